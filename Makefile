@@ -1,0 +1,61 @@
+# purefx: two commands do everything on a machine that has Python 3.11 and make.
+#
+#   make demo    the main job on a real model          make bench   the table of ratios
+#   make test    every check, as .ci/run calls it      make check   ruff, pyright, architecture
+#   make fast    pytest without the real models        make format  let ruff rewrite the sources
+#   make clean   forget .venv and everything built
+#
+# Every target makes .venv first, when pyproject.toml or constraints.txt is newer than it.
+
+SHELL := /bin/bash
+BIN := .venv/bin
+STEP := .ci/step
+PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3; do \
+	$$python -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
+
+# Every pip that make starts, and every pip that such a pip starts to build in isolation, sees the pins: a torch that is
+# not pinned is gigabytes of CUDA libraries.  The path is relative because pip splits the value at blanks.
+export PIP_CONSTRAINT := constraints.txt
+export PIP_BUILD_CONSTRAINT := constraints.txt
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# The real architectures are built from their configs; nothing is ever fetched.
+export HF_HUB_OFFLINE := 1
+
+.PHONY: demo test check static fast bench format clean install
+.DEFAULT_GOAL := test
+
+install: .venv/installed
+
+.venv/installed: pyproject.toml constraints.txt
+	@test -n "$(PYTHON)" || { echo "purefx needs Python 3.11 or newer with venv: make PYTHON=/path/to/python" >&2; exit 1; }
+	@test -x $(BIN)/python || $(STEP) "make .venv with $(PYTHON)" $(PYTHON) -m venv .venv
+	@$(STEP) "install purefx[laws,demo,dev] (about a minute the first time)" \
+		$(BIN)/python -m pip install -qq --progress-bar off --editable '.[laws,demo,dev]'
+	@touch $@
+
+demo: .venv/installed
+	@$(BIN)/python -m examples.demo
+
+test: static
+	@$(STEP) "pytest" $(BIN)/pytest $(PYTEST_ARGS)
+
+check: static
+	@$(STEP) "architecture" $(BIN)/pytest tests/architecture
+
+static: .venv/installed
+	@$(STEP) "ruff check" $(BIN)/ruff check --quiet .
+	@$(STEP) "ruff format" $(BIN)/ruff format --check --quiet .
+	@$(STEP) "pyright" $(BIN)/python .ci/types.py
+
+fast: .venv/installed
+	@$(BIN)/pytest -m "not models and not slow" $(PYTEST_ARGS)
+
+bench: .venv/installed
+	@$(BIN)/python -m bench
+
+format: .venv/installed
+	@$(BIN)/ruff check --fix --quiet . ; $(BIN)/ruff format .
+
+clean:
+	rm -rf .venv build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

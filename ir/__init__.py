@@ -1,0 +1,42 @@
+"""The values: what a program is.  Import it as ``purefx.ir``.
+
+One idea: programs, graphs, nodes and state are frozen; everything derived (users, effects, digests, text) is
+computed from them.  No transformation and no execution lives here.
+"""
+
+from __future__ import annotations
+
+from .arguments import Arg, Body, Items, Record, Ref, same_arg
+from .effects.declared import ANYTHING, PURE, ArgAt, Effects, Unless
+from .errors import InputError, InputValueError, InvalidProgram, ParseError, PipelineError, PurefxError, UnsupportedProgram
+from .expression import Apply, Expr, InputDim, InputValue, Sym
+from .graph import Graph, Input
+from .meta import Meta, freeze_meta
+from .node import Call, Frame, Get, Node, Op, Stack
+from .persistent import PMap, pmap
+from .program import CallSignature, Module, Program, Step
+from .signature import (
+    Constraints,
+    InputMutation,
+    LiteralType,
+    NumberType,
+    ObjectType,
+    Range,
+    Signature,
+    StateInput,
+    StateMutation,
+    TensorType,
+    Token,
+    UserInput,
+    UserOutput,
+)
+from .state import Slot, SlotKind, State
+
+__all__ = [
+    "ANYTHING", "PURE", "Apply", "Arg", "ArgAt", "Body", "Call", "CallSignature", "Constraints", "Effects", "Expr",
+    "Frame", "Get", "Graph", "Input", "InputDim", "InputError", "InputMutation", "InputValue", "InputValueError",
+    "InvalidProgram", "Items", "LiteralType", "Meta", "Module", "Node", "NumberType", "ObjectType", "Op", "PMap",
+    "ParseError", "PipelineError", "Program", "PurefxError", "Range", "Record", "Ref", "Signature", "Slot", "SlotKind",
+    "Stack", "State", "StateInput", "StateMutation", "Step", "Sym", "TensorType", "Token", "Unless", "UnsupportedProgram",
+    "UserInput", "UserOutput", "freeze_meta", "pmap", "same_arg",
+]  # fmt: skip

@@ -1,0 +1,216 @@
+"""The arguments of a node: references, literals and immutable containers.
+
+One idea: an argument is plain immutable data, and its equality is strict.  ``1``, ``True`` and ``1.0`` differ, ``0.0``
+and ``-0.0`` differ, NaN equals itself, a tuple is not a list (fx cares), and a symbolic size is never compared
+(comparing one installs a guard): it equals only itself.  Nothing here knows what an operator means.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from attrs import frozen
+
+__all__ = ["Arg", "Body", "Items", "Record", "Ref", "bodies_in", "map_refs", "refs_in", "same_arg", "strict_hash"]
+
+Arg = Any
+"""``Ref | Body | Items | Record | tuple | slice`` or a literal: None, bool, int, float, complex, str, a dtype, ..."""
+
+
+@frozen
+class Ref:
+    """The use of a value: ``Ref("x")`` is the value ``x``, the literal ``"x"`` is a string.
+
+    >>> Ref("x") == Ref("x"), Ref("x") == "x"
+    (True, False)
+    """
+
+    name: str
+
+
+@frozen
+class Body:
+    """A graph given to a higher-order operator: the id of a graph in the program's table.
+
+    >>> Body("$true_graph_0").graph
+    '$true_graph_0'
+    """
+
+    graph: str
+
+
+class Items(tuple[Arg, ...]):
+    """A list among the arguments, immutable; kept apart from a tuple because operators tell them apart.
+
+    >>> same_arg(Items([1, 2]), (1, 2))
+    False
+    """
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return f"[{', '.join(map(repr, self))}]"
+
+
+@frozen
+class Record:
+    """A dict among the arguments, immutable, its order kept.
+
+    >>> Record((("a", 1), ("b", Ref("x")))).items[0]
+    ('a', 1)
+    """
+
+    items: tuple[tuple[Arg, Arg], ...]
+
+
+COMPARABLE = frozenset(
+    {
+        int, bool, str, bytes, range, type(None), type(Ellipsis), Ref, Body,
+        torch.dtype, torch.device, torch.layout, torch.memory_format,
+    }
+)  # fmt: skip
+"""Leaf types whose ``==`` is exact once the types agree, and runs nothing that belongs to a program."""
+
+
+def refs_in(args: tuple[Arg, ...], kwargs: tuple[tuple[str, Arg], ...] = ()) -> list[str]:
+    """Return the names of the values that arguments use, in order, repeats kept.
+
+    >>> refs_in((Ref("x"), Items([Ref("y"), 1])), (("k", Ref("x")),))
+    ['x', 'y', 'x']
+    """
+    names: list[str] = []
+    nested = False
+    for arg in args:
+        kind = type(arg)
+        if kind is Ref:
+            names.append(arg.name)
+        elif kind in CONTAINERS:
+            nested = True
+    if not nested and not kwargs:
+        return names
+    leaves = (*args, *(value for _, value in kwargs))
+    return [leaf.name for leaf in _leaves(leaves) if type(leaf) is Ref]
+
+
+def bodies_in(args: tuple[Arg, ...], kwargs: tuple[tuple[str, Arg], ...] = ()) -> list[str]:
+    """Return the ids of the graphs that arguments name, in order.
+
+    >>> bodies_in((Ref("p"), Body("$then"), Body("$else")))
+    ['$then', '$else']
+    """
+    leaves = (*args, *(value for _, value in kwargs))
+    return [leaf.graph for leaf in _leaves(leaves) if type(leaf) is Body]
+
+
+CONTAINERS = frozenset({tuple, Items, Record, slice})
+
+
+def children_of(arg: Arg) -> tuple[Arg, ...]:
+    """Return what a container argument holds, or () for a leaf.
+
+    >>> children_of(slice(1, 2)), children_of(7)
+    ((1, 2, None), ())
+    """
+    kind = type(arg)
+    if kind is tuple or kind is Items:
+        return arg
+    if kind is Record:
+        return tuple(part for pair in arg.items for part in pair)
+    if kind is slice:
+        return (arg.start, arg.stop, arg.step)
+    return ()
+
+
+def _leaves(args: tuple[Arg, ...]) -> Iterator[Arg]:
+    todo = list(reversed(args))
+    while todo:
+        arg = todo.pop()
+        if type(arg) in CONTAINERS:
+            todo.extend(reversed(children_of(arg)))
+        else:
+            yield arg
+
+
+def map_refs(arg: Arg, rename: Callable[[Ref | Body], Arg]) -> Arg:
+    """Return an argument with every ``Ref`` and ``Body`` in it replaced; the same object where none changed.
+
+    Args:
+        arg: any argument.
+        rename: gives what stands in place of a reference; may return it unchanged.
+
+    >>> map_refs((Ref("x"), 2), lambda ref: Ref("y"))
+    (Ref(name='y'), 2)
+    """
+    kind = type(arg)
+    if kind is Ref or kind is Body:
+        return rename(arg)
+    if kind not in CONTAINERS:
+        return arg
+    old = children_of(arg)
+    new = [map_refs(part, rename) for part in old]
+    if all(a is b for a, b in zip(old, new, strict=True)):
+        return arg
+    if kind is slice:
+        return slice(*new)
+    if kind is Record:
+        return Record(tuple(zip(new[::2], new[1::2], strict=True)))
+    return kind(new)
+
+
+def same_arg(left: Arg, right: Arg) -> bool:
+    """Say whether two arguments are equal, strictly: by type, by sign of zero, NaN equal to itself.
+
+    >>> same_arg(1, True), same_arg(0.0, -0.0), same_arg(float("nan"), float("nan"))
+    (False, False, True)
+    """
+    todo = [(left, right)]
+    while todo:
+        a, b = todo.pop()
+        if a is b:
+            continue
+        kind = type(a)
+        if kind is not type(b):
+            return False
+        if kind in CONTAINERS:
+            inner, other = children_of(a), children_of(b)
+            if len(inner) != len(other):
+                return False
+            todo.extend(zip(inner, other, strict=True))
+        elif not _same_leaf(kind, a, b):
+            return False
+    return True
+
+
+def _same_leaf(kind: type, a: Any, b: Any) -> bool:
+    if kind is float:
+        return _same_float(a, b)
+    if kind is complex:
+        return _same_float(a.real, b.real) and _same_float(a.imag, b.imag)
+    return kind in COMPARABLE and bool(a == b)
+
+
+def _same_float(a: float, b: float) -> bool:
+    if a != a or b != b:
+        return a != a and b != b
+    return a == b and math.copysign(1.0, a) == math.copysign(1.0, b)
+
+
+def strict_hash(arg: Arg) -> int:
+    """Hash an argument so that equal arguments (by ``same_arg``) hash alike.
+
+    >>> strict_hash(float("nan")) == strict_hash(float("nan"))
+    True
+    """
+    parts: list[object] = []
+    for leaf in _leaves((arg,)):
+        kind = type(leaf)
+        if kind is float or kind is complex:
+            parts.append(repr(leaf))
+        elif kind in COMPARABLE:
+            parts.append(leaf)
+        else:
+            parts.append(kind)
+    return hash(tuple(parts))

@@ -1,0 +1,155 @@
+"""``digest`` and ``alpha_equal``: identity up to names.
+
+One idea: a body is written as a flat list of tokens in which every name is replaced by the position of its
+definition and every callee by its own digest; the hash of that text is its identity.  Literals are written with their
+type.  Meta, names and call numbers are left out, state accesses and module paths are not; the contents of tensors
+are left out, what they are (dtype, shape, ties) is not.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from .arguments import CONTAINERS, Arg, Body, Items, Record, Ref, children_of
+from .graph import Graph
+from .node import Call, Get, Node
+from .program import Program
+from .state import describe_tensor
+
+__all__ = ["alpha_equal", "digest", "graph_digest"]
+
+OPENING = {tuple: "(", Items: "[", Record: "{", slice: ":"}
+
+CalleeKey = Callable[[Node, Call], str]
+
+
+def digest(program: Program) -> str:
+    """Return the structural identity of a program, 32 hexadecimal digits.
+
+    Args:
+        program: a valid program at any stage.
+
+    Returns:
+        The same digest for programs that are equal up to names of values, ids of graphs and call numbers; the same in
+        every process.
+
+    >>> from purefx.ir import Graph, Input, Node, Op, Program, Ref
+    >>> def negate(name): return Graph((Input(name),), (Node("y", Op("toy.neg"), (Ref(name),)),), (Ref("y"),))
+    >>> digest(Program.of({"": negate("a")})) == digest(Program.of({"": negate("b")}))
+    True
+    """
+    known: dict[str, str] = {}
+    for name in program.bottom_up:
+        known[name] = graph_digest(program.graphs[name], known)
+    signature = program.signature
+    parts = [
+        known.get(program.root, ""),
+        repr((signature.inputs, signature.outputs, signature.arg_names)),
+        f"{signature.in_spec}{signature.out_spec}",
+        repr(program.constraints),
+        repr([module.path for module in program.modules]),
+        repr([(name, *_slot_facts(program, name)) for name in program.state]),
+    ]
+    return _hash("\n".join(parts))
+
+
+def alpha_equal(left: Program, right: Program) -> bool:
+    """Say whether two programs are equal up to names.
+
+    >>> from purefx.ir import Graph, Input, Program
+    >>> alpha_equal(Program.of({"": Graph((Input("a"),), ())}), Program.of({"": Graph((Input("b"),), ())}))
+    True
+    """
+    return left is right or digest(left) == digest(right)
+
+
+def _slot_facts(program: Program, name: str) -> tuple[object, ...]:
+    import torch
+
+    slot = program.state[name]
+    value: object = describe_tensor(slot.value) if isinstance(slot.value, torch.Tensor) else type(slot.value).__name__
+    return (slot.kind.value, slot.persistent, slot.cell, slot.storage, value)
+
+
+def graph_digest(graph: Graph, callees: Mapping[str, str], *, instance: CalleeKey | None = None) -> str:
+    """Return the structural identity of one body.
+
+    Args:
+        graph: the body.
+        callees: the identity of every graph that it calls.
+        instance: what to write for the instance of a call; by default its relative path alone.
+    """
+    positions: dict[str, int] = {formal.name: index for index, formal in enumerate(graph.inputs)}
+    tokens: list[Any] = [len(positions)]
+    add = tokens.append
+    for node in graph.nodes:
+        do = node.do
+        if type(do) is Call:
+            place = do.instance.path if instance is None else instance(node, do)
+            add(f"call {place!r} {callees.get(do.graph, do.graph)}")
+        elif type(do) is Get:
+            add(f"get {do.slot!r}")
+        else:
+            add(do.name)
+        if node.stack:
+            add(f"in {'/'.join(frame.path for frame in node.stack)!r}")
+        for arg in node.args:
+            if type(arg) is Ref:
+                add(positions.get(arg.name, -1))
+            else:
+                _write(arg, tokens, positions, callees)
+        for key, value in node.kwargs:
+            add(f"{key!r}=")
+            _write(value, tokens, positions, callees)
+        positions[node.name] = len(positions)
+        add(";")
+    _write(graph.output, tokens, positions, callees)
+    return _hash("\n".join(map(str, tokens)))
+
+
+def _write(arg: Arg, tokens: list[Any], positions: Mapping[str, int], callees: Mapping[str, str]) -> None:
+    todo = [arg]
+    while todo:
+        part = todo.pop()
+        kind = type(part)
+        if kind is Ref:
+            tokens.append(positions.get(part.name, -1))
+        elif kind in CONTAINERS:
+            tokens.append(OPENING[kind])
+            todo.append(CLOSING)
+            todo.extend(reversed(children_of(part)))
+        elif kind is Body:
+            tokens.append(f"body {callees.get(part.graph, part.graph)}")
+        elif part is CLOSING:
+            tokens.append(")")
+        else:
+            tokens.append(literal_token(part))
+
+
+class _Closing:
+    """The end of a container in the token list."""
+
+
+CLOSING = _Closing()
+
+
+def literal_token(value: Any) -> str:
+    """Return a literal with its type, on one line, so that no two different literals read alike.
+
+    >>> literal_token(1), literal_token(True), literal_token(-0.0), literal_token("a")
+    ('int 1', 'bool True', 'float -0.0', "str 'a'")
+    """
+    kind = type(value)
+    if kind in (int, bool, float, complex, str, bytes, type(None)):
+        return f"{kind.__name__} {value!r}"
+    if kind.__module__ == "torch":
+        # dtype, device, layout, memory_format print what they are; a symbolic number must not be asked anything.
+        return f"{kind.__name__} {id(value)}" if kind.__name__.startswith("Sym") else f"{kind.__name__} {value}"
+    name = getattr(value, "__qualname__", None) or getattr(value, "__name__", None)
+    return f"{kind.__name__} {getattr(value, '__module__', '')}.{name or value!s}"
+
+
+def _hash(text: str) -> str:
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()

@@ -1,0 +1,1 @@
+"""What operators do besides computing, and the one dependency relation built on it."""

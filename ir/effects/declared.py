@@ -1,0 +1,88 @@
+"""``Effects``: what a call of an operator does besides computing its result.
+
+One idea: effects are data on the operator, stated by argument, and resolved for one node by looking at its
+literal arguments (a dropout whose ``train`` is False draws nothing).  How they are read off a schema is in
+``schema.py``; what they mean for order is in ``dependencies.py``.
+"""
+
+from __future__ import annotations
+
+from attrs import frozen
+
+from ..arguments import Arg
+
+__all__ = ["ANYTHING", "PURE", "ArgAt", "Effects", "Unless"]
+
+
+@frozen
+class ArgAt:
+    """An argument of an operator: its position and its keyword."""
+
+    index: int
+    name: str
+
+    def find(self, args: tuple[Arg, ...], kwargs: tuple[tuple[str, Arg], ...], default: Arg = None) -> Arg:
+        """Return the argument in a call, or the default where the call leaves it out.
+
+        >>> ArgAt(1, "p").find((1, 0.5), ()), ArgAt(1, "p").find((1,), (("p", 0.1),))
+        (0.5, 0.1)
+        """
+        if self.index < len(args):
+            return args[self.index]
+        for key, value in kwargs:
+            if key == self.name:
+                return value
+        return default
+
+
+@frozen
+class Unless:
+    """An effect that does not happen when an argument is literally a given value."""
+
+    arg: ArgAt
+    value: bool | float
+    default: bool | float | None
+
+    def spares(self, args: tuple[Arg, ...], kwargs: tuple[tuple[str, Arg], ...]) -> bool:
+        """Say whether the call at hand has the value that switches the effect off.
+
+        >>> Unless(ArgAt(2, "train"), False, None).spares((1, 0.5, False), ())
+        True
+        """
+        found = self.arg.find(args, kwargs, self.default)
+        return isinstance(found, bool | int | float) and found == self.value
+
+
+@frozen
+class Effects:
+    """What a call does, by argument.
+
+    >>> PURE.writes, ANYTHING.ordered
+    ((), True)
+    """
+
+    writes: tuple[ArgAt, ...] = ()
+    """Arguments whose storage it changes."""
+    writes_unless: tuple[Unless, ...] = ()
+    """Literal arguments that switch those writes off."""
+    returns: tuple[ArgAt | None, ...] = ()
+    """For each result, the argument that it *is* (the same tensor object), where that is known."""
+    aliases: tuple[ArgAt, ...] = ()
+    """Arguments whose storage a result may share."""
+    random: bool = False
+    """It draws from the global generator."""
+    random_unless: tuple[Unless, ...] = ()
+    """Literal arguments that switch the draw off."""
+    ordered: bool = False
+    """Its order among ordered operators can be seen (asserts, prints, tokens)."""
+    through_bodies: bool = False
+    """It does what the bodies among its arguments do, to its operands."""
+    unknown: bool = False
+    """Nothing is known: it may write and alias every operand."""
+
+
+PURE = Effects()
+"""No effect at all; most operators share this one value."""
+
+ANYTHING = Effects(random=True, ordered=True, unknown=True)
+"""What an operator without a schema is taken to do."""

@@ -1,0 +1,72 @@
+"""Every error that purefx raises on purpose, in one small tree.
+
+Each class also derives from the builtin that a caller would catch, and each message says what is wrong,
+where (``layers.3.attn / linear_7`` and the user's source line) and what to do.  Nothing here formats a
+program: the callers pass finished text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .verify.violation import Violation
+
+__all__ = [
+    "InputError",
+    "InputValueError",
+    "InvalidProgram",
+    "ParseError",
+    "PipelineError",
+    "PurefxError",
+    "UnsupportedProgram",
+]
+
+
+class PurefxError(Exception):
+    """The root of everything that purefx raises on purpose.
+
+    >>> issubclass(UnsupportedProgram, PurefxError)
+    True
+    """
+
+
+class InvalidProgram(PurefxError, ValueError):
+    """A program breaks invariants; ``violations`` holds all of them.
+
+    Args:
+        violations: what ``verify`` found, in program order; never empty.
+    """
+
+    def __init__(self, violations: Sequence[Violation]) -> None:
+        self.violations = tuple(violations)
+        count = len(self.violations)
+        head = f"the program breaks {count} invariant{'' if count == 1 else 's'}:"
+        super().__init__("\n\n".join([head, *(str(violation) for violation in self.violations)]))
+
+    def __reduce__(self) -> tuple[type[InvalidProgram], tuple[tuple[Violation, ...]]]:
+        return InvalidProgram, (self.violations,)
+
+
+class UnsupportedProgram(PurefxError, NotImplementedError):
+    """A program uses something that purefx cannot represent or run faithfully."""
+
+
+class PipelineError(PurefxError, ValueError):
+    """A pipeline is ordered so that a transformation can not get what it requires."""
+
+
+class ParseError(PurefxError, ValueError):
+    """A text is not a program; the message has the line and the column."""
+
+
+class InputError(PurefxError, TypeError, ValueError):
+    """A lowered module was called with arguments of the wrong structure."""
+
+
+class InputValueError(PurefxError, RuntimeError, ValueError, AssertionError):
+    """An argument of a lowered module has a wrong type, shape, dtype or value.
+
+    It is what the peers raise: ``ep.module()`` an ``AssertionError``, unflatten a ``RuntimeError``.
+    """

@@ -1,0 +1,137 @@
+"""Sizes and guards as data: integers, symbols and a handful of operators.
+
+One idea: what ``torch.export`` says about dynamic sizes in sympy and in Python text becomes a small tree of values
+that can be compared, printed and evaluated without ``eval``.  It does no algebra.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from attrs import frozen
+
+__all__ = ["Apply", "Expr", "InputDim", "InputValue", "Sym", "evaluate", "inputs_in", "symbols_in"]
+
+
+@frozen
+class Sym:
+    """A symbolic size, named as the exporter named it (``s77``)."""
+
+    name: str
+
+
+@frozen
+class InputDim:
+    """Size ``dim`` of the user input number ``index``; ``of`` is ``"size"`` or ``"stride"``."""
+
+    index: int
+    dim: int
+    of: str = "size"
+
+
+@frozen
+class InputValue:
+    """The user input number ``index`` itself, a number."""
+
+    index: int
+
+
+@frozen
+class Apply:
+    """An operator applied to expressions; ``op`` is a key of ``OPERATORS``.
+
+    >>> evaluate(Apply("+", (Sym("s0"), 1)), {Sym("s0"): 4})
+    5
+    """
+
+    op: str
+    args: tuple[Expr, ...]
+
+
+Expr = int | float | bool | Sym | InputDim | InputValue | Apply
+
+
+def _add(*parts: Any) -> Any:
+    return sum(parts)
+
+
+def _ceil_div(a: Any, b: Any) -> Any:
+    return -(-a // b)
+
+
+OPERATORS: Mapping[str, Callable[..., Any]] = {
+    "+": _add,
+    "-": operator.sub,
+    "*": lambda *parts: math.prod(parts),
+    "//": operator.floordiv,
+    "/": operator.truediv,
+    "%": operator.mod,
+    "**": operator.pow,
+    "ceildiv": _ceil_div,
+    "max": max,
+    "min": min,
+    "abs": abs,
+    "neg": operator.neg,
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+    "and": lambda *parts: all(parts),
+    "or": lambda *parts: any(parts),
+    "not": operator.not_,
+    "if": lambda test, then, other: then if test else other,
+}
+
+
+def evaluate(expr: Expr, known: Mapping[Any, Any]) -> Any:
+    """Return the value of an expression.
+
+    Args:
+        expr: what to evaluate; expressions nest a few levels.
+        known: values for every ``Sym``, ``InputDim`` and ``InputValue`` in it.
+
+    Raises:
+        KeyError: a leaf has no value.
+
+    >>> evaluate(Apply("==", (Apply("%", (Sym("s0"), 4)), 0)), {Sym("s0"): 8})
+    True
+    """
+    if isinstance(expr, Apply):
+        return OPERATORS[expr.op](*(evaluate(arg, known) for arg in expr.args))
+    if isinstance(expr, int | float):
+        return expr
+    return known[expr]
+
+
+def leaves_in(expr: Expr) -> list[Expr]:
+    """Return the leaves of an expression from left to right.
+
+    >>> leaves_in(Apply("+", (Sym("s0"), 1)))
+    [Sym(name='s0'), 1]
+    """
+    if isinstance(expr, Apply):
+        return [leaf for arg in expr.args for leaf in leaves_in(arg)]
+    return [expr]
+
+
+def symbols_in(expr: Expr) -> list[str]:
+    """Return the names of the symbols in an expression, repeats kept.
+
+    >>> symbols_in(Apply("*", (2, Sym("s0"))))
+    ['s0']
+    """
+    return [leaf.name for leaf in leaves_in(expr) if isinstance(leaf, Sym)]
+
+
+def inputs_in(expr: Expr) -> list[int]:
+    """Return the numbers of the user inputs that an expression reads, repeats kept.
+
+    >>> inputs_in(Apply("<", (InputDim(0, 1), InputDim(2, 0))))
+    [0, 2]
+    """
+    return [leaf.index for leaf in leaves_in(expr) if isinstance(leaf, InputDim | InputValue)]

@@ -1,0 +1,11 @@
+"""Reading what torch made: an ``ExportedProgram`` becomes a ``Program``.
+
+One idea: reading changes nothing and copies no tensor.  ``program.py`` puts the pieces together, each other file
+reads one of them.
+"""
+
+from __future__ import annotations
+
+from .program import import_ep
+
+__all__ = ["import_ep"]

@@ -1,0 +1,121 @@
+"""Ranges and guards of an exported program become expressions over its user inputs.
+
+One idea: guards come as Python text (``L['x'].size()[1] <= 512``); it is parsed with ``ast`` and translated through
+a table.  A guard that can not be translated is refused, because dropping it would accept inputs that
+``ep.module()`` refuses.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from typing import Any
+
+from torch.export import ExportedProgram
+
+from ..errors import UnsupportedProgram
+from ..expression import Apply, Expr, InputDim, InputValue
+from ..signature import Constraints, Range
+from ..torch_private import guards_of, pytree
+from .expressions import read_expression
+
+__all__ = ["read_constraints", "read_guard"]
+
+OPERATORS: Mapping[type, str] = {
+    ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.FloorDiv: "//", ast.Div: "/", ast.Mod: "%", ast.Pow: "**",
+    ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=",
+    ast.And: "and", ast.Or: "or", ast.Not: "not", ast.USub: "neg",
+}  # fmt: skip
+
+FUNCTIONS = {"max": "max", "min": "min", "abs": "abs", "Max": "max", "Min": "min", "Mod": "%", "FloorDiv": "//"}
+
+
+def read_constraints(ep: ExportedProgram) -> Constraints:
+    """Return the ranges of symbols and the guards of an exported program.
+
+    Raises:
+        UnsupportedProgram: a guard can not be translated; the message quotes it.
+    """
+    ranges: list[Range] = []
+    for symbol, bounds in ep.range_constraints.items():
+        low, high = _bound(bounds.lower), _bound(bounds.upper)
+        if low is not None or high is not None:
+            ranges.append(Range(read_expression(symbol), low, high))
+    texts = guards_of(ep)
+    places = _places(ep) if texts else {}
+    return Constraints(tuple(ranges), tuple(read_guard(text, places) for text in texts))
+
+
+def _bound(value: Any) -> int | None:
+    # Unbounded ends are sympy's or torch's infinities, and some loaders write -1 or 2**63-1 style sentinels as ints.
+    try:
+        number = int(value)
+    except (TypeError, ValueError, OverflowError, AttributeError):
+        return None
+    return number if abs(number) < 2**62 else None
+
+
+def _places(ep: ExportedProgram) -> dict[str, int]:
+    # How guards write the path of each user input: by argument name, by position, or flat.
+    call = ep.module_call_graph[0].signature
+    if call is None:
+        return {}
+    names = call.forward_arg_names or []
+    leaves = pytree.tree_unflatten(list(range(call.in_spec.num_leaves)), call.in_spec)
+    found: dict[str, int] = {}
+    for path, index in pytree.tree_flatten_with_path(leaves)[0]:
+        side, first, *rest = path
+        tail = pytree.keystr(tuple(rest))
+        spellings = [f"L['flat_args'][{index}]"]
+        if side.idx == 0:
+            spellings.append(f"L['args'][{first.idx}]{tail}")
+            if first.idx < len(names):
+                spellings.append(f"L[{names[first.idx]!r}]{tail}")
+        else:
+            spellings += [f"L['kwargs'][{first.key!r}]{tail}", f"L[{first.key!r}]{tail}"]
+        for spelling in spellings:
+            found[ast.unparse(ast.parse(spelling, mode="eval").body)] = index
+    return found
+
+
+def read_guard(text: str, places: Mapping[str, int]) -> Expr:
+    """Return a guard as an expression.
+
+    Args:
+        text: Python text as torch writes guards.
+        places: the number of the user input for each path, spelled as ``ast.unparse`` does.
+
+    Raises:
+        UnsupportedProgram: it uses something beyond sizes, numbers and comparisons.
+
+    >>> read_guard("2*L['x'].size()[0] == L['y'].size()[0]", {"L['x']": 0, "L['y']": 1})
+    Apply(op='==', args=(Apply(op='*', args=(2, InputDim(index=0, dim=0, of='size'))), InputDim(index=1, dim=0, of='size')))
+    """
+    try:
+        return _translate(ast.parse(text.strip(), mode="eval").body, places)
+    except (SyntaxError, KeyError, RecursionError) as error:
+        raise UnsupportedProgram(f"the guard {text!r} can not be enforced here ({error})") from error
+
+
+def _translate(tree: ast.expr, places: Mapping[str, int]) -> Expr:
+    match tree:
+        case ast.Constant(value=bool() | int() | float() as value):
+            return value
+        case ast.BinOp(left=left, op=op, right=right):
+            return Apply(OPERATORS[type(op)], (_translate(left, places), _translate(right, places)))
+        case ast.UnaryOp(op=op, operand=operand):
+            return Apply(OPERATORS[type(op)], (_translate(operand, places),))
+        case ast.BoolOp(op=op, values=values):
+            return Apply(OPERATORS[type(op)], tuple(_translate(value, places) for value in values))
+        case ast.Compare(left=left, ops=ops, comparators=others):
+            sides = [_translate(side, places) for side in (left, *others)]
+            parts = [Apply(OPERATORS[type(op)], (a, b)) for op, a, b in zip(ops, sides, sides[1:], strict=False)]
+            return parts[0] if len(parts) == 1 else Apply("and", tuple(parts))
+        case ast.IfExp(test=test, body=body, orelse=other):
+            return Apply("if", tuple(_translate(part, places) for part in (test, body, other)))
+        case ast.Subscript(value=ast.Call(func=ast.Attribute(value=base, attr=("size" | "stride") as of), args=[]), slice=ast.Constant(value=int() as dim)):
+            return InputDim(places[ast.unparse(base)], dim, of)
+        case ast.Call(func=ast.Name(id=name), args=args) if name in FUNCTIONS:
+            return Apply(FUNCTIONS[name], tuple(_translate(arg, places) for arg in args))
+        case _:
+            return InputValue(places[ast.unparse(tree)])

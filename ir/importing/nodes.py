@@ -1,0 +1,177 @@
+"""fx graphs become ``Graph`` values: arguments, operators, bodies of higher-order operators.
+
+One idea: one pass over the nodes, with one dict from fx nodes to what stands for them.  The result of an in-place
+operator on an input *is* that input (the schema says so), so its later uses name the input; the order of effects
+keeps them after the write.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+import torch.fx
+from attrs import evolve
+
+from ..arguments import Arg, Body, Items, Record, Ref
+from ..effects.schema import effects_of
+from ..errors import UnsupportedProgram
+from ..graph import Graph, Input
+from ..meta import freeze_meta
+from ..node import Node, Op, Stack
+from ..torch_private import HigherOrderOperator, OpOverload
+from .stacks import StackReader, common_prefix
+
+__all__ = ["GraphReader"]
+
+LITERALS = frozenset(
+    {
+        int, bool, float, complex, str, type(None), type(Ellipsis), torch.dtype, torch.device, torch.layout,
+        torch.memory_format,
+    }
+)  # fmt: skip
+
+
+class GraphReader:
+    """Reads the graphs of one ``GraphModule``, those nested in it included."""
+
+    def __init__(self) -> None:
+        self.graphs: dict[str, Graph] = {}
+        self.stacks = StackReader()
+        self._ops: dict[Any, Op] = {}
+        self._todo: list[tuple[str, torch.fx.GraphModule]] = []
+
+    def read(self, module: torch.fx.GraphModule) -> None:
+        """Fill ``graphs``: the root under ``""``, a nested one under ``"$" + its attribute path``.
+
+        Raises:
+            UnsupportedProgram: a node that an exported program can not have, or an argument of an unknown type.
+        """
+        self._todo.append(("", module))
+        while self._todo:
+            name, nested = self._todo.pop()
+            if name not in self.graphs:
+                self.graphs[name] = self._graph(name, nested)
+
+    def _graph(self, name: str, module: torch.fx.GraphModule) -> Graph:
+        known: dict[Any, Arg] = {}
+        inputs: dict[str, Input] = {}
+        nodes: list[Node] = []
+        stacks: dict[str, Stack | None] = {}
+        output: Arg = ()
+        for fx_node in module.graph.nodes:
+            kind = fx_node.op
+            if kind == "call_function":
+                nodes.append(self._call(fx_node, known, stacks))
+                node = nodes[-1]
+                known[fx_node] = _result(node, inputs)
+            elif kind == "placeholder":
+                ref = known[fx_node] = Ref(fx_node.name)
+                inputs[ref.name] = Input(ref.name, freeze_meta(fx_node.meta))
+            elif kind == "output":
+                output = self._convert(fx_node.args[0], known)
+            elif kind == "get_attr":
+                known[fx_node] = self._attribute(name, module, fx_node)
+            else:
+                raise UnsupportedProgram(f"{_where(fx_node)}: an exported program has no {kind!r} node")
+        if None in stacks.values():
+            nodes = place_unplaced(nodes, stacks)
+        return Graph(tuple(inputs.values()), tuple(nodes), output)
+
+    def _call(self, fx_node: Any, known: dict[Any, Arg], stacks: dict[str, Stack | None]) -> Node:
+        target = fx_node.target
+        op = self._ops.get(target)
+        if op is None:
+            op = self._ops[target] = Op(op_name(target), effects_of(target), target)
+        name, meta = fx_node.name, fx_node.meta
+        args: tuple[Arg, ...] = tuple(
+            [known[arg] if type(arg) is FxNode else arg if type(arg) in LITERALS else self._convert(arg, known) for arg in fx_node.args]
+        )
+        kwargs = fx_node.kwargs
+        pairs = tuple([(key, self._convert(value, known)) for key, value in kwargs.items()]) if kwargs else ()
+        stack = self.stacks.read(meta.get("nn_module_stack"))
+        if target is operator.getitem and type(args[0]) is Ref:
+            stack = stacks.get(args[0].name, stack)  # a projection belongs to what it projects
+        stacks[name] = stack
+        return Node(name, op, args, pairs, stack or (), freeze_meta(meta))
+
+    def _attribute(self, owner: str, module: torch.fx.GraphModule, fx_node: Any) -> Arg:
+        found: Any = module
+        for part in str(fx_node.target).split("."):
+            found = getattr(found, part, None)
+        if not isinstance(found, torch.fx.GraphModule):
+            raise UnsupportedProgram(f"{_where(fx_node)}: reads the attribute {fx_node.target!r}, a {type(found).__name__}")
+        name = f"{owner}.{fx_node.target}" if owner else f"${fx_node.target}"
+        self._todo.append((name, found))
+        return Body(name)
+
+    def _convert(self, arg: Any, known: Mapping[Any, Arg]) -> Arg:
+        kind = type(arg)
+        if kind is FxNode:
+            return known[arg]
+        if kind in LITERALS:
+            return arg
+        if isinstance(arg, list):
+            return Items([self._convert(part, known) for part in arg])
+        if isinstance(arg, tuple):
+            return tuple([self._convert(part, known) for part in arg])
+        if isinstance(arg, dict):
+            return Record(tuple([(key, self._convert(part, known)) for key, part in arg.items()]))
+        if kind is slice:
+            return slice(*(self._convert(part, known) for part in (arg.start, arg.stop, arg.step)))
+        if isinstance(arg, OpOverload | HigherOrderOperator | torch.SymInt | torch.SymFloat | torch.SymBool | torch.ScriptObject):
+            return arg
+        if isinstance(arg, type | range) or callable(arg):
+            return arg
+        raise UnsupportedProgram(f"an argument of type {kind.__module__}.{kind.__qualname__} ({arg!r}) is not supported")
+
+
+FxNode = torch.fx.Node
+
+
+def _result(node: Node, inputs: Mapping[str, Input]) -> Ref:
+    returns = node.do.effects.returns if type(node.do) is Op else ()
+    if len(returns) == 1 and returns[0] is not None:
+        written = returns[0].find(node.args, node.kwargs)
+        if type(written) is Ref and written.name in inputs:
+            return written
+    return Ref(node.name)
+
+
+def op_name(target: Any) -> str:
+    """Return the name under which an operator is compared and printed.
+
+    >>> op_name(torch.ops.aten.add.Tensor), op_name(operator.getitem), op_name(torch.ops.higher_order.cond)
+    ('aten.add.Tensor', 'operator.getitem', 'higher_order.cond')
+    """
+    if isinstance(target, OpOverload):
+        return str(target)
+    if isinstance(target, HigherOrderOperator):
+        return f"higher_order.{target.name()}"
+    module = getattr(target, "__module__", None) or "builtins"
+    name = getattr(target, "__qualname__", None) or getattr(target, "__name__", None) or type(target).__name__
+    return f"{'operator' if module == '_operator' else module}.{name}"
+
+
+def place_unplaced(nodes: list[Node], stacks: Mapping[str, Stack | None]) -> list[Node]:
+    """Give nodes without a module stack (hand-written passes forget it) the innermost one that holds all around them.
+
+    That is the longest common prefix of the stacks of the nodes that they use and that use them.
+    """
+    around: dict[str, list[Stack]] = {name: [] for name, stack in stacks.items() if stack is None}
+    for node in nodes:
+        mine = stacks[node.name]
+        for name in node.refs():
+            theirs = stacks.get(name)
+            if name in around and mine is not None:
+                around[name].append(mine)
+            if mine is None and theirs is not None:
+                around[node.name].append(theirs)
+    return [evolve(node, stack=common_prefix(around[node.name])) if node.name in around else node for node in nodes]
+
+
+def _where(fx_node: Any) -> str:
+    trace = str(fx_node.meta.get("stack_trace") or "").strip().splitlines()
+    return f"node {fx_node.name}" + (f" ({trace[-2].strip()})" if len(trace) > 1 else "")

@@ -1,0 +1,116 @@
+"""The signature of an exported program: what each input and output of the flat graph is for.
+
+One idea: names of values are resolved to positions here and never stored.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+from torch.export.graph_signature import ConstantArgument, CustomObjArgument, InputKind, OutputKind
+
+from ..errors import UnsupportedProgram
+from ..graph import Graph
+from ..signature import (
+    ArgumentType,
+    InputMutation,
+    InputSpec,
+    LiteralType,
+    NumberType,
+    ObjectType,
+    OutputSpec,
+    Signature,
+    StateInput,
+    StateMutation,
+    TensorType,
+    Token,
+    UserInput,
+    UserOutput,
+)
+from ..torch_private import pytree
+from .expressions import read_size
+
+__all__ = ["argument_paths", "read_signature"]
+
+STATE_KINDS = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR, InputKind.CUSTOM_OBJ)
+
+
+def read_signature(ep: ExportedProgram, root: Graph) -> Signature:
+    """Return the signature of an exported program.
+
+    Raises:
+        UnsupportedProgram: it has a backward part, or outputs of an unknown kind.
+    """
+    if ep.graph_signature.backward_signature is not None:
+        raise UnsupportedProgram("a joint forward/backward program is not supported yet; export the forward alone")
+    call = ep.module_call_graph[0].signature
+    in_spec, out_spec = (None, None) if call is None else (call.in_spec, call.out_spec)
+    names = tuple((call.forward_arg_names or ()) if call is not None else ())
+    paths = iter(argument_paths(in_spec, names))
+    inputs: list[InputSpec] = []
+    for spec, formal in zip(ep.graph_signature.input_specs, root.inputs, strict=True):
+        if spec.kind in STATE_KINDS:
+            inputs.append(StateInput(str(spec.target)))
+        elif spec.kind is InputKind.TOKEN:
+            inputs.append(Token())
+        else:
+            inputs.append(UserInput(_type_of(spec.arg, formal.meta.get("val")), next(paths, formal.name)))
+    return Signature(tuple(inputs), _outputs(ep, root), in_spec, out_spec, names)
+
+
+def _outputs(ep: ExportedProgram, root: Graph) -> tuple[OutputSpec, ...]:
+    index = {formal.name: number for number, formal in enumerate(root.inputs)}
+    found: list[OutputSpec] = []
+    for spec in ep.graph_signature.output_specs:
+        match spec.kind:
+            case OutputKind.USER_OUTPUT:
+                found.append(UserOutput())
+            case OutputKind.BUFFER_MUTATION:
+                found.append(StateMutation(str(spec.target)))
+            case OutputKind.USER_INPUT_MUTATION:
+                found.append(InputMutation(index[str(spec.target)]))
+            case OutputKind.TOKEN:
+                found.append(Token())
+            case kind if kind.name == "PARAMETER_MUTATION":
+                found.append(StateMutation(str(spec.target)))
+            case kind:
+                raise UnsupportedProgram(f"an output of kind {kind.name} is not supported")
+    return tuple(found)
+
+
+def _type_of(arg: Any, value: Any) -> ArgumentType:
+    if isinstance(arg, ConstantArgument):
+        return LiteralType(arg.value)
+    if isinstance(arg, CustomObjArgument):
+        return ObjectType(arg.class_fqn)
+    if isinstance(value, torch.Tensor):
+        return TensorType(value.dtype, tuple(read_size(size) for size in value.shape), str(value.device))
+    if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
+        kind = {torch.SymInt: "int", torch.SymFloat: "float", torch.SymBool: "bool"}[type(value)]
+        return NumberType(kind, read_size(value) if kind == "int" else None)
+    if value is None or isinstance(value, bool | int | float | str):
+        return LiteralType(value)
+    return ObjectType(type(value).__name__)
+
+
+def argument_paths(in_spec: Any, names: tuple[str, ...]) -> list[str]:
+    """Return how a caller would write each leaf of the inputs: ``x``, ``batch['ids'][0]``.
+
+    Args:
+        in_spec: the pytree of ``(args, kwargs)``, or None.
+        names: the argument names of the original ``forward``.
+    """
+    if in_spec is None:
+        return []
+    leaves = pytree.tree_unflatten(list(range(in_spec.num_leaves)), in_spec)
+    found: list[str] = []
+    for path, _ in pytree.tree_flatten_with_path(leaves)[0]:
+        side, first, *rest = path
+        if side.idx == 0:
+            head = names[first.idx] if first.idx < len(names) else f"args[{first.idx}]"
+        else:
+            head = str(first.key)
+        found.append(head + pytree.keystr(tuple(rest)))
+    return found

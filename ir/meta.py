@@ -1,0 +1,69 @@
+"""Meta: what is known about a node beside what it does (fake value, stack trace, custom entries).
+
+One idea: a snapshot that nobody can change.  The dict of the traced node is copied and the containers in it are
+frozen; the leaves (fake tensors) are shared.  Meta is carried by every transformation and never compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+__all__ = ["EMPTY_META", "Meta", "freeze_meta"]
+
+Meta = Mapping[str, Any]
+
+EMPTY_META: Meta = MappingProxyType({})
+
+DROPPED = frozenset({"nn_module_stack"})
+"""Parsed into ``Node.stack`` at import and written again when a graph is lowered."""
+
+
+def freeze_meta(meta: Mapping[str, Any]) -> Meta:
+    """Return an immutable snapshot of a node's meta.
+
+    Args:
+        meta: the entries; dicts, lists and sets in it are copied, to any depth that a tracer writes.
+
+    >>> frozen = freeze_meta({"custom": {"tag": [1]}})
+    >>> frozen["custom"]["tag"]
+    (1,)
+    """
+    return MappingProxyType(
+        {
+            key: freeze(value) if type(value) in MUTABLE else value
+            for key, value in meta.items()
+            if key not in DROPPED
+        }
+    )
+
+
+MUTABLE = frozenset({dict, list, set})
+
+
+def freeze(value: Any) -> Any:
+    """Return an immutable copy of nested dicts, lists and sets; any other value as it is.
+
+    >>> freeze([1, {"a": {2}}])
+    (1, mappingproxy({'a': frozenset({2})}))
+    """
+    kind = type(value)
+    if kind is dict:
+        return MappingProxyType({key: freeze(part) for key, part in value.items()})
+    if kind is list:
+        return tuple(freeze(part) for part in value)
+    if kind is set:
+        return frozenset(value)
+    return value
+
+
+def thaw(value: Any) -> Any:
+    """Return a mutable copy of frozen meta: the opposite of ``freeze`` for mappings; tuples stay tuples.
+
+    >>> thaw(freeze({"a": {"b": 1}}))
+    {'a': {'b': 1}}
+    """
+    if type(value) is MappingProxyType:
+        return {key: thaw(part) for key, part in value.items()}
+    return value

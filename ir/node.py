@@ -1,0 +1,117 @@
+"""``Node``: one step of a graph, and the three things that a step can do.
+
+One idea: a node is a name, what it does (``Op``, ``Call`` or ``Get``), its arguments and the stack of module calls
+that it belongs to *relative to its graph*, so that a body shared by many instances reads the same in all of them.
+Meta is carried and never compared.  Nothing here knows the graph that a node is in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from attrs import field, frozen
+
+from .arguments import Arg, refs_in, same_arg, strict_hash
+from .effects.declared import PURE, Effects
+from .meta import EMPTY_META, Meta
+
+__all__ = ["Call", "Do", "Frame", "Get", "Kwargs", "Node", "Op", "Stack"]
+
+
+@frozen(cache_hash=True)
+class Frame:
+    """One call of one module: its path from the root module and the number of the call, counted from 0.
+
+    ``part`` is above 0 for the later pieces of a call whose nodes could not be gathered in one place.
+
+    >>> str(Frame("layers.0", 2))
+    'layers.0@2'
+    """
+
+    path: str
+    call: int = 0
+    part: int = 0
+
+    def __str__(self) -> str:
+        call = f"@{self.call}" if self.call else ""
+        part = f"#{self.part}" if self.part else ""
+        return f"{self.path}{call}{part}"
+
+
+Stack = tuple[Frame, ...]
+"""The module calls that a node is inside, outermost first, below the graph that holds it."""
+
+Kwargs = tuple[tuple[str, Arg], ...]
+"""Keyword arguments, in the order in which they were written."""
+
+
+@frozen
+class Op:
+    """Calls an operator or a plain function.
+
+    Two ops are equal when name and effects agree; ``target`` is the callable that runs.
+    """
+
+    name: str
+    effects: Effects = PURE
+    target: Callable[..., Any] | None = field(default=None, eq=False, repr=False)
+
+
+@frozen
+class Call:
+    """Calls a body: ``instance`` says which module call it is, ``graph`` which body runs.
+
+    The path of the instance is relative to the module whose body holds the node.
+    """
+
+    instance: Frame
+    graph: str
+
+
+@frozen
+class Get:
+    """Reads the state named ``slot``, relative to the module whose body holds the node."""
+
+    slot: str
+
+
+Do = Op | Call | Get
+
+
+@frozen(eq=False)
+class Node:
+    """One step of a graph.
+
+    >>> from purefx.ir import Node, Op, Ref
+    >>> a = Node("y", Op("toy.add"), (Ref("x"), 1))
+    >>> a == Node("y", Op("toy.add"), (Ref("x"), 1)), a == Node("y", Op("toy.add"), (Ref("x"), True))
+    (True, False)
+    """
+
+    name: str
+    do: Do
+    args: tuple[Arg, ...] = ()
+    kwargs: Kwargs = ()
+    stack: Stack = ()
+    meta: Meta = field(default=EMPTY_META, repr=False)
+
+    def refs(self) -> list[str]:
+        """Return the names of the values that it uses, in order, repeats kept."""
+        return refs_in(self.args, self.kwargs)
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        if type(other) is not Node:
+            return NotImplemented
+        return (
+            self.name == other.name
+            and (self.do is other.do or self.do == other.do)
+            and self.stack == other.stack
+            and same_arg(self.args, other.args)
+            and same_arg(self.kwargs, other.kwargs)
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.do, self.stack, strict_hash(self.args), strict_hash(self.kwargs)))

@@ -1,0 +1,173 @@
+"""``Program``: a table of graphs, a root, the state, the signature, and how it came to be.
+
+One idea: everything is a value.  A transformation makes a new program that shares all that it did not change; the
+program that it started from stays as it was and is kept in the trail.  Nothing here transforms or runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from typing import Any
+
+from attrs import evolve, field, frozen
+
+from .arguments import bodies_in
+from .graph import Graph
+from .node import Call, Frame, Node
+from .persistent import PMap, pmap
+from .signature import Constraints, Signature
+from .state import State
+
+__all__ = ["CallSignature", "Module", "Program", "Step"]
+
+
+@frozen
+class Module:
+    """A module of the original hierarchy: where it is and the name of its class.
+
+    >>> Module("layers.0", "torch.nn.Linear").path
+    'layers.0'
+    """
+
+    path: str
+    type_name: str | None = None
+
+
+@frozen
+class CallSignature:
+    """The call signature of a module call that the exporter was asked to preserve."""
+
+    inputs: tuple[Any, ...]
+    outputs: tuple[Any, ...]
+    in_spec: Any = field(hash=False, repr=False)
+    out_spec: Any = field(hash=False, repr=False)
+    arg_names: tuple[str, ...] = ()
+
+
+@frozen
+class Step:
+    """One entry of a program's trail: what ran, with which options, on which program."""
+
+    name: str
+    options: tuple[tuple[str, Any], ...]
+    before: Program = field(eq=False, repr=False)
+
+    def __str__(self) -> str:
+        options = ", ".join(f"{key}={value!r}" for key, value in self.options)
+        return f"{self.name}({options})"
+
+
+@frozen(eq=False)
+class Program:
+    """An imported PyTorch program.
+
+    Equality is structural: graphs, state, signature, modules, call signatures and constraints; not facts and not the
+    trail, which say how a program came to be.
+
+    >>> from purefx.ir import Graph, Program
+    >>> program = Program.of({"": Graph((), (), ())})
+    >>> program == Program.of({"": Graph((), (), ())})
+    True
+    """
+
+    graphs: PMap[str, Graph]
+    root: str = ""
+    state: State = field(factory=State)
+    signature: Signature = field(factory=Signature)
+    modules: tuple[Module, ...] = ()
+    """The original hierarchy in declaration order, containers and modules that were never called included."""
+    call_signatures: PMap[Frame, CallSignature] = field(factory=pmap)
+    constraints: Constraints = field(factory=Constraints)
+    facts: frozenset[str] = frozenset()
+    """What transformations have established (``"outlined"`` ...); never trusted where it can be looked up."""
+    trail: tuple[Step, ...] = field(default=(), repr=False)
+
+    @classmethod
+    def of(cls, graphs: Mapping[str, Graph], **fields: Any) -> Program:
+        """Return a program from a plain dict of graphs and any other fields."""
+        return cls(pmap(graphs), **fields)
+
+    @property
+    def main(self) -> Graph:
+        """The root graph."""
+        return self.graphs[self.root]
+
+    @cached_property
+    def order(self) -> tuple[str, ...]:
+        """The ids of the graphs that the root reaches: each before those that it calls, in order of first use."""
+        seen: dict[str, None] = {}
+        todo = [self.root]
+        while todo:
+            name = todo.pop()
+            if name in seen or name not in self.graphs:
+                continue
+            seen[name] = None
+            todo.extend(reversed(callees(self.graphs[name])))
+        return tuple(seen)
+
+    @cached_property
+    def bottom_up(self) -> tuple[str, ...]:
+        """The ids of the graphs that the root reaches, each after those that it calls."""
+        done: dict[str, None] = {}
+        opened: set[str] = set()
+        todo = [(self.root, False)]
+        while todo:
+            name, closing = todo.pop()
+            if closing:
+                done.setdefault(name)
+            elif name not in opened and name in self.graphs:
+                opened.add(name)
+                todo.append((name, True))
+                todo.extend((inner, False) for inner in reversed(callees(self.graphs[name])))
+        return tuple(done)
+
+    def evolve(self, **changes: Any) -> Program:
+        """Return a copy with other fields."""
+        return evolve(self, **changes)
+
+    def with_main(self, graph: Graph, **changes: Any) -> Program:
+        """Return a copy with another root graph, and other fields."""
+        return evolve(self, graphs=self.graphs.set(self.root, graph), **changes)
+
+    def nodes(self) -> Iterator[tuple[str, Node]]:
+        """Iterate over (graph id, node), graph by graph in ``order``."""
+        for name in self.order:
+            for node in self.graphs[name].nodes:
+                yield name, node
+
+    def __str__(self) -> str:
+        from .text.printer import print_program
+
+        return print_program(self)
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        if type(other) is not Program:
+            return NotImplemented
+        return self._content() == other._content()
+
+    def __hash__(self) -> int:
+        return hash((self.root, self.main, self.signature, self.modules))
+
+    def _content(self) -> tuple[object, ...]:
+        return (
+            self.root, self.graphs, self.state, self.signature, self.modules, self.call_signatures, self.constraints,
+        )  # fmt: skip
+
+
+def callees(graph: Graph) -> list[str]:
+    """Return the ids of the graphs that a graph calls or gives to operators, in order, repeats kept.
+
+    >>> from purefx.ir import Body, Call, Frame, Graph, Node, Op
+    >>> callees(Graph((), (Node("a", Call(Frame("m"), "m")), Node("b", Op("cond"), (Body("$t"),)))))
+    ['m', '$t']
+    """
+    found: list[str] = []
+    for node in graph.nodes:
+        if type(node.do) is Call:
+            found.append(node.do.graph)
+        elif getattr(node.do, "effects", None) is not None and node.do.effects.through_bodies:
+            found.extend(bodies_in(node.args, node.kwargs))
+    return found

@@ -1,0 +1,150 @@
+"""``Signature``: what the inputs and outputs of the root graph are for, position by position.
+
+One idea: no names of values.  ``signature.inputs[i]`` speaks of ``root.inputs[i]`` and ``signature.outputs[i]`` of
+``root.output[i]``, so renaming a value can not make the two disagree.  How inputs are checked is in ``lowering/``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from attrs import field, frozen
+
+from .arguments import Arg, same_arg, strict_hash
+from .expression import Expr
+
+__all__ = [
+    "ArgumentType", "Constraints", "InputMutation", "InputSpec", "LiteralType", "NumberType", "ObjectType", "OutputSpec",
+    "Range", "Signature", "StateInput", "StateMutation", "TensorType", "Token", "UserInput", "UserOutput",
+]  # fmt: skip
+
+
+@frozen
+class TensorType:
+    """A tensor argument: dtype, sizes (integers or expressions) and the device it was exported on.
+
+    >>> TensorType(torch.float32, (2, 3)).shape
+    (2, 3)
+    """
+
+    dtype: torch.dtype
+    shape: tuple[Expr, ...]
+    device: str = "cpu"
+
+
+@frozen
+class NumberType:
+    """A number argument that may differ from call to call: int, float or bool, with its symbol where it has one."""
+
+    kind: str
+    expr: Expr | None = None
+
+
+@frozen(eq=False)
+class LiteralType:
+    """An argument that was baked into the program: every call must pass this very value.
+
+    >>> LiteralType(1) == LiteralType(1), LiteralType(1) == LiteralType(True)
+    (True, False)
+    """
+
+    value: Arg
+
+    def __eq__(self, other: object) -> bool:
+        return same_arg(self.value, other.value) if type(other) is LiteralType else NotImplemented
+
+    def __hash__(self) -> int:
+        return strict_hash(self.value)
+
+
+@frozen
+class ObjectType:
+    """Anything else (a script object): passed through unchecked, described for messages only."""
+
+    description: str = ""
+
+
+ArgumentType = TensorType | NumberType | LiteralType | ObjectType
+
+
+@frozen
+class UserInput:
+    """A leaf of what the caller passes; ``argument`` is the path that messages use (``batch['ids']``)."""
+
+    type: ArgumentType
+    argument: str = ""
+
+
+@frozen
+class StateInput:
+    """State that the flat program takes as an input."""
+
+    slot: str
+
+
+@frozen
+class Token:
+    """An effect token; ``remove_effect_tokens`` turns it into order."""
+
+
+@frozen
+class UserOutput:
+    """A leaf of what the caller gets back."""
+
+
+@frozen
+class StateMutation:
+    """The new value of a slot."""
+
+    slot: str
+
+
+@frozen
+class InputMutation:
+    """The new value of the root input number ``index``."""
+
+    index: int
+
+
+InputSpec = UserInput | StateInput | Token
+OutputSpec = UserOutput | StateMutation | InputMutation | Token
+
+
+@frozen
+class Range:
+    """The bounds of a size, both included; None is unbounded.
+
+    >>> Range("s77", 2, None).low
+    2
+    """
+
+    expr: Expr
+    low: int | None
+    high: int | None
+
+
+@frozen
+class Constraints:
+    """What must hold for the user inputs beyond their types: ranges of symbols and guards."""
+
+    ranges: tuple[Range, ...] = ()
+    guards: tuple[Expr, ...] = ()
+
+
+@frozen
+class Signature:
+    """The contract of the root graph.
+
+    >>> Signature().inputs
+    ()
+    """
+
+    inputs: tuple[InputSpec, ...] = ()
+    outputs: tuple[OutputSpec, ...] = ()
+    in_spec: Any = field(default=None, hash=False, repr=False)
+    """The pytree of ``(args, kwargs)``; None takes the user inputs flat."""
+    out_spec: Any = field(default=None, hash=False, repr=False)
+    """The pytree of the result; None gives the user outputs as a tuple."""
+    arg_names: tuple[str, ...] = ()
+    """The names of the arguments of the original ``forward``, positional ones first."""

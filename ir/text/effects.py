@@ -1,0 +1,106 @@
+"""Effects as text: ``writes(0:self), random``, written and read.
+
+One idea: a word for each field that is set.  They are printed only where the operator's registration does not say
+the same, so most programs show none.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from attrs import evolve
+
+from ..effects.declared import ANYTHING, PURE, ArgAt, Effects, Unless
+from .arguments import print_arg, read_arg
+from .lexer import Cursor
+from .spelling import spell_path
+
+__all__ = ["print_effects", "read_effects"]
+
+FLAGS = ("random", "ordered", "through_bodies", "unknown")
+
+PLACES = ("writes", "returns", "aliases")
+
+SWITCHES = ("writes_unless", "random_unless")
+
+
+def print_effects(effects: Effects) -> str:
+    """Return effects as text.
+
+    >>> print_effects(Effects(writes=(ArgAt(0, "self"),), random=True)), print_effects(PURE)
+    ('writes(0:self), random', 'pure')
+    """
+    if effects == PURE:
+        return "pure"
+    if effects == ANYTHING:
+        return "anything"
+    parts: list[str] = []
+    for name in PLACES:
+        if getattr(effects, name):
+            parts.append(f"{name}({', '.join([_print_place(at) for at in getattr(effects, name)])})")
+    for name in SWITCHES:
+        if getattr(effects, name):
+            parts.append(f"{name}({', '.join([_print_switch(unless) for unless in getattr(effects, name)])})")
+    parts.extend([name for name in FLAGS if getattr(effects, name)])
+    return ", ".join(parts)
+
+
+def _print_place(at: ArgAt | None) -> str:
+    return "-" if at is None else f"{at.index}:{spell_path(at.name)}"
+
+
+def _print_switch(unless: Unless) -> str:
+    return f"{_print_place(unless.arg)}={print_arg(unless.value)}|{print_arg(unless.default)}"
+
+
+def read_effects(cursor: Cursor) -> Effects:
+    """Read effects.
+
+    Raises:
+        ParseError: something else stands here.
+
+    >>> read_effects(Cursor("writes(0:self), random")) == Effects(writes=(ArgAt(0, "self"),), random=True)
+    True
+    """
+    if cursor.skip("pure"):
+        return PURE
+    if cursor.skip("anything"):
+        return ANYTHING
+    found: dict[str, Any] = {}
+    while True:
+        name = cursor.take(*PLACES, *SWITCHES, *FLAGS)
+        found[name] = True if name in FLAGS else _read_list(cursor, name)
+        if not cursor.skip(","):
+            return evolve(PURE, **found)
+
+
+def _read_list(cursor: Cursor, name: str) -> tuple[Any, ...]:
+    cursor.take("(")
+    found: list[Any] = []
+    while not cursor.skip(")"):
+        found.append(_read_switch(cursor) if name in SWITCHES else _read_place(cursor, may_miss=name == "returns"))
+        if not cursor.skip(","):
+            cursor.take(")")
+            break
+    return tuple(found)
+
+
+def _read_place(cursor: Cursor, *, may_miss: bool) -> ArgAt | None:
+    if may_miss and cursor.skip("-"):
+        return None
+    index = cursor.integer("the position of an argument")
+    cursor.take(":")
+    return ArgAt(index, cursor.path("the name of an argument"))
+
+
+def _read_switch(cursor: Cursor) -> Unless:
+    arg = _read_place(cursor, may_miss=False)
+    assert arg is not None
+    cursor.take("=")
+    start = cursor.start
+    value = read_arg(cursor)
+    cursor.take("|")
+    default = read_arg(cursor)
+    if type(value) not in (bool, int, float) or type(default) not in (bool, int, float, type(None)):
+        raise cursor.error("expected numbers", at=start)
+    return Unless(arg, value, default)

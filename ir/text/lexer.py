@@ -1,0 +1,210 @@
+"""``Cursor``: the words of a text, one after the other, and errors that show the place.
+
+One idea: one regular expression that never backtracks cuts the text lazily, so reading is linear and keeps one word in
+memory.  Lines end statements, except inside ``(...)`` and ``[...]``.  What words mean is not known here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from ..errors import ParseError
+from .spelling import is_path, is_word, unquoted
+
+__all__ = ["MAX_DEPTH", "Cursor"]
+
+MAX_DEPTH = 64
+"""How deep containers, sizes and pytrees may nest; Python's own stack ends soon after."""
+
+TOKEN = re.compile(
+    r"""
+    [ \t\r]*+ (?: ;[^\n]*+ )?+
+    (?:
+      (?P<number> -?(?: 0x[0-9a-f]++ | [0-9]++ (?:\.[0-9]++)?+ (?:e[+-]?[0-9]++)?+ | inf | nan ) (?![A-Za-z0-9_$.]) )
+    | (?P<bytes> b" (?: [^"\\\x00-\x1f\x7f]++ | \\(?: ["\\nrt] | x[0-9a-f]{2} ) )*+ " )
+    | (?P<word> [A-Za-z0-9_$]++ (?: \.[A-Za-z0-9_$]++ )*+ )
+    | (?P<below> (?: \.[A-Za-z0-9_$]++ )++ )
+    | (?P<value> %"(?: [^"\\\x00-\x1f\x7f]++ | \\(?: ["\\nrt] | x[0-9a-f]{2} | u[0-9a-f]{4} | U[0-9a-f]{8} ) )*+ " )
+    | (?P<string> " (?: [^"\\\x00-\x1f\x7f]++ | \\(?: ["\\nrt] | x[0-9a-f]{2} | u[0-9a-f]{4} | U[0-9a-f]{8} ) )*+ " )
+    | (?P<symbol> \.\.\. | -> | == | != | <= | >= | \*\* | // | [()\[\]{},:=!/@\#%*+\-<>|] )
+    | (?P<newline> \n )
+    | (?P<end> \Z )
+    | (?P<bad> . )
+    )
+    """,
+    re.VERBOSE,
+)
+
+OPENS = {"(": 1, "[": 1, ")": -1, "]": -1}
+
+
+class Cursor:
+    """Stands before one word of a text: ``kind`` and ``text`` say which.
+
+    >>> cursor = Cursor("y = 1")
+    >>> cursor.value(), cursor.take("="), cursor.number()
+    ('y', '=', 1)
+    """
+
+    kind: str
+    text: str
+    start: int
+
+    def __init__(self, text: str) -> None:
+        self._source = text
+        self._matches: Iterator[re.Match[str]] = TOKEN.finditer(text)
+        self._open = 0
+        self._depth = 0
+        self.kind = self.text = ""
+        self.start = 0
+        self.advance()
+
+    def advance(self) -> str:
+        """Go to the next word and return the text of the one passed."""
+        passed = self.text
+        if passed in OPENS:
+            self._open = max(0, self._open + OPENS[passed])
+        for match in self._matches:
+            kind = match.lastgroup or "bad"
+            if kind == "newline" and self._open:
+                continue
+            self.kind, self.text, self.start = kind, match[kind], match.start(kind)
+            if kind == "bad":
+                what = "a string that is not closed or has an unknown escape" if self.text == '"' else "an unexpected character"
+                raise self.error(what)
+            break
+        return passed
+
+    @contextmanager
+    def nested(self) -> Iterator[None]:
+        """Count one level of nesting while inside.
+
+        Raises:
+            ParseError: there are more than ``MAX_DEPTH``.
+        """
+        self._depth += 1
+        if self._depth > MAX_DEPTH:
+            raise self.error(f"nested more than {MAX_DEPTH} levels deep")
+        yield
+        self._depth -= 1
+
+    def skip(self, *symbols: str) -> bool:
+        """Pass one of some symbols or keywords if it stands here, and say whether it did."""
+        if self.text in symbols and self.kind in ("symbol", "word"):
+            self.advance()
+            return True
+        return False
+
+    def take(self, *symbols: str) -> str:
+        """Pass one of some symbols or keywords and return it; nothing else may stand here."""
+        if self.text in symbols and self.kind in ("symbol", "word"):
+            return self.advance()
+        raise self.expected(" or ".join(f"'{symbol}'" for symbol in symbols))
+
+    def value(self) -> str:
+        """Pass the name of a value and return it."""
+        if self.kind == "word" and is_word(self.text):
+            return self.advance()
+        if self.kind == "value":
+            return self._unquoted(2)
+        raise self.expected("the name of a value")
+
+    def path(self, what: str = "a name") -> str:
+        """Pass a module path, slot, graph id or operator name and return it."""
+        if self.kind in ("word", "number") and is_path(self.text):
+            return self.advance()
+        if self.kind == "string":
+            return self._unquoted(1)
+        raise self.expected(what)
+
+    def string(self, what: str = "a string") -> str:
+        """Pass a string in quotes and return what it stands for."""
+        if self.kind == "string":
+            return self._unquoted(1)
+        raise self.expected(what)
+
+    def bytes(self) -> bytes:
+        """Pass a ``b"..."`` and return what it stands for."""
+        start = self.start
+        try:
+            return self._unquoted(2).encode("latin-1")
+        except UnicodeEncodeError:
+            raise self.error("bytes hold no such character", at=start) from None
+
+    def _unquoted(self, prefix: int) -> str:
+        try:
+            found = unquoted(self.text[prefix:-1])
+        except ValueError:
+            raise self.error("an escape that names no character") from None
+        self.advance()
+        return found
+
+    def number(self) -> int | float:
+        """Pass a number and return it: an int unless it is written with a point, an exponent, ``inf`` or ``nan``."""
+        text = self.text
+        if self.kind != "number":
+            raise self.expected("a number")
+        try:
+            if "x" in text:
+                found: int | float = int(text, 16)
+            else:
+                found = float(text) if any(mark in text for mark in ".en") else int(text)
+        except ValueError:
+            raise self.error("an integer of so many digits is written in hexadecimal") from None
+        self.advance()
+        return found
+
+    def integer(self, what: str = "an integer") -> int:
+        """Pass an integer and return it."""
+        start = self.start
+        found = self.number() if self.kind == "number" else None
+        if not isinstance(found, int):
+            raise self.error(f"expected {what}", at=start)
+        return found
+
+    def line_end(self) -> None:
+        """Pass the end of a line and any empty lines after it."""
+        if self.kind not in ("newline", "end"):
+            raise self.expected("the end of the line")
+        self.blank_lines()
+
+    def blank_lines(self) -> None:
+        """Pass empty lines, if there are any."""
+        while self.kind == "newline":
+            self.advance()
+
+    def block(self) -> Iterator[None]:
+        """Pass ``{``, then the end of each line that holds a statement, which the caller reads, then ``}``."""
+        self.take("{")
+        self.line_end()
+        while not self.skip("}"):
+            yield
+            self.line_end()
+
+    def expected(self, what: str) -> ParseError:
+        """Return the error that something else was expected here."""
+        found = {"newline": "the end of the line", "end": "the end of the text"}.get(self.kind, f"'{visible(self.text[:40])}'")
+        return self.error(f"expected {what}, found {found}")
+
+    def error(self, message: str, *, at: int | None = None) -> ParseError:
+        """Return an error that shows a place: line, column, the line itself and a mark under it."""
+        start = self.start if at is None else at
+        number = self._source.count("\n", 0, start) + 1
+        begin = self._source.rfind("\n", 0, start) + 1
+        stop = self._source.find("\n", start)
+        line = self._source[begin : len(self._source) if stop < 0 else stop]
+        column = start - begin
+        left = max(0, column - 60)
+        shown = visible(line[left : left + 100])
+        return ParseError(f"line {number}, column {column + 1}: {message}\n    {shown}\n    {' ' * (column - left)}^")
+
+
+def visible(text: str) -> str:
+    """Return a text with one ``?`` for each character that is not printable ASCII, so that columns stay.
+
+    >>> visible("a\\tb\\x1b[2J")
+    'a b?[2J'
+    """
+    return "".join([char if " " <= char <= "~" else " " if char == "\t" else "?" for char in text])

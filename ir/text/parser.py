@@ -1,0 +1,216 @@
+"""``parse``: the text of a program becomes the program.
+
+One idea: what is read is looked up in tables and built, never evaluated; an operator that is not registered here
+is kept by name with its printed effects.  Reading checks the form only: ``verify`` says whether the program is valid.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ..effects.declared import ANYTHING, Effects
+from ..effects.schema import effects_of
+from ..graph import Graph, Input
+from ..node import Call, Do, Frame, Get, Node, Op
+from ..persistent import pmap
+from ..program import CallSignature, Module, Program
+from ..signature import Constraints, Signature
+from ..state import State
+from .arguments import read_arg, read_kwarg
+from .contract import read_call_signature, read_constraints, read_input, read_names, read_output
+from .effects import read_effects
+from .frames import read_frame, read_stack
+from .lexer import Cursor
+from .operators import resolve
+from .state import read_state
+from .trees import read_tree
+
+__all__ = ["parse"]
+
+
+def parse(text: str, *, state: Mapping[str, Any] | None = None) -> Program:
+    """Return the program that a text describes.
+
+    Args:
+        text: what ``print_program`` gave, or written by hand; ``;`` starts a comment.
+        state: tensors and other values by name of slot.  Those that it lacks are made on the meta device, with the
+            printed dtype, shape and ties.
+
+    Returns:
+        A program equal to the printed one, when ``state`` gives its values; without meta and trail.
+
+    Raises:
+        ParseError: the text is not a program; the message has the line, the column and what was expected.
+        UnsupportedProgram: torch can not make a tensor that ``state`` lacks.
+        TypeError: ``text`` is not a string.
+
+    >>> program = parse('program { \\n graph @""(x) { \\n y = aten.relu.default(x) \\n return (y,) \\n } \\n }')
+    >>> program.main.nodes[0].do.name
+    'aten.relu.default'
+    """
+    if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"parse takes text, not a {type(text).__name__}")
+    return _Parser(Cursor(text), state or {}).program()
+
+
+class _Parser:
+    """Reads one program, section by section, and remembers the operators that it met."""
+
+    def __init__(self, cursor: Cursor, given: Mapping[str, Any]) -> None:
+        self._cursor = cursor
+        self._given = given
+        self._ops: dict[str, Op] = {}
+        self._graphs: dict[str, Graph] = {}
+        self._call_signatures: dict[Frame, CallSignature] = {}
+        self._sections: dict[str, Any] = {}
+
+    def program(self) -> Program:
+        cursor = self._cursor
+        cursor.blank_lines()
+        cursor.take("program")
+        for _ in cursor.block():
+            self._section()
+        cursor.line_end()
+        if cursor.kind != "end":
+            raise cursor.expected("the end of the text")
+        found = self._sections
+        specs = (found.get("takes", ()), found.get("gives", ()), found.get("in_spec"), found.get("out_spec"))
+        return Program(
+            graphs=pmap(self._graphs),
+            root=found.get("root", ""),
+            state=found.get("state", State()),
+            signature=Signature(*specs, found.get("names", ())),
+            modules=found.get("modules", ()),
+            call_signatures=pmap(self._call_signatures),
+            constraints=found.get("constraints", Constraints()),
+            facts=frozenset(found.get("facts", ())),
+        )
+
+    def _section(self) -> None:
+        cursor = self._cursor
+        at = cursor.start
+        word = cursor.take("graph", "signature", "state", *SECTIONS)
+        if word == "graph":
+            self._graph(at)
+        elif word == "signature":
+            frame, signature = read_call_signature(cursor)
+            if frame in self._call_signatures:
+                raise cursor.error("a second signature of this call", at=at)
+            self._call_signatures[frame] = signature
+        elif word in self._sections:
+            raise cursor.error(f"a second section '{word}'", at=at)
+        elif word == "state":
+            self._sections[word] = read_state(cursor, self._given)
+        else:
+            self._sections[word] = SECTIONS[word](cursor)
+
+    def _graph(self, at: int) -> None:
+        cursor = self._cursor
+        cursor.take("@")
+        name = cursor.path("the name of a graph")
+        if name in self._graphs:
+            raise cursor.error("a second graph of this name", at=at)
+        inputs = tuple([Input(formal) for formal in self._inputs()])
+        nodes: list[Node] = []
+        cursor.take("{")
+        cursor.line_end()
+        while not cursor.skip("return"):
+            nodes.append(self._node())
+            cursor.line_end()
+        output = read_arg(cursor)
+        cursor.line_end()
+        cursor.take("}")
+        self._graphs[name] = Graph(inputs, tuple(nodes), output)
+
+    def _inputs(self) -> list[str]:
+        cursor = self._cursor
+        cursor.take("(")
+        found: list[str] = []
+        while not cursor.skip(")"):
+            found.append(cursor.value())
+            if not cursor.skip(","):
+                cursor.take(")")
+                break
+        return found
+
+    def _node(self) -> Node:
+        cursor = self._cursor
+        name = cursor.value()
+        cursor.take("=")
+        do: Do
+        if cursor.skip("get"):
+            do = Get(cursor.path("the name of a slot"))
+            args, kwargs = self._arguments() if cursor.text == "(" else ((), ())
+        elif cursor.skip("call"):
+            cursor.take("@")
+            graph = cursor.path("the name of a graph")
+            args, kwargs = self._arguments()
+            cursor.take("as")
+            do = Call(read_frame(cursor), graph)
+        else:
+            target = cursor.path("get, call or the name of an operator")
+            args, kwargs = self._arguments()
+            do = self._op(target)
+        return Node(name, do, args, kwargs, read_stack(cursor) if cursor.skip("in") else ())
+
+    def _arguments(self) -> tuple[tuple[Any, ...], tuple[tuple[str, Any], ...]]:
+        cursor = self._cursor
+        cursor.take("(")
+        args: list[Any] = []
+        kwargs: list[tuple[str, Any]] = []
+        while not cursor.skip(")"):
+            at = cursor.start
+            key, value = read_kwarg(cursor)
+            if key is not None:
+                kwargs.append((key, value))
+            elif kwargs:
+                raise cursor.error("a positional argument behind a keyword argument", at=at)
+            else:
+                args.append(value)
+            if not cursor.skip(","):
+                cursor.take(")")
+                break
+        return tuple(args), tuple(kwargs)
+
+    def _op(self, name: str) -> Op:
+        if self._cursor.skip("!"):
+            return _make_op(name, read_effects(self._cursor))
+        op = self._ops.get(name)
+        if op is None:
+            op = self._ops[name] = _make_op(name, None)
+        return op
+
+
+def _make_op(name: str, effects: Effects | None) -> Op:
+    target = resolve(name)
+    if effects is None:
+        effects = ANYTHING if target is None else effects_of(target)
+    return Op(name, effects, target)
+
+
+def _read_modules(cursor: Cursor) -> tuple[Module, ...]:
+    found: list[Module] = []
+    for _ in cursor.block():
+        path = cursor.path("the path of a module")
+        found.append(Module(path, cursor.path("the name of a class") if cursor.skip(":") else None))
+    return tuple(found)
+
+
+def _read_root(cursor: Cursor) -> str:
+    cursor.take("@")
+    return cursor.path("the name of a graph")
+
+
+SECTIONS: Mapping[str, Callable[[Cursor], Any]] = {
+    "root": _read_root,
+    "facts": read_names,
+    "modules": _read_modules,
+    "takes": lambda cursor: tuple([read_input(cursor) for _ in cursor.block()]),
+    "gives": lambda cursor: tuple([read_output(cursor) for _ in cursor.block()]),
+    "names": read_names,
+    "in_spec": read_tree,
+    "out_spec": read_tree,
+    "constraints": read_constraints,
+}
+"""How the sections that stand at most once are read, beside the state."""

@@ -1,0 +1,214 @@
+"""State as text: one line a slot, with what its tensor is but not what is in it, written and read.
+
+One idea: the usual is left out.  A slot without a word about its cell is a tensor of its own; ``tied`` and ``shares`` name the
+slot whose tensor or memory it has.  Tensors that the reader is not given are made on the meta device, which allocates
+nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from ..persistent import pmap
+from ..state import Slot, SlotKind, State
+from .arguments import CONSTANTS, opaque, print_arg, read_arg
+from .lexer import Cursor
+from .spelling import quoted, spell_path
+from .tensors import TensorFacts, facts_of, make_tensors, print_dtype, read_dtype
+
+__all__ = ["print_state", "read_state"]
+
+LITERALS = (type(None), bool, int, float, str)
+
+
+class _Numbers:
+    """Which slot showed a cell or a storage first, and which number comes next."""
+
+    def __init__(self) -> None:
+        self.first_of_cell: dict[int, tuple[str, int]] = {}
+        self.first_of_storage: dict[int, str] = {}
+        self.cell_of: dict[str, tuple[int, int]] = {}
+        self.next_cell = 0
+        self.next_storage = 0
+
+    def add(self, name: str, cell: int, storage: int) -> None:
+        """Note what a slot shows."""
+        self.first_of_cell.setdefault(cell, (name, storage))
+        self.first_of_storage.setdefault(storage, name)
+        self.cell_of[name] = (cell, storage)
+        self.next_cell = max(self.next_cell, cell + 1)
+        self.next_storage = max(self.next_storage, storage + 1)
+
+
+def print_state(state: State) -> list[str]:
+    """Return one line for each slot, in order.
+
+    >>> slot = Slot(SlotKind.BUFFER, torch.zeros(2, 3), 0, 0)
+    >>> print_state(State(("n", "m"), pmap({"n": slot, "m": slot})))
+    ['buffer n: f32[2, 3]', 'buffer m: f32[2, 3] tied n']
+    """
+    numbers = _Numbers()
+    unlisted = sorted(set(state.slots) - set(state.order))  # an invalid state: it can be shown, not read back
+    return [
+        *[_print_slot(name, state.slots[name], numbers) if name in state else f"missing {spell_path(name)}" for name in state.order],
+        *[f"unlisted {_print_slot(name, state.slots[name], numbers)}" for name in unlisted],
+    ]
+
+
+def _print_slot(name: str, slot: Slot, numbers: _Numbers) -> str:
+    words = [f"{slot.kind.value} {spell_path(name)}: {_print_value(slot)}"]
+    owner, storage = numbers.first_of_cell.get(slot.cell, (None, numbers.next_storage))
+    if owner is not None:
+        words.append(f"tied {spell_path(owner)}")
+    elif slot.cell != numbers.next_cell:
+        words.append(f"cell {slot.cell}")
+    if slot.storage != storage:
+        sharer = numbers.first_of_storage.get(slot.storage)
+        words.append(f"storage {slot.storage}" if sharer is None else f"shares {spell_path(sharer)}")
+    if slot.persistent is not (slot.kind is not SlotKind.CONSTANT):
+        words.append("persistent" if slot.persistent else "not_persistent")
+    numbers.add(name, slot.cell, slot.storage)
+    return " ".join(words)
+
+
+def _print_value(slot: Slot) -> str:
+    value = slot.value
+    if isinstance(value, torch.Tensor):
+        return _print_tensor(facts_of(value), is_parameter=slot.kind is SlotKind.PARAMETER)
+    if type(value) in LITERALS:
+        return f"literal {print_arg(value)}"
+    return opaque(f"{type(value).__module__}.{type(value).__qualname__}")
+
+
+def _print_tensor(facts: TensorFacts, *, is_parameter: bool) -> str:
+    words = [f"{print_dtype(facts.dtype)}[{', '.join(map(str, facts.shape))}]"]
+    if facts.stride is not None:
+        words.append(f"strides {list(facts.stride)}")
+    if facts.offset:
+        words.append(f"offset {facts.offset}")
+    if facts.layout is not torch.strided:
+        words.append(f"layout {facts.layout}")
+    if facts.device != "cpu":
+        words.append(f"on {quoted(facts.device)}")
+    if facts.is_parameter is not is_parameter:
+        words.append("parameter" if facts.is_parameter else "plain")
+    if facts.requires_grad is not is_parameter:
+        words.append("grad" if facts.requires_grad else "no_grad")
+    return " ".join(words)
+
+
+def read_state(cursor: Cursor, given: Mapping[str, Any]) -> State:
+    """Read the slots in a block.
+
+    Args:
+        cursor: stands before ``{``.
+        given: values by name of slot; the others are made on the meta device.
+
+    Raises:
+        ParseError: something else stands here, a given tensor is not what the text says, or a slot holds an object
+            that is not given.
+    """
+    numbers = _Numbers()
+    slots: dict[str, Slot] = {}
+    facts: dict[str, TensorFacts] = {}
+    for _ in cursor.block():
+        at = cursor.start
+        kind = SlotKind(cursor.take(*(kind.value for kind in SlotKind)))
+        name = cursor.path("the name of a slot")
+        if name in slots:
+            raise cursor.error("a second slot of this name", at=at)
+        cursor.take(":")
+        slots[name] = _read_slot(cursor, kind, name, given, numbers, facts)
+    made = make_tensors({name: (slots[name].cell, slots[name].storage, fact) for name, fact in facts.items()})
+    for name, tensor in made.items():
+        slot = slots[name]
+        slots[name] = Slot(slot.kind, tensor, slot.cell, slot.storage, slot.persistent)
+    return State(tuple(slots), pmap(slots))
+
+
+def _read_slot(
+    cursor: Cursor, kind: SlotKind, name: str, given: Mapping[str, Any], numbers: _Numbers, facts: dict[str, TensorFacts]
+) -> Slot:
+    at = cursor.start
+    value: Any = given.get(name)
+    if cursor.skip("literal"):
+        literal = read_arg(cursor)
+        value = literal if name not in given else value
+    elif cursor.text == "opaque":
+        cursor.advance()
+        cursor.take("(")
+        what = cursor.string()
+        cursor.take(")")
+        if name not in given:
+            raise cursor.error(f"a value of type {what[:80]!a} can not be read from text: give it in `state`", at=at)
+    else:
+        found = _read_tensor(cursor, is_parameter=kind is SlotKind.PARAMETER)
+        if name not in given:
+            facts[name] = found
+        elif not found.fits(value):
+            raise cursor.error("the tensor given in `state` has another shape or dtype", at=at)
+    cell, storage = _read_numbers(cursor, numbers)
+    persistent = kind is not SlotKind.CONSTANT
+    if cursor.skip("persistent"):
+        persistent = True
+    elif cursor.skip("not_persistent"):
+        persistent = False
+    numbers.add(name, cell, storage)
+    return Slot(kind, value, cell, storage, persistent)
+
+
+def _read_tensor(cursor: Cursor, *, is_parameter: bool) -> TensorFacts:
+    dtype = read_dtype(cursor)
+    shape = _read_integers(cursor)
+    stride = _read_integers(cursor) if cursor.skip("strides") else None
+    start = cursor.start
+    if stride is not None and len(stride) != len(shape):
+        raise cursor.error("as many strides as sizes are needed", at=start)
+    offset = cursor.integer("an offset") if cursor.skip("offset") else 0
+    layout = torch.strided
+    if cursor.skip("layout"):
+        layout = CONSTANTS.get(cursor.text)
+        if not isinstance(layout, torch.layout):
+            raise cursor.expected("a layout")
+        cursor.advance()
+    device = cursor.string("a device") if cursor.skip("on") else "cpu"
+    parameter = True if cursor.skip("parameter") else not cursor.skip("plain") and is_parameter
+    grad = True if cursor.skip("grad") else not cursor.skip("no_grad") and is_parameter
+    if min((offset, *shape, *(stride or ()))) < 0 or (grad and not (dtype.is_floating_point or dtype.is_complex)):
+        raise cursor.error("there is no such tensor", at=start)
+    return TensorFacts(dtype, shape, stride, offset, layout, device, parameter, grad)
+
+
+def _read_integers(cursor: Cursor) -> tuple[int, ...]:
+    cursor.take("[")
+    found: list[int] = []
+    while not cursor.skip("]"):
+        found.append(cursor.integer())
+        if not cursor.skip(","):
+            cursor.take("]")
+            break
+    return tuple(found)
+
+
+def _read_numbers(cursor: Cursor, numbers: _Numbers) -> tuple[int, int]:
+    cell, storage = numbers.next_cell, numbers.next_storage
+    if cursor.skip("tied"):
+        cell, storage = _read_earlier(cursor, numbers)
+    elif cursor.skip("cell"):
+        cell = cursor.integer("the number of a cell")
+    if cursor.skip("shares"):
+        storage = _read_earlier(cursor, numbers)[1]
+    elif cursor.skip("storage"):
+        storage = cursor.integer("the number of a storage")
+    return cell, storage
+
+
+def _read_earlier(cursor: Cursor, numbers: _Numbers) -> tuple[int, int]:
+    at = cursor.start
+    name = cursor.path("the name of a slot")
+    if name not in numbers.cell_of:
+        raise cursor.error("no slot of this name stands above", at=at)
+    return numbers.cell_of[name]

@@ -1,0 +1,15 @@
+"""Is it a program?  ``verify`` says everything that is wrong, ``check`` raises it.
+
+One idea: validity is a table of rules (``RULES``), each with its statement, its check and its advice.  Nothing here
+repairs, transforms or runs a program.
+"""
+
+from __future__ import annotations
+
+from .facts import KNOWN_FACTS
+from .rule import Finding, Rule
+from .rules import RULES
+from .verifier import check, verify
+from .violation import Violation
+
+__all__ = ["KNOWN_FACTS", "RULES", "Finding", "Rule", "Violation", "check", "verify"]

@@ -1,0 +1,63 @@
+"""Rules about operators: what an operator is said to do is what it does.
+
+One idea: every distinct ``Op`` object is looked at once, however many nodes share it, and its effects are derived again
+from its target.  Operators without a target (toy ones) are taken at their word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from attrs import evolve, fields
+
+from ..effects.declared import Effects
+from ..effects.schema import effects_of
+from ..node import Op
+from ..torch_private import OpOverload
+from .rule import Finding
+
+if TYPE_CHECKING:
+    from .survey import Survey
+
+__all__ = ["check_effects", "check_operator_names"]
+
+
+def check_effects(survey: Survey) -> Iterator[Finding]:
+    """Find operators whose effects are not those of their target; ``ordered`` may be added to them."""
+    for op, graph, index in survey.ops.values():
+        target: Any = op.target
+        if target is None or not callable(target):
+            continue
+        real = effects_of(target)
+        if op.effects is real or op.effects == real:
+            continue
+        # remove_effect_tokens writes the order that a token stood for on the operator.
+        if op.effects.ordered and not real.ordered and evolve(op.effects, ordered=False) == real:
+            continue
+        text = f"{op.name} is said to have {_difference(op.effects, real)}"
+        yield Finding(text, graph, index, survey.graphs[graph].nodes[index].name)
+
+
+def _difference(said: Effects, real: Effects) -> str:
+    parts = [
+        f"{field.name}={getattr(said, field.name)!r} (it has {getattr(real, field.name)!r})"
+        for field in fields(Effects)
+        if getattr(said, field.name) != getattr(real, field.name)
+    ]
+    return ", ".join(parts)
+
+
+def check_operator_names(survey: Survey) -> Iterator[Finding]:
+    """Find operators that do not bear the name of their target, and one name for two targets: names decide equality."""
+    bearers: dict[str, Op] = {}
+    for op, graph, index in survey.ops.values():
+        target: Any = op.target
+        if target is None:
+            continue
+        node = survey.graphs[graph].nodes[index].name
+        if isinstance(target, OpOverload) and op.name != str(target):
+            yield Finding(f"it is named {op.name!r} and runs {target}", graph, index, node)
+        other = bearers.setdefault(op.name, op).target
+        if other is not target and other != target:
+            yield Finding(f"two different functions are named {op.name!r}", graph, index, node)

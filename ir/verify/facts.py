@@ -1,0 +1,86 @@
+"""Rules about facts: only known ones, and each that can be looked up does hold.
+
+One idea: a fact is a claim of a transformation; a pipeline is ordered by it, so a false one would let a transformation
+run on what it can not treat.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from ..node import Call
+from ..signature import InputMutation, StateInput, StateMutation, Token
+from .kinds import short
+from .rule import Finding
+from .signature import specs_of
+
+if TYPE_CHECKING:
+    from .survey import Survey
+
+__all__ = ["KNOWN_FACTS", "check_facts", "check_known_facts"]
+
+KNOWN_FACTS = frozenset({"flat", "token free", "mutations in place", "state sunk", "outlined", "deduplicated"})
+"""What the transformations of purefx establish."""
+
+THREADING = "higher_order.with_effects"
+
+
+def check_known_facts(survey: Survey) -> Iterator[Finding]:
+    """Find facts that no transformation establishes."""
+    facts: Any = survey.program.facts
+    for fact in sorted(facts, key=repr) if type(facts) is frozenset else ():
+        if fact not in KNOWN_FACTS:
+            yield Finding(f"{short(fact)} is no known fact", node="facts")
+
+
+def check_facts(survey: Survey) -> Iterator[Finding]:
+    """Find facts that are claimed and do not hold."""
+    facts: Any = survey.program.facts
+    if type(facts) is not frozenset:
+        return
+    if "flat" in facts:
+        yield from _calls(survey)
+    if "outlined" in facts:
+        yield from _stacks(survey)
+    if "state sunk" in facts:
+        yield from _specs(survey, "inputs", (StateInput,), "state sunk")
+    if "mutations in place" in facts:
+        yield from _specs(survey, "outputs", (StateMutation, InputMutation), "mutations in place")
+    if "token free" in facts:
+        yield from _specs(survey, "inputs", (Token,), "token free")
+        yield from _specs(survey, "outputs", (Token,), "token free")
+        yield from _threads(survey)
+
+
+def _specs(survey: Survey, what: str, kinds: tuple[type, ...], fact: str) -> Iterator[Finding]:
+    for number, spec in enumerate(specs_of(getattr(survey.signature, what))):
+        if type(spec) in kinds:
+            yield Finding(f"the program is said to be {fact!r}, but this is a {type(spec).__name__}", node=f"signature.{what}[{number}]")
+
+
+def _calls(survey: Survey) -> Iterator[Finding]:
+    for census in survey.censuses.values():
+        for index, node in census.calls:
+            yield Finding("the program is said to be 'flat', but this is a call", census.name, index, node.name)
+
+
+def _stacks(survey: Survey) -> Iterator[Finding]:
+    # Bodies of operators are not outlined: their nodes keep the stacks that the exporter gave them.
+    outlined = {survey.root}
+    for census in survey.censuses.values():
+        outlined.update(node.do.graph for _, node in census.calls if type(node.do) is Call)
+        if census.name not in outlined:
+            continue
+        for index, stack in census.stacks:
+            text = f"the program is said to be 'outlined', but this is still inside {stack[-1]}"
+            yield Finding(text, census.name, index, census.graph.nodes[index].name)
+
+
+def _threads(survey: Survey) -> Iterator[Finding]:
+    for op, graph, index in survey.ops.values():
+        if op.name == THREADING:
+            node = survey.graphs[graph].nodes[index].name
+            yield Finding("the program is said to be 'token free', but this threads a token", graph, index, node)
+
+

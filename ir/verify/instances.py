@@ -1,0 +1,128 @@
+"""Where each body is reached from, and what its reads find there.
+
+One idea: a body can be shared by many module calls, and a read is relative, so it is resolved once for each pair of
+body and absolute path.  Only paths that exist are followed to the end: off them a body is looked at once, so the walk
+stays linear in the calls of the hierarchy even where shared bodies multiply.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from attrs import frozen
+
+from ..node import Call, Frame, Get, Node
+from ..state import Slot
+from .rule import Finding
+from .screen import Census
+from .tensors import disagreement
+
+if TYPE_CHECKING:
+    from .survey import Survey
+
+__all__ = ["Instances", "trace_instances"]
+
+
+@frozen
+class Instances:
+    """What the walk found, for three rules."""
+
+    unresolved: tuple[Finding, ...]
+    misshapen: tuple[Finding, ...]
+    off_map: tuple[Finding, ...]
+    """Calls of modules that the hierarchy does not have."""
+
+
+class _Walk:
+    """One walk from the root over pairs of body and path."""
+
+    def __init__(self, survey: Survey) -> None:
+        self.survey = survey
+        self.slots = survey.slots
+        self.modules = {module.path for module in survey.modules if type(module.path) is str}
+        self.paths = self.modules or _known_paths(self.slots)
+        self.unresolved: dict[int, Finding] = {}
+        self.misshapen: dict[int, Finding] = {}
+        self.off_map: dict[int, Finding] = {}
+        self.agreed: set[int] = set()
+        self.dead: set[str] = set()
+        self.seen: set[tuple[str, str]] = set()
+        self.todo: list[tuple[str, str]] = [(survey.root, "")]
+
+    def run(self) -> Instances:
+        censuses, seen = self.survey.censuses, self.seen
+        while self.todo:
+            place = self.todo.pop()
+            name, path = place
+            census = censuses.get(name)
+            if census is None or place in seen:
+                continue
+            seen.add(place)
+            if path and path not in self.paths:
+                if name in self.dead:
+                    continue
+                self.dead.add(name)
+            if census.gets:
+                self._resolve(census, path)
+            if census.callees:
+                self._descend(census, path)
+        # A shared body keeps the meta of one of its calls, so a read must fit one of the slots that it resolves to.
+        misshapen = [finding for key, finding in self.misshapen.items() if key not in self.agreed]
+        return Instances(tuple(self.unresolved.values()), tuple(misshapen), tuple(self.off_map.values()))
+
+    def _resolve(self, census: Census, path: str) -> None:
+        for index, node in census.gets:
+            do = node.do
+            assert type(do) is Get
+            slot = self.slots.get(f"{path}.{do.slot}" if path else do.slot)
+            if slot is None:
+                if id(node) not in self.unresolved:
+                    self.unresolved[id(node)] = _lost(census, index, node, path)
+            elif id(node) not in self.agreed:
+                self._compare(census, index, node, slot)
+
+    def _compare(self, census: Census, index: int, node: Node, slot: Slot) -> None:
+        meta = node.meta
+        difference = disagreement(meta.get("val") if isinstance(meta, Mapping) else None, slot.value)
+        if difference is None:
+            self.agreed.add(id(node))
+        elif id(node) not in self.misshapen:
+            self.misshapen[id(node)] = Finding(f"it reads {difference}", census.name, index, node.name)
+
+    def _descend(self, census: Census, path: str) -> None:
+        for index, callee in reversed(census.bodies):
+            self.todo.append((callee, path))
+        for index, node in reversed(census.calls):
+            do = node.do
+            assert type(do) is Call
+            inner = f"{path}.{do.instance.path}" if path else do.instance.path
+            if self.modules and inner not in self.modules and id(node) not in self.off_map:
+                self.off_map[id(node)] = _strange(census, index, node, do.instance, inner)
+            self.todo.append((do.graph, inner))
+
+
+def trace_instances(survey: Survey) -> Instances:
+    """Return what the reads and calls of a program come to, followed from the root through every instance."""
+    return _Walk(survey).run()
+
+
+def _known_paths(slots: dict[str, Slot]) -> set[str]:
+    # Every module path on the way to a slot; stopping at a known one keeps this linear in the distinct paths.
+    found: set[str] = set()
+    for name in slots:
+        path = name.rpartition(".")[0]
+        while path and path not in found:
+            found.add(path)
+            path = path.rpartition(".")[0]
+    return found
+
+
+def _lost(census: Census, index: int, node: Node, path: str) -> Finding:
+    slot = node.do.slot if type(node.do) is Get else ""
+    seen = f"{path}.{slot}" if path else slot
+    return Finding(f"it reads {slot!r}, which is the slot {seen!r} when called as {path or 'the root'}: there is none", census.name, index, node.name)
+
+
+def _strange(census: Census, index: int, node: Node, frame: Frame, path: str) -> Finding:
+    return Finding(f"it calls {frame}, which is the module {path!r}: program.modules has none", census.name, index, node.name)

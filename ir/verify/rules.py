@@ -1,0 +1,99 @@
+"""``RULES``: the specification of a valid program, one line each.
+
+One idea: a table.  What a program must be is read here, how it is checked in the file that a rule's check comes from;
+later stages add rows.  The order is that in which several violations at one place are told.
+"""
+
+from __future__ import annotations
+
+from .arguments import check_keywords, check_kinds
+from .calls import (
+    check_acyclic,
+    check_arity,
+    check_bodies,
+    check_known_callees,
+    check_projections,
+    check_reachable,
+    check_root,
+)
+from .constraints import check_constraints
+from .effects import check_effects, check_operator_names
+from .facts import check_facts, check_known_facts
+from .metadata import check_meta
+from .modules import check_known_modules, check_module_paths, check_stacks
+from .names import check_defined, check_earlier, check_unique
+from .rule import Rule
+from .signature import check_inputs, check_leaves, check_mutations, check_outputs, check_slots
+from .state import check_geometry, check_order, check_reads, check_storage, check_ties, check_values
+from .structure import check_structure
+
+__all__ = ["RULES"]
+
+RULES: tuple[Rule, ...] = (
+    Rule("well-formed", "every field has the type that it is declared with", check_structure,
+         advice="build programs from the types of purefx.ir: tuples, Input, Node, Op, Call, Get, Frame, pmap"),
+    Rule("unique-names", "in one graph no two inputs or nodes have one name", check_unique,
+         advice="give the new value a fresh name (purefx.ir.names.Names)"),
+    Rule("defined-values", "a value that is used is an input or a node of the same graph", check_defined,
+         advice="keep the node that makes the value, or pass it in as an input"),
+    Rule("earlier-values", "a value is used only after the node that makes it", check_earlier,
+         advice="put the node behind the one that makes the value"),
+    Rule("argument-kinds", "arguments are references, literals, and tuple, Items, Record or slice of them", check_kinds,
+         advice="write Items for a list, Record for a dict, a slot of the state and Get for a tensor, Body for a graph"),
+    Rule("keywords", "the keywords of a node are strings, each once", check_keywords,
+         advice="give each keyword argument once"),
+    Rule("meta", "meta is a mapping from strings; val is a value that a node can have and stack_trace is text", check_meta,
+         advice="keep the meta of the node that was replaced, or leave it empty"),
+    Rule("root", "the root names a graph of the program", check_root,
+         advice="put the graph into program.graphs under the id that program.root says"),
+    Rule("known-callees", "every Call and every Body names a graph of the program", check_known_callees,
+         advice="put the graph into program.graphs before something calls it"),
+    Rule("reachable-graphs", "the root reaches every graph", check_reachable,
+         advice="remove graphs that nothing calls"),
+    Rule("acyclic-calls", "no graph calls itself, directly or through others", check_acyclic,
+         advice="give the inner call a body of its own"),
+    Rule("call-arguments", "a Call passes exactly the inputs of its body, by position", check_arity,
+         advice="change the call and the inputs of its body together"),
+    Rule("projections", "getitem takes a result that the called body has", check_projections,
+         advice="change the output of the body and the getitem nodes behind its calls together"),
+    Rule("operator-bodies", "an operator that takes graphs has effects that go through them, and they give back values", check_bodies,
+         advice="set Effects(through_bodies=True) on the operator; let the graph give back a tuple"),
+    Rule("effects", "the effects of an operator are those of its target, or those and ordered", check_effects,
+         advice="make the operator with purefx.ir.effects.schema.effects_of(target)"),
+    Rule("operator-names", "an operator bears the name of its target, and one name is one target", check_operator_names,
+         advice="name the operator str(target), and different functions differently: equality goes by name"),
+    Rule("stacks", "in a stack each module call is below the one before it", check_stacks,
+         advice="let the stack be a path down the module hierarchy, outermost first"),
+    Rule("module-paths", "every module is listed once, and so is its parent", check_module_paths,
+         advice="list the module and all that hold it in program.modules"),
+    Rule("known-modules", "every module call is of a module that program.modules lists, where it lists any", check_known_modules,
+         advice="list the module in program.modules, or correct the path"),
+    Rule("signature-inputs", "the signature has one input for each input of the root", check_inputs,
+         advice="change signature.inputs and the inputs of the root together"),
+    Rule("signature-outputs", "the root gives back a tuple with one value for each output of the signature", check_outputs,
+         advice="change signature.outputs and the output of the root together"),
+    Rule("signature-slots", "state in the signature is a slot", check_slots,
+         advice="add the slot to program.state, or remove the input or mutation"),
+    Rule("mutations", "each slot or user input is mutated at most once, by a value of the graph", check_mutations,
+         advice="an InputMutation counts the inputs of the root: shift it when inputs are added or removed"),
+    Rule("signature-leaves", "user inputs and outputs are the leaves of the pytrees", check_leaves,
+         advice="keep the user inputs and outputs, or change in_spec and out_spec with them"),
+    Rule("state-order", "the order of state lists every slot once", check_order,
+         advice="change state.order and state.slots together"),
+    Rule("state-values", "every slot holds a value; parameters and buffers hold tensors", check_values,
+         advice="load or set the missing tensor"),
+    Rule("state-ties", "slots with one cell are one tensor", check_ties,
+         advice="replace all slots of a cell by one tensor, or give the changed one a cell of its own"),
+    Rule("state-memory", "slots have one storage number exactly where they share memory", check_storage,
+         advice="number the storages of new tensors with purefx.ir.torch_private.storage_key"),
+    Rule("state-geometry", "state has the shape and dtype that the graph was traced with", check_geometry,
+         advice="export again with the new shape, or correct meta['val']"),
+    Rule("reads", "a read comes to a slot from every module call that reaches it", check_reads,
+         advice="a Get is relative to the module whose body holds it: add the slot, or correct the path"),
+    Rule("constraints", "ranges and guards speak of user inputs and sizes that exist", check_constraints,
+         advice="drop the constraint with the input, or renumber it"),
+    Rule("known-facts", "facts are ones that transformations of purefx establish", check_known_facts,
+         advice="use one of purefx.ir.verify.KNOWN_FACTS"),
+    Rule("facts", "a fact that is claimed holds", check_facts,
+         advice="let the transformation forget the fact that it breaks"),
+)  # fmt: skip

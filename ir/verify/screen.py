@@ -1,0 +1,178 @@
+"""The one fast pass over a graph: takes stock of it and says whether anything could be wrong.
+
+One idea: almost every graph is right, so the pass only has to be sure of that; at the first doubt it gives up (None)
+and the slow rules say what is wrong.  It must doubt wherever a rule about names, arguments or meta would find
+something (tests/verify/test_screen.py holds the two together).  It explains nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from ..arguments import CONTAINERS, Body, Ref
+from ..effects.declared import Effects
+from ..graph import Graph, Input
+from ..node import Call, Frame, Get, Node, Op, Stack
+from .kinds import PLAIN, is_argument, leaves
+from .metadata import PLAIN_VALUES, meta_faults
+
+__all__ = ["GETITEM", "Census", "Ops", "Screen"]
+
+GETITEM = "operator.getitem"
+
+Ops = dict[int, tuple[Op, str, int]]
+"""Every distinct ``Op`` object by ``id``, with the graph and the number of the node that it was first met in."""
+
+
+class Census:
+    """What a graph holds that rules about the whole program ask for; numbers are positions of nodes."""
+
+    __slots__ = ("bodies", "callees", "calls", "gets", "graph", "name", "nodes", "projections", "stacks")
+
+    def __init__(self, name: str, graph: Graph) -> None:
+        self.name = name
+        self.graph = graph
+        self.nodes: list[tuple[int, Node]] | None = None
+        """The well-formed nodes, where some are not."""
+        self.callees: list[tuple[int, str]] = []
+        self.calls: list[tuple[int, Node]] = []
+        self.gets: list[tuple[int, Node]] = []
+        self.bodies: list[tuple[int, str]] = []
+        self.projections: list[tuple[int, Node]] = []
+        self.stacks: list[tuple[int, Stack]] = []
+        """Each stack that is not empty, where a run of nodes with it begins."""
+
+
+class Screen:
+    """Screens the graphs of one program; what was found right once (an operator, a stack, keys of meta) is not asked again.
+
+    >>> from purefx.ir import Graph, Node, Op, Ref
+    >>> Screen().census("", Graph((), (Node("y", Op("toy.neg"), (Ref("x"),)),), ())) is None
+    True
+    """
+
+    def __init__(self) -> None:
+        self.ops: Ops = {}
+        self._keys: set[tuple[Any, ...]] = set()
+        self._stacks: set[int] = {id(())}
+
+    def census(self, name: str, graph: Graph) -> Census | None:
+        """Return the census of a graph in which every name, argument and meta is right; None at the first doubt.
+
+        Args:
+            name: the id of the graph.
+            graph: what stands there in the table.
+        """
+        defined: set[str] = set()
+        for formal in graph.inputs:
+            if type(formal) is not Input or not self._is_name(formal.name, defined) or not self._is_fine(formal.meta):
+                return None
+            defined.add(formal.name)
+        census = Census(name, graph)
+        if not self._nodes(census, defined):
+            return None
+        for leaf in leaves(graph.output):
+            if leaf.name not in defined if type(leaf) is Ref else type(leaf) is Body or not is_argument(leaf):
+                return None
+        return census
+
+    def _nodes(self, census: Census, defined: set[str]) -> bool:
+        # The hot loop: one look at each fact of a node, and no call where nothing is unusual.
+        last: Any = ()
+        ops, stacks = self.ops, self._stacks
+        for index, node in enumerate(census.graph.nodes):
+            if type(node) is not Node or not self._is_name(node.name, defined) or type(node.args) is not tuple:
+                return False
+            for arg in node.args:
+                kind = type(arg)
+                if kind is Ref:
+                    if arg.name not in defined:
+                        return False
+                elif kind not in PLAIN and not _is_plain(arg, defined, census, index):
+                    return False
+            if node.kwargs != () and not _are_keywords(node.kwargs, defined, census, index):
+                return False
+            stack = node.stack
+            if stack is not last:
+                if id(stack) not in stacks and not self._is_stack(stack):
+                    return False
+                if stack:
+                    census.stacks.append((index, stack))
+                last = stack
+            if not (id(node.do) in ops or self._is_deed(index, node, census)) or not self._is_fine(node.meta):
+                return False
+            if census.calls and type(node.do) is Op and node.do.name == GETITEM:
+                census.projections.append((index, node))
+            defined.add(node.name)
+        return True
+
+    @staticmethod
+    def _is_name(name: Any, taken: set[str]) -> bool:
+        return type(name) is str and name not in taken and name != ""
+
+    def _is_fine(self, meta: Any) -> bool:
+        if type(meta) is not MappingProxyType and not isinstance(meta, Mapping):
+            return False
+        if type(meta.get("val")) not in PLAIN_VALUES and meta_faults(meta):
+            return False
+        trace = meta.get("stack_trace")
+        if trace is not None and type(trace) is not str:
+            return False
+        keys = tuple(meta)
+        if keys not in self._keys:
+            if not all(type(key) is str for key in keys):
+                return False
+            self._keys.add(keys)
+        return True
+
+    def _is_stack(self, stack: Any) -> bool:
+        if type(stack) is not tuple or not all(_is_frame(frame) for frame in stack):
+            return False
+        self._stacks.add(id(stack))  # the program holds it, so no other object gets this id meanwhile
+        return True
+
+    def _is_deed(self, index: int, node: Node, census: Census) -> bool:
+        do: Any = node.do
+        kind = type(do)
+        if kind is Op:
+            if type(do.effects) is not Effects or type(do.name) is not str or not (do.target is None or callable(do.target)):
+                return False
+            self.ops[id(do)] = (do, census.name, index)
+            return True
+        if kind is Call:
+            census.calls.append((index, node))
+            census.callees.append((index, do.graph))
+            return type(do.graph) is str and _is_frame(do.instance)
+        census.gets.append((index, node))
+        return kind is Get and type(do.slot) is str and do.slot != "" and not node.args and not node.kwargs
+
+
+def _is_frame(frame: Any) -> bool:
+    if type(frame) is not Frame or type(frame.path) is not str or not frame.path:
+        return False
+    return type(frame.call) is int and frame.call >= 0 and type(frame.part) is int and frame.part >= 0
+
+
+def _is_plain(arg: Any, defined: set[str], census: Census, index: int) -> bool:
+    for leaf in leaves(arg):
+        kind = type(leaf)
+        if kind is Ref:
+            if leaf.name not in defined:
+                return False
+        elif kind in CONTAINERS or not is_argument(leaf):
+            return False
+        elif kind is Body:
+            census.bodies.append((index, leaf.graph))
+            census.callees.append((index, leaf.graph))
+    return True
+
+
+def _are_keywords(kwargs: Any, defined: set[str], census: Census, index: int) -> bool:
+    seen: set[str] = set()
+    for key, value in kwargs:
+        if type(key) is not str or key in seen or not _is_plain(value, defined, census, index):
+            return False
+        seen.add(key)
+    return type(kwargs) is tuple and all(type(pair) is tuple for pair in kwargs)

@@ -1,0 +1,42 @@
+"""Whether a fake value in meta and a tensor of the state are of one shape and dtype.
+
+One idea: sizes are compared only where both are plain integers, because comparing a symbolic size installs a guard.
+No contents are read.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+__all__ = ["disagreement", "geometry"]
+
+
+def disagreement(known: Any, value: Any) -> str | None:
+    """Return how the fake value in meta and a tensor of the state differ, or None; what is no tensor never differs.
+
+    >>> disagreement(torch.ones(2), torch.ones(3))
+    'a torch.float32 of shape (2,), but the slot holds a torch.float32 of shape (3,)'
+    >>> disagreement(None, torch.ones(3)) is None
+    True
+    """
+    if not isinstance(known, torch.Tensor) or not isinstance(value, torch.Tensor):
+        return None
+    ours, theirs = known.shape, value.shape
+    if known.dtype is value.dtype and len(ours) == len(theirs):
+        for size, other in zip(ours, theirs, strict=True):
+            if size is not other and type(size) is int and type(other) is int and size != other:
+                break
+        else:
+            return None
+    return f"{geometry(known)}, but the slot holds {geometry(value)}"
+
+
+def geometry(tensor: torch.Tensor) -> str:
+    """Return dtype and shape in words.
+
+    >>> geometry(torch.ones(2, 3))
+    'a torch.float32 of shape (2, 3)'
+    """
+    return f"a {tensor.dtype} of shape {tuple(tensor.shape)}"

@@ -1,0 +1,115 @@
+"""``verify`` and ``check``: all broken invariants of a program at once.
+
+One idea: one survey of the program, then every rule of the table; findings become violations with the lines around
+them only when there are any.  A program is never changed and never run, and garbage in it is told, not raised.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..errors import InvalidProgram
+from ..node import Frame
+from ..program import Program
+from .lines import Lines, source_of
+from .rule import Finding, Rule
+from .rules import RULES
+from .survey import Survey
+from .violation import Violation
+
+__all__ = ["check", "verify"]
+
+
+def verify(program: Program) -> tuple[Violation, ...]:
+    """Find everything that is wrong with a program.
+
+    Args:
+        program: any program at any stage; its fields may hold garbage.
+
+    Returns:
+        All violations in program order: those of the program itself, then graph by graph from the root and node by node;
+        () for a valid program.
+
+    Raises:
+        TypeError: ``program`` is no Program.
+
+    >>> from purefx.ir import Graph, Node, Op, Program, Ref
+    >>> program = Program.of({"": Graph((), (Node("y", Op("toy.neg"), (Ref("x"),)),))})
+    >>> [str(violation).splitlines()[0] for violation in verify(program)]
+    ["defined-values: it uses 'x', which its graph does not define"]
+    """
+    if not isinstance(program, Program):
+        raise TypeError(f"verify takes a purefx Program, not a {type(program).__name__}; start with import_ep(ep)")
+    return judge(Survey(program))
+
+
+def check(program: Program) -> Program:
+    """Return the program itself if it is valid.
+
+    Args:
+        program: any program at any stage.
+
+    Returns:
+        The same object.
+
+    Raises:
+        InvalidProgram: it breaks invariants; ``violations`` has all of them.
+        TypeError: ``program`` is no Program.
+
+    >>> from purefx.ir import Graph, Program
+    >>> program = Program.of({"": Graph((), (), ())})
+    >>> check(program) is program
+    True
+    """
+    violations = verify(program)
+    if violations:
+        raise InvalidProgram(violations)
+    return program
+
+
+def judge(survey: Survey) -> tuple[Violation, ...]:
+    """Return the violations of a surveyed program."""
+    found: list[tuple[tuple[int, int, int], Rule, Finding]] = []
+    rank = {name: number for number, name in enumerate(survey.censuses)}
+    for number, rule in enumerate(RULES):
+        for finding in _apply(rule, survey):
+            place = -1 if finding.graph is None else rank.get(finding.graph, len(rank))
+            found.append(((place, -2 if finding.at is None else finding.at, number), rule, finding))
+    for name, error in survey.puzzles.items():
+        if all(finding.graph != name for _, _, finding in found):
+            found.append(((rank[name], -2, 0), RULES[0], Finding(f"it can not be read: {type(error).__name__}: {error}", name)))
+    if not found:
+        return ()
+    found.sort(key=lambda entry: entry[0])
+    lines = Lines(survey.graphs)
+    return tuple(_violation(rule, finding, survey, lines) for _, rule, finding in found)
+
+
+def _apply(rule: Rule, survey: Survey) -> list[Finding]:
+    findings: list[Finding] = []
+    try:
+        findings.extend(rule.check(survey))
+    except Exception as error:  # garbage of a kind that no rule foresees (an object whose == raises): told, never raised
+        findings.append(Finding(f"it can not be checked: {type(error).__name__}: {error}"))
+    return findings
+
+
+def _violation(rule: Rule, finding: Finding, survey: Survey, lines: Lines) -> Violation:
+    name, at = finding.graph, finding.at
+    context: tuple[str, ...] = ()
+    source: str | None = None
+    path = name or ""
+    if name is not None and at is not None:
+        context = lines.around(name, at)
+        node = _node(survey, name, at)
+        stack: Any = getattr(node, "stack", ())
+        if type(stack) is tuple and stack and type(stack[-1]) is Frame:
+            path = f"{name} / {stack[-1].path}" if name else str(stack[-1].path)
+        source = source_of(getattr(node, "meta", None))
+    return Violation(rule.name, finding.message, name, finding.node, path, context, source, rule.advice)
+
+
+def _node(survey: Survey, name: str, at: int) -> object:
+    graph = survey.graphs.get(name)
+    nodes: Any = graph.nodes if graph is not None else ()
+    return nodes[at] if type(nodes) is tuple and 0 <= at < len(nodes) else None

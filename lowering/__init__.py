@@ -1,0 +1,11 @@
+"""From values to torch modules.  Import it as ``purefx.lowering``.
+
+One idea: generated code is made once for each distinct body, fx graphs when somebody looks.  Nothing here rewrites a
+program beyond what running it needs.
+"""
+
+from __future__ import annotations
+
+from .lower import lower
+
+__all__ = ["lower"]

@@ -1,0 +1,133 @@
+"""From what the caller passes to the flat inputs of the root, and back: binding, pytrees and checks.
+
+One idea: the plan is made once, when the module is lowered; a call walks it without building a path or a message.
+Messages are written when something is wrong, and name the argument as the caller would (``batch['ids']``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ..ir.errors import InputError
+from ..ir.program import Program
+from ..ir.torch_private import pytree
+from .checks import LeafChecks
+
+__all__ = ["CallPlan"]
+
+
+class CallPlan:
+    """How one lowered root is called."""
+
+    def __init__(self, program: Program) -> None:
+        signature = program.signature
+        self.in_spec = signature.in_spec
+        self.out_spec = signature.out_spec
+        self.names = signature.arg_names
+        self.checks = LeafChecks(program)
+        self.result: Callable[[Sequence[Any]], Any] = _result_builder(self.out_spec)
+        if self.in_spec is not None:
+            args_spec, kwargs_spec = self.in_spec.children()
+            self.positional: tuple[Any, ...] = tuple(args_spec.children())
+            self.keyword: dict[str, Any] = dict(zip(kwargs_spec.context or (), kwargs_spec.children(), strict=True))
+            self.simple = all(spec.is_leaf() for spec in (*self.positional, *self.keyword.values()))
+
+    def leaves(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Sequence[Any]:
+        """Return the flat inputs for a call, checked.
+
+        Raises:
+            InputError: too many, too few, unknown or differently nested arguments.
+            InputValueError: an argument has a wrong type, shape, dtype or value.
+        """
+        if self.in_spec is None:
+            values: Sequence[Any] = self._flat(args, kwargs)
+        elif self.simple and not kwargs and not self.keyword and len(args) == len(self.positional):
+            values = args
+        else:
+            values = self._bound(args, kwargs)
+        self.checks.run(values)
+        return values
+
+    def _flat(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
+        if kwargs or len(args) != self.checks.count:
+            given = f"{len(args)} positional and {len(kwargs)} keyword arguments"
+            raise InputError(f"this module takes {self.checks.count} flat inputs, got {given}")
+        return args
+
+    def _bound(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
+        by_name = self._by_name(args, kwargs)
+        values: list[Any] = []
+        for index, spec in enumerate(self.positional):
+            name = self._name(index)
+            values += flatten(by_name[name], spec, name)
+        for name, spec in self.keyword.items():
+            values += flatten(by_name[name], spec, name)
+        return values
+
+    def _name(self, index: int) -> str:
+        return self.names[index] if index < len(self.names) else f"args[{index}]"
+
+    def _by_name(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        expected = [*(self._name(index) for index in range(len(self.positional))), *self.keyword]
+        if len(args) > len(expected):
+            raise InputError(f"takes {len(expected)} arguments ({', '.join(expected)}), got {len(args)} positional ones")
+        bound = dict(zip(expected, args, strict=False))
+        for name, value in kwargs.items():
+            if name in bound:
+                raise InputError(f"got argument {name!r} twice, by position and by name")
+            if name not in expected:
+                raise InputError(f"unexpected argument {name!r}; this program takes {', '.join(expected) or 'none'}")
+            bound[name] = value
+        missing = [name for name in expected if name not in bound]
+        if missing:
+            raise InputError(f"missing argument{'s' * (len(missing) > 1)} {', '.join(map(repr, missing))}; {self._exported()}")
+        return bound
+
+    def _exported(self) -> str:
+        return f"the program was exported with ({', '.join([*map(self._name, range(len(self.positional))), *self.keyword])})"
+
+
+def flatten(value: Any, spec: Any, path: str) -> list[Any]:
+    """Return the leaves of a value in the order of a pytree spec; dict keys may come in any order.
+
+    Raises:
+        InputError: the value is nested differently; the message has the path and what was expected.
+
+    >>> spec = pytree.tree_structure({"a": 1, "b": [2]})
+    >>> flatten({"b": [20], "a": 10}, spec, "x")
+    [10, 20]
+    """
+    if spec.is_leaf():
+        return [value]
+    if spec.type is not type(value):
+        raise InputError(f"argument {path}: expected a {_type_name(spec)}, got a {type(value).__name__}")
+    if isinstance(value, dict):
+        keys = list(spec.context[1] if spec.type.__name__ == "defaultdict" else spec.context)
+        if set(keys) != set(value):
+            raise InputError(f"argument {path}: expected the keys {keys}, got {list(value)}")
+        parts = [(value[key], f"{path}[{key!r}]") for key in keys]
+    else:
+        children, context = pytree.SUPPORTED_NODES[spec.type].flatten_fn(value)
+        parts = [(child, f"{path}[{index}]") for index, child in enumerate(children)]
+        if len(parts) != spec.num_children or (context != spec.context and spec.context is not None):
+            raise InputError(f"argument {path}: expected a {_type_name(spec)} of {spec.num_children} parts like the exported one, got {len(parts)}")
+    return [leaf for (part, where), inner in zip(parts, spec.children(), strict=True) for leaf in flatten(part, inner, where)]
+
+
+def _type_name(spec: Any) -> str:
+    return getattr(spec.type, "__name__", str(spec.type))
+
+
+def _result_builder(spec: Any) -> Callable[[Sequence[Any]], Any]:
+    if spec is None:
+        return tuple
+    if spec.is_leaf():
+        return _only
+    if spec.type is tuple and all(child.is_leaf() for child in spec.children()):
+        return tuple
+    return lambda leaves: pytree.tree_unflatten(list(leaves), spec)
+
+
+def _only(leaves: Sequence[Any]) -> Any:
+    return leaves[0]

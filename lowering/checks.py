@@ -1,0 +1,177 @@
+"""Checks of the flat inputs: types, dtypes, shapes, baked-in values, ranges and guards.
+
+One idea: everything that ``ep.module()`` enforces stays enforced, and a wrong dtype is refused too (the peers fail
+deep inside an operator).  Static inputs cost two comparisons; only dynamic sizes are bound to symbols.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from ..ir.arguments import same_arg
+from ..ir.errors import InputValueError
+from ..ir.expression import Apply, Expr, InputDim, InputValue, Sym, evaluate, inputs_in, leaves_in, symbols_in
+from ..ir.program import Program
+from ..ir.signature import LiteralType, NumberType, Range, TensorType, UserInput
+
+__all__ = ["LeafChecks"]
+
+
+class LeafChecks:
+    """Checks the flat inputs of one program; ``floating`` is set once the module was converted to another dtype."""
+
+    def __init__(self, program: Program) -> None:
+        specs = [spec for spec in program.signature.inputs if type(spec) is UserInput]
+        self.count = len(specs)
+        self.floating = False
+        self.paths = [spec.argument or f"input {index}" for index, spec in enumerate(specs)]
+        self.types = [spec.type for spec in specs]
+        self.tensors = [(index, kind.dtype, _static(kind)) for index, kind in enumerate(self.types) if type(kind) is TensorType]
+        self.others = [(index, kind) for index, kind in enumerate(self.types) if type(kind) in (LiteralType, NumberType)]
+        self.dynamic = [(index, kind) for index, kind in enumerate(self.types) if _has_symbols(kind)]
+        self.ranges = [bounds for bounds in program.constraints.ranges if bounds.low is not None or bounds.high is not None]
+        self.guards = [guard for guard in program.constraints.guards if guard is not True]
+
+    def run(self, values: Sequence[Any]) -> None:
+        """Check the inputs of one call.
+
+        Raises:
+            InputValueError: the first that is wrong, by name, with what was expected.
+        """
+        for index, dtype, shape in self.tensors:
+            value = values[index]
+            if not isinstance(value, torch.Tensor):
+                raise self._wrong(index, f"got {_describe(value)}")
+            if value.dtype is not dtype and not (self.floating and value.is_floating_point() and dtype.is_floating_point):
+                raise self._wrong(index, f"got dtype {value.dtype}")
+            if shape is not None and value.shape != shape:
+                raise self._wrong(index, f"got shape {tuple(value.shape)}")
+        for index, kind in self.others:
+            self._check_other(index, kind, values[index])
+        if self.dynamic or self.guards:
+            self._check_sizes(values)
+
+    def _check_other(self, index: int, kind: LiteralType | NumberType, value: Any) -> None:
+        if isinstance(kind, LiteralType):
+            # None was dropped from the program: like ep.module(), do not look at what is passed for it.
+            if kind.value is not None and not same_arg(kind.value, value):
+                raise self._wrong(index, f"got {_describe(value)}")
+        elif not isinstance(value, (int, float, bool, torch.SymInt, torch.SymFloat, torch.SymBool)):
+            raise self._wrong(index, f"got {_describe(value)}")
+
+    def _check_sizes(self, values: Sequence[Any]) -> None:
+        known: dict[Any, Any] = {}
+        for index, kind in self.dynamic:
+            for size, expected in self._sizes(index, kind, values[index]):
+                if isinstance(expected, Sym) and known.setdefault(expected, size) != size:
+                    raise self._wrong(index, f"got {_sizes_of(values[index])}, but {expected.name} is {known[expected]} in an earlier argument")
+        for index, kind in self.dynamic:
+            for size, expected in self._sizes(index, kind, values[index]):
+                if not isinstance(expected, Sym) and _bound(expected, known) and evaluate(expected, known) != size:
+                    raise self._wrong(index, f"got {_sizes_of(values[index])}, where {write(expected)} is {evaluate(expected, known)}")
+        for bounds in self.ranges:
+            self._check_range(bounds, known, values)
+        for guard in self.guards:
+            if not evaluate(guard, {leaf: _read(leaf, values) for leaf in leaves_in(guard) if isinstance(leaf, InputDim | InputValue)}):
+                names = ", ".join(dict.fromkeys(self.paths[index] for index in inputs_in(guard)))
+                raise InputValueError(f"argument {names}: the program was exported for inputs with {write(guard, self.paths)}")
+
+    def _sizes(self, index: int, kind: Any, value: Any) -> list[tuple[Any, Expr]]:
+        if isinstance(kind, NumberType):
+            return [(value, kind.expr)] if kind.expr is not None else []
+        if value.dim() != len(kind.shape):
+            raise self._wrong(index, f"got shape {tuple(value.shape)}")
+        for size, expected in zip(value.shape, kind.shape, strict=True):
+            if isinstance(expected, int) and size != expected:
+                raise self._wrong(index, f"got shape {tuple(value.shape)}")
+        return [pair for pair in zip(value.shape, kind.shape, strict=True) if not isinstance(pair[1], int)]
+
+    def _check_range(self, bounds: Range, known: dict[Any, Any], values: Sequence[Any]) -> None:
+        if not _bound(bounds.expr, known):
+            return
+        size = evaluate(bounds.expr, known)
+        # A lower bound of 2 is the exporter's assumption that a dynamic size is not 0 or 1; sizes 0 and 1 still run.
+        low = bounds.low if bounds.low is not None and bounds.low > 2 else -math.inf
+        high = bounds.high if bounds.high is not None else math.inf
+        if low <= size <= high:
+            return
+        for index, kind in self.dynamic:
+            if any(expected == bounds.expr for _, expected in self._sizes(index, kind, values[index])):
+                raise self._wrong(index, f"got {_sizes_of(values[index])}, where {write(bounds.expr)} must be {_range(low, high)}")
+        raise InputValueError(f"{write(bounds.expr)} is {size}, but must be {_range(low, high)}")
+
+    def _wrong(self, index: int, got: str) -> InputValueError:
+        return InputValueError(f"argument {self.paths[index]}: expected {_expected(self.types[index])}, {got}")
+
+
+def _static(kind: TensorType) -> tuple[int, ...] | None:
+    return kind.shape if all(type(size) is int for size in kind.shape) else None  # type: ignore[return-value]
+
+
+def _has_symbols(kind: Any) -> bool:
+    if isinstance(kind, NumberType):
+        return kind.expr is not None and not isinstance(kind.expr, int)
+    return isinstance(kind, TensorType) and _static(kind) is None
+
+
+def _bound(expr: Expr, known: dict[Any, Any]) -> bool:
+    return all(Sym(name) in known for name in symbols_in(expr))
+
+
+def _read(leaf: Any, values: Sequence[Any]) -> Any:
+    value = values[leaf.index]
+    if isinstance(leaf, InputValue):
+        return value
+    return value.size(leaf.dim) if leaf.of == "size" else value.stride(leaf.dim)
+
+
+def _range(low: float, high: float) -> str:
+    if high == math.inf:
+        return f"at least {low}"
+    return f"at most {high}" if low == -math.inf else f"between {low} and {high}"
+
+
+def _sizes_of(value: Any) -> str:
+    return f"shape {tuple(value.shape)}" if isinstance(value, torch.Tensor) else f"{value!r}"
+
+
+def _describe(value: Any) -> str:
+    return f"{value!r}" if isinstance(value, int | float | str | bool | type(None)) else f"a {type(value).__name__}"
+
+
+def _expected(kind: Any) -> str:
+    match kind:
+        case TensorType(dtype=dtype, shape=shape):
+            sizes = ", ".join(write(size) for size in shape)
+            return f"a tensor of shape ({sizes}{',' * (len(shape) == 1)}) and dtype {dtype}"
+        case LiteralType(value=value):
+            return f"the value {value!r} that the program was exported with"
+        case NumberType(kind=name):
+            return f"a number ({name})"
+        case _:
+            return "what the program was exported with"
+
+
+def write(expr: Expr, paths: Sequence[str] = ()) -> str:
+    """Return an expression as a person would write it.
+
+    >>> write(Apply("==", (Apply("*", (2, InputDim(0, 1))), Sym("s0"))), ["x"])
+    '2 * x.size(1) == s0'
+    """
+    match expr:
+        case Apply(op=op, args=(left, right)) if not op.isalpha():
+            return f"{write(left, paths)} {op} {write(right, paths)}"
+        case Apply(op=op, args=args):
+            return f"{op}({', '.join(write(arg, paths) for arg in args)})"
+        case Sym(name=name):
+            return name
+        case InputDim(index=index, dim=dim, of=of):
+            return f"{paths[index] if index < len(paths) else f'input {index}'}.{of}({dim})"
+        case InputValue(index=index):
+            return paths[index] if index < len(paths) else f"input {index}"
+        case _:
+            return str(expr)

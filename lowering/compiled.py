@@ -1,0 +1,80 @@
+"""Bodies that can be called: one function for each distinct body, all of them from one ``compile``.
+
+One idea: a function takes the module whose state it reads as ``self``, so every module with the same body shares it.
+The source is not registered anywhere: nothing outlives the modules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from types import CodeType, FunctionType
+from typing import Any
+
+from attrs import define, field
+
+from ..ir.graph import Graph
+from ..ir.program import Program
+from .depth import Shallow
+from .source import Table, write_body
+
+__all__ = ["Body", "by_code", "compile_bodies"]
+
+FILE = "<purefx>"
+
+
+@define(eq=False)
+class Body:
+    """A distinct body: its graph, and the function that runs it."""
+
+    name: str
+    graph: Graph
+    program: Program = field(repr=False)
+    runs: Graph = field(repr=False)
+    """What its code runs: the graph, with some calls inlined where modules nest deeply."""
+    first_line: int = 0
+    run: Callable[..., Any] = field(default=None, repr=False)  # type: ignore[assignment]
+
+    dead_after: list[list[str]] | None = field(default=None, repr=False)
+    """For each node, the values that nobody needs after it; made when the body is first interpreted."""
+
+    def node_at(self, line: int) -> int | None:
+        """Return the number of the node that a source line runs."""
+        index = line - self.first_line
+        return index if 0 <= index < len(self.runs.nodes) else None
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Body:
+        return self  # code is not state
+
+
+def compile_bodies(program: Program, *, reserved: frozenset[str]) -> tuple[dict[str, Body], Table]:
+    """Return a function for every graph that the root reaches.
+
+    Args:
+        program: what to run; its root takes and gives user values only.
+        reserved: attribute names that the module classes use themselves.
+
+    Returns:
+        The bodies by graph id, and the table that their code reads; the entries ``("body", id)`` are still None.
+
+    Raises:
+        UnsupportedProgram: an operator has no callable behind it.
+    """
+    table = Table(reserved)
+    lines: list[str] = []
+    bodies: dict[str, Body] = {}
+    shallow = Shallow(program)
+    for number, name in enumerate(program.order):
+        graph = shallow.graph(name)
+        source = write_body(graph, table)
+        lines.append(f"def body_{number}({', '.join(('self', *source.parameters))}):")
+        bodies[name] = Body(name, program.graphs[name], program, graph, len(lines) + 1)
+        lines += ["    " + line for line in source.lines]
+    exec(compile("\n".join(lines), FILE, "exec"), table.values)  # noqa: S102 - the text is ours, see source.py
+    for number, body in enumerate(bodies.values()):
+        body.run = table.values.pop(f"body_{number}")
+    return bodies, table
+
+
+def by_code(bodies: Iterable[Body]) -> dict[CodeType, Body]:
+    """Return the bodies by the code object that runs each."""
+    return {body.run.__code__: body for body in bodies if isinstance(body.run, FunctionType)}

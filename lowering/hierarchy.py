@@ -1,0 +1,140 @@
+"""The module tree: a module for each path of the original hierarchy, with its state and its bodies.
+
+One idea: children, parameters and buffers go straight into the modules' dicts, in declaration order, so that
+``state_dict`` has eager's keys in eager's order.  The bodies of later calls of one module (``lin@1``) are views: they
+share its dicts and are no children, so no key is invented.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from attrs import define, field
+
+from ..ir.node import Call
+from ..ir.program import Program
+from ..ir.state import SlotKind
+from .compiled import Body
+from .module import Place, new_module
+
+__all__ = ["Tree", "grow"]
+
+Label = tuple[int, int]
+
+
+@define
+class Tree:
+    """The modules while they are made."""
+
+    program: Program
+    bodies: dict[str, Body]
+    classes: dict[str, type[torch.nn.Module]]
+    nested: dict[str, torch.nn.Module]
+    modules: dict[str, torch.nn.Module] = field(factory=dict)
+    views: dict[str, list[torch.nn.Module]] = field(factory=dict)
+
+
+def grow(tree: Tree, cells: dict[int, Any], root: type[torch.nn.Module]) -> torch.nn.Module:
+    """Return the root of the module tree.
+
+    Args:
+        tree: the program, its compiled bodies and a class for each.
+        cells: the value to register for each cell of the state.
+        root: the class of the root module.
+    """
+    program = tree.program
+    types = {module.path: module.type_name for module in program.modules}
+    calls = _calls(program)
+    tree.modules[""] = new_module(root, Place(tree.bodies[program.root], "", 0, types.get(""), tree.nested))
+    paths = dict.fromkeys(module.path for module in program.modules if module.path)
+    paths.update(dict.fromkeys(calls))
+    paths.update(dict.fromkeys(slot.rpartition(".")[0] for slot in program.state.order))
+    for path in paths:
+        _grow_path(tree, path, calls, types)
+    for path, labels in calls.items():
+        _add_views(tree, path, labels, types)
+    _register(tree, cells)
+    for module in tree.modules.values():
+        if type(module) is torch.nn.Module and list(module._modules) == [str(index) for index in range(len(module._modules))]:
+            # A container that was never called and counts its children: let it be indexed like the original.
+            module.__class__ = torch.nn.ModuleList
+    return tree.modules[""]
+
+
+def _calls(program: Program) -> dict[str, dict[Label, str]]:
+    # The bodies of every module, by call: walks the calls from the root, each (body, path) once.
+    found: dict[str, dict[Label, str]] = {}
+    seen: set[tuple[str, str]] = set()
+    todo = [(program.root, "")]
+    calls_of = {name: [node.do for node in program.graphs[name].nodes if type(node.do) is Call] for name in program.order}
+    while todo:
+        name, path = todo.pop()
+        if (name, path) in seen:
+            continue
+        seen.add((name, path))
+        prefix = f"{path}." if path else ""
+        inner: list[tuple[str, str]] = []
+        for do in calls_of[name]:
+            place = prefix + do.instance.path
+            found.setdefault(place, {}).setdefault((do.instance.call, do.instance.part), do.graph)
+            inner.append((do.graph, place))
+        todo.extend(reversed(inner))
+    return found
+
+
+def _grow_path(tree: Tree, path: str, calls: dict[str, dict[Label, str]], types: dict[str, str | None]) -> None:
+    missing: list[str] = []
+    while path not in tree.modules:
+        missing.append(path)
+        path = path.rpartition(".")[0]
+    for place in reversed(missing):
+        labels = calls.get(place)
+        if labels:
+            first = min(labels)
+            body = tree.bodies[labels[first]]
+            made = new_module(tree.classes[body.name], Place(body, place, first[0], types.get(place), tree.nested))
+        else:
+            made = torch.nn.Module()
+        tree.modules[place] = made
+        above, _, name = place.rpartition(".")
+        tree.modules[above]._modules[name] = made
+
+
+def _add_views(tree: Tree, path: str, labels: dict[Label, str], types: dict[str, str | None]) -> None:
+    first = min(labels)
+    if len(labels) == 1 and first == (0, 0):
+        return
+    main = tree.modules[path]
+    above, _, name = path.rpartition(".")
+    for call, part in sorted(labels):
+        if (call, part) == (0, 0):
+            continue
+        view = main
+        if (call, part) != first:
+            body = tree.bodies[labels[call, part]]
+            view = new_module(tree.classes[body.name], Place(body, path, call, types.get(path), tree.nested))
+            for shared in ("_parameters", "_buffers", "_non_persistent_buffers_set", "_modules"):
+                view.__dict__[shared] = main.__dict__[shared]
+            tree.views.setdefault(path, []).append(view)
+        attribute = name + (f"@{call}" if call else "") + (f"#{part}" if part else "")
+        for owner in (tree.modules[above], *tree.views.get(above, ())):
+            owner.__dict__[attribute] = view
+
+
+def _register(tree: Tree, cells: dict[int, Any]) -> None:
+    slots = tree.program.state.slots
+    for slot_name in tree.program.state.order:
+        slot = slots[slot_name]
+        path, _, name = slot_name.rpartition(".")
+        module, value = tree.modules[path], cells[slot.cell]
+        match slot.kind:
+            case SlotKind.PARAMETER:
+                module._parameters[name] = value
+            case SlotKind.BUFFER:
+                module._buffers[name] = value
+                if not slot.persistent:
+                    module._non_persistent_buffers_set.add(name)
+            case SlotKind.CONSTANT:
+                for owner in (module, *tree.views.get(path, ())):
+                    owner.__dict__[name] = value

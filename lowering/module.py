@@ -1,0 +1,151 @@
+"""``LoweredModule``: a real ``torch.fx.GraphModule`` that runs generated code and builds its graph when looked at.
+
+One idea: what fx makes eagerly and once per module (a graph, its code, a class) is made on demand; the function that
+runs is shared by all modules with the same body.  ``graph``, ``code`` and ``recompile`` behave as fx's: an edited
+graph takes effect at ``recompile()``, in this module alone.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, cast
+
+import torch
+import torch.fx
+
+from .compiled import Body
+from .fx_view import View, build_fx_graph
+
+__all__ = ["LAZY", "LoweredModule", "Place", "make_class", "new_module"]
+
+
+class Place:
+    """Where a lowered module stands: its body, its path and the number of the call that it answers."""
+
+    __slots__ = ("bodies", "body", "call", "path", "type_name")
+
+    def __init__(self, body: Body, path: str, call: int, type_name: str | None, bodies: dict[str, torch.nn.Module]) -> None:
+        self.body = body
+        self.path = path
+        self.call = call
+        self.type_name = type_name
+        self.bodies = bodies
+        """The modules of nested graphs, by graph id."""
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Place:
+        return self
+
+    def fx_graph(self, owner: torch.nn.Module) -> torch.fx.Graph:
+        """Return a new fx graph of the body, owned by the module."""
+
+        def attach(name: str) -> str:
+            attribute = "".join(char if char.isalnum() or char == "_" else "_" for char in name).strip("_") or "body"
+            while attribute in RESERVED or owner.__dict__.get(attribute, self.bodies[name]) is not self.bodies[name]:
+                attribute += "_"
+            owner.__dict__[attribute] = self.bodies[name]
+            return attribute
+
+        program = self.body.program
+        is_root = self.body.name == program.root
+        return build_fx_graph(View(program, self.body.graph, self.path, self.call, attach, is_root))
+
+
+def _fx_attributes(module: LoweredModule) -> dict[str, Any]:
+    graph = module.purefx_place.fx_graph(module)
+    graph.owning_module = cast(Any, module)
+    made: dict[str, Any] = {"_graph": graph, "_tracer_cls": None, "_tracer_extras": {}, "shape_env": None}
+    codegen: Any = graph._codegen
+    if hasattr(codegen, "pytree_info"):
+        made |= {"_in_spec": codegen.pytree_info.in_spec, "_out_spec": codegen.pytree_info.out_spec}
+    return made
+
+
+LAZY = frozenset(
+    {
+        "_graph", "_tracer_cls", "_tracer_extras", "shape_env", "_in_spec", "_out_spec", "meta", "_replace_hooks",
+        "_create_node_hooks", "_erase_node_hooks", "_deepcopy_hooks",
+    }
+)  # fmt: skip
+"""Attributes of a GraphModule that are made when they are first read."""
+
+
+class LoweredModule(torch.fx.GraphModule):
+    """A module made by ``lower``; see the file's docstring."""
+
+    purefx_place: Place
+
+    def __new__(cls, *_: Any, **__: Any) -> LoweredModule:
+        # GraphModule makes a class for each instance here; ours has one for each body.
+        return cast(LoweredModule, object.__new__(cls))
+
+    def __init__(self) -> None:
+        torch.nn.Module.__init__(self)
+
+    def __getattr__(self, name: str) -> Any:
+        if name in LAZY:
+            made = _fx_attributes(self) if name in _FX else {name: {} if name == "meta" else []}
+            for key, value in made.items():
+                self.__dict__.setdefault(key, value)
+            if name in self.__dict__:
+                return self.__dict__[name]
+        return torch.nn.Module.__getattr__(self, name)
+
+    @property
+    def code(self) -> str:
+        """The code that fx generates for the graph; what runs is equivalent and leaner."""
+        if "_code" not in self.__dict__:
+            self.__dict__["_code"] = self._graph.python_code(root_module="self").src
+        return cast(str, self.__dict__["_code"])
+
+    def recompile(self) -> Any:
+        """Make the (edited) graph take effect, for this module alone."""
+        if "purefx_own_class" not in type(self).__dict__:
+            name = type(self).__name__
+            self.__class__ = type(name, (type(self),), {"purefx_own_class": True})
+        return super().recompile()
+
+    def _recompile_submodules(self) -> list[tuple[str, Any]]:
+        # A child whose graph nobody looked at runs what it should; fx would generate code for all of them.
+        looked_at = [(name, child) for name, child in self.named_children() if "_graph" in child.__dict__]
+        return [(name, child.recompile()) for name, child in looked_at if isinstance(child, torch.fx.GraphModule)]
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> LoweredModule:
+        own = "purefx_own_class" in type(self).__dict__
+        new = object.__new__(type(self).__mro__[1] if own else type(self))
+        memo[id(self)] = new
+        for key, value in self.__dict__.items():
+            if key != "_graph":
+                new.__dict__[key] = copy.deepcopy(value, memo)
+        if "_graph" in self.__dict__:
+            new.__dict__["_graph"] = graph = copy.deepcopy(self._graph)
+            graph.owning_module = cast(Any, new)
+            if own:
+                new.recompile()
+        return cast(LoweredModule, new)
+
+    def type_name(self) -> str | None:
+        """Return the class name of the original module."""
+        return self.purefx_place.type_name
+
+    def extra_repr(self) -> str:
+        """Return the class name of the original module, for ``repr``."""
+        return self.purefx_place.type_name or ""
+
+
+_FX = frozenset({"_graph", "_tracer_cls", "_tracer_extras", "shape_env", "_in_spec", "_out_spec"})
+
+RESERVED = frozenset(dir(LoweredModule)) | frozenset(torch.nn.Module().__dict__) | LAZY | {"purefx_place", "graph_module", "arg_names"}
+"""Attribute names that modules use themselves; state and children may have them too, in the module's dicts."""
+
+
+def make_class(base: type[torch.nn.Module], members: dict[str, Any]) -> type[torch.nn.Module]:
+    """Return a subclass for one distinct body, named like its base."""
+    return type(base.__name__, (base,), {"__module__": base.__module__, "__doc__": base.__doc__, **members})
+
+
+def new_module(kind: type[torch.nn.Module], place: Place) -> torch.nn.Module:
+    """Return a module of a class made by ``make_class``, without children or state."""
+    module = kind.__new__(kind)
+    torch.nn.Module.__init__(module)
+    module.__dict__["purefx_place"] = place
+    return module

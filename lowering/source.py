@@ -1,0 +1,204 @@
+"""Source text for bodies: straight-line Python in which every name is ours.
+
+One idea: locals are registers (``v0``, ``v1`` ...), reused when the value in them is dead, and everything that comes from
+the program (operators, attribute names, strings, dtypes) is an entry of a table (``t0``, ``t1`` ...), so no text of a
+program is ever compiled.  It writes text and a table; ``compiled.py`` runs them.
+"""
+
+from __future__ import annotations
+
+import functools
+import keyword
+import math
+from typing import Any
+
+from attrs import define, field, frozen
+
+from ..ir.arguments import Arg, Body, Items, Record, Ref
+from ..ir.errors import UnsupportedProgram
+from ..ir.graph import Graph
+from ..ir.node import Call, Frame, Get, Node
+from ..ir.torch_private import OpOverload, schema_of
+
+__all__ = ["BodySource", "Table", "attribute_name", "write_body"]
+
+
+@define
+class Table:
+    """The values that generated code refers to, each under one name."""
+
+    reserved: frozenset[str]
+    """Attribute names that a module class already has; they are looked up in the module's own dicts."""
+    values: dict[str, Any] = field(factory=dict)
+    _names: dict[Any, str] = field(factory=dict)
+
+    def name(self, key: Any, value: Any) -> str:
+        """Return the name of a value, entering it under a key the first time."""
+        name = self._names.get(key)
+        if name is None:
+            name = self._names[key] = f"t{len(self._names)}"
+            self.values[name] = value
+        return name
+
+
+    def nested(self) -> list[str]:
+        """Return the ids of the graphs that operators are given, in order."""
+        return [key[1] for key in self._names if type(key) is tuple and key[0] == "body"]
+
+    def fill(self, key: Any, value: Any) -> None:
+        """Give the value of an entry that was made before there was one."""
+        self.values[self._names[key]] = value
+
+
+@frozen
+class BodySource:
+    """The source of one body."""
+
+    lines: tuple[str, ...]
+    """The statements, one for each node of the graph and one for the result."""
+    parameters: tuple[str, ...]
+
+
+def attribute_name(frame: Frame) -> str:
+    """Return the attribute under which a module has the body of a call: the child's name, numbered beyond the first.
+
+    >>> attribute_name(Frame("b.lin", 1)), attribute_name(Frame("b.lin"))
+    ('b.lin@1', 'b.lin')
+    """
+    return str(frame)
+
+
+def write_body(graph: Graph, table: Table) -> BodySource:
+    """Return the source of a body.
+
+    Args:
+        graph: the body.
+        table: where operators, names and literals are entered; ``("body", id)`` are the keys of nested graphs.
+
+    Raises:
+        UnsupportedProgram: an operator has no callable behind it.
+    """
+    writer = _Writer(graph, table)
+    lines = [writer.statement(index, node) for index, node in enumerate(graph.nodes)]
+    lines.append(f"return {writer.text(graph.output)}")
+    return BodySource(tuple(lines), writer.parameters)
+
+
+class _Writer:
+    def __init__(self, graph: Graph, table: Table) -> None:
+        self.table = table
+        self.registers: dict[str, str] = {}
+        self.free: list[str] = []
+        self.count = 0
+        self.last = _last_uses(graph)
+        for formal in graph.inputs:
+            self.registers[formal.name] = self._take()
+        self.parameters = tuple(self.registers.values())
+
+    def _take(self) -> str:
+        if self.free:
+            return self.free.pop()
+        self.count += 1
+        return f"v{self.count - 1}"
+
+    def statement(self, index: int, node: Node) -> str:
+        """Return the line that runs a node, and frees what nobody needs after it."""
+        value = self._value(node)
+        dead = self.last.get(index, ())
+        released = [self.registers.pop(name) for name in dead if name in self.registers]
+        if node.name in dead:
+            line = value
+        else:
+            # The result takes the place of a dead operand, which frees that when the result is stored, as in eager.
+            self.registers[node.name] = released.pop() if released else self._take()
+            line = f"{self.registers[node.name]} = {value}"
+        self.free.extend(released)
+        return line + "".join([f"; {register} = None" for register in released])
+
+    def _value(self, node: Node) -> str:
+        do = node.do
+        match do:
+            case Get(slot=slot):
+                return self._attribute("self", slot)
+            case Call(instance=instance):
+                called = self._attribute("self", attribute_name(instance))
+                return f"{called}({', '.join([self.text(arg) for arg in node.args])})"
+            case _:
+                if do.target is None:
+                    raise UnsupportedProgram(f"node {node.name}: the operator {do.name} is not known to this torch, so it can not run")
+                target = self.table.name(("op", id(do.target)), do.target)
+        parts = [self.text(arg) for arg in node.args]
+        parts += [self._keyword(do.target, key, value) for key, value in node.kwargs]
+        return f"{target}({', '.join(parts)})"
+
+    def _keyword(self, operator: Any, key: str, value: Arg) -> str:
+        # The dispatcher's own argument names may stand in the text; any other key goes through the table.
+        if key in _schema_names(operator):
+            return f"{key}={self.text(value)}"
+        return f"**{{{self.table.name(('str', key), key)}: {self.text(value)}}}"
+
+    def _attribute(self, base: str, path: str) -> str:
+        for part in path.split("."):
+            key = self.table.name(("str", part), part)
+            if part in self.table.reserved:
+                base = f"{self.table.name('own', own_attribute)}({base}, {key})"
+            else:
+                base = f"getattr({base}, {key})"
+        return base
+
+    def text(self, arg: Arg) -> str:
+        """Return the expression for an argument."""
+        kind = type(arg)
+        if kind is Ref:
+            return self.registers[arg.name]
+        if kind is int or kind is bool or arg is None:
+            return repr(arg)
+        if kind is float and math.isfinite(arg):
+            return repr(arg)
+        if kind is Items:
+            return f"[{', '.join([self.text(part) for part in arg])}]"
+        if kind is tuple:
+            return f"({''.join([self.text(part) + ', ' for part in arg])})"
+        if kind is Record:
+            return f"{{{', '.join(f'{self.text(key)}: {self.text(value)}' for key, value in arg.items)}}}"
+        if kind is slice:
+            return f"slice({self.text(arg.start)}, {self.text(arg.stop)}, {self.text(arg.step)})"
+        if kind is Body:
+            return self.table.name(("body", arg.graph), None)
+        return self.table.name(_literal_key(arg), arg)
+
+
+@functools.cache
+def _schema_names(operator: Any) -> frozenset[str]:
+    if not isinstance(operator, OpOverload):
+        return frozenset()
+    names = (argument.name for argument in schema_of(operator).arguments)
+    return frozenset(name for name in names if name.isidentifier() and not keyword.iskeyword(name))
+
+
+def _literal_key(arg: Arg) -> Any:
+    return (type(arg), arg) if type(arg) is str else (type(arg), id(arg))
+
+
+def own_attribute(module: Any, name: str) -> Any:
+    """Return a child, parameter, buffer or constant whose name the module class uses for something else."""
+    for kind in ("_modules", "_parameters", "_buffers"):
+        found = module.__dict__[kind]
+        if name in found:
+            return found[name]
+    return module.__dict__[name]
+
+
+def _last_uses(graph: Graph) -> dict[int, tuple[str, ...]]:
+    # For each node, the values that nobody needs after it (its own, if nobody uses it).
+    last: dict[str, int] = {}
+    for index, node in enumerate(graph.nodes):
+        last[node.name] = index
+        for name in node.refs():
+            last[name] = index
+    for name in graph.output_refs():
+        last.pop(name, None)
+    ends: dict[int, list[str]] = {}
+    for name, index in last.items():
+        ends.setdefault(index, []).append(name)
+    return {index: tuple(names) for index, names in ends.items()}

@@ -1,0 +1,187 @@
+"""What programs look like as text: golden text of exported models, and what must never be seen in it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import torch
+from purefx.ir import (
+    ANYTHING,
+    Body,
+    Call,
+    Frame,
+    Get,
+    Graph,
+    Input,
+    Items,
+    Node,
+    Op,
+    Program,
+    Record,
+    Ref,
+    Slot,
+    SlotKind,
+    State,
+    pmap,
+)
+from purefx.ir.importing.program import import_ep
+from purefx.ir.text import print_graph, print_node
+
+
+class Gate(torch.nn.Module):
+    """Has a tied weight, a mutated buffer, a dynamic size, a baked argument and a dict as result."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up = torch.nn.Linear(3, 3, bias=False)
+        self.down = torch.nn.Linear(3, 3, bias=False)
+        self.down.weight = self.up.weight
+        self.register_buffer("seen", torch.zeros((), dtype=torch.int64))
+
+    def forward(self, x: torch.Tensor, *, scale: float = 2.0) -> dict[str, torch.Tensor]:
+        self.seen.add_(1)
+        return {"y": self.down(self.up(x).relu()) * scale}
+
+
+GOLDEN = """\
+program {
+  facts (flat)
+  modules {
+    "": test_printer.Gate
+    up: torch.nn.modules.linear.Linear
+    down: torch.nn.modules.linear.Linear
+  }
+  state {
+    parameter up.weight: f32[3, 3]
+    parameter down.weight: f32[3, 3] tied up.weight
+    buffer seen: i64[]
+  }
+  takes {
+    state up.weight
+    state seen
+    user x: f32[s77, 3]
+    user scale: literal 2.0
+  }
+  gives {
+    state seen
+    user
+  }
+  names (x, scale)
+  in_spec ((*,), {"scale": *})
+  out_spec {"y": *}
+  constraints {
+    range s77 from 2 to 64
+  }
+  graph @""(p_up_weight, b_seen, x, scale) {
+    add = aten.add.Tensor(b_seen, 1)
+    linear = aten.linear.default(x, p_up_weight)         in up
+    relu = aten.relu.default(linear)
+    linear_1 = aten.linear.default(relu, p_up_weight)    in down
+    mul = aten.mul.Tensor(linear_1, 2.0)
+    return (add, mul)
+  }
+}
+"""
+
+
+def exported() -> Program:
+    """Return the gate, imported."""
+    sizes = {"x": {0: torch.export.Dim("batch", min=2, max=64)}, "scale": None}
+    ep = torch.export.export(Gate(), (torch.ones(4, 3),), {"scale": 2.0}, dynamic_shapes=sizes)
+    return import_ep(ep.run_decompositions({}))
+
+
+def test_an_exported_model_reads_like_this() -> None:
+    printed = str(exported()).replace(f"{__name__}.Gate", "test_printer.Gate")
+    assert [line.split() for line in printed.splitlines()] == [line.split() for line in GOLDEN.splitlines()]
+
+
+def test_text_is_the_same_under_every_hash_seed() -> None:
+    code = (
+        "from purefx.ir import *\n"
+        "bodies = {f'm.{i}': Graph((), ()) for i in range(20)}\n"
+        "calls = tuple(Node(f'c{i}', Call(Frame(f'm.{i}'), f'm.{i}')) for i in range(10))\n"
+        "print(Program.of({**bodies, '': Graph((), calls)}, facts=frozenset(map(str, range(20)))))\n"
+    )
+    seen = {
+        subprocess.run(
+            [sys.executable, "-c", code], env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True, check=True, text=True
+        ).stdout
+        for seed in ("0", "1")
+    }
+    assert len(seen) == 1
+    assert seen.pop().count("graph @") == 21
+
+
+def test_calls_reads_stacks_and_bodies() -> None:
+    stack = (Frame("encoder", 1), Frame("encoder.layers.0"), Frame("other", 0, 2))
+    assert print_node(Node("w", Get("lin.weight"), stack=stack)) == "w = get lin.weight  in encoder@1 / .layers.0 / other#2"
+    call = Node("y", Call(Frame("layers.1", 3), "layers.0"), (Ref("x"),), (("mask", None),))
+    assert print_node(call) == "y = call @layers.0(x, mask=None) as layers.1@3"
+    cond = Node("z", Op("higher_order.cond"), (Ref("p"), Body("$then"), Body("a b"), Items([Ref("x")])))
+    assert print_node(cond) == 'z = higher_order.cond(p, @$then, @"a b", [x]) ! pure'
+
+
+def test_effects_are_printed_only_where_registration_does_not_say_the_same() -> None:
+    assert print_node(Node("y", Op("aten.relu.default"))) == "y = aten.relu.default()"
+    assert print_node(Node("y", Op("aten.relu.default", ANYTHING))) == "y = aten.relu.default() ! anything"
+    assert print_node(Node("y", Op("toy.neg", ANYTHING))) == "y = toy.neg() ! anything"
+
+
+def test_literals_are_strict() -> None:
+    args = (1, True, 1.0, -0.0, float("nan"), -float("inf"), complex(0.0, -0.0), "x", b"\x00", ..., slice(None, 2, None), (1,))
+    text = '1, True, 1.0, -0.0, nan, -inf, complex(0.0, -0.0), "x", b"\\x00", ..., slice(None, 2, None), (1,)'
+    assert print_node(Node("y", Op("get"), args)) == f'y = "get"({text}) ! pure'
+    things = (torch.bfloat16, torch.strided, torch.channels_last, torch.device("cuda", 1), Record((("k", Items()),)))
+    text = 'torch.bfloat16, torch.strided, torch.channels_last, device("cuda:1"), {"k": []}'
+    assert print_node(Node("y", Op("f"), things)) == f"y = f({text}) ! pure"
+
+
+def test_hostile_names_stay_inside_their_quotes() -> None:
+    evil = 'x\n}\x1b[2J\u202e" ; \u2028'
+    graph = Graph((Input(evil),), (Node(evil, Get(evil), (), ((evil, evil),)),), Ref(evil))
+    text = str(Program.of({evil: graph}, root=evil, facts=frozenset({evil})))
+    assert text.isascii()
+    assert all(line.isprintable() for line in text.split("\n"))
+    assert len(text.split("\n")) == len(str(Program.of({"a": Graph((Input("a"),), graph.nodes, Ref("a"))})).split("\n")) + 2
+
+
+def test_what_has_no_text_says_its_type() -> None:
+    deep: tuple[object, ...] = ()
+    for _ in range(5000):
+        deep = (deep,)
+    assert print_node(Node("y", Op("f"), (object(), len))) == (
+        'y = f(opaque("builtins.object"), opaque("builtins.builtin_function_or_method")) ! pure'
+    )
+    assert 'opaque("more than 64 levels")' in print_node(Node("y", Op("f"), (deep,)))
+
+
+def test_many_inputs_are_broken_into_lines() -> None:
+    text = print_graph(Graph(tuple(Input(f"argument_{number}") for number in range(30)), ()))
+    assert max(map(len, text.splitlines())) <= 100
+    assert text.startswith('graph @""(\n    argument_0, ')
+
+
+def test_state_that_is_out_of_the_ordinary() -> None:
+    base = torch.zeros(6)
+    weight = torch.nn.Parameter(torch.zeros(2, 3).t(), requires_grad=False)
+    slots = {
+        "a": Slot(SlotKind.BUFFER, base, 0, 0, persistent=False),
+        "b": Slot(SlotKind.BUFFER, base[2:], 1, 0),
+        "c": Slot(SlotKind.BUFFER, base, 0, 0),
+        "w": Slot(SlotKind.PARAMETER, weight, 7, 9),
+        "k": Slot(SlotKind.CONSTANT, object(), 8, 10),
+    }
+    state = State((*slots, "gone"), pmap({**slots, "extra": slots["a"]}))
+    block = str(Program.of({"": Graph((), ())}, state=state)).split("state {\n")[1].split("  }\n")[0]
+    assert [line.strip() for line in block.splitlines()] == [
+        "buffer a: f32[6] not_persistent",
+        "buffer b: f32[4] offset 2 shares a",
+        "buffer c: f32[6] tied a",
+        "parameter w: f32[3, 2] strides [1, 3] no_grad cell 7 storage 9",
+        'constant k: opaque("builtins.object")',
+        "missing gone",
+        "unlisted buffer extra: f32[6] tied a not_persistent",
+    ]

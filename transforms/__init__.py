@@ -1,0 +1,20 @@
+"""Pure functions ``Program -> Program``.  Import them as ``purefx.transforms``.
+
+One idea: a transformation is a frozen value that can be called; when there is nothing to do it returns the very
+program that it was given.  Nothing here runs a program or builds a torch module.
+"""
+
+from __future__ import annotations
+
+from .deduplicate import deduplicate
+from .inplace_mutations import inplace_mutations
+from .outline import outline
+from .pipeline import DEFAULT, transform
+from .remove_effect_tokens import remove_effect_tokens
+from .sink_state import sink_state
+from .transformation import Transformation, transformation
+
+__all__ = [
+    "DEFAULT", "Transformation", "deduplicate", "inplace_mutations", "outline", "remove_effect_tokens", "sink_state",
+    "transform", "transformation",
+]  # fmt: skip

@@ -1,0 +1,198 @@
+"""Cutting out: a graph whose module calls are runs of nodes becomes a tree of bodies.
+
+One idea: one walk with a stack of open calls notes, for each, the nodes, the free values and the values that others
+use; then the bodies are frozen, innermost first.  Arguments are never rewritten: a body's input, the call that gives
+a value back and the value itself share one name.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from types import MappingProxyType
+
+from ...ir.arguments import Ref
+from ...ir.effects.declared import Effects
+from ...ir.effects.schema import effects_of
+from ...ir.graph import Graph, Input
+from ...ir.meta import EMPTY_META, Meta
+from ...ir.names import Names
+from ...ir.node import Call, Frame, Get, Node, Op
+from ...ir.persistent import pmap
+from ...ir.program import Program
+
+__all__ = ["cut_out"]
+
+GETITEM_EFFECTS: Effects = effects_of(operator.getitem)
+GETITEM = Op("operator.getitem", GETITEM_EFFECTS, operator.getitem)
+
+
+class _Scope:
+    """One module call while the walk goes on."""
+
+    __slots__ = ("calls", "entries", "frame", "inputs", "level", "outputs", "parent", "received")
+
+    def __init__(self, frame: Frame | None, parent: _Scope | None) -> None:
+        self.frame = frame
+        self.parent = parent
+        self.level: int = 0 if parent is None else parent.level + 1
+        self.entries: list[Node | _Scope] = []
+        self.inputs: dict[str, None] = {}
+        """Values that it takes from outside."""
+        self.received: set[str] = set()
+        """Values that a call inside it gave back."""
+        self.outputs: dict[str, None] = {}
+        """Values made inside it that are used outside."""
+        self.calls: tuple[Node, ...] = ()
+
+
+def cut_out(program: Program, nodes: Sequence[Node]) -> Program:
+    """Return the program with a body for every module call.
+
+    Args:
+        program: gives everything but the nodes of the root.
+        nodes: the nodes of the root in an order in which every module call is one run.
+    """
+    walk = _Walk(program)
+    for node in nodes:
+        walk.take(node)
+    walk.finish()
+    return walk.program()
+
+
+class _Walk:
+    def __init__(self, program: Program) -> None:
+        self.source = program
+        self.root = _Scope(None, None)
+        self.scopes: list[_Scope] = [self.root]
+        self.current = self.root
+        self.stack: tuple[Frame, ...] = ()
+        self.made: dict[str, tuple[_Scope, int, Meta]] = {
+            formal.name: (self.root, index, formal.meta) for index, formal in enumerate(program.main.inputs)
+        }
+        """For each value: where it is made, its position in the program, its meta."""
+
+    def take(self, node: Node) -> None:
+        """Put one node into the call that its stack names."""
+        if node.stack is not self.stack:
+            self._enter(node.stack)
+        scope, made = self.current, self.made
+        for name in node.refs():
+            found = made.get(name)
+            if found is not None and found[0] is not scope:
+                self._bring(name, found[0], scope)
+        scope.entries.append(node if scope.frame is None else _inside(node, scope.frame))
+        made[node.name] = (scope, len(made), node.meta)
+
+    def finish(self) -> None:
+        """Bring what the root gives back to the root."""
+        for name in self.source.main.output_refs():
+            found = self.made.get(name)
+            if found is not None and found[0] is not self.root:
+                self._bring(name, found[0], self.root)
+
+    def _enter(self, stack: tuple[Frame, ...]) -> None:
+        shared = 0
+        for mine, other in zip(self.stack, stack, strict=False):
+            if mine is not other and mine != other:
+                break
+            shared += 1
+        scope = self.current
+        while scope.level > shared:
+            assert scope.parent is not None
+            scope = scope.parent
+        for frame in stack[shared:]:
+            inner = _Scope(frame, scope)
+            scope.entries.append(inner)
+            self.scopes.append(inner)
+            scope = inner
+        self.current = scope
+        self.stack = stack
+
+    def _bring(self, name: str, home: _Scope, user: _Scope) -> None:
+        # Up from the user, every scope takes the value as an input, until one has it or holds the scope that makes it;
+        # down from there to the maker, every scope gives it back.
+        scope = user
+        while scope is not home and name not in scope.inputs and name not in scope.received:
+            if _holds(scope, home):
+                break
+            scope.inputs[name] = None
+            assert scope.parent is not None
+            scope = scope.parent
+        else:
+            return
+        maker = home
+        while maker is not scope:
+            maker.outputs[name] = None
+            assert maker.parent is not None
+            maker = maker.parent
+            maker.received.add(name)
+
+    def program(self) -> Program:
+        """Freeze all scopes, innermost first."""
+        source = self.source
+        names = Names(self.made)
+        ids = Names(source.graphs)
+        graphs: dict[str, Graph] = {}
+        for scope in reversed(self.scopes):
+            if scope.frame is None:
+                continue
+            outputs = sorted(scope.outputs, key=self._position)
+            inputs = sorted(scope.inputs, key=self._position)
+            output = Ref(outputs[0]) if len(outputs) == 1 else tuple([Ref(name) for name in outputs])
+            name = ids.fresh(str(scope.frame))
+            graphs[name] = Graph(tuple([Input(name, self.made[name][2]) for name in inputs]), _flatten(scope), output)
+            scope.calls = self._call_nodes(scope, name, inputs, outputs, names)
+        main = Graph(source.main.inputs, _flatten(self.root), source.main.output)
+        kept = {name: source.graphs[name] for name in source.order[1:]}
+        return source.evolve(graphs=pmap({source.root: main, **kept, **graphs}))
+
+    def _position(self, name: str) -> int:
+        return self.made[name][1]
+
+    def _call_nodes(self, scope: _Scope, name: str, inputs: list[str], outputs: list[str], names: Names) -> tuple[Node, ...]:
+        frame, parent = scope.frame, scope.parent
+        assert frame is not None and parent is not None
+        path = frame.path if parent.frame is None else frame.path[len(parent.frame.path) + 1 :]
+        call = Call(Frame(path, frame.call, frame.part), name)
+        args = tuple([Ref(name) for name in inputs])
+        if len(outputs) == 1:
+            return (Node(outputs[0], call, args, (), (), self._value_meta(outputs[0])),)
+        result = names.fresh(path.replace(".", "_"))
+        value = MappingProxyType({"val": tuple([self.made[output][2].get("val") for output in outputs])})
+        made = [Node(result, call, args, (), (), value)]
+        made += [
+            Node(output, GETITEM, (Ref(result), index), (), (), self._value_meta(output)) for index, output in enumerate(outputs)
+        ]
+        return tuple(made)
+
+    def _value_meta(self, name: str) -> Meta:
+        meta = self.made[name][2]
+        return MappingProxyType({"val": meta["val"]}) if "val" in meta else EMPTY_META
+
+
+def _inside(node: Node, frame: Frame) -> Node:
+    # Inside a body the stack is relative to it (nothing), and so are the names of state.
+    do = node.do
+    if type(do) is Get:
+        do = Get(do.slot[len(frame.path) + 1 :])
+    elif type(do) is Call:
+        do = Call(Frame(do.instance.path[len(frame.path) + 1 :], do.instance.call, do.instance.part), do.graph)
+    return Node(node.name, do, node.args, node.kwargs, (), node.meta)
+
+
+def _holds(scope: _Scope, inner: _Scope) -> bool:
+    while inner.level > scope.level:
+        assert inner.parent is not None
+        inner = inner.parent
+    return inner is scope
+
+
+def _flatten(scope: _Scope) -> tuple[Node, ...]:
+    nodes: list[Node] = []
+    for entry in scope.entries:
+        if type(entry) is _Scope:
+            nodes.extend(entry.calls)
+        else:
+            nodes.append(entry)  # type: ignore[arg-type]
+    return tuple(nodes)

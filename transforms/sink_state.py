@@ -1,0 +1,129 @@
+"""``sink_state``: state that the flat program takes as inputs becomes reads where it is used.
+
+One idea: a read belongs to the innermost module call that owns the state under one of its names.  Tied weights have
+several names; the one that lies below the module at hand is read.  State that no enclosing module owns is read in
+the nearest one that does and handed down.  It works on the flat program, before ``outline``.
+"""
+
+from __future__ import annotations
+
+from attrs import evolve
+
+from ..ir.arguments import Arg, Ref, map_refs
+from ..ir.graph import Graph, Input
+from ..ir.names import Names
+from ..ir.node import Frame, Get, Node, Stack
+from ..ir.program import Program
+from ..ir.signature import InputMutation, StateInput
+from .transformation import transformation
+
+__all__ = ["sink_state"]
+
+
+@transformation(
+    requires={"flat"},
+    establishes={"state sunk"},
+    inverse="lift_state",
+    laws=["only reads are added", "no input is state afterwards", "each read lies below the module call that makes it"],
+)
+def sink_state(program: Program) -> Program:
+    """Read state where it is used instead of taking it as an input.
+
+    Before::
+
+        inputs p_lin_weight = state "lin.weight", x
+        linear = aten.linear.default(x, p_lin_weight)      in lin
+
+    After::
+
+        inputs x
+        p_lin_weight = get "lin.weight"                     in lin
+        linear = aten.linear.default(x, p_lin_weight)      in lin
+
+    Args:
+        program: a flat program.
+
+    Returns:
+        The program with user inputs only.
+
+    >>> import purefx as px
+    >>> program = px.Program.of({"": px.Graph((), (), ())})
+    >>> px.sink_state(program) is program
+    True
+    """
+    specs = program.signature.inputs
+    if not any(type(spec) is StateInput for spec in specs):
+        return program
+    graph = program.main
+    pairs = list(zip(graph.inputs, specs, strict=True))
+    state = {formal.name: (formal, spec.slot) for formal, spec in pairs if type(spec) is StateInput}
+    nodes, output = _Sinking(program, state).run()
+    kept = [index for index, spec in enumerate(specs) if type(spec) is not StateInput]
+    moved = {old: new for new, old in enumerate(kept)}
+    outputs = tuple(
+        InputMutation(moved[spec.index]) if type(spec) is InputMutation and spec.index in moved else spec
+        for spec in program.signature.outputs
+    )
+    signature = evolve(program.signature, inputs=tuple(specs[index] for index in kept), outputs=outputs)
+    inputs = tuple(graph.inputs[index] for index in kept)
+    return program.with_main(Graph(inputs, nodes, output), signature=signature)
+
+
+class _Sinking:
+    """One walk over the flat graph that puts a read before the first use in each module call."""
+
+    def __init__(self, program: Program, state: dict[str, tuple[Input, str]]) -> None:
+        self.program = program
+        self.graph = program.main
+        self.state = state
+        self.names = Names([*(formal.name for formal in self.graph.inputs), *(node.name for node in self.graph.nodes)])
+        self.readers: dict[tuple[str, Frame | None], Ref] = {}
+        self.used: set[str] = set()
+        self.nodes: list[Node] = []
+
+    def run(self) -> tuple[tuple[Node, ...], Arg]:
+        state = self.state
+        for node in self.graph.nodes:
+            for name in node.refs():
+                if name in state:
+                    node = self._read_for(node)
+                    break
+            self.nodes.append(node)
+        output = map_refs(self.graph.output, lambda ref: self._read(ref, ()))
+        return tuple(self.nodes), output
+
+    def _read_for(self, node: Node) -> Node:
+        def read(ref: object) -> object:
+            return self._read(ref, node.stack)
+
+        args, kwargs = map_refs(node.args, read), map_refs(node.kwargs, read)
+        return node if args is node.args and kwargs is node.kwargs else evolve(node, args=args, kwargs=kwargs)
+
+    def _read(self, ref: object, stack: Stack) -> object:
+        if type(ref) is not Ref or ref.name not in self.state:
+            return ref
+        formal, slot = self.state[ref.name]
+        depth, name = self._place(slot, stack)
+        # The innermost frame stands for the scope: a path and a call number name one call.
+        key = (ref.name, stack[depth - 1] if depth else None)
+        reader = self.readers.get(key)
+        if reader is None:
+            reader = Ref(self.names.fresh(ref.name)) if ref.name in self.used else ref
+            self.used.add(ref.name)
+            self.readers[key] = reader
+            self.nodes.append(Node(reader.name, Get(name), (), (), stack[:depth], formal.meta))
+        return ref if reader.name == ref.name else reader
+
+    def _place(self, slot: str, stack: Stack) -> tuple[int, str]:
+        # The innermost call on the stack whose module owns the tensor under some name: its own name comes first.
+        if stack and slot.startswith(stack[-1].path + "."):
+            return len(stack), slot
+        tied = self.program.state.by_cell[self.program.state[slot].cell]
+        for depth in range(len(stack), 0, -1):
+            prefix = stack[depth - 1].path + "."
+            if slot.startswith(prefix):
+                return depth, slot
+            for name in tied:
+                if name.startswith(prefix):
+                    return depth, name
+        return 0, slot

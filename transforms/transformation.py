@@ -1,0 +1,117 @@
+"""``Transformation``: a pure function ``Program -> Program`` with its name, its facts and its laws.
+
+One idea: it is a frozen value.  Options are bound into a new value, what it requires and establishes is data that a
+pipeline is checked with before anything runs, and the trail of the result names it.  It never runs a program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from attrs import evolve, field, frozen
+
+from ..ir.program import Program, Step
+
+__all__ = ["GENERIC_LAWS", "Transformation", "transformation"]
+
+GENERIC_LAWS = (
+    "the result is valid",
+    "the meaning is kept",
+    "the order of conflicting effects is kept",
+    "the input program is unchanged",
+    "doing it twice is doing it once",
+    "nothing to do gives the same object",
+    "it commutes with renaming",
+    "untouched graphs stay the same objects",
+)
+"""What holds for every transformation."""
+
+
+@frozen(slots=False)
+class Transformation:
+    """A named pure function from programs to programs.
+
+    Called with a program it gives the transformed program, the same object when there is nothing to do.
+
+    >>> import purefx as px
+    >>> px.deduplicate.name, px.deduplicate.inverse
+    ('deduplicate', 'expand')
+    """
+
+    name: str
+    apply: Callable[..., Program] = field(repr=False)
+    requires: frozenset[str] = frozenset()
+    """Facts that must hold of the program it gets."""
+    establishes: frozenset[str] = frozenset()
+    """Facts that hold of its result."""
+    forgets: frozenset[str] = frozenset()
+    """Facts that may no longer hold."""
+    inverse: str | None = None
+    laws: tuple[str, ...] = ()
+    """What holds for it beyond ``GENERIC_LAWS``, one sentence each."""
+    options: tuple[tuple[str, Any], ...] = ()
+
+    def __attrs_post_init__(self) -> None:
+        # help(), doctest and editors read these off a function; a frozen value must put them in its dict itself.
+        told = {name: getattr(self.apply, name, None) for name in ("__doc__", "__module__", "__name__", "__qualname__")}
+        self.__dict__.update(told, __wrapped__=self.apply)
+
+    def __call__(self, program: Program, **options: Any) -> Program:
+        """Return the transformed program.
+
+        Args:
+            program: any valid program; it is not changed.
+            options: override bound options.
+
+        Raises:
+            UnsupportedProgram: the program has something that it can not treat faithfully.
+            TypeError: ``program`` is not a Program, or an option is unknown.
+        """
+        if not isinstance(program, Program):
+            raise TypeError(f"{self.name} takes a purefx Program, not a {type(program).__name__}; start with import_ep(ep)")
+        chosen = {**dict(self.options), **options}
+        result = self.apply(program, **chosen)
+        if result is program:
+            return program
+        return evolve(
+            result,
+            facts=(program.facts - self.forgets) | self.establishes,
+            trail=(*program.trail, Step(self.name, tuple(chosen.items()), program)),
+        )
+
+    def bind(self, **options: Any) -> Transformation:
+        """Return the same transformation with options fixed."""
+        return evolve(self, options=tuple({**dict(self.options), **options}.items()))
+
+
+def transformation(
+    *,
+    requires: Iterable[str] = (),
+    establishes: Iterable[str] = (),
+    forgets: Iterable[str] = (),
+    inverse: str | None = None,
+    laws: Iterable[str] = (),
+) -> Callable[[Callable[..., Program]], Transformation]:
+    """Make a transformation of a function ``program, *, options -> program``; it takes the function's name.
+
+    Args:
+        requires: facts that must hold before it.
+        establishes: facts that hold after it.
+        forgets: facts that may no longer hold after it.
+        inverse: the name of the transformation that undoes it.
+        laws: sentences that hold for it, beyond the generic ones.
+
+    >>> @transformation(laws=["it does nothing"])
+    ... def idle(program):
+    ...     return program
+    >>> idle.name
+    'idle'
+    """
+
+    def make(apply: Callable[..., Program]) -> Transformation:
+        return Transformation(
+            apply.__name__, apply, frozenset(requires), frozenset(establishes), frozenset(forgets), inverse, tuple(laws)
+        )
+
+    return make
