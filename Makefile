@@ -45,7 +45,7 @@ check: static
 static: .venv/installed
 	@$(STEP) "ruff check" $(BIN)/ruff check --quiet .
 	@$(STEP) "ruff format" $(BIN)/ruff format --check --quiet .
-	@$(STEP) "pyright" $(BIN)/python .ci/types.py
+	@$(STEP) "pyright" $(BIN)/python tests/check_types.py
 
 fast: .venv/installed
 	@$(BIN)/pytest -m "not models and not slow" $(PYTEST_ARGS)

@@ -34,7 +34,7 @@ class Example:
     name: str
     make: Callable[[], torch.nn.Module]
     draw: Callable[[], dict[str, Any]]
-    """Draws the keyword arguments of one call from torch's global generator."""
+    """Draws the keyword arguments of one call from torch's global generator; where shapes are dynamic, those too."""
     train: bool = False
     dynamic_shapes: dict[str, Any] | None = None
     """What ``torch.export.export`` takes; None for static shapes."""
@@ -49,7 +49,7 @@ class Example:
         """Return the arguments of one call.
 
         Args:
-            seed: other seeds give other values of the same shapes.
+            seed: other seeds give other values, and other shapes where those are dynamic.
         """
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
@@ -76,6 +76,11 @@ def _padded_tokens() -> dict[str, Any]:
     return _tokens() | {"attention_mask": mask}
 
 
+def _tokens_of_any_shape() -> dict[str, Any]:
+    batch, length = int(torch.randint(2, 5, ())), int(torch.randint(6, TEXT, ()))
+    return {"input_ids": torch.randint(3, 250, (batch, length))}
+
+
 def _image() -> dict[str, Any]:
     return {"pixel_values": torch.randn(2, 3, 32, 32)}
 
@@ -89,11 +94,23 @@ def _bert() -> torch.nn.Module:
     return transformers.BertModel(config)
 
 
+def _albert() -> torch.nn.Module:
+    config = transformers.AlbertConfig(
+        vocab_size=256, embedding_size=16, hidden_size=24, intermediate_size=48, num_attention_heads=2, num_hidden_layers=12
+    )
+    return transformers.AlbertModel(config)
+
+
 def _gpt2(layers: int) -> torch.nn.Module:
     # Causal language models are exported without a cache throughout: one call is one whole sequence.
-    config = transformers.GPT2Config(vocab_size=256, n_positions=64, n_embd=24, n_head=2, n_layer=layers, use_cache=False)
+    config = transformers.GPT2Config(vocab_size=256, n_positions=64, n_embd=24, n_head=2, n_layer=layers, use_cache=False, **ENDS)
     return transformers.GPT2LMHeadModel(config)
 
+
+ENDS = {"bos_token_id": 1, "eos_token_id": 2}
+"""The published ones are outside our small vocabulary, of which transformers warns."""
+
+ANY_SHAPE: dict[str, Any] = {"input_ids": {0: torch.export.Dim("batch", max=8), 1: torch.export.Dim("length", max=64)}}
 
 DECODER: dict[str, Any] = {
     "vocab_size": 256, "hidden_size": 24, "intermediate_size": 48, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8,
@@ -134,7 +151,7 @@ def _vit() -> torch.nn.Module:
 
 def _clip() -> torch.nn.Module:
     tower = {"hidden_size": 24, "intermediate_size": 48, "num_attention_heads": 2, "num_hidden_layers": 12}
-    text = tower | {"vocab_size": 256, "max_position_embeddings": 32, "eos_token_id": 2}
+    text = tower | {"vocab_size": 256, "max_position_embeddings": 32, **ENDS}
     vision = tower | {"image_size": 32, "patch_size": 8}
     return transformers.CLIPModel(transformers.CLIPConfig(text_config=text, vision_config=vision, projection_dim=16))
 
@@ -178,9 +195,12 @@ def gpt2_xl() -> Example:
 
 ZOO: tuple[Example, ...] = (
     Example("bert", _bert, _padded_tokens),
+    Example("bert_train", _bert, _padded_tokens, train=True),  # with dropout
+    Example("albert", _albert, _tokens),  # one layer, called 12 times
     Example("gpt2", lambda: _gpt2(12), _tokens),
     llama(),
-    Example("llama_tied", lambda: _llama(16, tied=True), _tokens),
+    Example("llama_tied", lambda: _llama(16, tied=True), _tokens),  # the depth of Llama 3.2 1B, which ties
+    Example("llama_dynamic", lambda: _llama(16, tied=False), _tokens_of_any_shape, dynamic_shapes=ANY_SHAPE),
     Example("qwen3", _qwen3, _tokens),
     Example("gemma2", _gemma2, _tokens),
     Example("t5", _t5, _t5_inputs),

@@ -157,7 +157,7 @@ def map_refs(arg: Arg, rename: Callable[[Ref | Body], Arg]) -> Arg:
         return slice(*new)
     if kind is Record:
         return Record(tuple(zip(new[::2], new[1::2], strict=True)))
-    return kind(new)
+    return Items(new) if kind is Items else tuple(new)
 
 
 def same_arg(left: Arg, right: Arg) -> bool:

@@ -58,6 +58,10 @@ def digest(program: Program) -> str:
 def alpha_equal(left: Program, right: Program) -> bool:
     """Say whether two programs are equal up to names.
 
+    Args:
+        left: a valid program at any stage.
+        right: another one.
+
     >>> from purefx.ir import Graph, Input, Program
     >>> alpha_equal(Program.of({"": Graph((Input("a"),), ())}), Program.of({"": Graph((Input("b"),), ())}))
     True

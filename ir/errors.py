@@ -37,6 +37,9 @@ class InvalidProgram(PurefxError, ValueError):
 
     Args:
         violations: what ``verify`` found, in program order; never empty.
+
+    >>> issubclass(InvalidProgram, ValueError)
+    True
     """
 
     def __init__(self, violations: Sequence[Violation]) -> None:
@@ -50,23 +53,42 @@ class InvalidProgram(PurefxError, ValueError):
 
 
 class UnsupportedProgram(PurefxError, NotImplementedError):
-    """A program uses something that purefx cannot represent or run faithfully."""
+    """A program uses something that purefx cannot represent or run faithfully.
+
+    >>> issubclass(UnsupportedProgram, NotImplementedError)
+    True
+    """
 
 
 class PipelineError(PurefxError, ValueError):
-    """A pipeline is ordered so that a transformation can not get what it requires."""
+    """A pipeline is ordered so that a transformation can not get what it requires.
+
+    >>> issubclass(PipelineError, ValueError)
+    True
+    """
 
 
 class ParseError(PurefxError, ValueError):
-    """A text is not a program; the message has the line and the column."""
+    """A text is not a program; the message has the line and the column.
+
+    >>> issubclass(ParseError, ValueError)
+    True
+    """
 
 
 class InputError(PurefxError, TypeError, ValueError):
-    """A lowered module was called with arguments of the wrong structure."""
+    """A lowered module was called with arguments of the wrong structure.
+
+    >>> issubclass(InputError, TypeError)
+    True
+    """
 
 
 class InputValueError(PurefxError, RuntimeError, ValueError, AssertionError):
     """An argument of a lowered module has a wrong type, shape, dtype or value.
 
     It is what the peers raise: ``ep.module()`` an ``AssertionError``, unflatten a ``RuntimeError``.
+
+    >>> issubclass(InputValueError, AssertionError), issubclass(InputValueError, RuntimeError)
+    (True, True)
     """

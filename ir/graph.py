@@ -68,11 +68,7 @@ class Graph:
             return True
         if type(other) is not Graph:
             return NotImplemented
-        return (
-            self.inputs == other.inputs
-            and self.nodes == other.nodes
-            and same_arg(self.output, other.output)
-        )
+        return self.inputs == other.inputs and self.nodes == other.nodes and same_arg(self.output, other.output)
 
     def __hash__(self) -> int:
         return hash((self.inputs, self.nodes, strict_hash(self.output)))

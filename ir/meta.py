@@ -31,11 +31,7 @@ def freeze_meta(meta: Mapping[str, Any]) -> Meta:
     (1,)
     """
     return MappingProxyType(
-        {
-            key: freeze(value) if type(value) in MUTABLE else value
-            for key, value in meta.items()
-            if key not in DROPPED
-        }
+        {key: freeze(value) if type(value) in MUTABLE else value for key, value in meta.items() if key not in DROPPED}
     )
 
 

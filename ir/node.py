@@ -8,7 +8,7 @@ Meta is carried and never compared.  Nothing here knows the graph that a node is
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, final
 
 from attrs import field, frozen
 
@@ -46,32 +46,45 @@ Kwargs = tuple[tuple[str, Arg], ...]
 """Keyword arguments, in the order in which they were written."""
 
 
+@final
 @frozen
 class Op:
     """Calls an operator or a plain function.
 
     Two ops are equal when name and effects agree; ``target`` is the callable that runs.
+
+    >>> Op("toy.neg", target=lambda x: -x) == Op("toy.neg")
+    True
     """
 
     name: str
-    effects: Effects = PURE
+    effects: Effects = field(default=PURE, repr=False)
     target: Callable[..., Any] | None = field(default=None, eq=False, repr=False)
 
 
+@final
 @frozen
 class Call:
     """Calls a body: ``instance`` says which module call it is, ``graph`` which body runs.
 
     The path of the instance is relative to the module whose body holds the node.
+
+    >>> str(Call(Frame("mlp", 1), "layers.0.mlp").instance)
+    'mlp@1'
     """
 
     instance: Frame
     graph: str
 
 
+@final
 @frozen
 class Get:
-    """Reads the state named ``slot``, relative to the module whose body holds the node."""
+    """Reads the state named ``slot``, relative to the module whose body holds the node.
+
+    >>> Get("weight").slot
+    'weight'
+    """
 
     slot: str
 

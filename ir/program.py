@@ -14,7 +14,7 @@ from attrs import evolve, field, frozen
 
 from .arguments import bodies_in
 from .graph import Graph
-from .node import Call, Frame, Node
+from .node import Call, Frame, Get, Node
 from .persistent import PMap, pmap
 from .signature import Constraints, Signature
 from .state import State
@@ -36,7 +36,11 @@ class Module:
 
 @frozen
 class CallSignature:
-    """The call signature of a module call that the exporter was asked to preserve."""
+    """The call signature of a module call that the exporter was asked to preserve.
+
+    >>> CallSignature((), (), None, None, ("x",)).arg_names
+    ('x',)
+    """
 
     inputs: tuple[Any, ...]
     outputs: tuple[Any, ...]
@@ -47,7 +51,11 @@ class CallSignature:
 
 @frozen
 class Step:
-    """One entry of a program's trail: what ran, with which options, on which program."""
+    """One entry of a program's trail: what ran, with which options, on which program.
+
+    >>> str(Step("outline", (), Program.of({})))
+    'outline()'
+    """
 
     name: str
     options: tuple[tuple[str, Any], ...]
@@ -77,7 +85,7 @@ class Program:
     signature: Signature = field(factory=Signature)
     modules: tuple[Module, ...] = ()
     """The original hierarchy in declaration order, containers and modules that were never called included."""
-    call_signatures: PMap[Frame, CallSignature] = field(factory=pmap)
+    call_signatures: PMap[Frame, CallSignature] = pmap()
     constraints: Constraints = field(factory=Constraints)
     facts: frozenset[str] = frozenset()
     """What transformations have established (``"outlined"`` ...); never trusted where it can be looked up."""
@@ -160,14 +168,16 @@ class Program:
 def callees(graph: Graph) -> list[str]:
     """Return the ids of the graphs that a graph calls or gives to operators, in order, repeats kept.
 
-    >>> from purefx.ir import Body, Call, Frame, Graph, Node, Op
-    >>> callees(Graph((), (Node("a", Call(Frame("m"), "m")), Node("b", Op("cond"), (Body("$t"),)))))
+    >>> from purefx.ir import Body, Call, Effects, Frame, Graph, Node, Op
+    >>> cond = Op("higher_order.cond", Effects(through_bodies=True))
+    >>> callees(Graph((), (Node("a", Call(Frame("m"), "m")), Node("b", cond, (Body("$t"),)))))
     ['m', '$t']
     """
     found: list[str] = []
     for node in graph.nodes:
-        if type(node.do) is Call:
-            found.append(node.do.graph)
-        elif getattr(node.do, "effects", None) is not None and node.do.effects.through_bodies:
+        do = node.do
+        if type(do) is Call:
+            found.append(do.graph)
+        elif type(do) is not Get and getattr(do, "effects", None) is not None and do.effects.through_bodies:
             found.extend(bodies_in(node.args, node.kwargs))
     return found

@@ -35,7 +35,11 @@ class TensorType:
 
 @frozen
 class NumberType:
-    """A number argument that may differ from call to call: int, float or bool, with its symbol where it has one."""
+    """A number argument that may differ from call to call: int, float or bool, with its symbol where it has one.
+
+    >>> NumberType("int").expr is None
+    True
+    """
 
     kind: str
     expr: Expr | None = None
@@ -60,7 +64,11 @@ class LiteralType:
 
 @frozen
 class ObjectType:
-    """Anything else (a script object): passed through unchecked, described for messages only."""
+    """Anything else (a script object): passed through unchecked, described for messages only.
+
+    >>> ObjectType("ScriptObject").description
+    'ScriptObject'
+    """
 
     description: str = ""
 
@@ -70,7 +78,11 @@ ArgumentType = TensorType | NumberType | LiteralType | ObjectType
 
 @frozen
 class UserInput:
-    """A leaf of what the caller passes; ``argument`` is the path that messages use (``batch['ids']``)."""
+    """A leaf of what the caller passes; ``argument`` is the path that messages use (``batch['ids']``).
+
+    >>> UserInput(TensorType(torch.float32, (2, 3)), "x").argument
+    'x'
+    """
 
     type: ArgumentType
     argument: str = ""
@@ -78,31 +90,51 @@ class UserInput:
 
 @frozen
 class StateInput:
-    """State that the flat program takes as an input."""
+    """State that the flat program takes as an input.
+
+    >>> StateInput("layers.0.weight").slot
+    'layers.0.weight'
+    """
 
     slot: str
 
 
 @frozen
 class Token:
-    """An effect token; ``remove_effect_tokens`` turns it into order."""
+    """An effect token; ``remove_effect_tokens`` turns it into order.
+
+    >>> Token() == Token()
+    True
+    """
 
 
 @frozen
 class UserOutput:
-    """A leaf of what the caller gets back."""
+    """A leaf of what the caller gets back.
+
+    >>> Signature(outputs=(UserOutput(),)).outputs
+    (UserOutput(),)
+    """
 
 
 @frozen
 class StateMutation:
-    """The new value of a slot."""
+    """The new value of a slot.
+
+    >>> StateMutation("running_mean").slot
+    'running_mean'
+    """
 
     slot: str
 
 
 @frozen
 class InputMutation:
-    """The new value of the root input number ``index``."""
+    """The new value of the root input number ``index``.
+
+    >>> InputMutation(0).index
+    0
+    """
 
     index: int
 
@@ -126,7 +158,11 @@ class Range:
 
 @frozen
 class Constraints:
-    """What must hold for the user inputs beyond their types: ranges of symbols and guards."""
+    """What must hold for the user inputs beyond their types: ranges of symbols and guards.
+
+    >>> Constraints((Range("s77", 2, None),)).guards
+    ()
+    """
 
     ranges: tuple[Range, ...] = ()
     guards: tuple[Expr, ...] = ()

@@ -22,7 +22,11 @@ __all__ = ["Slot", "SlotKind", "State"]
 
 
 class SlotKind(enum.Enum):
-    """What a slot is to ``torch.nn.Module``."""
+    """What a slot is to ``torch.nn.Module``.
+
+    >>> SlotKind("buffer").name
+    'BUFFER'
+    """
 
     PARAMETER = "parameter"
     BUFFER = "buffer"
@@ -35,6 +39,9 @@ class Slot:
 
     Two slots are equal when kind, persistence, cell, storage and the tensor agree; tensors agree when they are the same
     object, or have the same dtype, shape, strides, device, ``requires_grad`` and bits.
+
+    >>> Slot(SlotKind.BUFFER, torch.ones(2), 0, 0) == Slot(SlotKind.BUFFER, torch.ones(2), 0, 0)
+    True
     """
 
     kind: SlotKind
@@ -103,7 +110,7 @@ class State:
     """
 
     order: tuple[str, ...] = ()
-    slots: PMap[str, Slot] = field(factory=pmap)
+    slots: PMap[str, Slot] = pmap()
 
     def __getitem__(self, name: str) -> Slot:
         return self.slots[name]
@@ -118,9 +125,14 @@ class State:
         return len(self.order)
 
     @cached_property
+    def pairs(self) -> tuple[tuple[str, Slot], ...]:
+        """Every slot with its name, in order."""
+        return tuple([(name, self.slots[name]) for name in self.order])
+
+    @cached_property
     def by_cell(self) -> Mapping[int, tuple[str, ...]]:
         """For each cell, the names of the slots that show it, in order: more than one are tied."""
         cells: dict[int, list[str]] = {}
-        for name in self.order:
-            cells.setdefault(self.slots[name].cell, []).append(name)
+        for name, slot in self.pairs:
+            cells.setdefault(slot.cell, []).append(name)
         return MappingProxyType({cell: tuple(names) for cell, names in cells.items()})

@@ -4,6 +4,9 @@ One idea: when torch moves one, one file changes, and ``tests/upstream/test_torc
 is wrapped here beyond giving it a typed name.
 """
 
+# pyright: reportPrivateUsage=false
+# Using private names in one place is what this file is for.
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -17,8 +20,8 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.immutable_collections import immutable_dict, immutable_list
 
 __all__ = [
-    "EMPTY_STACK_KEY", "FakeTensor", "HigherOrderOperator", "OpOverload", "guards_of", "immutable_dict", "immutable_list",
-    "PyTreeCodeGen", "PyTreeInfo", "pytree", "resolve_higher_order", "resolve_operator", "schema_of", "storage_key",
+    "EMPTY_STACK_KEY", "FakeTensor", "HigherOrderOperator", "OpOverload", "PyTreeCodeGen", "PyTreeInfo", "guards_of",
+    "immutable_dict", "immutable_list", "pytree", "resolve_higher_order", "resolve_operator", "schema_of", "storage_key",
 ]  # fmt: skip
 
 pytree: Any = torch.utils._pytree
@@ -75,7 +78,8 @@ def resolve_operator(namespace: str, name: str, overload: str) -> Callable[..., 
     (None, None)
     """
     try:
-        registered = cast(Any, torch._C)._get_operation_overload(f"{namespace}::{name}", "" if overload == "default" else overload)
+        suffix = "" if overload == "default" else overload
+        registered = cast(Any, torch._C)._get_operation_overload(f"{namespace}::{name}", suffix)
         found = getattr(getattr(getattr(torch.ops, namespace), name), overload) if registered is not None else None
     except (AttributeError, RuntimeError, TypeError):
         return None

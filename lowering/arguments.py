@@ -6,6 +6,7 @@ Messages are written when something is wrong, and name the argument as the calle
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -32,6 +33,13 @@ class CallPlan:
             self.positional: tuple[Any, ...] = tuple(args_spec.children())
             self.keyword: dict[str, Any] = dict(zip(kwargs_spec.context or (), kwargs_spec.children(), strict=True))
             self.simple = all(spec.is_leaf() for spec in (*self.positional, *self.keyword.values()))
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> CallPlan:
+        # A copied module may be converted by itself, so the checks are its own; specs are values (and torch warns of its
+        # own class when it copies one).
+        new = copy.copy(self)
+        new.checks = copy.copy(self.checks)
+        return new
 
     def leaves(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Sequence[Any]:
         """Return the flat inputs for a call, checked.

@@ -123,9 +123,7 @@ def _add_views(tree: Tree, path: str, labels: dict[Label, str], types: dict[str,
 
 
 def _register(tree: Tree, cells: dict[int, Any]) -> None:
-    slots = tree.program.state.slots
-    for slot_name in tree.program.state.order:
-        slot = slots[slot_name]
+    for slot_name, slot in tree.program.state.pairs:
         path, _, name = slot_name.rpartition(".")
         module, value = tree.modules[path], cells[slot.cell]
         match slot.kind:

@@ -30,9 +30,7 @@ def materialise(program: Program, *, copy: bool, device: torch.device | None) ->
     cells: dict[int, Any] = {}
     storages: dict[int, torch.Tensor] = {}
     shared = _shared_storages(program) if copy or device is not None else frozenset()
-    slots = program.state.slots
-    for name in program.state.order:
-        slot = slots[name]
+    for _, slot in program.state.pairs:
         if slot.cell not in cells:
             cells[slot.cell] = _value(slot, copy=copy, device=device, shared=shared, storages=storages)
     return cells
@@ -41,8 +39,7 @@ def materialise(program: Program, *, copy: bool, device: torch.device | None) ->
 def _shared_storages(program: Program) -> frozenset[int]:
     cells: dict[int, int] = {}
     shared: set[int] = set()
-    for name in program.state.order:
-        slot = program.state.slots[name]
+    for _, slot in program.state.pairs:
         if cells.setdefault(slot.storage, slot.cell) != slot.cell:
             shared.add(slot.storage)
     return frozenset(shared)

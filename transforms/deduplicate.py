@@ -24,7 +24,11 @@ __all__ = ["deduplicate"]
 @transformation(
     establishes={"deduplicated"},
     inverse="expand",
-    laws=["expanding gives back the program", "no two bodies are equal afterwards", "the result does not depend on the order of graphs"],
+    laws=[
+        "expanding gives back the program",
+        "no two bodies are equal afterwards",
+        "the result does not depend on the order of graphs",
+    ],
 )
 def deduplicate(program: Program) -> Program:
     """Let equal bodies be one.
@@ -110,7 +114,7 @@ class _Classes:
     def _classify(self, name: str) -> None:
         place = self.places.path[name]
 
-        def instance(node: Node, call: Call) -> str:
+        def instance(_: Node, call: Call) -> str:
             return f"{call.instance.path}@{self.label(place, call)}"
 
         digest = graph_digest(self.program.graphs[name], self.digests, instance=instance)

@@ -81,7 +81,9 @@ def inplace_mutations(program: Program) -> Program:
         return program
     graph = program.main
     mutations = _mutations(program)
-    kept = [(arg, spec) for arg, spec in zip(graph.output, specs, strict=True) if type(spec) not in (StateMutation, InputMutation)]
+    kept = [
+        (arg, spec) for arg, spec in zip(graph.output, specs, strict=True) if type(spec) not in (StateMutation, InputMutation)
+    ]
     output = tuple(arg for arg, _ in kept)
     signature = evolve(program.signature, outputs=tuple(spec for _, spec in kept))
     return program.with_main(_Writes(program, mutations, output).graph(), signature=signature)
@@ -89,7 +91,11 @@ def inplace_mutations(program: Program) -> Program:
 
 def _mutations(program: Program) -> list[Mutation]:
     graph = program.main
-    owner = {spec.slot: formal.name for formal, spec in zip(graph.inputs, program.signature.inputs, strict=True) if type(spec) is StateInput}
+    owner = {
+        spec.slot: formal.name
+        for formal, spec in zip(graph.inputs, program.signature.inputs, strict=True)
+        if type(spec) is StateInput
+    }
     found: list[Mutation] = []
     for arg, spec in zip(graph.output, program.signature.outputs, strict=True):
         match spec:
@@ -124,7 +130,7 @@ class _Writes:
         written = {self.memory.find(mutation.target) for mutation in self.mutations}
         output = tuple(map_refs(arg, lambda ref: self._old_output(ref, written)) for arg in self.output)
         # Values that share memory with a written tensor are saved before the first write happens.
-        saved = {m.value: self._saved(m, written) for m in self.mutations if self.memory.find(m.value) in written}
+        saved = {m.value: self._saved(m) for m in self.mutations if self.memory.find(m.value) in written}
         for mutation in self.mutations:
             place, stack = self._place(mutation)
             value = saved.get(mutation.value, mutation.value)
@@ -162,7 +168,7 @@ class _Writes:
         mine = nodes[value].stack if value is not None else nodes[place].stack
         return place, mine if place == value else common_prefix([mine, nodes[place].stack])
 
-    def _saved(self, mutation: Mutation, written: set[object]) -> str:
+    def _saved(self, mutation: Mutation) -> str:
         place = self._final(mutation.value)
         return self._clone(mutation.value, place)
 

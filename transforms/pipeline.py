@@ -39,7 +39,7 @@ def transform(program: Program, *transformations: Callable[[Program], Program]) 
         UnsupportedProgram: a transformation met something that it can not treat faithfully.
 
     >>> import purefx as px
-    >>> program = px.Program.of({"": px.Graph((), (), ())})
+    >>> program = px.Program.of({"": px.Graph((), (), ())}, facts=frozenset({"flat"}))
     >>> px.transform(program) is program
     True
     """

@@ -8,6 +8,8 @@ none looks at data edges alone.  It is linear in the arguments of the graph.
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from attrs import frozen
 
 from ..arguments import bodies_in
@@ -96,7 +98,7 @@ def _happening(node: Node, program: Program, summaries: dict[str, Happening]) ->
         refs = tuple(dict.fromkeys(node.refs()))
         return Happening(writes=refs, aliases=refs, random=effects.random, ordered=effects.ordered)
     if effects.through_bodies:
-        return _of_bodies(node, effects, program, summaries)
+        return _of_bodies(node, effects, summaries)
     return _of_op(node, effects)
 
 
@@ -121,7 +123,7 @@ def _names(arg: object) -> list[str]:
     return refs_in((arg,))
 
 
-def _of_bodies(node: Node, effects: Effects, program: Program, summaries: dict[str, Happening]) -> Happening:
+def _of_bodies(node: Node, effects: Effects, summaries: dict[str, Happening]) -> Happening:
     # Which operand is which input of which body differs by operator: what a body does to one input, the node may do
     # to every operand, and what it gives back may be any of them.
     bodies = [summaries.get(name, NOTHING) for name in bodies_in(node.args, node.kwargs)]
@@ -286,7 +288,7 @@ def _data_edges(graph: Graph) -> list[set[int]]:
 
 
 def _chain(edges: list[set[int]], members: list[int]) -> None:
-    for before, after in zip(members, members[1:], strict=False):
+    for before, after in pairwise(members):
         edges[after].add(before)
 
 

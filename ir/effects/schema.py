@@ -12,7 +12,7 @@ import functools
 import math
 import operator
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -74,7 +74,7 @@ def effects_of(target: Callable[..., Any]) -> Effects:
     if isinstance(target, OpOverload):
         return _of_schema(target)
     if isinstance(target, HigherOrderOperator):
-        return _of_higher_order(target.name())
+        return _of_higher_order(cast(Any, target).name())
     if target is operator.getitem:
         return Effects(aliases=(ArgAt(0, "a"),))
     if is_scalar_function(target):
@@ -110,13 +110,15 @@ def _of_schema(target: Any) -> Effects:
     schema = schema_of(target)
     arguments = schema.arguments
     places = tuple(ArgAt(index, argument.name) for index, argument in enumerate(arguments))
-    writes = tuple(at for at, arg in zip(places, arguments, strict=True) if arg.alias_info is not None and arg.alias_info.is_write)
+    writes = tuple(
+        at for at, arg in zip(places, arguments, strict=True) if arg.alias_info is not None and arg.alias_info.is_write
+    )
     silent = SILENT_WRITES.get(schema.name)
     writes_unless: tuple[Unless, ...] = ()
     if silent is not None and not writes:
         names, flag = silent
         writes = tuple(at for at in places if at.name in names)
-        writes_unless = tuple(Unless(at, False, None) for at in places if at.name == flag)
+        writes_unless = tuple(Unless(at, value=False, default=None) for at in places if at.name == flag)
     tagged = torch.Tag.maybe_aliasing_or_mutating in target.tags
     may_alias = (tagged or schema.name in SILENT_ALIASES) and silent is None
     effects = Effects(

@@ -113,7 +113,10 @@ def _translate(tree: ast.expr, places: Mapping[str, int]) -> Expr:
             return parts[0] if len(parts) == 1 else Apply("and", tuple(parts))
         case ast.IfExp(test=test, body=body, orelse=other):
             return Apply("if", tuple(_translate(part, places) for part in (test, body, other)))
-        case ast.Subscript(value=ast.Call(func=ast.Attribute(value=base, attr=("size" | "stride") as of), args=[]), slice=ast.Constant(value=int() as dim)):
+        case ast.Subscript(
+            value=ast.Call(func=ast.Attribute(value=base, attr=("size" | "stride") as of), args=[]),
+            slice=ast.Constant(value=int() as dim),
+        ):
             return InputDim(places[ast.unparse(base)], dim, of)
         case ast.Call(func=ast.Name(id=name), args=args) if name in FUNCTIONS:
             return Apply(FUNCTIONS[name], tuple(_translate(arg, places) for arg in args))

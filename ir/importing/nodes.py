@@ -87,7 +87,10 @@ class GraphReader:
             op = self._ops[target] = Op(op_name(target), effects_of(target), target)
         name, meta = fx_node.name, fx_node.meta
         args: tuple[Arg, ...] = tuple(
-            [known[arg] if type(arg) is FxNode else arg if type(arg) in LITERALS else self._convert(arg, known) for arg in fx_node.args]
+            [
+                known[arg] if type(arg) is FxNode else arg if type(arg) in LITERALS else self._convert(arg, known)
+                for arg in fx_node.args
+            ]
         )
         kwargs = fx_node.kwargs
         pairs = tuple([(key, self._convert(value, known)) for key, value in kwargs.items()]) if kwargs else ()

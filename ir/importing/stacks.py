@@ -42,22 +42,25 @@ class StackReader:
             return None
         frames: list[Frame] = []
         above = ""
+        broken = False
         for key, (path, kind) in entries:  # type: ignore[misc]
             path, _, inner = str(path).partition("@")
             if kind is not None:
                 self.types.setdefault(path, kind if isinstance(kind, str) else f"{kind.__module__}.{kind.__qualname__}")
             if path == "" and not frames:
                 continue
-            if not _below(path, above):
-                break
-            number = key.rpartition("@")[2] if "@" in key else inner
-            place = (path, int(number) if number.isdigit() else 0)
-            frame = self._frames.get(place)
-            if frame is None:
-                frame = self._frames[place] = Frame(*place)
-            frames.append(frame)
-            above = path
+            broken = broken or not _below(path, above)
+            if not broken:
+                frames.append(self._frame(path, key.rpartition("@")[2] if "@" in key else inner))
+                above = path
         return tuple(frames)
+
+    def _frame(self, path: str, number: str) -> Frame:
+        place = (path, int(number) if number.isdigit() else 0)
+        frame = self._frames.get(place)
+        if frame is None:
+            frame = self._frames[place] = Frame(*place)
+        return frame
 
 
 def _below(path: str, above: str) -> bool:

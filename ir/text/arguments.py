@@ -8,13 +8,13 @@ refused when read.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
 import torch
 
 from ..arguments import Arg, Body, Items, Record, Ref
 from ..importing.nodes import op_name
-from .lexer import MAX_DEPTH, Cursor
+from .lexer import MAX_DEPTH, Cursor, read_list, read_rest
 from .operators import resolve
 from .spelling import WORD, quoted, spell_path, spell_value
 
@@ -41,7 +41,7 @@ def print_arg(arg: Arg, depth: int = 0) -> str:
     >>> print_arg((Ref("x"), "x", 1, True, -0.0, Items([None]), Body("$then"), torch.float32))
     '(x, "x", 1, True, -0.0, [None], @$then, torch.float32)'
     """
-    kind = type(arg)
+    kind = cast("type[Any]", type(arg))
     if kind is Ref:
         return spell_value(arg.name)
     write = LEAVES.get(kind)
@@ -144,19 +144,24 @@ def _read_word(cursor: Cursor) -> Arg:
 
 
 def _read_symbol(cursor: Cursor) -> Arg:
-    match cursor.take("(", "[", "{", "@", "...") if cursor.kind == "symbol" else "":
+    match cursor.advance() if cursor.text in OPENINGS else "":
         case "(":
             return _read_tuple(cursor)
         case "[":
-            return Items(_read_parts(cursor, "]"))
+            with cursor.nested():
+                return Items(read_rest(cursor, read_arg, "]"))
         case "{":
-            return Record(tuple(_read_pairs(cursor)))
+            with cursor.nested():
+                return Record(tuple(read_rest(cursor, _read_pair, "}")))
         case "@":
             return Body(cursor.path("the name of a graph"))
         case "...":
             return ...
         case _:
             raise cursor.expected("a value")
+
+
+OPENINGS = ("(", "[", "{", "@", "...")
 
 
 def _read_tuple(cursor: Cursor) -> Arg:
@@ -166,40 +171,18 @@ def _read_tuple(cursor: Cursor) -> Arg:
             return ()
         first = read_arg(cursor)
         cursor.take(",")
-        return (first, *_read_rest(cursor, ")"))
+        return (first, *read_rest(cursor, read_arg, ")"))
 
 
-def _read_parts(cursor: Cursor, close: str) -> list[Arg]:
-    with cursor.nested():
-        return _read_rest(cursor, close)
-
-
-def _read_rest(cursor: Cursor, close: str) -> list[Arg]:
-    parts: list[Arg] = []
-    while not cursor.skip(close):
-        parts.append(read_arg(cursor))
-        if not cursor.skip(","):
-            cursor.take(close)
-            break
-    return parts
-
-
-def _read_pairs(cursor: Cursor) -> list[tuple[Arg, Arg]]:
-    pairs: list[tuple[Arg, Arg]] = []
-    with cursor.nested():
-        while not cursor.skip("}"):
-            key = read_arg(cursor)
-            cursor.take(":")
-            pairs.append((key, read_arg(cursor)))
-            if not cursor.skip(","):
-                cursor.take("}")
-                break
-    return pairs
+def _read_pair(cursor: Cursor) -> tuple[Arg, Arg]:
+    key = read_arg(cursor)
+    cursor.take(":")
+    return key, read_arg(cursor)
 
 
 def _make(cursor: Cursor, word: str, at: int) -> Arg:
-    cursor.take("(")
-    parts = _read_parts(cursor, ")")
+    with cursor.nested():
+        parts = read_list(cursor, read_arg)
     types, make = MAKERS[word]
     if len(parts) != len(types) or not all(kind is None or type(part) is kind for part, kind in zip(parts, types, strict=True)):
         wanted = ", ".join("any" if kind is None else kind.__name__ for kind in types)

@@ -1,18 +1,13 @@
-"""The signature, the preserved call signatures and the constraints as text, written and read.
+"""The signature and the constraints of a program as text, written and read.
 
 One idea: one line for each input and output, in order, which is all that the signature says.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, assert_never
+from typing import assert_never
 
-from torch.export import graph_signature
-
-from ..node import Frame
-from ..persistent import PMap
-from ..program import CallSignature
+from ..expression import Expr
 from ..signature import (
     ArgumentType,
     Constraints,
@@ -32,15 +27,13 @@ from ..signature import (
 )
 from .arguments import print_arg, read_arg
 from .expressions import print_expr, print_shape, read_expr, read_shape
-from .frames import print_frame, read_frame
-from .lexer import Cursor
-from .spelling import quoted, spell_path, spell_value
+from .lexer import Cursor, read_list
+from .spelling import quoted, spell_path
 from .tensors import print_dtype, read_dtype
-from .trees import print_tree, read_tree
 
 __all__ = [
-    "print_call_signatures", "print_constraints", "print_input", "print_names", "print_output", "read_call_signature",
-    "read_constraints", "read_input", "read_names", "read_output",
+    "print_constraints", "print_input", "print_names", "print_output", "read_constraints", "read_input", "read_names",
+    "read_output",
 ]  # fmt: skip
 
 
@@ -157,18 +150,7 @@ def read_names(cursor: Cursor) -> tuple[str, ...]:
     >>> read_names(Cursor('(x, "a b")'))
     ('x', 'a b')
     """
-    return tuple(_read_list(cursor, Cursor.path))
-
-
-def _read_list(cursor: Cursor, read: Callable[[Cursor], Any]) -> list[Any]:
-    cursor.take("(")
-    found: list[Any] = []
-    while not cursor.skip(")"):
-        found.append(read(cursor))
-        if not cursor.skip(","):
-            cursor.take(")")
-            break
-    return found
+    return tuple(read_list(cursor, Cursor.path))
 
 
 def print_constraints(constraints: Constraints) -> list[str]:
@@ -189,7 +171,7 @@ def print_constraints(constraints: Constraints) -> list[str]:
 def read_constraints(cursor: Cursor) -> Constraints:
     """Read the ranges and guards in a block."""
     ranges: list[Range] = []
-    guards: list[Any] = []
+    guards: list[Expr] = []
     for _ in cursor.block():
         if cursor.take("range", "guard") == "guard":
             guards.append(read_expr(cursor))
@@ -199,73 +181,3 @@ def read_constraints(cursor: Cursor) -> Constraints:
         high = cursor.integer("the upper bound") if cursor.skip("to") else None
         ranges.append(Range(expr, low, high))
     return Constraints(tuple(ranges), tuple(guards))
-
-
-ARGUMENTS: Mapping[str, Any] = {
-    "tensor": graph_signature.TensorArgument,
-    "symint": graph_signature.SymIntArgument,
-    "symfloat": graph_signature.SymFloatArgument,
-    "symbool": graph_signature.SymBoolArgument,
-    "token": graph_signature.TokenArgument,
-    "constant": graph_signature.ConstantArgument,
-    "object": graph_signature.CustomObjArgument,
-}
-"""How the arguments of preserved call signatures are called here; torch's own records, compared by value."""
-
-WORD_OF = {kind: word for word, kind in ARGUMENTS.items()}
-
-
-def print_call_signatures(signatures: PMap[Frame, CallSignature]) -> list[str]:
-    """Return a block for each preserved call signature, in the order of paths and calls."""
-    lines: list[str] = []
-    for frame in sorted(signatures, key=lambda frame: (frame.path, frame.call, frame.part)):
-        found = signatures[frame]
-        lines += [
-            f"signature {print_frame(frame)} {{",
-            f"  takes ({', '.join(map(_print_argument, found.inputs))})",
-            f"  gives ({', '.join(map(_print_argument, found.outputs))})",
-            f"  names {print_names(found.arg_names)}",
-        ]
-        trees = (("in_spec", found.in_spec), ("out_spec", found.out_spec))
-        lines += [f"  {name} {print_tree(spec)}" for name, spec in trees if spec is not None]
-        lines.append("}")
-    return lines
-
-
-def _print_argument(argument: Any) -> str:
-    match WORD_OF.get(type(argument)):
-        case None:
-            return f"literal {print_arg(argument)}"
-        case "constant":
-            return f"constant {spell_value(argument.name)} {print_arg(argument.value)}"
-        case "object":
-            return f"object {spell_value(argument.name)} {quoted(argument.class_fqn)}"
-        case word:
-            return f"{word} {spell_value(argument.name)}"
-
-
-def read_call_signature(cursor: Cursor) -> tuple[Frame, CallSignature]:
-    """Read a preserved call signature; its keyword has been passed."""
-    frame = read_frame(cursor)
-    found: dict[str, Any] = {"takes": [], "gives": [], "names": (), "in_spec": None, "out_spec": None}
-    for _ in cursor.block():
-        match cursor.take(*found):
-            case "names":
-                found["names"] = read_names(cursor)
-            case ("in_spec" | "out_spec") as name:
-                found[name] = read_tree(cursor)
-            case name:
-                found[name] = _read_list(cursor, _read_argument)
-    return frame, CallSignature(tuple(found["takes"]), tuple(found["gives"]), found["in_spec"], found["out_spec"], found["names"])
-
-
-def _read_argument(cursor: Cursor) -> Any:
-    match cursor.take("literal", *ARGUMENTS):
-        case "literal":
-            return read_arg(cursor)
-        case "constant":
-            return ARGUMENTS["constant"](name=cursor.value(), value=read_arg(cursor))
-        case "object":
-            return ARGUMENTS["object"](name=cursor.value(), class_fqn=cursor.string("the name of a class"))
-        case word:
-            return ARGUMENTS[word](name=cursor.value())

@@ -6,13 +6,14 @@ the same, so most programs show none.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from attrs import evolve
 
 from ..effects.declared import ANYTHING, PURE, ArgAt, Effects, Unless
 from .arguments import print_arg, read_arg
-from .lexer import Cursor
+from .lexer import Cursor, read_list
 from .spelling import spell_path
 
 __all__ = ["print_effects", "read_effects"]
@@ -34,15 +35,10 @@ def print_effects(effects: Effects) -> str:
         return "pure"
     if effects == ANYTHING:
         return "anything"
-    parts: list[str] = []
-    for name in PLACES:
-        if getattr(effects, name):
-            parts.append(f"{name}({', '.join([_print_place(at) for at in getattr(effects, name)])})")
-    for name in SWITCHES:
-        if getattr(effects, name):
-            parts.append(f"{name}({', '.join([_print_switch(unless) for unless in getattr(effects, name)])})")
-    parts.extend([name for name in FLAGS if getattr(effects, name)])
-    return ", ".join(parts)
+    lists = {name: [_print_place(at) for at in getattr(effects, name)] for name in PLACES}
+    lists |= {name: [_print_switch(unless) for unless in getattr(effects, name)] for name in SWITCHES}
+    parts = [f"{name}({', '.join(items)})" for name, items in lists.items() if items]
+    return ", ".join([*parts, *[name for name in FLAGS if getattr(effects, name)]])
 
 
 def _print_place(at: ArgAt | None) -> str:
@@ -69,33 +65,23 @@ def read_effects(cursor: Cursor) -> Effects:
     found: dict[str, Any] = {}
     while True:
         name = cursor.take(*PLACES, *SWITCHES, *FLAGS)
-        found[name] = True if name in FLAGS else _read_list(cursor, name)
+        found[name] = True if name in FLAGS else tuple(read_list(cursor, READERS.get(name, _read_place)))
         if not cursor.skip(","):
             return evolve(PURE, **found)
 
 
-def _read_list(cursor: Cursor, name: str) -> tuple[Any, ...]:
-    cursor.take("(")
-    found: list[Any] = []
-    while not cursor.skip(")"):
-        found.append(_read_switch(cursor) if name in SWITCHES else _read_place(cursor, may_miss=name == "returns"))
-        if not cursor.skip(","):
-            cursor.take(")")
-            break
-    return tuple(found)
+def _read_result(cursor: Cursor) -> ArgAt | None:
+    return None if cursor.skip("-") else _read_place(cursor)
 
 
-def _read_place(cursor: Cursor, *, may_miss: bool) -> ArgAt | None:
-    if may_miss and cursor.skip("-"):
-        return None
+def _read_place(cursor: Cursor) -> ArgAt:
     index = cursor.integer("the position of an argument")
     cursor.take(":")
     return ArgAt(index, cursor.path("the name of an argument"))
 
 
 def _read_switch(cursor: Cursor) -> Unless:
-    arg = _read_place(cursor, may_miss=False)
-    assert arg is not None
+    arg = _read_place(cursor)
     cursor.take("=")
     start = cursor.start
     value = read_arg(cursor)
@@ -104,3 +90,7 @@ def _read_switch(cursor: Cursor) -> Unless:
     if type(value) not in (bool, int, float) or type(default) not in (bool, int, float, type(None)):
         raise cursor.error("expected numbers", at=start)
     return Unless(arg, value, default)
+
+
+READERS: Mapping[str, Callable[[Cursor], Any]] = {"returns": _read_result, **dict.fromkeys(SWITCHES, _read_switch)}
+"""What reads the items of a field, where that is not the plain place of an argument."""

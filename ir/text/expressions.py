@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ..expression import Apply, Expr, InputDim, InputValue, Sym
 from .arguments import opaque, print_arg
-from .lexer import MAX_DEPTH, Cursor
+from .lexer import MAX_DEPTH, Cursor, read_list
 from .spelling import is_word, quoted, spell_value
 
 __all__ = ["print_expr", "print_shape", "read_expr", "read_shape"]
@@ -103,15 +103,8 @@ def _read_operand(cursor: Cursor) -> Expr:
 
 
 def _read_operands(cursor: Cursor) -> tuple[Expr, ...]:
-    cursor.take("(")
-    args: list[Expr] = []
     with cursor.nested():
-        while not cursor.skip(")"):
-            args.append(read_expr(cursor))
-            if not cursor.skip(","):
-                cursor.take(")")
-                break
-    return tuple(args)
+        return tuple(read_list(cursor, read_expr))
 
 
 def _read_of_input(cursor: Cursor, of: str) -> Expr:
@@ -133,11 +126,4 @@ def read_shape(cursor: Cursor) -> tuple[Expr, ...]:
     >>> read_shape(Cursor("[s77, 3]"))
     (Sym(name='s77'), 3)
     """
-    cursor.take("[")
-    sizes: list[Expr] = []
-    while not cursor.skip("]"):
-        sizes.append(read_expr(cursor))
-        if not cursor.skip(","):
-            cursor.take("]")
-            break
-    return tuple(sizes)
+    return tuple(read_list(cursor, read_expr, opening="[", closing="]"))

@@ -46,10 +46,8 @@ def read_frame(cursor: Cursor, *, above: str = "") -> Frame:
     >>> read_frame(Cursor("layers.0@1"))
     Frame(path='layers.0', call=1, part=0)
     """
-    if cursor.kind == "below" and above:
-        path = above + cursor.advance()
-    else:
-        path = cursor.path("the path of a module")
+    is_below = cursor.kind == "below" and above != ""
+    path = above + cursor.advance() if is_below else cursor.path("the path of a module")
     call = cursor.integer("the number of a call") if cursor.skip("@") else 0
     part = cursor.integer("the number of a part") if cursor.skip("#") else 0
     return Frame(path, call, part)

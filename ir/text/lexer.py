@@ -7,13 +7,16 @@ memory.  Lines end statements, except inside ``(...)`` and ``[...]``.  What word
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
+from typing import TypeVar
 
 from ..errors import ParseError
 from .spelling import is_path, is_word, unquoted
 
-__all__ = ["MAX_DEPTH", "Cursor"]
+__all__ = ["MAX_DEPTH", "Cursor", "read_list", "read_rest"]
+
+T = TypeVar("T")
 
 MAX_DEPTH = 64
 """How deep containers, sizes and pytrees may nest; Python's own stack ends soon after."""
@@ -78,7 +81,7 @@ class Cursor:
         return passed
 
     @contextmanager
-    def nested(self) -> Iterator[None]:
+    def nested(self) -> Generator[None, None, None]:
         """Count one level of nesting while inside.
 
         Raises:
@@ -201,10 +204,35 @@ class Cursor:
         return ParseError(f"line {number}, column {column + 1}: {message}\n    {shown}\n    {' ' * (column - left)}^")
 
 
-def visible(text: str) -> str:
-    """Return a text with one ``?`` for each character that is not printable ASCII, so that columns stay.
+def read_list(cursor: Cursor, read: Callable[[Cursor], T], *, opening: str = "(", closing: str = ")") -> list[T]:
+    """Read things between brackets, with commas between them; one may stand behind the last.
 
-    >>> visible("a\\tb\\x1b[2J")
+    >>> read_list(Cursor("(a, b,)"), Cursor.path)
+    ['a', 'b']
+    """
+    cursor.take(opening)
+    return read_rest(cursor, read, closing)
+
+
+def read_rest(cursor: Cursor, read: Callable[[Cursor], T], closing: str) -> list[T]:
+    """Read the rest of such a list, its opening bracket having been passed.
+
+    >>> read_rest(Cursor("a, b]"), Cursor.path, "]")
+    ['a', 'b']
+    """
+    found: list[T] = []
+    while not cursor.skip(closing):
+        found.append(read(cursor))
+        if not cursor.skip(","):
+            cursor.take(closing)
+            break
+    return found
+
+
+def visible(text: str) -> str:
+    r"""Return a text with one ``?`` for each character that is not printable ASCII, so that columns stay.
+
+    >>> visible("a\tb\x1b[2J")
     'a b?[2J'
     """
     return "".join([char if " " <= char <= "~" else " " if char == "\t" else "?" for char in text])

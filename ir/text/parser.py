@@ -9,19 +9,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ..arguments import Arg
 from ..effects.declared import ANYTHING, Effects
 from ..effects.schema import effects_of
 from ..graph import Graph, Input
-from ..node import Call, Do, Frame, Get, Node, Op
+from ..node import Call, Do, Frame, Get, Kwargs, Node, Op
 from ..persistent import pmap
 from ..program import CallSignature, Module, Program
 from ..signature import Constraints, Signature
 from ..state import State
 from .arguments import read_arg, read_kwarg
-from .contract import read_call_signature, read_constraints, read_input, read_names, read_output
+from .call_signatures import read_call_signature
+from .contract import read_constraints, read_input, read_names, read_output
 from .effects import read_effects
 from .frames import read_frame, read_stack
-from .lexer import Cursor
+from .lexer import Cursor, read_list
 from .operators import resolve
 from .state import read_state
 from .trees import read_tree
@@ -30,7 +32,7 @@ __all__ = ["parse"]
 
 
 def parse(text: str, *, state: Mapping[str, Any] | None = None) -> Program:
-    """Return the program that a text describes.
+    r"""Return the program that a text describes.
 
     Args:
         text: what ``print_program`` gave, or written by hand; ``;`` starts a comment.
@@ -45,7 +47,7 @@ def parse(text: str, *, state: Mapping[str, Any] | None = None) -> Program:
         UnsupportedProgram: torch can not make a tensor that ``state`` lacks.
         TypeError: ``text`` is not a string.
 
-    >>> program = parse('program { \\n graph @""(x) { \\n y = aten.relu.default(x) \\n return (y,) \\n } \\n }')
+    >>> program = parse('program { \n graph @""(x) { \n y = aten.relu.default(x) \n return (y,) \n } \n }')
     >>> program.main.nodes[0].do.name
     'aten.relu.default'
     """
@@ -111,7 +113,7 @@ class _Parser:
         name = cursor.path("the name of a graph")
         if name in self._graphs:
             raise cursor.error("a second graph of this name", at=at)
-        inputs = tuple([Input(formal) for formal in self._inputs()])
+        inputs = tuple([Input(formal) for formal in read_list(cursor, Cursor.value)])
         nodes: list[Node] = []
         cursor.take("{")
         cursor.line_end()
@@ -122,17 +124,6 @@ class _Parser:
         cursor.line_end()
         cursor.take("}")
         self._graphs[name] = Graph(inputs, tuple(nodes), output)
-
-    def _inputs(self) -> list[str]:
-        cursor = self._cursor
-        cursor.take("(")
-        found: list[str] = []
-        while not cursor.skip(")"):
-            found.append(cursor.value())
-            if not cursor.skip(","):
-                cursor.take(")")
-                break
-        return found
 
     def _node(self) -> Node:
         cursor = self._cursor
@@ -154,24 +145,13 @@ class _Parser:
             do = self._op(target)
         return Node(name, do, args, kwargs, read_stack(cursor) if cursor.skip("in") else ())
 
-    def _arguments(self) -> tuple[tuple[Any, ...], tuple[tuple[str, Any], ...]]:
-        cursor = self._cursor
-        cursor.take("(")
-        args: list[Any] = []
-        kwargs: list[tuple[str, Any]] = []
-        while not cursor.skip(")"):
-            at = cursor.start
-            key, value = read_kwarg(cursor)
-            if key is not None:
-                kwargs.append((key, value))
-            elif kwargs:
-                raise cursor.error("a positional argument behind a keyword argument", at=at)
-            else:
-                args.append(value)
-            if not cursor.skip(","):
-                cursor.take(")")
-                break
-        return tuple(args), tuple(kwargs)
+    def _arguments(self) -> tuple[tuple[Arg, ...], Kwargs]:
+        at = self._cursor.start
+        found = read_list(self._cursor, read_kwarg)
+        args = tuple([value for key, value in found if key is None])
+        if any(key is not None for key, _ in found[: len(args)]):
+            raise self._cursor.error("a positional argument behind a keyword argument", at=at)
+        return args, tuple([(key, value) for key, value in found[len(args) :] if key is not None])
 
     def _op(self, name: str) -> Op:
         if self._cursor.skip("!"):

@@ -14,7 +14,8 @@ from ..graph import Graph
 from ..node import Call, Get, Node, Op
 from ..program import Program
 from .arguments import print_arg, print_kwarg
-from .contract import print_call_signatures, print_constraints, print_input, print_names, print_output
+from .call_signatures import print_call_signatures
+from .contract import print_constraints, print_input, print_names, print_output
 from .effects import print_effects
 from .frames import print_frame, print_stack
 from .operators import resolve

@@ -11,11 +11,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
+from attrs import evolve
 
 from ..persistent import pmap
 from ..state import Slot, SlotKind, State
 from .arguments import CONSTANTS, opaque, print_arg, read_arg
-from .lexer import Cursor
+from .lexer import Cursor, read_list
 from .spelling import quoted, spell_path
 from .tensors import TensorFacts, facts_of, make_tensors, print_dtype, read_dtype
 
@@ -53,7 +54,7 @@ def print_state(state: State) -> list[str]:
     numbers = _Numbers()
     unlisted = sorted(set(state.slots) - set(state.order))  # an invalid state: it can be shown, not read back
     return [
-        *[_print_slot(name, state.slots[name], numbers) if name in state else f"missing {spell_path(name)}" for name in state.order],
+        *[_print_slot(name, state[name], numbers) if name in state else f"missing {spell_path(name)}" for name in state.order],
         *[f"unlisted {_print_slot(name, state.slots[name], numbers)}" for name in unlisted],
     ]
 
@@ -101,7 +102,7 @@ def _print_tensor(facts: TensorFacts, *, is_parameter: bool) -> str:
 
 
 def read_state(cursor: Cursor, given: Mapping[str, Any]) -> State:
-    """Read the slots in a block.
+    r"""Read the slots in a block.
 
     Args:
         cursor: stands before ``{``.
@@ -110,54 +111,66 @@ def read_state(cursor: Cursor, given: Mapping[str, Any]) -> State:
     Raises:
         ParseError: something else stands here, a given tensor is not what the text says, or a slot holds an object
             that is not given.
+        UnsupportedProgram: torch can not make a tensor that is not given.
+
+    >>> read_state(Cursor("{ \n buffer n: f32[2] \n }"), {"n": torch.ones(2)})["n"].value
+    tensor([1., 1.])
     """
-    numbers = _Numbers()
-    slots: dict[str, Slot] = {}
-    facts: dict[str, TensorFacts] = {}
-    for _ in cursor.block():
-        at = cursor.start
+    return _Reader(cursor, given).state()
+
+
+class _Reader:
+    """Reads slots; tensors that are not given are made at the end, when all that share memory are known."""
+
+    def __init__(self, cursor: Cursor, given: Mapping[str, Any]) -> None:
+        self._cursor = cursor
+        self._given = given
+        self._numbers = _Numbers()
+        self._slots: dict[str, Slot] = {}
+        self._wanted: dict[str, tuple[int, int, TensorFacts]] = {}
+
+    def state(self) -> State:
+        for _ in self._cursor.block():
+            self._slot()
+        for name, tensor in make_tensors(self._wanted).items():
+            self._slots[name] = evolve(self._slots[name], value=tensor)
+        return State(tuple(self._slots), pmap(self._slots))
+
+    def _slot(self) -> None:
+        cursor, at = self._cursor, self._cursor.start
         kind = SlotKind(cursor.take(*(kind.value for kind in SlotKind)))
         name = cursor.path("the name of a slot")
-        if name in slots:
+        if name in self._slots:
             raise cursor.error("a second slot of this name", at=at)
         cursor.take(":")
-        slots[name] = _read_slot(cursor, kind, name, given, numbers, facts)
-    made = make_tensors({name: (slots[name].cell, slots[name].storage, fact) for name, fact in facts.items()})
-    for name, tensor in made.items():
-        slot = slots[name]
-        slots[name] = Slot(slot.kind, tensor, slot.cell, slot.storage, slot.persistent)
-    return State(tuple(slots), pmap(slots))
+        value = self._value(name, is_parameter=kind is SlotKind.PARAMETER)
+        cell, storage = _read_numbers(cursor, self._numbers)
+        persistent = cursor.skip("persistent") or (not cursor.skip("not_persistent") and kind is not SlotKind.CONSTANT)
+        self._numbers.add(name, cell, storage)
+        if isinstance(value, TensorFacts):
+            self._wanted[name] = (cell, storage, value)
+            value = None
+        self._slots[name] = Slot(kind, value, cell, storage, persistent)
 
-
-def _read_slot(
-    cursor: Cursor, kind: SlotKind, name: str, given: Mapping[str, Any], numbers: _Numbers, facts: dict[str, TensorFacts]
-) -> Slot:
-    at = cursor.start
-    value: Any = given.get(name)
-    if cursor.skip("literal"):
-        literal = read_arg(cursor)
-        value = literal if name not in given else value
-    elif cursor.text == "opaque":
-        cursor.advance()
-        cursor.take("(")
-        what = cursor.string()
-        cursor.take(")")
-        if name not in given:
-            raise cursor.error(f"a value of type {what[:80]!a} can not be read from text: give it in `state`", at=at)
-    else:
-        found = _read_tensor(cursor, is_parameter=kind is SlotKind.PARAMETER)
-        if name not in given:
-            facts[name] = found
-        elif not found.fits(value):
+    def _value(self, name: str, *, is_parameter: bool) -> Any:
+        cursor, at = self._cursor, self._cursor.start
+        value: Any = self._given.get(name)
+        if cursor.skip("literal"):
+            literal = read_arg(cursor)
+            return value if name in self._given else literal
+        if cursor.skip("opaque"):
+            cursor.take("(")
+            what = cursor.string("the name of a type")
+            cursor.take(")")
+            if name not in self._given:
+                raise cursor.error(f"a value of type {what[:80]!a} can not be read from text: give it in `state`", at=at)
+            return value
+        facts = _read_tensor(cursor, is_parameter=is_parameter)
+        if name not in self._given:
+            return facts
+        if not facts.fits(value):
             raise cursor.error("the tensor given in `state` has another shape or dtype", at=at)
-    cell, storage = _read_numbers(cursor, numbers)
-    persistent = kind is not SlotKind.CONSTANT
-    if cursor.skip("persistent"):
-        persistent = True
-    elif cursor.skip("not_persistent"):
-        persistent = False
-    numbers.add(name, cell, storage)
-    return Slot(kind, value, cell, storage, persistent)
+        return value
 
 
 def _read_tensor(cursor: Cursor, *, is_parameter: bool) -> TensorFacts:
@@ -183,14 +196,7 @@ def _read_tensor(cursor: Cursor, *, is_parameter: bool) -> TensorFacts:
 
 
 def _read_integers(cursor: Cursor) -> tuple[int, ...]:
-    cursor.take("[")
-    found: list[int] = []
-    while not cursor.skip("]"):
-        found.append(cursor.integer())
-        if not cursor.skip(","):
-            cursor.take("]")
-            break
-    return tuple(found)
+    return tuple(read_list(cursor, Cursor.integer, opening="[", closing="]"))
 
 
 def _read_numbers(cursor: Cursor, numbers: _Numbers) -> tuple[int, int]:

@@ -13,7 +13,7 @@ from typing import Any
 from ..arguments import Arg
 from ..torch_private import pytree
 from .arguments import print_arg, read_arg
-from .lexer import MAX_DEPTH, Cursor
+from .lexer import MAX_DEPTH, Cursor, read_rest
 from .spelling import quoted
 
 __all__ = ["print_tree", "read_tree"]
@@ -60,37 +60,25 @@ def read_tree(cursor: Cursor) -> Any:
             case "*":
                 return pytree.treespec_leaf()
             case "(":
-                return pytree.TreeSpec(tuple, None, _read_children(cursor, ")"))
+                return pytree.TreeSpec(tuple, None, read_rest(cursor, read_tree, ")"))
             case "[":
-                return pytree.TreeSpec(list, None, _read_children(cursor, "]"))
+                return pytree.TreeSpec(list, None, read_rest(cursor, read_tree, "]"))
             case "{":
-                return pytree.TreeSpec(dict, *_read_pairs(cursor))
+                return _read_dict(cursor, dict)
             case "ordered":
                 cursor.take("{")
-                return pytree.TreeSpec(OrderedDict, *_read_pairs(cursor))
+                return _read_dict(cursor, OrderedDict)
             case _:
                 name = cursor.string("the name of a type")
                 raise cursor.error(f"a pytree of the registered type {name[:80]!a} can not be read from text", at=at)
 
 
-def _read_children(cursor: Cursor, close: str) -> list[Any]:
-    children: list[Any] = []
-    while not cursor.skip(close):
-        children.append(read_tree(cursor))
-        if not cursor.skip(","):
-            cursor.take(close)
-            break
-    return children
+def _read_dict(cursor: Cursor, kind: type) -> Any:
+    pairs = read_rest(cursor, _read_pair, "}")
+    return pytree.TreeSpec(kind, [key for key, _ in pairs], [child for _, child in pairs])
 
 
-def _read_pairs(cursor: Cursor) -> tuple[list[Arg], list[Any]]:
-    keys: list[Arg] = []
-    children: list[Any] = []
-    while not cursor.skip("}"):
-        keys.append(read_arg(cursor))
-        cursor.take(":")
-        children.append(read_tree(cursor))
-        if not cursor.skip(","):
-            cursor.take("}")
-            break
-    return keys, children
+def _read_pair(cursor: Cursor) -> tuple[Arg, Any]:
+    key = read_arg(cursor)
+    cursor.take(":")
+    return key, read_tree(cursor)

@@ -36,7 +36,8 @@ def check_known_callees(survey: Survey) -> Iterator[Finding]:
     for census in survey.censuses.values():
         for index, callee in census.callees:
             if callee not in survey.graphs:
-                yield Finding(f"it names the graph {callee!r}, and program.graphs has none", census.name, index, _name(census, index))
+                text = f"it names the graph {callee!r}, and program.graphs has none"
+                yield Finding(text, census.name, index, _name(census, index))
 
 
 def check_reachable(survey: Survey) -> Iterator[Finding]:
@@ -89,7 +90,8 @@ def check_arity(survey: Survey) -> Iterator[Finding]:
             if body is None or type(body.inputs) is not tuple:
                 continue
             if len(node.args) != len(body.inputs) or node.kwargs:
-                given = f"{len(node.args)} values" + (f" and the keywords {[key for key, _ in node.kwargs]}" if node.kwargs else "")
+                keywords = f" and the keywords {[key for key, _ in node.kwargs]}" if node.kwargs else ""
+                given = f"{len(node.args)} values{keywords}"
                 yield Finding(f"it passes {given}; its body takes {len(body.inputs)}, by position", census.name, index, node.name)
 
 
@@ -98,10 +100,10 @@ def check_projections(survey: Survey) -> Iterator[Finding]:
     for census in survey.censuses.values():
         if not census.projections or not census.calls:
             continue
-        results = {node.name: survey.graphs[node.do.graph].output for _, node in census.calls if _calls_known(survey, node.do)}
+        results = _results(survey, census)
         for index, node in census.projections:
             source: Any = node.args[0] if node.args else None
-            output = results.get(source.name) if type(source) is Ref else None
+            output: Any = results.get(source.name) if type(source) is Ref else None
             if type(output) not in (tuple, Items):
                 continue
             item: Any = node.args[1] if len(node.args) > 1 else None
@@ -124,8 +126,13 @@ def check_bodies(survey: Survey) -> Iterator[Finding]:
                 yield Finding(text, census.name, index, node.name)
 
 
-def _calls_known(survey: Survey, do: Any) -> bool:
-    return type(do) is Call and do.graph in survey.graphs
+def _results(survey: Survey, census: Census) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for _, node in census.calls:
+        body = survey.graphs.get(node.do.graph) if type(node.do) is Call else None
+        if body is not None:
+            found[node.name] = body.output
+    return found
 
 
 def _name(census: Census, index: int) -> str | None:

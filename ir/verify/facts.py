@@ -56,7 +56,8 @@ def check_facts(survey: Survey) -> Iterator[Finding]:
 def _specs(survey: Survey, what: str, kinds: tuple[type, ...], fact: str) -> Iterator[Finding]:
     for number, spec in enumerate(specs_of(getattr(survey.signature, what))):
         if type(spec) in kinds:
-            yield Finding(f"the program is said to be {fact!r}, but this is a {type(spec).__name__}", node=f"signature.{what}[{number}]")
+            text = f"the program is said to be {fact!r}, but this is a {type(spec).__name__}"
+            yield Finding(text, node=f"signature.{what}[{number}]")
 
 
 def _calls(survey: Survey) -> Iterator[Finding]:

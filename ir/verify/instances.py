@@ -72,26 +72,25 @@ class _Walk:
         return Instances(tuple(self.unresolved.values()), tuple(misshapen), tuple(self.off_map.values()))
 
     def _resolve(self, census: Census, path: str) -> None:
+        slots, agreed = self.slots, self.agreed
+        prefix = f"{path}." if path else ""
         for index, node in census.gets:
-            do = node.do
+            do, key = node.do, id(node)
             assert type(do) is Get
-            slot = self.slots.get(f"{path}.{do.slot}" if path else do.slot)
+            slot = slots.get(prefix + do.slot)
             if slot is None:
-                if id(node) not in self.unresolved:
-                    self.unresolved[id(node)] = _lost(census, index, node, path)
-            elif id(node) not in self.agreed:
-                self._compare(census, index, node, slot)
-
-    def _compare(self, census: Census, index: int, node: Node, slot: Slot) -> None:
-        meta = node.meta
-        difference = disagreement(meta.get("val") if isinstance(meta, Mapping) else None, slot.value)
-        if difference is None:
-            self.agreed.add(id(node))
-        elif id(node) not in self.misshapen:
-            self.misshapen[id(node)] = Finding(f"it reads {difference}", census.name, index, node.name)
+                if key not in self.unresolved:
+                    self.unresolved[key] = _lost(census, index, node, path)
+            elif key not in agreed:
+                meta = node.meta
+                difference = disagreement(meta.get("val") if isinstance(meta, Mapping) else None, slot.value)
+                if difference is None:
+                    agreed.add(key)
+                elif key not in self.misshapen:
+                    self.misshapen[key] = Finding(f"it reads {difference}", census.name, index, node.name)
 
     def _descend(self, census: Census, path: str) -> None:
-        for index, callee in reversed(census.bodies):
+        for _, callee in reversed(census.bodies):
             self.todo.append((callee, path))
         for index, node in reversed(census.calls):
             do = node.do
@@ -121,7 +120,8 @@ def _known_paths(slots: dict[str, Slot]) -> set[str]:
 def _lost(census: Census, index: int, node: Node, path: str) -> Finding:
     slot = node.do.slot if type(node.do) is Get else ""
     seen = f"{path}.{slot}" if path else slot
-    return Finding(f"it reads {slot!r}, which is the slot {seen!r} when called as {path or 'the root'}: there is none", census.name, index, node.name)
+    text = f"it reads {slot!r}, which is the slot {seen!r} when called as {path or 'the root'}: there is none"
+    return Finding(text, census.name, index, node.name)
 
 
 def _strange(census: Census, index: int, node: Node, frame: Frame, path: str) -> Finding:

@@ -24,7 +24,9 @@ PLAIN = frozenset(
 )  # fmt: skip
 """Literal types that need no second look."""
 
-OBJECTS: tuple[Any, ...] = (OpOverload, HigherOrderOperator, torch.SymInt, torch.SymFloat, torch.SymBool, torch.ScriptObject, type, range)
+OBJECTS: tuple[Any, ...] = (
+    OpOverload, HigherOrderOperator, torch.SymInt, torch.SymFloat, torch.SymBool, torch.ScriptObject, type, range,
+)  # fmt: skip
 
 
 def is_argument(leaf: Any) -> bool:
@@ -79,7 +81,7 @@ def short(value: Any, *, width: int = 60) -> str:
     """Return what a value is, on one short line, whatever it is.
 
     >>> short([1, 2]), short("a" * 100, width=12)
-    ('the list [1, 2]', "the str 'aaa...")
+    ('the list [1, 2]', "the str '...")
     """
     kind = type(value).__name__
     if value is None:
@@ -95,5 +97,5 @@ def _text(value: Any) -> str:
 
     try:
         return " ".join(reprlib.repr(value).split())
-    except Exception as error:  # garbage may refuse to be printed; the message must come out all the same
+    except Exception as error:  # noqa: BLE001  garbage may refuse to be printed; the message must come out all the same
         return f"(its repr raises {type(error).__name__})"

@@ -11,7 +11,7 @@ from typing import Any
 
 from ..arguments import Body, Items, Record, Ref
 from ..graph import Graph
-from ..node import Call, Get, Op
+from ..node import Call, Get, Node, Op
 from .kinds import short
 
 __all__ = ["AROUND", "Lines", "source_of"]
@@ -45,13 +45,20 @@ class Lines:
     def _line(self, name: str, graph: Graph, index: int, end: int) -> str:
         known = self._known.get((name, index))
         if known is None:
-            known = self._known[name, index] = _cut(_printed(graph, index, end))
+            known = self._known[name, index] = _cut(_safely(graph, index, end))
         return known
 
 
 def _cut(text: str) -> str:
     text = " ".join(text.split())
     return text if len(text) <= WIDTH else text[: WIDTH - 3] + "..."
+
+
+def _safely(graph: Graph, index: int, end: int) -> str:
+    try:
+        return _printed(graph, index, end)
+    except Exception as error:  # noqa: BLE001  garbage may refuse to be printed; that must not hide what is wrong with it
+        return f"(a line that can not be printed: {type(error).__name__})"
 
 
 def _printed(graph: Graph, index: int, end: int) -> str:
@@ -62,10 +69,7 @@ def _printed(graph: Graph, index: int, end: int) -> str:
         shown = inputs[:WIDTH] if type(inputs) is tuple else ()
         return f"inputs ({', '.join(str(getattr(formal, 'name', formal)) for formal in shown)})"
     node = graph.nodes[index]
-    try:
-        return (_printer() or _plain)(node)
-    except Exception:  # garbage in a node may refuse to be printed; that must not hide what is wrong with it
-        return short(node, width=WIDTH)
+    return (_printer() or _plain)(node) if type(node) is Node else short(node, width=WIDTH)
 
 
 def _printer() -> Callable[[Any], str] | None:
@@ -106,9 +110,9 @@ def _argument(arg: Any, depth: int = 3) -> str:
 
 
 def source_of(meta: Any) -> str | None:
-    """Return the user's innermost source line from a node's stack trace.
+    r"""Return the user's innermost source line from a node's stack trace.
 
-    >>> source_of({"stack_trace": '  File "m.py", line 3, in forward\\n    return x + y\\n'})
+    >>> source_of({"stack_trace": '  File "m.py", line 3, in forward\n    return x + y\n'})
     'm.py:3, in forward: return x + y'
     """
     trace: Any = meta.get("stack_trace") if isinstance(meta, Mapping) else None  # type: ignore[reportUnknownMemberType]

@@ -6,6 +6,7 @@ One idea: a path is a place in one tree.  Contiguity is not asked for: the nodes
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from ..node import Stack
@@ -20,22 +21,18 @@ __all__ = ["check_known_modules", "check_module_paths", "check_stacks"]
 
 def check_stacks(survey: Survey) -> Iterator[Finding]:
     """Find stacks in which a frame is not below the one before it."""
-    for census in survey.censuses.values():
-        judged: dict[int, str | None] = {}
+    for census in survey.suspects:
         for index, stack in census.stacks:
-            if id(stack) not in judged:
-                judged[id(stack)] = _break(stack)
-            fault = judged[id(stack)]
+            fault = _break(stack)
             if fault is not None:
                 yield Finding(fault, census.name, index, census.graph.nodes[index].name)
 
 
 def _break(stack: Stack) -> str | None:
-    above = ""
-    for frame in stack:
-        if not frame.path.startswith(above):
-            return f"its stack is inside {frame}, which is not below {above[:-1]}"
-        above = f"{frame.path}."
+    for above, frame in pairwise(stack):
+        length = len(above.path)
+        if not frame.path.startswith(above.path) or frame.path[length : length + 1] != ".":
+            return f"its stack is inside {frame}, which is not below {above.path}"
     return None
 
 
@@ -62,12 +59,11 @@ def check_known_modules(survey: Survey) -> Iterator[Finding]:
     known = {module.path for module in survey.modules if type(module.path) is str}
     if root is None or not known:
         return
-    seen: set[int] = set()
+    # Paths nest ("stacks") and parents are listed ("module-paths"), so the innermost call speaks for all around it.
+    seen: set[str] = set()
     for index, stack in root.stacks:
-        if id(stack) in seen:
-            continue
-        seen.add(id(stack))
-        for frame in stack:
-            if frame.path not in known:
-                text = f"it is inside {frame}, and program.modules has no {frame.path!r}"
-                yield Finding(text, root.name, index, root.graph.nodes[index].name)
+        path = stack[-1].path
+        if path not in known and path not in seen:
+            seen.add(path)
+            text = f"it is inside {stack[-1]}, and program.modules has no {path!r}"
+            yield Finding(text, root.name, index, root.graph.nodes[index].name)

@@ -25,7 +25,8 @@ def check_unique(survey: Survey) -> Iterator[Finding]:
         taken: dict[str, str] = {}
         for number, formal in enumerate(survey.inputs_of(census)):
             if formal.name in taken:
-                yield Finding(f"the name {formal.name!r} is taken already by {taken[formal.name]}", census.name, INPUTS, formal.name)
+                text = f"the name {formal.name!r} is taken already by {taken[formal.name]}"
+                yield Finding(text, census.name, INPUTS, formal.name)
             taken.setdefault(formal.name, f"input {number}")
         for index, node in survey.nodes_of(census):
             if node.name in taken:

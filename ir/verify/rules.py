@@ -56,7 +56,7 @@ RULES: tuple[Rule, ...] = (
          advice="change the call and the inputs of its body together"),
     Rule("projections", "getitem takes a result that the called body has", check_projections,
          advice="change the output of the body and the getitem nodes behind its calls together"),
-    Rule("operator-bodies", "an operator that takes graphs has effects that go through them, and they give back values", check_bodies,
+    Rule("operator-bodies", "an operator that takes graphs has effects that go through them; they give back values", check_bodies,
          advice="set Effects(through_bodies=True) on the operator; let the graph give back a tuple"),
     Rule("effects", "the effects of an operator are those of its target, or those and ordered", check_effects,
          advice="make the operator with purefx.ir.effects.schema.effects_of(target)"),

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from ..effects.declared import Effects
-from ..graph import Graph, Input
+from ..graph import Input
 from ..node import Call, Frame, Get, Node, Op
 from ..persistent import pmap
 from ..program import CallSignature, Module, Program, Step
@@ -108,7 +108,7 @@ def node_faults(node: Any) -> list[str]:
     else:
         faults.extend(stack_faults(node.stack))
     faults.extend(_do_faults(node.do))
-    if type(node.do) is Get and (node.args or node.kwargs):
+    if type(node.do) is Get and any(type(given) is not tuple or given for given in (node.args, node.kwargs)):
         faults.append("a read takes no arguments")
     return faults
 

@@ -106,7 +106,7 @@ class Survey:
     def _screened(self, name: str, graph: Graph) -> Census | None:
         try:
             return self.screen.census(name, graph)
-        except Exception as error:  # garbage; the slow rules find it, and where none does the verifier tells the error
+        except Exception as error:  # noqa: BLE001  garbage: the slow rules find it, or else the verifier tells the error
             self.puzzles[name] = error
             return None
 
@@ -115,9 +115,11 @@ class Survey:
         census = Census(name, graph)
         if graph_faults(graph):
             return census
+        last: Any = ()
         for index, node in self.nodes_of(census):
-            if node.stack:
+            if node.stack is not last and node.stack:
                 census.stacks.append((index, node.stack))
+            last = node.stack
             match node.do:
                 case Op() as op:
                     self.ops.setdefault(id(op), (op, name, index))
@@ -128,12 +130,16 @@ class Survey:
                     census.callees.append((index, callee))
                 case Get():
                     census.gets.append((index, node))
-            for value in (*node.args, *(value for _, value in node.kwargs)):
-                for leaf in leaves(value):
-                    if type(leaf) is Body and type(leaf.graph) is str:
-                        census.bodies.append((index, leaf.graph))
-                        census.callees.append((index, leaf.graph))
+            self._note_bodies(census, index, node)
         return census
+
+    @staticmethod
+    def _note_bodies(census: Census, index: int, node: Node) -> None:
+        for value in (*node.args, *(value for _, value in node.kwargs)):
+            for leaf in leaves(value):
+                if type(leaf) is Body and type(leaf.graph) is str:
+                    census.bodies.append((index, leaf.graph))
+                    census.callees.append((index, leaf.graph))
 
     def _graphs(self, table: Any) -> dict[str, Graph]:
         found: dict[str, Graph] = {}
@@ -150,10 +156,11 @@ class Survey:
             self.table_faults.append(Finding(f"program.state.slots is {short(table)}, not a PMap"))
         for name, slot in self._entries(table):
             faults = slot_faults(name, slot)
+            if not faults and type(name) is str:
+                found[name] = slot
+                continue
             if type(name) is not str:
                 faults = [*faults, f"program.state.slots has the key {short(name)}"]
-            if not faults:
-                found[name] = slot
             self.table_faults.extend(Finding(fault) for fault in faults)
         return found
 

@@ -24,13 +24,18 @@ def disagreement(known: Any, value: Any) -> str | None:
     if not isinstance(known, torch.Tensor) or not isinstance(value, torch.Tensor):
         return None
     ours, theirs = known.shape, value.shape
-    if known.dtype is value.dtype and len(ours) == len(theirs):
-        for size, other in zip(ours, theirs, strict=True):
-            if size is not other and type(size) is int and type(other) is int and size != other:
-                break
-        else:
-            return None
+    if known.dtype is value.dtype and len(ours) == len(theirs) and _same_sizes(ours, theirs):
+        return None
     return f"{geometry(known)}, but the slot holds {geometry(value)}"
+
+
+def _same_sizes(ours: torch.Size, theirs: torch.Size) -> bool:
+    for size in ours:
+        if type(size) is not int:
+            break
+    else:
+        return ours == theirs
+    return all(a == b for a, b in zip(ours, theirs, strict=True) if type(a) is int and type(b) is int)
 
 
 def geometry(tensor: torch.Tensor) -> str:

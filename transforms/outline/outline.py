@@ -7,10 +7,7 @@ are cut out as they stand (``scopes.py``); otherwise the runs are gathered first
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from ...ir.errors import UnsupportedProgram
-from ...ir.node import Frame, Node, Op, Stack
 from ...ir.program import Program
 from ..transformation import transformation
 from .gather import gather
@@ -68,32 +65,8 @@ def outline(program: Program) -> Program:
             f"the call signatures of {paths} were preserved at export; purefx does not support that yet: "
             "export again without preserve_module_call_signature"
         )
-    nodes: Sequence[Node] = program.main.nodes
-    if not is_contiguous(nodes):
-        nodes = gather(program)
-    return cut_out(program, nodes)
-
-
-def is_contiguous(nodes: Sequence[Node]) -> bool:
-    """Say whether every module call is one run of nodes.
-
-    >>> a, b = Node("n", Op("f"), stack=(Frame("a"),)), Node("m", Op("f"), stack=(Frame("b"),))
-    >>> is_contiguous([a, b]), is_contiguous([a, b, a])
-    (True, False)
-    """
-    current: Stack = ()
-    closed: set[Stack] = set()
-    for node in nodes:
-        stack = node.stack
-        if stack is current or stack == current:
-            continue
-        shared = 0
-        for mine, other in zip(current, stack, strict=False):
-            if mine is not other and mine != other:
-                break
-            shared += 1
-        closed.update(current[:depth] for depth in range(shared + 1, len(current) + 1))
-        if any(stack[:depth] in closed for depth in range(shared + 1, len(stack) + 1)):
-            return False
-        current = stack
-    return True
+    whole = cut_out(program, program.main.nodes)
+    if whole is None:
+        whole = cut_out(program, gather(program))
+    assert whole is not None, "gathering leaves every call, or piece of one, in one run"
+    return whole

@@ -30,13 +30,15 @@ GETITEM = Op("operator.getitem", GETITEM_EFFECTS, operator.getitem)
 class _Scope:
     """One module call while the walk goes on."""
 
-    __slots__ = ("calls", "entries", "frame", "inputs", "level", "outputs", "parent", "received")
+    __slots__ = ("calls", "entered", "entries", "frame", "inputs", "level", "outputs", "parent", "received")
 
     def __init__(self, frame: Frame | None, parent: _Scope | None) -> None:
         self.frame = frame
         self.parent = parent
         self.level: int = 0 if parent is None else parent.level + 1
         self.entries: list[Node | _Scope] = []
+        self.entered: set[Frame] = set()
+        """The calls inside it that were begun."""
         self.inputs: dict[str, None] = {}
         """Values that it takes from outside."""
         self.received: set[str] = set()
@@ -46,18 +48,18 @@ class _Scope:
         self.calls: tuple[Node, ...] = ()
 
 
-def cut_out(program: Program, nodes: Sequence[Node]) -> Program:
-    """Return the program with a body for every module call.
+def cut_out(program: Program, nodes: Sequence[Node]) -> Program | None:
+    """Return the program with a body for every module call; None where a call is not one run of nodes.
 
     Args:
         program: gives everything but the nodes of the root.
-        nodes: the nodes of the root in an order in which every module call is one run.
+        nodes: the nodes of the root, in the order that they shall have.
     """
     walk = _Walk(program)
     for node in nodes:
         walk.take(node)
     walk.finish()
-    return walk.program()
+    return None if walk.returned else walk.program()
 
 
 class _Walk:
@@ -67,6 +69,8 @@ class _Walk:
         self.scopes: list[_Scope] = [self.root]
         self.current = self.root
         self.stack: tuple[Frame, ...] = ()
+        self.returned = False
+        """Whether a call was entered a second time."""
         self.made: dict[str, tuple[_Scope, int, Meta]] = {
             formal.name: (self.root, index, formal.meta) for index, formal in enumerate(program.main.inputs)
         }
@@ -102,6 +106,8 @@ class _Walk:
             assert scope.parent is not None
             scope = scope.parent
         for frame in stack[shared:]:
+            self.returned = self.returned or frame in scope.entered
+            scope.entered.add(frame)
             inner = _Scope(frame, scope)
             scope.entries.append(inner)
             self.scopes.append(inner)

@@ -1,0 +1,261 @@
+"""Is a lowered module the same as the eager one?  Structure, behaviour over several calls, and gradients.
+
+One idea: both sides are deep-copied and driven in lockstep, with the same inputs and the same random seeds, and what
+differs comes back as a list of sentences; empty means equal.  Equality is bitwise unless a tolerance is given.  It
+makes no module and changes none that it is given.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal
+
+import torch
+
+from ..ir.torch_private import pytree, storage_key
+
+__all__ = [
+    "Calls", "assert_same_as_eager", "behaviour_differences", "gradient_differences", "structure_differences",
+    "value_differences",
+]  # fmt: skip
+
+Calls = Sequence[tuple[tuple[Any, ...], dict[str, Any]]]
+"""The positional and keyword arguments of each call."""
+
+Check = Literal["structure", "behaviour", "gradients"]
+
+SHOWN = 300
+"""Characters of a pytree spec in a message; that of a cache has thousands."""
+
+CHECKS: tuple[Check, ...] = ("structure", "behaviour", "gradients")
+
+
+def assert_same_as_eager(
+    module: torch.nn.Module, eager: torch.nn.Module, calls: Calls, *, tolerance: float | None = None, checks: Iterable[Check] = CHECKS
+) -> None:
+    """Raise unless a module is the same as eager in everything that a user can see.
+
+    Args:
+        module: what ``lower`` made.
+        eager: the original; in the mode (``train`` or ``eval``) that it was exported in.
+        calls: arguments for several calls in a row; state is compared after the last.
+        tolerance: relative and absolute, for floating values; None compares bit by bit.
+        checks: which oracles to ask.
+
+    Raises:
+        AssertionError: they differ; the message lists every difference.
+
+    >>> eager = torch.nn.BatchNorm1d(2)
+    >>> assert_same_as_eager(copy.deepcopy(eager), eager, [((torch.ones(3, 2),), {}), ((torch.zeros(3, 2),), {})])
+    """
+    wanted = frozenset(checks)
+    found: list[str] = []
+    if "structure" in wanted:
+        found += structure_differences(module, eager)
+    if "behaviour" in wanted:
+        found += behaviour_differences(module, eager, calls, tolerance=tolerance)
+    if "gradients" in wanted:
+        found += gradient_differences(module, eager, calls, tolerance=tolerance)
+    if found:
+        raise AssertionError("\n".join([f"the module differs from eager in {len(found)} places:", *found]))
+
+
+def structure_differences(module: torch.nn.Module, eager: torch.nn.Module) -> list[str]:
+    """Return how the module trees and the state differ: names, order, ties, aliasing, persistence, gradients wanted.
+
+    Args:
+        module: what ``lower`` made.
+        eager: the original.
+
+    Returns:
+        One sentence for each fact that differs; the contents of tensors are not compared.
+
+    >>> structure_differences(torch.nn.Linear(2, 1, bias=False), torch.nn.Linear(2, 1))[0]
+    'state_dict keys: missing bias'
+    """
+    found: list[str] = []
+    mine, theirs = structure_of(module), structure_of(eager)
+    for fact, expected in theirs.items():
+        found += sequence_differences(fact, mine[fact], expected)
+    return found
+
+
+def structure_of(module: torch.nn.Module) -> dict[str, list[str]]:
+    """Return the facts that ``structure_differences`` compares, each as a list of texts.
+
+    >>> structure_of(torch.nn.Linear(2, 1))["state_dict keys"]
+    ['weight', 'bias']
+    """
+    parameters = dict(module.named_parameters(remove_duplicate=False))
+    buffers = dict(module.named_buffers(remove_duplicate=False))
+    tensors = parameters | buffers
+    keys = list(module.state_dict())
+    return {
+        "state_dict keys": keys,
+        "modules": [name for name, _ in module.named_modules(remove_duplicate=False)],
+        "parameters": [f"{name} requires_grad={tensor.requires_grad}" for name, tensor in parameters.items()],
+        "buffers": [f"{name} persistent={name in keys} requires_grad={tensor.requires_grad}" for name, tensor in buffers.items()],
+        "tensors": [f"{name} {tensor.dtype} {tuple(tensor.shape)} {tensor.stride()}" for name, tensor in tensors.items()],
+        "tied tensors": groups({name: id(tensor) for name, tensor in tensors.items()}),
+        "tensors that share memory": groups({name: storage_key(tensor) for name, tensor in tensors.items()}),
+    }
+
+
+def behaviour_differences(
+    module: torch.nn.Module, eager: torch.nn.Module, calls: Calls, *, tolerance: float | None = None
+) -> list[str]:
+    """Return how outputs, mutated inputs and, after all calls, state differ.
+
+    Args:
+        module: what ``lower`` made.
+        eager: the original.
+        calls: arguments for several calls in a row; each call starts both sides with the same random seed.
+        tolerance: relative and absolute, for floating values; None compares bit by bit.
+
+    Returns:
+        One sentence for each value that differs.
+
+    >>> behaviour_differences(torch.nn.ReLU(), torch.nn.GELU(), [((-torch.ones(1),), {})])
+    ['call 0, output: values differ by up to 0.16']
+    """
+    module, eager = copy.deepcopy(module), copy.deepcopy(eager)
+    found: list[str] = []
+    for number, call in enumerate(calls):
+        given, expected = copy.deepcopy(call), copy.deepcopy(call)
+        with torch.no_grad():
+            result, wanted = _run(module, given, number), _run(eager, expected, number)
+        found += value_differences(result, wanted, tolerance=tolerance, where=f"call {number}, output")
+        found += value_differences(given, expected, tolerance=tolerance, where=f"call {number}, arguments after it")
+    return found + _named_differences(_state(module), _state(eager), tolerance, f"after {len(calls)} calls, state")
+
+
+def gradient_differences(
+    module: torch.nn.Module, eager: torch.nn.Module, calls: Calls, *, tolerance: float | None = None
+) -> list[str]:
+    """Return how the gradients of the sum of all floating outputs differ, accumulated over the calls.
+
+    Args:
+        module: what ``lower`` made.
+        eager: the original.
+        calls: arguments for several calls in a row.
+        tolerance: relative and absolute; None compares bit by bit.
+
+    Returns:
+        One sentence for each parameter whose gradient differs or is missing on one side.
+
+    >>> linear = torch.nn.Linear(2, 1)
+    >>> gradient_differences(copy.deepcopy(linear), linear, [((torch.ones(1, 2),), {})])
+    []
+    """
+    return _named_differences(_gradients(module, calls), _gradients(eager, calls), tolerance, "gradient of")
+
+
+def value_differences(given: Any, expected: Any, *, tolerance: float | None = None, where: str = "value") -> list[str]:
+    """Return how two pytrees differ: structure, types, dtypes, shapes, devices, contents.  NaN equals itself.
+
+    Args:
+        given: what came out.
+        expected: what should have.
+        tolerance: relative and absolute, for floating tensors; None compares bit by bit (-0.0 is not 0.0).
+        where: how the sentences begin.
+
+    >>> value_differences({"a": torch.ones(2)}, {"a": torch.ones(2).double()})
+    ["value['a']: got torch.float32 (2,) on cpu, expected torch.float64 (2,) on cpu"]
+    """
+    mine, spec = pytree.tree_flatten_with_path(given)
+    theirs, other = pytree.tree_flatten_with_path(expected)
+    if spec != other:
+        return [f"{where}: got the structure {str(spec)[:SHOWN]}, expected {str(other)[:SHOWN]}"]
+    found: list[str] = []
+    for (path, left), (_, right) in zip(mine, theirs, strict=True):
+        difference = _leaf_difference(left, right, tolerance)
+        if difference:
+            found.append(f"{where}{pytree.keystr(path)}: {difference}")
+    return found
+
+
+def _leaf_difference(given: Any, expected: Any, tolerance: float | None) -> str:
+    if not (isinstance(given, torch.Tensor) and isinstance(expected, torch.Tensor)):
+        same = type(given) is type(expected) and (given is expected or bool(given == expected))
+        return "" if same else f"got {given!r}, expected {expected!r}"
+    mine, theirs = _describe(given), _describe(expected)
+    if mine != theirs:
+        return f"got {mine}, expected {theirs}"
+    given, expected = given.detach(), expected.detach()
+    close = expected.is_floating_point() and tolerance is not None
+    if close and torch.allclose(given, expected, rtol=tolerance or 0.0, atol=tolerance or 0.0, equal_nan=True):
+        return ""
+    if not close and torch.equal(_bits(given), _bits(expected)):
+        return ""
+    wide = torch.complex128 if expected.is_complex() else torch.float64
+    return f"values differ by up to {(given.to(wide) - expected.to(wide)).abs().max().item():.2g}"
+
+
+def _named_differences(given: Mapping[str, Any], expected: Mapping[str, Any], tolerance: float | None, what: str) -> list[str]:
+    found = sequence_differences(what, sorted(given), sorted(expected))
+    for name in sorted(given.keys() & expected.keys()):
+        found += value_differences(given[name], expected[name], tolerance=tolerance, where=f"{what} {name}")
+    return found
+
+
+def _describe(tensor: torch.Tensor) -> str:
+    return f"{tensor.dtype} {tuple(tensor.shape)} on {tensor.device}"
+
+
+def _bits(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.contiguous().reshape(-1).view(torch.uint8) if tensor.numel() and tensor.layout is torch.strided else tensor
+
+
+def _run(module: torch.nn.Module, call: tuple[tuple[Any, ...], dict[str, Any]], seed: int) -> Any:
+    # Both sides draw the same random numbers, so a model with dropout can be compared as well.
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return module(*call[0], **call[1])
+
+
+def _state(module: torch.nn.Module) -> Mapping[str, torch.Tensor]:
+    # With the buffers that state_dict leaves out.
+    return dict(module.named_parameters()) | dict(module.named_buffers())
+
+
+def _gradients(module: torch.nn.Module, calls: Calls) -> Mapping[str, torch.Tensor | None]:
+    module = copy.deepcopy(module)
+    module.zero_grad()
+    for number, call in enumerate(copy.deepcopy(calls)):
+        leaves = pytree.tree_leaves(_run(module, call, number))
+        parts = [leaf.sum() for leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.is_floating_point() and leaf.requires_grad]
+        if parts:
+            torch.autograd.backward(parts)
+    return {name: tensor.grad for name, tensor in module.named_parameters()}
+
+
+def groups(keys: Mapping[str, int]) -> list[str]:
+    """Return the names that have a key in common, each group as one text.
+
+    >>> groups({"a": 1, "b": 2, "c": 1})
+    ['a = c']
+    """
+    found: dict[int, list[str]] = {}
+    for name, key in keys.items():
+        found.setdefault(key, []).append(name)
+    return sorted(" = ".join(names) for names in found.values() if len(names) > 1)
+
+
+def sequence_differences(what: str, given: Sequence[str], expected: Sequence[str], *, shown: int = 5) -> list[str]:
+    """Return how two lists of texts differ: what is missing, what is too much, and where the order first differs.
+
+    >>> sequence_differences("keys", ["a", "b"], ["b", "c"])
+    ['keys: missing c', 'keys: invented a']
+    """
+    found: list[str] = []
+    for word, these, others in (("missing", expected, given), ("invented", given, expected)):
+        known = set(others)
+        extra = [item for item in these if item not in known]
+        if extra:
+            more = f" and {len(extra) - shown} more" if len(extra) > shown else ""
+            found.append(f"{what}: {word} {', '.join(extra[:shown])}{more}")
+    if not found and list(given) != list(expected):
+        place = next((index for index, (a, b) in enumerate(zip(given, expected, strict=False)) if a != b), min(len(given), len(expected)))
+        found.append(f"{what}: the order differs from entry {place} on: {list(given[place : place + 3])}, expected {list(expected[place : place + 3])}")
+    return found

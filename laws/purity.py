@@ -1,0 +1,109 @@
+"""Does an action leave what it was given as it was?  For exported programs and for our own.
+
+One idea: take a snapshot, act, take another, and say what differs.  The snapshot of a program is its digest and the
+bits of its state; that of an exported program is everything that a reader of it can see.  Nothing is put back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+
+from ..ir.digest import digest
+from ..ir.program import Program
+from ..ir.state import same_value
+from ..ir.torch_private import storage_key
+
+__all__ = ["changes_in_export", "changes_in_program"]
+
+
+def changes_in_export(ep: ExportedProgram, action: Callable[[], object]) -> list[str]:
+    """Return what an action changed in an exported program.
+
+    Args:
+        ep: the exported program.
+        action: what may change it, ``lambda: import_ep(ep)``.
+
+    Returns:
+        The names of the facts that changed: graph, signature, module calls, ranges, meta, state.
+
+    >>> ep = torch.export.export(torch.nn.Linear(2, 1), (torch.ones(1, 2),))
+    >>> changes_in_export(ep, lambda: ep.graph.lint())
+    []
+    """
+    state = {**ep.state_dict, **ep.constants}
+    before, bits = _export_facts(ep), _copies(state)
+    action()
+    return _changed(before, _export_facts(ep)) + _overwritten(bits, state)
+
+
+def changes_in_program(program: Program, action: Callable[[], object]) -> list[str]:
+    """Return what an action changed in a program, which is a value: nothing should.
+
+    Args:
+        program: a program at any stage.
+        action: what may change it, ``lambda: lower(program)``.
+
+    >>> from purefx.ir import Graph
+    >>> program = Program.of({"": Graph((), (), ())})
+    >>> changes_in_program(program, lambda: hash(program))
+    []
+    """
+    state = {name: program.state[name].value for name in program.state}
+    before, bits = _program_facts(program), _copies(state)
+    action()
+    return _changed(before, _program_facts(program)) + _overwritten(bits, state)
+
+
+def _program_facts(program: Program) -> dict[str, object]:
+    slots = {name: program.state[name].value for name in program.state}
+    return {
+        "digest": digest(program),
+        "names": tuple((name, tuple(node.name for node in program.graphs[name].nodes)) for name in program.order),
+        "meta": _meta_keys((node.name, node.meta) for _, node in program.nodes()),
+        "facts": program.facts,
+        "trail": tuple(map(str, program.trail)),
+        **_tensor_facts(slots),
+    }
+
+
+def _export_facts(ep: ExportedProgram) -> dict[str, object]:
+    nodes = [node for module in ep.graph_module.modules() if isinstance(module, torch.fx.GraphModule) for node in module.graph.nodes]
+    return {
+        "graph": str(ep.graph),
+        "code": ep.graph_module.code,
+        "signature": str(ep.graph_signature),
+        "module calls": str(ep.module_call_graph),
+        "ranges": str(ep.range_constraints),
+        "meta": _meta_keys((node.name, node.meta) for node in nodes),
+        "module stacks": [str(node.meta.get("nn_module_stack")) for node in nodes],
+        "state keys": [*ep.state_dict, *ep.constants],
+        **_tensor_facts({**ep.state_dict, **ep.constants}),
+    }
+
+
+def _meta_keys(nodes: Any) -> list[tuple[str, tuple[str, ...]]]:
+    return [(name, tuple(meta)) for name, meta in nodes]
+
+
+def _tensor_facts(state: Mapping[str, Any]) -> dict[str, object]:
+    tensors = {name: value for name, value in state.items() if isinstance(value, torch.Tensor)}
+    return {
+        f"tensor {name}": (id(value), storage_key(value), value.requires_grad, not value.is_leaf or value.grad is None)
+        for name, value in tensors.items()
+    }
+
+
+def _copies(state: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+    return {name: value.detach().clone() for name, value in state.items() if isinstance(value, torch.Tensor)}
+
+
+def _overwritten(copies: Mapping[str, torch.Tensor], state: Mapping[str, Any]) -> list[str]:
+    return [f"the contents of {name} changed" for name, copy in copies.items() if not same_value(copy, state[name].detach())]
+
+
+def _changed(before: Mapping[str, object], after: Mapping[str, object]) -> list[str]:
+    return [f"{fact} changed" for fact in before | dict(after) if before.get(fact) != after.get(fact)]

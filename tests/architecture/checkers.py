@@ -1,0 +1,105 @@
+"""What must hold of every source file by itself: one function for each rule, from a ``Source`` to its violations.
+
+One idea: a violation is a line of text that says where, what and why.  ``test_sources.py`` runs every checker over
+every file; ``test_checkers.py`` shows that each can fail.  What needs more than one file is tested elsewhere.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from .sources import Source
+
+MAY_IMPORT: dict[str, set[str]] = {
+    "ir": set(),
+    "transforms": {"ir"},
+    "lowering": {"ir"},
+    "laws": {"ir", "transforms", "lowering"},
+    "purefx": {"ir", "transforms", "lowering", "laws"},
+}
+"""The arrows: which layers a layer may import besides itself."""
+
+FILE_LINES = 400
+FUNCTION_LINES = 40
+
+
+def imports(source: Source) -> Iterator[tuple[int, str]]:
+    """Iterate over (line, dotted name) of everything that a file imports, relative imports resolved."""
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                above = source.package.split(".")
+                base = ".".join([*above[: len(above) - node.level + 1], *base.split(".")]).rstrip(".")
+            yield from ((node.lineno, f"{base}.{alias.name}") for alias in node.names)
+
+
+def arrows(source: Source) -> Iterator[str]:
+    """Imports between layers point one way, and nothing that is installed imports what is not."""
+    for line, name in imports(source):
+        parts = name.split(".")
+        if parts[0] in {"tests", "bench", "examples"}:
+            yield f"{source.path}:{line}: imports {name}, which is not installed"
+        if parts[0] != "purefx" or source.layer == "purefx":
+            continue
+        layer = parts[1] if len(parts) > 1 and parts[1] in MAY_IMPORT else "purefx"
+        if layer != source.layer and layer not in MAY_IMPORT[source.layer]:
+            yield f"{source.path}:{line}: {source.layer}/ imports {name}; it may import {sorted(MAY_IMPORT[source.layer])}"
+
+
+def pyrsistent_door(source: Source) -> Iterator[str]:
+    """Only ``ir/persistent.py`` imports pyrsistent."""
+    if source.path == "ir/persistent.py":
+        return
+    for line, name in imports(source):
+        if name.split(".")[0] == "pyrsistent":
+            yield f"{source.path}:{line}: imports {name}; use ir/persistent.py, the C extension corrupts live objects"
+
+
+def file_size(source: Source) -> Iterator[str]:
+    """A file has at most 400 lines."""
+    count = len(source.text.splitlines())
+    if count > FILE_LINES:
+        yield f"{source.path}: {count} lines, at most {FILE_LINES}"
+
+
+def function_size(source: Source) -> Iterator[str]:
+    """A function has at most 40 lines, its docstring not counted."""
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            first = node.body[0]
+            told = first.end_lineno - first.lineno + 1 if ast.get_docstring(node) is not None and first.end_lineno else 0
+            count = (node.end_lineno or node.lineno) - node.lineno + 1 - told
+            if count > FUNCTION_LINES:
+                yield f"{source.path}:{node.lineno}: {node.name} has {count} lines, at most {FUNCTION_LINES}"
+
+
+def opening(source: Source) -> Iterator[str]:
+    """A file opens with a docstring of at least two lines."""
+    told = ast.get_docstring(source.tree) or ""
+    if len(told.splitlines()) < 2:
+        yield f"{source.path}:1: opens without saying in two lines or more what it is, its idea and what it does not do"
+
+
+def no_print(source: Source) -> Iterator[str]:
+    """The library does not print."""
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print":
+            yield f"{source.path}:{node.lineno}: prints"
+
+
+MARKS = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b(?!\s*\(?#\d+)")
+
+
+def numbered_marks(source: Source) -> Iterator[str]:
+    """What is left to do has an issue: ``TODO #12``."""
+    for line, text in enumerate(source.text.splitlines(), 1):
+        if found := MARKS.search(text):
+            yield f"{source.path}:{line}: {found[0]} without the number of an issue"
+
+
+CHECKERS = (arrows, pyrsistent_door, file_size, function_size, opening, no_print, numbered_marks)

@@ -1,0 +1,72 @@
+"""Private names of others: only ``ir/torch_private.py`` may touch torch's.
+
+One idea: a name with one leading underscore that the file does not define itself belongs to somebody else; in this
+library that is torch.  It goes by syntax: imports, attributes, and ``getattr`` with a literal name.  What a subclass of
+a torch class can not do without is listed, each with its reason.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from .checkers import imports
+from .sources import Source
+
+DOORS = frozenset({"ir/torch_private.py", "ir/persistent.py"})
+
+ALLOWED: dict[str, str] = {
+    "_modules": "nn.Module: the children by name, before any attribute hook; stable since torch 0.1",
+    "_parameters": "nn.Module: the same for parameters",
+    "_buffers": "nn.Module: the same for buffers",
+    "_non_persistent_buffers_set": "nn.Module: no public way to register a buffer under a name that has a dot or is taken",
+    "_apply": "nn.Module: what .to() and .cuda() call; overridden to keep ties",
+    "_graph": "GraphModule: its lazily made graph, in our subclass",
+    "_codegen": "Graph: has the pytree of inputs and outputs; GraphModule.graph's setter reads it too",
+}
+"""Private names that ``lowering/`` may use, with the reason."""
+
+
+def is_private(name: str) -> bool:
+    """Say whether a name has a leading underscore and is not a dunder or a throw-away."""
+    return name.startswith("_") and not name.endswith("__") and name.strip("_") != ""
+
+
+def own_names(tree: ast.Module) -> set[str]:
+    """Return the names that a file defines: functions, classes, variables, fields, ``__slots__``, attributes that it sets."""
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            found.add(node.name)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            found.add(node.id)
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and ast.unparse(node.value) in {"self", "cls"}:
+            found.add(node.attr)
+        elif isinstance(node, ast.ImportFrom) and node.level:
+            found.update(alias.name for alias in node.names)
+    return found
+
+
+def touched(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Iterate over (line, name) of the attributes that a file reads, by syntax or by ``getattr``."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            yield node.lineno, node.attr
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in {"getattr", "hasattr", "setattr"}:
+            yield from (
+                (node.lineno, arg.value) for arg in node.args[1:2] if isinstance(arg, ast.Constant) and isinstance(arg.value, str)
+            )
+
+
+def torch_privates(source: Source) -> Iterator[str]:
+    """Private names of torch are used in one file only."""
+    if source.path in DOORS:
+        return
+    for line, name in imports(source):
+        if name.split(".")[0] == "torch" and any(is_private(part) for part in name.split(".")):
+            yield f"{source.path}:{line}: imports {name}; give it a name in ir/torch_private.py"
+    own = own_names(source.tree)
+    allowed = ALLOWED if source.layer == "lowering" else {}
+    for line, name in touched(source.tree):
+        if is_private(name) and name not in own and name not in allowed:
+            yield f"{source.path}:{line}: touches {name}, which it does not define; give it a name in ir/torch_private.py"

@@ -1,0 +1,43 @@
+"""What holds for every test: the order of the run, the seed, and that nothing is fetched.
+
+One idea: cheap answers first.  The architecture and the doctests run first, then the rest, then what is ``slow``, then
+the real ``models``.  Fixtures that only some folders need live in those folders.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("TRANSFORMERS_OFFLINE", "1")
+
+FIRST = ("architecture", "doctests", "readme")
+
+
+def cost(item: pytest.Item) -> tuple[bool, bool, int]:
+    """Return what a run is sorted by; items that agree keep their order."""
+    folder = item.path.parent.name
+    early = FIRST.index(folder) if folder in FIRST else len(FIRST)
+    return (item.get_closest_marker("models") is not None, item.get_closest_marker("slow") is not None, early)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put cheap tests first."""
+    items.sort(key=cost)
+
+
+def pytest_report_header() -> Sequence[str]:
+    """Say what the tests run on."""
+    return [f"torch {torch.__version__}, {torch.get_num_threads()} threads, cuda {torch.cuda.is_available()}"]
+
+
+@pytest.fixture(autouse=True)
+def _same_numbers() -> None:  # pyright: ignore[reportUnusedFunction]
+    torch.manual_seed(0)

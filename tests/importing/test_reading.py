@@ -1,0 +1,157 @@
+"""What is read from an exported program: stacks, signature, state, constraints, bodies."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.export import Dim
+
+import purefx as px
+from purefx.ir.importing.constraints import read_guard
+from purefx.ir.importing.stacks import StackReader
+from tests.programs import Block, Shared, Tower, exported
+
+
+def test_stacks_name_module_calls() -> None:
+    """The second call of a module is numbered, in strict and non-strict export alike."""
+    for strict in (False, True):
+        program = px.import_ep(exported(Shared(), torch.ones(3, 4), strict=strict))
+        stacks = {"/".join(map(str, node.stack)) for node in program.main.nodes}
+        assert {"a", "a@1", "a/a.linear", "a@1/a.linear@1", "items.0", "tied"} <= stacks
+
+
+def test_a_stack_ends_where_it_leaves_its_module() -> None:
+    """A frame that is not below the one before it belongs to the caller, with all that follows."""
+    reader = StackReader()
+    raw = {"L__self__": ("", "M"), "L__self__a": ("a", "A"), "L__self__b": ("b", "B"), "L__self__b.c": ("b.c", "C")}
+    assert reader.read(raw) == (px.Frame("a"),)
+    assert reader.read({"L__self__": ("", "M"), "L__self__ab": ("ab", "A")}) == (px.Frame("ab"),)
+    assert reader.read({"L__self__": ("", "M"), "x": ("a", "A"), "y": ("ab", "B")}) == (px.Frame("a"),)
+    assert reader.types["b.c"] == "C"
+
+
+def test_nodes_without_a_stack_join_their_neighbours() -> None:
+    """A hand-written pass that forgets the stack does not cut a module in two."""
+    ep = exported(Tower(2), torch.ones(2, 4))
+    graph = ep.graph_module.graph
+    relu = next(node for node in graph.nodes if node.target is torch.ops.aten.relu.default)
+    with graph.inserting_after(relu):
+        neg = graph.call_function(torch.ops.aten.neg.default, (relu,))
+    relu.replace_all_uses_with(neg, lambda user: user is not neg)
+    program = px.transform(px.import_ep(ep), *px.DEFAULT[:-1])
+    assert not any("#" in name for name in program.order)
+    assert any(node.name == neg.name for node in program.graphs["layers.0"].nodes)
+
+
+def test_the_result_of_an_in_place_operator_is_its_operand() -> None:
+    """``self.count.add_(1)`` twice: the second write names the buffer, not the result of the first."""
+    program = px.import_ep(exported(Shared(), torch.ones(3, 4)))
+    writes = [node for node in program.main.nodes if node.do.name == "aten.add_.Tensor"]  # type: ignore[union-attr]
+    buffers = {spec.slot: formal.name for formal, spec in zip(program.main.inputs, program.signature.inputs, strict=True) if isinstance(spec, px.StateInput)}
+    assert [node.args[0] for node in writes[:2]] == [px.Ref(buffers["a.count"])] * 2
+
+
+def test_ties_and_aliases_are_data() -> None:
+    """Tied parameters share a cell; a view of a buffer shares its storage only."""
+
+    class Aliased(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear, self.other = nn.Linear(2, 2), nn.Linear(2, 2)
+            self.other.weight = self.linear.weight
+            memory = torch.zeros(4)
+            self.register_buffer("whole", memory)
+            self.register_buffer("part", memory[1:3])
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.other(self.linear(x)) + self.part
+
+    state = px.import_ep(exported(Aliased(), torch.ones(1, 2))).state
+    assert state["linear.weight"].cell == state["other.weight"].cell
+    assert state["linear.bias"].cell != state["other.bias"].cell
+    assert state["whole"].cell != state["part"].cell
+    assert state["whole"].storage == state["part"].storage
+
+
+def test_dynamic_sizes_and_their_bounds() -> None:
+    """Symbols, derived sizes and ranges become expressions."""
+
+    class Two(nn.Module):
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            return torch.cat([x, x]) + y
+
+    size = Dim("size", min=3, max=64)
+    ep = torch.export.export(Two(), (torch.ones(4), torch.ones(8)), dynamic_shapes={"x": {0: size}, "y": {0: 2 * size}})
+    program = px.import_ep(ep)
+    x, y = (spec.type.shape[0] for spec in program.signature.inputs)  # type: ignore[union-attr]
+    assert isinstance(x, px.ir.Sym)
+    assert y == px.ir.Apply("*", (2, x))
+    assert px.Range(x, 3, 64) in program.constraints.ranges
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("L['x'].size()[0] % 4 == 0", {4: True, 6: False}),
+        ("4 <= L['x'].size()[0] <= 8", {4: True, 9: False}),
+        ("not (L['x'].size()[0] == 3 or L['x'].size()[0] > 10)", {3: False, 4: True, 11: False}),
+        ("max(L['x'].size()[0], 5) == 5", {4: True, 6: False}),
+    ],
+)
+def test_guards_are_translated(text: str, expected: dict[int, bool]) -> None:
+    """Guards become expressions that say what Python said."""
+    from purefx.ir.expression import InputDim, evaluate
+
+    guard = read_guard(text, {"L['x']": 0})
+    assert {size: bool(evaluate(guard, {InputDim(0, 0): size})) for size in expected} == expected
+
+
+@pytest.mark.parametrize("text", ["__import__('os').system('true')", "L['x'].size()[0] == eval('1')", "L['z'] > 1", "x =", "lambda: 1"])
+def test_guards_that_are_not_understood_are_refused(text: str) -> None:
+    """Never evaluated, never dropped."""
+    with pytest.raises(px.UnsupportedProgram, match="guard"):
+        read_guard(text, {"L['x']": 0})
+
+
+def test_bodies_of_operators_are_graphs() -> None:
+    """The branches of a cond are graphs of the program, named by its arguments."""
+
+    class Choice(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.cond(x.sum() > 0, lambda x: x.sin(), lambda x: x.cos(), (x,))
+
+    program = px.import_ep(exported(Choice(), torch.ones(2)))
+    cond = next(node for node in program.main.nodes if node.do.name == "higher_order.cond")  # type: ignore[union-attr]
+    assert [arg.graph for arg in cond.args[1:3]] == ["$true_graph_0", "$false_graph_0"]
+    assert program.order == ("", "$true_graph_0", "$false_graph_0")
+
+
+def test_projections_belong_to_what_they_project() -> None:
+    """A region over several modules is one operator; its projections do not stand in the modules inside it."""
+
+    class Region(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b = Block(), Block()
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            with torch.no_grad():
+                x = self.b(self.a(x))
+            return self.a(x)
+
+    program = px.import_ep(exported(Region(), torch.ones(2, 4)))
+    by_name = program.main.by_name
+    for node in program.main.nodes:
+        if node.do.target is operator.getitem:  # type: ignore[union-attr]
+            assert node.stack == by_name[node.args[0].name].stack
+
+
+@pytest.mark.parametrize("wrong", [None, 3, "ep", torch.nn.Linear(1, 1)])
+def test_only_exported_programs_are_imported(wrong: Any) -> None:
+    """Anything else is a TypeError that says what was given."""
+    with pytest.raises(TypeError, match=type(wrong).__name__):
+        px.import_ep(wrong)

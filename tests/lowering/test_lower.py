@@ -1,0 +1,298 @@
+"""Lowering: real modules, eager's state, options, graphs on demand."""
+
+from __future__ import annotations
+
+import copy
+import gc
+from typing import Any, Literal
+
+import pytest
+import torch
+from torch import nn
+from torch.export.unflatten import InterpreterModule
+
+import purefx as px
+from tests.programs import Block, Counter, Shared, Tower, exported
+
+To = Literal["graph_module", "interpreter"]
+BOTH = pytest.mark.parametrize("to", ["graph_module", "interpreter"])
+
+
+def lowered(module: nn.Module, *args: Any, to: To = "graph_module", **options: Any) -> Any:
+    """Return the lowered module after the default pipeline."""
+    return px.lower(px.transform(px.import_ep(exported(module, *args))), to=to, **options)
+
+
+@BOTH
+def test_kinds_of_modules(to: To) -> None:
+    """Every module that was called is a GraphModule, or an InterpreterModule; containers index like the originals."""
+    module = lowered(Tower(2), torch.ones(2, 4), to=to)
+    kind = torch.fx.GraphModule if to == "graph_module" else InterpreterModule
+    assert all(isinstance(part, kind) for part in (module, module.layers[0], module.layers[1].up))
+    assert module.layers[1].type_name().endswith("Block")
+
+
+@BOTH
+@pytest.mark.parametrize("stage", range(len(px.DEFAULT) + 1))
+@pytest.mark.parametrize("decomposed", [False, True])
+def test_a_program_runs_at_any_stage(stage: int, decomposed: bool, to: To) -> None:  # noqa: FBT001
+    """Flat, with mutations in its signature or in place, state sunk, outlined, deduplicated: eager's numbers and state."""
+    torch.manual_seed(0)
+    model = Shared()
+    inputs = [torch.randn(3, 4) for _ in range(3)]
+    program = px.import_ep(exported(model, inputs[0], decomposed=decomposed))
+    for step in px.DEFAULT[:stage]:
+        program = step(program)
+    module = px.lower(program, to=to)
+    for x in inputs:
+        torch.testing.assert_close(module(x), model(x), rtol=0, atol=0)
+    expected = model.state_dict()
+    assert list(module.state_dict()) == list(expected)
+    for name, value in module.state_dict().items():
+        assert torch.equal(value, expected[name]), name
+
+
+def test_state_is_copied_or_shared() -> None:
+    """By default training the module leaves the program alone; with share it is the program's own tensors."""
+    program = px.transform(px.import_ep(exported(Counter(), torch.ones(2, 4))))
+    copied, shared = px.lower(program), px.lower(program, state="share")
+    weight = program.state["linear.weight"].value
+    assert shared.linear.weight is weight  # type: ignore[union-attr]
+    assert copied.linear.weight is not weight  # type: ignore[union-attr]
+    copied(torch.ones(2, 4))
+    assert program.state["count"].value == 0
+    shared(torch.ones(2, 4))
+    assert program.state["count"].value == 1
+
+
+def test_ties_survive_a_copy() -> None:
+    """Tied parameters are one parameter, aliasing buffers one memory, and both are not the program's."""
+
+    class Aliased(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear, self.other = nn.Linear(2, 2), nn.Linear(2, 2)
+            self.other.weight = self.linear.weight
+            memory = torch.zeros(4)
+            self.register_buffer("whole", memory)
+            self.register_buffer("part", memory[1:3])
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.part.add_(1)
+            return self.other(self.linear(x)) + self.whole.sum()
+
+    model, x = Aliased(), torch.randn(1, 2)
+    module = lowered(model, x)
+    assert module.linear.weight is module.other.weight
+    for _ in range(3):
+        assert torch.equal(module(x), model(x))
+    assert module.whole.tolist() == [0, 3, 3, 0]
+
+
+def test_parameters_train_as_in_eager() -> None:
+    """Gradients, frozen parameters and two optimiser steps."""
+    torch.manual_seed(0)
+    model = Tower(2)
+    model.layers[0].up.weight.requires_grad_(False)  # type: ignore[union-attr]
+    module = lowered(model, torch.ones(2, 4))
+    assert [p.requires_grad for p in module.parameters()] == [p.requires_grad for p in model.parameters()]
+    for step in range(2):
+        x = torch.randn(2, 4)
+        for each in (model, module):
+            optimiser = torch.optim.SGD([p for p in each.parameters() if p.requires_grad], lr=0.1)
+            optimiser.zero_grad()
+            each(x).square().sum().backward()
+            optimiser.step()
+        for mine, theirs in zip(module.parameters(), model.parameters(), strict=True):
+            assert torch.equal(mine, theirs), step
+            assert (mine.grad is None) == (theirs.grad is None)
+
+
+def test_persistence_and_load_state_dict() -> None:
+    """Non-persistent buffers stay out of state_dict, and eager's loads strictly, both ways."""
+
+    class Mixed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("kept", torch.ones(2))
+            self.register_buffer("dropped", torch.ones(2), persistent=False)
+            self.constant = torch.full((2,), 3.0)
+            self.weights = nn.ParameterList([torch.ones(2), torch.zeros(2)])
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * self.kept + self.dropped + self.constant + self.weights[0] + self.weights[1]
+
+    model = Mixed()
+    module = lowered(model, torch.ones(2))
+    assert list(module.state_dict()) == list(model.state_dict())
+    assert list(dict(module.named_buffers())) == ["kept", "dropped"]
+    with torch.no_grad():
+        model.weights[1].fill_(7)
+    module.load_state_dict(model.state_dict(), strict=True)
+    assert torch.equal(module(torch.ones(2)), model(torch.ones(2)))
+    model.load_state_dict(module.state_dict(), strict=True)
+
+
+@pytest.mark.parametrize("name", ["self", "training", "code", "graph", "meta", "class", "lambda", "x=y", "_modules", "a b", "ü", "v0", "t0", "shape_env"])
+@BOTH
+def test_any_name_of_a_child_works(name: str, to: To) -> None:
+    """Names are data: keywords, attributes of modules, locals of generated code."""
+    inner, outer = px.Node("y", px.Get("weight")), px.Frame(name)
+    neg = px.Node("z", px.Op("aten.neg.default", target=torch.ops.aten.neg.default), (px.Ref("y"),))
+    graphs = {"": px.Graph((), (px.Node("z", px.Call(outer, "body")),), (px.Ref("z"),)), "body": px.Graph((), (inner, neg), px.Ref("z"))}
+    slot = px.Slot(px.SlotKind.PARAMETER, nn.Parameter(torch.ones(2)), 0, 0)
+    slots = px.State((f"{name}.weight",), px.pmap({f"{name}.weight": slot}))
+    program = px.Program.of(graphs, state=slots, signature=px.Signature((), (px.UserOutput(),)), modules=(px.Module(""), px.Module(name)))
+    module = px.lower(program, to=to)
+    assert torch.equal(module()[0], -torch.ones(2))
+    assert list(module.state_dict()) == [f"{name}.weight"]
+
+
+def test_state_with_reserved_names() -> None:
+    """A parameter called ``graph`` and a buffer called ``training`` are found."""
+    slots = {
+        "graph": px.Slot(px.SlotKind.PARAMETER, nn.Parameter(torch.ones(2)), 0, 0),
+        "meta": px.Slot(px.SlotKind.BUFFER, torch.full((2,), 2.0), 1, 1),
+        "code": px.Slot(px.SlotKind.CONSTANT, torch.full((2,), 4.0), 2, 2, persistent=False),
+    }
+    add = px.Op("aten.add.Tensor", target=torch.ops.aten.add.Tensor)
+    nodes = (
+        *(px.Node(name, px.Get(name)) for name in slots),
+        px.Node("a", add, (px.Ref("graph"), px.Ref("meta"))), px.Node("b", add, (px.Ref("a"), px.Ref("code"))),
+    )  # fmt: skip
+    signature = px.Signature((), (px.UserOutput(),))
+    program = px.Program.of({"": px.Graph((), nodes, (px.Ref("b"),))}, state=px.State(tuple(slots), px.pmap(slots)), signature=signature)
+    for to in ("graph_module", "interpreter"):
+        assert px.lower(program, to=to)()[0].tolist() == [7.0, 7.0]  # type: ignore[arg-type]
+
+
+def test_generated_code_is_shared_by_equal_bodies() -> None:
+    """All blocks run one function; a graph is built when looked at and belongs to one module."""
+    module = lowered(Tower(3), torch.ones(2, 4))
+    assert type(module.layers[0]) is type(module.layers[2])
+    assert "_graph" not in module.layers[0].__dict__
+    graph = module.layers[0].graph
+    graph.lint()
+    assert graph.owning_module is module.layers[0]
+    assert module.layers[0].graph is graph
+    assert "_graph" not in module.layers[1].__dict__
+
+
+def test_an_edited_graph_takes_effect_in_its_module_alone() -> None:
+    """Edit, recompile: this block changes, its equal neighbour does not."""
+    model, x = Tower(2), torch.randn(2, 4)
+    module = lowered(model, x)
+    for node in module.layers[0].graph.nodes:
+        if node.target is torch.ops.aten.relu.default:
+            node.target = torch.ops.aten.tanh.default
+    assert torch.equal(module(x), model(x))
+    module.layers[0].recompile()
+    hidden = model.layers[0].up(x).tanh()
+    expected = model.layers[1](x + model.layers[0].down(hidden))
+    assert torch.equal(module(x), expected)
+    assert "tanh" in module.layers[0].code
+    assert "tanh" not in module.layers[1].code
+
+
+def test_the_graph_means_what_the_module_does() -> None:
+    """fx's own interpreter and code, on the graph of every module, give the module's result."""
+    model, x = Shared(), torch.randn(3, 4)
+    module = lowered(model, x)
+    expected = copy.deepcopy(model)(x)
+    torch.testing.assert_close(torch.fx.Interpreter(copy.deepcopy(module)).run(x), expected, rtol=0, atol=0)
+    rebuilt = copy.deepcopy(module)
+    for part in rebuilt.modules():
+        if isinstance(part, torch.fx.GraphModule):
+            part.graph.lint()
+            part.recompile()
+    for _ in range(3):
+        torch.testing.assert_close(rebuilt(x), model(x), rtol=0, atol=0)
+
+
+def test_graph_nodes_carry_meta() -> None:
+    """Every node of every graph has ``val``, operators have the user's stack trace and module stack."""
+    module = lowered(Tower(2), torch.ones(2, 4))
+    for part in module.modules():
+        if isinstance(part, torch.fx.GraphModule):
+            for node in part.graph.nodes:
+                assert node.op == "output" or "val" in node.meta, node
+    relu = next(node for node in module.layers[1].graph.nodes if "relu" in node.name)
+    assert "programs.py" in relu.meta["stack_trace"]
+    assert [path for path, _ in relu.meta["nn_module_stack"].values()][-1] == "layers.1"
+
+
+@BOTH
+def test_deepcopy_is_independent(to: To) -> None:
+    """A copy has its own state, its ties, and runs."""
+    module = lowered(Shared(), torch.ones(3, 4), to=to)
+    other = copy.deepcopy(module)
+    x = torch.randn(3, 4)
+    torch.testing.assert_close(other(x), module(x), rtol=0, atol=0)
+    other(x)
+    assert other.a.count == 4
+    assert module.a.count == 2
+    assert other.a.linear.weight is other.tied.weight
+    assert other.a.linear.weight is not module.a.linear.weight
+
+
+def test_double_reaches_everything() -> None:
+    """.double() converts state, and floating inputs of the new dtype are then accepted."""
+    model, x = Tower(2), torch.randn(2, 4)
+    module = lowered(model, x).double()
+    assert torch.equal(module(x.double()), model.double()(x.double()))
+
+
+def test_meta_device() -> None:
+    """Moving maps the state and every device literal."""
+
+    class Makes(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(4, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.linear(x) + torch.arange(4, device=x.device)
+
+    module = lowered(Makes(), torch.ones(1, 4), device="meta")
+    assert {p.device.type for p in module.parameters()} == {"meta"}
+    assert module(torch.ones(1, 4, device="meta")).device.type == "meta"
+
+
+@pytest.mark.parametrize(("options", "message"), [({"to": "onnx"}, "graph_module"), ({"state": "borrow"}, "share")])
+def test_wrong_options_are_refused(options: dict[str, Any], message: str) -> None:
+    """A misspelt option says what it may be."""
+    with pytest.raises(ValueError, match=message):
+        px.lower(px.import_ep(exported(Block(), torch.ones(1, 4))), **options)
+
+
+def test_lower_takes_a_program() -> None:
+    """An exported program is not one; the message says how to get one."""
+    with pytest.raises(TypeError, match="import_ep"):
+        px.lower(exported(Block(), torch.ones(1, 4)))  # type: ignore[arg-type]
+
+
+def test_lowering_does_not_leak() -> None:
+    """Lowering in a loop keeps nothing: objects and classes are collected with the modules."""
+    program = px.transform(px.import_ep(exported(Tower(2), torch.ones(2, 4))))
+    px.lower(program)(torch.ones(2, 4))
+    gc.collect()
+    before = len(gc.get_objects())
+    for _ in range(50):
+        px.lower(program)(torch.ones(2, 4))
+    gc.collect()
+    assert len(gc.get_objects()) - before < 50
+
+
+def test_the_collector_is_left_as_it_was() -> None:
+    """Import and lowering pause the collector and restore what they found."""
+    ep = exported(Block(), torch.ones(1, 4))
+    assert gc.isenabled()
+    program = px.import_ep(ep)
+    px.lower(program)
+    assert gc.isenabled()
+    gc.disable()
+    try:
+        px.lower(px.import_ep(ep))
+        assert not gc.isenabled()
+    finally:
+        gc.enable()

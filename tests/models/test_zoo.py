@@ -1,0 +1,143 @@
+"""Real architectures, at their real depth: what comes back is the eager model.
+
+One idea: every example is exported once, and every oracle of ``purefx.laws`` is asked about everything that is lowered
+from it, bit by bit.  Eager models and exported programs share no tensor.
+"""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Iterator
+from typing import Literal
+
+import pytest
+import torch
+
+import purefx as px
+from examples.zoo import ZOO, Example, by_name
+from purefx.laws import assert_same_as_eager, changes_in_export, changes_in_program
+from purefx.laws.oracles import structure_of
+
+pytestmark = pytest.mark.models
+
+To = Literal["graph_module", "interpreter"]
+
+SEEDS = (1, 2, 3)
+"""Other inputs than the exported ones."""
+
+every_example = pytest.mark.parametrize("name", [example.name for example in ZOO])
+
+every_kind = pytest.mark.parametrize("to", ["graph_module", "interpreter"])
+
+
+@functools.cache
+def eager(name: str) -> torch.nn.Module:
+    """Return the eager model; the oracles run copies of it."""
+    return by_name(name).build()
+
+
+@functools.cache
+def exported(name: str) -> torch.export.ExportedProgram:
+    """Export an example; once, because that takes most of the time."""
+    return by_name(name).export(eager(name))
+
+
+@functools.cache
+def decomposed(name: str) -> torch.export.ExportedProgram:
+    """Return an example in core aten, where writes became outputs."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*LeafSpec", category=FutureWarning)  # torch copies its own specs
+        return exported(name).run_decompositions({})
+
+
+@functools.cache
+def outlined(name: str) -> px.Program:
+    """Return an example after the default pipeline."""
+    return px.transform(px.import_ep(exported(name)))
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:  # pyright: ignore[reportUnusedFunction]
+    # These widths are so small that threads only wait for each other.
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def calls(example: Example) -> list[tuple[tuple[object, ...], dict[str, object]]]:
+    """Return the arguments of several calls in a row."""
+    return [example.inputs(seed) for seed in SEEDS]
+
+
+@every_kind
+@every_example
+def test_what_comes_back_is_the_eager_model(name: str, to: To) -> None:
+    """Outputs, mutated inputs, state after several calls, keys, ties, the module tree and gradients are eager's."""
+    assert_same_as_eager(px.lower(outlined(name), to=to), eager(name), calls(by_name(name)))
+
+
+@every_kind
+@pytest.mark.parametrize("name", ["bert_train", "gpt2", "llama_dynamic", "mixtral", "resnet_train", "convnext"])
+def test_so_it_is_after_decomposition(name: str, to: To) -> None:
+    """The same from core aten, where BatchNorm's statistics are outputs that must be written back."""
+    program = px.transform(px.import_ep(decomposed(name)))
+    assert_same_as_eager(px.lower(program, to=to), eager(name), calls(by_name(name)))
+
+
+@every_example
+def test_a_flat_program_runs_too(name: str) -> None:
+    """Lowering without transforming gives one module that behaves the same."""
+    module = px.lower(px.import_ep(exported(name)))
+    assert_same_as_eager(module, eager(name), calls(by_name(name))[:2], checks=["behaviour"])
+
+
+@every_example
+def test_nothing_that_is_given_is_changed(name: str) -> None:
+    """Importing leaves the exported program, and lowering and running leave the program, as they were."""
+    ep, program = exported(name), outlined(name)
+    args, kwargs = by_name(name).inputs()
+    assert changes_in_export(ep, lambda: px.import_ep(ep)) == []
+    assert changes_in_export(ep, lambda: px.lower(program)(*args, **kwargs)) == []
+    flat = px.import_ep(ep)
+    assert changes_in_program(flat, lambda: px.transform(flat)) == []
+    assert changes_in_program(program, lambda: px.lower(program)(*args, **kwargs)) == []
+
+
+@every_example
+def test_an_imported_program_says_the_same_every_time(name: str) -> None:
+    """Importing twice gives equal programs with one digest; transforming a result again gives the result itself."""
+    ep, program = exported(name), outlined(name)
+    assert px.import_ep(ep) == px.import_ep(ep)
+    assert px.digest(px.transform(px.import_ep(ep))) == px.digest(program)
+    assert px.transform(program) is program
+
+
+@pytest.mark.parametrize(
+    ("name", "ties"),
+    [
+        ("gpt2", ["transformer.wte.weight = lm_head.weight"]),
+        ("llama_tied", ["model.embed_tokens.weight = lm_head.weight"]),
+        ("llama", []),
+    ],
+)
+def test_shared_weights_are_shared(name: str, ties: list[str]) -> None:
+    """Embeddings that the config ties are one tensor in what comes back, and only those."""
+    assert structure_of(px.lower(outlined(name)))["tied tensors"] == ties
+
+
+@pytest.mark.parametrize(("name", "layers"), [("llama", "model.layers"), ("bert", "encoder.layer"), ("vit", "vit.encoder.layer")])
+def test_equal_layers_are_one_body(name: str, layers: str) -> None:
+    """All layers of a model with equal layers run the same code."""
+    module = px.lower(outlined(name))
+    codes = {type(layer).forward for layer in module.get_submodule(layers).children()}
+    assert len(codes) == 1
+
+
+def test_one_layer_called_twelve_times_is_one_module() -> None:
+    """ALBERT has one layer; what comes back has no second one, and no invented key."""
+    module = px.lower(outlined("albert"))
+    names = [name for name, _ in module.named_modules() if name.endswith("albert_layers.0")]
+    assert len(names) == 1
+    assert not [key for key in module.state_dict() if "@" in key]

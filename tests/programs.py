@@ -1,0 +1,146 @@
+"""Small modules and hand-built programs that several tests share.
+
+One idea: each module is the smallest that shows one thing.  It asserts nothing.
+"""
+
+from __future__ import annotations
+
+import copy
+import random
+import warnings
+from typing import Any
+
+import attrs
+import torch
+from torch import nn
+
+import purefx as px
+from purefx.ir.effects.dependencies import dependencies
+from purefx.ir.effects.schema import effects_of
+
+
+def op(target: Any) -> px.Op:
+    """Return the op of a torch operator."""
+    return px.Op(str(target), effects_of(target), target)
+
+
+ADD = op(torch.ops.aten.add.Tensor)
+ADD_ = op(torch.ops.aten.add_.Tensor)
+MUL = op(torch.ops.aten.mul.Tensor)
+NEG = op(torch.ops.aten.neg.default)
+DROPOUT = op(torch.ops.aten.dropout.default)
+PRINT = op(torch.ops.aten._print.default)
+COPY_ = op(torch.ops.aten.copy_.default)
+
+
+class Counter(nn.Module):
+    """Counts its calls in a buffer that it adds to its result."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+        self.register_buffer("count", torch.zeros(()))
+
+    def forward(self, x: torch.Tensor, *, flag: bool = True) -> torch.Tensor:
+        self.count.add_(1)
+        y = self.linear(x) * self.count
+        return y.relu() if flag else y
+
+
+class Shared(nn.Module):
+    """Calls one module twice with different flags, holds another under two names, and ties a weight."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = Counter()
+        self.items = nn.ModuleList([Counter(), nn.BatchNorm1d(4)])
+        self.tied = self.a.linear
+        self.unused = nn.Linear(2, 2)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        x = self.a(self.a(x), flag=False)
+        x = self.items[1](self.items[0](x))
+        return self.tied(x), self.a.count * 2
+
+
+class Block(nn.Module):
+    """A residual block of two linear layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.down = nn.Linear(4, 8), nn.Linear(8, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.down(self.up(x).relu())
+
+
+class Tower(nn.Module):
+    """A stack of equal blocks."""
+
+    def __init__(self, layers: int = 3) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([Block() for _ in range(layers)])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+
+class Branches(nn.Module):
+    """Two stages of three parallel blocks: many orders of its operators are legal."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stages = nn.ModuleList([nn.ModuleList([Block() for _ in range(3)]) for _ in range(2)])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for stage in self.stages:
+            a, b, c = (block(x) for block in stage)
+            x = a * b + c
+        return x
+
+
+def exported(module: nn.Module, *args: Any, decomposed: bool = False, **options: Any) -> torch.export.ExportedProgram:
+    """Export a deep copy of a module, so that no test shares buffers with what it compares to."""
+    ep = torch.export.export(copy.deepcopy(module), args, **options)
+    if not decomposed:
+        return ep
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*LeafSpec", category=FutureWarning)  # torch copies its own specs
+        return ep.run_decompositions({})
+
+
+def flat(nodes: list[px.Node], output: Any, *inputs: str, **fields: Any) -> px.Program:
+    """Return a flat program of float inputs of two elements each."""
+    specs = tuple(px.UserInput(px.TensorType(torch.float32, (2,)), name) for name in inputs)
+    results = output if isinstance(output, tuple) else (output,)
+    graph = px.Graph(tuple(px.Input(name) for name in inputs), tuple(nodes), results)
+    signature = px.Signature(specs, tuple(px.UserOutput() for _ in results))
+    return px.Program.of({"": graph}, **{"signature": signature, "facts": frozenset({"flat"}), **fields})
+
+
+def reordered(program: px.Program, seed: int) -> px.Program:
+    """Return the program with its root's nodes in another legal order."""
+    graph, draw = program.main, random.Random(seed)
+    before = dependencies(program, graph)
+    waiting = [len(of) for of in before]
+    after: list[list[int]] = [[] for _ in before]
+    for index, of in enumerate(before):
+        for earlier in of:
+            after[earlier].append(index)
+    ready = [index for index, count in enumerate(waiting) if not count]
+    order: list[int] = []
+    while ready:
+        index = ready.pop(draw.randrange(len(ready)))
+        order.append(index)
+        for later in after[index]:
+            waiting[later] -= 1
+            if not waiting[later]:
+                ready.append(later)
+    return program.with_main(attrs.evolve(graph, nodes=tuple(graph.nodes[index] for index in order)))
+
+
+def hierarchy(program: px.Program) -> list[str]:
+    """Return every module call of an outlined program that was not deduplicated, by absolute path."""
+    return sorted(name for name in program.order if not name.startswith("$"))

@@ -1,0 +1,88 @@
+"""Persistent maps hold live values alive: pyrsistent's C vector does not, so ours must never use it.
+
+The first test shows the fault in the C extension, so that this file is revisited when it is mended.
+"""
+
+from __future__ import annotations
+
+import gc
+import pickle
+import subprocess
+import sys
+
+import pytest
+
+from purefx.ir.persistent import pmap
+
+LINES = """
+import gc
+{first}
+from purefx.ir.persistent import pmap
+{second}
+
+class Thing:
+    def __init__(self): self.field = [1]
+
+def main():
+    # Locals: the collector does not see a running frame, so only a right count of references keeps `thing` whole.
+    thing = Thing()
+    entries = {{index: None for index in range(100)}}
+    entries[0] = thing
+    shared = pmap(entries)
+    cycle = {{}}
+    cycle["self"] = cycle
+    cycle["versions"] = [shared.set(50, 1), shared.set(51, 1)]
+    alive = shared.set(52, 1)
+    del shared, cycle, entries
+    gc.collect()
+    assert thing.__dict__ == {{"field": [1]}}, thing.__dict__
+    assert alive[0] is thing and alive[51] is None and alive[52] == 1 and len(alive) == 100
+
+main()
+print(type(pmap()._buckets).__name__)
+"""
+
+
+@pytest.mark.parametrize("first", ["", "import pyrsistent", "import pvectorc"])
+@pytest.mark.parametrize("environment", [{}, {"PYRSISTENT_NO_C_EXTENSION": "1"}])
+def test_live_values_survive_dead_cycles(first: str, environment: dict[str, str]) -> None:
+    """Two versions die in a reference cycle; what they shared is still alive and must stay whole."""
+    script = LINES.format(first=first, second="import pyrsistent")
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env={**__import__("os").environ, **environment}, check=False)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.strip() == "PythonPVector"
+
+
+def test_c_vector_still_loses_live_values() -> None:
+    """The reason for ir/persistent.py: when this fails, pyrsistent has mended its extension."""
+    script = (
+        "import gc\nfrom pvectorc import pvector\ndef main():\n"
+        " E = [1]; v = pvector([E] + [0] * 100); cycle = {}; cycle['c'] = cycle\n"
+        " cycle['v'] = [v.set(50, 1), v.set(51, 1)]\n del v, cycle\n gc.collect()\n print(E)\nmain()"
+    )
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert result.stdout.strip() == "[]"
+
+
+def test_versions_share_and_do_not_change() -> None:
+    """An edit gives a new map and leaves the old one as it was."""
+    first = pmap({"a": 1, "b": 2})
+    second = first.set("a", 3).remove("b")
+    assert (first["a"], "b" in first, second["a"], "b" in second) == (1, True, 3, False)
+    assert pmap(dict.fromkeys("xy", 0)) == pmap(dict.fromkeys("yx", 0))
+
+
+def test_pickles_by_value() -> None:
+    """A map is pickled as its contents, so it loads in a process that never saw our private class."""
+    assert pickle.loads(pickle.dumps(pmap({"a": 1}))) == pmap({"a": 1})
+
+
+def test_edits_of_a_large_map_do_not_slow_the_collector() -> None:
+    """Keeping many versions of a large map must not make young collections walk it: count what the collector sees."""
+    base = pmap(dict.fromkeys(range(10_000)))
+    gc.collect()
+    before = len(gc.get_objects())
+    versions = [base.set(index, index) for index in range(100)]
+    # A version makes a handful of small nodes, not a copy of 10,000 buckets.
+    assert len(gc.get_objects()) - before < 100 * 60
+    assert len(versions) == 100

@@ -1,0 +1,433 @@
+"""``parse(print(p)) == p``: for generated values of every kind, for exported models, and never for hostile text."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import operator
+from collections import OrderedDict, namedtuple
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.export import graph_signature
+from torch.utils import _pytree as pytree
+
+from purefx.ir import (
+    ANYTHING,
+    Apply,
+    ArgAt,
+    Body,
+    Call,
+    CallSignature,
+    Constraints,
+    Effects,
+    Frame,
+    Get,
+    Graph,
+    Input,
+    InputDim,
+    InputMutation,
+    InputValue,
+    Items,
+    LiteralType,
+    Module,
+    Node,
+    NumberType,
+    ObjectType,
+    Op,
+    ParseError,
+    Program,
+    Range,
+    Record,
+    Ref,
+    Signature,
+    Slot,
+    SlotKind,
+    State,
+    StateInput,
+    StateMutation,
+    Sym,
+    TensorType,
+    Token,
+    Unless,
+    UnsupportedProgram,
+    UserInput,
+    UserOutput,
+    pmap,
+    same_arg,
+)
+from purefx.ir.importing.program import import_ep
+from purefx.ir.text import parse
+from purefx.ir.text.arguments import print_arg, read_arg
+from purefx.ir.text.effects import print_effects, read_effects
+from purefx.ir.text.expressions import INFIX, print_expr, read_expr
+from purefx.ir.text.frames import print_stack, read_stack
+from purefx.ir.text.lexer import Cursor
+from purefx.ir.text.operators import resolve
+from purefx.ir.text.trees import print_tree, read_tree
+
+QUICK = settings(max_examples=60, deadline=None)
+
+WORDS = ("x", "None", "nan", "inf", "return", "call", "get", "in", "as", "op", "opaque", "slice", "size", "and", "0", "0.5",
+         "1e5", "layers.0", "a.b", "$true", "", "@", "b", "True", 'a"b', "a\nb", "\x00", "\u202e", "\ud800", "é",
+         "%", "#", ";", "\\", "state")  # fmt: skip
+
+names = st.sampled_from(WORDS) | st.text(st.characters(), max_size=6)
+numbers = st.integers() | st.booleans() | st.floats()
+constants = st.sampled_from(
+    [None, ..., torch.float32, torch.qint8, torch.sparse_coo, torch.channels_last, torch.device("cuda:1"), torch.device("cpu"),
+     range(1, 9, 2), torch.ops.aten.add.Tensor, operator.add, math.floor, torch.sym_max, torch.ops.higher_order.cond]
+)  # fmt: skip
+leaves = numbers | constants | st.complex_numbers() | names | st.binary(max_size=5) | names.map(Ref) | names.map(Body)
+
+
+def containers(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    """Return tuples, lists, records and slices of arguments."""
+    several = st.lists(inner, max_size=3)
+    pairs = st.lists(st.tuples(inner, inner), max_size=2)
+    return (
+        several.map(tuple) | several.map(Items) | pairs.map(lambda of: Record(tuple(of))) | st.builds(slice, inner, inner, inner)
+    )
+
+
+args = st.recursive(leaves, containers, max_leaves=6)
+sizes = st.integers() | st.booleans() | st.floats(allow_nan=False) | names.map(Sym) | st.builds(InputValue, st.integers(0, 9))
+exprs: st.SearchStrategy[Any] = st.recursive(
+    sizes | st.builds(InputDim, st.integers(0, 9), st.integers(0, 9), st.sampled_from(["size", "stride"])),
+    lambda inner: st.builds(Apply, st.sampled_from(INFIX) | names, st.lists(inner, max_size=3).map(tuple)),
+    max_leaves=6,
+)
+frames = st.builds(Frame, names | st.sampled_from(["a", "a.b", "a.b.c", "a.b d"]), st.integers(0, 3), st.integers(0, 2))
+stacks = st.lists(frames, max_size=3).map(tuple)
+places = st.builds(ArgAt, st.integers(0, 5), names)
+switches = st.builds(Unless, places, st.sampled_from([True, False, 0.0, 0.5]), st.sampled_from([None, True, 0.5]))
+effects = st.builds(
+    Effects,
+    *[st.lists(of, max_size=2).map(tuple) for of in (places, switches, st.none() | places, places)],
+    st.booleans(),
+    st.lists(switches, max_size=2).map(tuple),
+    *[st.booleans()] * 3,
+)
+ops = st.builds(Op, st.sampled_from(["aten.add.Tensor", "aten.relu.default", "higher_order.cond", "toy.neg"]) | names, effects)
+nodes = st.builds(
+    Node,
+    names,
+    ops | st.builds(Call, frames, names) | names.map(Get),
+    st.lists(args, max_size=3).map(tuple),
+    st.lists(st.tuples(names, args), max_size=2).map(tuple),
+    stacks,
+)
+graphs = st.builds(Graph, st.lists(names.map(Input), max_size=3).map(tuple), st.lists(nodes, max_size=4).map(tuple), args)
+types = (
+    st.builds(
+        TensorType, st.sampled_from([torch.float32, torch.int8, torch.float8_e5m2]), st.lists(exprs, max_size=2).map(tuple), names
+    )
+    | st.builds(NumberType, names, st.none() | exprs)
+    | args.map(LiteralType)
+    | names.map(ObjectType)
+)
+trees = st.recursive(
+    st.just(pytree.treespec_leaf()),
+    lambda inner: (
+        st.lists(inner, max_size=3).map(lambda of: pytree.TreeSpec(tuple, None, of))
+        | st.lists(inner, max_size=3).map(lambda of: pytree.TreeSpec(list, None, of))
+        | st.builds(
+            lambda kind, of: pytree.TreeSpec(kind, list(of), list(of.values())),
+            st.sampled_from([dict, OrderedDict]),
+            st.dictionaries(st.integers() | names, inner, max_size=3),
+        )
+    ),
+    max_leaves=6,
+)
+signatures = st.builds(
+    Signature,
+    st.lists(st.builds(UserInput, types, names) | names.map(StateInput) | st.just(Token()), max_size=3).map(tuple),
+    st.lists(
+        st.just(UserOutput()) | names.map(StateMutation) | st.builds(InputMutation, st.integers(0, 5)) | st.just(Token()),
+        max_size=3,
+    ).map(tuple),
+    st.none() | trees,
+    st.none() | trees,
+    st.lists(names, max_size=2).map(tuple),
+)
+bounds = st.builds(Range, exprs, st.none() | st.integers(), st.none() | st.integers())
+call_arguments = (
+    st.builds(graph_signature.TensorArgument, name=names)
+    | st.builds(graph_signature.SymIntArgument, name=names)
+    | st.builds(graph_signature.ConstantArgument, name=names, value=st.none() | st.integers() | names)
+    | st.builds(graph_signature.CustomObjArgument, name=names, class_fqn=names)
+    | names
+)
+call_signatures = st.builds(
+    CallSignature,
+    *[st.lists(call_arguments, max_size=2).map(tuple)] * 2,
+    *[st.none() | trees] * 2,
+    st.lists(names, max_size=2).map(tuple),
+)
+slots = st.builds(Slot, st.sampled_from(SlotKind), st.just(torch.ones(2)), st.integers(0, 3), st.integers(0, 3), st.booleans())
+states = st.dictionaries(names, slots, max_size=4).map(lambda of: State(tuple(of), pmap(of)))
+programs = st.builds(
+    Program.of,
+    st.dictionaries(names, graphs, max_size=3),
+    root=names,
+    state=states,
+    signature=signatures,
+    modules=st.lists(st.builds(Module, names, st.none() | names), max_size=3).map(tuple),
+    call_signatures=st.dictionaries(frames, call_signatures, max_size=2).map(pmap),
+    constraints=st.builds(Constraints, st.lists(bounds, max_size=2).map(tuple), st.lists(exprs, max_size=2).map(tuple)),
+    facts=st.frozensets(names, max_size=2),
+)
+
+
+def given_state(program: Program) -> dict[str, Any]:
+    """Return what a program's slots hold."""
+    return {name: program.state[name].value for name in program.state}
+
+
+def at_end(text: str, read: Any) -> Any:
+    """Read a text to its end."""
+    cursor = Cursor(text)
+    found = read(cursor)
+    assert cursor.kind == "end"
+    return found
+
+
+@QUICK
+@given(args)
+def test_arguments(arg: Any) -> None:
+    text = print_arg(arg)
+    assert text.isascii()
+    assert text.isprintable()
+    assert same_arg(at_end(text, read_arg), arg)
+
+
+@QUICK
+@given(args, args)
+def test_different_arguments_have_different_texts(left: Any, right: Any) -> None:
+    assert (print_arg(left) == print_arg(right)) is same_arg(left, right)
+
+
+@QUICK
+@given(exprs)
+def test_expressions(expr: Any) -> None:
+    found = at_end(print_expr(expr), read_expr)
+    assert found == expr
+    assert repr(found) == repr(expr)  # 1, True and 1.0 are equal to Python
+
+
+@QUICK
+@given(trees)
+def test_trees(tree: Any) -> None:
+    assert at_end(print_tree(tree), read_tree) == tree
+
+
+@QUICK
+@given(effects)
+def test_effects(found: Effects) -> None:
+    assert at_end(print_effects(found), read_effects) == found
+
+
+@QUICK
+@given(stacks.filter(bool))
+def test_stacks(stack: tuple[Frame, ...]) -> None:
+    assert at_end(print_stack(stack), read_stack) == stack
+
+
+@QUICK
+@given(programs)
+def test_programs(program: Program) -> None:
+    text = str(program)
+    found = parse(text, state=given_state(program))
+    assert found == program
+    assert found.facts == program.facts
+    assert str(found) == text
+
+
+class Both(torch.nn.Module):
+    """Branches, draws, ties and a view."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up = torch.nn.Linear(3, 3)
+        self.down = torch.nn.Linear(3, 3)
+        self.down.weight = self.up.weight
+        self.register_buffer("seen", torch.zeros(4), persistent=False)
+        self.register_buffer("tail", self.seen[2:])
+
+    def forward(self, x: torch.Tensor, extra: dict[str, list[torch.Tensor]], *, flag: bool = True) -> tuple[torch.Tensor, Any]:
+        self.seen.add_(1)
+        y = torch.nn.functional.dropout(self.down(self.up(x)), 0.5)
+        z = torch.cond(y.sum() > 0, lambda a: a.sin(), lambda a: a.cos(), (y,))
+        return (z * x.shape[0] if flag else z), {"tail": self.tail, "sum": extra["a"][0] + 1}
+
+
+def exported() -> Program:
+    """Return a model with branches, imported."""
+    batch = {0: torch.export.Dim("batch", max=8)}
+    arguments = (torch.ones(4, 3), {"a": [torch.ones(2)]})
+    return import_ep(torch.export.export(Both(), arguments, dynamic_shapes=(batch, {"a": [None]}), strict=False))
+
+
+@pytest.mark.filterwarnings("ignore")  # torch.export warns about itself
+def test_an_exported_model_and_its_stand_ins() -> None:
+    program = exported()
+    assert parse(str(program), state=given_state(program)) == program
+    state = parse(str(program)).state
+    assert {name: (slot.cell, slot.storage) for name, slot in state.slots.items()} == {
+        name: (slot.cell, slot.storage) for name, slot in program.state.slots.items()
+    }
+    assert state["up.weight"].value is state["down.weight"].value
+    assert isinstance(state["up.weight"].value, torch.nn.Parameter)
+    assert state["tail"].value.untyped_storage().nbytes() == state["seen"].value.untyped_storage().nbytes() == 16
+    assert state["tail"].value.storage_offset() == 2
+    assert {slot.value.device.type for slot in state.slots.values()} == {"meta"}
+
+
+def test_stand_ins_are_what_the_text_says() -> None:
+    text = "program {\n state {\n parameter w: f32[3, 2] strides [1, 3] no_grad\n buffer s: i64[2] layout torch.sparse_coo\n }\n}"
+    state = parse(text).state
+    weight, sparse = state["w"].value, state["s"].value
+    assert (weight.shape, weight.stride(), weight.requires_grad) == ((3, 2), (1, 3), False)
+    assert sparse.layout is torch.sparse_coo
+
+
+def test_given_tensors_must_fit() -> None:
+    text = "program {\n state {\n buffer n: f32[2]\n }\n}"
+    assert parse(text, state={"n": torch.ones(2), "unused": 1}).state["n"].value.device.type == "cpu"
+    with pytest.raises(ParseError, match="line 3, column 12: the tensor given"):
+        parse(text, state={"n": torch.ones(3)})
+    with pytest.raises(ParseError, match="give it in `state`"):
+        parse('program {\n state {\n constant k: opaque("m.Script")\n }\n}')
+    script = object()
+    assert parse('program {\n state {\n constant k: opaque("m.Script")\n }\n}', state={"k": script}).state["k"].value is script
+
+
+def test_operators_are_looked_up_and_never_followed() -> None:
+    assert resolve("aten.add.Tensor") is torch.ops.aten.add.Tensor
+    assert resolve("higher_order.cond") is torch.ops.higher_order.cond
+    assert resolve("math.trunc") is math.trunc
+    assert resolve("torch.sym_max") is torch.sym_max
+    for name in (
+        "os.system", "builtins.eval", "builtins.__import__", "aten.add.__class__", "aten.add.op", "aten.__class__.default",
+        "__class__.mro.default", "higher_order.__class__", "operator.attrgetter", "torch.load", "load_library.x.y", "",
+        "a\x00.b.c", "aten.add", "aten.no_such.default", "operator.setitem",
+    ):  # fmt: skip
+        assert resolve(name) is None
+
+
+def test_an_unknown_operator_is_kept_by_name() -> None:
+    program = parse('program {\n graph @""() {\n a = os.system("true")\n b = my.op() ! writes(0:x)\n return ()\n }\n}')
+    ops = [node.do for node in program.main.nodes]
+    assert ops == [Op("os.system", ANYTHING), Op("my.op", Effects(writes=(ArgAt(0, "x"),)))]
+    assert [op.target for op in ops if isinstance(op, Op)] == [None, None]
+
+
+def test_registered_types_are_printed_and_refused() -> None:
+    Point = namedtuple("Point", ["x", "y"])  # noqa: PYI024 - untyped, as users write them
+    program = Program.of({"": Graph((), ())}, signature=Signature(out_spec=pytree.tree_structure(Point(1, 2))))
+    assert '.Point"(*, *)' in str(program)
+    with pytest.raises(ParseError, match=r"registered type '.*Point' can not be read"):
+        parse(str(program))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "line 1, column 1: expected 'program', found the end of the text"),
+        ("graph", "expected 'program', found 'graph'"),
+        ("program {", "line 1, column 10: expected .*found the end of the text"),
+        ("program {\n}\nmore", "line 3, column 1: expected the end of the text, found 'more'"),
+        ("program {\n state {\n }\n state {\n }\n}", "line 4, column 2: a second section 'state'"),
+        ('program {\n graph @""(x) {\n  y = f(x\n  return y\n }\n}', r"line 4, column 3: expected '\)', found 'return'"),
+        ('program {\n graph @""() {\n  return 1.2.3\n }\n}', "line 3, column 10: expected a value, found '1.2.3'"),
+        ('program {\n graph @""() {\n  return (1)\n }\n}', "line 3, column 12: expected ','"),
+        ('program {\n graph @""() {\n  return "a\\q"\n }\n}', "line 3, column 10: a string that is not closed"),
+        ('program {\n graph @""() {\n  return "\\Uffffffff"\n }\n}', "an escape that names no character"),
+        ('program {\n graph @""() {\n  return \x1b[31m\n }\n}', "column 10: an unexpected character"),
+        ('program {\n graph @""() {\n  return op("os.system")\n }\n}', "no operator is called 'os.system'"),
+        ('program {\n graph @""() {\n  return device("moon")\n }\n}', "column 10: device: "),
+        ('program {\n graph @""() {\n  return complex(1, 2)\n }\n}', r"expected complex\(float, float\)"),
+        ('program {\n graph @""() {\n  return opaque("m.T")\n }\n}', "can not be read from text"),
+        ('program {\n graph @""() {\n  y = f(a=1, 2)\n return ()\n }\n}', "column 8: a positional argument"),
+        ('program {\n graph @""() {\n  y = f(1=2)\n return ()\n }\n}', "column 9: expected the name of an argument"),
+        ('program {\n graph @""() {\n  y = f() ! pure, random\n return ()\n }\n}', "expected the end of the line"),
+        ("program {\n state {\n buffer n: f32[2] tied m\n }\n}", "no slot of this name stands above"),
+        ("program {\n state {\n buffer n: f33[2]\n }\n}", "expected a data type such as f32, found 'f33'"),
+        ("program {\n state {\n buffer n: f32[-2]\n }\n}", "there is no such tensor"),
+        ("program {\n state {\n buffer n: i64[2] grad\n }\n}", "there is no such tensor"),
+        ("program {\n state {\n buffer n: f32[2] strides [1, 1]\n }\n}", "as many strides as sizes"),
+        (f'program {{\n graph @""() {{\n return {"9" * 5000}\n }}\n}}', "written in hexadecimal"),
+    ],
+)
+def test_errors_name_the_place(text: str, message: str) -> None:
+    with pytest.raises(ParseError, match=message) as caught:
+        parse(text)
+    shown = str(caught.value)
+    assert all(line.isprintable() for line in shown.split("\n"))
+    assert shown.split("\n")[2].endswith("^")
+
+
+@pytest.mark.parametrize("opening", ["(", "[", "{1: ", "slice(", "({[", "-("])
+@pytest.mark.parametrize("before", ['graph @""() {\n return ', "out_spec ", "constraints {\n guard ", "constraints {\n guard f"])
+def test_deep_nesting_is_an_error_of_ours(opening: str, before: str) -> None:
+    with pytest.raises(ParseError):
+        parse(f"program {{\n {before}{opening * 100_000}")
+
+
+@QUICK
+@given(st.text(st.sampled_from(list('program{}graph@"() =,.[]:;\n\\x0-e#%/!')), max_size=60))
+def test_any_text_is_a_program_or_an_error_of_ours(text: str) -> None:
+    for whole in (text, f'program {{\n graph @""() {{\n return {text}\n }}\n}}', f"program {{\n {text}\n}}"):
+        with contextlib.suppress(ParseError):
+            parse(whole)
+
+
+@QUICK
+@given(st.data())
+def test_damaged_text_is_a_program_or_an_error_of_ours(data: st.DataObject) -> None:
+    text = TEXT
+    at = data.draw(st.integers(0, len(text)))
+    stop = data.draw(st.integers(at, min(len(text), at + 5)))
+    with contextlib.suppress(ParseError, UnsupportedProgram):
+        parse(text[:at] + data.draw(st.text(max_size=3)) + text[stop:])
+
+
+TEXT = str(
+    Program.of(
+        {
+            "": Graph(
+                (Input("x"),), (Node("y", Op("f", Effects(writes=(ArgAt(0, "a"),))), (Ref("x"), slice(1), "a\n")),), (Ref("y"),)
+            )
+        },
+        state=State(("w", "v"), pmap({name: Slot(SlotKind.PARAMETER, torch.nn.Parameter(torch.ones(2)), 0, 0) for name in "wv"})),
+        signature=Signature((UserInput(TensorType(torch.float32, (Apply("+", (Sym("s"), 1)),)), "x"),), (UserOutput(),)),
+        constraints=Constraints((Range(Sym("s"), 2, None),), (Apply("<", (InputDim(0, 0), 9)),)),
+    )
+)
+
+
+def test_reading_is_linear_in_the_number_of_nodes() -> None:
+    stack = (Frame("layers"), Frame("layers.0"))
+    nodes = tuple(Node(f"x{number}", Op("toy.add"), (Ref("x"), number), stack=stack) for number in range(5000))
+    program = Program.of({"": Graph((Input("x"),), nodes, (Ref("x1"),))})
+    assert parse(str(program)) == program
+
+
+def test_comments_blank_lines_and_carriage_returns() -> None:
+    text = (
+        '; hand-written\n\nprogram {\r\n\n  graph @""(x,\n    y) {  ; two inputs\r\n\n    return [x,\n      y]\n  }\n\n}\n\n; end'
+    )
+    assert parse(text).main == Graph((Input("x"), Input("y")), (), Items([Ref("x"), Ref("y")]))
+
+
+def test_integers_that_python_will_not_write_in_decimal() -> None:
+    for number in (10**5000, -(10**5000), 10**4000 - 1):
+        assert at_end(print_arg(number), read_arg) == number
+
+
+def test_only_text_is_parsed() -> None:
+    with pytest.raises(TypeError, match="not a bytes"):
+        parse(b"program {}")  # type: ignore[arg-type]

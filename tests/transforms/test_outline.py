@@ -1,0 +1,126 @@
+"""Outlining: by call identity and dependencies, whatever the order of the nodes."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+import purefx as px
+from purefx.ir.inlining import inlined
+from tests.programs import ADD, ADD_, NEG, Branches, Counter, Shared, Tower, exported, flat, hierarchy, reordered
+
+A, B = px.Frame("a"), px.Frame("b")
+
+
+def node(name: str, op: px.Op, *args: object, stack: tuple[px.Frame, ...] = ()) -> px.Node:
+    """Return a node whose string arguments are references."""
+    return px.Node(name, op, tuple(px.Ref(arg) if isinstance(arg, str) else arg for arg in args), (), stack)
+
+
+def calls(program: px.Program, graph: str = "") -> list[str]:
+    """Return the calls that a graph makes, in order, as instance -> body."""
+    return [f"{n.do.instance}" for n in program.graphs[graph].nodes if isinstance(n.do, px.Call)]
+
+
+def test_values_keep_their_names() -> None:
+    """A call is named after the value that it gives back; a body's inputs after what they are given."""
+    program = px.outline(flat([node("y", NEG, "x", stack=(A,)), node("z", ADD, "y", "x")], px.Ref("z"), "x"))
+    assert [n.name for n in program.main.nodes] == ["y", "z"]
+    assert program.main.nodes[0].do == px.Call(A, "a")
+    assert program.graphs["a"] == px.Graph((px.Input("x"),), (node("y", NEG, "x"),), px.Ref("y"))
+
+
+def test_several_results_are_projected() -> None:
+    """A body that gives back two values gives a tuple, in the order of their definition."""
+    program = px.outline(flat([node("y", NEG, "x", stack=(A,)), node("z", NEG, "y", stack=(A,)), node("w", ADD, "z", "y")], px.Ref("w"), "x"))
+    assert program.graphs["a"].output == (px.Ref("y"), px.Ref("z"))
+    assert [(n.name, n.args) for n in program.main.nodes[1:3]] == [("y", (px.Ref("a"), 0)), ("z", (px.Ref("a"), 1))]
+
+
+def test_consecutive_calls_stay_two() -> None:
+    """pytorch#132993: two calls of one module back to back are two calls."""
+    nodes = [node("y", NEG, "x", stack=(A,)), node("z", NEG, "y", stack=(px.Frame("a", 1),))]
+    program = px.outline(flat(nodes, px.Ref("z"), "x"))
+    assert calls(program) == ["a", "a@1"]
+
+
+def test_interleaved_calls_are_gathered() -> None:
+    """Two independent calls whose nodes alternate become two calls."""
+    nodes = [node("p", NEG, "x", stack=(A,)), node("q", NEG, "x", stack=(B,)), node("r", NEG, "p", stack=(A,)), node("s", NEG, "q", stack=(B,))]
+    program = px.outline(flat([*nodes, node("t", ADD, "r", "s")], px.Ref("t"), "x"))
+    assert calls(program) == ["a", "b"]
+
+
+def test_a_call_that_is_cut_comes_in_two_parts() -> None:
+    """a needs b's result and b needs a's: one of them must be cut, and the program still means the same."""
+    nodes = [node("p", NEG, "x", stack=(A,)), node("q", NEG, "p", stack=(B,)), node("r", ADD, "q", "p", stack=(A,))]
+    program = px.outline(flat(nodes, px.Ref("r"), "x"))
+    assert calls(program) == ["a", "b", "a#1"]
+    x = torch.randn(2)
+    assert torch.equal(px.lower(px.deduplicate(program))(x)[0], x + -x)
+
+
+def test_a_read_does_not_follow_its_module_over_a_write() -> None:
+    """b's first node reads x before a's write and its second after: gathering b would move a read over the write."""
+    nodes = [node("p", NEG, "x", stack=(B,)), node("w", ADD_, "x", 1, stack=(A,)), node("q", NEG, "x", stack=(B,)), node("r", ADD, "p", "q")]
+    program = px.outline(flat(nodes, px.Ref("r"), "x"))
+    assert calls(program) == ["b", "a", "b#1"]
+    assert torch.equal(px.lower(program)(torch.tensor([1.0, 2.0]))[0], torch.tensor([-3.0, -5.0]))
+
+
+def test_nothing_to_do_gives_the_same_object() -> None:
+    """A program without module stacks is returned as it is, and so is an outlined one."""
+    program = flat([node("y", NEG, "x")], px.Ref("y"), "x")
+    assert px.outline(program) is program
+    outlined = px.outline(flat([node("y", NEG, "x", stack=(A,))], px.Ref("y"), "x"))
+    assert px.outline(outlined) is outlined
+
+
+def test_preserved_signatures_are_refused() -> None:
+    """Never silently: a preserved call signature is named."""
+    ep = exported(Tower(2), torch.ones(2, 4), preserve_module_call_signature=("layers.0",))
+    with pytest.raises(px.UnsupportedProgram, match=r"layers\.0"):
+        px.outline(px.import_ep(ep))
+
+
+@pytest.mark.parametrize("decomposed", [False, True])
+@pytest.mark.parametrize("module", [Shared(), Branches()], ids=["shared", "branches"])
+def test_a_legal_reorder_changes_neither_hierarchy_nor_numbers(module: nn.Module, decomposed: bool) -> None:  # noqa: FBT001
+    """Forty random legal orders of one program."""
+    x = torch.randn(3, 4)
+    program = px.import_ep(exported(module, x, decomposed=decomposed))
+    steps = px.DEFAULT[:-1]
+    expected = px.transform(program, *steps)
+    result = px.lower(expected)(x)
+    moved = 0
+    for seed in range(40):
+        other = reordered(program, seed)
+        moved += other.main.nodes != program.main.nodes
+        outlined = px.transform(other, *steps)
+        assert hierarchy(outlined) == hierarchy(expected)
+        torch.testing.assert_close(px.lower(px.deduplicate(outlined))(x), result, rtol=0, atol=0)
+    assert moved > 30
+
+
+@pytest.mark.parametrize("module", [Shared(), Tower(3), Counter()], ids=["shared", "tower", "counter"])
+def test_inlining_gives_the_program_back(module: nn.Module) -> None:
+    """Putting every body back in its place is the program, names, stacks and order included."""
+    program = px.sink_state(px.inplace_mutations(px.import_ep(exported(module, torch.randn(3, 4)))))
+    outlined = px.outline(program)
+    assert inlined(outlined, outlined.main, into=lambda _: True) == program.main
+
+
+def test_modules_that_call_no_operator_of_their_own() -> None:
+    """A module that only calls its child is still a call."""
+
+    class Wrapper(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = nn.Sequential(nn.Sequential(nn.Linear(4, 4)))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.inner(x)
+
+    program = px.transform(px.import_ep(exported(Wrapper(), torch.ones(1, 4))), *px.DEFAULT[:-1])
+    assert hierarchy(program) == ["", "inner", "inner.0", "inner.0.0"]

@@ -1,0 +1,361 @@
+"""Corruptors: for each rule, pure functions ``Program -> Program`` that break exactly it.
+
+One idea: each takes a valid program (``programs.py``) and changes one fact.  The rule that must name it stands beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from attrs import evolve, frozen
+
+from purefx.ir import (
+    PURE,
+    Apply,
+    Body,
+    Call,
+    Constraints,
+    Effects,
+    Frame,
+    Get,
+    Graph,
+    Input,
+    InputDim,
+    InputMutation,
+    InputValue,
+    Items,
+    Module,
+    Node,
+    Op,
+    Program,
+    Range,
+    Record,
+    Ref,
+    StateInput,
+    StateMutation,
+    Sym,
+    Token,
+    UserOutput,
+    pmap,
+)  # fmt: skip
+from purefx.ir.torch_private import pytree
+
+Corruption = Callable[[Program], Program]
+
+
+@frozen
+class Corruptor:
+    """A corruption, the rule that names it, and the program that it starts from."""
+
+    rule: str
+    name: str
+    start: str
+    apply: Corruption
+
+    def __str__(self) -> str:
+        return f"{self.rule}-{self.name}"
+
+
+def with_graph(program: Program, name: str, **changes: Any) -> Program:
+    """Return a program with one graph changed."""
+    return program.evolve(graphs=program.graphs.set(name, evolve(program.graphs[name], **changes)))
+
+
+def with_node(wanted: str, /, *, graph: str = "", **changes: Any) -> Corruption:
+    """Return a corruption that changes fields of one node."""
+
+    def apply(program: Program) -> Program:
+        nodes = program.graphs[graph].nodes
+        return with_graph(program, graph, nodes=tuple(evolve(n, **changes) if n.name == wanted else n for n in nodes))
+
+    return apply
+
+
+def with_fields(**changes: Any) -> Corruption:
+    """Return a corruption that changes fields of the program."""
+    return lambda program: program.evolve(**changes)
+
+
+def with_signature(**changes: Any) -> Corruption:
+    """Return a corruption that changes fields of the signature."""
+    return lambda program: program.evolve(signature=evolve(program.signature, **changes))
+
+
+def with_slot(name: str, /, **changes: Any) -> Corruption:
+    """Return a corruption that changes fields of one slot."""
+
+    def apply(program: Program) -> Program:
+        state = program.state
+        return program.evolve(state=evolve(state, slots=state.slots.set(name, evolve(state[name], **changes))))
+
+    return apply
+
+
+def swapped_nodes(program: Program) -> Program:
+    """Put the last node of the root before all others."""
+    nodes = program.main.nodes
+    return with_graph(program, "", nodes=(nodes[-1], *nodes[:-1]))
+
+
+def doubled_node(program: Program) -> Program:
+    """Repeat the last node of the root."""
+    return with_graph(program, "", nodes=(*program.main.nodes, program.main.nodes[-1]))
+
+
+def doubled_input(program: Program) -> Program:
+    """Give two inputs of a body one name."""
+    graph = program.graphs["lin"]
+    return with_graph(program, "lin", inputs=(*graph.inputs, Input(graph.inputs[0].name)))
+
+
+def without_graph(name: str) -> Corruption:
+    """Return a corruption that drops a graph."""
+    return lambda program: program.evolve(graphs=program.graphs.remove(name))
+
+
+def circle(program: Program) -> Program:
+    """Let the body of ``lin`` call itself."""
+    again = Node("again", Call(Frame("lin"), "lin"), tuple(Ref(formal.name) for formal in program.graphs["lin"].inputs))
+    with_module = evolve(program, modules=())
+    return with_graph(with_module, "lin", nodes=(*program.graphs["lin"].nodes, again))
+
+
+def with_state(**changes: Any) -> Corruption:
+    """Return a corruption that changes fields of the state."""
+    return lambda program: program.evolve(state=evolve(program.state, **changes))
+
+
+def with_constraints(**changes: Any) -> Corruption:
+    """Return a corruption that changes the constraints."""
+    return lambda program: program.evolve(constraints=evolve(program.constraints, **changes))
+
+
+def with_input(graph: str, number: int, **changes: Any) -> Corruption:
+    """Return a corruption that changes fields of one input."""
+
+    def apply(program: Program) -> Program:
+        inputs = list(program.graphs[graph].inputs)
+        inputs[number] = evolve(inputs[number], **changes)
+        return with_graph(program, graph, inputs=tuple(inputs))
+
+    return apply
+
+
+def outputs_of(program: Program) -> tuple[Any, ...]:
+    """Return the output specs of a program."""
+    return program.signature.outputs
+
+
+def named_f(target: Any) -> Op:
+    """Return an operator with a name that says nothing."""
+    return Op("f", PURE, target)
+
+
+RELU = torch.ops.aten.relu.default
+ADD_ = torch.ops.aten.add_.Tensor
+
+TABLE: dict[str, dict[str, tuple[str, Corruption]]] = {
+    "well-formed": {
+        "graphs-dict": ("flat", with_fields(graphs={})),
+        "root-number": ("flat", with_fields(root=3)),
+        "graph-text": ("flat", lambda p: p.evolve(graphs=p.graphs.set("x", "graph"))),
+        "nodes-list": ("flat", lambda p: with_graph(p, "", nodes=list(p.main.nodes))),
+        "nodes-number": ("flat", lambda p: with_graph(p, "", nodes=7)),
+        "node-none": ("flat", lambda p: with_graph(p, "", nodes=(*p.main.nodes, None))),
+        "input-text": ("tree", lambda p: with_graph(p, "lin", inputs=("x", *p.graphs["lin"].inputs[1:]))),
+        "name-number": ("flat", with_node("unused", name=5)),
+        "name-empty": ("flat", with_node("unused", name="")),
+        "args-list": ("flat", with_node("unused", args=[Ref("x")])),
+        "kwargs-dict": ("flat", with_node("unused", kwargs={"a": 1})),
+        "kwargs-triple": ("flat", with_node("unused", kwargs=(("a", 1, 2),))),
+        "do-none": ("flat", with_node("unused", do=None)),
+        "do-effects": ("flat", with_node("unused", do=Op("toy.neg", None))),  # type: ignore[arg-type]
+        "do-target": ("flat", with_node("unused", do=Op("toy.neg", PURE, 7))),  # type: ignore[arg-type]
+        "call-number": ("tree", with_node("lin", do=Call(Frame("lin", "0"), "lin"))),  # type: ignore[arg-type]
+        "call-graph": ("tree", with_node("lin", do=Call(Frame("lin"), ["lin"]))),  # type: ignore[arg-type]
+        "get-slot": ("tree", with_node("w", graph="lin", do=Get(None))),  # type: ignore[arg-type]
+        "get-args": ("tree", with_node("w", graph="lin", args=(Ref("x"),))),
+        "stack-list": ("flat", with_node("unused", stack=[Frame("lin")])),
+        "stack-text": ("flat", with_node("unused", stack=("lin",))),
+        "stack-empty-path": ("flat", with_node("unused", stack=(Frame(""),))),
+        "slot-kind": ("flat", with_slot("lin.w", kind="parameter")),
+        "slot-cell": ("flat", with_slot("lin.w", cell="0")),
+        "modules-text": ("flat", with_fields(modules=("lin",))),
+        "trail-text": ("flat", with_fields(trail=("step",))),
+        "call-signature": ("flat", with_fields(call_signatures=pmap({"lin": 1}))),
+    },
+    "unique-names": {
+        "node": ("flat", doubled_node),
+        "input": ("tree", doubled_input),
+        "clash": ("flat", with_node("unused", name="x")),
+    },
+    "defined-values": {
+        "undefined": ("flat", with_node("unused", args=(Ref("nowhere"),))),
+        "nested": ("flat", with_node("unused", args=((1, Record((("k", Items([Ref("nowhere")])),))),))),
+        "keyword": ("flat", with_node("unused", kwargs=(("k", Ref("nowhere")),))),
+        "output": ("flat", lambda p: with_graph(p, "", output=(*p.main.output[:-1], Ref("nowhere")))),
+        "other-graph": ("tree", with_node("out", args=(Ref("w"),))),
+    },
+    "earlier-values": {
+        "late": ("flat", swapped_nodes),
+        "itself": ("flat", with_node("unused", args=(Ref("unused"),))),
+    },
+    "argument-kinds": {
+        "list": ("flat", with_node("unused", args=([1, 2],))),
+        "dict": ("flat", with_node("unused", args=(Ref("x"), {"a": 1}))),
+        "tensor": ("flat", with_node("unused", args=(torch.ones(2),))),
+        "module": ("flat", with_node("unused", args=((torch.nn.Linear(1, 1),),))),
+        "set-in-slice": ("flat", with_node("unused", args=(slice({1}, 2),))),
+        "record-number": ("flat", with_node("unused", args=(Record(3),))),  # type: ignore[arg-type]
+        "ref-number": ("flat", with_node("unused", args=(Ref(3),))),  # type: ignore[arg-type]
+        "ref-list": ("flat", with_node("unused", args=(Ref([3]),))),  # type: ignore[arg-type]
+        "keyword": ("flat", with_node("unused", kwargs=(("k", [1]),))),
+        "size": ("flat", with_node("unused", args=(torch.Size([1]),))),
+        "output-body": ("tree", lambda p: with_graph(p, "", output=(*p.main.output[:-1], Body("lin")))),
+    },
+    "keywords": {
+        "twice": ("flat", with_node("unused", kwargs=(("k", 1), ("k", 2)))),
+        "number": ("flat", with_node("unused", kwargs=((1, 1),))),
+    },
+    "meta": {
+        "number": ("flat", with_node("unused", meta=7)),
+        "key": ("flat", with_node("unused", meta={1: 2})),
+        "val-function": ("flat", with_node("unused", meta={"val": print})),
+        "val-nested": ("flat", with_node("unused", meta={"val": (None, [torch.nn.Linear])})),
+        "val-ref": ("flat", with_node("unused", meta={"val": Ref("x")})),
+        "trace": ("flat", with_node("unused", meta={"stack_trace": 3})),
+        "input": ("flat", with_input("", 1, meta={"val": {1}})),
+    },
+    "root": {"unknown": ("tree", with_fields(root="nowhere"))},
+    "known-callees": {"call": ("tree", without_graph("lin")), "body": ("branch", without_graph("$yes"))},
+    "reachable-graphs": {"orphan": ("tree", lambda p: p.evolve(graphs=p.graphs.set("orphan", Graph((), ()))))},
+    "acyclic-calls": {"itself": ("tree", circle)},
+    "call-arguments": {
+        "missing": ("tree", with_node("lin", args=())),
+        "extra": ("tree", with_node("lin", args=(Ref("x"), 1, 2))),
+        "keyword": ("tree", with_node("lin", kwargs=(("k", 1),))),
+    },
+    "projections": {
+        "beyond": ("tree", with_node("first", args=(Ref("lin"), 2))),
+        "bool": ("tree", with_node("first", args=(Ref("lin"), True))),
+    },
+    "operator-bodies": {
+        "effects": ("branch", with_node("branch", do=Op("toy.cond", PURE))),
+        "output": ("branch", lambda p: with_graph(p, "$yes", output=3)),
+    },
+    "effects": {
+        "forgotten-write": ("flat", with_node("unused", do=Op("aten.add_.Tensor", PURE, ADD_))),
+        "invented-random": ("flat", with_node("unused", do=Op("aten.relu.default", Effects(random=True), RELU))),
+        "invented-order": ("flat", with_node("unused", do=Op("aten.relu.default", Effects(random=True, ordered=True), RELU))),
+    },
+    "operator-names": {
+        "wrong": ("flat", with_node("unused", do=Op("aten.add.Tensor", PURE, RELU))),
+        "two": ("flat", lambda p: with_node("unused", do=named_f(torch.sym_not))(with_node("y", do=named_f(torch.sym_max))(p))),
+    },
+    "stacks": {
+        "sideways": ("flat", with_node("unused", stack=(Frame("lin"), Frame("act")))),
+        "prefix": ("flat", with_node("unused", stack=(Frame("li"), Frame("lin")))),
+        "repeated": ("flat", with_node("unused", stack=(Frame("lin"), Frame("lin")))),
+    },
+    "module-paths": {
+        "twice": ("flat", lambda p: p.evolve(modules=(*p.modules, Module("lin")))),
+        "orphan": ("flat", lambda p: p.evolve(modules=(*p.modules, Module("a.b")))),
+        "number": ("flat", lambda p: p.evolve(modules=(*p.modules, Module(3)))),  # type: ignore[arg-type]
+        "no-root": ("flat", lambda p: p.evolve(modules=p.modules[1:])),
+    },
+    "known-modules": {
+        "stack": ("flat", with_node("unused", stack=(Frame("nowhere"),))),
+        "call": ("tree", lambda p: p.evolve(modules=tuple(m for m in p.modules if m.path != "lin"))),
+    },
+    "signature-inputs": {
+        "missing": ("flat", lambda p: with_signature(inputs=p.signature.inputs[:-1])(p)),
+        "kind": ("flat", lambda p: with_signature(inputs=(*p.signature.inputs[:-2], UserOutput(), *p.signature.inputs[-1:]))(p)),
+        "list": ("tree", lambda p: with_signature(inputs=list(p.signature.inputs))(p)),
+    },
+    "signature-outputs": {
+        "missing": ("flat", lambda p: with_signature(outputs=outputs_of(p)[:-1])(p)),
+        "single": ("tree", lambda p: with_graph(p, "", output=Ref("out"))),
+        "items": ("tree", lambda p: with_graph(p, "", output=Items(p.main.output))),
+        "kind": ("flat", lambda p: with_signature(outputs=(*outputs_of(p)[:-1], 3))(p)),
+    },
+    "signature-slots": {
+        "input": ("flat", lambda p: with_signature(inputs=(StateInput("nowhere"), *p.signature.inputs[1:]))(p)),
+        "mutation": ("flat", lambda p: with_signature(outputs=(StateMutation("nowhere"), *outputs_of(p)[1:]))(p)),
+        "unhashable": ("flat", lambda p: with_signature(outputs=(StateMutation([]), *outputs_of(p)[1:]))(p)),
+    },
+    "mutations": {
+        "state-input": ("flat", lambda p: with_signature(outputs=(outputs_of(p)[0], InputMutation(0), *outputs_of(p)[2:]))(p)),
+        "beyond": ("flat", lambda p: with_signature(outputs=(outputs_of(p)[0], InputMutation(99), *outputs_of(p)[2:]))(p)),
+        "twice": ("flat", lambda p: with_signature(outputs=(outputs_of(p)[0], outputs_of(p)[0], *outputs_of(p)[2:]))(p)),
+        "literal": ("flat", lambda p: with_graph(p, "", output=(3, *p.main.output[1:]))),
+    },
+    "signature-leaves": {
+        "inputs": ("flat", lambda p: with_signature(in_spec=pytree.tree_structure(((1, 2, 3), {})))(p)),
+        "outputs": ("flat", lambda p: with_signature(out_spec=pytree.tree_structure((1, 2)))(p)),
+        "garbage": ("flat", with_signature(out_spec="tree")),
+    },
+    "state-order": {
+        "missing": ("flat", lambda p: with_state(order=p.state.order[1:])(p)),
+        "twice": ("flat", lambda p: with_state(order=(*p.state.order, "lin.w"))(p)),
+        "unknown": ("flat", lambda p: with_state(order=(*p.state.order, "nowhere"))(p)),
+        "list": ("flat", lambda p: with_state(order=list(p.state.order))(p)),
+        "number": ("flat", lambda p: with_state(order=(*p.state.order, 3))(p)),
+    },
+    "state-values": {
+        "none": ("flat", with_slot("lin.w", value=None)),
+        "text": ("flat", with_slot("count", value="tensor")),
+    },
+    "state-ties": {
+        "storage": ("flat", lambda p: with_slot("tied.w", storage=9, value=p.state["tied.w"].value)(p)),
+        "shape": ("flat", lambda p: with_slot("tied.w", value=p.state["lin.w"].value.detach()[:1])(p)),
+        "offset": ("flat", lambda p: with_slot("count", cell=p.state["view"].cell)(p)),
+    },
+    "state-memory": {
+        "cloned": ("flat", lambda p: with_slot("view", value=p.state["view"].value.clone())(p)),
+        "undeclared": ("flat", with_slot("view", storage=8)),
+    },
+    "state-geometry": {
+        "input-shape": ("flat", lambda p: with_slot("only", value=torch.ones(7))(p)),
+        "input-dtype": ("flat", lambda p: with_slot("only", value=torch.ones(2).double())(p)),
+        "read-shape": ("tree", with_node("w", graph="lin", meta={"val": torch.ones(9, 9)})),
+    },
+    "reads": {
+        "unknown": ("tree", with_node("w", graph="lin", do=Get("nowhere"))),
+        "absolute": ("tree", with_node("w", graph="lin", do=Get("lin.w"))),
+        "instance": ("tree", lambda p: with_node("lin", do=Call(Frame("act"), "lin"))(p)),
+    },
+    "constraints": {
+        "input": ("flat", with_constraints(guards=(Apply("==", (InputDim(5, 0), 3)),))),
+        "value": ("flat", with_constraints(guards=(InputValue(-1),))),
+        "dim": ("flat", with_constraints(guards=(Apply("==", (InputDim(0, 4), 3)),))),
+        "operator": ("flat", with_constraints(guards=(Apply("import", (1,)),))),
+        "text": ("flat", with_constraints(guards=("x > 3",))),
+        "range": ("flat", with_constraints(ranges=(Range(Sym("s0"), 5, 2),))),
+        "range-bound": ("flat", with_constraints(ranges=(Range(Sym("s0"), "2", None),))),  # type: ignore[arg-type]
+        "list": ("flat", with_fields(constraints=Constraints([]))),  # type: ignore[arg-type]
+    },
+    "known-facts": {
+        "typo": ("flat", with_fields(facts=frozenset({"falt"}))),
+        "number": ("flat", with_fields(facts=frozenset({3}))),
+    },
+    "facts": {
+        "flat": ("tree", with_fields(facts=frozenset({"flat"}))),
+        "outlined": ("flat", with_fields(facts=frozenset({"outlined"}))),
+        "sunk": ("flat", with_fields(facts=frozenset({"state sunk"}))),
+        "in-place": ("flat", with_fields(facts=frozenset({"mutations in place"}))),
+        "token-input": (
+            "tree",
+            lambda p: with_signature(inputs=(Token(), *p.signature.inputs[1:]))(p).evolve(facts=frozenset({"token free"})),
+        ),
+        "token-op": ("tokens", with_fields(facts=frozenset({"token free"}))),
+    },
+}
+"""Rule, then name of the corruption, then the program that it starts from and what it does."""
+
+
+CORRUPTORS = [
+    Corruptor(rule, name, start, apply) for rule, entries in TABLE.items() for name, (start, apply) in entries.items()
+]
+"""All corruptors of the table."""

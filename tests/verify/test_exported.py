@@ -1,0 +1,98 @@
+"""Exported programs are valid when imported and after each step of the default pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from purefx.ir.importing import import_ep
+from purefx.ir.verify import verify
+from purefx.transforms import DEFAULT, inplace_mutations, outline, remove_effect_tokens, sink_state
+
+
+class Block(nn.Module):
+    """Has a buffer that it counts in, and is called under two names."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lin = nn.Linear(4, 4)
+        self.norm = nn.BatchNorm1d(4)
+        self.register_buffer("count", torch.zeros(1))
+        self.register_buffer("tail", torch.zeros(3), persistent=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.count.add_(1)
+        return self.norm(self.lin(x)).relu() + self.tail.sum()
+
+
+class Tied(nn.Module):
+    """Ties weights, calls one module twice, takes and gives pytrees, mutates an input."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = Block(), Block()
+        self.head = nn.Linear(4, 4)
+        self.head.weight = self.a.lin.weight
+        self.again = self.b
+
+    def forward(self, batch: dict[str, torch.Tensor], *, scale: float = 2.0) -> dict[str, Any]:
+        x = self.again(self.b(self.a(batch["x"])))
+        batch["x"].mul_(2)
+        return {"out": self.head(x) * scale, "none": None, "number": 3}
+
+
+class Controlled(nn.Module):
+    """Has bodies of higher-order operators, inside a module too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lin = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = torch.cond(x.sum() > 0, lambda t: self.lin(t), lambda t: t * 2, (x,))
+        with torch.no_grad():
+            z = self.lin(y).sin()
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return self.lin(z)
+
+
+class Dynamic(nn.Module):
+    """Has a dynamic size, a constant and a random draw."""
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return torch.cat([x, y]) + torch.tensor([1.0, 2.0, 3.0, 4.0]) + torch.rand(x.shape[0] + y.shape[0], 4)
+
+
+def dynamic() -> torch.export.ExportedProgram:
+    """Export a program with ranges."""
+    size = torch.export.Dim("n", min=2, max=64)
+    return torch.export.export(Dynamic(), (torch.ones(3, 4), torch.ones(3, 4)), dynamic_shapes=({0: size}, {0: size}))
+
+
+EXPORTS: dict[str, Callable[[], torch.export.ExportedProgram]] = {
+    "tied": lambda: torch.export.export(Tied(), ({"x": torch.ones(2, 4)},)),
+    "decomposed": lambda: torch.export.export(nn.Sequential(Block(), Block()), (torch.ones(2, 4),)).run_decompositions(),
+    "controlled": lambda: torch.export.export(nn.Sequential(Controlled(), nn.ReLU()), (torch.ones(2, 4),)),
+    "dynamic": dynamic,
+}
+
+
+@pytest.mark.parametrize("name", EXPORTS)
+@pytest.mark.parametrize("steps", [DEFAULT, (remove_effect_tokens, inplace_mutations, outline)], ids=["default", "not-sunk"])
+@pytest.mark.filterwarnings("default")
+def test_every_stage_is_valid(name: str, steps: tuple[Any, ...]) -> None:
+    program = import_ep(EXPORTS[name]())
+    assert verify(program) == ()
+    for step in steps:
+        program = step(program)
+        assert verify(program) == (), step.name
+
+
+def test_sinking_is_seen() -> None:
+    program = sink_state(import_ep(torch.export.export(nn.Linear(2, 2), (torch.ones(1, 2),))))
+    assert "state sunk" in program.facts
+    assert verify(program) == ()

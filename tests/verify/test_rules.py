@@ -1,0 +1,185 @@
+"""Every rule can be broken and is named; valid programs break none; garbage is told, never raised."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from attrs import evolve
+
+from purefx.ir import (
+    Call,
+    Frame,
+    Get,
+    Graph,
+    Input,
+    InvalidProgram,
+    Node,
+    Op,
+    Program,
+    Ref,
+    Signature,
+    UserInput,
+    UserOutput,
+    pmap,
+)  # fmt: skip
+from purefx.ir.signature import LiteralType
+from purefx.ir.verify import RULES, Violation, check, verify
+from tests.verify.corruptors import CORRUPTORS, TABLE, Corruptor, with_graph, with_node
+from tests.verify.programs import PROGRAMS, branch, flat, tree
+
+
+@pytest.mark.parametrize("make", PROGRAMS.values(), ids=list(PROGRAMS))
+def test_the_programs_that_corruptors_start_from_are_valid(make: Callable[[], Program]) -> None:
+    program = make()
+    assert verify(program) == ()
+    assert check(program) is program
+
+
+@pytest.mark.parametrize("corruptor", CORRUPTORS, ids=str)
+def test_a_corruption_is_named_by_its_rule(corruptor: Corruptor) -> None:
+    found = verify(corruptor.apply(PROGRAMS[corruptor.start]()))
+    assert corruptor.rule in {violation.rule for violation in found}, "\n".join(map(str, found))
+    for violation in found:
+        assert violation.message
+        assert violation.advice
+        assert max(map(len, str(violation).splitlines())) < 600
+
+
+def test_every_rule_has_a_corruptor_and_an_own_name() -> None:
+    assert list(TABLE) == [rule.name for rule in RULES]
+    assert len({rule.name for rule in RULES}) == len(RULES)
+
+
+BLAMED_ALONE = {
+    "unique-names", "defined-values", "earlier-values", "argument-kinds", "keywords", "meta", "known-callees", "reachable-graphs",
+    "acyclic-calls", "call-arguments", "projections", "operator-bodies", "effects", "operator-names", "stacks", "constraints",
+    "state-geometry", "known-facts", "facts", "signature-leaves", "module-paths",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("corruptor", [c for c in CORRUPTORS if c.rule in BLAMED_ALONE], ids=str)
+def test_a_corruption_blames_few_others(corruptor: Corruptor) -> None:
+    others = {violation.rule for violation in verify(corruptor.apply(PROGRAMS[corruptor.start]()))} - {corruptor.rule}
+    allowed = {"known-modules", "earlier-values", "reads", "acyclic-calls", "signature-inputs", "call-arguments"}
+    assert others <= allowed
+
+
+def test_all_violations_come_at_once_in_program_order() -> None:
+    program = with_node("unused", args=(Ref("nowhere"), [1]))(flat())
+    program = with_node("new", kwargs=(("k", 1), ("k", 2)))(program)
+    program = program.evolve(facts=frozenset({"flat", "other"}))
+    found = [(violation.rule, violation.node) for violation in verify(program)]
+    assert found == [("known-facts", "facts"), ("defined-values", "unused"), ("argument-kinds", "unused"), ("keywords", "new")]
+
+
+def test_a_violation_shows_place_lines_source_and_advice() -> None:
+    program = with_node("y", graph="lin", args=(Ref("a"), Ref("ww")))(tree())
+    (violation,) = verify(program)
+    text = str(violation)
+    assert violation.where == "lin / y"
+    assert text.startswith("defined-values: it uses 'ww', which its graph does not define\n  at lin / y\n")
+    assert [line[0] for line in violation.context] == [" ", " ", ">", " "]
+    assert "w = " in violation.context[1]
+    assert "from model.py:12, in forward: return self.lin(x)" in text
+    assert "to do: keep the node" in text
+    assert pickle.loads(pickle.dumps(violation)) == violation
+
+
+def test_a_node_of_a_flat_program_is_placed_by_its_stack() -> None:
+    (violation,) = verify(with_node("deep", args=(Ref("nowhere"),))(flat()))
+    assert violation.where == "act.in / deep"
+
+
+def test_check_raises_one_error_with_everything() -> None:
+    with pytest.raises(InvalidProgram, match="breaks 2 invariants") as caught:
+        check(with_node("unused", args=(Ref("nowhere"), [1]))(flat()))
+    assert all(isinstance(violation, Violation) for violation in caught.value.violations)
+
+
+def test_verify_takes_programs_only() -> None:
+    with pytest.raises(TypeError, match="import_ep"):
+        verify("program")  # type: ignore[arg-type]
+
+
+class Hostile:
+    """Refuses everything."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __eq__(self, other: object) -> bool:
+        raise RuntimeError("compared")
+
+    def __repr__(self) -> str:
+        raise RuntimeError("printed")
+
+
+GARBAGE: list[Any] = [
+    None, 3, "text", [1], {"a": 1}, {1}, torch.ones(2), print, Hostile(), (Hostile(),), object(), pmap({}), Ref("x"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("value", GARBAGE, ids=lambda value: type(value).__name__)
+def test_garbage_anywhere_is_told_and_never_raised(value: Any) -> None:
+    for program in (flat(), tree(), branch()):
+        for name in ("graphs", "root", "state", "signature", "modules", "call_signatures", "constraints", "facts", "trail"):
+            assert verify(program.evolve(**{name: value})) or name in ("graphs", "root", "call_signatures")
+        for field in ("inputs", "outputs", "in_spec", "out_spec", "arg_names"):
+            verify(program.evolve(signature=evolve(program.signature, **{field: value})))
+        for field in ("order", "slots"):
+            verify(program.evolve(state=evolve(program.state, **{field: value})))
+        for field in ("ranges", "guards"):
+            verify(program.evolve(constraints=evolve(program.constraints, **{field: value})))
+        for graph in ("", *program.order[1:2]):
+            for field in ("inputs", "nodes", "output"):
+                verify(with_graph(program, graph, **{field: value}))
+                verify(with_graph(program, graph, **{field: (value,)}))
+            for field in ("name", "do", "args", "kwargs", "stack", "meta"):
+                node = program.graphs[graph].nodes[0]
+                for changed in (value, (value,), ((value, value),)):
+                    found = verify(with_node(node.name, graph=graph, **{field: changed})(program))
+                    assert all(isinstance(str(violation), str) for violation in found)
+
+
+def test_a_circle_of_graphs_is_told_once() -> None:
+    graphs = {name: Graph((), (Node("a", Call(Frame("m"), other)),), ()) for name, other in (("", "b"), ("b", "c"), ("c", "b"))}
+    found = verify(Program.of(graphs))
+    assert [violation.rule for violation in found] == ["acyclic-calls"]
+    assert "b -> c -> b" in found[0].message
+
+
+def test_shared_bodies_do_not_multiply_the_work() -> None:
+    levels = 200  # 2 ** 200 instances
+    twice = {
+        str(level): Graph(
+            (),
+            (Node("a", Call(Frame("l"), str(level + 1)), ()), Node("b", Call(Frame("r"), str(level + 1)), ())),
+            (),
+        )
+        for level in range(levels)
+    }
+    last = Graph((), (Node("w", Get("w")),), ())
+    found = verify(Program.of({**twice, str(levels): last}, root="0"))
+    assert [(violation.rule, violation.graph) for violation in found] == [("reads", str(levels))]
+
+
+def test_deep_nesting_and_long_chains_need_no_recursion() -> None:
+    depth, length = 3000, 20_000
+    nested = {str(level): Graph((), (Node("a", Call(Frame("m"), str(level + 1)), ()),), ()) for level in range(depth)}
+    assert verify(Program.of({**nested, str(depth): Graph((), (), ())}, root="0")) == ()
+    neg = Op("toy.neg")
+    nodes = tuple(Node(f"n{i + 1}", neg, (Ref(f"n{i}"),)) for i in range(length))
+    signature = Signature((UserInput(LiteralType(1)),), (UserOutput(),))
+    chain = Program.of({"": Graph((Input("n0"),), nodes, (Ref(f"n{length}"),))}, signature=signature)
+    assert verify(chain) == ()
+    assert len(verify(with_graph(chain, "", nodes=nodes[1:]))) == 1
+
+
+def test_many_violations_do_not_flood() -> None:
+    nodes = tuple(Node(f"n{i}", Op("toy.neg"), (Ref("nowhere"), "long" * 1000)) for i in range(500))
+    found = verify(Program.of({"": Graph((), nodes, ())}))
+    assert len(found) == 500
+    assert all(len(violation.context) <= 11 and len(str(violation)) < 2000 for violation in found)
