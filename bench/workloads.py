@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import purefx as px
-from purefx.ir.effects.schema import effects_of
+from purefx.ir.operators import op_of
 
 __all__ = ["Decoder", "chain"]
 
@@ -84,7 +84,7 @@ class Decoder(nn.Module):
 
 def chain(nodes: int, *, per_call: int = 5, calls: int = 10) -> px.Program:
     """Return a flat program of ``nodes`` negations in a two-level hierarchy, built without the exporter."""
-    neg = px.Op("aten.neg.default", effects_of(torch.ops.aten.neg.default), torch.ops.aten.neg.default)
+    neg = op_of(torch.ops.aten.neg.default)
     made: list[px.Node] = []
     previous = "x"
     for index in range(nodes):

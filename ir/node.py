@@ -7,7 +7,7 @@ Meta is carried and never compared.  Nothing here knows the graph that a node is
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, final
 
 from attrs import field, frozen
@@ -16,7 +16,7 @@ from .arguments import Arg, refs_in, same_arg, strict_hash
 from .effects.declared import PURE, Effects
 from .meta import EMPTY_META, Meta
 
-__all__ = ["Call", "Do", "Frame", "Get", "Kwargs", "Node", "Op", "Stack"]
+__all__ = ["Call", "Do", "Frame", "Get", "Kwargs", "Node", "Op", "Stack", "common_prefix"]
 
 
 @frozen(cache_hash=True)
@@ -41,6 +41,27 @@ class Frame:
 
 Stack = tuple[Frame, ...]
 """The module calls that a node is inside, outermost first, below the graph that holds it."""
+
+def common_prefix(stacks: Iterable[Stack]) -> Stack:
+    """Return the longest stack that all the given ones begin with; () for none.
+
+    >>> a, b = Frame("a"), Frame("a.b")
+    >>> common_prefix([(a, b), (a,)])
+    (Frame(path='a', call=0, part=0),)
+    """
+    found: Stack | None = None
+    for stack in stacks:
+        if found is None:
+            found = stack
+            continue
+        length = 0
+        for mine, other in zip(found, stack, strict=False):
+            if mine != other:
+                break
+            length += 1
+        found = found[:length]
+    return found or ()
+
 
 Kwargs = tuple[tuple[str, Arg], ...]
 """Keyword arguments, in the order in which they were written."""

@@ -7,17 +7,15 @@ through the default pipeline is returned as it is.
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from attrs import evolve
 
 from ..ir.arguments import Arg, Items, Ref
 from ..ir.effects.dependencies import happenings, storages
-from ..ir.effects.schema import effects_of
 from ..ir.graph import Graph
 from ..ir.names import Names
-from ..ir.node import Get, Node, Op
+from ..ir.node import Get, Node
+from ..ir.operators import op_of
 from ..ir.program import Program
 from ..ir.signature import InputMutation, StateInput, StateMutation, Token, UserInput, UserOutput
 
@@ -44,7 +42,7 @@ def executable(program: Program) -> Program:
             case StateInput(slot=slot):
                 reads.append(Node(formal.name, Get(slot), meta=formal.meta))
             case Token():
-                reads.append(Node(formal.name, op(torch.ops.aten.empty.memory_format), (Items([0]),), meta=formal.meta))
+                reads.append(Node(formal.name, op_of(torch.ops.aten.empty.memory_format), (Items([0]),), meta=formal.meta))
             case UserInput():
                 inputs.append(formal)
     writes, output = _writes(program)
@@ -52,15 +50,6 @@ def executable(program: Program) -> Program:
     kept = tuple(spec for spec in signature.inputs if type(spec) is UserInput)
     outputs = tuple(spec for spec in signature.outputs if type(spec) is UserOutput)
     return program.with_main(Graph(tuple(inputs), nodes, output), signature=evolve(signature, inputs=kept, outputs=outputs))
-
-
-def op(target: Any) -> Op:
-    """Return the op that calls an operator.
-
-    >>> op(torch.ops.aten.clone.default).name
-    'aten.clone.default'
-    """
-    return Op(str(target), effects_of(target), target)
 
 
 def _writes(program: Program) -> tuple[list[Node], tuple[Arg, ...]]:
@@ -88,10 +77,10 @@ def _writes(program: Program) -> tuple[list[Node], tuple[Arg, ...]]:
         if type(arg) is not Ref or memory.find(arg.name) not in written:
             return arg
         if arg.name not in clones:
-            clones[arg.name] = Node(names.fresh("clone"), op(torch.ops.aten.clone.default), (arg,))
+            clones[arg.name] = Node(names.fresh("clone"), op_of(torch.ops.aten.clone.default), (arg,))
         return Ref(clones[arg.name].name)
 
-    copy_ = op(torch.ops.aten.copy_.default)
+    copy_ = op_of(torch.ops.aten.copy_.default)
     copies = [
         Node(names.fresh("copy_"), copy_, (Ref(target), saved(arg))) for target, arg in pairs if arg != Ref(target)
     ]

@@ -12,6 +12,7 @@ from typing import Any, Literal
 import torch
 
 from ..ir.program import Program
+from ..ir.verify import check
 from .arguments import CallPlan
 from .compiled import by_code, compile_bodies
 from .devices import moved
@@ -45,6 +46,7 @@ def lower(
         The root module. It takes the arguments of the original ``forward`` and checks them.
 
     Raises:
+        InvalidProgram: the program breaks invariants; all violations are listed, and nothing was made.
         UnsupportedProgram: an operator of the program has no callable behind it.
         ValueError: an option is none of those above.
         TypeError: ``program`` is not a Program.
@@ -55,6 +57,7 @@ def lower(
     torch.Size([1, 1])
     """
     _check_options(program, to, state)
+    check(program)
     collecting = gc.isenabled()
     gc.disable()  # only live objects are made: a collection would walk all of them and free none
     try:

@@ -54,6 +54,8 @@ from purefx.ir import (
 )
 from purefx.ir.digest import alpha_equal, digest
 from purefx.ir.importing import import_ep
+from purefx.ir.text import parse
+from purefx.ir.verify import Violation, verify
 from purefx.lowering import lower
 from purefx.transforms import (
     DEFAULT,
@@ -72,7 +74,7 @@ __all__ = [
     "InputError", "InputMutation", "InputValueError", "InvalidProgram", "Items", "LiteralType", "Module", "Node",
     "NumberType", "ObjectType", "Op", "PMap", "ParseError", "PipelineError", "Program", "PurefxError", "Range", "Record",
     "Ref", "Signature", "Slot", "SlotKind", "State", "StateInput", "StateMutation", "Step", "TensorType", "Token",
-    "Transformation", "UnsupportedProgram", "UserInput", "UserOutput", "alpha_equal", "deduplicate", "digest",
-    "import_ep", "inplace_mutations", "lower", "outline", "pmap", "remove_effect_tokens", "sink_state", "transform",
-    "transformation",
+    "Transformation", "UnsupportedProgram", "UserInput", "UserOutput", "Violation", "alpha_equal", "deduplicate", "digest",
+    "import_ep", "inplace_mutations", "lower", "outline", "parse", "pmap", "remove_effect_tokens", "sink_state", "transform",
+    "transformation", "verify",
 ]  # fmt: skip

@@ -16,21 +16,16 @@ from torch import nn
 
 import purefx as px
 from purefx.ir.effects.dependencies import dependencies
-from purefx.ir.effects.schema import effects_of
+from purefx.ir.operators import op_of
 
 
-def op(target: Any) -> px.Op:
-    """Return the op of a torch operator."""
-    return px.Op(str(target), effects_of(target), target)
-
-
-ADD = op(torch.ops.aten.add.Tensor)
-ADD_ = op(torch.ops.aten.add_.Tensor)
-MUL = op(torch.ops.aten.mul.Tensor)
-NEG = op(torch.ops.aten.neg.default)
-DROPOUT = op(torch.ops.aten.dropout.default)
-PRINT = op(torch.ops.aten._print.default)
-COPY_ = op(torch.ops.aten.copy_.default)
+ADD = op_of(torch.ops.aten.add.Tensor)
+ADD_ = op_of(torch.ops.aten.add_.Tensor)
+MUL = op_of(torch.ops.aten.mul.Tensor)
+NEG = op_of(torch.ops.aten.neg.default)
+DROPOUT = op_of(torch.ops.aten.dropout.default)
+PRINT = op_of(torch.ops.aten._print.default)
+COPY_ = op_of(torch.ops.aten.copy_.default)
 
 
 class Counter(nn.Module):

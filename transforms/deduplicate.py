@@ -22,6 +22,7 @@ __all__ = ["deduplicate"]
 
 
 @transformation(
+    proven=True,
     establishes={"deduplicated"},
     inverse="expand",
     laws=[

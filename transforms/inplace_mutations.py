@@ -12,12 +12,11 @@ from attrs import evolve, frozen
 
 from ..ir.arguments import Arg, Ref, map_refs
 from ..ir.effects.dependencies import Happening, Storages, happenings, storages
-from ..ir.effects.schema import effects_of
 from ..ir.graph import Graph
-from ..ir.importing.stacks import common_prefix
 from ..ir.meta import EMPTY_META, Meta
 from ..ir.names import Names
-from ..ir.node import Node, Op, Stack
+from ..ir.node import Node, Stack, common_prefix
+from ..ir.operators import op_of
 from ..ir.program import Program
 from ..ir.signature import InputMutation, StateInput, StateMutation
 from .transformation import transformation
@@ -25,12 +24,8 @@ from .transformation import transformation
 __all__ = ["inplace_mutations"]
 
 
-def _op(target: object) -> Op:
-    return Op(str(target), effects_of(target), target)  # type: ignore[arg-type]
-
-
-COPY = _op(torch.ops.aten.copy_.default)
-CLONE = _op(torch.ops.aten.clone.default)
+COPY = op_of(torch.ops.aten.copy_.default)
+CLONE = op_of(torch.ops.aten.clone.default)
 
 
 @frozen
@@ -42,7 +37,8 @@ class Mutation:
 
 
 @transformation(
-    requires=(),
+    proven=True,
+    requires={"flat", "state as inputs"},
     establishes={"mutations in place"},
     inverse="functionalize",
     laws=["there is one copy_ for each mutation of the signature", "no read of old contents comes after the write"],

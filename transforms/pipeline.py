@@ -10,12 +10,13 @@ from collections.abc import Callable, Sequence
 
 from ..ir.errors import PipelineError
 from ..ir.program import Program
+from ..ir.verify import check
 from .deduplicate import deduplicate
 from .inplace_mutations import inplace_mutations
 from .outline import outline
 from .remove_effect_tokens import remove_effect_tokens
 from .sink_state import sink_state
-from .transformation import Transformation
+from .transformation import ADVICE, Transformation, observed
 
 __all__ = ["DEFAULT", "check_order", "transform"]
 
@@ -35,6 +36,7 @@ def transform(program: Program, *transformations: Callable[[Program], Program]) 
         The last result; ``program`` itself when none had anything to do.
 
     Raises:
+        InvalidProgram: the program, or the result of a step that is not purefx's own, breaks invariants.
         PipelineError: the order can not work; raised before anything runs.
         UnsupportedProgram: a transformation met something that it can not treat faithfully.
 
@@ -44,9 +46,10 @@ def transform(program: Program, *transformations: Callable[[Program], Program]) 
     True
     """
     steps = transformations or DEFAULT
-    check_order(program, steps)
+    check_order(check(program), steps)
     for step in steps:
-        program = step(program)
+        # A result that is not known to be valid (a user's function made it) is looked at before the next step sees it.
+        program = check(step(program))
     return program
 
 
@@ -56,13 +59,14 @@ def check_order(program: Program, steps: Sequence[Callable[[Program], Program]])
     >>> import purefx as px
     >>> check_order(px.Program.of({"": px.Graph((), (), ())}), (px.deduplicate,))
     """
-    facts = program.facts
+    facts = program.facts | observed(program)
     taken: dict[str, str] = {}
     for number, step in enumerate(steps, 1):
         if not isinstance(step, Transformation):
             continue
         for fact in sorted(step.requires - facts):
             why = f"{taken[fact]} before it takes that away" if fact in taken else "nothing before it establishes that"
-            raise PipelineError(f"step {number}, {step.name}, requires a program that is {fact!r}, but {why}; reorder the steps")
+            advice = ADVICE.get(fact, "reorder the steps")
+            raise PipelineError(f"step {number}, {step.name}, requires a program that is {fact!r}, but {why}; {advice}")
         taken.update(dict.fromkeys(step.forgets & facts, step.name))
         facts = (facts - step.forgets) | step.establishes

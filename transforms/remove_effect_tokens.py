@@ -14,6 +14,7 @@ from ..ir.errors import UnsupportedProgram
 from ..ir.graph import Graph
 from ..ir.meta import Meta, freeze_meta
 from ..ir.node import Node, Op
+from ..ir.operators import op_name
 from ..ir.program import Program
 from ..ir.signature import InputMutation, Signature, Token
 from ..ir.torch_private import OpOverload, schema_of
@@ -24,7 +25,7 @@ __all__ = ["remove_effect_tokens"]
 WITH_EFFECTS = "higher_order.with_effects"
 
 
-@transformation(establishes={"token free"}, laws=["ordered operators run in the same order"])
+@transformation(proven=True, establishes={"token free"}, laws=["ordered operators run in the same order"])
 def remove_effect_tokens(program: Program) -> Program:
     """Turn effect tokens into ordered effects.
 
@@ -98,7 +99,7 @@ def _unthread(root: Graph) -> tuple[tuple[Node, ...], dict[str, Arg]]:
             effects = evolve(effects_of(target), ordered=True)
             results = len(schema_of(target).returns) if isinstance(target, OpOverload) else 1
             threaded[node.name] = results
-            op = Op(str(target), effects, target)
+            op = Op(op_name(target), effects, target)
             kwargs = tuple((key, _use(value, replaced)) for key, value in node.kwargs)
             args = tuple(_use(arg, replaced) for arg in rest)
             nodes.append(evolve(node, do=op, args=args, kwargs=kwargs, meta=_without_token(node.meta, results)))

@@ -21,8 +21,10 @@ __all__ = ["sink_state"]
 
 
 @transformation(
+    proven=True,
     requires={"flat"},
     establishes={"state sunk"},
+    forgets={"state as inputs"},
     inverse="lift_state",
     laws=["only reads are added", "no input is state afterwards", "each read lies below the module call that makes it"],
 )

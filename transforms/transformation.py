@@ -11,9 +11,12 @@ from typing import Any
 
 from attrs import evolve, field, frozen
 
+from ..ir.errors import PipelineError
+from ..ir.node import Call, Get
 from ..ir.program import Program, Step
+from ..ir.verify import trust
 
-__all__ = ["GENERIC_LAWS", "Transformation", "transformation"]
+__all__ = ["ADVICE", "GENERIC_LAWS", "Transformation", "observed", "transformation"]
 
 GENERIC_LAWS = (
     "the result is valid",
@@ -50,6 +53,8 @@ class Transformation:
     inverse: str | None = None
     laws: tuple[str, ...] = ()
     """What holds for it beyond ``GENERIC_LAWS``, one sentence each."""
+    proven: bool = False
+    """Its laws are part of purefx's own tests: its result on a valid program is not verified again."""
     options: tuple[tuple[str, Any], ...] = ()
 
     def __attrs_post_init__(self) -> None:
@@ -66,23 +71,46 @@ class Transformation:
 
         Raises:
             UnsupportedProgram: the program has something that it can not treat faithfully.
+            PipelineError: a fact that it requires does not hold.
             TypeError: ``program`` is not a Program, or an option is unknown.
         """
         if not isinstance(program, Program):
             raise TypeError(f"{self.name} takes a purefx Program, not a {type(program).__name__}; start with import_ep(ep)")
+        missing = self.requires - program.facts
+        if missing and missing - observed(program):
+            fact = min(missing - observed(program))
+            raise PipelineError(f"{self.name} requires a program that is {fact!r}, and this one is not; {ADVICE.get(fact, '')}")
         chosen = {**dict(self.options), **options}
         result = self.apply(program, **chosen)
         if result is program:
             return program
-        return evolve(
+        result = evolve(
             result,
             facts=(program.facts - self.forgets) | self.establishes,
             trail=(*program.trail, Step(self.name, tuple(chosen.items()), program)),
         )
+        return trust(result) if self.proven and program.checked else result
 
     def bind(self, **options: Any) -> Transformation:
         """Return the same transformation with options fixed."""
         return evolve(self, options=tuple({**dict(self.options), **options}.items()))
+
+
+ADVICE = {
+    "flat": "run it before outline",
+    "state as inputs": "run it before sink_state",
+}
+
+
+def observed(program: Program) -> frozenset[str]:
+    """Return the facts that can be looked up, whatever the program claims.
+
+    >>> from purefx.ir import Graph, Program
+    >>> sorted(observed(Program.of({"": Graph((), (), ())})))
+    ['flat', 'state as inputs']
+    """
+    kinds = {type(node.do) for node in program.main.nodes}
+    return frozenset(fact for fact, kind in (("flat", Call), ("state as inputs", Get)) if kind not in kinds)
 
 
 def transformation(
@@ -92,6 +120,7 @@ def transformation(
     forgets: Iterable[str] = (),
     inverse: str | None = None,
     laws: Iterable[str] = (),
+    proven: bool = False,
 ) -> Callable[[Callable[..., Program]], Transformation]:
     """Make a transformation of a function ``program, *, options -> program``; it takes the function's name.
 
@@ -101,6 +130,7 @@ def transformation(
         forgets: facts that may no longer hold after it.
         inverse: the name of the transformation that undoes it.
         laws: sentences that hold for it, beyond the generic ones.
+        proven: whether its result on a valid program can be trusted; leave it False for your own.
 
     >>> @transformation(laws=["it does nothing"])
     ... def idle(program):
@@ -111,7 +141,14 @@ def transformation(
 
     def make(apply: Callable[..., Program]) -> Transformation:
         return Transformation(
-            apply.__name__, apply, frozenset(requires), frozenset(establishes), frozenset(forgets), inverse, tuple(laws)
+            apply.__name__,
+            apply,
+            requires=frozenset(requires),
+            establishes=frozenset(establishes),
+            forgets=frozenset(forgets),
+            inverse=inverse,
+            laws=tuple(laws),
+            proven=proven,
         )
 
     return make

@@ -16,13 +16,14 @@ import torch.fx
 from attrs import evolve
 
 from ..arguments import Arg, Body, Items, Record, Ref
-from ..effects.schema import effects_of
 from ..errors import UnsupportedProgram
 from ..graph import Graph, Input
 from ..meta import freeze_meta
-from ..node import Node, Op, Stack
+from ..node import Node, Op, Stack, common_prefix
+from ..operators import op_of
 from ..torch_private import HigherOrderOperator, OpOverload
-from .stacks import StackReader, common_prefix
+from .bodies import settle_bodies
+from .stacks import StackReader
 
 __all__ = ["GraphReader"]
 
@@ -42,6 +43,7 @@ class GraphReader:
         self.stacks = StackReader()
         self._ops: dict[Any, Op] = {}
         self._todo: list[tuple[str, torch.fx.GraphModule]] = []
+        self._unplaced: dict[str, frozenset[str]] = {}
 
     def read(self, module: torch.fx.GraphModule) -> None:
         """Fill ``graphs``: the root under ``""``, a nested one under ``"$" + its attribute path``.
@@ -54,9 +56,11 @@ class GraphReader:
             name, nested = self._todo.pop()
             if name not in self.graphs:
                 self.graphs[name] = self._graph(name, nested)
+        if len(self.graphs) > 1:
+            settle_bodies(self.graphs, self._unplaced)
 
     def _graph(self, name: str, module: torch.fx.GraphModule) -> Graph:
-        known: dict[Any, Arg] = {}
+        known = _Known()
         inputs: dict[str, Input] = {}
         nodes: list[Node] = []
         stacks: dict[str, Stack | None] = {}
@@ -78,13 +82,14 @@ class GraphReader:
                 raise UnsupportedProgram(f"{_where(fx_node)}: an exported program has no {kind!r} node")
         if None in stacks.values():
             nodes = place_unplaced(nodes, stacks)
+            self._unplaced[name] = frozenset(node for node, stack in stacks.items() if stack is None)
         return Graph(tuple(inputs.values()), tuple(nodes), output)
 
     def _call(self, fx_node: Any, known: dict[Any, Arg], stacks: dict[str, Stack | None]) -> Node:
         target = fx_node.target
         op = self._ops.get(target)
         if op is None:
-            op = self._ops[target] = Op(op_name(target), effects_of(target), target)
+            op = self._ops[target] = op_of(target)
         name, meta = fx_node.name, fx_node.meta
         args: tuple[Arg, ...] = tuple(
             [
@@ -134,6 +139,13 @@ class GraphReader:
 FxNode = torch.fx.Node
 
 
+class _Known(dict[Any, Arg]):
+    """What stands for each fx node; one that was not met yet is named all the same, and ``verify`` says so."""
+
+    def __missing__(self, fx_node: Any) -> Arg:
+        return Ref(fx_node.name)
+
+
 def _result(node: Node, inputs: Mapping[str, Input]) -> Ref:
     returns = node.do.effects.returns if type(node.do) is Op else ()
     if len(returns) == 1 and returns[0] is not None:
@@ -141,21 +153,6 @@ def _result(node: Node, inputs: Mapping[str, Input]) -> Ref:
         if type(written) is Ref and written.name in inputs:
             return written
     return Ref(node.name)
-
-
-def op_name(target: Any) -> str:
-    """Return the name under which an operator is compared and printed.
-
-    >>> op_name(torch.ops.aten.add.Tensor), op_name(operator.getitem), op_name(torch.ops.higher_order.cond)
-    ('aten.add.Tensor', 'operator.getitem', 'higher_order.cond')
-    """
-    if isinstance(target, OpOverload):
-        return str(target)
-    if isinstance(target, HigherOrderOperator):
-        return f"higher_order.{target.name()}"
-    module = getattr(target, "__module__", None) or "builtins"
-    name = getattr(target, "__qualname__", None) or getattr(target, "__name__", None) or type(target).__name__
-    return f"{'operator' if module == '_operator' else module}.{name}"
 
 
 def place_unplaced(nodes: list[Node], stacks: Mapping[str, Stack | None]) -> list[Node]:

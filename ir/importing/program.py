@@ -13,6 +13,7 @@ from torch.export import ExportedProgram
 from ..node import Frame
 from ..persistent import pmap
 from ..program import CallSignature, Module, Program
+from ..verify import check
 from .constraints import read_constraints
 from .nodes import GraphReader
 from .signature import read_signature
@@ -32,6 +33,7 @@ def import_ep(ep: ExportedProgram) -> Program:
         A flat program: one root graph that takes state and user inputs, plus the bodies of higher-order operators.
 
     Raises:
+        InvalidProgram: its graph and signature disagree, or something in it is nonsense; all of it is listed.
         UnsupportedProgram: it has something that can not be represented faithfully; the message names it.
         TypeError: ``ep`` is not an exported program.
 
@@ -48,7 +50,7 @@ def import_ep(ep: ExportedProgram) -> Program:
     collecting = gc.isenabled()
     gc.disable()  # only new, live values are made here: a collection would walk them all and free none
     try:
-        return _read(ep)
+        return check(_read(ep))
     finally:
         if collecting:
             gc.enable()
@@ -69,7 +71,7 @@ def _read(ep: ExportedProgram) -> Program:
         modules=tuple(Module(path, types.get(path)) for path in paths),
         call_signatures=pmap(_call_signatures(ep)),
         constraints=read_constraints(ep),
-        facts=frozenset({"flat"}),
+        facts=frozenset({"flat", "state as inputs"}),
     )
 
 

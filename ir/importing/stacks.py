@@ -6,12 +6,12 @@ below the one before it ends the stack: its nodes belong to the caller.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from ..node import Frame, Stack
 from ..torch_private import EMPTY_STACK_KEY
 
-__all__ = ["StackReader", "common_prefix"]
+__all__ = ["StackReader"]
 
 
 class StackReader:
@@ -65,24 +65,3 @@ class StackReader:
 
 def _below(path: str, above: str) -> bool:
     return path != "" and (above == "" or path.startswith(above + "."))
-
-
-def common_prefix(stacks: Iterable[Stack]) -> Stack:
-    """Return the longest stack that all the given ones begin with; () for none.
-
-    >>> a, b = Frame("a"), Frame("a.b")
-    >>> common_prefix([(a, b), (a,)])
-    (Frame(path='a', call=0, part=0),)
-    """
-    found: Stack | None = None
-    for stack in stacks:
-        if found is None:
-            found = stack
-            continue
-        length = 0
-        for mine, other in zip(found, stack, strict=False):
-            if mine != other:
-                break
-            length += 1
-        found = found[:length]
-    return found or ()

@@ -13,7 +13,7 @@ from typing import Any, cast
 import torch
 
 from ..arguments import Arg, Body, Items, Record, Ref
-from ..importing.nodes import op_name
+from ..operators import op_name
 from .lexer import MAX_DEPTH, Cursor, read_list, read_rest
 from .operators import resolve
 from .spelling import WORD, quoted, spell_path, spell_value

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from ..importing.nodes import op_name
+from ..operators import op_name
 from ..torch_private import resolve_higher_order, resolve_operator
 from .spelling import is_path
 

@@ -6,10 +6,9 @@ repairs, transforms or runs a program.
 
 from __future__ import annotations
 
-from .facts import KNOWN_FACTS
 from .rule import Finding, Rule
 from .rules import RULES
-from .verifier import check, verify
+from .verifier import check, trust, verify
 from .violation import Violation
 
-__all__ = ["KNOWN_FACTS", "RULES", "Finding", "Rule", "Violation", "check", "verify"]
+__all__ = ["RULES", "Finding", "Rule", "Violation", "check", "trust", "verify"]

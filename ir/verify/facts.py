@@ -18,20 +18,18 @@ from .signature import specs_of
 if TYPE_CHECKING:
     from .survey import Survey
 
-__all__ = ["KNOWN_FACTS", "check_facts", "check_known_facts"]
+__all__ = ["check_facts", "check_known_facts"]
 
-KNOWN_FACTS = frozenset({"flat", "token free", "mutations in place", "state sunk", "outlined", "deduplicated"})
-"""What the transformations of purefx establish."""
 
 THREADING = "higher_order.with_effects"
 
 
 def check_known_facts(survey: Survey) -> Iterator[Finding]:
-    """Find facts that no transformation establishes."""
+    """Find facts that are no words: a user's transformation may establish any, but it must be text."""
     facts: Any = survey.program.facts
     for fact in sorted(facts, key=repr) if type(facts) is frozenset else ():
-        if fact not in KNOWN_FACTS:
-            yield Finding(f"{short(fact)} is no known fact", node="facts")
+        if type(fact) is not str or not fact:
+            yield Finding(f"{short(fact)} is no fact: facts are words", node="facts")
 
 
 def check_facts(survey: Survey) -> Iterator[Finding]:
@@ -41,6 +39,8 @@ def check_facts(survey: Survey) -> Iterator[Finding]:
         return
     if "flat" in facts:
         yield from _calls(survey)
+    if "state as inputs" in facts:
+        yield from _reads(survey)
     if "outlined" in facts:
         yield from _stacks(survey)
     if "state sunk" in facts:
@@ -64,6 +64,12 @@ def _calls(survey: Survey) -> Iterator[Finding]:
     for census in survey.censuses.values():
         for index, node in census.calls:
             yield Finding("the program is said to be 'flat', but this is a call", census.name, index, node.name)
+
+
+def _reads(survey: Survey) -> Iterator[Finding]:
+    census = survey.censuses.get(survey.root)
+    for index, node in census.gets if census is not None else ():
+        yield Finding("the program is said to have its 'state as inputs', but this reads state", survey.root, index, node.name)
 
 
 def _stacks(survey: Survey) -> Iterator[Finding]:

@@ -92,8 +92,8 @@ RULES: tuple[Rule, ...] = (
          advice="a Get is relative to the module whose body holds it: add the slot, or correct the path"),
     Rule("constraints", "ranges and guards speak of user inputs and sizes that exist", check_constraints,
          advice="drop the constraint with the input, or renumber it"),
-    Rule("known-facts", "facts are ones that transformations of purefx establish", check_known_facts,
-         advice="use one of purefx.ir.verify.KNOWN_FACTS"),
+    Rule("known-facts", "facts are words", check_known_facts,
+         advice="name the fact with a string"),
     Rule("facts", "a fact that is claimed holds", check_facts,
          advice="let the transformation forget the fact that it breaks"),
 )  # fmt: skip

@@ -86,8 +86,7 @@ class Screen:
     def _nodes(self, census: Census, defined: set[str]) -> bool:
         # The hot loop, longer than a function should be: one look at each fact of a node, and no call of a function
         # where nothing is unusual (measured: calls were more than half of the cost of verifying).
-        last: Any = ()
-        ops, stacks, keys_known, gets = self.ops, self._stacks, self._keys, census.gets
+        last, ops, stacks, keys_known, gets = (), self.ops, self._stacks, self._keys, census.gets
         for index, node in enumerate(census.graph.nodes):
             if type(node) is not Node:
                 return False

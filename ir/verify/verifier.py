@@ -17,7 +17,7 @@ from .rules import RULES
 from .survey import Survey
 from .violation import Violation
 
-__all__ = ["check", "verify"]
+__all__ = ["check", "trust", "verify"]
 
 
 def verify(program: Program) -> tuple[Violation, ...]:
@@ -61,9 +61,24 @@ def check(program: Program) -> Program:
     >>> check(program) is program
     True
     """
+    if isinstance(program, Program) and program.checked:
+        return program
     violations = verify(program)
     if violations:
         raise InvalidProgram(violations)
+    return trust(program)
+
+
+def trust(program: Program) -> Program:
+    """Return the program itself, remembered as valid without being looked at.
+
+    For results of functions that are proven to keep programs valid, on programs that were checked.
+
+    >>> from purefx.ir import Graph, Program
+    >>> trust(Program.of({"": Graph((), (), ())})).checked
+    True
+    """
+    object.__setattr__(program, "checked", True)  # a memo of what the value determines, like a cached property
     return program
 
 

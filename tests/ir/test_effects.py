@@ -8,10 +8,11 @@ import torch
 import purefx as px
 from purefx.ir.effects.dependencies import dependencies
 from purefx.ir.effects.schema import effects_of
-from tests.programs import ADD, ADD_, COPY_, DROPOUT, MUL, NEG, PRINT, flat, op
+from purefx.ir.operators import op_of
+from tests.programs import ADD, ADD_, COPY_, DROPOUT, MUL, NEG, PRINT, flat
 
-VIEW = op(torch.ops.aten.view.default)
-BATCH_NORM = op(torch.ops.aten.batch_norm.default)
+VIEW = op_of(torch.ops.aten.view.default)
+BATCH_NORM = op_of(torch.ops.aten.batch_norm.default)
 
 
 def before(nodes: list[px.Node], *inputs: str, **fields: object) -> list[list[int]]:

@@ -16,8 +16,8 @@ import torch
 
 import purefx as px
 from examples.zoo import ZOO, Example, by_name
-from purefx.laws import assert_same_as_eager, changes_in_export, changes_in_program
-from purefx.laws.oracles import structure_of
+from purefx.laws import assert_same_as_eager, changes_in_export, changes_in_program, gradient_differences
+from purefx.laws.oracles import Check, structure_of
 
 pytestmark = pytest.mark.models
 
@@ -25,6 +25,14 @@ To = Literal["graph_module", "interpreter"]
 
 SEEDS = (1, 2, 3)
 """Other inputs than the exported ones."""
+
+OTHER_GRADIENTS = {"llama_tied"}
+"""Transformers itself computes attention over grouped heads in another way while it is exported (it repeats the key heads,
+eager sdpa does not), so gradients are summed in another order; bit by bit they are those of ``ep.module()``."""
+
+NO_GRADIENTS = {"resnet_train"}
+"""Core aten is for inference: its functional batch norm saves the statistics that are then overwritten, so backward raises,
+for ``ep.module()`` as well."""
 
 every_example = pytest.mark.parametrize("name", [example.name for example in ZOO])
 
@@ -74,8 +82,26 @@ def calls(example: Example) -> list[tuple[tuple[object, ...], dict[str, object]]
 @every_kind
 @every_example
 def test_what_comes_back_is_the_eager_model(name: str, to: To) -> None:
-    """Outputs, mutated inputs, state after several calls, keys, ties, the module tree and gradients are eager's."""
-    assert_same_as_eager(px.lower(outlined(name), to=to), eager(name), calls(by_name(name)))
+    """Outputs, mutated inputs, state after several calls, keys, ties, the module tree are eager's."""
+    assert_same_as_eager(px.lower(outlined(name), to=to), eager(name), calls(by_name(name)), checks=["structure", "behaviour"])
+
+
+@every_kind
+@every_example
+def test_its_gradients_are_those_of_the_eager_model(name: str, to: To) -> None:
+    """The gradient of every parameter, accumulated over several calls."""
+    module = px.lower(outlined(name), to=to)
+    tolerance = 1e-3 if name in OTHER_GRADIENTS else None
+    assert gradient_differences(module, eager(name), calls(by_name(name)), tolerance=tolerance) == []
+
+
+@every_kind
+@pytest.mark.parametrize("name", sorted(OTHER_GRADIENTS))
+@pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")  # torch, when it copies its own specs
+def test_gradients_that_exporting_changes_are_those_of_the_exported_program(name: str, to: To) -> None:
+    """Where the exported computation is not eager's, it is still the one that runs."""
+    module = px.lower(outlined(name), to=to)
+    assert gradient_differences(module, exported(name).module(), calls(by_name(name))) == []
 
 
 @every_kind
@@ -83,7 +109,8 @@ def test_what_comes_back_is_the_eager_model(name: str, to: To) -> None:
 def test_so_it_is_after_decomposition(name: str, to: To) -> None:
     """The same from core aten, where BatchNorm's statistics are outputs that must be written back."""
     program = px.transform(px.import_ep(decomposed(name)))
-    assert_same_as_eager(px.lower(program, to=to), eager(name), calls(by_name(name)))
+    checks: list[Check] = ["structure", "behaviour"] if name in NO_GRADIENTS else ["structure", "behaviour", "gradients"]
+    assert_same_as_eager(px.lower(program, to=to), eager(name), calls(by_name(name)), checks=checks)
 
 
 @every_example
@@ -107,11 +134,11 @@ def test_nothing_that_is_given_is_changed(name: str) -> None:
 
 @every_example
 def test_an_imported_program_says_the_same_every_time(name: str) -> None:
-    """Importing twice gives equal programs with one digest; transforming a result again gives the result itself."""
+    """Importing twice gives equal programs with one digest; a step that was done has nothing more to do."""
     ep, program = exported(name), outlined(name)
     assert px.import_ep(ep) == px.import_ep(ep)
     assert px.digest(px.transform(px.import_ep(ep))) == px.digest(program)
-    assert px.transform(program) is program
+    assert px.deduplicate(px.outline(px.remove_effect_tokens(program))) is program
 
 
 @pytest.mark.parametrize(
@@ -127,7 +154,7 @@ def test_shared_weights_are_shared(name: str, ties: list[str]) -> None:
     assert structure_of(px.lower(outlined(name)))["tied tensors"] == ties
 
 
-@pytest.mark.parametrize(("name", "layers"), [("llama", "model.layers"), ("bert", "encoder.layer"), ("vit", "vit.encoder.layer")])
+@pytest.mark.parametrize(("name", "layers"), [("llama", "model.layers"), ("bert", "encoder.layer"), ("vit", "vit.layers")])
 def test_equal_layers_are_one_body(name: str, layers: str) -> None:
     """All layers of a model with equal layers run the same code."""
     module = px.lower(outlined(name))

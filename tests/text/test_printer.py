@@ -49,7 +49,7 @@ class Gate(torch.nn.Module):
 
 GOLDEN = """\
 program {
-  facts (flat)
+  facts (flat, "state as inputs")
   modules {
     "": test_printer.Gate
     up: torch.nn.modules.linear.Linear

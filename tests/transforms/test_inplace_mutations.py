@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import attrs
 import torch
 
 import purefx as px
+from purefx.ir.operators import op_of
 from tests.programs import ADD, MUL, NEG, Counter, exported, reordered
 
 N, M = px.StateInput("n"), px.StateInput("m")
@@ -68,10 +68,7 @@ def test_the_old_value_handed_out_keeps_its_contents() -> None:
 
 def test_a_view_of_the_old_value_is_read_before_the_write() -> None:
     """A value that shares memory with the buffer is an old read too."""
-    view = px.Node("v", attrs.evolve(NEG, name="aten.view.default"), ())
-    from tests.programs import op
-
-    view = px.Node("v", op(torch.ops.aten.view.default), (px.Ref("bn"), px.Items([2])))
+    view = px.Node("v", op_of(torch.ops.aten.view.default), (px.Ref("bn"), px.Items([2])))
     program = mutating(
         [view, px.Node("a", ADD, (px.Ref("bn"), 1)), px.Node("y", MUL, (px.Ref("v"), px.Ref("x")))],
         [("a", px.StateMutation("n")), ("y", px.UserOutput())],

@@ -337,12 +337,13 @@ TABLE: dict[str, dict[str, tuple[str, Corruption]]] = {
         "list": ("flat", with_fields(constraints=Constraints([]))),  # type: ignore[arg-type]
     },
     "known-facts": {
-        "typo": ("flat", with_fields(facts=frozenset({"falt"}))),
+        "empty": ("flat", with_fields(facts=frozenset({""}))),
         "number": ("flat", with_fields(facts=frozenset({3}))),
     },
     "facts": {
         "flat": ("tree", with_fields(facts=frozenset({"flat"}))),
         "outlined": ("flat", with_fields(facts=frozenset({"outlined"}))),
+        "state": ("tree", lambda p: with_graph(p, "", nodes=(Node("r", Get("only")), *p.main.nodes)).evolve(facts=frozenset({"state as inputs"}))),
         "sunk": ("flat", with_fields(facts=frozenset({"state sunk"}))),
         "in-place": ("flat", with_fields(facts=frozenset({"mutations in place"}))),
         "token-input": (

@@ -17,6 +17,7 @@ __all__ = ["outline"]
 
 
 @transformation(
+    proven=True,
     establishes={"outlined"},
     forgets={"flat", "deduplicated"},
     inverse="inline",

@@ -12,19 +12,17 @@ from collections.abc import Sequence
 from types import MappingProxyType
 
 from ...ir.arguments import Ref
-from ...ir.effects.declared import Effects
-from ...ir.effects.schema import effects_of
 from ...ir.graph import Graph, Input
 from ...ir.meta import EMPTY_META, Meta
 from ...ir.names import Names
-from ...ir.node import Call, Frame, Get, Node, Op
+from ...ir.node import Call, Frame, Get, Node
+from ...ir.operators import op_of
 from ...ir.persistent import pmap
 from ...ir.program import Program
 
 __all__ = ["cut_out"]
 
-GETITEM_EFFECTS: Effects = effects_of(operator.getitem)
-GETITEM = Op("operator.getitem", GETITEM_EFFECTS, operator.getitem)
+GETITEM = op_of(operator.getitem)
 
 
 class _Scope:
@@ -144,7 +142,7 @@ class _Walk:
             if scope.frame is None:
                 continue
             outputs = sorted(scope.outputs, key=self._position)
-            inputs = sorted(scope.inputs, key=self._position)
+            inputs = list(scope.inputs)  # by first use, not by where they are made: equal layers must be equal bodies
             output = Ref(outputs[0]) if len(outputs) == 1 else tuple([Ref(name) for name in outputs])
             name = ids.fresh(str(scope.frame))
             graphs[name] = Graph(tuple([Input(name, self.made[name][2]) for name in inputs]), _flatten(scope), output)

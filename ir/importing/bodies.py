@@ -1,0 +1,77 @@
+"""Stacks around and inside the bodies of higher-order operators.
+
+One idea: a region operator (no_grad, autocast) stands in the innermost module call that holds all that is inside it,
+whatever stack the exporter gave it; and the stacks inside a body are relative to the call that the operator stands in,
+like those of any body, so that equal regions of equal modules are equal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from attrs import evolve
+
+from ..arguments import Ref, bodies_in
+from ..graph import Graph
+from ..node import Frame, Node, Op, Stack, common_prefix
+
+__all__ = ["settle_bodies"]
+
+REGIONS = frozenset(
+    {
+        "higher_order.wrap_with_set_grad_enabled", "higher_order.wrap_with_autocast", "higher_order.hints_wrapper",
+        "higher_order.tag_activation_checkpoint",
+    }
+)  # fmt: skip
+"""Operators that the exporter cuts out of the traced graph: the stacks inside are the traced ones."""
+
+
+def settle_bodies(graphs: dict[str, Graph], unknown: Mapping[str, frozenset[str]]) -> None:
+    """Put region operators where their bodies are, and make the stacks in bodies relative; changes ``graphs``.
+
+    Args:
+        graphs: all graphs that were read, each after the one that names it.
+        unknown: for each graph, the nodes that the exporter gave no stack.
+    """
+    for name in reversed(list(graphs)):
+        graphs[name] = _with_regions_placed(graphs, name, unknown)
+    bases: dict[str, Stack] = {}
+    for name in list(graphs):
+        base = bases.get(name)
+        for node in graphs[name].nodes:
+            for inner in _bodies(node):
+                bases.setdefault(inner, node.stack)
+        if base:
+            graphs[name] = evolve(graphs[name], nodes=tuple([_relative(node, base) for node in graphs[name].nodes]))
+
+
+def _bodies(node: Node) -> list[str]:
+    return bodies_in(node.args, node.kwargs) if type(node.do) is Op and node.do.effects.through_bodies else []
+
+
+def _with_regions_placed(graphs: Mapping[str, Graph], name: str, unknown: Mapping[str, frozenset[str]]) -> Graph:
+    graph = graphs[name]
+    moved: dict[str, Stack] = {}
+    nodes: list[Node] = []
+    for node in graph.nodes:
+        if type(node.do) is Op and node.do.name in REGIONS:
+            inside = [
+                part.stack
+                for inner in _bodies(node)
+                if inner in graphs
+                for part in graphs[inner].nodes
+                if part.name not in unknown.get(inner, ())
+            ]
+            if inside:
+                moved[node.name] = common_prefix(inside)
+        elif node.args and type(node.args[0]) is Ref and node.args[0].name in moved and node.do.name == "operator.getitem":  # type: ignore[union-attr]
+            moved[node.name] = moved[node.args[0].name]
+        nodes.append(evolve(node, stack=moved[node.name]) if node.name in moved else node)
+    return evolve(graph, nodes=tuple(nodes)) if moved else graph
+
+
+def _relative(node: Node, base: Stack) -> Node:
+    if node.stack[: len(base)] != base:
+        return evolve(node, stack=()) if node.stack else node
+    prefix = len(base[-1].path) + 1
+    return evolve(node, stack=tuple([Frame(frame.path[prefix:], frame.call) for frame in node.stack[len(base) :]]))
