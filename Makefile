@@ -14,9 +14,10 @@ PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3; do \
 	$$python -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
 
 # Every pip that make starts, and every pip that such a pip starts to build in isolation, sees the pins: a torch that is
-# not pinned is gigabytes of CUDA libraries.  The path is relative because pip splits the value at blanks.
-export PIP_CONSTRAINT := constraints.txt
-export PIP_BUILD_CONSTRAINT := constraints.txt
+# not pinned is gigabytes of CUDA libraries.  It is a URL because pip splits the value at blanks.
+BLANK := $(subst ,, )
+export PIP_CONSTRAINT := file://$(subst $(BLANK),%20,$(CURDIR))/constraints.txt
+export PIP_BUILD_CONSTRAINT := $(PIP_CONSTRAINT)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # The real architectures are built from their configs; nothing is ever fetched.
 export HF_HUB_OFFLINE := 1
@@ -37,10 +38,12 @@ demo: .venv/installed
 	@$(BIN)/python -m examples.demo
 
 test: static
-	@$(STEP) "pytest" $(BIN)/pytest $(PYTEST_ARGS)
+	@echo "== pytest"
+	@$(BIN)/pytest $(PYTEST_ARGS)
 
 check: static
-	@$(STEP) "architecture" $(BIN)/pytest tests/architecture
+	@echo "== architecture"
+	@$(BIN)/pytest tests/architecture
 
 static: .venv/installed
 	@$(STEP) "ruff check" $(BIN)/ruff check --quiet .

@@ -6,9 +6,12 @@ One idea: one process, ours and ``torch.export.unflatten`` in turn, results as r
 from __future__ import annotations
 
 import argparse
+import functools
 import gc
 import json
 import warnings
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -29,20 +32,18 @@ def main() -> None:
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     print(f"torch {torch.__version__}, medians of {options.rounds} alternating rounds, collector on\n")
+    print("decoder      nodes  modules  ours ms  torch ms   ratio  with first forward  equal to eager")
     figures = {
         "decoder": [decoder(layers, options.rounds) for layers in options.layers],
         "stages": stages(max(options.layers), options.rounds),
         "chain": growth(options.sizes, options.rounds),
     }
     if options.json:
-        with open(options.json, "w", encoding="utf-8") as file:
-            json.dump(figures, file, indent=2)
+        Path(options.json).write_text(json.dumps(figures, indent=2), encoding="utf-8")
 
 
 def decoder(layers: int, rounds: int) -> dict[str, Any]:
     """Time the main job on a decoder, with and without the first forward."""
-    if layers == 0:
-        raise SystemExit("a decoder has at least one block")
     model, args = Decoder(layers).eval(), Decoder.example()
     ep = torch.export.export(model, args)
 
@@ -68,8 +69,6 @@ def decoder(layers: int, rounds: int) -> dict[str, Any]:
         "ratio": times["torch"] / times["ours"],
         "ratio with the first forward": times["torch, first forward"] / times["ours, first forward"],
     }
-    if layers == min(8, layers):
-        print("decoder      nodes  modules  ours ms  torch ms   ratio  with first forward  equal to eager")
     print(
         f"gpt-{layers:<6} {figures['nodes']:>7} {figures['modules']:>8} {times['ours'] * 1e3:>8.1f} {times['torch'] * 1e3:>9.1f} "
         f"{figures['ratio']:>6.1f}x {figures['ratio with the first forward']:>18.1f}x  {same}"
@@ -78,24 +77,27 @@ def decoder(layers: int, rounds: int) -> dict[str, Any]:
 
 
 def stages(layers: int, rounds: int) -> dict[str, float]:
-    """Time each stage of the main job, and the verification of its result."""
+    """Time each stage of the main job beside the verification of its result."""
     ep = torch.export.export(Decoder(layers).eval(), Decoder.example())
-    program = px.import_ep(ep)
-    print(f"\nstages of gpt-{layers}              ms    verify its result, ms")
+    print(f"\nstages of gpt-{layers}               ms    verify its result, ms")
     found: dict[str, float] = {}
-    for name, run in [("import_ep", lambda: px.import_ep(ep)), *((step.name, step) for step in px.DEFAULT)]:
-        before = program
-        result = run() if name == "import_ep" else run(before)  # type: ignore[call-arg]
-        times = alternate(
-            {"stage": (lambda run=run, before=before: run() if run.__name__ == "<lambda>" else run(before)), "verify": lambda result=result: px.verify(result.evolve())},
-            rounds=rounds,
-        )
-        print(f"{name:<26} {times['stage'] * 1e3:>6.1f} {times['verify'] * 1e3:>12.1f}")
-        found[name], found[f"verify after {name}"] = times["stage"], times["verify"]
-        program = result
-    times = alternate({"lower": lambda: px.lower(program)}, rounds=rounds)
-    print(f"{'lower':<26} {times['lower'] * 1e3:>6.1f}")
-    return found | times
+    program = px.import_ep(ep)
+    found |= stage("read and verify (import_ep)", lambda: px.import_ep(ep), program, rounds)
+    for step in px.DEFAULT:
+        before, program = program, step(program)
+        found |= stage(step.name, functools.partial(step, before), program, rounds)
+    found |= stage("lower", functools.partial(px.lower, program), None, rounds)
+    return found
+
+
+def stage(name: str, run: Callable[[], Any], result: px.Program | None, rounds: int) -> dict[str, float]:
+    """Time one stage and the verification of its result, and print both."""
+    candidates: dict[str, Callable[[], Any]] = {name: run}
+    if result is not None:
+        candidates[f"verify after {name}"] = functools.partial(px.verify, result)
+    times = alternate(candidates, rounds=rounds)
+    print(f"{name:<28}" + "".join(f"{seconds * 1e3:>9.1f}" for seconds in times.values()))
+    return times
 
 
 def growth(sizes: list[int], rounds: int) -> dict[str, Any]:
@@ -106,7 +108,8 @@ def growth(sizes: list[int], rounds: int) -> dict[str, Any]:
     for size in sizes:
         flat = chain(size)
         program = px.transform(flat)
-        times = alternate({"transform": lambda flat=flat: px.transform(flat), "lower": lambda program=program: px.lower(program)}, rounds=rounds)
+        candidates = {"transform": functools.partial(px.transform, flat), "lower": functools.partial(px.lower, program)}
+        times = alternate(candidates, rounds=rounds)
         transforms.append(times["transform"])
         lowers.append(times["lower"])
         print(

@@ -6,6 +6,7 @@ One idea: candidates are run in turn (A B A B ...), so a machine that slows down
 from __future__ import annotations
 
 import gc
+import math
 import statistics
 import time
 from collections.abc import Callable, Mapping
@@ -40,8 +41,6 @@ def exponent(sizes: list[int], seconds: list[float]) -> float:
     >>> round(exponent([10, 100, 1000], [1.0, 10.0, 100.0]), 3)
     1.0
     """
-    import math
-
     xs, ys = [math.log(size) for size in sizes], [math.log(second) for second in seconds]
     x, y = statistics.fmean(xs), statistics.fmean(ys)
     return sum((a - x) * (b - y) for a, b in zip(xs, ys, strict=True)) / sum((a - x) ** 2 for a in xs)

@@ -28,7 +28,8 @@ class Attention(nn.Module):
     def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         batch, length, width = x.shape
         query, key, value = (
-            part(x).view(batch, length, self.heads, width // self.heads).transpose(1, 2) for part in (self.query, self.key, self.value)
+            part(x).view(batch, length, self.heads, width // self.heads).transpose(1, 2)
+            for part in (self.query, self.key, self.value)
         )
         scores = query @ key.transpose(-1, -2) / math.sqrt(width // self.heads)
         weights = scores.masked_fill(mask, float("-inf")).softmax(-1)

@@ -90,7 +90,9 @@ def _large_image() -> dict[str, Any]:
 
 
 def _bert() -> torch.nn.Module:
-    config = transformers.BertConfig(vocab_size=256, hidden_size=24, intermediate_size=48, num_attention_heads=2, num_hidden_layers=12)
+    config = transformers.BertConfig(
+        vocab_size=256, hidden_size=24, intermediate_size=48, num_attention_heads=2, num_hidden_layers=12
+    )
     return transformers.BertModel(config)
 
 
@@ -113,8 +115,8 @@ ENDS = {"bos_token_id": 1, "eos_token_id": 2}
 ANY_SHAPE: dict[str, Any] = {"input_ids": {0: torch.export.Dim("batch", max=8), 1: torch.export.Dim("length", max=64)}}
 
 DECODER: dict[str, Any] = {
-    "vocab_size": 256, "hidden_size": 24, "intermediate_size": 48, "num_attention_heads": 4, "num_key_value_heads": 4, "head_dim": 8,
-    "max_position_embeddings": 64, "use_cache": False,
+    "vocab_size": 256, "hidden_size": 24, "intermediate_size": 48, "num_attention_heads": 4, "num_key_value_heads": 4,
+    "head_dim": 8, "max_position_embeddings": 64, "use_cache": False,
 }  # fmt: skip
 
 # Fewer key than query heads, as published.  With sdpa attention transformers repeats the key heads while it is exported and
@@ -154,7 +156,9 @@ def _whisper() -> torch.nn.Module:
 
 
 def _vit() -> torch.nn.Module:
-    config = transformers.ViTConfig(image_size=32, patch_size=8, hidden_size=24, intermediate_size=48, num_attention_heads=2, num_hidden_layers=12)
+    config = transformers.ViTConfig(
+        image_size=32, patch_size=8, hidden_size=24, intermediate_size=48, num_attention_heads=2, num_hidden_layers=12
+    )
     return transformers.ViTForImageClassification(config)
 
 

@@ -42,6 +42,7 @@ class Frame:
 Stack = tuple[Frame, ...]
 """The module calls that a node is inside, outermost first, below the graph that holds it."""
 
+
 def common_prefix(stacks: Iterable[Stack]) -> Stack:
     """Return the longest stack that all the given ones begin with; () for none.
 

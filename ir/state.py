@@ -111,6 +111,8 @@ class State:
 
     order: tuple[str, ...] = ()
     slots: PMap[str, Slot] = pmap()
+    checked: bool = field(default=False, init=False, eq=False, repr=False)
+    """Whether ``verify`` found order, values, ties and memory right: all versions of a program share its state."""
 
     def __getitem__(self, name: str) -> Slot:
         return self.slots[name]

@@ -20,8 +20,25 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.immutable_collections import immutable_dict, immutable_list
 
 __all__ = [
-    "EMPTY_STACK_KEY", "FakeTensor", "HigherOrderOperator", "OpOverload", "PyTreeCodeGen", "PyTreeInfo", "guards_of",
-    "immutable_dict", "immutable_list", "pytree", "resolve_higher_order", "resolve_operator", "schema_of", "storage_key",
+    "EMPTY_STACK_KEY",
+    "FakeTensor",
+    "HigherOrderOperator",
+    "OpOverload",
+    "PyTreeCodeGen",
+    "PyTreeInfo",
+    "buffers_dict",
+    "children_dict",
+    "codegen_of",
+    "guards_of",
+    "immutable_dict",
+    "immutable_list",
+    "parameters_dict",
+    "pytree",
+    "resolve_higher_order",
+    "resolve_operator",
+    "schema_of",
+    "storage_key",
+    "unsaved_buffers",
 ]  # fmt: skip
 
 pytree: Any = torch.utils._pytree
@@ -50,6 +67,31 @@ def schema_of(target: Any) -> Any:
     'aten::relu'
     """
     return target._schema
+
+
+def children_dict(module: torch.nn.Module) -> dict[str, torch.nn.Module | None]:
+    """Return the dict that holds a module's children; ``add_module`` refuses names that a class uses (``graph``)."""
+    return module._modules
+
+
+def parameters_dict(module: torch.nn.Module) -> dict[str, torch.nn.Parameter | None]:
+    """Return the dict that holds a module's parameters; ``register_parameter`` scans and refuses likewise."""
+    return module._parameters
+
+
+def buffers_dict(module: torch.nn.Module) -> dict[str, torch.Tensor | None]:
+    """Return the dict that holds a module's buffers."""
+    return module._buffers
+
+
+def unsaved_buffers(module: torch.nn.Module) -> set[str]:
+    """Return the names of a module's buffers that are not persistent."""
+    return module._non_persistent_buffers_set
+
+
+def codegen_of(graph: torch.fx.Graph) -> Any:
+    """Return what generates a graph's code; a GraphModule copies its pytree specs."""
+    return graph._codegen
 
 
 def storage_key(tensor: torch.Tensor) -> int:

@@ -32,7 +32,12 @@ CHECKS: tuple[Check, ...] = ("structure", "behaviour", "gradients")
 
 
 def assert_same_as_eager(
-    module: torch.nn.Module, eager: torch.nn.Module, calls: Calls, *, tolerance: float | None = None, checks: Iterable[Check] = CHECKS
+    module: torch.nn.Module,
+    eager: torch.nn.Module,
+    calls: Calls,
+    *,
+    tolerance: float | None = None,
+    checks: Iterable[Check] = CHECKS,
 ) -> None:
     """Raise unless a module is the same as eager in everything that a user can see.
 
@@ -224,7 +229,9 @@ def _gradients(module: torch.nn.Module, calls: Calls) -> Mapping[str, torch.Tens
     module.zero_grad()
     for number, call in enumerate(copy.deepcopy(calls)):
         leaves = pytree.tree_leaves(_run(module, call, number))
-        parts = [leaf.sum() for leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.is_floating_point() and leaf.requires_grad]
+        parts = [
+            leaf.sum() for leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.is_floating_point() and leaf.requires_grad
+        ]
         if parts:
             torch.autograd.backward(parts)
     return {name: tensor.grad for name, tensor in module.named_parameters()}
@@ -256,6 +263,8 @@ def sequence_differences(what: str, given: Sequence[str], expected: Sequence[str
             more = f" and {len(extra) - shown} more" if len(extra) > shown else ""
             found.append(f"{what}: {word} {', '.join(extra[:shown])}{more}")
     if not found and list(given) != list(expected):
-        place = next((index for index, (a, b) in enumerate(zip(given, expected, strict=False)) if a != b), min(len(given), len(expected)))
-        found.append(f"{what}: the order differs from entry {place} on: {list(given[place : place + 3])}, expected {list(expected[place : place + 3])}")
+        pairs = zip(given, expected, strict=False)
+        place = next((index for index, (mine, other) in enumerate(pairs) if mine != other), min(len(given), len(expected)))
+        got, wanted = list(given[place : place + 3]), list(expected[place : place + 3])
+        found.append(f"{what}: the order differs from entry {place} on: {got}, expected {wanted}")
     return found

@@ -71,7 +71,9 @@ def _program_facts(program: Program) -> dict[str, object]:
 
 
 def _export_facts(ep: ExportedProgram) -> dict[str, object]:
-    nodes = [node for module in ep.graph_module.modules() if isinstance(module, torch.fx.GraphModule) for node in module.graph.nodes]
+    nodes = [
+        node for module in ep.graph_module.modules() if isinstance(module, torch.fx.GraphModule) for node in module.graph.nodes
+    ]
     return {
         "graph": str(ep.graph),
         "code": ep.graph_module.code,
@@ -105,5 +107,5 @@ def _overwritten(copies: Mapping[str, torch.Tensor], state: Mapping[str, Any]) -
     return [f"the contents of {name} changed" for name, copy in copies.items() if not same_value(copy, state[name].detach())]
 
 
-def _changed(before: Mapping[str, object], after: Mapping[str, object]) -> list[str]:
-    return [f"{fact} changed" for fact in before | dict(after) if before.get(fact) != after.get(fact)]
+def _changed(before: dict[str, object], after: dict[str, object]) -> list[str]:
+    return [f"{fact} changed" for fact in {**before, **after} if before.get(fact) != after.get(fact)]

@@ -119,7 +119,8 @@ def flatten(value: Any, spec: Any, path: str) -> list[Any]:
         children, context = pytree.SUPPORTED_NODES[spec.type].flatten_fn(value)
         parts = [(child, f"{path}[{index}]") for index, child in enumerate(children)]
         if len(parts) != spec.num_children or (context != spec.context and spec.context is not None):
-            raise InputError(f"argument {path}: expected a {_type_name(spec)} of {spec.num_children} parts like the exported one, got {len(parts)}")
+            wanted = f"a {_type_name(spec)} of {spec.num_children} parts like the exported one"
+            raise InputError(f"argument {path}: expected {wanted}, got {len(parts)}")
     return [leaf for (part, where), inner in zip(parts, spec.children(), strict=True) for leaf in flatten(part, inner, where)]
 
 

@@ -16,7 +16,7 @@ from ..ir.arguments import same_arg
 from ..ir.errors import InputValueError
 from ..ir.expression import Apply, Expr, InputDim, InputValue, Sym, evaluate, inputs_in, leaves_in, symbols_in
 from ..ir.program import Program
-from ..ir.signature import LiteralType, NumberType, Range, TensorType, UserInput
+from ..ir.signature import ArgumentType, LiteralType, NumberType, Range, TensorType, UserInput
 
 __all__ = ["LeafChecks"]
 
@@ -55,7 +55,7 @@ class LeafChecks:
         if self.dynamic or self.guards:
             self._check_sizes(values)
 
-    def _check_other(self, index: int, kind: LiteralType | NumberType, value: Any) -> None:
+    def _check_other(self, index: int, kind: ArgumentType, value: Any) -> None:
         if isinstance(kind, LiteralType):
             # None was dropped from the program: like ep.module(), do not look at what is passed for it.
             if kind.value is not None and not same_arg(kind.value, value):
@@ -68,15 +68,21 @@ class LeafChecks:
         for index, kind in self.dynamic:
             for size, expected in self._sizes(index, kind, values[index]):
                 if isinstance(expected, Sym) and known.setdefault(expected, size) != size:
-                    raise self._wrong(index, f"got {_sizes_of(values[index])}, but {expected.name} is {known[expected]} in an earlier argument")
+                    raise self._wrong(
+                        index, f"got {_sizes_of(values[index])}, but {expected.name} is {known[expected]} in an earlier argument"
+                    )
         for index, kind in self.dynamic:
             for size, expected in self._sizes(index, kind, values[index]):
                 if not isinstance(expected, Sym) and _bound(expected, known) and evaluate(expected, known) != size:
-                    raise self._wrong(index, f"got {_sizes_of(values[index])}, where {write(expected)} is {evaluate(expected, known)}")
+                    raise self._wrong(
+                        index, f"got {_sizes_of(values[index])}, where {write(expected)} is {evaluate(expected, known)}"
+                    )
         for bounds in self.ranges:
             self._check_range(bounds, known, values)
         for guard in self.guards:
-            if not evaluate(guard, {leaf: _read(leaf, values) for leaf in leaves_in(guard) if isinstance(leaf, InputDim | InputValue)}):
+            if not evaluate(
+                guard, {leaf: _read(leaf, values) for leaf in leaves_in(guard) if isinstance(leaf, InputDim | InputValue)}
+            ):
                 names = ", ".join(dict.fromkeys(self.paths[index] for index in inputs_in(guard)))
                 raise InputValueError(f"argument {names}: the program was exported for inputs with {write(guard, self.paths)}")
 
@@ -101,7 +107,9 @@ class LeafChecks:
             return
         for index, kind in self.dynamic:
             if any(expected == bounds.expr for _, expected in self._sizes(index, kind, values[index])):
-                raise self._wrong(index, f"got {_sizes_of(values[index])}, where {write(bounds.expr)} must be {_range(low, high)}")
+                raise self._wrong(
+                    index, f"got {_sizes_of(values[index])}, where {write(bounds.expr)} must be {_range(low, high)}"
+                )
         raise InputValueError(f"{write(bounds.expr)} is {size}, but must be {_range(low, high)}")
 
     def _wrong(self, index: int, got: str) -> InputValueError:

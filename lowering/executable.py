@@ -31,7 +31,9 @@ def executable(program: Program) -> Program:
     True
     """
     signature = program.signature
-    plain = all(type(spec) is UserInput for spec in signature.inputs) and all(type(spec) is UserOutput for spec in signature.outputs)
+    plain = all(type(spec) is UserInput for spec in signature.inputs) and all(
+        type(spec) is UserOutput for spec in signature.outputs
+    )
     if plain:
         return program
     graph = program.main
@@ -55,7 +57,9 @@ def executable(program: Program) -> Program:
 def _writes(program: Program) -> tuple[list[Node], tuple[Arg, ...]]:
     # All new values are there before the first is stored; what shares memory with a target is saved first.
     graph, signature = program.main, program.signature
-    owner = {spec.slot: formal.name for formal, spec in zip(graph.inputs, signature.inputs, strict=True) if type(spec) is StateInput}
+    owner = {
+        spec.slot: formal.name for formal, spec in zip(graph.inputs, signature.inputs, strict=True) if type(spec) is StateInput
+    }
     memory = storages(program, graph, happenings(program, graph))
     names = Names([*(formal.name for formal in graph.inputs), *(node.name for node in graph.nodes)])
     pairs: list[tuple[str, Arg]] = []
@@ -81,8 +85,6 @@ def _writes(program: Program) -> tuple[list[Node], tuple[Arg, ...]]:
         return Ref(clones[arg.name].name)
 
     copy_ = op_of(torch.ops.aten.copy_.default)
-    copies = [
-        Node(names.fresh("copy_"), copy_, (Ref(target), saved(arg))) for target, arg in pairs if arg != Ref(target)
-    ]
+    copies = [Node(names.fresh("copy_"), copy_, (Ref(target), saved(arg))) for target, arg in pairs if arg != Ref(target)]
     output = tuple(saved(arg) for arg in given)
     return [*clones.values(), *copies], output

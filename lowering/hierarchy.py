@@ -15,6 +15,7 @@ from attrs import define, field
 from ..ir.node import Call
 from ..ir.program import Program
 from ..ir.state import SlotKind
+from ..ir.torch_private import buffers_dict, children_dict, parameters_dict, unsaved_buffers
 from .compiled import Body
 from .module import Place, new_module
 
@@ -56,7 +57,9 @@ def grow(tree: Tree, cells: dict[int, Any], root: type[torch.nn.Module]) -> torc
         _add_views(tree, path, labels, types)
     _register(tree, cells)
     for module in tree.modules.values():
-        if type(module) is torch.nn.Module and list(module._modules) == [str(index) for index in range(len(module._modules))]:
+        if type(module) is torch.nn.Module and list(children_dict(module)) == [
+            str(index) for index in range(len(children_dict(module)))
+        ]:
             # A container that was never called and counts its children: let it be indexed like the original.
             module.__class__ = torch.nn.ModuleList
     return tree.modules[""]
@@ -98,7 +101,7 @@ def _grow_path(tree: Tree, path: str, calls: dict[str, dict[Label, str]], types:
             made = torch.nn.Module()
         tree.modules[place] = made
         above, _, name = place.rpartition(".")
-        tree.modules[above]._modules[name] = made
+        children_dict(tree.modules[above])[name] = made
 
 
 def _add_views(tree: Tree, path: str, labels: dict[Label, str], types: dict[str, str | None]) -> None:
@@ -128,11 +131,11 @@ def _register(tree: Tree, cells: dict[int, Any]) -> None:
         module, value = tree.modules[path], cells[slot.cell]
         match slot.kind:
             case SlotKind.PARAMETER:
-                module._parameters[name] = value
+                parameters_dict(module)[name] = value
             case SlotKind.BUFFER:
-                module._buffers[name] = value
+                buffers_dict(module)[name] = value
                 if not slot.persistent:
-                    module._non_persistent_buffers_set.add(name)
+                    unsaved_buffers(module).add(name)
             case SlotKind.CONSTANT:
                 for owner in (module, *tree.views.get(path, ())):
                     owner.__dict__[name] = value

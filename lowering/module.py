@@ -13,6 +13,7 @@ from typing import Any, cast
 import torch
 import torch.fx
 
+from ..ir.torch_private import codegen_of
 from .compiled import Body
 from .fx_view import View, build_fx_graph
 
@@ -54,7 +55,7 @@ def _fx_attributes(module: LoweredModule) -> dict[str, Any]:
     graph = module.purefx_place.fx_graph(module)
     graph.owning_module = cast(Any, module)
     made: dict[str, Any] = {"_graph": graph, "_tracer_cls": None, "_tracer_extras": {}, "shape_env": None}
-    codegen: Any = graph._codegen
+    codegen: Any = codegen_of(graph)
     if hasattr(codegen, "pytree_info"):
         made |= {"_in_spec": codegen.pytree_info.in_spec, "_out_spec": codegen.pytree_info.out_spec}
     return made
@@ -75,7 +76,7 @@ class LoweredModule(torch.fx.GraphModule):
     purefx_place: Place
 
     def __new__(cls, *_: Any, **__: Any) -> LoweredModule:
-        # GraphModule makes a class for each instance here; ours has one for each body.
+        """Make an instance of this very class: GraphModule makes one for each instance, ours has one for each body."""
         return cast(LoweredModule, object.__new__(cls))
 
     def __init__(self) -> None:
@@ -88,6 +89,8 @@ class LoweredModule(torch.fx.GraphModule):
                 self.__dict__.setdefault(key, value)
             if name in self.__dict__:
                 return self.__dict__[name]
+        if name == "_code":
+            return self.code  # str(module) reads it
         return torch.nn.Module.__getattr__(self, name)
 
     @property
@@ -101,7 +104,7 @@ class LoweredModule(torch.fx.GraphModule):
         """Make the (edited) graph take effect, for this module alone."""
         if "purefx_own_class" not in type(self).__dict__:
             name = type(self).__name__
-            self.__class__ = type(name, (type(self),), {"purefx_own_class": True})
+            cast(Any, self).__class__ = type(name, (type(self),), {"purefx_own_class": True})
         return super().recompile()
 
     def _recompile_submodules(self) -> list[tuple[str, Any]]:
@@ -134,7 +137,9 @@ class LoweredModule(torch.fx.GraphModule):
 
 _FX = frozenset({"_graph", "_tracer_cls", "_tracer_extras", "shape_env", "_in_spec", "_out_spec"})
 
-RESERVED = frozenset(dir(LoweredModule)) | frozenset(torch.nn.Module().__dict__) | LAZY | {"purefx_place", "graph_module", "arg_names"}
+RESERVED = (
+    frozenset(dir(LoweredModule)) | frozenset(torch.nn.Module().__dict__) | LAZY | {"purefx_place", "graph_module", "arg_names"}
+)
 """Attribute names that modules use themselves; state and children may have them too, in the module's dicts."""
 
 

@@ -44,7 +44,7 @@ class _Root(torch.nn.Module):
             raise
         return plan.result(results)
 
-    def _apply(self, fn: Any, recurse: bool = True) -> Any:
+    def _apply(self, fn: Any, recurse: bool = True) -> Any:  # noqa: FBT001, FBT002  torch's signature
         # After .double() or .half() the exported dtypes of floating inputs no longer hold.
         before = _floating_dtype(self)
         result = super()._apply(fn, recurse)

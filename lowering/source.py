@@ -40,7 +40,6 @@ class Table:
             self.values[name] = value
         return name
 
-
     def nested(self) -> list[str]:
         """Return the ids of the graphs that operators are given, in order."""
         return [key[1] for key in self._names if type(key) is tuple and key[0] == "body"]
@@ -125,7 +124,9 @@ class _Writer:
                 return f"{called}({', '.join([self.text(arg) for arg in node.args])})"
             case _:
                 if do.target is None:
-                    raise UnsupportedProgram(f"node {node.name}: the operator {do.name} is not known to this torch, so it can not run")
+                    raise UnsupportedProgram(
+                        f"node {node.name}: the operator {do.name} is not known to this torch, so it can not run"
+                    )
                 target = self.table.name(("op", id(do.target)), do.target)
         parts = [self.text(arg) for arg in node.args]
         parts += [self._keyword(do.target, key, value) for key, value in node.kwargs]

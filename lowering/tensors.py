@@ -45,7 +45,9 @@ def _shared_storages(program: Program) -> frozenset[int]:
     return frozenset(shared)
 
 
-def _value(slot: Slot, *, copy: bool, device: torch.device | None, shared: frozenset[int], storages: dict[int, torch.Tensor]) -> Any:
+def _value(
+    slot: Slot, *, copy: bool, device: torch.device | None, shared: frozenset[int], storages: dict[int, torch.Tensor]
+) -> Any:
     value = slot.value
     if not isinstance(value, torch.Tensor):
         return value
@@ -63,11 +65,15 @@ def _value(slot: Slot, *, copy: bool, device: torch.device | None, shared: froze
     return plain.requires_grad_(value.requires_grad) if value.requires_grad and value.is_leaf else plain
 
 
-def _window(plain: torch.Tensor, storage: int, *, copy: bool, device: torch.device | None, storages: dict[int, torch.Tensor]) -> torch.Tensor:
+def _window(
+    plain: torch.Tensor, storage: int, *, copy: bool, device: torch.device | None, storages: dict[int, torch.Tensor]
+) -> torch.Tensor:
     # The whole memory once, as bytes; each cell then looks at it with its own dtype, offset and strides.
     memory = storages.get(storage)
     if memory is None:
         whole = torch.empty(0, dtype=torch.uint8, device=plain.device).set_(plain.untyped_storage())
-        memory = storages[storage] = whole.to(device) if device is not None and plain.device != device else whole.clone() if copy else whole
+        memory = storages[storage] = (
+            whole.to(device) if device is not None and plain.device != device else whole.clone() if copy else whole
+        )
     window = torch.empty(0, dtype=plain.dtype, device=memory.device)
     return window.set_(memory.untyped_storage(), plain.storage_offset(), plain.shape, plain.stride())

@@ -18,7 +18,6 @@ import purefx as px
 from purefx.ir.effects.dependencies import dependencies
 from purefx.ir.operators import op_of
 
-
 ADD = op_of(torch.ops.aten.add.Tensor)
 ADD_ = op_of(torch.ops.aten.add_.Tensor)
 MUL = op_of(torch.ops.aten.mul.Tensor)
@@ -91,7 +90,7 @@ class Branches(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         for stage in self.stages:
-            a, b, c = (block(x) for block in stage)
+            a, b, c = (block(x) for block in stage.children())
             x = a * b + c
         return x
 

@@ -8,14 +8,18 @@ pairwise.
 
 from __future__ import annotations
 
+import math
+
 from attrs import evolve
 
 from ..ir.arguments import Arg, Body, bodies_in, map_refs
 from ..ir.digest import graph_digest
 from ..ir.graph import Graph
+from ..ir.names import Names
 from ..ir.node import Call, Node, Op
 from ..ir.persistent import pmap
-from ..ir.program import Program
+from ..ir.program import Program, callees
+from ..ir.verify import check
 from .transformation import transformation
 
 __all__ = ["deduplicate"]
@@ -58,38 +62,67 @@ def deduplicate(program: Program) -> Program:
     if len(program.order) == 1:
         return program
     classes = _Classes(program)
-    kept = [name for name in program.order if classes.representative[name] == name]
-    graphs = {name: classes.rewritten(name) for name in kept}
-    if len(kept) == len(program.order) and all(graphs[name] is program.graphs[name] for name in kept):
+    graphs = classes.graphs()
+    if len(graphs) == len(program.order) and all(program.graphs.get(name) is graph for name, graph in graphs.items()):
         return program
     return program.evolve(graphs=pmap(graphs))
 
 
+Instance = tuple[str, str]
+"""A body, and the path of a module that it stands in: a body that is shared already stands in several."""
+
+Label = tuple[int, int]
+"""The call number of a call, and the part."""
+
+
 class _Places:
-    """Where each body stands in the hierarchy, and which bodies the calls of each module have."""
+    """The bodies where they stand in the hierarchy, and which bodies the calls of each module have."""
 
     def __init__(self, program: Program) -> None:
-        self.path: dict[str, str] = {program.root: ""}
-        self.rank: dict[str, float] = {program.root: 0.0}
-        self.calls: dict[str, dict[tuple[int, int], str]] = {}
-        for name in program.order:  # callers come before callees
-            self._note(name, program.graphs[name])
+        self.program = program
+        self.rank = {name: index for index, name in enumerate(program.bottom_up)}
+        self.order: list[Instance] = []
+        """In calling order."""
+        self.calls: dict[str, dict[Label, Instance]] = {}
+        seen: set[Instance] = set()
+        todo: list[Instance] = [(program.root, "")]
+        while todo:
+            found = todo.pop()
+            if found not in seen:
+                seen.add(found)
+                self.order.append(found)
+                todo.extend(reversed(self._inner(found)))
 
-    def _note(self, name: str, graph: Graph) -> None:
-        path, rank = self.path[name], self.rank[name]
-        for node in graph.nodes:
+    def _inner(self, outer: Instance) -> list[Instance]:
+        inner: list[Instance] = []
+        for node in self.program.graphs[outer[0]].nodes:
             do = node.do
             if type(do) is Call:
-                place = f"{path}.{do.instance.path}" if path else do.instance.path
-                self.calls.setdefault(place, {}).setdefault((do.instance.call, do.instance.part), do.graph)
-                self._put(do.graph, place, 1.0 + place.count("."))
+                called = (do.graph, below(outer[1], do))
+                self.calls.setdefault(called[1], {}).setdefault((do.instance.call, do.instance.part), called)
+                inner.append(called)
             elif type(do) is Op and do.effects.through_bodies:
-                for inner in bodies_in(node.args, node.kwargs):
-                    self._put(inner, path, rank + 1 / 1024)
+                inner.extend((name, outer[1]) for name in bodies_in(node.args, node.kwargs))
+        if any(self.rank.get(name, math.inf) >= self.rank[outer[0]] for name, _ in inner):
+            check(self.program)  # a body that reaches itself or is missing stands nowhere: this raises, and says where
+        return inner
 
-    def _put(self, name: str, path: str, rank: float) -> None:
-        if name not in self.rank:
-            self.path[name], self.rank[name] = path, rank
+    def innermost_first(self) -> list[Instance]:
+        """Return the instances, those of deeper modules first: every call goes to a deeper module.
+
+        So all bodies of one module come before any caller of it.  Operator bodies stand where their users do, and come
+        just before them.
+        """
+        return sorted(self.order, key=lambda instance: (-_depth(instance[1]), self.rank[instance[0]]))
+
+
+def below(path: str, call: Call) -> str:
+    """Return the path of the module that a body calls, from the path of the module that it stands in."""
+    return f"{path}.{call.instance.path}" if path else call.instance.path
+
+
+def _depth(path: str) -> int:
+    return path.count(".") + 1 if path else 0
 
 
 class _Classes:
@@ -98,62 +131,68 @@ class _Classes:
     def __init__(self, program: Program) -> None:
         self.program = program
         self.places = _Places(program)
-        self.digests: dict[str, str] = {}
-        self.representative: dict[str, str] = {}
-        self._labels: dict[tuple[str, str], tuple[int, int]] = {}
-        position = {name: index for index, name in enumerate(program.order)}
-        ranks = self.places.rank
-        # Every call of a module is in a deeper module than its caller, so all bodies of one module are known before
-        # any caller of it is looked at; operator bodies come just before the body that holds them.
-        for name in sorted(program.order, key=lambda name: (-ranks[name], position[name])):
-            self._classify(name)
-        first: dict[str, str] = {}
-        for name in program.order:
-            first.setdefault(self.digests[name], name)
-        self.representative = {name: first[self.digests[name]] for name in program.order}
+        self.digests: dict[Instance, str] = {}
+        self._labels: dict[tuple[str, str], Label] = {}
+        for instance in self.places.innermost_first():
+            self.digests[instance] = self._digest(instance)
+        self.ids: dict[str, str] = {}
+        """The graph that stays for each digest: the first one met in calling order."""
+        names = Names(())
+        for instance in self.places.order:
+            if self.digests[instance] not in self.ids:
+                self.ids[self.digests[instance]] = names.fresh(instance[0])
 
-    def _classify(self, name: str) -> None:
-        place = self.places.path[name]
+    def _digest(self, instance: Instance) -> str:
+        name, path = instance
+        if name == self.program.root:
+            return "root"
 
-        def instance(_: Node, call: Call) -> str:
-            return f"{call.instance.path}@{self.label(place, call)}"
+        def called(_: Node, call: Call) -> str:
+            return f"{call.instance.path}@{self.label(path, call)} {self.digests[call.graph, below(path, call)]}"
 
-        digest = graph_digest(self.program.graphs[name], self.digests, instance=instance)
-        self.digests[name] = "root" if name == self.program.root else digest
+        graph = self.program.graphs[name]
+        # A called body stands in a deeper module, and `called` writes it; operator bodies stand where this one does.
+        inner = {inner: self.digests.get((inner, path), "") for inner in callees(graph)}
+        return graph_digest(graph, inner, instance=called)
 
-    def label(self, place: str, call: Call) -> tuple[int, int]:
+    def label(self, path: str, call: Call) -> Label:
         """Return the first call and part of the called module that has the same body."""
-        path = f"{place}.{call.instance.path}" if place else call.instance.path
-        digest = self.digests[call.graph]
-        found = self._labels.get((path, digest))
+        place = below(path, call)
+        digest = self.digests[call.graph, place]
+        found = self._labels.get((place, digest))
         if found is None:
-            calls = self.places.calls[path]
-            found = min(label for label, graph in calls.items() if self.digests[graph] == digest)
-            self._labels[path, digest] = found
+            calls = self.places.calls[place]
+            found = self._labels[place, digest] = min(label for label, other in calls.items() if self.digests[other] == digest)
         return found
 
-    def rewritten(self, name: str) -> Graph:
-        """Return a body whose calls name representatives and first calls; the same object if they did."""
+    def graphs(self) -> dict[str, Graph]:
+        """Return one graph for each digest, its calls rewritten; the same object if nothing is."""
+        found: dict[str, Graph] = {}
+        for instance in self.places.order:
+            name = self.ids[self.digests[instance]]
+            if name not in found:
+                found[name] = self._rewritten(*instance)
+        return found
+
+    def _rewritten(self, name: str, path: str) -> Graph:
         graph = self.program.graphs[name]
-        place = self.places.path[name]
-        nodes = [self._rewritten_node(node, place) for node in graph.nodes]
+        nodes = [self._rewritten_node(node, path) for node in graph.nodes]
         if all(new is old for new, old in zip(nodes, graph.nodes, strict=True)):
             return graph
         return evolve(graph, nodes=tuple(nodes))
 
-    def _rewritten_node(self, node: Node, place: str) -> Node:
+    def _rewritten_node(self, node: Node, path: str) -> Node:
         do = node.do
         if type(do) is Call:
-            call, part = self.label(place, do)
-            new = Call(evolve(do.instance, call=call, part=part), self.representative[do.graph])
+            call, part = self.label(path, do)
+            new = Call(evolve(do.instance, call=call, part=part), self.ids[self.digests[do.graph, below(path, do)]])
             return node if new == do else evolve(node, do=new)
         if type(do) is Op and do.effects.through_bodies:
-            args, kwargs = map_refs(node.args, self._body), map_refs(node.kwargs, self._body)
+
+            def body(ref: Arg) -> Arg:
+                other = self.ids[self.digests[ref.graph, path]] if type(ref) is Body else ""
+                return Body(other) if type(ref) is Body and other != ref.graph else ref
+
+            args, kwargs = map_refs(node.args, body), map_refs(node.kwargs, body)
             return node if args is node.args and kwargs is node.kwargs else evolve(node, args=args, kwargs=kwargs)
         return node
-
-    def _body(self, ref: Arg) -> Arg:
-        if type(ref) is not Body:
-            return ref
-        other = self.representative.get(ref.graph, ref.graph)
-        return ref if other == ref.graph else Body(other)

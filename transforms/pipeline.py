@@ -64,9 +64,9 @@ def check_order(program: Program, steps: Sequence[Callable[[Program], Program]])
     for number, step in enumerate(steps, 1):
         if not isinstance(step, Transformation):
             continue
-        for fact in sorted(step.requires - facts):
+        fact = step.lacks(facts)
+        if fact is not None:
             why = f"{taken[fact]} before it takes that away" if fact in taken else "nothing before it establishes that"
-            advice = ADVICE.get(fact, "reorder the steps")
-            raise PipelineError(f"step {number}, {step.name}, requires a program that is {fact!r}, but {why}; {advice}")
+            raise PipelineError(f"step {number}, {step.name}, requires a program that is {fact!r}, but {why}; {ADVICE[fact]}")
         taken.update(dict.fromkeys(step.forgets & facts, step.name))
         facts = (facts - step.forgets) | step.establishes

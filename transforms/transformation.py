@@ -6,6 +6,7 @@ pipeline is checked with before anything runs, and the trail of the result names
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -14,6 +15,7 @@ from attrs import evolve, field, frozen
 from ..ir.errors import PipelineError
 from ..ir.node import Call, Get
 from ..ir.program import Program, Step
+from ..ir.signature import InputMutation, StateInput, StateMutation, Token
 from ..ir.verify import trust
 
 __all__ = ["ADVICE", "GENERIC_LAWS", "Transformation", "observed", "transformation"]
@@ -76,10 +78,9 @@ class Transformation:
         """
         if not isinstance(program, Program):
             raise TypeError(f"{self.name} takes a purefx Program, not a {type(program).__name__}; start with import_ep(ep)")
-        missing = self.requires - program.facts
-        if missing and missing - observed(program):
-            fact = min(missing - observed(program))
-            raise PipelineError(f"{self.name} requires a program that is {fact!r}, and this one is not; {ADVICE.get(fact, '')}")
+        lacking = self.lacks(program.facts) and self.lacks(program.facts | observed(program))
+        if lacking:
+            raise PipelineError(f"{self.name} requires a program that is {lacking!r}, and this one is not; {ADVICE[lacking]}")
         chosen = {**dict(self.options), **options}
         result = self.apply(program, **chosen)
         if result is program:
@@ -91,15 +92,21 @@ class Transformation:
         )
         return trust(result) if self.proven and program.checked else result
 
+    def lacks(self, facts: frozenset[str]) -> str | None:
+        """Return a fact that it requires and that does not hold; None where it can run, or would have nothing to do."""
+        if self.requires <= facts or (self.establishes and self.establishes <= facts):
+            return None
+        return min(self.requires - facts)
+
     def bind(self, **options: Any) -> Transformation:
         """Return the same transformation with options fixed."""
         return evolve(self, options=tuple({**dict(self.options), **options}.items()))
 
 
-ADVICE = {
-    "flat": "run it before outline",
-    "state as inputs": "run it before sink_state",
-}
+ADVICE = defaultdict(
+    lambda: "run what establishes that first",
+    {"flat": "run it before outline", "state as inputs": "run it before sink_state"},
+)
 
 
 def observed(program: Program) -> frozenset[str]:
@@ -107,10 +114,22 @@ def observed(program: Program) -> frozenset[str]:
 
     >>> from purefx.ir import Graph, Program
     >>> sorted(observed(Program.of({"": Graph((), (), ())})))
-    ['flat', 'state as inputs']
+    ['flat', 'mutations in place', 'state as inputs', 'state sunk', 'token free']
     """
-    kinds = {type(node.do) for node in program.main.nodes}
-    return frozenset(fact for fact, kind in (("flat", Call), ("state as inputs", Get)) if kind not in kinds)
+    signature = program.signature
+    present = {type(node.do) for node in program.main.nodes}
+    present |= {type(spec) for spec in (*signature.inputs, *signature.outputs)}
+    return frozenset(fact for fact, kinds in ABSENT.items() if present.isdisjoint(kinds))
+
+
+ABSENT: dict[str, tuple[type, ...]] = {
+    "flat": (Call,),
+    "state as inputs": (Get,),
+    "state sunk": (StateInput,),
+    "mutations in place": (StateMutation, InputMutation),
+    "token free": (Token,),
+}
+"""What a program does not have when a fact holds."""
 
 
 def transformation(

@@ -89,5 +89,3 @@ def _threads(survey: Survey) -> Iterator[Finding]:
         if op.name == THREADING:
             node = survey.graphs[graph].nodes[index].name
             yield Finding("the program is said to be 'token free', but this threads a token", graph, index, node)
-
-

@@ -8,6 +8,7 @@ stays linear in the calls of the hierarchy even where shared bodies multiply.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from attrs import frozen
@@ -83,7 +84,8 @@ class _Walk:
                     self.unresolved[key] = _lost(census, index, node, path)
             elif key not in agreed:
                 meta = node.meta
-                difference = disagreement(meta.get("val") if isinstance(meta, Mapping) else None, slot.value)
+                known = meta.get("val") if type(meta) is MappingProxyType or isinstance(meta, Mapping) else None
+                difference = disagreement(known, slot.value)
                 if difference is None:
                     agreed.add(key)
                 elif key not in self.misshapen:

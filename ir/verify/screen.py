@@ -86,22 +86,11 @@ class Screen:
     def _nodes(self, census: Census, defined: set[str]) -> bool:
         # The hot loop, longer than a function should be: one look at each fact of a node, and no call of a function
         # where nothing is unusual (measured: calls were more than half of the cost of verifying).
-        last, ops, stacks, keys_known, gets = (), self.ops, self._stacks, self._keys, census.gets
+        last, ops, stacks, gets = (), self.ops, self._stacks, census.gets
         for index, node in enumerate(census.graph.nodes):
-            if type(node) is not Node:
+            if type(node) is not Node or type(node.name) is not str or node.name in defined or type(node.args) is not tuple:
                 return False
             name, do, args, stack, meta = node.name, node.do, node.args, node.stack, node.meta
-            if type(name) is not str or name in defined or type(args) is not tuple:
-                return False
-            for arg in args:
-                kind = type(arg)
-                if kind is Ref:
-                    if arg.name not in defined:
-                        return False
-                elif kind not in PLAIN and not _is_plain(arg, defined, census, index):
-                    return False
-            if node.kwargs != () and not _are_keywords(node.kwargs, defined, census, index):
-                return False
             if stack is not last:
                 if id(stack) not in stacks and not self._is_stack(stack):
                     return False
@@ -109,14 +98,24 @@ class Screen:
                     census.stacks.append((index, stack))
                 last = stack
             if type(do) is Get:
-                if type(do.slot) is not str or not do.slot or args or node.kwargs:
+                if type(do.slot) is not str or not do.slot or args or node.kwargs != ():
                     return False
                 gets.append((index, node))
-            elif id(do) not in ops and not self._is_deed(index, node, census):
-                return False
-            elif census.calls and type(do) is Op and do.name == GETITEM:
-                census.projections.append((index, node))
-            if type(meta) is not MappingProxyType or type(meta.get("val")) not in PLAIN_VALUES or tuple(meta) not in keys_known:
+            else:
+                for arg in args:
+                    if type(arg) is Ref:
+                        if arg.name not in defined:
+                            return False
+                    elif type(arg) not in PLAIN and not _is_plain(arg, defined, census, index):
+                        return False
+                if node.kwargs != () and not _are_keywords(node.kwargs, defined, census, index):
+                    return False
+                if id(do) not in ops and not self._is_deed(index, node, census):
+                    return False
+                if census.calls and type(do) is Op and do.name == GETITEM:
+                    census.projections.append((index, node))
+            # Joining the keys raises on one that is no text, and the slow rules then say so.
+            if type(meta) is not MappingProxyType or type(meta.get("val")) not in PLAIN_VALUES or not "".join(meta):
                 if not self._is_fine(meta):
                     return False
             elif type(meta.get("stack_trace", "")) is not str and meta["stack_trace"] is not None:

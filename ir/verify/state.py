@@ -7,6 +7,7 @@ never in pairs.  Contents of tensors are not read.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -116,7 +117,8 @@ def check_geometry(survey: Survey) -> Iterator[Finding]:
     inputs: Any = survey.main.inputs if survey.main is not None else ()
     for formal, spec in zip(inputs if type(inputs) is tuple else (), specs_of(survey.signature.inputs), strict=False):
         if type(spec) is StateInput and type(formal) is Input and type(spec.slot) is str and spec.slot in survey.slots:
-            known: Any = formal.meta.get("val") if isinstance(formal.meta, Mapping) else None
+            meta = formal.meta
+            known: Any = meta.get("val") if type(meta) is MappingProxyType or isinstance(meta, Mapping) else None
             difference = disagreement(known, survey.slots[spec.slot].value)
             if difference is not None:
                 yield Finding(f"it is the state {spec.slot!r}, taken as {difference}", survey.root, INPUTS, formal.name)

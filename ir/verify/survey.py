@@ -44,7 +44,7 @@ class Survey:
         self.graphs: dict[str, Graph] = self._graphs(program.graphs)
         state: Any = program.state
         self.state: State = state if type(state) is State else State()
-        self.slots: dict[str, Slot] = self._slots(self.state.slots)
+        self.slots: dict[str, Slot] = dict(self.state.pairs) if self.state.checked else self._slots(self.state.slots)
         self.signature: Signature = program.signature if type(program.signature) is Signature else Signature()
         self.constraints: Constraints = program.constraints if type(program.constraints) is Constraints else Constraints()
         modules: Any = program.modules

@@ -10,7 +10,12 @@ from typing import Any
 
 import torch
 
+from ..torch_private import FakeTensor
+
 __all__ = ["disagreement", "geometry"]
+
+
+TENSORS = frozenset({torch.Tensor, torch.nn.Parameter, FakeTensor})
 
 
 def disagreement(known: Any, value: Any) -> str | None:
@@ -21,7 +26,10 @@ def disagreement(known: Any, value: Any) -> str | None:
     >>> disagreement(None, torch.ones(3)) is None
     True
     """
-    if not isinstance(known, torch.Tensor) or not isinstance(value, torch.Tensor):
+    # Asking the type first is worth it: isinstance of a tensor runs a metaclass, twice for every read of state.
+    if type(known) not in TENSORS and not isinstance(known, torch.Tensor):
+        return None
+    if type(value) not in TENSORS and not isinstance(value, torch.Tensor):
         return None
     ours, theirs = known.shape, value.shape
     if known.dtype is value.dtype and len(ours) == len(theirs) and _same_sizes(ours, theirs):

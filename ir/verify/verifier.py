@@ -19,6 +19,9 @@ from .violation import Violation
 
 __all__ = ["check", "trust", "verify"]
 
+OF_THE_STATE = frozenset({"state-order", "state-values", "state-ties", "state-memory"})
+"""Rules that look at the state alone: asked once for each ``State``, which transformations share."""
+
 
 def verify(program: Program) -> tuple[Violation, ...]:
     """Find everything that is wrong with a program.
@@ -86,13 +89,18 @@ def judge(survey: Survey) -> tuple[Violation, ...]:
     """Return the violations of a surveyed program."""
     found: list[tuple[tuple[int, int, int], Rule, Finding]] = []
     rank = {name: number for number, name in enumerate(survey.censuses)}
+    known = survey.state.checked
     for number, rule in enumerate(RULES):
+        if known and rule.name in OF_THE_STATE:
+            continue
         for finding in _apply(rule, survey):
             place = -1 if finding.graph is None else rank.get(finding.graph, len(rank))
             found.append(((place, -2 if finding.at is None else finding.at, number), rule, finding))
     for name, error in survey.puzzles.items():
         if all(finding.graph != name for _, _, finding in found):
             found.append(((rank[name], -2, 0), RULES[0], Finding(f"it can not be read: {type(error).__name__}: {error}", name)))
+    if not any(rule.name in OF_THE_STATE for _, rule, _ in found):
+        object.__setattr__(survey.state, "checked", True)  # a memo, like that of `trust`
     if not found:
         return ()
     found.sort(key=lambda entry: entry[0])

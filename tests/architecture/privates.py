@@ -16,13 +16,8 @@ from .sources import Source
 DOORS = frozenset({"ir/torch_private.py", "ir/persistent.py"})
 
 ALLOWED: dict[str, str] = {
-    "_modules": "nn.Module: the children by name, before any attribute hook; stable since torch 0.1",
-    "_parameters": "nn.Module: the same for parameters",
-    "_buffers": "nn.Module: the same for buffers",
-    "_non_persistent_buffers_set": "nn.Module: no public way to register a buffer under a name that has a dot or is taken",
-    "_apply": "nn.Module: what .to() and .cuda() call; overridden to keep ties",
+    "_apply": "nn.Module: what .to() and .double() call; overridden to notice another dtype",
     "_graph": "GraphModule: its lazily made graph, in our subclass",
-    "_codegen": "Graph: has the pytree of inputs and outputs; GraphModule.graph's setter reads it too",
 }
 """Private names that ``lowering/`` may use, with the reason."""
 

@@ -45,7 +45,7 @@ CASES: list[tuple[Checker, str, str, str]] = [
     (torch_privates, "transforms/x.py", "op._schema", "op.schema"),
     (torch_privates, "transforms/x.py", "getattr(ep, '_guards_code', None)", "getattr(ep, 'graph', None)"),
     (torch_privates, "transforms/x.py", "module._modules", "def _own(): ...\nother._own()"),
-    (torch_privates, "lowering/x.py", "module._forward_hooks", "module._modules"),
+    (torch_privates, "lowering/x.py", "module._forward_hooks", "module._graph"),
     (torch_privates, "lowering/x.py", "graph._inserted = 1\ngraph._inserted", "self._own = 1\nother._own"),
     (torch_privates, "lowering/x.py", "torch._C._dispatch()", "torch.ops.__name__"),
 ]

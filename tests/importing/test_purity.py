@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 import purefx as px
@@ -11,12 +13,21 @@ from tests.programs import Shared, exported
 def snapshot(ep: torch.export.ExportedProgram) -> tuple[object, ...]:
     """Return everything of an exported program that a reader could change."""
     nodes = [
-        (node.op, node.name, str(node.target), str(node.args), str(node.kwargs), sorted(node.meta), str(node.meta.get("nn_module_stack")))
+        (
+            node.op,
+            node.name,
+            str(node.target),
+            str(node.args),
+            str(node.kwargs),
+            sorted(node.meta),
+            str(node.meta.get("nn_module_stack")),
+        )
         for module in ep.graph_module.modules()
         if isinstance(module, torch.fx.GraphModule)
         for node in module.graph.nodes
     ]
-    state = [(name, id(value), value.data_ptr(), value.tolist()) for name, value in {**ep.state_dict, **ep.constants}.items()]
+    held: dict[str, Any] = {**ep.state_dict, **ep.constants}
+    state = [(name, id(value), value.data_ptr(), value.tolist()) for name, value in held.items()]
     return nodes, state, str(ep.graph_signature), str(ep.module_call_graph), str(ep.range_constraints), ep.graph_module.code
 
 

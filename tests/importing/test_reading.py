@@ -11,6 +11,7 @@ from torch import nn
 from torch.export import Dim
 
 import purefx as px
+from purefx.ir import Apply, Sym
 from purefx.ir.importing.constraints import read_guard
 from purefx.ir.importing.stacks import StackReader
 from tests.programs import Block, Shared, Tower, exported
@@ -51,7 +52,11 @@ def test_the_result_of_an_in_place_operator_is_its_operand() -> None:
     """``self.count.add_(1)`` twice: the second write names the buffer, not the result of the first."""
     program = px.import_ep(exported(Shared(), torch.ones(3, 4)))
     writes = [node for node in program.main.nodes if node.do.name == "aten.add_.Tensor"]  # type: ignore[union-attr]
-    buffers = {spec.slot: formal.name for formal, spec in zip(program.main.inputs, program.signature.inputs, strict=True) if isinstance(spec, px.StateInput)}
+    buffers = {
+        spec.slot: formal.name
+        for formal, spec in zip(program.main.inputs, program.signature.inputs, strict=True)
+        if isinstance(spec, px.StateInput)
+    }
     assert [node.args[0] for node in writes[:2]] == [px.Ref(buffers["a.count"])] * 2
 
 
@@ -88,8 +93,8 @@ def test_dynamic_sizes_and_their_bounds() -> None:
     ep = torch.export.export(Two(), (torch.ones(4), torch.ones(8)), dynamic_shapes={"x": {0: size}, "y": {0: 2 * size}})
     program = px.import_ep(ep)
     x, y = (spec.type.shape[0] for spec in program.signature.inputs)  # type: ignore[union-attr]
-    assert isinstance(x, px.ir.Sym)
-    assert y == px.ir.Apply("*", (2, x))
+    assert isinstance(x, Sym)
+    assert y == Apply("*", (2, x))
     assert px.Range(x, 3, 64) in program.constraints.ranges
 
 
@@ -110,7 +115,9 @@ def test_guards_are_translated(text: str, expected: dict[int, bool]) -> None:
     assert {size: bool(evaluate(guard, {InputDim(0, 0): size})) for size in expected} == expected
 
 
-@pytest.mark.parametrize("text", ["__import__('os').system('true')", "L['x'].size()[0] == eval('1')", "L['z'] > 1", "x =", "lambda: 1"])
+@pytest.mark.parametrize(
+    "text", ["__import__('os').system('true')", "L['x'].size()[0] == eval('1')", "L['z'] > 1", "x =", "lambda: 1"]
+)
 def test_guards_that_are_not_understood_are_refused(text: str) -> None:
     """Never evaluated, never dropped."""
     with pytest.raises(px.UnsupportedProgram, match="guard"):

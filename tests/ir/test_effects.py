@@ -23,9 +23,8 @@ def before(nodes: list[px.Node], *inputs: str, **fields: object) -> list[list[in
 
 def test_pure_operators_depend_on_their_operands_alone() -> None:
     """No order among independent pure operators."""
-    assert before([px.Node("a", NEG, (px.Ref("x"),)), px.Node("b", NEG, (px.Ref("x"),)), px.Node("c", ADD, (px.Ref("a"), px.Ref("b")))], "x") == [
-        [], [], [0, 1]
-    ]  # fmt: skip
+    nodes = [px.Node("a", NEG, (px.Ref("x"),)), px.Node("b", NEG, (px.Ref("x"),)), px.Node("c", ADD, (px.Ref("a"), px.Ref("b")))]
+    assert before(nodes, "x") == [[], [], [0, 1]]
 
 
 def test_reads_stay_on_their_side_of_a_write() -> None:
@@ -67,13 +66,14 @@ def test_random_and_ordered_operators_keep_their_order() -> None:
     """Draws follow draws and prints follow prints; a dropout in evaluation mode draws nothing."""
     nodes = [
         px.Node("d", DROPOUT, (px.Ref("x"), 0.5, True)), px.Node("p", PRINT, ("a",)),
-        px.Node("e", DROPOUT, (px.Ref("x"), 0.5, False)), px.Node("f", DROPOUT, (px.Ref("x"), 0.5, True)), px.Node("q", PRINT, ("b",)),
+        px.Node("e", DROPOUT, (px.Ref("x"), 0.5, False)), px.Node("f", DROPOUT, (px.Ref("x"), 0.5, True)),
+        px.Node("q", PRINT, ("b",)),
     ]  # fmt: skip
     assert before(nodes, "x") == [[], [], [], [0], [1]]
 
 
 @pytest.mark.parametrize(("training", "writes"), [(True, True), (False, False)])
-def test_batch_norm_writes_its_statistics_only_in_training(training: bool, writes: bool) -> None:  # noqa: FBT001
+def test_batch_norm_writes_its_statistics_only_in_training(training: bool, writes: bool) -> None:
     """The schema of aten.batch_norm is silent about the write."""
     args = (px.Ref("x"), None, None, px.Ref("m"), px.Ref("v"), training, 0.1, 1e-5, False)
     nodes = [px.Node("r", NEG, (px.Ref("m"),)), px.Node("n", BATCH_NORM, args), px.Node("s", NEG, (px.Ref("m"),))]
@@ -94,17 +94,25 @@ def test_calls_do_what_their_bodies_do() -> None:
         px.Node("t", NEG, (px.Ref("g"),)),
     )
     main = px.Graph((px.Input("x"),), nodes, ())
-    program = px.Program.of({"": main, "m": writes_operand, "n": writes_state}, state=px.State(("n.count",), px.pmap({"n.count": slot})))
+    program = px.Program.of(
+        {"": main, "m": writes_operand, "n": writes_state}, state=px.State(("n.count",), px.pmap({"n.count": slot}))
+    )
     assert dependencies(program, main) == [[], [0], [], [2], [3], [2, 4]]
 
 
 def test_unknown_functions_are_taken_to_do_anything() -> None:
     """A function without a schema may write its operands: reads of them do not pass it."""
     unknown = px.Op("mine", effects_of(print), print)
-    assert before([px.Node("r", NEG, (px.Ref("x"),)), px.Node("u", unknown, (px.Ref("x"),)), px.Node("s", MUL, (px.Ref("x"), 2))], "x") == [[], [0], [1]]
+    assert before(
+        [px.Node("r", NEG, (px.Ref("x"),)), px.Node("u", unknown, (px.Ref("x"),)), px.Node("s", MUL, (px.Ref("x"), 2))], "x"
+    ) == [[], [0], [1]]
 
 
 def test_copy_reads_its_source_and_writes_its_target() -> None:
     """copy_(x, y): later reads of x wait for it, later writes of y too."""
-    nodes = [px.Node("c", COPY_, (px.Ref("x"), px.Ref("y"))), px.Node("w", ADD_, (px.Ref("y"), 1)), px.Node("r", NEG, (px.Ref("x"),))]
+    nodes = [
+        px.Node("c", COPY_, (px.Ref("x"), px.Ref("y"))),
+        px.Node("w", ADD_, (px.Ref("y"), 1)),
+        px.Node("r", NEG, (px.Ref("x"),)),
+    ]
     assert before(nodes, "x", "y") == [[], [0], [0]]

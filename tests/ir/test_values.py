@@ -107,7 +107,11 @@ def test_same_digest_and_text_in_every_process() -> None:
     )
     texts = {
         subprocess.run(
-            [sys.executable, "-c", script], capture_output=True, text=True, check=True, env={**__import__("os").environ, "PYTHONHASHSEED": seed}
+            [sys.executable, "-c", script],
+            capture_output=True,
+            text=True,
+            check=True,
+            env={**__import__("os").environ, "PYTHONHASHSEED": seed},
         ).stdout
         for seed in ("1", "2")
     }

@@ -17,7 +17,9 @@ from tests.programs import Block, exported
 class Pytrees(nn.Module):
     """Takes and gives nested containers, a constant and keyword arguments."""
 
-    def forward(self, x: torch.Tensor, batch: dict[str, Any], scale: int = 2, *, bias: torch.Tensor, skip: None = None) -> dict[str, Any]:
+    def forward(
+        self, x: torch.Tensor, batch: dict[str, Any], scale: int = 2, *, bias: torch.Tensor, skip: None = None
+    ) -> dict[str, Any]:
         first, (second, third) = batch["a"], batch["b"]
         return {"y": [x * scale + first, None], "z": (second - third + bias, "text", 3), "batch": batch}
 
@@ -61,10 +63,30 @@ def test_pytrees_and_keywords_in_any_order(pytrees: Any) -> None:
         ((torch.ones(2), BATCH), {"bias": BIAS, "scale": 2, "x": 1}, TypeError, "'x' twice"),
         ((torch.ones(2), {"a": torch.ones(2)}), {"bias": BIAS, "scale": 2}, ValueError, r"batch: expected the keys \['a', 'b'\]"),
         ((torch.ones(2), [torch.ones(2)]), {"bias": BIAS, "scale": 2}, TypeError, "batch: expected a dict, got a list"),
-        ((torch.ones(2), {**BATCH, "b": [BIAS, BIAS]}), {"bias": BIAS, "scale": 2}, TypeError, r"batch\['b'\]: expected a tuple, got a list"),
-        ((torch.ones(3), BATCH), {"bias": BIAS, "scale": 2}, RuntimeError, r"argument x: expected a tensor of shape \(2,\).*got shape \(3,\)"),
-        ((torch.ones(2).double(), BATCH), {"bias": BIAS, "scale": 2}, RuntimeError, "argument x: expected .*float32, got dtype torch.float64"),
-        ((torch.ones(2), {**BATCH, "a": 1.0}), {"bias": BIAS, "scale": 2}, ValueError, r"argument batch\['a'\]: expected a tensor.*got 1.0"),
+        (
+            (torch.ones(2), {**BATCH, "b": [BIAS, BIAS]}),
+            {"bias": BIAS, "scale": 2},
+            TypeError,
+            r"batch\['b'\]: expected a tuple, got a list",
+        ),
+        (
+            (torch.ones(3), BATCH),
+            {"bias": BIAS, "scale": 2},
+            RuntimeError,
+            r"argument x: expected a tensor of shape \(2,\).*got shape \(3,\)",
+        ),
+        (
+            (torch.ones(2).double(), BATCH),
+            {"bias": BIAS, "scale": 2},
+            RuntimeError,
+            "argument x: expected .*float32, got dtype torch.float64",
+        ),
+        (
+            (torch.ones(2), {**BATCH, "a": 1.0}),
+            {"bias": BIAS, "scale": 2},
+            ValueError,
+            r"argument batch\['a'\]: expected a tensor.*got 1.0",
+        ),
         ((torch.ones(2), BATCH), {"bias": BIAS, "scale": 3}, AssertionError, "argument scale: expected the value 2 .*got 3"),
         ((torch.ones(2), BATCH), {"bias": BIAS, "scale": 2.0}, ValueError, "argument scale: expected the value 2 .*got 2.0"),
     ],

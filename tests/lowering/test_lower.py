@@ -35,7 +35,7 @@ def test_kinds_of_modules(to: To) -> None:
 @BOTH
 @pytest.mark.parametrize("stage", range(len(px.DEFAULT) + 1))
 @pytest.mark.parametrize("decomposed", [False, True])
-def test_a_program_runs_at_any_stage(stage: int, decomposed: bool, to: To) -> None:  # noqa: FBT001
+def test_a_program_runs_at_any_stage(stage: int, decomposed: bool, to: To) -> None:
     """Flat, with mutations in its signature or in place, state sunk, outlined, deduplicated: eager's numbers and state."""
     torch.manual_seed(0)
     model = Shared()
@@ -133,16 +133,24 @@ def test_persistence_and_load_state_dict() -> None:
     model.load_state_dict(module.state_dict(), strict=True)
 
 
-@pytest.mark.parametrize("name", ["self", "training", "code", "graph", "meta", "class", "lambda", "x=y", "_modules", "a b", "ü", "v0", "t0", "shape_env"])
+@pytest.mark.parametrize(
+    "name",
+    ["self", "training", "code", "graph", "meta", "class", "lambda", "x=y", "_modules", "a b", "ü", "v0", "t0", "shape_env"],
+)
 @BOTH
 def test_any_name_of_a_child_works(name: str, to: To) -> None:
     """Names are data: keywords, attributes of modules, locals of generated code."""
     inner, outer = px.Node("y", px.Get("weight")), px.Frame(name)
     neg = px.Node("z", px.Op("aten.neg.default", target=torch.ops.aten.neg.default), (px.Ref("y"),))
-    graphs = {"": px.Graph((), (px.Node("z", px.Call(outer, "body")),), (px.Ref("z"),)), "body": px.Graph((), (inner, neg), px.Ref("z"))}
+    graphs = {
+        "": px.Graph((), (px.Node("z", px.Call(outer, "body")),), (px.Ref("z"),)),
+        "body": px.Graph((), (inner, neg), px.Ref("z")),
+    }
     slot = px.Slot(px.SlotKind.PARAMETER, nn.Parameter(torch.ones(2)), 0, 0)
     slots = px.State((f"{name}.weight",), px.pmap({f"{name}.weight": slot}))
-    program = px.Program.of(graphs, state=slots, signature=px.Signature((), (px.UserOutput(),)), modules=(px.Module(""), px.Module(name)))
+    program = px.Program.of(
+        graphs, state=slots, signature=px.Signature((), (px.UserOutput(),)), modules=(px.Module(""), px.Module(name))
+    )
     module = px.lower(program, to=to)
     assert torch.equal(module()[0], -torch.ones(2))
     assert list(module.state_dict()) == [f"{name}.weight"]
@@ -161,7 +169,9 @@ def test_state_with_reserved_names() -> None:
         px.Node("a", add, (px.Ref("graph"), px.Ref("meta"))), px.Node("b", add, (px.Ref("a"), px.Ref("code"))),
     )  # fmt: skip
     signature = px.Signature((), (px.UserOutput(),))
-    program = px.Program.of({"": px.Graph((), nodes, (px.Ref("b"),))}, state=px.State(tuple(slots), px.pmap(slots)), signature=signature)
+    program = px.Program.of(
+        {"": px.Graph((), nodes, (px.Ref("b"),))}, state=px.State(tuple(slots), px.pmap(slots)), signature=signature
+    )
     for to in ("graph_module", "interpreter"):
         assert px.lower(program, to=to)()[0].tolist() == [7.0, 7.0]  # type: ignore[arg-type]
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Iterator
 from typing import Literal
 
 import pytest
@@ -63,15 +62,6 @@ def decomposed(name: str) -> torch.export.ExportedProgram:
 def outlined(name: str) -> px.Program:
     """Return an example after the default pipeline."""
     return px.transform(px.import_ep(exported(name)))
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:  # pyright: ignore[reportUnusedFunction]
-    # These widths are so small that threads only wait for each other.
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def calls(example: Example) -> list[tuple[tuple[object, ...], dict[str, object]]]:

@@ -48,7 +48,13 @@ print(type(pmap()._buckets).__name__)
 def test_live_values_survive_dead_cycles(first: str, environment: dict[str, str]) -> None:
     """Two versions die in a reference cycle; what they shared is still alive and must stay whole."""
     script = LINES.format(first=first, second="import pyrsistent")
-    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env={**__import__("os").environ, **environment}, check=False)
+    result = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        env={**__import__("os").environ, **environment},
+        check=False,
+    )
     assert result.returncode == 0, result.stderr
     assert result.stdout.strip() == "PythonPVector"
 

@@ -276,14 +276,14 @@ def test_an_exported_model_and_its_stand_ins() -> None:
     program = exported()
     assert parse(str(program), state=given_state(program)) == program
     state = parse(str(program)).state
-    assert {name: (slot.cell, slot.storage) for name, slot in state.slots.items()} == {
-        name: (slot.cell, slot.storage) for name, slot in program.state.slots.items()
+    assert {name: (slot.cell, slot.storage) for name, slot in state.pairs} == {
+        name: (slot.cell, slot.storage) for name, slot in program.state.pairs
     }
     assert state["up.weight"].value is state["down.weight"].value
     assert isinstance(state["up.weight"].value, torch.nn.Parameter)
     assert state["tail"].value.untyped_storage().nbytes() == state["seen"].value.untyped_storage().nbytes() == 16
     assert state["tail"].value.storage_offset() == 2
-    assert {slot.value.device.type for slot in state.slots.values()} == {"meta"}
+    assert {slot.value.device.type for _, slot in state.pairs} == {"meta"}
 
 
 def test_stand_ins_are_what_the_text_says() -> None:
@@ -326,7 +326,7 @@ def test_an_unknown_operator_is_kept_by_name() -> None:
 
 
 def test_registered_types_are_printed_and_refused() -> None:
-    Point = namedtuple("Point", ["x", "y"])  # noqa: PYI024 - untyped, as users write them
+    Point = namedtuple("Point", ["x", "y"])  # noqa: PYI024  # pyright: ignore[reportUntypedNamedTuple]  as users write them
     program = Program.of({"": Graph((), ())}, signature=Signature(out_spec=pytree.tree_structure(Point(1, 2))))
     assert '.Point"(*, *)' in str(program)
     with pytest.raises(ParseError, match=r"registered type '.*Point' can not be read"):

@@ -49,7 +49,10 @@ def test_bodies_that_differ_in_a_child_only_stay_apart() -> None:
 
 def test_literals_are_compared_with_their_type() -> None:
     """x * 1, x * 1.0 and x * True are three bodies."""
-    nodes = [px.Node(f"n{index}", MUL, (px.Ref("x"), value), (), (px.Frame(f"m{index}"),)) for index, value in enumerate([1, 1.0, True, 1])]
+    nodes = [
+        px.Node(f"n{index}", MUL, (px.Ref("x"), value), (), (px.Frame(f"m{index}"),))
+        for index, value in enumerate([1, 1.0, True, 1])
+    ]
     program = px.deduplicate(px.outline(flat(nodes, tuple(px.Ref(node.name) for node in nodes), "x")))
     assert [node.do.graph for node in program.main.nodes if isinstance(node.do, px.Call)] == ["m0", "m1", "m2", "m0"]
 

@@ -19,7 +19,9 @@ def mutating(nodes: list[px.Node], outputs: list[tuple[str, px.UserOutput | px.S
     graph = px.Graph(inputs, tuple(nodes), tuple(px.Ref(name) for name, _ in outputs))
     signature = px.Signature(specs, tuple(spec for _, spec in outputs))
     modules = (px.Module(""),)
-    return px.Program.of({"": graph}, state=px.State(("n", "m"), px.pmap(slots)), signature=signature, modules=modules, facts=frozenset({"flat"}))
+    return px.Program.of(
+        {"": graph}, state=px.State(("n", "m"), px.pmap(slots)), signature=signature, modules=modules, facts=frozenset({"flat"})
+    )
 
 
 def run(program: px.Program, x: torch.Tensor) -> tuple[list[list[float]], list[float], list[float], list[float]]:
@@ -31,7 +33,10 @@ def run(program: px.Program, x: torch.Tensor) -> tuple[list[list[float]], list[f
 
 def test_a_write_becomes_a_copy_after_its_value() -> None:
     """One copy_ for one mutation, and the signature is clean."""
-    program = mutating([px.Node("a", ADD, (px.Ref("bn"), 1)), px.Node("y", NEG, (px.Ref("x"),))], [("a", px.StateMutation("n")), ("y", px.UserOutput())])
+    program = mutating(
+        [px.Node("a", ADD, (px.Ref("bn"), 1)), px.Node("y", NEG, (px.Ref("x"),))],
+        [("a", px.StateMutation("n")), ("y", px.UserOutput())],
+    )
     result = px.inplace_mutations(program)
     assert [node.name for node in result.main.nodes] == ["a", "copy_", "y"]
     assert result.main.nodes[1].args == (px.Ref("bn"), px.Ref("a"))
@@ -78,7 +83,10 @@ def test_a_view_of_the_old_value_is_read_before_the_write() -> None:
 
 def test_inputs_are_written_for_the_caller() -> None:
     """The caller's tensor changes exactly as it says."""
-    program = mutating([px.Node("a", ADD, (px.Ref("x"), 1)), px.Node("y", NEG, (px.Ref("a"),))], [("a", px.InputMutation(2)), ("y", px.UserOutput())])
+    program = mutating(
+        [px.Node("a", ADD, (px.Ref("x"), 1)), px.Node("y", NEG, (px.Ref("a"),))],
+        [("a", px.InputMutation(2)), ("y", px.UserOutput())],
+    )
     outputs, _, _, x = run(program, torch.zeros(2))
     assert (outputs, x) == ([[-1.0, -1.0], [-2.0, -2.0]], [2.0, 2.0])
 

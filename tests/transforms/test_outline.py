@@ -33,7 +33,9 @@ def test_values_keep_their_names() -> None:
 
 def test_several_results_are_projected() -> None:
     """A body that gives back two values gives a tuple, in the order of their definition."""
-    program = px.outline(flat([node("y", NEG, "x", stack=(A,)), node("z", NEG, "y", stack=(A,)), node("w", ADD, "z", "y")], px.Ref("w"), "x"))
+    program = px.outline(
+        flat([node("y", NEG, "x", stack=(A,)), node("z", NEG, "y", stack=(A,)), node("w", ADD, "z", "y")], px.Ref("w"), "x")
+    )
     assert program.graphs["a"].output == (px.Ref("y"), px.Ref("z"))
     assert [(n.name, n.args) for n in program.main.nodes[1:3]] == [("y", (px.Ref("a"), 0)), ("z", (px.Ref("a"), 1))]
 
@@ -47,7 +49,12 @@ def test_consecutive_calls_stay_two() -> None:
 
 def test_interleaved_calls_are_gathered() -> None:
     """Two independent calls whose nodes alternate become two calls."""
-    nodes = [node("p", NEG, "x", stack=(A,)), node("q", NEG, "x", stack=(B,)), node("r", NEG, "p", stack=(A,)), node("s", NEG, "q", stack=(B,))]
+    nodes = [
+        node("p", NEG, "x", stack=(A,)),
+        node("q", NEG, "x", stack=(B,)),
+        node("r", NEG, "p", stack=(A,)),
+        node("s", NEG, "q", stack=(B,)),
+    ]
     program = px.outline(flat([*nodes, node("t", ADD, "r", "s")], px.Ref("t"), "x"))
     assert calls(program) == ["a", "b"]
 
@@ -63,7 +70,12 @@ def test_a_call_that_is_cut_comes_in_two_parts() -> None:
 
 def test_a_read_does_not_follow_its_module_over_a_write() -> None:
     """b's first node reads x before a's write and its second after: gathering b would move a read over the write."""
-    nodes = [node("p", NEG, "x", stack=(B,)), node("w", ADD_, "x", 1, stack=(A,)), node("q", NEG, "x", stack=(B,)), node("r", ADD, "p", "q")]
+    nodes = [
+        node("p", NEG, "x", stack=(B,)),
+        node("w", ADD_, "x", 1, stack=(A,)),
+        node("q", NEG, "x", stack=(B,)),
+        node("r", ADD, "p", "q"),
+    ]
     program = px.outline(flat(nodes, px.Ref("r"), "x"))
     assert calls(program) == ["b", "a", "b#1"]
     assert torch.equal(px.lower(program)(torch.tensor([1.0, 2.0]))[0], torch.tensor([-3.0, -5.0]))
@@ -86,7 +98,7 @@ def test_preserved_signatures_are_refused() -> None:
 
 @pytest.mark.parametrize("decomposed", [False, True])
 @pytest.mark.parametrize("module", [Shared(), Branches()], ids=["shared", "branches"])
-def test_a_legal_reorder_changes_neither_hierarchy_nor_numbers(module: nn.Module, decomposed: bool) -> None:  # noqa: FBT001
+def test_a_legal_reorder_changes_neither_hierarchy_nor_numbers(module: nn.Module, decomposed: bool) -> None:
     """Forty random legal orders of one program."""
     x = torch.randn(3, 4)
     program = px.import_ep(exported(module, x, decomposed=decomposed))

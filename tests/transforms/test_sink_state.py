@@ -23,7 +23,9 @@ def hierarchical(module: nn.Module, *args: object) -> px.Program:
 def test_each_module_reads_its_own_state() -> None:
     """Every linear layer reads its weight and bias; nothing is handed down."""
     program = hierarchical(Tower(1), torch.ones(2, 4))
-    assert sorted(reads(program)) == sorted((f"layers.0.{layer}", slot) for layer in ("up", "down") for slot in ("weight", "bias"))
+    assert sorted(reads(program)) == sorted(
+        (f"layers.0.{layer}", slot) for layer in ("up", "down") for slot in ("weight", "bias")
+    )
     assert [len(program.graphs[name].inputs) for name in program.order] == [1, 1, 1, 1]
 
 

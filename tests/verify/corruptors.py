@@ -343,7 +343,12 @@ TABLE: dict[str, dict[str, tuple[str, Corruption]]] = {
     "facts": {
         "flat": ("tree", with_fields(facts=frozenset({"flat"}))),
         "outlined": ("flat", with_fields(facts=frozenset({"outlined"}))),
-        "state": ("tree", lambda p: with_graph(p, "", nodes=(Node("r", Get("only")), *p.main.nodes)).evolve(facts=frozenset({"state as inputs"}))),
+        "state": (
+            "tree",
+            lambda p: with_graph(p, "", nodes=(Node("r", Get("only")), *p.main.nodes)).evolve(
+                facts=frozenset({"state as inputs"})
+            ),
+        ),
         "sunk": ("flat", with_fields(facts=frozenset({"state sunk"}))),
         "in-place": ("flat", with_fields(facts=frozenset({"mutations in place"}))),
         "token-input": (
@@ -356,7 +361,5 @@ TABLE: dict[str, dict[str, tuple[str, Corruption]]] = {
 """Rule, then name of the corruption, then the program that it starts from and what it does."""
 
 
-CORRUPTORS = [
-    Corruptor(rule, name, start, apply) for rule, entries in TABLE.items() for name, (start, apply) in entries.items()
-]
+CORRUPTORS = [Corruptor(rule, name, start, apply) for rule, entries in TABLE.items() for name, (start, apply) in entries.items()]
 """All corruptors of the table."""

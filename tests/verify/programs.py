@@ -143,4 +143,3 @@ def tokens() -> Program:
 
 
 PROGRAMS = {"flat": flat, "tree": tree, "branch": branch, "tokens": tokens}
-

@@ -1,0 +1,43 @@
+"""The programs in ``examples/`` run, say what they should, and end well."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from examples import demo, quickstart, train
+
+pytestmark = pytest.mark.models
+
+
+def test_demo(capsys: pytest.CaptureFixture[str]) -> None:
+    """The demo ends with 0, shows the layers as one line, and finds everything equal."""
+    assert demo.main(["--layers", "3"]) == 0
+    said = capsys.readouterr().out
+    assert "0-2  LlamaDecoderLayer  x3" in said
+    assert said.count("equal to eager") == 3
+    assert "DIFFERENT" not in said
+    assert "torch.export.unflatten" in said
+
+
+def test_demo_says_what_differs(capsys: pytest.CaptureFixture[str]) -> None:
+    """A module that is not the same as eager is not called equal."""
+    example = demo.llama(1)
+    model = example.build()
+    other = example.build()
+    with torch.no_grad():
+        next(other.parameters()).add_(1)
+    assert not demo.compare(other, model, example)
+    assert "DIFFERENT" in capsys.readouterr().out
+
+
+def test_train(capsys: pytest.CaptureFixture[str]) -> None:
+    """Eight steps of SGD: the loss goes down and is eager's."""
+    assert train.main() == 0
+    assert "equal, bit by bit" in capsys.readouterr().out
+
+
+def test_quickstart(capsys: pytest.CaptureFixture[str]) -> None:
+    """The README's lines; the two blocks are one body."""
+    quickstart.main()
+    assert "call @0(" in capsys.readouterr().out

@@ -1,0 +1,105 @@
+"""The private names of torch that purefx touches are where ``ir/torch_private.py`` says, and mean what it needs.
+
+One idea: when a torch release moves one, this file fails and names it.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import torch
+import torch.fx
+from torch.export.unflatten import InterpreterModule
+
+from purefx.ir import torch_private
+from tests.programs import Tower, exported
+
+
+def test_types_of_operators() -> None:
+    """Operators and higher-order operators are instances of the types we match on."""
+    assert isinstance(torch.ops.aten.add.Tensor, torch_private.OpOverload)
+    assert isinstance(torch.ops.higher_order.cond, torch_private.HigherOrderOperator)
+    assert torch.ops.higher_order.cond.name() == "cond"
+
+
+def test_schemas_state_aliases() -> None:
+    """A schema tells reads from writes and which result is which argument."""
+    schema = torch_private.schema_of(torch.ops.aten.add_.Tensor)
+    assert schema.name == "aten::add_"
+    info = schema.arguments[0].alias_info
+    assert info.is_write
+    assert info.before_set == schema.returns[0].alias_info.before_set
+    assert schema.arguments[1].alias_info is None
+
+
+def test_storages_have_keys() -> None:
+    """Meta and empty tensors too have a key, shared by views alone."""
+    for device in ("cpu", "meta"):
+        a = torch.empty(4, device=device)
+        assert torch_private.storage_key(a) == torch_private.storage_key(a[1:])
+        assert torch_private.storage_key(a) != torch_private.storage_key(torch.empty(4, device=device))
+
+
+def test_guards_are_text() -> None:
+    """An exported program keeps the guards of its dynamic sizes as Python text."""
+
+    class Fourths(torch.nn.Module):
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            return x + y
+
+    dynamic: Any = {"x": {0: torch.export.Dim.DYNAMIC}, "y": {0: torch.export.Dim.DYNAMIC}}
+    ep = torch.export.export(Fourths(), (torch.ones(4), torch.ones(4)), dynamic_shapes=dynamic)
+    guards = torch_private.guards_of(ep)
+    assert all(isinstance(guard, str) for guard in guards)
+    assert hasattr(ep, "_guards_code"), "ep.module() enforces guards that purefx can not see"
+
+
+def test_graphs_of_exported_programs_are_what_import_reads() -> None:
+    """Node attributes, meta keys, and arguments as immutable containers."""
+    graph = exported(Tower(1), torch.ones(1, 4)).graph
+    kinds = {node.op for node in graph.nodes}
+    assert kinds == {"placeholder", "call_function", "output"}
+    linear = next(node for node in graph.nodes if node.op == "call_function")
+    assert {"nn_module_stack", "val", "stack_trace"} <= set(linear.meta)
+    view = torch.fx.Graph().call_function(torch.ops.aten.view.default, (1, [2]))
+    assert isinstance(view.args[1], torch_private.immutable_list)
+
+
+def test_graph_modules_can_be_subclassed_as_ours_is() -> None:
+    """What LoweredModule relies on in GraphModule."""
+    source = inspect.getsource(torch.fx.GraphModule)
+    for name in (
+        "_graph",
+        "_tracer_cls",
+        "_tracer_extras",
+        "_replace_hooks",
+        "_create_node_hooks",
+        "_erase_node_hooks",
+        "_recompile_submodules",
+    ):
+        assert name in source, name
+    assert torch_private.PyTreeCodeGen is not None
+    assert set(torch_private.PyTreeInfo._fields) == {"orig_args", "in_spec", "out_spec"}
+
+
+def test_interpreter_modules_have_the_attributes_that_ours_makes_lazily() -> None:
+    """graph, graph_module, arg_names and type_name."""
+    source = inspect.getsource(InterpreterModule)
+    for name in ("graph", "graph_module", "arg_names", "_ty"):
+        assert name in source or name in inspect.getsource(InterpreterModule.__mro__[1]), name
+
+
+def test_modules_keep_their_state_in_the_dicts_that_we_fill() -> None:
+    """Lowered modules are filled without register_parameter and its scans."""
+    module = torch.nn.Module()
+    assert {"_parameters", "_buffers", "_modules", "_non_persistent_buffers_set", "training"} <= set(module.__dict__)
+
+
+def test_pytree_specs() -> None:
+    """The parts of a TreeSpec that binding, printing and checking read."""
+    spec = torch_private.pytree.tree_structure(((1, [2]), {"k": 3}))
+    args, kwargs = spec.children()
+    assert (spec.type, spec.num_leaves, spec.num_children) == (tuple, 3, 2)
+    assert (kwargs.type, list(kwargs.context), args.children()[0].is_leaf()) == (dict, ["k"], True)
+    assert dict in torch_private.pytree.SUPPORTED_NODES
