@@ -63,6 +63,11 @@ class Graph:
         """Return the names of the values that the output uses, in order, repeats kept."""
         return refs_in((self.output,))
 
+    def __str__(self) -> str:
+        from .text.printer import print_graph
+
+        return print_graph(self)
+
     def __eq__(self, other: object) -> bool:
         if self is other:
             return True

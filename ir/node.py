@@ -135,6 +135,11 @@ class Node:
         """Return the names of the values that it uses, in order, repeats kept."""
         return refs_in(self.args, self.kwargs)
 
+    def __str__(self) -> str:
+        from .text.printer import print_node
+
+        return print_node(self)
+
     def __eq__(self, other: object) -> bool:
         if self is other:
             return True

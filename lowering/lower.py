@@ -6,11 +6,11 @@ fx code) is made when somebody reads it.
 
 from __future__ import annotations
 
-import gc
 from typing import Any, Literal
 
 import torch
 
+from ..ir.collector import collector_paused
 from ..ir.program import Program
 from ..ir.verify import check
 from .arguments import CallPlan
@@ -58,13 +58,8 @@ def lower(
     """
     _check_options(program, to, state)
     check(program)
-    collecting = gc.isenabled()
-    gc.disable()  # only live objects are made: a collection would walk all of them and free none
-    try:
+    with collector_paused():
         return _lower(program, to, torch.device(device) if device is not None else None, copy=state == "copy")
-    finally:
-        if collecting:
-            gc.enable()
 
 
 def _check_options(program: Program, to: str, state: str) -> None:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from typing import Any
 
 from attrs import evolve, field, frozen
 
+from ..ir.collector import collector_paused
 from ..ir.errors import PipelineError
 from ..ir.node import Call, Get
 from ..ir.program import Program, Step
@@ -82,7 +84,8 @@ class Transformation:
         if lacking:
             raise PipelineError(f"{self.name} requires a program that is {lacking!r}, and this one is not; {ADVICE[lacking]}")
         chosen = {**dict(self.options), **options}
-        result = self.apply(program, **chosen)
+        with collector_paused() if self.proven else nullcontext():
+            result = self.apply(program, **chosen)
         if result is program:
             return program
         result = evolve(

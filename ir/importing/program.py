@@ -6,10 +6,9 @@ end.  The exported program stays as it was; its tensors are shared.
 
 from __future__ import annotations
 
-import gc
-
 from torch.export import ExportedProgram
 
+from ..collector import collector_paused
 from ..node import Frame
 from ..persistent import pmap
 from ..program import CallSignature, Module, Program
@@ -47,13 +46,8 @@ def import_ep(ep: ExportedProgram) -> Program:
     """
     if not isinstance(ep, ExportedProgram):
         raise TypeError(f"import_ep takes a torch.export.ExportedProgram, not a {type(ep).__name__}")
-    collecting = gc.isenabled()
-    gc.disable()  # only new, live values are made here: a collection would walk them all and free none
-    try:
+    with collector_paused():
         return check(_read(ep))
-    finally:
-        if collecting:
-            gc.enable()
 
 
 def _read(ep: ExportedProgram) -> Program:

@@ -1,0 +1,155 @@
+"""Toy operators: programs of integers, with everything that makes rewriting hard and nothing that makes it slow.
+
+One idea: a value is a cell, and cells share memory as tensors do; so writes, views, random draws, ordered effects and
+operators with bodies are all there, and a program runs in microseconds.  ``copy_``, ``clone``, ``_print`` and ``getitem`` are
+the operators of torch by name, because transformations insert and rewrite them; no tensor is ever computed on.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from ..ir.effects.declared import ArgAt, Effects, Unless
+from ..ir.node import Op
+from ..ir.operators import op_of
+from ..ir.program import Program
+from ..ir.signature import UserInput
+from ..ir.state import State
+from .evaluate import Meaning, evaluate
+
+__all__ = [
+    "ADD", "ADD_", "CLONE", "COND", "COPY_", "EMIT", "GETITEM", "MUL", "NEG", "PAIR", "PRINT", "RAND", "THREAD", "VIEW",
+    "Cell", "ToyMachine", "toy_meaning",
+]  # fmt: skip
+
+A, B = ArgAt(0, "a"), ArgAt(1, "b")
+
+NEG, ADD, MUL = Op("toy.neg"), Op("toy.add"), Op("toy.mul")
+VIEW = Op("toy.view", Effects(aliases=(A,)))
+"""Another cell with the same memory."""
+PAIR = Op("toy.pair", Effects(aliases=(A, B)))
+"""A tuple of its two arguments themselves."""
+ADD_ = Op("toy.add_", Effects(writes=(A,), returns=(A,), aliases=(A,)))
+RAND = Op("toy.rand", Effects(random=True, random_unless=(Unless(ArgAt(2, "train"), value=False, default=True),)))
+"""``rand(a, tag, train)``: ``a`` plus what is drawn; ``a`` itself when ``train`` is False."""
+EMIT = Op("toy.emit", Effects(ordered=True))
+"""``emit(a, tag)``: what ``a`` holds is seen outside."""
+COND = Op("toy.cond", Effects(through_bodies=True))
+"""``cond(a, then, else, (operands))``: what one of the bodies does, depending on ``a``."""
+GETITEM = op_of(operator.getitem)
+COPY_ = op_of(torch.ops.aten.copy_.default)
+CLONE = op_of(torch.ops.aten.clone.default)
+PRINT = op_of(torch.ops.aten._print.default)
+THREAD = op_of(torch.ops.higher_order.with_effects)
+
+MODULUS = 1_000_003
+"""Keeps numbers small; a prime, so that products do not meet in zero."""
+
+
+class Cell:
+    """An integer in memory that other cells may share.
+
+    >>> Cell([3]).memory
+    [3]
+    """
+
+    __slots__ = ("memory",)
+
+    def __init__(self, memory: list[int]) -> None:
+        self.memory = memory
+
+
+class ToyMachine:
+    """Runs toy operators; use it for one evaluation.
+
+    >>> machine = ToyMachine()
+    >>> machine.functions["toy.emit"](Cell([3]), "here")
+    >>> machine.effects["emitted"]
+    [('here', 3)]
+    """
+
+    def __init__(self) -> None:
+        self.effects: dict[str, list[Any]] = {"drawn": [], "emitted": []}
+        self.functions: Mapping[str, Callable[..., Any]] = {
+            "toy.neg": lambda a: _cell(-a.memory[0]),
+            "toy.add": lambda a, b: _cell(a.memory[0] + b.memory[0]),
+            "toy.mul": lambda a, b: _cell(a.memory[0] * b),
+            "toy.view": lambda a: Cell(a.memory),
+            "toy.pair": lambda a, b: (a, b),
+            "toy.add_": self._add_,
+            "toy.rand": self._rand,
+            "toy.emit": lambda a, tag: self.effects["emitted"].append((tag, a.memory[0])),
+            "toy.cond": lambda a, yes, no, operands: (yes if a.memory[0] % 2 else no)(*operands),
+            "operator.getitem": operator.getitem,
+            "aten.copy_.default": self._copy_,
+            "aten.clone.default": lambda a: _cell(a.memory[0]),
+            "aten._print.default": lambda text: self.effects["emitted"].append(text),
+            "higher_order.with_effects": self._thread,
+        }
+
+    def _add_(self, a: Cell, number: int) -> Cell:
+        self.write(a, a.memory[0] + number)
+        return a
+
+    def _copy_(self, a: Cell, b: Cell) -> Cell:
+        self.write(a, b.memory[0])
+        return a
+
+    def _rand(self, a: Cell, tag: str, train: bool = True) -> Cell:  # noqa: FBT001, FBT002  operators take flags by position
+        drawn = self.effects["drawn"]
+        if train:
+            drawn.append(tag)
+        return _cell(a.memory[0] + (7919 * len(drawn) if train else 0))
+
+    def _thread(self, token: None, target: Any, *args: Any) -> tuple[Any, ...]:
+        return (token, self.functions[str(target)](*args))
+
+    def load(self, state: State) -> dict[str, Cell]:
+        """Return one cell for each tensor of the state, with the memory that it lives in."""
+        memories: dict[int, list[int]] = {}
+        cells: dict[int, Cell] = {}
+        for name in state:
+            slot = state[name]
+            memory = memories.setdefault(slot.storage, [int(slot.value)])
+            cells.setdefault(slot.cell, Cell(memory))
+        return {name: cells[state[name].cell] for name in state}
+
+    def given(self, leaf: int) -> Cell:
+        """Return a cell with a number in it."""
+        return Cell([leaf])
+
+    def save(self, value: Any) -> Any:
+        """Return the number in a cell; constants as they are."""
+        return value.memory[0] if type(value) is Cell else (value,)
+
+    def write(self, target: Cell, saved: int) -> None:
+        """Put a number into memory."""
+        target.memory[0] = saved % MODULUS if saved >= 0 else -(-saved % MODULUS)
+
+    def shown(self, saved: Any) -> Any:
+        """Return a saved number in a tuple, a constant in two, so that they differ."""
+        return (saved,)
+
+
+def _cell(number: int) -> Cell:
+    return Cell([number % MODULUS if number >= 0 else -(-number % MODULUS)])
+
+
+def toy_meaning(program: Program, *, calls: int = 3) -> Meaning:
+    """Return what a toy program means, over some calls with different numbers.
+
+    Args:
+        program: a program of toy operators at any stage.
+        calls: how many.
+
+    >>> from purefx.ir import Graph
+    >>> toy_meaning(Program.of({"": Graph((), (), ())})).outputs
+    ((), (), ())
+    """
+    count = sum(type(spec) is UserInput for spec in program.signature.inputs)
+    leaves = [[3 + 10 * call + index for index in range(count)] for call in range(calls)]
+    return evaluate(program, leaves, ToyMachine())
