@@ -90,7 +90,7 @@ def evaluate(program: Program, calls: Sequence[Sequence[Any]], machine: Machine)
     >>> signature = Signature((UserInput(TensorType(torch.int64, ())),), (UserOutput(),))
     >>> graph = Graph((Input("x"),), (Node("y", NEG, (Ref("x"),)),), (Ref("y"),))
     >>> evaluate(Program.of({"": graph}, signature=signature), [(2,), (3,)], ToyMachine()).outputs
-    (((-2,),), ((-3,),))
+    ((-2,), (-3,))
     """
     run = _Run(program, machine)
     seen = [run.call(leaves) for leaves in calls]

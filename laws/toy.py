@@ -123,16 +123,16 @@ class ToyMachine:
         return Cell([leaf])
 
     def save(self, value: Any) -> Any:
-        """Return the number in a cell; constants as they are."""
-        return value.memory[0] if type(value) is Cell else (value,)
+        """Return the number in a cell; a constant as text."""
+        return value.memory[0] if type(value) is Cell else repr(value)
 
     def write(self, target: Cell, saved: int) -> None:
         """Put a number into memory."""
         target.memory[0] = saved % MODULUS if saved >= 0 else -(-saved % MODULUS)
 
     def shown(self, saved: Any) -> Any:
-        """Return a saved number in a tuple, a constant in two, so that they differ."""
-        return (saved,)
+        """Return what was saved: a number for a cell, text for a constant."""
+        return saved
 
 
 def _cell(number: int) -> Cell:

@@ -64,7 +64,7 @@ def _fx_attributes(module: LoweredModule) -> dict[str, Any]:
 LAZY = frozenset(
     {
         "_graph", "_tracer_cls", "_tracer_extras", "shape_env", "_in_spec", "_out_spec", "meta", "_replace_hooks",
-        "_create_node_hooks", "_erase_node_hooks", "_deepcopy_hooks",
+        "_create_node_hooks", "_erase_node_hooks", "_deepcopy_hooks", "_lineno_map",
     }
 )  # fmt: skip
 """Attributes of a GraphModule that are made when they are first read."""
@@ -84,7 +84,7 @@ class LoweredModule(torch.fx.GraphModule):
 
     def __getattr__(self, name: str) -> Any:
         if name in LAZY:
-            made = _fx_attributes(self) if name in _FX else {name: {} if name == "meta" else []}
+            made = _fx_attributes(self) if name in _FX else {name: {} if name in _DICTS else []}
             for key, value in made.items():
                 self.__dict__.setdefault(key, value)
             if name in self.__dict__:
@@ -112,6 +112,10 @@ class LoweredModule(torch.fx.GraphModule):
         looked_at = [(name, child) for name, child in self.named_children() if "_graph" in child.__dict__]
         return [(name, child.recompile()) for name, child in looked_at if isinstance(child, torch.fx.GraphModule)]
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Refuse to be pickled: what runs is made from a program, which is what should be kept."""
+        raise TypeError("a lowered module can not be pickled yet: keep its state_dict(), and lower the program again to load it")
+
     def __deepcopy__(self, memo: dict[int, Any]) -> LoweredModule:
         own = "purefx_own_class" in type(self).__dict__
         new = object.__new__(type(self).__mro__[1] if own else type(self))
@@ -134,6 +138,9 @@ class LoweredModule(torch.fx.GraphModule):
         """Return the class name of the original module, for ``repr``."""
         return self.purefx_place.type_name or ""
 
+
+_DICTS = frozenset({"meta", "_lineno_map"})
+"""Of those, the ones that start as an empty dict; no map of lines tells dynamo that fx's code is not what runs."""
 
 _FX = frozenset({"_graph", "_tracer_cls", "_tracer_extras", "shape_env", "_in_spec", "_out_spec"})
 

@@ -7,6 +7,8 @@ program that it was given.  Nothing here runs a program or builds a torch module
 from __future__ import annotations
 
 from .deduplicate import deduplicate
+from .expand import expand
+from .inline import inline
 from .inplace_mutations import inplace_mutations
 from .outline import outline
 from .pipeline import DEFAULT, transform
@@ -15,6 +17,6 @@ from .sink_state import sink_state
 from .transformation import Transformation, transformation
 
 __all__ = [
-    "DEFAULT", "Transformation", "deduplicate", "inplace_mutations", "outline", "remove_effect_tokens", "sink_state",
-    "transform", "transformation",
+    "DEFAULT", "Transformation", "deduplicate", "expand", "inline", "inplace_mutations", "outline", "remove_effect_tokens",
+    "sink_state", "transform", "transformation",
 ]  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import pickle
 from typing import Any, Literal
 
 import pytest
@@ -306,3 +307,43 @@ def test_the_collector_is_left_as_it_was() -> None:
         assert not gc.isenabled()
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_exports_again(strict: bool) -> None:  # noqa: FBT001
+    """What came back can be exported again, whole, with the same numbers."""
+    model, x = Tower(2), torch.randn(2, 4)
+    module = lowered(model, x)
+    again = torch.export.export(module, (x,), strict=strict)
+    assert torch.equal(again.module()(x), model(x))
+
+
+@BOTH
+def test_torch_compile_takes_the_whole_graph(to: To) -> None:
+    """The root and a child compile without a graph break, and mutate their state as in eager."""
+    model, x = Shared(), torch.randn(3, 4)
+    module = lowered(model, x, to=to)
+    expected = [copy.deepcopy(model)(x)]
+    compiled = torch.compile(copy.deepcopy(module), fullgraph=True, backend="eager")
+    torch.testing.assert_close(compiled(x), expected[0], rtol=0, atol=0)
+    child = torch.compile(module.a, fullgraph=True, backend="eager")
+    assert torch.equal(child(x), copy.deepcopy(model.a)(x))
+    torch._dynamo.reset()
+
+
+def test_hooks_and_functional_calls() -> None:
+    """Forward hooks of children run, and functional_call swaps parameters."""
+    model, x = Tower(2), torch.randn(2, 4)
+    module = lowered(model, x)
+    seen: list[str] = []
+    module.layers[1].up.register_forward_hook(lambda *_: seen.append("up"))
+    zeros = {name: torch.zeros_like(value) for name, value in module.named_parameters()}
+    assert torch.equal(torch.func.functional_call(module, zeros, (x,)), x)
+    assert seen == ["up"]
+    assert torch.equal(module(x), model(x))
+
+
+def test_pickling_says_what_to_do() -> None:
+    """Not supported yet, and said so."""
+    with pytest.raises(TypeError, match="state_dict"):
+        pickle.dumps(lowered(Tower(1), torch.ones(1, 4)))

@@ -1,0 +1,142 @@
+"""Programs that mean the same as a given one: other names, another legal order.  And one fixed form for each.
+
+One idea: laws need variants that are surely equal, made without any transformation.  Choices come from a seed, so that
+a law can be checked on any program by anyone, without hypothesis.  Nothing here looks for a good variant.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+
+from attrs import evolve
+
+from ..ir.arguments import Arg, Body, Ref, map_refs
+from ..ir.effects.dependencies import dependencies
+from ..ir.graph import Graph
+from ..ir.node import Call, Node
+from ..ir.persistent import pmap
+from ..ir.program import Program
+
+__all__ = ["canonical", "module_calls", "renamed", "reordered"]
+
+
+def renamed(program: Program, *, seed: int = 0) -> Program:
+    """Return a program with its values and graphs renamed at random: names are swapped, or new.
+
+    Args:
+        program: a program at any stage.
+        seed: chooses the names; equal seeds give equal names.
+
+    >>> from purefx.ir import Input
+    >>> renamed(Program.of({"": Graph((Input("x"),), (), (Ref("x"),))})).main.output
+    (Ref(name='r0'),)
+    """
+    draw = random.Random(seed)
+
+    def swapped(names: list[str]) -> Mapping[str, str]:
+        new = [f"r{number}" for number in range(len(names))] if seed % 2 == 0 else list(names)
+        draw.shuffle(new)
+        return dict(zip(names, new, strict=True))
+
+    ids = {program.root: program.root, **swapped([name for name in program.order if name != program.root])}
+    return _with_names(program, ids, lambda graph: swapped(_names(graph)))
+
+
+def canonical(program: Program) -> Program:
+    """Return a program with values and graphs numbered in order: equal for programs that differ in names alone.
+
+    Finer than ``digest``: call numbers, facts of operators and the contents of tensors are compared as well.
+
+    >>> from purefx.ir import Input
+    >>> left, right = (Program.of({"": Graph((Input(name),), (), (Ref(name),))}) for name in "ab")
+    >>> left == right, canonical(left) == canonical(right)
+    (False, True)
+    """
+    ids = {name: f"g{number}" for number, name in enumerate(program.order)}
+    return _with_names(program, ids, lambda graph: {name: f"v{number}" for number, name in enumerate(_names(graph))})
+
+
+def _names(graph: Graph) -> list[str]:
+    return [*(formal.name for formal in graph.inputs), *(node.name for node in graph.nodes)]
+
+
+def _with_names(program: Program, ids: Mapping[str, str], naming: Callable[[Graph], Mapping[str, str]]) -> Program:
+    graphs: dict[str, Graph] = {}
+    for name in program.order:
+        graph = program.graphs[name]
+        graphs[ids[name]] = _with_new_names(graph, naming(graph), ids)
+    return program.evolve(graphs=pmap(graphs), root=ids[program.root])
+
+
+def _with_new_names(graph: Graph, names: Mapping[str, str], ids: Mapping[str, str]) -> Graph:
+    def use(arg: Arg) -> Arg:
+        return map_refs(arg, lambda ref: Ref(names[ref.name]) if type(ref) is Ref else Body(ids[ref.graph]))
+
+    def placed(node: Node) -> Node:
+        do = Call(node.do.instance, ids[node.do.graph]) if type(node.do) is Call else node.do
+        return evolve(node, name=names[node.name], do=do, args=use(node.args), kwargs=use(node.kwargs))
+
+    inputs = tuple(evolve(formal, name=names[formal.name]) for formal in graph.inputs)
+    return Graph(inputs, tuple(placed(node) for node in graph.nodes), use(graph.output))
+
+
+def reordered(program: Program, *, seed: int = 0) -> Program:
+    """Return a program with the nodes of its root in another legal order.
+
+    Args:
+        program: a program at any stage.
+        seed: chooses the order.
+
+    >>> from purefx.ir import Input, Op
+    >>> nodes = tuple(Node(name, Op("toy.neg"), (Ref("x"),)) for name in "ab")
+    >>> program = Program.of({"": Graph((Input("x"),), nodes, ())})
+    >>> [node.name for node in reordered(program, seed=1).main.nodes]
+    ['b', 'a']
+    """
+    graph, draw = program.main, random.Random(seed)
+    before = dependencies(program, graph)
+    waiting = [len(of) for of in before]
+    after: list[list[int]] = [[] for _ in before]
+    for index, of in enumerate(before):
+        for earlier in of:
+            after[earlier].append(index)
+    ready = [index for index, count in enumerate(waiting) if not count]
+    order: list[int] = []
+    while ready:
+        index = ready.pop(draw.randrange(len(ready)))
+        order.append(index)
+        for later in after[index]:
+            waiting[later] -= 1
+            if not waiting[later]:
+                ready.append(later)
+    if order == sorted(order):
+        return program
+    return program.with_main(evolve(graph, nodes=tuple(graph.nodes[index] for index in order)))
+
+
+def module_calls(program: Program) -> frozenset[tuple[str, int]]:
+    """Return the module calls of a program, as path from the root and call number: those of stacks and those of calls.
+
+    Args:
+        program: a program at any stage; the parts of a cut call are one call.
+
+    >>> from purefx.ir import Frame, Op
+    >>> node = Node("y", Op("toy.rand"), stack=(Frame("a", 1), Frame("a.b")))
+    >>> sorted(module_calls(Program.of({"": Graph((), (node,), ())})))
+    [('a', 1), ('a.b', 0)]
+    """
+    found: set[tuple[str, int]] = set()
+    todo, seen = [(program.root, "")], set[tuple[str, str]]()
+    while todo:
+        place = todo.pop()
+        if place in seen:
+            continue
+        seen.add(place)
+        prefix = f"{place[1]}." if place[1] else ""
+        for node in program.graphs[place[0]].nodes:
+            found.update((prefix + frame.path, frame.call) for frame in node.stack)
+            if type(node.do) is Call:
+                found.add((prefix + node.do.instance.path, node.do.instance.call))
+                todo.append((node.do.graph, prefix + node.do.instance.path))
+    return frozenset(found)

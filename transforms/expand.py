@@ -1,0 +1,244 @@
+"""``expand``: every call gets a body of its own, the opposite of ``deduplicate``.
+
+One idea: the calls are walked in order of execution; each gets a copy of its body, and a call number that no other call
+of that module has.  The first call of a body keeps it, so a program in which nothing is shared stays as it is.
+Names inside bodies are left alone: bodies do not see one another.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+
+from attrs import Factory, define, evolve
+
+from ..ir.arguments import Arg, Body, Ref, bodies_in, map_refs
+from ..ir.errors import UnsupportedProgram
+from ..ir.graph import Graph, Input
+from ..ir.names import Names
+from ..ir.node import Call, Frame, Get, Node, Op
+from ..ir.persistent import pmap
+from ..ir.program import Program, callees
+from ..ir.verify import check
+from ..ir.verify.tensors import disagreement
+from .deduplicate import below
+from .metas import alike, without_values
+from .transformation import transformation
+
+__all__ = ["LIMIT", "expand", "own_bodies"]
+
+LIMIT = 1_000_000
+"""Nodes that a result may have: bodies that share bodies multiply, 2 ** n calls need only n graphs."""
+
+
+@transformation(
+    proven=True,
+    forgets={"deduplicated"},
+    inverse="deduplicate",
+    laws=[
+        "deduplicating gives back the program that was deduplicated",
+        "no two calls have one body, and no two calls of a module one number",
+        "the digest of the program stays",
+    ],
+)
+def expand(program: Program, *, at_most: int = LIMIT) -> Program:
+    """Give every call a body of its own.
+
+    Before::
+
+        y = call layers.0 -> layers.0 (x);  z = call layers.1 -> layers.0 (y)
+
+    After::
+
+        y = call layers.0 -> layers.0 (x);  z = call layers.1 -> layers.1 (y)
+
+    Calls of one module get numbers of their own, counted in order of execution.  Bodies of operators are copied likewise.
+    A fake value is dropped from the meta of a copy where the shapes that come in are others, or not known.
+
+    Args:
+        program: a program at any stage.
+        at_most: how many nodes the result may have.
+
+    Returns:
+        The program with one graph for each call; the first one in order of execution keeps the id.
+
+    Raises:
+        UnsupportedProgram: the result would have more nodes than that.
+
+    >>> import purefx as px
+    >>> body = px.Graph((px.Input("a"),), (), px.Ref("a"))
+    >>> calls = [px.Node(n, px.Call(px.Frame(m), "f"), (px.Ref("x"),)) for n, m in (("y", "f"), ("z", "g"))]
+    >>> main = px.Graph((px.Input("x"),), tuple(calls), (px.Ref("z"),))
+    >>> px.expand(px.Program.of({"": main, "f": body})).order
+    ('', 'f', 'g')
+    """
+    return own_bodies(program, at_most=at_most)
+
+
+def own_bodies(program: Program, *, at_most: int, keep: frozenset[str] = frozenset()) -> Program:
+    """Return the program with a body for each call, itself where that holds.
+
+    Args:
+        program: a program at any stage.
+        at_most: how many nodes the result may have.
+        keep: bodies of operators that stay shared; nothing in them may depend on where they stand.
+    """
+    if len(program.order) == 1:
+        return program
+    counts = _counts(program)
+    size = sum(count * len(program.graphs[name].nodes) for name, count in counts.items())
+    if size > at_most:
+        raise UnsupportedProgram(
+            f"with a body for every call the program would have {size} nodes, more than {at_most}: its shared bodies multiply; "
+            "pass a larger at_most if there is memory for that"
+        )
+    graphs = _Expansion(program, counts, keep).graphs()
+    if len(graphs) == len(program.order) and all(program.graphs.get(name) is graph for name, graph in graphs.items()):
+        return program
+    return program.evolve(graphs=pmap(graphs))
+
+
+def _counts(program: Program) -> dict[str, int]:
+    # How often each graph is called in all, through whatever calls it.
+    rank = {name: index for index, name in enumerate(program.bottom_up)}
+    counts = dict.fromkeys(reversed(program.bottom_up), 0)
+    counts[program.root] = 1
+    for name in counts:
+        for inner in callees(program.graphs[name]):
+            if rank.get(inner, math.inf) >= rank[name]:
+                check(program)  # a body that reaches itself or is missing has no expansion: this raises, and says where
+            counts[inner] += counts[name]
+    return counts
+
+
+@define
+class _Level:
+    """One body of the result while its nodes are copied."""
+
+    name: str
+    graph: Graph
+    path: str
+    """The module that it is called as."""
+    holds: bool
+    """Whether the fake values in its meta are those of this call."""
+    rest: Iterator[Node]
+    nodes: list[Node] = Factory(list)
+    values: dict[str, object] = Factory(dict)
+    """The fake values, as far as they are known."""
+
+
+class _Expansion:
+    """One walk over all calls in order of execution, with a stack of open bodies."""
+
+    def __init__(self, program: Program, counts: Mapping[str, int], keep: frozenset[str]) -> None:
+        self.program = program
+        self.counts = counts
+        self.keep = keep
+        self.ids = Names(program.graphs)
+        self.given: set[str] = set()
+        """Graphs that have been given to a call under their own id."""
+        self.labels: set[tuple[str, int, int]] = set()
+        self.next: dict[tuple[str, int], int] = {}
+        """For the calls of a module, or their pieces: below it all numbers are taken."""
+        self.levels: list[_Level] = []
+        self.done: dict[str, Graph] = {}
+
+    def graphs(self) -> dict[str, Graph]:
+        """Return the graphs of the result."""
+        self._open(self.program.root, self.program.root, "", holds=True)
+        while self.levels:
+            level = self.levels[-1]
+            node = next(level.rest, None)
+            if node is None:
+                self.done[level.name] = _frozen(self.levels.pop())
+                continue
+            if not level.holds:
+                meta = without_values(node.meta)
+                node = node if meta is node.meta else evolve(node, meta=meta)
+            do = node.do
+            if type(do) is Call:
+                node = self._called(node, do, level)
+            elif type(do) is Op and do.effects.through_bodies:
+                node = self._given(node, level)
+            level.nodes.append(node)
+            level.values[node.name] = node.meta.get("val")
+        return self.done
+
+    def _open(self, source: str, name: str, path: str, *, holds: bool) -> None:
+        graph = self.program.graphs[source]
+        level = _Level(name, graph, path, holds, iter(graph.nodes))
+        if holds:
+            level.values.update((formal.name, formal.meta.get("val")) for formal in graph.inputs)
+        self.levels.append(level)
+
+    def _called(self, node: Node, call: Call, level: _Level) -> Node:
+        path = below(level.path, call)
+        frame = self._numbered(Frame(path, call.instance.call, call.instance.part))
+        name = self._id(call.graph, str(frame))
+        body = self.program.graphs[call.graph]
+        holds = self.counts[call.graph] == 1 or (_fits(body, node, level) and self._reads_fit(body, path))
+        self._open(call.graph, name, path, holds=holds)
+        if name == call.graph and frame.call == call.instance.call:
+            return node
+        return evolve(node, do=Call(Frame(call.instance.path, frame.call, frame.part), name))
+
+    def _given(self, node: Node, level: _Level) -> Node:
+        opened: list[tuple[str, str]] = []
+        for source in bodies_in(node.args, node.kwargs):
+            name = source if source in self.keep else self._id(source, source)
+            opened.append((source, name))
+        for source, name in reversed(opened):
+            if source not in self.keep or source not in self.given:
+                # Which operand is which input of the body differs by operator: only the first user is known to fit.
+                fits = name == source and level.holds
+                fits = self.counts[source] == 1 or (fits and self._reads_fit(self.program.graphs[source], level.path))
+                self._open(source, name, level.path, holds=fits or source in self.keep)
+                self.given.add(source)
+        ids = iter([name for _, name in opened])
+
+        def body(ref: Arg) -> Arg:
+            return ref if type(ref) is not Body or (name := next(ids)) == ref.graph else Body(name)
+
+        args, kwargs = map_refs(node.args, body), map_refs(node.kwargs, body)
+        return node if args is node.args and kwargs is node.kwargs else evolve(node, args=args, kwargs=kwargs)
+
+    def _numbered(self, frame: Frame) -> Frame:
+        # Deduplicating gave equal calls the number of the first: a number that is taken becomes the smallest free one,
+        # which is the one that counting in order of execution gives.
+        path, call, part = frame.path, frame.call, frame.part
+        if (path, call, part) in self.labels:
+            call = self.next.get((path, part), 0)
+            while (path, call, part) in self.labels:
+                call += 1
+            self.next[path, part] = call + 1
+        self.labels.add((path, call, part))
+        return frame if call == frame.call else Frame(path, call, part)
+
+    def _id(self, graph: str, wanted: str) -> str:
+        if graph in self.given:
+            return self.ids.fresh(wanted)
+        self.given.add(graph)
+        return graph
+
+    def _reads_fit(self, body: Graph, path: str) -> bool:
+        prefix = f"{path}." if path else ""
+        for node in body.nodes:
+            if type(node.do) is Get:
+                slot = self.program.state.slots.get(prefix + node.do.slot)
+                if slot is None or disagreement(node.meta.get("val"), slot.value) is not None:
+                    return False
+        return True
+
+
+def _fits(body: Graph, node: Node, level: _Level) -> bool:
+    pairs = zip(body.inputs, node.args, strict=True)
+    return all(type(arg) is Ref and alike(formal.meta.get("val"), level.values.get(arg.name)) for formal, arg in pairs)
+
+
+def _frozen(level: _Level) -> Graph:
+    graph, nodes = level.graph, tuple(level.nodes)
+    if all(new is old for new, old in zip(nodes, graph.nodes, strict=True)):
+        nodes = graph.nodes
+    inputs = graph.inputs if level.holds else tuple([Input(formal.name, without_values(formal.meta)) for formal in graph.inputs])
+    same = nodes is graph.nodes and all(new.meta is old.meta for new, old in zip(inputs, graph.inputs, strict=True))
+    return graph if same else Graph(inputs, nodes, graph.output)

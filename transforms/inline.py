@@ -1,0 +1,123 @@
+"""``inline``: every module call is replaced by its body, the opposite of ``outline``.
+
+One idea: the calls first get bodies and numbers of their own (``expand.py``), then each body is put in the place of its
+call (``ir/inlining.py``), where module stacks and absolute names of state say what the calls said.  Bodies of operators
+stay bodies; the calls in them are replaced too.
+"""
+
+from __future__ import annotations
+
+from attrs import evolve
+
+from ..ir.arguments import bodies_in
+from ..ir.graph import Graph
+from ..ir.inlining import inlined
+from ..ir.node import Call, Get, Node, Op, Stack
+from ..ir.persistent import pmap
+from ..ir.program import Program, callees
+from .deduplicate import below
+from .expand import LIMIT, own_bodies
+from .transformation import transformation
+
+__all__ = ["inline"]
+
+
+@transformation(
+    proven=True,
+    establishes={"flat"},
+    forgets={"outlined", "deduplicated"},
+    inverse="outline",
+    laws=[
+        "outlining gives back the hierarchy",
+        "the operators run in the same order",
+        "no graph calls a module afterwards",
+    ],
+)
+def inline(program: Program, *, at_most: int = LIMIT) -> Program:
+    """Put the bodies of module calls in the places of the calls.
+
+    Before::
+
+        graph ""           gelu = call mlp(x)
+        graph "mlp"        linear = call up(x);  gelu = aten.gelu.default(linear)
+        graph "mlp.up"     w = get weight;  linear = aten.linear.default(x, w)
+
+    After::
+
+        w = get mlp.up.weight                       in mlp/mlp.up
+        linear = aten.linear.default(x, w)          in mlp/mlp.up
+        gelu = aten.gelu.default(linear)            in mlp
+
+    The pieces of a call that was cut are one call again: ``Frame.part`` is 0 everywhere.
+
+    Args:
+        program: a program at any stage.
+        at_most: how many nodes it may have with a body for every call.
+
+    Returns:
+        The program without calls; values keep their names where those are free.
+
+    Raises:
+        UnsupportedProgram: it would have more nodes than that, because shared bodies multiply.
+
+    >>> import purefx as px
+    >>> body = px.Graph((px.Input("a"),), (px.Node("b", px.Op("toy.neg"), (px.Ref("a"),)),), px.Ref("b"))
+    >>> main = px.Graph((px.Input("x"),), (px.Node("y", px.Call(px.Frame("m"), "m"), (px.Ref("x"),)),), (px.Ref("y"),))
+    >>> px.inline(px.Program.of({"": main, "m": body})).main.nodes[0].stack
+    (Frame(path='m', call=0, part=0),)
+    """
+    if not any(type(node.do) is Call for _, node in program.nodes()):
+        return program
+    own = own_bodies(program, at_most=at_most, keep=_placeless(program))
+    graphs = {own.root: _whole(own, own.root, "")}
+    for name, path in _operator_bodies(own):
+        graphs[name] = _whole(own, name, path)
+    return own.evolve(graphs=pmap(graphs))
+
+
+def _placeless(program: Program) -> frozenset[str]:
+    # Bodies that neither read state nor call modules, directly or through others, mean the same wherever they stand.
+    placed: set[str] = set()
+    for name in program.bottom_up:
+        graph = program.graphs[name]
+        if any(type(node.do) is not Op for node in graph.nodes) or not placed.isdisjoint(callees(graph)):
+            placed.add(name)
+    return frozenset(program.bottom_up) - placed
+
+
+def _operator_bodies(program: Program) -> list[tuple[str, str]]:
+    # The bodies that operators are given, each with the module that it stands in: one, because none is shared that cares.
+    found: dict[str, str] = {}
+    seen: set[str] = {program.root}
+    todo = [(program.root, "")]
+    while todo:
+        name, path = todo.pop()
+        for node in program.graphs[name].nodes:
+            do = node.do
+            inner: list[tuple[str, str]] = []
+            if type(do) is Call:
+                inner = [(do.graph, below(path, do))]
+            elif type(do) is Op and do.effects.through_bodies:
+                inner = [(body, path) for body in bodies_in(node.args, node.kwargs)]
+                found.update(inner)
+            todo.extend(place for place in inner if place[0] not in seen)
+            seen.update(body for body, _ in inner)
+    return list(found.items())
+
+
+def _whole(program: Program, name: str, path: str) -> Graph:
+    graph = program.graphs[name]
+    if all(type(node.do) is Op for node in graph.nodes):
+        return graph
+    graph = inlined(program, graph, into=lambda _: True)
+    stacks: dict[Stack, Stack] = {}
+    return evolve(graph, nodes=tuple([_at_root(node, path, stacks) for node in graph.nodes]))
+
+
+def _at_root(node: Node, path: str, stacks: dict[Stack, Stack]) -> Node:
+    stack = stacks.get(node.stack)
+    if stack is None:
+        stack = tuple([evolve(frame, part=0) if frame.part else frame for frame in node.stack])
+        stacks[node.stack] = stack = node.stack if stack == node.stack else stack
+    do = Get(f"{path}.{node.do.slot}") if path and type(node.do) is Get else node.do
+    return node if stack == node.stack and do is node.do else evolve(node, do=do, stack=stack)

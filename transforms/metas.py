@@ -1,0 +1,46 @@
+"""What the meta of values says, when a body moves to another place.
+
+One idea: a fake value holds for the shapes that it was traced with; where other ones come in it is dropped, because none
+is better than a wrong one.  Symbolic sizes are compared as text: comparing them would install guards.
+"""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import Any
+
+import torch
+
+from ..ir.meta import Meta
+
+__all__ = ["alike", "without_values"]
+
+VALUES = ("val", "tensor_meta")
+
+
+def alike(left: Any, right: Any) -> bool:
+    """Say whether two fake values are known to have one dtype, shape and device.
+
+    >>> alike(torch.ones(2), torch.zeros(2)), alike(torch.ones(2), torch.ones(3)), alike(None, None)
+    (True, False, False)
+    """
+    if isinstance(left, torch.Tensor) and isinstance(right, torch.Tensor):
+        return left is right or _facts(left) == _facts(right)
+    if isinstance(left, torch.SymInt | torch.SymFloat | torch.SymBool):
+        return type(left) is type(right) and str(left) == str(right)
+    return type(left) is type(right) and isinstance(left, int | float) and left == right
+
+
+def _facts(tensor: torch.Tensor) -> tuple[object, ...]:
+    return (tensor.dtype, tensor.device, tuple([size if type(size) is int else str(size) for size in tensor.shape]))
+
+
+def without_values(meta: Meta) -> Meta:
+    """Return meta without what depends on shapes; the same object where it has nothing of that.
+
+    >>> dict(without_values({"val": 1, "stack_trace": "here"}))
+    {'stack_trace': 'here'}
+    """
+    if all(key not in meta for key in VALUES):
+        return meta
+    return MappingProxyType({key: value for key, value in meta.items() if key not in VALUES})
