@@ -16,12 +16,13 @@ import torch.fx
 from attrs import evolve
 
 from ..arguments import Arg, Body, Items, Record, Ref
-from ..errors import UnsupportedProgram
+from ..errors import InvalidProgram, UnsupportedProgram
 from ..graph import Graph, Input
 from ..meta import freeze_meta
 from ..node import Node, Op, Stack, common_prefix
 from ..operators import op_of
 from ..torch_private import HigherOrderOperator, OpOverload
+from ..verify import Violation
 from .bodies import settle_bodies
 from .stacks import StackReader
 
@@ -99,11 +100,18 @@ class GraphReader:
         )
         kwargs = fx_node.kwargs
         pairs = tuple([(key, self._convert(value, known)) for key, value in kwargs.items()]) if kwargs else ()
-        stack = self.stacks.read(meta.get("nn_module_stack"))
+        stack = self._stack(name, meta.get("nn_module_stack"))
         if target is operator.getitem and type(args[0]) is Ref:
             stack = stacks.get(args[0].name, stack)  # a projection belongs to what it projects
         stacks[name] = stack
         return Node(name, op, args, pairs, stack or (), freeze_meta(meta))
+
+    def _stack(self, name: str, raw: Any) -> Stack | None:
+        try:
+            return self.stacks.read(raw)
+        except (AttributeError, TypeError, ValueError) as error:
+            said = f"its nn_module_stack is {str(raw)[:80]!r}, not a dict of key to (path, class)"
+            raise InvalidProgram([Violation("meta", said, node=name, advice="correct node.meta['nn_module_stack']")]) from error
 
     def _attribute(self, owner: str, module: torch.fx.GraphModule, fx_node: Any) -> Arg:
         found: Any = module

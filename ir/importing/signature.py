@@ -11,7 +11,7 @@ import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, CustomObjArgument, InputKind, OutputKind
 
-from ..errors import UnsupportedProgram
+from ..errors import InvalidProgram, UnsupportedProgram
 from ..graph import Graph
 from ..signature import (
     ArgumentType,
@@ -30,6 +30,7 @@ from ..signature import (
     UserOutput,
 )
 from ..torch_private import pytree
+from ..verify import Violation
 from .expressions import read_size
 
 __all__ = ["argument_paths", "read_signature"]
@@ -45,6 +46,7 @@ def read_signature(ep: ExportedProgram, root: Graph) -> Signature:
     """
     if ep.graph_signature.backward_signature is not None:
         raise UnsupportedProgram("a joint forward/backward program is not supported yet; export the forward alone")
+    _check_lengths(ep, root)
     call = ep.module_call_graph[0].signature
     in_spec, out_spec = (None, None) if call is None else (call.in_spec, call.out_spec)
     names = tuple((call.forward_arg_names or ()) if call is not None else ())
@@ -60,6 +62,23 @@ def read_signature(ep: ExportedProgram, root: Graph) -> Signature:
     return Signature(tuple(inputs), _outputs(ep, root), in_spec, out_spec, names)
 
 
+def _check_lengths(ep: ExportedProgram, root: Graph) -> None:
+    specs = ep.graph_signature
+    results = root.output if isinstance(root.output, tuple) else (root.output,)
+    counts = (("input", len(specs.input_specs), len(root.inputs)), ("output", len(specs.output_specs), len(results)))
+    wrong = [
+        Violation(
+            f"signature-{what}s",
+            f"the signature speaks of {said} {what}s, the graph has {there}",
+            advice="a pass that adds or removes one must change ep.graph_signature too",
+        )
+        for what, said, there in counts
+        if said != there
+    ]
+    if wrong:
+        raise InvalidProgram(wrong)
+
+
 def _outputs(ep: ExportedProgram, root: Graph) -> tuple[OutputSpec, ...]:
     index = {formal.name: number for number, formal in enumerate(root.inputs)}
     found: list[OutputSpec] = []
@@ -70,7 +89,7 @@ def _outputs(ep: ExportedProgram, root: Graph) -> tuple[OutputSpec, ...]:
             case OutputKind.BUFFER_MUTATION:
                 found.append(StateMutation(str(spec.target)))
             case OutputKind.USER_INPUT_MUTATION:
-                found.append(InputMutation(index[str(spec.target)]))
+                found.append(InputMutation(index.get(str(spec.target), -1)))
             case OutputKind.TOKEN:
                 found.append(Token())
             case kind if kind.name == "PARAMETER_MUTATION":

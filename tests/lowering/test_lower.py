@@ -310,7 +310,7 @@ def test_the_collector_is_left_as_it_was() -> None:
 
 
 @pytest.mark.parametrize("strict", [False, True])
-def test_exports_again(strict: bool) -> None:  # noqa: FBT001
+def test_exports_again(strict: bool) -> None:
     """What came back can be exported again, whole, with the same numbers."""
     model, x = Tower(2), torch.randn(2, 4)
     module = lowered(model, x)
