@@ -14,7 +14,19 @@ from typing import Any
 import torch
 from attrs import frozen
 
-__all__ = ["Arg", "Body", "Items", "Record", "Ref", "bodies_in", "map_refs", "refs_in", "same_arg", "strict_hash"]
+__all__ = [
+    "Arg",
+    "Body",
+    "Items",
+    "Record",
+    "Ref",
+    "bodies_in",
+    "map_refs",
+    "refs_in",
+    "same_arg",
+    "strict_hash",
+    "with_children",
+]
 
 Arg = Any
 """``Ref | Body | Items | Record | tuple | slice`` or a literal: None, bool, int, float, complex, str, a dtype, ..."""
@@ -149,15 +161,30 @@ def map_refs(arg: Arg, rename: Callable[[Ref | Body], Arg]) -> Arg:
         return rename(arg)
     if kind not in CONTAINERS:
         return arg
-    old = children_of(arg)
-    new = [map_refs(part, rename) for part in old]
-    if all(a is b for a, b in zip(old, new, strict=True)):
+    return with_children(arg, [map_refs(part, rename) for part in children_of(arg)])
+
+
+def with_children(arg: Arg, parts: list[Arg]) -> Arg:
+    """Return a container of the same kind with other parts; the same object where none differs.
+
+    Args:
+        arg: a container argument.
+        parts: what it shall hold, in the order of ``children_of``.
+
+    >>> with_children(Items([1, 2]), [1, 3])
+    [1, 3]
+    """
+    if all(a is b for a, b in zip(children_of(arg), parts, strict=True)):
         return arg
-    if kind is slice:
-        return slice(*new)
-    if kind is Record:
-        return Record(tuple(zip(new[::2], new[1::2], strict=True)))
-    return Items(new) if kind is Items else tuple(new)
+    match arg:
+        case slice():
+            return slice(*parts)
+        case Record():
+            return Record(tuple(zip(parts[::2], parts[1::2], strict=True)))
+        case Items():
+            return Items(parts)
+        case _:
+            return tuple(parts)
 
 
 def same_arg(left: Arg, right: Arg) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from attrs import evolve
 
-from ..ir.arguments import CONTAINERS, Arg, Items, Record, children_of
+from ..ir.arguments import CONTAINERS, Arg, children_of, with_children
 from ..ir.graph import Graph
 from ..ir.node import Node, Op
 from ..ir.persistent import pmap
@@ -50,15 +50,6 @@ def _moved_node(node: Node, device: torch.device) -> Node:
 def _moved_arg(arg: Arg, device: torch.device) -> Arg:
     if isinstance(arg, torch.device):
         return arg if arg == device else device
-    kind = type(arg)
-    if kind not in CONTAINERS:
+    if type(arg) not in CONTAINERS:
         return arg
-    old = children_of(arg)
-    new = [_moved_arg(part, device) for part in old]
-    if all(a is b for a, b in zip(old, new, strict=True)):
-        return arg
-    if kind is slice:
-        return slice(*new)
-    if kind is Record:
-        return Record(tuple(zip(new[::2], new[1::2], strict=True)))
-    return Items(new) if kind is Items else tuple(new)
+    return with_children(arg, [_moved_arg(part, device) for part in children_of(arg)])

@@ -99,7 +99,8 @@ def exported() -> Program:
 @pytest.mark.filterwarnings("ignore")  # torch.export warns about itself
 def test_an_exported_model_reads_like_this() -> None:
     printed = str(exported()).replace(f"{__name__}.Gate", "test_printer.Gate")
-    assert printed == GOLDEN
+    printed = printed.replace("mul_6", "mul")  # torch 2.13 numbers the value inside the region, 2.15 does not
+    assert printed == GOLDEN.replace("mul_6", "mul")
 
 
 def test_text_is_the_same_under_every_hash_seed() -> None:
