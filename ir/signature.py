@@ -16,7 +16,7 @@ from .expression import Expr
 
 __all__ = [
     "ArgumentType", "Constraints", "InputMutation", "InputSpec", "LiteralType", "NumberType", "ObjectType", "OutputSpec",
-    "Range", "Signature", "StateInput", "StateMutation", "TensorType", "Token", "UserInput", "UserOutput",
+    "Range", "Signature", "StateInput", "StateMutation", "SunkInput", "TensorType", "Token", "UserInput", "UserOutput",
 ]  # fmt: skip
 
 
@@ -169,6 +169,22 @@ class Constraints:
 
 
 @frozen
+class SunkInput:
+    """A state input that was turned into reads: where it stood, and whether anything used it.
+
+    Of the inputs that are one tensor the exporter uses one, and all reads came from that, under whatever name.
+
+    >>> SunkInput("layers.0.weight").behind
+    0
+    """
+
+    slot: str
+    behind: int = 0
+    """How many user inputs stood before it."""
+    used: bool = True
+
+
+@frozen
 class Signature:
     """The contract of the root graph.
 
@@ -184,3 +200,8 @@ class Signature:
     """The pytree of the result; None gives the user outputs as a tuple."""
     arg_names: tuple[str, ...] = ()
     """The names of the arguments of the original ``forward``, positional ones first."""
+    lifted: tuple[SunkInput, ...] = field(default=(), eq=False)
+    """The state inputs that ``sink_state`` turned into reads, in order.
+
+    ``lift_state`` restores them.  It says how a program came to be, like the trail, and not what it does: it is neither
+    compared nor part of the digest, so a program that was sunk equals one that was written with reads."""

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from .deduplicate import deduplicate
 from .expand import expand
+from .functionalize import functionalize
 from .inline import inline
 from .inplace_mutations import inplace_mutations
+from .lift_state import lift_state
 from .outline import outline
 from .pipeline import DEFAULT, transform
 from .remove_effect_tokens import remove_effect_tokens
@@ -17,6 +19,6 @@ from .sink_state import sink_state
 from .transformation import Transformation, transformation
 
 __all__ = [
-    "DEFAULT", "Transformation", "deduplicate", "expand", "inline", "inplace_mutations", "outline", "remove_effect_tokens",
-    "sink_state", "transform", "transformation",
+    "DEFAULT", "Transformation", "deduplicate", "expand", "functionalize", "inline", "inplace_mutations", "lift_state",
+    "outline", "remove_effect_tokens", "sink_state", "transform", "transformation",
 ]  # fmt: skip

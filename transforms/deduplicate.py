@@ -121,6 +121,10 @@ def below(path: str, call: Call) -> str:
     return f"{path}.{call.instance.path}" if path else call.instance.path
 
 
+def _has_bodies(node: Node) -> bool:
+    return type(node.do) is Op and node.do.effects.through_bodies
+
+
 def _depth(path: str) -> int:
     return path.count(".") + 1 if path else 0
 
@@ -151,8 +155,10 @@ class _Classes:
             return f"{call.instance.path}@{self.label(path, call)} {self.digests[call.graph, below(path, call)]}"
 
         graph = self.program.graphs[name]
-        # A called body stands in a deeper module, and `called` writes it; operator bodies stand where this one does.
-        inner = {inner: self.digests.get((inner, path), "") for inner in callees(graph)}
+        # A called body stands in a deeper module, and `called` writes it; operator bodies stand where this one does.  A body
+        # that is called may stand here as well, for others: that says nothing about this one.
+        bodies = {name for node in graph.nodes if _has_bodies(node) for name in bodies_in(node.args, node.kwargs)}
+        inner = {inner: self.digests[inner, path] if inner in bodies else "" for inner in callees(graph)}
         return graph_digest(graph, inner, instance=called)
 
     def label(self, path: str, call: Call) -> Label:

@@ -7,6 +7,8 @@ reordering has put those uses.  It does not touch writes that are in place alrea
 
 from __future__ import annotations
 
+from types import MappingProxyType
+
 import torch
 from attrs import evolve, frozen
 
@@ -26,6 +28,9 @@ __all__ = ["inplace_mutations"]
 
 COPY = op_of(torch.ops.aten.copy_.default)
 CLONE = op_of(torch.ops.aten.clone.default)
+
+SAVED = "saved_for_mutation"
+"""The entry of meta that tells a clone made here from one that the user wrote: ``functionalize`` removes it again."""
 
 
 @frozen
@@ -177,6 +182,7 @@ class _Writes:
     def _clone(self, value: str, place: int) -> str:
         name = self.names.fresh("clone")
         stack = self.source.nodes[place].stack if place >= 0 else ()
-        node = Node(name, CLONE, (Ref(value),), (), stack, self.meta.get(value, EMPTY_META))
+        meta = MappingProxyType({**self.meta.get(value, EMPTY_META), SAVED: True})
+        node = Node(name, CLONE, (Ref(value),), (), stack, meta)
         self.after.setdefault(place, []).insert(0, node)
         return name

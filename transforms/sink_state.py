@@ -14,7 +14,7 @@ from ..ir.graph import Graph, Input
 from ..ir.names import Names
 from ..ir.node import Frame, Get, Node, Stack
 from ..ir.program import Program
-from ..ir.signature import InputMutation, StateInput
+from ..ir.signature import InputMutation, InputSpec, StateInput, SunkInput, UserInput
 from .transformation import transformation
 
 __all__ = ["sink_state"]
@@ -66,9 +66,22 @@ def sink_state(program: Program) -> Program:
         InputMutation(moved[spec.index]) if type(spec) is InputMutation and spec.index in moved else spec
         for spec in program.signature.outputs
     )
-    signature = evolve(program.signature, inputs=tuple(specs[index] for index in kept), outputs=outputs)
+    lifted = (*program.signature.lifted, *_sunk_inputs(graph, specs))
+    signature = evolve(program.signature, inputs=tuple(specs[index] for index in kept), outputs=outputs, lifted=lifted)
     inputs = tuple(graph.inputs[index] for index in kept)
     return program.with_main(Graph(inputs, nodes, output), signature=signature)
+
+
+def _sunk_inputs(graph: Graph, specs: tuple[InputSpec, ...]) -> list[SunkInput]:
+    # Positions among the user inputs: tokens may go in the meantime, and nothing else stands between.
+    used = set(graph.users).union(graph.output_refs())
+    found: list[SunkInput] = []
+    users = 0
+    for formal, spec in zip(graph.inputs, specs, strict=True):
+        users += type(spec) is UserInput
+        if type(spec) is StateInput:
+            found.append(SunkInput(spec.slot, users, formal.name in used))
+    return found
 
 
 class _Sinking:

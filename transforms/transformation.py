@@ -108,7 +108,10 @@ class Transformation:
 
 ADVICE = defaultdict(
     lambda: "run what establishes that first",
-    {"flat": "run it before outline", "state as inputs": "run it before sink_state"},
+    {
+        "flat": "run it before outline, or after inline",
+        "state as inputs": "run it before sink_state, or after lift_state",
+    },
 )
 
 

@@ -20,6 +20,7 @@ from ..signature import (
     Range,
     StateInput,
     StateMutation,
+    SunkInput,
     TensorType,
     Token,
     UserInput,
@@ -32,8 +33,8 @@ from .spelling import quoted, spell_path
 from .tensors import print_dtype, read_dtype
 
 __all__ = [
-    "print_constraints", "print_input", "print_names", "print_output", "read_constraints", "read_input", "read_names",
-    "read_output",
+    "print_constraints", "print_input", "print_lifted", "print_names", "print_output", "read_constraints", "read_input",
+    "read_lifted", "read_names", "read_output",
 ]  # fmt: skip
 
 
@@ -133,6 +134,27 @@ def read_output(cursor: Cursor) -> OutputSpec:
             return InputMutation(cursor.integer("the number of an input"))
         case _:
             return Token()
+
+
+def print_lifted(place: SunkInput) -> str:
+    """Return a state input that was turned into reads, as text.
+
+    >>> print_lifted(SunkInput("lin.weight")), print_lifted(SunkInput("lin.bias", 2, used=False))
+    ('lin.weight', 'lin.bias behind 2 unused')
+    """
+    behind = f" behind {place.behind}" if place.behind else ""
+    return f"{spell_path(place.slot)}{behind}{'' if place.used else ' unused'}"
+
+
+def read_lifted(cursor: Cursor) -> SunkInput:
+    """Read a state input that was turned into reads.
+
+    >>> read_lifted(Cursor("lin.bias behind 2"))
+    SunkInput(slot='lin.bias', behind=2, used=True)
+    """
+    slot = cursor.path("the name of a slot")
+    behind = cursor.integer("a number of user inputs") if cursor.skip("behind") else 0
+    return SunkInput(slot, behind, not cursor.skip("unused"))
 
 
 def print_names(names: tuple[str, ...]) -> str:

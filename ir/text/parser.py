@@ -20,7 +20,7 @@ from ..signature import Constraints, Signature
 from ..state import State
 from .arguments import read_arg, read_kwarg
 from .call_signatures import read_call_signature
-from .contract import read_constraints, read_input, read_names, read_output
+from .contract import read_constraints, read_input, read_lifted, read_names, read_output
 from .effects import read_effects
 from .frames import read_frame, read_stack
 from .lexer import Cursor, read_list
@@ -82,7 +82,7 @@ class _Parser:
             graphs=pmap(self._graphs),
             root=found.get("root", ""),
             state=found.get("state", State()),
-            signature=Signature(*specs, found.get("names", ())),
+            signature=Signature(*specs, found.get("names", ()), found.get("lifted", ())),
             modules=found.get("modules", ()),
             call_signatures=pmap(self._call_signatures),
             constraints=found.get("constraints", Constraints()),
@@ -188,6 +188,7 @@ SECTIONS: Mapping[str, Callable[[Cursor], Any]] = {
     "modules": _read_modules,
     "takes": lambda cursor: tuple([read_input(cursor) for _ in cursor.block()]),
     "gives": lambda cursor: tuple([read_output(cursor) for _ in cursor.block()]),
+    "lifted": lambda cursor: tuple([read_lifted(cursor) for _ in cursor.block()]),
     "names": read_names,
     "in_spec": read_tree,
     "out_spec": read_tree,

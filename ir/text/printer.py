@@ -15,7 +15,7 @@ from ..node import Call, Get, Node, Op
 from ..program import Program
 from .arguments import print_arg, print_kwarg
 from .call_signatures import print_call_signatures
-from .contract import print_constraints, print_input, print_names, print_output
+from .contract import print_constraints, print_input, print_lifted, print_names, print_output
 from .effects import print_effects
 from .frames import print_frame, print_stack
 from .operators import resolve
@@ -61,6 +61,7 @@ def print_program(program: Program) -> str:
     lines += _block("state", print_state(program.state))
     lines += _block("takes", [print_input(spec) for spec in signature.inputs])
     lines += _block("gives", [print_output(spec) for spec in signature.outputs])
+    lines += _block("lifted", [print_lifted(place) for place in signature.lifted])
     if signature.arg_names:
         lines.append(f"names {print_names(signature.arg_names)}")
     trees = (("in_spec", signature.in_spec), ("out_spec", signature.out_spec))

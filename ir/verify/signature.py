@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from ..arguments import Ref
-from ..signature import InputMutation, StateInput, StateMutation, Token, UserInput, UserOutput
+from ..signature import InputMutation, StateInput, StateMutation, SunkInput, Token, UserInput, UserOutput
 from .kinds import short
 from .rule import INPUTS, Finding
 
@@ -67,6 +67,21 @@ def check_slots(survey: Survey) -> Iterator[Finding]:
         for number, spec in enumerate(specs_of(getattr(survey.signature, what))):
             if type(spec) in (StateInput, StateMutation) and (type(spec.slot) is not str or spec.slot not in slots):
                 yield Finding(f"it is the state {spec.slot!r}, and there is no such slot", node=f"signature.{what}[{number}]")
+    lifted: Any = survey.signature.lifted
+    if type(lifted) is not tuple:
+        yield Finding(f"signature.lifted is {short(lifted)}, not a tuple", node="signature.lifted")
+    for number, place in enumerate(specs_of(lifted)):
+        if not _is_place(place):
+            text = f"it is {short(place)}, not a SunkInput with a slot and the number of user inputs before it"
+            yield Finding(text, node=f"signature.lifted[{number}]")
+        elif place.slot not in slots:
+            yield Finding(f"it was the state {place.slot!r}, and there is no such slot", node=f"signature.lifted[{number}]")
+
+
+def _is_place(place: Any) -> bool:
+    if type(place) is not SunkInput or type(place.slot) is not str or type(place.used) is not bool:
+        return False
+    return type(place.behind) is int and place.behind >= 0
 
 
 def check_mutations(survey: Survey) -> Iterator[Finding]:

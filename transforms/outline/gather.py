@@ -14,7 +14,7 @@ from collections.abc import Hashable, Sequence
 from attrs import evolve
 
 from ...ir.effects.dependencies import dependencies
-from ...ir.node import Frame, Node
+from ...ir.node import Frame, Node, Stack
 from ...ir.program import Program
 
 __all__ = ["gather", "strongly_connected"]
@@ -40,7 +40,25 @@ def gather(program: Program) -> list[Node]:
         pieces = _arrange(run, depth, nodes, before)
         for members, is_call in reversed(pieces):
             todo.append((members, depth + 1 if is_call else -1))
-    return [nodes[number] for number in order]
+    gathered = [nodes[number] for number in order]
+    return _renumbered(gathered) if any(frame.part for node in gathered for frame in node.stack) else gathered
+
+
+def _renumbered(nodes: list[Node]) -> list[Node]:
+    # A call inside the pieces of another is cut as well, though it is whole in each: its parts are numbered over all of
+    # them, because path, call and part name one body.
+    known: dict[Stack, Stack] = {(): ()}
+    counts: dict[tuple[str, int], int] = {}
+
+    def numbered(stack: Stack) -> Stack:
+        for depth in range(1, len(stack) + 1):
+            piece, last = stack[:depth], stack[depth - 1]
+            if piece not in known:
+                part = counts[last.path, last.call] = counts.get((last.path, last.call), -1) + 1
+                known[piece] = (*known[piece[:-1]], evolve(last, part=part))
+        return known[stack]
+
+    return [evolve(node, stack=numbered(node.stack)) if node.stack else node for node in nodes]
 
 
 def _arrange(run: list[int], depth: int, nodes: list[Node], before: list[list[int]]) -> list[tuple[list[int], bool]]:

@@ -1,0 +1,400 @@
+"""The inverse transformations: each gives back what its partner took, on real exported programs.
+
+One idea: a chain of stages is run forwards and back, and at every stage the way back is compared by digest, verified, and
+run for three calls against eager.  Hand-built programs show what exported ones do not have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import attrs
+import pytest
+import torch
+from torch import nn
+
+import purefx as px
+from purefx.ir.operators import op_of
+from purefx.ir.signature import SunkInput
+from purefx.laws.oracles import behaviour_differences
+from tests.programs import ADD, ADD_, COPY_, NEG, Branches, Counter, Shared, Tower, exported, flat, hierarchy, reordered
+
+# Dynamo asks a tensor inside a cond for its gradient.
+pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")
+
+A, B = px.Frame("a"), px.Frame("b")
+
+
+class Conds(nn.Module):
+    """Chooses twice, in a child that counts in a buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.two = Chooser(), Chooser()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.two(self.one(self.one(x)))
+
+
+class Chooser(nn.Module):
+    """A cond, and a buffer that counts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+        self.register_buffer("count", torch.zeros(()))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.count.add_(1)
+        x = torch.cond(x.sum() > 0, lambda x: x.sin(), lambda x: x.cos(), (x,))
+        return self.linear(x) * self.count
+
+
+class Swapper(nn.Module):
+    """Swaps two buffers, hands out an old one, ties a weight, and writes to what it is given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("m", torch.zeros(4))
+        self.register_buffer("n", torch.ones(4))
+        self.linear = nn.Linear(4, 4)
+        self.again = self.linear
+        self.unused = nn.Parameter(torch.ones(3))
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        old = self.m.clone()
+        self.m.copy_(self.n * 2)
+        self.n.copy_(old + 1)
+        y.add_(1)
+        return self.again(self.linear(x)) + self.m, old
+
+
+MODULES: dict[str, Callable[[], nn.Module]] = {
+    "shared": Shared, "tower": Tower, "branches": Branches, "counter": Counter, "conds": Conds, "swapper": Swapper,
+}  # fmt: skip
+
+STEPS = (px.remove_effect_tokens, px.inplace_mutations, px.sink_state, px.outline, px.deduplicate)
+
+
+def inputs(name: str) -> tuple[torch.Tensor, ...]:
+    """Return what a module is called with."""
+    return tuple(torch.randn(3, 4) for _ in range(2 if name == "swapper" else 1))
+
+
+def stages(name: str, *, decomposed: bool, seed: int | None = None) -> list[px.Program]:
+    """Return the program after each step of the default pipeline, the imported one first."""
+    program = px.import_ep(exported(MODULES[name](), *inputs(name), decomposed=decomposed))
+    found = [program if seed is None else reordered(program, seed)]
+    for step in STEPS:
+        found.append(step(found[-1]))
+    return found
+
+
+def same_meaning(name: str, program: px.Program, other: px.Program) -> list[str]:
+    """Return how three calls of two programs differ: outputs, inputs, and state after them."""
+    calls = [(inputs(name), {}) for _ in range(3)]
+    return behaviour_differences(px.lower(program), px.lower(other), calls)
+
+
+@pytest.fixture(params=[(name, decomposed) for name in MODULES for decomposed in (False, True)], ids=str)
+def chain(request: pytest.FixtureRequest) -> tuple[str, list[px.Program]]:
+    """A module's name and its program at every stage."""
+    return request.param[0], stages(request.param[0], decomposed=request.param[1])
+
+
+def test_inverses_name_one_another() -> None:
+    """An inverse is public, and its inverse is what it undoes."""
+    named = [value for name in px.__all__ if isinstance(value := getattr(px, name), px.Transformation) and value.inverse]
+    assert len(named) == 8
+    assert all(getattr(px, str(value.inverse)).inverse == value.name for value in named)
+
+
+def test_inline_undoes_outline(chain: tuple[str, list[px.Program]]) -> None:
+    """The same program, names, stacks, order and state included: exported calls are runs of nodes."""
+    name, (*_, sunk, outlined, _) = chain
+    back = px.inline(outlined)
+    assert back == sunk
+    assert px.verify(back) == ()
+    assert px.inline(back) is back
+    assert same_meaning(name, back, sunk) == []
+
+
+def test_inline_takes_shared_bodies_apart(chain: tuple[str, list[px.Program]]) -> None:
+    """Inlining the deduplicated program gives the flat one up to names; the numbers of calls are counted anew."""
+    name, (*_, sunk, _, shared) = chain
+    back = px.inline(shared)
+    assert px.digest(back) == px.digest(sunk)
+    assert px.verify(back) == ()
+    assert same_meaning(name, back, sunk) == []
+    again = px.deduplicate(px.outline(back))
+    assert px.digest(again) == px.digest(shared)
+
+
+def test_expand_undoes_deduplicate(chain: tuple[str, list[px.Program]]) -> None:
+    """Every call has a body of its own again, under the id that outlining gives it."""
+    name, (*_, outlined, shared) = chain
+    back = px.expand(shared)
+    assert px.digest(back) == px.digest(outlined)
+    assert hierarchy(back) == hierarchy(outlined)
+    assert px.verify(back) == ()
+    assert px.expand(back) is back
+    assert px.expand(outlined) is outlined
+    assert px.digest(px.deduplicate(back)) == px.digest(shared)
+    assert same_meaning(name, back, shared) == []
+
+
+@pytest.mark.parametrize("decomposed", [False, True])
+@pytest.mark.parametrize("name", ["shared", "branches"])
+def test_inverses_after_a_legal_reorder(name: str, decomposed: bool) -> None:
+    """Outlining gathered the nodes; inlining gives a legal order of the same program, which outlines to the same."""
+    for seed in range(10):
+        *_, sunk, outlined, shared = stages(name, decomposed=decomposed, seed=seed)
+        for back in (px.inline(outlined), px.inline(shared)):
+            assert px.verify(back) == ()
+            assert px.digest(px.outline(back)) == px.digest(outlined)
+            assert same_meaning(name, back, sunk) == []
+        assert {node.name: node for node in px.inline(outlined).main.nodes} == {node.name: node for node in sunk.main.nodes}
+
+
+def test_pieces_of_a_call_are_one_call_again() -> None:
+    """A call that had to be cut comes back under one frame."""
+    nodes = [
+        px.Node("p", NEG, (px.Ref("x"),), (), (A,)),
+        px.Node("q", NEG, (px.Ref("p"),), (), (B,)),
+        px.Node("r", ADD, (px.Ref("q"), px.Ref("p")), (), (A,)),
+    ]
+    program = flat(nodes, px.Ref("r"), "x")
+    outlined = px.outline(program)
+    assert px.inline(outlined) == program
+    assert px.digest(px.inline(px.deduplicate(outlined))) == px.digest(program)
+
+
+def test_reads_in_bodies_of_operators_are_placed() -> None:
+    """A shared branch that reads its module's state reads two tensors after inlining."""
+    region = px.Op("toy.region", px.Effects(through_bodies=True))
+    body = px.Graph((), (px.Node("w", px.Get("w")),), (px.Ref("w"),))
+    inner = px.Graph((px.Input("x"),), (px.Node("y", region, (px.Body("$t"), px.Ref("x"))),), px.Ref("y"))
+    calls = [px.Node(name, px.Call(px.Frame(name), "a"), (px.Ref("x"),)) for name in "ab"]
+    main = px.Graph((px.Input("x"),), tuple(calls), (px.Ref("b"),))
+    slots = {f"{name}.w": px.Slot(px.SlotKind.BUFFER, torch.ones(2), number, number) for number, name in enumerate("ab")}
+    program = flat([], (px.Ref("x"),), "x", state=px.State(tuple(slots), px.pmap(slots)))
+    program = program.evolve(graphs=px.pmap({"": main, "a": inner, "$t": body}))
+    back = px.inline(program)
+    assert [node.do.slot for _, node in back.nodes() if isinstance(node.do, px.Get)] == ["a.w", "b.w"]
+    assert px.verify(back) == ()
+
+
+def test_lift_undoes_sink(chain: tuple[str, list[px.Program]]) -> None:
+    """The inputs come back as they were, the unused ones too, and the names of values."""
+    name, (_, _, written, sunk, _, shared) = chain
+    back = px.lift_state(sunk)
+    assert px.digest(back) == px.digest(written)
+    assert back.signature == written.signature
+    assert back.signature.lifted == ()
+    assert back.main.nodes == written.main.nodes
+    assert px.verify(back) == ()
+    assert px.lift_state(back) is back
+    assert px.sink_state(back) == sunk
+    assert px.digest(px.lift_state(px.inline(shared))) == px.digest(written)
+    assert same_meaning(name, back, sunk) == []
+
+
+def test_inputs_come_back_where_they_stood() -> None:
+    """Also between the user's, with mutations that count them; what was not an input comes first, in the order of state."""
+    slots = {name: px.Slot(px.SlotKind.BUFFER, torch.ones(2), number, number) for number, name in enumerate("abc")}
+    specs = tuple(px.UserInput(px.TensorType(torch.float32, (2,)), name) for name in "xy")
+    signature = px.Signature((specs[0], px.StateInput("a"), specs[1], px.StateInput("b")), (px.InputMutation(2), px.UserOutput()))
+    graph = px.Graph(
+        tuple(px.Input(name) for name in ("x", "pa", "y", "pb")),
+        (px.Node("m", ADD, (px.Ref("y"), px.Ref("pa"))), px.Node("z", NEG, (px.Ref("m"),))),
+        (px.Ref("m"), px.Ref("z")),
+    )
+    program = px.Program.of(
+        {"": graph}, signature=signature, state=px.State(tuple(slots), px.pmap(slots)), modules=(px.Module(""),)
+    )
+    sunk = px.sink_state(program)
+    assert sunk.signature.lifted == (SunkInput("a", 1), SunkInput("b", 2, used=False))
+    assert px.lift_state(sunk).signature == signature
+    assert px.digest(px.lift_state(sunk)) == px.digest(program)
+    parsed = px.parse(str(sunk), state={name: slot.value for name, slot in slots.items()})
+    assert parsed == sunk
+    assert parsed.signature.lifted == sunk.signature.lifted
+    more = sunk.with_main(attrs.evolve(sunk.main, nodes=(px.Node("c", px.Get("c")), *sunk.main.nodes)))
+    assert [type(spec).__name__ for spec in px.lift_state(more).signature.inputs] == [
+        "StateInput", "UserInput", "StateInput", "UserInput", "StateInput",
+    ]  # fmt: skip
+    assert px.verify(px.lift_state(more)) == ()
+
+
+def test_lifting_an_outlined_program_is_refused() -> None:
+    """Its bodies read the state; the message says what to do."""
+    with pytest.raises(px.PipelineError, match=r"'flat'.* after inline"):
+        px.lift_state(stages("tower", decomposed=False)[-1])
+
+
+@pytest.mark.parametrize(
+    "lifted",
+    [(SunkInput("nowhere"),), (SunkInput("count", -1),), ("count",), [SunkInput("count")], 3],
+    ids=["unknown slot", "negative", "text", "list", "number"],
+)
+def test_verify_refuses_wrong_places_of_state(lifted: object) -> None:
+    """What lift_state reads is checked like the rest of the signature."""
+    sunk = stages("counter", decomposed=False)[3]
+    broken = sunk.evolve(signature=attrs.evolve(sunk.signature, lifted=lifted))
+    assert {violation.rule for violation in px.verify(broken)} == {"signature-slots"}
+
+
+@pytest.mark.parametrize("name", list(MODULES))
+def test_functionalize_undoes_inplace_mutations(name: str) -> None:
+    """Decomposed programs return their mutations; they do so again, in the same order, with the same nodes."""
+    imported, free, written, *_ = stages(name, decomposed=True)
+    back = px.functionalize(written)
+    assert px.digest(back) == px.digest(free)
+    assert back == free
+    assert back.signature == imported.signature
+    assert px.verify(back) == ()
+    assert px.functionalize(back) is back
+    assert same_meaning(name, px.inplace_mutations(back), written) == []
+
+
+@pytest.mark.parametrize("name", ["counter", "shared", "swapper", "conds"])
+def test_functionalize_after_a_legal_reorder(name: str) -> None:
+    """Wherever the writes were put, they come back."""
+    for seed in range(10):
+        _, free, written, *_ = stages(name, decomposed=True, seed=seed)
+        assert px.functionalize(written) == free
+        moved = reordered(written, seed)
+        assert same_meaning(name, px.inplace_mutations(px.functionalize(moved)), written) == []
+
+
+def test_the_whole_way_back(chain: tuple[str, list[px.Program]]) -> None:
+    """From the deduplicated hierarchy to the imported program."""
+    name, (_, free, *_, shared) = chain
+    back = px.lift_state(px.inline(shared))
+    if any(isinstance(spec, px.StateMutation) for spec in free.signature.outputs):  # decomposed
+        back = px.functionalize(back)
+        assert px.digest(back) == px.digest(free)
+    assert px.verify(back) == ()
+    assert same_meaning(name, px.transform(back), shared) == []
+
+
+def test_functionalize_means_the_same_where_writes_are_in_place(chain: tuple[str, list[px.Program]]) -> None:
+    """Training IR has writes of its own; what can not be returned stays, and the meaning is kept."""
+    name, (_, free, *_) = chain
+    once = px.functionalize(free)
+    assert px.verify(once) == ()
+    assert px.functionalize(once) is once
+    assert same_meaning(name, px.transform(once), px.transform(free)) == []
+
+
+def writing(nodes: list[px.Node], *outputs: str) -> px.Program:
+    """Return a flat program of two buffers, ``bn`` and ``bm``, and an input ``x``."""
+    slots = {name: px.Slot(px.SlotKind.BUFFER, torch.ones(2) + index, index, index) for index, name in enumerate("nm")}
+    specs = (px.StateInput("n"), px.StateInput("m"), px.UserInput(px.TensorType(torch.float32, (2,)), "x"))
+    graph = px.Graph(tuple(px.Input(name) for name in ("bn", "bm", "x")), tuple(nodes), tuple(px.Ref(name) for name in outputs))
+    signature = px.Signature(specs, tuple(px.UserOutput() for _ in outputs))
+    return px.Program.of({"": graph}, state=px.State(("n", "m"), px.pmap(slots)), signature=signature, modules=(px.Module(""),))
+
+
+def step(name: str, op: px.Op, *args: object) -> px.Node:
+    """Return a node whose string arguments are references."""
+    return px.Node(name, op, tuple(px.Ref(arg) if isinstance(arg, str) else arg for arg in args))
+
+
+KEPT: dict[str, tuple[list[px.Node], tuple[str, ...]]] = {
+    "read after it": ([step("c", COPY_, "bn", "x"), step("y", NEG, "bn")], ("y",)),
+    "result used": ([step("c", COPY_, "bn", "x"), step("y", NEG, "c")], ("y",)),
+    "handed out": ([step("c", COPY_, "bn", "x"), step("y", NEG, "x")], ("y", "bn")),
+    "value written later": ([step("v", NEG, "x"), step("c", COPY_, "bn", "v"), step("w", ADD_, "v", 1)], ("v",)),
+    "written again in place": ([step("c", COPY_, "bn", "x"), step("w", ADD_, "bn", 1), step("y", NEG, "x")], ("y",)),
+    "no copy of a value": ([step("w", ADD_, "bn", 1), step("y", NEG, "x")], ("y",)),
+    "its own value": ([step("c", COPY_, "bn", "bn"), step("y", NEG, "x")], ("y",)),
+}
+
+
+@pytest.mark.parametrize("case", list(KEPT))
+def test_writes_that_can_not_be_returned_stay(case: str) -> None:
+    """Returning them would let something see other contents."""
+    nodes, outputs = KEPT[case]
+    program = writing(nodes, *outputs)
+    assert px.verify(program) == ()
+    assert px.functionalize(program) is program
+
+
+def test_of_two_writes_the_last_is_returned() -> None:
+    """The first stays: nothing says that it is dead."""
+    program = writing([step("a", COPY_, "bn", "x"), step("v", NEG, "x"), step("b", COPY_, "bn", "v")], "v")
+    back = px.functionalize(program)
+    assert [node.name for node in back.main.nodes] == ["a", "v"]
+    assert back.signature.outputs == (px.StateMutation("n"), px.UserOutput())
+    assert behaviour_differences(px.lower(px.transform(back)), px.lower(program), [((torch.ones(2),), {})] * 3) == []
+
+
+def test_buffers_copied_into_one_another() -> None:
+    """n = m, then m = x: returned mutations all happen at once, so both are returned; the other way round only one is."""
+    one, two = step("a", COPY_, "bn", "bm"), step("b", COPY_, "bm", "x")
+    for nodes, count in (([one, two], 2), ([two, one], 1)):
+        program = writing([*nodes, step("y", NEG, "x")], "y")
+        back = px.functionalize(program)
+        assert len(back.signature.outputs) == 1 + count
+        calls = [((torch.full((2,), float(number)),), {}) for number in range(3)]
+        assert behaviour_differences(px.lower(px.transform(back)), px.lower(program), calls) == []
+
+
+def test_a_clone_that_the_user_wrote_stays() -> None:
+    """It looks like those that inplace_mutations makes; handing out the buffer itself would be something else."""
+    clone = op_of(torch.ops.aten.clone.default)
+    back = px.functionalize(writing([step("old", clone, "bn"), step("c", COPY_, "bn", "x")], "old"))
+    assert [node.name for node in back.main.nodes] == ["old"]
+
+
+def doubling(levels: int) -> px.Program:
+    """Return a program of few graphs whose calls double at each level."""
+    graphs = {"": px.Graph((px.Input("x"),), (px.Node("y", px.Call(px.Frame("m0"), "m0"), (px.Ref("x"),)),), (px.Ref("y"),))}
+    for level in range(levels):
+        calls = [
+            px.Node(name, px.Call(px.Frame(f"m{level + 1}", number), f"m{level + 1}"), (px.Ref(value),))
+            for number, (name, value) in enumerate([("a", "x"), ("b", "a")])
+        ]
+        graphs[f"m{level}"] = px.Graph((px.Input("x"),), tuple(calls), px.Ref("b"))
+    graphs[f"m{levels}"] = px.Graph((px.Input("x"),), (px.Node("y", NEG, (px.Ref("x"),)),), px.Ref("y"))
+    return flat([], (px.Ref("x"),), "x").evolve(graphs=px.pmap(graphs), facts=frozenset())
+
+
+@pytest.mark.parametrize("step", [px.expand, px.inline], ids=lambda step: step.name)
+def test_bodies_that_multiply_are_refused(step: px.Transformation) -> None:
+    """Sixty levels that double are 2 ** 60 operators: that is said, and nothing is made."""
+    with pytest.raises(px.UnsupportedProgram, match="multiply; pass a larger at_most"):
+        step(doubling(60))
+    small = step(doubling(5))
+    assert sum(node.do == NEG for _, node in small.nodes()) == 32
+    assert px.verify(small) == ()
+    labels = [node.stack for node in px.inline(doubling(5)).main.nodes]
+    assert len(set(labels)) == 32
+
+
+def test_a_copy_has_no_wrong_shapes() -> None:
+    """Layers of other shapes share one body: its fake values stay where they hold, and go elsewhere."""
+    model = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 4), nn.Linear(4, 8))
+    shared = px.transform(px.import_ep(exported(model, torch.ones(2, 4))))
+    assert len(shared.order) == 2
+    back = px.expand(shared)
+    assert px.verify(back) == ()
+    known = {name: "val" in back.graphs[name].nodes[-1].meta for name in "012"}
+    assert known == {"0": True, "1": False, "2": True}
+
+
+@pytest.mark.parametrize("step", [px.inline, px.expand, px.lift_state], ids=lambda step: step.name)
+def test_nothing_to_do_gives_the_same_object(step: px.Transformation) -> None:
+    """A program that comes from the exporter is the end of every way back."""
+    assert step(program := px.import_ep(exported(Tower(2), torch.ones(2, 4)))) is program
+
+
+def test_a_body_that_calls_itself_is_told() -> None:
+    """It has no expansion: the error is that of verify."""
+    call = px.Node("y", px.Call(px.Frame("m"), "m"), (px.Ref("x"),))
+    graph = px.Graph((px.Input("x"),), (call,), px.Ref("y"))
+    program = flat([call], px.Ref("y"), "x")
+    program = program.evolve(graphs=program.graphs.set("m", graph), facts=frozenset())
+    with pytest.raises(px.InvalidProgram, match="acyclic-calls"):
+        px.inline(program)

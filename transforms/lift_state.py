@@ -1,0 +1,172 @@
+"""``lift_state``: reads of state become inputs of the flat program, the opposite of ``sink_state``.
+
+One idea: a tensor is one input, whatever names it is read under; the inputs that ``sink_state`` took away come back where
+they stood, the unused ones too.  A read in the body of an operator stays a read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from attrs import evolve
+
+from ..ir.arguments import Arg, Ref, map_refs
+from ..ir.errors import PipelineError
+from ..ir.graph import Graph, Input
+from ..ir.meta import EMPTY_META
+from ..ir.names import Names
+from ..ir.node import Call, Get, Node
+from ..ir.program import Program
+from ..ir.signature import InputMutation, InputSpec, StateInput, UserInput
+from .transformation import ADVICE, transformation
+
+__all__ = ["lift_state"]
+
+
+@transformation(
+    proven=True,
+    requires={"flat"},
+    establishes={"state as inputs"},
+    forgets={"state sunk"},
+    inverse="sink_state",
+    laws=["only reads are removed", "the root reads no state afterwards", "tied reads become one input"],
+)
+def lift_state(program: Program) -> Program:
+    """Take state as inputs instead of reading it.
+
+    Before::
+
+        inputs x
+        p_lin_weight = get "lin.weight"                     in lin
+        linear = aten.linear.default(x, p_lin_weight)      in lin
+
+    After::
+
+        inputs p_lin_weight = state "lin.weight", x
+        linear = aten.linear.default(x, p_lin_weight)      in lin
+
+    State that ``sink_state`` did not have as an input (a read that was written later) comes before the user inputs, in the
+    order of the state.  Of two inputs that were one tensor under two names, a read under a third name gets the first.
+
+    Args:
+        program: a flat program.
+
+    Returns:
+        The program with state inputs, as ``torch.export`` makes them.
+
+    Raises:
+        PipelineError: the program calls modules.
+
+    >>> import purefx as px
+    >>> program = px.Program.of({"": px.Graph((), (), ())})
+    >>> px.lift_state(program) is program
+    True
+    """
+    graph = program.main
+    if any(type(node.do) is Call for node in graph.nodes):
+        # A root without reads looks as if nothing were to do; but the bodies that it calls may have them.
+        raise PipelineError(f"lift_state requires a program that is 'flat', and this one is not; {ADVICE['flat']}")
+    if not program.signature.lifted and not any(type(node.do) is Get for node in graph.nodes):
+        return program
+    return _Lifting(program).program()
+
+
+class _Lifting:
+    """Works out one input for each tensor; plain lists inside, frozen at the end."""
+
+    def __init__(self, source: Program) -> None:
+        self.source = source
+        self.state = source.state
+        self.pairs = list(zip(source.main.inputs, source.signature.inputs, strict=True))
+        self.reads = [node for node in source.main.nodes if type(node.do) is Get]
+        self.taken = {spec.slot: formal.name for formal, spec in self.pairs if type(spec) is StateInput}
+        """State that is an input already: the input by slot."""
+        sunk = [place for place in source.signature.lifted if place.slot not in self.taken]
+        self.places = [(place.slot, place.behind) for place in sunk]
+        """The inputs to come: the slot, and how many user inputs stand before it."""
+        self.slots = {*self.taken, *(place.slot for place in sunk if place.used)}
+        self.of_cell: dict[int, str] = {}
+        """The slot that is the input for each tensor; those that were used come first."""
+        for slot in (*self.taken, *(place.slot for place in sorted(sunk, key=lambda place: not place.used))):
+            self.of_cell.setdefault(self.state[slot].cell, slot)
+        self._add_unknown()
+
+    def _add_unknown(self) -> None:
+        found: dict[int, str] = {}
+        for node in self.reads:
+            slot = _slot(node)
+            if slot not in self.slots and self.state[slot].cell not in self.of_cell:
+                found.setdefault(self.state[slot].cell, slot)
+        if found:
+            rank = {name: index for index, name in enumerate(self.state.order)}
+            self.of_cell.update(found)
+            self.places += [(slot, 0) for slot in sorted(found.values(), key=rank.__getitem__)]
+
+    def program(self) -> Program:
+        """Return the program with the inputs, and without the reads."""
+        graph, signature = self.source.main, self.source.signature
+        formals = self._formals()
+        given = {slot: Ref(name) for slot, name in self.taken.items()}
+        given.update((slot, Ref(formal.name)) for slot, formal in formals.items())
+        known = {node.name: given[self._slot_of(node)] for node in self.reads}
+        nodes = tuple([_using(node, known) for node in graph.nodes if type(node.do) is not Get])
+        order = self._order(formals)
+        moved = {old: new for new, (_, _, old) in enumerate(order) if old >= 0}
+        outputs = tuple(InputMutation(moved[spec.index]) if type(spec) is InputMutation else spec for spec in signature.outputs)
+        inputs = tuple([formal for formal, _, _ in order])
+        signature = evolve(signature, inputs=tuple([spec for _, spec, _ in order]), outputs=outputs, lifted=())
+        return self.source.with_main(Graph(inputs, nodes, _used(graph.output, known)), signature=signature)
+
+    def _slot_of(self, read: Node) -> str:
+        slot = _slot(read)
+        return slot if slot in self.slots else self.of_cell[self.state[slot].cell]
+
+    def _formals(self) -> dict[str, Input]:
+        # An input is named after its first read, which bears the name that it had; an unused one after its slot.
+        first: dict[str, Node] = {}
+        for node in self.reads:
+            first.setdefault(self._slot_of(node), node)
+        graph = self.source.main
+        names = Names([*(formal.name for formal in graph.inputs), *(node.name for node in graph.nodes)])
+        formals: dict[str, Input] = {}
+        for slot, _ in self.places:
+            read = first.get(slot)
+            meta = EMPTY_META if read is None else read.meta
+            formals[slot] = Input(names.fresh(slot.replace(".", "_")) if read is None else read.name, meta)
+        return formals
+
+    def _order(self, formals: dict[str, Input]) -> list[tuple[Input, InputSpec, int]]:
+        # Each input with its spec and the position that it had, -1 for a new one.
+        waiting: dict[int, list[str]] = {}
+        for slot, users in self.places:
+            waiting.setdefault(users, []).append(slot)
+        found: list[tuple[Input, InputSpec, int]] = []
+
+        def place(slots: Iterable[str]) -> None:
+            found.extend((formals[slot], StateInput(slot), -1) for slot in slots)
+
+        users = 0
+        for index, (formal, spec) in enumerate(self.pairs):
+            if type(spec) is UserInput:
+                place(waiting.pop(users, ()))
+                users += 1
+            found.append((formal, spec, index))
+        for number in sorted(waiting):
+            place(waiting[number])
+        return found
+
+
+def _slot(node: Node) -> str:
+    assert type(node.do) is Get
+    return node.do.slot
+
+
+def _using(node: Node, known: dict[str, Ref]) -> Node:
+    for name in node.refs():
+        if name in known:
+            return evolve(node, args=_used(node.args, known), kwargs=_used(node.kwargs, known))
+    return node
+
+
+def _used(arg: Arg, known: dict[str, Ref]) -> Arg:
+    return map_refs(arg, lambda ref: known.get(ref.name, ref) if type(ref) is Ref else ref)
