@@ -8,14 +8,14 @@ after an error.
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 
 __all__ = ["collector_paused"]
 
 
 @contextmanager
-def collector_paused() -> Iterator[None]:
+def collector_paused() -> Generator[None]:
     """Pause the garbage collector, if it is running, until the end of the block.
 
     >>> with collector_paused():

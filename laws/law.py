@@ -110,7 +110,7 @@ def _frame(transform: Transform, case: Case) -> list[str]:
     before, after = case.program.graphs, transform(case.program).graphs
     return [
         f"the graph {name!r} is equal, but another object"
-        for name in sorted(before.keys() & after.keys())
+        for name in sorted(set(before) & set(after))
         if before[name] is not after[name] and before[name] == after[name]
     ]
 

@@ -76,7 +76,7 @@ class TensorMachine:
 
 
 def tensor_meaning(program: Program, calls: Sequence[Sequence[Any]], *, seed: int = 0) -> Meaning:
-    """Return what a program of real operators means, bit for bit.
+    r"""Return what a program of real operators means, bit for bit.
 
     Args:
         program: a program at any stage, on the CPU; its state is not changed.
@@ -86,7 +86,7 @@ def tensor_meaning(program: Program, calls: Sequence[Sequence[Any]], *, seed: in
     >>> from purefx.ir.importing import import_ep
     >>> program = import_ep(torch.export.export(torch.nn.ReLU(), (torch.ones(1),)))
     >>> tensor_meaning(program, [(torch.tensor([-2.0]),)]).outputs[0][0][2]
-    b'\\x00\\x00\\x00\\x00'
+    b'\x00\x00\x00\x00'
     """
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(seed)

@@ -19,6 +19,7 @@ from ..ir.operators import op_of
 from ..ir.program import Program
 from ..ir.signature import UserInput
 from ..ir.state import State
+from ..ir.torch_private import resolve_operator
 from .evaluate import Meaning, evaluate
 
 __all__ = [
@@ -43,7 +44,7 @@ COND = Op("toy.cond", Effects(through_bodies=True))
 GETITEM = op_of(operator.getitem)
 COPY_ = op_of(torch.ops.aten.copy_.default)
 CLONE = op_of(torch.ops.aten.clone.default)
-PRINT = op_of(torch.ops.aten._print.default)
+PRINT = op_of(resolve_operator("aten", "_print", "default"))
 THREAD = op_of(torch.ops.higher_order.with_effects)
 
 MODULUS = 1_000_003
@@ -87,7 +88,7 @@ class ToyMachine:
             "operator.getitem": operator.getitem,
             "aten.copy_.default": self._copy_,
             "aten.clone.default": lambda a: _cell(a.memory[0]),
-            "aten._print.default": lambda text: self.effects["emitted"].append(text),
+            "aten._print.default": self.effects["emitted"].append,
             "higher_order.with_effects": self._thread,
         }
 

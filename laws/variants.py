@@ -32,7 +32,7 @@ def renamed(program: Program, *, seed: int = 0) -> Program:
     >>> renamed(Program.of({"": Graph((Input("x"),), (), (Ref("x"),))})).main.output
     (Ref(name='r0'),)
     """
-    draw = random.Random(seed)
+    draw = random.Random(seed)  # noqa: S311  no secret
 
     def swapped(names: list[str]) -> Mapping[str, str]:
         new = [f"r{number}" for number in range(len(names))] if seed % 2 == 0 else list(names)
@@ -71,7 +71,10 @@ def _with_names(program: Program, ids: Mapping[str, str], naming: Callable[[Grap
 
 def _with_new_names(graph: Graph, names: Mapping[str, str], ids: Mapping[str, str]) -> Graph:
     def use(arg: Arg) -> Arg:
-        return map_refs(arg, lambda ref: Ref(names[ref.name]) if type(ref) is Ref else Body(ids[ref.graph]))
+        return map_refs(arg, new)
+
+    def new(ref: Ref | Body) -> Arg:
+        return Body(ids[ref.graph]) if isinstance(ref, Body) else Ref(names[ref.name])
 
     def placed(node: Node) -> Node:
         do = Call(node.do.instance, ids[node.do.graph]) if type(node.do) is Call else node.do
@@ -91,10 +94,10 @@ def reordered(program: Program, *, seed: int = 0) -> Program:
     >>> from purefx.ir import Input, Op
     >>> nodes = tuple(Node(name, Op("toy.neg"), (Ref("x"),)) for name in "ab")
     >>> program = Program.of({"": Graph((Input("x"),), nodes, ())})
-    >>> [node.name for node in reordered(program, seed=1).main.nodes]
+    >>> [node.name for node in reordered(program).main.nodes]
     ['b', 'a']
     """
-    graph, draw = program.main, random.Random(seed)
+    graph, draw = program.main, random.Random(seed)  # noqa: S311  no secret
     before = dependencies(program, graph)
     waiting = [len(of) for of in before]
     after: list[list[int]] = [[] for _ in before]

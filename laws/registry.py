@@ -1,0 +1,87 @@
+"""The registry: which transformation has which laws, at which stages of the pipeline it is checked, and what is exempt.
+
+One idea: a table with one entry for each transformation; the one test that reads it is a product of transformations and
+laws, and another insists that no generic law is left out without a written reason.  A new transformation adds a line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from attrs import field, frozen
+
+from ..transforms import (
+    Transformation,
+    deduplicate,
+    expand,
+    functionalize,
+    inline,
+    inplace_mutations,
+    lift_state,
+    outline,
+    remove_effect_tokens,
+    sink_state,
+)
+from .law import GENERIC, Law
+from .specific import (
+    ALL_READ,
+    BODIES_DISTINCT,
+    CALLS_TIGHT,
+    COPIES,
+    COPIES_GO,
+    DIGEST_STAYS,
+    EXPANDS,
+    INLINES,
+    NO_CALLS,
+    NO_MUTATION,
+    NO_READS,
+    NO_STATE_INPUT,
+    NO_TOKEN,
+    ONE_BODY_A_LABEL,
+    ONE_CALL_A_BODY,
+    READS_BELOW,
+    READS_ONLY,
+)
+
+__all__ = ["REGISTRY", "Entry"]
+
+
+@frozen
+class Entry:
+    """A transformation with its laws.
+
+    >>> Entry(outline, ("flat",)).laws == GENERIC
+    True
+    """
+
+    transformation: Transformation
+    stages: tuple[str, ...]
+    """The stages of the programs that it is checked on, as ``purefx.laws.strategies.programs`` names them."""
+    specific: tuple[Law, ...] = ()
+    exempt: Mapping[str, str] = field(factory=lambda: MappingProxyType({}))
+    """Generic laws that do not hold for it, by name, each with the reason."""
+
+    @property
+    def laws(self) -> tuple[Law, ...]:
+        """The laws that it is checked with."""
+        return (*(law for law in GENERIC if law.name not in self.exempt), *self.specific)
+
+
+REGISTRY: tuple[Entry, ...] = (
+    Entry(remove_effect_tokens, ("tokens",), (NO_TOKEN,)),
+    Entry(inplace_mutations, ("flat",), (NO_MUTATION, COPIES)),
+    Entry(sink_state, ("flat", "in place"), (NO_STATE_INPUT, READS_ONLY, READS_BELOW, ALL_READ)),
+    Entry(outline, ("sunk", "flat"), (INLINES, CALLS_TIGHT, ONE_BODY_A_LABEL)),
+    Entry(deduplicate, ("outlined", "tree"), (BODIES_DISTINCT, EXPANDS, ONE_BODY_A_LABEL)),
+    Entry(
+        expand,
+        ("deduplicated", "tree"),
+        (DIGEST_STAYS, ONE_CALL_A_BODY, ONE_BODY_A_LABEL),
+        exempt={"frame": "ids are given in order of execution, so a copy may take the id of an equal body"},
+    ),
+    Entry(inline, ("outlined", "deduplicated", "tree"), (NO_CALLS, EXPANDS)),
+    Entry(functionalize, ("in place",), (COPIES_GO,)),
+    Entry(lift_state, ("sunk",), (NO_READS,)),
+)
+"""Every transformation of ``purefx.transforms``."""

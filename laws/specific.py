@@ -1,0 +1,226 @@
+"""What holds for one transformation each, beyond the generic laws.
+
+One idea: each check looks at the program before and after and nothing else, so that it is written without knowing how the
+transformation works.  Which transformation has which is in ``registry.py``.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from attrs import evolve
+
+from ..ir.digest import digest, graph_digest
+from ..ir.graph import Graph
+from ..ir.inlining import inlined
+from ..ir.node import Call, Get, Node, Op, Stack
+from ..ir.program import Program
+from ..ir.signature import InputMutation, StateInput, StateMutation, Token
+from .law import Case, Law, Transform
+
+__all__ = [
+    "ALL_READ", "BODIES_DISTINCT", "CALLS_TIGHT", "COPIES", "COPIES_GO", "DIGEST_STAYS", "EXPANDS", "INLINES",
+    "NO_CALLS", "NO_MUTATION", "NO_READS", "NO_STATE_INPUT", "NO_TOKEN", "ONE_BODY_A_LABEL", "ONE_CALL_A_BODY",
+    "READS_BELOW", "READS_ONLY",
+]  # fmt: skip
+
+COPY = "aten.copy_.default"
+CLONE = "aten.clone.default"
+THREADING = "higher_order.with_effects"
+
+
+def _no_token(transform: Transform, case: Case) -> list[str]:
+    result = transform(case.program)
+    found = [f"{name} threads a token" for name in _ops(result) if name == THREADING]
+    return found + ["the signature has a token" for spec in _specs(result) if type(spec) is Token]
+
+
+def _ops(program: Program) -> list[str]:
+    return [node.do.name for _, node in program.nodes() if type(node.do) is Op]
+
+
+def _specs(program: Program) -> tuple[object, ...]:
+    return (*program.signature.inputs, *program.signature.outputs)
+
+
+def _no_mutation(transform: Transform, case: Case) -> list[str]:
+    specs = _specs(transform(case.program))
+    return [f"{spec} is still there" for spec in specs if type(spec) in (StateMutation, InputMutation)]
+
+
+def _copies(transform: Transform, case: Case) -> list[str]:
+    program = case.program
+    added = _ops(transform(program)).count(COPY) - _ops(program).count(COPY)
+    real = 0
+    for arg, spec in zip(program.main.output, program.signature.outputs, strict=True):
+        if type(spec) is InputMutation:
+            real += arg.name != program.main.inputs[spec.index].name
+        elif type(spec) is StateMutation:
+            index = program.signature.inputs.index(StateInput(spec.slot))
+            real += arg.name != program.main.inputs[index].name
+    return [] if added == real else [f"{added} copy_ for {real} mutations"]
+
+
+def _no_state_input(transform: Transform, case: Case) -> list[str]:
+    return [f"{spec} is still there" for spec in transform(case.program).signature.inputs if type(spec) is StateInput]
+
+
+def _reads_only(transform: Transform, case: Case) -> list[str]:
+    before, after = case.program.main.nodes, transform(case.program).main.nodes
+    kept = [node for node in after if type(node.do) is not Get or node in before]
+    given, expected = ([(node.name, node.do, node.stack) for node in nodes] for nodes in (kept, before))
+    return [] if given == expected else ["something other than reads was added, removed or moved"]
+
+
+def _reads_below(transform: Transform, case: Case) -> list[str]:
+    return [
+        f"{node.name} reads {node.do.slot} in {node.stack[-1]}"
+        for node in transform(case.program).main.nodes
+        if type(node.do) is Get and node.stack and not node.do.slot.startswith(node.stack[-1].path + ".")
+    ]
+
+
+def _all_read(transform: Transform, case: Case) -> list[str]:
+    result = transform(case.program)
+    used = {name for node in result.main.nodes for name in node.refs()} | set(result.main.output_refs())
+    return [f"{node.name} is read for nobody" for node in result.main.nodes if type(node.do) is Get and node.name not in used]
+
+
+def _inlines(transform: Transform, case: Case) -> list[str]:
+    program, result = case.program, transform(case.program)
+    called = {node.do.graph for _, node in result.nodes() if type(node.do) is Call}
+    whole = inlined(result, result.main, into=called.__contains__)
+    if _is_gathered(program.main.nodes):
+        return [] if whole == program.main else [f"inlined, it is not the original:\n{program.evolve(graphs=_only(whole))}"]
+    given, expected = (Counter(map(_without_parts, graph.nodes)) for graph in (whole, program.main))
+    return [] if given == expected else ["inlined, it has other nodes"]
+
+
+def _only(graph: Graph) -> dict[str, Graph]:
+    return {"": graph}
+
+
+def _is_gathered(nodes: tuple[Node, ...]) -> bool:
+    left: set[Stack] = set()
+    last: Stack = ()
+    for node in nodes:
+        pieces = {node.stack[:depth] for depth in range(1, len(node.stack) + 1)}
+        if pieces & left:
+            return False
+        left |= {last[:depth] for depth in range(1, len(last) + 1)} - pieces
+        last = node.stack
+    return True
+
+
+def _without_parts(node: Node) -> Node:
+    return evolve(node, stack=tuple(evolve(frame, part=0) for frame in node.stack))
+
+
+def _calls_tight(transform: Transform, case: Case) -> list[str]:
+    result = transform(case.program)
+    found: list[str] = []
+    for name in result.order:
+        if name in case.program.graphs:
+            continue
+        graph = result.graphs[name]
+        made = {node.name for node in graph.nodes}
+        used = {ref for node in graph.nodes for ref in node.refs()}
+        found += [f"{name} takes {formal.name} and does not use it" for formal in graph.inputs if formal.name not in used]
+        found += [f"{name} gives back {ref}, which it does not make" for ref in graph.output_refs() if ref not in made]
+    for name in result.order:
+        graph = result.graphs[name]
+        used = {ref for node in graph.nodes for ref in node.refs()} | set(graph.output_refs())
+        for node in graph.nodes:
+            outputs = result.graphs[node.do.graph].output_refs() if type(node.do) is Call else ()
+            if outputs and node.name not in used:
+                found.append(f"{node.name} gives back what nobody uses")
+    return found
+
+
+def _one_body_a_label(transform: Transform, case: Case) -> list[str]:
+    result = transform(case.program)
+    bodies: dict[tuple[str, object], str] = {}
+    found: list[str] = []
+    todo, seen = [(result.root, "")], set[tuple[str, str]]()
+    while todo:
+        place = todo.pop()
+        if place in seen:
+            continue
+        seen.add(place)
+        for node in result.graphs[place[0]].nodes:
+            if type(node.do) is not Call:
+                continue
+            path = f"{place[1]}.{node.do.instance.path}" if place[1] else node.do.instance.path
+            label = (path, (node.do.instance.call, node.do.instance.part))
+            if bodies.setdefault(label, node.do.graph) != node.do.graph:
+                found.append(f"{node.do.instance} of {path} is two bodies: {bodies[label]} and {node.do.graph}")
+            todo.append((node.do.graph, path))
+    return found
+
+
+def _bodies_distinct(transform: Transform, case: Case) -> list[str]:
+    result = transform(case.program)
+    known: dict[str, str] = {}
+    for name in result.bottom_up:
+        known[name] = graph_digest(result.graphs[name], known, instance=lambda _, call: f"{call.instance} {known[call.graph]}")
+    bodies = [known[name] for name in result.order if name != result.root]
+    return [f"{name} is equal to another body" for name in result.order[1:] if bodies.count(known[name]) > 1]
+
+
+def _expands(transform: Transform, case: Case) -> list[str]:
+    # Written out in full, calls and operator bodies both, the two are one program; digests leave call numbers out.
+    before, after = case.program, transform(case.program)
+    return [] if digest(_flat(before)) == digest(_flat(after)) else ["written out in full, it is another program"]
+
+
+def _flat(program: Program) -> Program:
+    called = {node.do.graph for _, node in program.nodes() if type(node.do) is Call}
+    return program.with_main(inlined(program, program.main, into=called.__contains__))
+
+
+def _no_calls(transform: Transform, case: Case) -> list[str]:
+    return [f"{name} still calls {node.name}" for name, node in transform(case.program).nodes() if type(node.do) is Call]
+
+
+def _no_reads(transform: Transform, case: Case) -> list[str]:
+    return [f"{node.name} still reads" for node in transform(case.program).main.nodes if type(node.do) is Get]
+
+
+def _one_call_a_body(transform: Transform, case: Case) -> list[str]:
+    result = transform(case.program)
+    called = Counter(node.do.graph for _, node in result.nodes() if type(node.do) is Call)
+    return [f"{name} is called {times} times" for name, times in called.items() if times > 1]
+
+
+def _digest_stays(transform: Transform, case: Case) -> list[str]:
+    return [] if digest(transform(case.program)) == digest(case.program) else ["the digest is another"]
+
+
+def _copies_go(transform: Transform, case: Case) -> list[str]:
+    before, after = case.program.main.nodes, transform(case.program).main.nodes
+    kept = {node.name for node in after}
+    gone = [node for node in before if node.name not in kept]
+    given, expected = [node.name for node in after], [node.name for node in before if node.name in kept]
+    found = [f"{node.name} was removed" for node in gone if type(node.do) is not Op or node.do.name not in (COPY, CLONE)]
+    return found if given == expected else [*found, "a node was added or moved"]
+
+
+COPIES_GO = Law("copies go", "only copy_ and clone are removed, and nothing moves", _copies_go)
+NO_CALLS = Law("no calls", "no graph calls a module afterwards", _no_calls)
+NO_READS = Law("no reads", "the root reads no state afterwards", _no_reads)
+ONE_CALL_A_BODY = Law("one call a body", "no two calls have one body", _one_call_a_body)
+DIGEST_STAYS = Law("digest stays", "the digest of the program stays", _digest_stays)
+NO_TOKEN = Law("no token", "no token is threaded afterwards", _no_token)
+NO_MUTATION = Law("no mutation", "the signature has no mutation afterwards", _no_mutation)
+COPIES = Law("copies", "there is one copy_ for each mutation that changes something", _copies)
+NO_STATE_INPUT = Law("no state input", "no input is state afterwards", _no_state_input)
+READS_ONLY = Law("reads only", "only reads are added", _reads_only)
+READS_BELOW = Law("reads below", "each read lies below the module call that makes it", _reads_below)
+ALL_READ = Law("all read", "nothing is read for nobody", _all_read)
+INLINES = Law("inlines", "inlining gives back the program; exactly, where every call was one run of nodes", _inlines)
+CALLS_TIGHT = Law(
+    "calls tight", "each call passes exactly the free values of its body and gives back those that escape", _calls_tight
+)
+ONE_BODY_A_LABEL = Law("one body a label", "path, call number and part of a call name one body", _one_body_a_label)
+BODIES_DISTINCT = Law("bodies distinct", "no two bodies are equal afterwards", _bodies_distinct)
+EXPANDS = Law("expands", "with every call written out it is the same program", _expands)
