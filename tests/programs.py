@@ -6,16 +6,13 @@ One idea: each module is the smallest that shows one thing.  It asserts nothing.
 from __future__ import annotations
 
 import copy
-import random
 import warnings
 from typing import Any
 
-import attrs
 import torch
 from torch import nn
 
 import purefx as px
-from purefx.ir.effects.dependencies import dependencies
 from purefx.ir.operators import op_of
 
 ADD = op_of(torch.ops.aten.add.Tensor)
@@ -112,27 +109,6 @@ def flat(nodes: list[px.Node], output: Any, *inputs: str, **fields: Any) -> px.P
     graph = px.Graph(tuple(px.Input(name) for name in inputs), tuple(nodes), results)
     signature = px.Signature(specs, tuple(px.UserOutput() for _ in results))
     return px.Program.of({"": graph}, **{"signature": signature, "facts": frozenset({"flat"}), **fields})
-
-
-def reordered(program: px.Program, seed: int) -> px.Program:
-    """Return the program with its root's nodes in another legal order."""
-    graph, draw = program.main, random.Random(seed)
-    before = dependencies(program, graph)
-    waiting = [len(of) for of in before]
-    after: list[list[int]] = [[] for _ in before]
-    for index, of in enumerate(before):
-        for earlier in of:
-            after[earlier].append(index)
-    ready = [index for index, count in enumerate(waiting) if not count]
-    order: list[int] = []
-    while ready:
-        index = ready.pop(draw.randrange(len(ready)))
-        order.append(index)
-        for later in after[index]:
-            waiting[later] -= 1
-            if not waiting[later]:
-                ready.append(later)
-    return program.with_main(attrs.evolve(graph, nodes=tuple(graph.nodes[index] for index in order)))
 
 
 def hierarchy(program: px.Program) -> list[str]:

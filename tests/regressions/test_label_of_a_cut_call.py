@@ -1,7 +1,7 @@
 """A call that is cut because the call around it is cut.  Found by the law "one body a label".
 
 Cause: ``outline`` numbered the pieces of a call among its siblings only, so ``a.c`` in both pieces of ``a`` was twice
-part 0, with two bodies; ``deduplicate`` ended in a ValueError, and lowering would have run the first body for both.
+part 0, with two bodies; ``deduplicate`` ended in a ValueError, and lowering called the same body for both.
 Parts are now numbered over the whole program.
 """
 

@@ -6,7 +6,8 @@ import torch
 
 import purefx as px
 from purefx.ir.operators import op_of
-from tests.programs import ADD, MUL, NEG, Counter, exported, reordered
+from purefx.laws.variants import reordered
+from tests.programs import ADD, MUL, NEG, Counter, exported
 
 N, M = px.StateInput("n"), px.StateInput("m")
 
@@ -105,7 +106,7 @@ def test_any_legal_order_means_the_same() -> None:
     program = px.import_ep(exported(model, inputs[0], decomposed=True))
     expected = [model(x) for x in inputs]
     for seed in range(20):
-        module = px.lower(px.transform(reordered(program, seed)))
+        module = px.lower(px.transform(reordered(program, seed=seed)))
         for x, wanted in zip(inputs, expected, strict=True):
             assert torch.equal(module(x), wanted)
         assert module.count == 3  # type: ignore[union-attr]

@@ -17,7 +17,8 @@ import purefx as px
 from purefx.ir.operators import op_of
 from purefx.ir.signature import SunkInput
 from purefx.laws.oracles import behaviour_differences
-from tests.programs import ADD, ADD_, COPY_, NEG, Branches, Counter, Shared, Tower, exported, flat, hierarchy, reordered
+from purefx.laws.variants import reordered
+from tests.programs import ADD, ADD_, COPY_, NEG, Branches, Counter, Shared, Tower, exported, flat, hierarchy
 
 # Dynamo asks a tensor inside a cond for its gradient.
 pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")
@@ -84,7 +85,7 @@ def inputs(name: str) -> tuple[torch.Tensor, ...]:
 def stages(name: str, *, decomposed: bool, seed: int | None = None) -> list[px.Program]:
     """Return the program after each step of the default pipeline, the imported one first."""
     program = px.import_ep(exported(MODULES[name](), *inputs(name), decomposed=decomposed))
-    found = [program if seed is None else reordered(program, seed)]
+    found = [program if seed is None else reordered(program, seed=seed)]
     for step in STEPS:
         found.append(step(found[-1]))
     return found
@@ -263,7 +264,7 @@ def test_functionalize_after_a_legal_reorder(name: str) -> None:
     for seed in range(10):
         _, free, written, *_ = stages(name, decomposed=True, seed=seed)
         assert px.functionalize(written) == free
-        moved = reordered(written, seed)
+        moved = reordered(written, seed=seed)
         assert same_meaning(name, px.inplace_mutations(px.functionalize(moved)), written) == []
 
 

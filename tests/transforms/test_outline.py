@@ -8,7 +8,8 @@ from torch import nn
 
 import purefx as px
 from purefx.ir.inlining import inlined
-from tests.programs import ADD, ADD_, NEG, Branches, Counter, Shared, Tower, exported, flat, hierarchy, reordered
+from purefx.laws.variants import reordered
+from tests.programs import ADD, ADD_, NEG, Branches, Counter, Shared, Tower, exported, flat, hierarchy
 
 A, B = px.Frame("a"), px.Frame("b")
 
@@ -107,7 +108,7 @@ def test_a_legal_reorder_changes_neither_hierarchy_nor_numbers(module: nn.Module
     result = px.lower(expected)(x)
     moved = 0
     for seed in range(40):
-        other = reordered(program, seed)
+        other = reordered(program, seed=seed)
         moved += other.main.nodes != program.main.nodes
         outlined = px.transform(other, *steps)
         assert hierarchy(outlined) == hierarchy(expected)

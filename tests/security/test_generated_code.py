@@ -1,0 +1,74 @@
+"""Nothing that came from a program is in the code that runs it.
+
+One idea: give every name that a program can choose a text that would do harm if it were ever compiled, and look at all
+that was compiled.
+"""
+
+from __future__ import annotations
+
+from types import CodeType
+from typing import Any
+
+import pytest
+import torch
+
+import purefx as px
+from purefx.ir.operators import op_of
+from tests.programs import ADD, NEG
+
+EVIL = "x); exec('raise SystemExit') #"
+QUOTES = "a'\"\n\\b"
+
+
+def hostile() -> px.Program:
+    """Return a program that calls everything it can after code."""
+    path = EVIL
+    nodes = (
+        px.Node(EVIL, px.Get(QUOTES)),
+        px.Node(QUOTES, ADD, (px.Ref(EVIL), px.Ref("lambda"))),
+        px.Node("import", op_of(torch.ops.aten.div.Tensor_mode), (px.Ref(QUOTES), 2.0), (("rounding_mode", "floor"),)),
+    )
+    body = px.Graph((px.Input("lambda"),), nodes, px.Ref("import"))
+    call = px.Node("class", px.Call(px.Frame(path), "def"), (px.Ref(EVIL),))
+    main = px.Graph((px.Input(EVIL),), (call, px.Node("return", NEG, (px.Ref("class"),))), (px.Ref("return"),))
+    slot = px.Slot(px.SlotKind.BUFFER, torch.ones(2), 0, 0)
+    name = f"{path}.{QUOTES}"
+    return px.Program.of(
+        {"": main, "def": body},
+        state=px.State((name,), px.pmap({name: slot})),
+        signature=px.Signature((px.UserInput(px.TensorType(torch.float32, (2,)), EVIL),), (px.UserOutput(),)),
+        modules=(px.Module("", EVIL), px.Module(path, QUOTES)),
+    )
+
+
+def compiled(module: torch.nn.Module) -> list[CodeType]:
+    """Return every code object that lowering made, the nested ones too."""
+    todo: list[Any] = [body.run.__code__ for body in module.purefx_codes.values()]  # type: ignore[union-attr, operator]
+    found: list[CodeType] = []
+    while todo:
+        code = todo.pop()
+        found.append(code)
+        todo.extend(constant for constant in code.co_consts if isinstance(constant, CodeType))
+    return found
+
+
+@pytest.mark.parametrize("to", ["graph_module", "interpreter"])
+def test_hostile_names_run_and_are_not_compiled(to: Any) -> None:
+    """The program runs as it should, and no name, constant or variable of the code is one of its names."""
+    program = hostile()
+    module = px.lower(program, to=to)
+    assert module(torch.ones(2))[0].tolist() == [-1.0, -1.0]
+    seen = {text for code in compiled(module) for text in (*code.co_names, *code.co_varnames, *map(str, code.co_consts))}
+    schema = {"rounding_mode"}  # the dispatcher's own argument names may stand in the text
+    ours = {name for name in seen if name[:1] in "vt" and name[1:].isdigit()} | {"self", "getattr", "slice", "None", "2.0"}
+    keywords = {str(tuple(schema))}
+    assert seen <= ours | schema | keywords | {f"body_{index}" for index in range(9)}, seen
+    assert len(compiled(module)) == 2
+
+
+def test_hostile_names_are_escaped_in_text_and_read_back() -> None:
+    """No control character is printed, and the text is the program."""
+    program = hostile()
+    text = str(program)
+    assert all(char == "\n" or char.isprintable() for char in text)
+    assert px.parse(text, state={name: program.state[name].value for name in program.state}) == program
