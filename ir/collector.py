@@ -1,7 +1,7 @@
 """``collector_paused``: no garbage collection while many live values are made.
 
-One idea: what import, our own transformations and lowering make is alive when they end, so a collection in between walks
-all of it and frees none (100,000 nodes: half of the time of outlining).  The state that was found is put back, also
+One idea: what import, verify, our own transformations and lowering make is alive while they run, so a collection in between
+walks all of it and frees none (100,000 nodes: half of the time of outlining).  The state that was found is put back, also
 after an error.
 """
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..collector import collector_paused
 from ..errors import InvalidProgram
 from ..node import Frame
 from ..program import Program
@@ -43,7 +44,8 @@ def verify(program: Program) -> tuple[Violation, ...]:
     """
     if not isinstance(program, Program):
         raise TypeError(f"verify takes a purefx Program, not a {type(program).__name__}; start with import_ep(ep)")
-    return judge(Survey(program))
+    with collector_paused():
+        return judge(Survey(program))
 
 
 def check(program: Program) -> Program:
