@@ -59,6 +59,21 @@ class Graph:
                 users.setdefault(name, {})[node.name] = None
         return MappingProxyType({name: tuple(of) for name, of in users.items()})
 
+    @cached_property
+    def last_uses(self) -> Mapping[int, tuple[str, ...]]:
+        """For the number of a node, the values that nobody needs after it: its own, if nobody uses it."""
+        last: dict[str, int] = {}
+        for index, node in enumerate(self.nodes):
+            last[node.name] = index
+            for name in node.refs():
+                last[name] = index
+        for name in self.output_refs():
+            last.pop(name, None)
+        ends: dict[int, list[str]] = {}
+        for name, index in last.items():
+            ends.setdefault(index, []).append(name)
+        return MappingProxyType({index: tuple(names) for index, names in ends.items()})
+
     def output_refs(self) -> list[str]:
         """Return the names of the values that the output uses, in order, repeats kept."""
         return refs_in((self.output,))

@@ -17,7 +17,6 @@ import torch._ops
 import torch.fx.graph
 import torch.utils._pytree
 from torch._subclasses.fake_tensor import FakeTensor
-from torch.fx.immutable_collections import immutable_dict, immutable_list
 
 __all__ = [
     "EMPTY_STACK_KEY",
@@ -30,8 +29,6 @@ __all__ = [
     "children_dict",
     "codegen_of",
     "guards_of",
-    "immutable_dict",
-    "immutable_list",
     "parameters_dict",
     "pytree",
     "resolve_higher_order",

@@ -34,9 +34,6 @@ class Body:
     first_line: int = 0
     run: Callable[..., Any] = field(default=None, repr=False)  # type: ignore[assignment]
 
-    dead_after: list[list[str]] | None = field(default=None, repr=False)
-    """For each node, the values that nobody needs after it; made when the body is first interpreted."""
-
     def node_at(self, line: int) -> int | None:
         """Return the number of the node that a source line runs."""
         index = line - self.first_line

@@ -15,7 +15,6 @@ from torch.export.unflatten import InterpreterModule
 
 from ..ir.arguments import Arg, Body, Items, Record, Ref
 from ..ir.node import Call, Get, Node
-from .compiled import Body as CompiledBody
 from .module import RESERVED, Place
 from .notes import note_failure
 from .source import attribute_name, own_attribute
@@ -70,32 +69,16 @@ def run_tape(place: Place, owner: torch.nn.Module, args: tuple[Any, ...]) -> Any
     if len(args) != len(graph.inputs):
         raise TypeError(f"{place.path or 'the root module'} takes {len(graph.inputs)} inputs, got {len(args)}")
     known: dict[str, Any] = {formal.name: value for formal, value in zip(graph.inputs, args, strict=True)}
-    dead = _dead_after(place.body)
+    dead = graph.last_uses
     for index, node in enumerate(graph.nodes):
         try:
             known[node.name] = _step(node, known, owner, place)
         except Exception as error:
             note_failure(error, place, node)
             raise
-        for name in dead[index]:
+        for name in dead.get(index, ()):
             del known[name]
     return _value(graph.output, known, place)
-
-
-def _dead_after(body: CompiledBody) -> list[list[str]]:
-    found = body.dead_after
-    if found is None:
-        last: dict[str, int] = {}
-        for index, node in enumerate(body.runs.nodes):
-            last[node.name] = index
-            last.update(dict.fromkeys(node.refs(), index))
-        for name in body.runs.output_refs():
-            last.pop(name, None)
-        found = [[] for _ in body.runs.nodes]
-        for name, index in last.items():
-            found[index].append(name)
-        body.dead_after = found
-    return found
 
 
 def _step(node: Node, known: dict[str, Any], owner: torch.nn.Module, place: Place) -> Any:

@@ -89,7 +89,7 @@ class _Writer:
         self.registers: dict[str, str] = {}
         self.free: list[str] = []
         self.count = 0
-        self.last = _last_uses(graph)
+        self.last = graph.last_uses
         for formal in graph.inputs:
             self.registers[formal.name] = self._take()
         self.parameters = tuple(self.registers.values())
@@ -188,18 +188,3 @@ def own_attribute(module: Any, name: str) -> Any:
         if name in found:
             return found[name]
     return module.__dict__[name]
-
-
-def _last_uses(graph: Graph) -> dict[int, tuple[str, ...]]:
-    # For each node, the values that nobody needs after it (its own, if nobody uses it).
-    last: dict[str, int] = {}
-    for index, node in enumerate(graph.nodes):
-        last[node.name] = index
-        for name in node.refs():
-            last[name] = index
-    for name in graph.output_refs():
-        last.pop(name, None)
-    ends: dict[int, list[str]] = {}
-    for name, index in last.items():
-        ends.setdefault(index, []).append(name)
-    return {index: tuple(names) for index, names in ends.items()}

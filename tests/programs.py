@@ -78,6 +78,22 @@ class Tower(nn.Module):
         return x
 
 
+class Aliased(nn.Module):
+    """Ties a weight, and writes a buffer through another that shares its memory."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.other = nn.Linear(2, 2), nn.Linear(2, 2)
+        self.other.weight = self.linear.weight
+        memory = torch.zeros(4)
+        self.register_buffer("whole", memory)
+        self.register_buffer("part", memory[1:3])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.part.add_(1)
+        return self.other(self.linear(x)) + self.whole.sum()
+
+
 class Branches(nn.Module):
     """Two stages of three parallel blocks: many orders of its operators are legal."""
 

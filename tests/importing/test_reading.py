@@ -14,7 +14,7 @@ import purefx as px
 from purefx.ir import Apply, Sym
 from purefx.ir.importing.constraints import read_guard
 from purefx.ir.importing.stacks import StackReader
-from tests.programs import Block, Shared, Tower, exported
+from tests.programs import Aliased, Block, Shared, Tower, exported
 
 
 def test_stacks_name_module_calls() -> None:
@@ -62,19 +62,6 @@ def test_the_result_of_an_in_place_operator_is_its_operand() -> None:
 
 def test_ties_and_aliases_are_data() -> None:
     """Tied parameters share a cell; a view of a buffer shares its storage only."""
-
-    class Aliased(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.linear, self.other = nn.Linear(2, 2), nn.Linear(2, 2)
-            self.other.weight = self.linear.weight
-            memory = torch.zeros(4)
-            self.register_buffer("whole", memory)
-            self.register_buffer("part", memory[1:3])
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.other(self.linear(x)) + self.part
-
     state = px.import_ep(exported(Aliased(), torch.ones(1, 2))).state
     assert state["linear.weight"].cell == state["other.weight"].cell
     assert state["linear.bias"].cell != state["other.bias"].cell

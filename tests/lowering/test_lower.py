@@ -13,7 +13,7 @@ from torch import nn
 from torch.export.unflatten import InterpreterModule
 
 import purefx as px
-from tests.programs import Block, Counter, Shared, Tower, exported
+from tests.programs import Aliased, Block, Counter, Shared, Tower, exported
 
 To = Literal["graph_module", "interpreter"]
 BOTH = pytest.mark.parametrize("to", ["graph_module", "interpreter"])
@@ -68,20 +68,6 @@ def test_state_is_copied_or_shared() -> None:
 
 def test_ties_survive_a_copy() -> None:
     """Tied parameters are one parameter, aliasing buffers one memory, and both are not the program's."""
-
-    class Aliased(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.linear, self.other = nn.Linear(2, 2), nn.Linear(2, 2)
-            self.other.weight = self.linear.weight
-            memory = torch.zeros(4)
-            self.register_buffer("whole", memory)
-            self.register_buffer("part", memory[1:3])
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            self.part.add_(1)
-            return self.other(self.linear(x)) + self.whole.sum()
-
     model, x = Aliased(), torch.randn(1, 2)
     module = lowered(model, x)
     assert module.linear.weight is module.other.weight

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 import torch.fx
 from torch.export.unflatten import InterpreterModule
+from torch.fx.immutable_collections import immutable_list
 
 from purefx.ir import torch_private
 from tests.programs import Tower, exported
@@ -63,7 +64,7 @@ def test_graphs_of_exported_programs_are_what_import_reads() -> None:
     linear = next(node for node in graph.nodes if node.op == "call_function")
     assert {"nn_module_stack", "val", "stack_trace"} <= set(linear.meta)
     view = torch.fx.Graph().call_function(torch.ops.aten.view.default, (1, [2]))
-    assert isinstance(view.args[1], torch_private.immutable_list)
+    assert isinstance(view.args[1], immutable_list)
 
 
 def test_graph_modules_can_be_subclassed_as_ours_is() -> None:
