@@ -3,6 +3,7 @@
 #   make demo    the main job on a real model          make bench   the table of ratios
 #   make test    every check, as .ci/run calls it      make check   ruff, pyright, architecture
 #   make fast    pytest without the real models        make format  let ruff rewrite the sources
+#   make deep    ask the laws of ever new programs     make mutants mutants that no test finds (an hour)
 #   make clean   forget .venv and everything built
 #
 # Every target makes .venv first, when pyproject.toml or constraints.txt is newer than it.
@@ -22,7 +23,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # The real architectures are built from their configs; nothing is ever fetched.
 export HF_HUB_OFFLINE := 1
 
-.PHONY: demo test check static fast bench format clean install
+.PHONY: demo test check static fast deep mutants bench format clean install
 .DEFAULT_GOAL := test
 
 install: .venv/installed
@@ -52,6 +53,16 @@ static: .venv/installed
 
 fast: .venv/installed
 	@$(BIN)/pytest -m "not models and not slow" $(PYTEST_ARGS)
+
+# A search for broken laws: make deep MINUTES=600 DEEP_ARGS="--tier toy"
+MINUTES ?= 10
+
+deep: .venv/installed
+	@$(BIN)/python -m purefx.laws.deep --minutes $(MINUTES) $(DEEP_ARGS)
+
+# Which changes of the sources no test finds: make mutants FILES="transforms/sink_state.py"
+mutants: .venv/installed
+	@$(BIN)/python -m tests.mutants $(FILES)
 
 bench: .venv/installed
 	@$(BIN)/python -m bench

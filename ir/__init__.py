@@ -8,7 +8,18 @@ from __future__ import annotations
 
 from .arguments import Arg, Body, Items, Record, Ref, same_arg
 from .effects.declared import ANYTHING, PURE, ArgAt, Effects, Unless
-from .errors import InputError, InputValueError, InvalidProgram, ParseError, PipelineError, PurefxError, UnsupportedProgram
+from .errors import (
+    DiffError,
+    FuelError,
+    InputError,
+    InputValueError,
+    InvalidProgram,
+    ModeWarning,
+    ParseError,
+    PipelineError,
+    PurefxError,
+    UnsupportedProgram,
+)
 from .expression import Apply, Expr, InputDim, InputValue, Sym
 from .graph import Graph, Input
 from .meta import Meta, freeze_meta
@@ -17,12 +28,15 @@ from .persistent import PMap, pmap
 from .program import CallSignature, Module, Program, Step
 from .signature import (
     Constraints,
+    InputGradient,
     InputMutation,
     LiteralType,
+    LossOutput,
     NumberType,
     ObjectType,
     Range,
     Signature,
+    StateGradient,
     StateInput,
     StateMutation,
     TensorType,
@@ -33,10 +47,11 @@ from .signature import (
 from .state import Slot, SlotKind, State
 
 __all__ = [
-    "ANYTHING", "PURE", "Apply", "Arg", "ArgAt", "Body", "Call", "CallSignature", "Constraints", "Effects", "Expr",
-    "Frame", "Get", "Graph", "Input", "InputDim", "InputError", "InputMutation", "InputValue", "InputValueError",
-    "InvalidProgram", "Items", "LiteralType", "Meta", "Module", "Node", "NumberType", "ObjectType", "Op", "PMap",
-    "ParseError", "PipelineError", "Program", "PurefxError", "Range", "Record", "Ref", "Signature", "Slot", "SlotKind",
-    "Stack", "State", "StateInput", "StateMutation", "Step", "Sym", "TensorType", "Token", "Unless", "UnsupportedProgram",
-    "UserInput", "UserOutput", "freeze_meta", "pmap", "same_arg",
+    "ANYTHING", "PURE", "Apply", "Arg", "ArgAt", "Body", "Call", "CallSignature", "Constraints", "DiffError", "Effects",
+    "Expr", "Frame", "FuelError", "Get", "Graph", "Input", "InputDim", "InputError", "InputGradient", "InputMutation",
+    "InputValue", "InputValueError", "InvalidProgram", "Items", "LiteralType", "LossOutput", "Meta", "ModeWarning",
+    "Module", "Node", "NumberType", "ObjectType", "Op", "PMap", "ParseError", "PipelineError", "Program", "PurefxError",
+    "Range", "Record", "Ref", "Signature", "Slot", "SlotKind", "Stack", "State", "StateGradient", "StateInput",
+    "StateMutation", "Step", "Sym", "TensorType", "Token", "Unless", "UnsupportedProgram", "UserInput", "UserOutput",
+    "freeze_meta", "pmap", "same_arg",
 ]  # fmt: skip

@@ -14,9 +14,12 @@ if TYPE_CHECKING:
     from .verify.violation import Violation
 
 __all__ = [
+    "CallError",
+    "DiffError",
     "InputError",
     "InputValueError",
     "InvalidProgram",
+    "ModeWarning",
     "ParseError",
     "PipelineError",
     "PurefxError",
@@ -68,11 +71,27 @@ class PipelineError(PurefxError, ValueError):
     """
 
 
+class FuelError(PurefxError, TypeError, ValueError):
+    """A transformation can not be stopped as asked, or there is nothing that a search with fuel could find.
+
+    >>> issubclass(FuelError, TypeError), issubclass(FuelError, ValueError)
+    (True, True)
+    """
+
+
 class ParseError(PurefxError, ValueError):
     """A text is not a program; the message has the line and the column.
 
     >>> issubclass(ParseError, ValueError)
     True
+    """
+
+
+class CallError(PurefxError, TypeError, RuntimeError):
+    """A module inside a lowered program was called, or answers a call, otherwise than its preserved signature says.
+
+    >>> issubclass(CallError, TypeError), issubclass(CallError, RuntimeError)
+    (True, True)
     """
 
 
@@ -91,4 +110,20 @@ class InputValueError(PurefxError, RuntimeError, ValueError, AssertionError):
 
     >>> issubclass(InputValueError, AssertionError), issubclass(InputValueError, RuntimeError)
     (True, True)
+    """
+
+
+class DiffError(PurefxError, ValueError):
+    """A diff was applied to a program that it does not fit.
+
+    >>> issubclass(DiffError, ValueError)
+    True
+    """
+
+
+class ModeWarning(UserWarning):
+    """A lowered module was switched to a mode that is not the one that was written into its program.
+
+    >>> issubclass(ModeWarning, UserWarning)
+    True
     """

@@ -1,7 +1,7 @@
 """Putting bodies in the place of their calls: the substitution behind ``inline`` and behind running deep nestings.
 
 One idea: a call is its body with the formal inputs replaced by the actual ones; values keep their names where those are
-free, state and stacks get the prefix of the call.  Which calls are replaced is the caller's choice.  No recursion.
+free, state and stacks get the path of the call.  Which calls are replaced is the caller's choice.  No recursion.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from .arguments import Arg, Ref, map_refs
 from .graph import Graph
 from .names import Names
 from .node import Call, Do, Frame, Get, Node, Op, Stack
+from .paths import join, nested
 from .program import Program
 
 __all__ = ["inlined"]
@@ -44,7 +45,8 @@ class _Level:
 
     rest: Iterator[Node]
     known: dict[str, Arg]
-    prefix: str
+    path: str
+    """The module that it is the body of, as the graph writes it that it is put into."""
     stack: Stack
     result: str
     output: Arg
@@ -54,6 +56,7 @@ class _Inlining:
     def __init__(self, program: Program, graph: Graph, into: Callable[[str], bool]) -> None:
         self.program = program
         self.into = into
+        self.join = join if graph is program.main else nested
         self.names = Names(formal.name for formal in graph.inputs)
         self.outermost = _Level(iter(graph.nodes), {}, "", (), "", graph.output)
         self.levels = [self.outermost]
@@ -81,9 +84,9 @@ class _Inlining:
     def _enter(self, node: Node, call: Call, level: _Level) -> _Level:
         body = self.program.graphs[call.graph]
         known = {formal.name: self.use(arg, level) for formal, arg in zip(body.inputs, node.args, strict=True)}
-        frame = evolve(call.instance, path=level.prefix + call.instance.path)
-        stack = (*level.stack, *(_below(level.prefix, part) for part in node.stack), frame)
-        return _Level(iter(body.nodes), known, frame.path + ".", stack, node.name, body.output)
+        frame = self._below(level.path, call.instance)
+        stack = (*level.stack, *[self._below(level.path, part) for part in node.stack], frame)
+        return _Level(iter(body.nodes), known, frame.path, stack, node.name, body.output)
 
     def _projected(self, node: Node, level: _Level) -> bool:
         # The parts of a tuple that a replaced call gave back are values already.
@@ -98,20 +101,18 @@ class _Inlining:
     def _placed(self, node: Node, level: _Level) -> Node:
         name = self.names.fresh(node.name)
         level.known[node.name] = Ref(name)
-        stack = (*level.stack, *(_below(level.prefix, frame) for frame in node.stack))
+        stack = (*level.stack, *[self._below(level.path, frame) for frame in node.stack])
         args, kwargs = self.use(node.args, level), self.use(node.kwargs, level)
-        return Node(name, _do_below(level.prefix, node.do), args, kwargs, stack, node.meta)
+        return Node(name, self._do_below(level.path, node.do), args, kwargs, stack, node.meta)
 
+    def _below(self, path: str, frame: Frame) -> Frame:
+        return evolve(frame, path=self.join(path, frame.path)) if path else frame
 
-def _below(prefix: str, frame: Frame) -> Frame:
-    return evolve(frame, path=prefix + frame.path) if prefix else frame
-
-
-def _do_below(prefix: str, do: Do) -> Do:
-    match do:
-        case Get(slot=slot):
-            return Get(prefix + slot)
-        case Call(instance=instance, graph=graph):
-            return Call(_below(prefix, instance), graph)
-        case _:
-            return do
+    def _do_below(self, path: str, do: Do) -> Do:
+        match do:
+            case Get(slot=slot):
+                return Get(self.join(path, slot))
+            case Call(instance=instance, graph=graph):
+                return Call(self._below(path, instance), graph)
+            case _:
+                return do

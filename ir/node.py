@@ -21,9 +21,11 @@ __all__ = ["Call", "Do", "Frame", "Get", "Kwargs", "Node", "Op", "Stack", "commo
 
 @frozen(cache_hash=True)
 class Frame:
-    """One call of one module: its path from the root module and the number of the call, counted from 0.
+    """One call of one module: its path and the number of the call, counted from 0.
 
-    ``part`` is above 0 for the later pieces of a call whose nodes could not be gathered in one place.
+    The path is relative to the module of the graph that the frame is in; one that begins with ``/`` is counted from the root,
+    for a module that is not below that one (see ``paths.py``).  ``part`` is above 0 for the later pieces of a call whose nodes
+    could not be gathered in one place.
 
     >>> str(Frame("layers.0", 2))
     'layers.0@2'

@@ -38,15 +38,19 @@ class Module:
 class CallSignature:
     """The call signature of a module call that the exporter was asked to preserve.
 
-    >>> CallSignature((), (), None, None, ("x",)).arg_names
+    The values are the arguments of two nodes inside the call, see ``borders.py``.
+
+    >>> CallSignature(None, None, ("x",)).arg_names
     ('x',)
     """
 
-    inputs: tuple[Any, ...]
-    outputs: tuple[Any, ...]
     in_spec: Any = field(hash=False, repr=False)
+    """The pytree of ``(args, kwargs)``."""
     out_spec: Any = field(hash=False, repr=False)
+    """The pytree of the result."""
     arg_names: tuple[str, ...] = ()
+    shared: bool = False
+    """Whether all calls of the module go to one callable under its own name, see ``dispatch``."""
 
 
 @frozen

@@ -15,8 +15,9 @@ from .arguments import Arg, same_arg, strict_hash
 from .expression import Expr
 
 __all__ = [
-    "ArgumentType", "Constraints", "InputMutation", "InputSpec", "LiteralType", "NumberType", "ObjectType", "OutputSpec",
-    "Range", "Signature", "StateInput", "StateMutation", "SunkInput", "TensorType", "Token", "UserInput", "UserOutput",
+    "GIVEN", "ArgumentType", "Constraints", "InputGradient", "InputMutation", "InputSpec", "LiteralType", "LossOutput",
+    "NumberType", "ObjectType", "OutputSpec", "Range", "Signature", "StateGradient", "StateInput", "StateMutation", "SunkInput",
+    "TensorType", "Token", "UserInput", "UserOutput",
 ]  # fmt: skip
 
 
@@ -139,8 +140,42 @@ class InputMutation:
     index: int
 
 
+@frozen
+class LossOutput:
+    """The loss of a joint forward and backward program: the output that the gradients are of.
+
+    >>> LossOutput() == LossOutput()
+    True
+    """
+
+
+@frozen
+class StateGradient:
+    """The gradient of the loss to the parameter in a slot.
+
+    >>> StateGradient("lin.weight").slot
+    'lin.weight'
+    """
+
+    slot: str
+
+
+@frozen
+class InputGradient:
+    """The gradient of the loss to a user input: the leaf number ``leaf`` of what the caller passes.
+
+    >>> InputGradient(0).leaf
+    0
+    """
+
+    leaf: int
+
+
 InputSpec = UserInput | StateInput | Token
-OutputSpec = UserOutput | StateMutation | InputMutation | Token
+OutputSpec = UserOutput | StateMutation | InputMutation | Token | LossOutput | StateGradient | InputGradient
+
+GIVEN: tuple[type, ...] = (UserOutput, LossOutput, StateGradient, InputGradient)
+"""The outputs that the caller gets, in their order; the others are written somewhere, or are order."""
 
 
 @frozen

@@ -10,31 +10,48 @@ is wrapped here beyond giving it a typed name.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any, cast
 
+import sympy
 import torch
+import torch._guards
 import torch._ops
+import torch.fx._pytree
+import torch.fx._symbolic_trace
 import torch.fx.graph
+import torch.fx.traceback
 import torch.utils._pytree
-from torch._subclasses.fake_tensor import FakeTensor
+import torch.utils._sympy.numbers
+import torch.utils._sympy.value_ranges
+from torch._export.verifier import TrainingIRVerifier, Verifier
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 __all__ = [
     "EMPTY_STACK_KEY",
     "FakeTensor",
+    "FakeTensorMode",
     "HigherOrderOperator",
     "OpOverload",
     "PyTreeCodeGen",
     "PyTreeInfo",
+    "TrainingIRVerifier",
+    "Verifier",
     "buffers_dict",
     "children_dict",
     "codegen_of",
     "guards_of",
+    "is_tracing",
     "parameters_dict",
     "pytree",
     "resolve_higher_order",
     "resolve_operator",
+    "retraced_joint",
     "schema_of",
+    "size_number",
     "storage_key",
+    "symbolic_range",
+    "tree_flatten_spec",
     "unsaved_buffers",
 ]  # fmt: skip
 
@@ -46,6 +63,9 @@ OpOverload: Any = torch._ops.OpOverload
 
 HigherOrderOperator: Any = torch._ops.HigherOrderOperator
 """The type of ``torch.ops.higher_order.cond``."""
+
+tree_flatten_spec: Any = torch.fx._pytree.tree_flatten_spec
+"""Takes a value apart as a spec says; torch's own graphs with preserved call signatures use it."""
 
 PyTreeCodeGen: Any = torch.fx.graph._PyTreeCodeGen
 """Makes a graph's code take and give pytrees, as the graph of ``ep.module()`` does."""
@@ -101,6 +121,17 @@ def storage_key(tensor: torch.Tensor) -> int:
     return cast(int, cast(Any, tensor.untyped_storage())._cdata)
 
 
+def size_number(size: Any) -> int | float | bool | None:
+    """Return what a symbolic number was when its program was exported; None where only a run can say.
+
+    Its symbols are replaced by the numbers that the exporter saw; no public way to that number leaves the environment as it
+    is: comparing or converting a symbolic number installs a guard.
+    """
+    node = size.node
+    number = node.expr.xreplace(node.shape_env.backed_var_to_val)
+    return None if number.free_symbols else cast("int | float | bool", node.pytype(number))
+
+
 def guards_of(ep: torch.export.ExportedProgram) -> list[str]:
     """Return the guards that ``ep.module()`` enforces, as Python text; no public attribute has them."""
     return list(getattr(ep, "_guards_code", None) or [])
@@ -132,3 +163,49 @@ def resolve_higher_order(name: str) -> Callable[..., Any] | None:
     (True, None)
     """
     return cast("Callable[..., Any] | None", cast(Any, torch._ops)._higher_order_ops.get(name))
+
+
+def retraced_joint(ep: torch.export.ExportedProgram) -> torch.fx.GraphModule:
+    """Return the joint forward and backward graph of an exported program, which says of each node where it comes from.
+
+    It is what ``torch.export.experimental._export_forward_backward`` makes before its second trace, which drops all meta.
+    """
+    # Importing these takes longer than all of purefx, and few programs are joint.
+    from torch._decomp import core_aten_decompositions
+    from torch._functorch.aot_autograd import _aot_export_function
+
+    module = ep.graph_module
+    values = [node.meta["val"] for node in module.graph.nodes if node.op == "placeholder"]
+    mode = torch._guards.detect_fake_mode(values)
+
+    def run(*leaves: Any) -> Any:
+        with torch.fx.traceback.preserve_node_meta():
+            return torch.fx.Interpreter(module).run(*leaves)
+
+    with mode or nullcontext():
+        table: Any = core_aten_decompositions()
+        traced, *_ = _aot_export_function(run, tuple(values), decompositions=table, no_tangents=True, trace_joint=True)
+    joint = cast(torch.fx.GraphModule, traced)
+    joint.graph.eliminate_dead_code()
+    return joint
+
+
+def is_tracing() -> bool:
+    """Say whether ``torch.fx.symbolic_trace`` is running the code that asks; the exporter sets the same flag and is not meant."""
+    return torch.fx._symbolic_trace.is_fx_symbolic_tracing()
+
+
+def symbolic_range(expr: Any, low: int | None, high: int | None) -> tuple[Any, Any] | None:
+    """Return a symbol and its bounds as ``ep.range_constraints`` has them; None for an expression.
+
+    >>> from purefx.ir.expression import Sym
+    >>> symbolic_range(Sym("s0"), 2, None)
+    (s0, VR[2, int_oo])
+    """
+    name = getattr(expr, "name", None)
+    if name is None:
+        return None
+    infinite = torch.utils._sympy.numbers.int_oo
+    symbol = sympy.Symbol(name, integer=True, positive=True) if name.startswith("s") else sympy.Symbol(name, integer=True)
+    bounds: Any = torch.utils._sympy.value_ranges.ValueRanges
+    return symbol, bounds(-infinite if low is None else low, infinite if high is None else high)

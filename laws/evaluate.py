@@ -14,8 +14,9 @@ from attrs import fields_dict, frozen
 
 from ..ir.arguments import Arg, Body, Items, Record, Ref
 from ..ir.node import Call, Get, Node
+from ..ir.paths import join
 from ..ir.program import Program
-from ..ir.signature import InputMutation, StateInput, StateMutation, Token, UserInput, UserOutput
+from ..ir.signature import GIVEN, InputMutation, StateInput, StateMutation, Token, UserInput
 from ..ir.state import State
 
 __all__ = ["Machine", "Meaning", "evaluate", "meaning_differences"]
@@ -85,7 +86,7 @@ def evaluate(program: Program, calls: Sequence[Sequence[Any]], machine: Machine)
         KeyError: an operator has neither a function of the machine nor a target.
 
     >>> from .toy import NEG, ToyMachine
-    >>> from purefx.ir import Graph, Input, Ref, Signature, TensorType
+    >>> from purefx.ir import Graph, Input, Ref, Signature, TensorType, UserOutput
     >>> import torch
     >>> signature = Signature((UserInput(TensorType(torch.int64, ())),), (UserOutput(),))
     >>> graph = Graph((Input("x"),), (Node("y", NEG, (Ref("x"),)),), (Ref("y"),))
@@ -130,7 +131,7 @@ class _Run:
             elif type(spec) is InputMutation:
                 machine.write(values[spec.index], result)
         pairs = zip(signature.outputs, saved, strict=True)
-        outputs = tuple(machine.shown(result) for spec, result in pairs if type(spec) is UserOutput)
+        outputs = tuple(machine.shown(result) for spec, result in pairs if type(spec) in GIVEN)
         users = [value for spec, value in zip(signature.inputs, values, strict=True) if type(spec) is UserInput]
         return outputs, tuple(machine.shown(machine.save(value)) for value in users)
 
@@ -146,10 +147,10 @@ class _Run:
         """Run one node."""
         do = node.do
         if type(do) is Get:
-            return self.slots[_below(path, do.slot)]
+            return self.slots[join(path, do.slot)]
         args = [self.resolve(arg, known, path) for arg in node.args]
         if type(do) is Call:
-            return self.body(do.graph, args, _below(path, do.instance.path))
+            return self.body(do.graph, args, join(path, do.instance.path))
         function = self.machine.functions.get(do.name) or do.target
         if function is None:
             raise KeyError(f"{do.name} has no target, and the machine does not know it")
@@ -172,10 +173,6 @@ class _Run:
                 return slice(*(self.resolve(part, known, path) for part in (arg.start, arg.stop, arg.step)))
             case _:
                 return arg
-
-
-def _below(path: str, name: str) -> str:
-    return f"{path}.{name}" if path else name
 
 
 def meaning_differences(given: Meaning, expected: Meaning, *, what: Sequence[str] = tuple(fields_dict(Meaning))) -> list[str]:

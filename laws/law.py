@@ -7,19 +7,25 @@ are made elsewhere.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from attrs import frozen
 
+from ..ir.diff import diff
 from ..ir.digest import digest
 from ..ir.program import Program
+from ..ir.state import State
+from ..ir.text import parse
 from ..ir.verify import verify
 from .evaluate import Meaning, meaning_differences
-from .purity import changes_in_program
+from .oracles import groups, named_differences, sequence_differences
+from .purity import changes_in_process, changes_in_program
+from .threads import on_threads
 from .toy import toy_meaning
 from .variants import canonical, module_calls, renamed, reordered
 
-__all__ = ["GENERIC", "Case", "Law", "Transform"]
+__all__ = ["GENERIC", "GRADIENTS", "Case", "Law", "Transform"]
 
 Transform = Callable[[Program], Program]
 
@@ -38,6 +44,8 @@ class Case:
     """Chooses the variants of the program that a law compares it with."""
     meaning: Callable[[Program], Meaning] = toy_meaning
     """Runs the program; for one of real operators, a function that asks ``tensor_meaning``."""
+    gradients: Callable[[Program], Mapping[str, Any]] | None = None
+    """Gives the gradients of inputs and parameters, for real operators: a function that asks ``tensor_gradients``."""
 
 
 @frozen
@@ -120,6 +128,66 @@ def _deterministic(transform: Transform, case: Case) -> list[str]:
     return [] if first == second else [f"two runs differ; the second gives\n{second}"]
 
 
+def _threads(transform: Transform, case: Case) -> list[str]:
+    expected = transform(case.program)
+    found: list[str] = []
+    for result in on_threads(transform, case.program):
+        if isinstance(result, Exception):
+            found.append(f"on a thread it raises {type(result).__name__}: {result}")
+        elif result != expected or result.facts != expected.facts:
+            found.append(f"on a thread the result is another:\n{diff(expected, result)}")
+    return found[:1]
+
+
+def _silent(transform: Transform, case: Case) -> list[str]:
+    return changes_in_process(lambda: transform(case.program))
+
+
+def _state(transform: Transform, case: Case) -> list[str]:
+    before, after = case.program.state, transform(case.program).state
+    if before is after:
+        return []
+    mine, theirs = _state_facts(after), _state_facts(before)
+    return [line for fact in theirs for line in sequence_differences(fact, mine[fact], theirs[fact])]
+
+
+def _state_facts(state: State) -> dict[str, list[str]]:
+    return {
+        "the names of the state": list(state.order),
+        "kinds": [f"{name} {slot.kind.value} {'persistent' if slot.persistent else ''}" for name, slot in state.pairs],
+        "ties": groups({name: slot.cell for name, slot in state.pairs}),
+        "shared memory": groups({name: slot.storage for name, slot in state.pairs}),
+        "tensors": [f"{name} {id(slot.value)}" for name, slot in state.pairs],
+    }
+
+
+def _text(transform: Transform, case: Case) -> list[str]:
+    result = transform(case.program)
+    text = str(result)
+    # A pytree of a registered type is refused by the parser: making one would run code that the text chooses.
+    if any('custom "' in line for line in text.splitlines() if line.lstrip().startswith(("in_spec", "out_spec"))):
+        return []
+    again = parse(text, state={name: result.state[name].value for name in result.state})
+    differs = diff(result, again)
+    return [f"read back from its text the result is another:\n{differs}"] if differs else []
+
+
+def _gradients(transform: Transform, case: Case) -> list[str]:
+    if case.gradients is None:
+        raise ValueError("the law 'gradients' needs a case with a function for them: Case(program, gradients=...)")
+    try:
+        expected = case.gradients(case.program)
+    except RuntimeError:
+        return []  # autograd refuses the program itself, so there is nothing to keep
+    given = case.gradients(transform(case.program))
+    return named_differences(given, expected, GRADIENT_TOLERANCE, "gradient of")
+
+
+GRADIENT_TOLERANCE = 1e-5
+"""Autograd adds up the parts of a gradient in an order of its own, which follows that of the operators and is no part of
+what a program means; everything else is compared bit by bit."""
+
+
 def _compared(left: Program, right: Program) -> str:
     return "equal" if left == right else "different"
 
@@ -135,5 +203,13 @@ GENERIC: tuple[Law, ...] = (
     Law("order", "a legal reordering of the program changes neither module calls nor meaning", _order),
     Law("frame", "untouched graphs stay the same objects", _frame),
     Law("deterministic", "two runs give the same text", _deterministic),
+    Law("threads", "eight threads at once give the same result", _threads),
+    Law("silent", "nothing is printed, warned or changed in the process", _silent),
+    Law("state", "the state keeps its names, kinds, ties and tensors", _state),
+    Law("text", "the text of the result parses back to it", _text),
 )
-"""What holds for every transformation."""
+"""What holds for every transformation.  That the text is the same in processes with other hash seeds can not be seen in one
+process: ``tests/laws/test_hash_seed.py`` asks it of all transformations in a few."""
+
+GRADIENTS = Law("gradients", "the gradients of parameters and inputs are kept", _gradients)
+"""What holds as well where values are tensors; integers have none."""

@@ -132,7 +132,7 @@ def behaviour_differences(
             result, wanted = _run(module, given, number), _run(eager, expected, number)
         found += value_differences(result, wanted, tolerance=tolerance, where=f"call {number}, output")
         found += value_differences(given, expected, tolerance=tolerance, where=f"call {number}, arguments after it")
-    return found + _named_differences(_state(module), _state(eager), tolerance, f"after {len(calls)} calls, state")
+    return found + named_differences(_state(module), _state(eager), tolerance, f"after {len(calls)} calls, state")
 
 
 def gradient_differences(
@@ -153,7 +153,7 @@ def gradient_differences(
     >>> gradient_differences(copy.deepcopy(linear), linear, [((torch.ones(1, 2),), {})])
     []
     """
-    return _named_differences(_gradients(module, calls), _gradients(eager, calls), tolerance, "gradient of")
+    return named_differences(_gradients(module, calls), _gradients(eager, calls), tolerance, "gradient of")
 
 
 def value_differences(given: Any, expected: Any, *, tolerance: float | None = None, where: str = "value") -> list[str]:
@@ -197,7 +197,12 @@ def _leaf_difference(given: Any, expected: Any, tolerance: float | None) -> str:
     return f"values differ by up to {(given.to(wide) - expected.to(wide)).abs().max().item():.2g}"
 
 
-def _named_differences(given: Mapping[str, Any], expected: Mapping[str, Any], tolerance: float | None, what: str) -> list[str]:
+def named_differences(given: Mapping[str, Any], expected: Mapping[str, Any], tolerance: float | None, what: str) -> list[str]:
+    """Return how values differ that have names.
+
+    >>> named_differences({"w": 1}, {"w": 2, "b": 3}, None, "gradient of")
+    ['gradient of: missing b', 'gradient of w: got 1, expected 2']
+    """
     found = sequence_differences(what, sorted(given), sorted(expected))
     for name in sorted(given.keys() & expected.keys()):
         found += value_differences(given[name], expected[name], tolerance=tolerance, where=f"{what} {name}")

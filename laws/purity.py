@@ -1,11 +1,20 @@
-"""Does an action leave what it was given as it was?  For exported programs and for our own.
+"""Does an action leave what it was given as it was, and the process that it runs in?
 
 One idea: take a snapshot, act, take another, and say what differs.  The snapshot of a program is its digest and the
-bits of its state; that of an exported program is everything that a reader of it can see.  Nothing is put back.
+bits of its state; that of an exported program is everything that a reader of it can see; that of the process is what
+one library can do to another.  Nothing is put back.
 """
 
 from __future__ import annotations
 
+import contextlib
+import gc
+import io
+import os
+import random
+import sys
+import threading
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -17,7 +26,7 @@ from ..ir.program import Program
 from ..ir.state import same_value
 from ..ir.torch_private import storage_key
 
-__all__ = ["changes_in_export", "changes_in_program"]
+__all__ = ["changes_in_export", "changes_in_process", "changes_in_program"]
 
 
 def changes_in_export(ep: ExportedProgram, action: Callable[[], object]) -> list[str]:
@@ -56,6 +65,50 @@ def changes_in_program(program: Program, action: Callable[[], object]) -> list[s
     before, bits = _program_facts(program), _copies(state)
     action()
     return _changed(before, _program_facts(program)) + _overwritten(bits, state)
+
+
+def changes_in_process(action: Callable[[], object]) -> list[str]:
+    r"""Return what an action left behind in the process, printed or warned.
+
+    Text that goes around ``sys.stdout`` and ``sys.stderr`` is not seen.
+
+    Args:
+        action: what should do nothing but give its result.
+
+    >>> changes_in_process(lambda: 1)
+    []
+    >>> changes_in_process(lambda: print("here"))
+    ["printed 'here\\n'"]
+    """
+    out, err = io.StringIO(), io.StringIO()
+    with warnings.catch_warnings(record=True) as warned, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        warnings.simplefilter("always")
+        before = _process_facts()
+        action()
+        found = _changed(before, _process_facts())
+    found += [f"printed {stream.getvalue()!a}" for stream in (out, err) if stream.getvalue()]
+    return found + [f"warned {str(warning.message)!a}" for warning in warned]
+
+
+def _process_facts() -> dict[str, object]:
+    return {
+        "the default dtype": torch.get_default_dtype(),
+        "the default device": torch.get_default_device(),
+        "grad mode": (torch.is_grad_enabled(), torch.is_inference_mode_enabled()),
+        "the number of threads of torch": torch.get_num_threads(),
+        "deterministic algorithms": torch.are_deterministic_algorithms_enabled(),
+        "the random state of torch": bytes(torch.random.get_rng_state().tolist()),
+        "the random state of Python": random.getstate(),
+        "the garbage collector": (gc.isenabled(), gc.get_threshold()),
+        "the recursion limit": sys.getrecursionlimit(),
+        "the switch interval": sys.getswitchinterval(),
+        "the import path": tuple(sys.path),
+        "the working directory": os.getcwd(),  # noqa: PTH109  text is what is compared
+        "the environment": dict(os.environ),
+        "the running threads": threading.active_count(),
+        "the warning filters": tuple(warnings.filters),
+        "hooks": (sys.excepthook, sys.displayhook, sys.gettrace(), sys.getprofile()),
+    }
 
 
 def _program_facts(program: Program) -> dict[str, object]:

@@ -10,23 +10,26 @@ from collections import Counter
 
 from attrs import evolve
 
+from ..ir.callers import signatures_of_bodies
 from ..ir.digest import digest, graph_digest
 from ..ir.graph import Graph
 from ..ir.inlining import inlined
 from ..ir.node import Call, Get, Node, Op, Stack
+from ..ir.paths import is_below, join
 from ..ir.program import Program
 from ..ir.signature import InputMutation, StateInput, StateMutation, Token
 from .law import Case, Law, Transform
 
 __all__ = [
-    "ALL_READ", "BODIES_DISTINCT", "CALLS_TIGHT", "COPIES", "COPIES_GO", "DIGEST_STAYS", "EXPANDS", "INLINES",
-    "NO_CALLS", "NO_MUTATION", "NO_READS", "NO_STATE_INPUT", "NO_TOKEN", "ONE_BODY_A_LABEL", "ONE_CALL_A_BODY",
-    "READS_BELOW", "READS_ONLY",
+    "ALL_READ", "BODIES_DISTINCT", "CALLS_TIGHT", "COPIES", "COPIES_GO", "CROSSINGS_ADDED", "DIGEST_STAYS", "EXPANDS",
+    "GRAPHS_STAY", "INLINES", "NO_CALLS", "NO_MUTATION", "NO_READS", "NO_STATE_INPUT", "NO_TOKEN", "ONE_BODY_A_LABEL",
+    "ONE_CALLABLE", "ONE_CALL_A_BODY", "READS_BELOW", "READS_ONLY",
 ]  # fmt: skip
 
 COPY = "aten.copy_.default"
 CLONE = "aten.clone.default"
 THREADING = "higher_order.with_effects"
+SIZE = "aten.sym_size.int"
 
 
 def _no_token(transform: Transform, case: Case) -> list[str]:
@@ -76,7 +79,7 @@ def _reads_below(transform: Transform, case: Case) -> list[str]:
     return [
         f"{node.name} reads {node.do.slot} in {node.stack[-1]}"
         for node in transform(case.program).main.nodes
-        if type(node.do) is Get and node.stack and not node.do.slot.startswith(node.stack[-1].path + ".")
+        if type(node.do) is Get and node.stack and not is_below(node.do.slot, node.stack[-1].path)
     ]
 
 
@@ -90,7 +93,7 @@ def _inlines(transform: Transform, case: Case) -> list[str]:
     program, result = case.program, transform(case.program)
     called = {node.do.graph for _, node in result.nodes() if type(node.do) is Call}
     whole = inlined(result, result.main, into=called.__contains__)
-    if _is_gathered(program.main.nodes):
+    if is_gathered(program.main.nodes):
         return [] if whole == program.main else [f"inlined, it is not the original:\n{program.evolve(graphs=_only(whole))}"]
     given, expected = (Counter(map(_without_parts, graph.nodes)) for graph in (whole, program.main))
     return [] if given == expected else ["inlined, it has other nodes"]
@@ -100,7 +103,12 @@ def _only(graph: Graph) -> dict[str, Graph]:
     return {"": graph}
 
 
-def _is_gathered(nodes: tuple[Node, ...]) -> bool:
+def is_gathered(nodes: tuple[Node, ...]) -> bool:
+    """Say whether the nodes of each module call stand side by side.
+
+    >>> is_gathered(())
+    True
+    """
     left: set[Stack] = set()
     last: Stack = ()
     for node in nodes:
@@ -150,7 +158,7 @@ def _one_body_a_label(transform: Transform, case: Case) -> list[str]:
         for node in result.graphs[place[0]].nodes:
             if type(node.do) is not Call:
                 continue
-            path = f"{place[1]}.{node.do.instance.path}" if place[1] else node.do.instance.path
+            path = join(place[1], node.do.instance.path)
             label = (path, (node.do.instance.call, node.do.instance.part))
             if bodies.setdefault(label, node.do.graph) != node.do.graph:
                 found.append(f"{node.do.instance} of {path} is two bodies: {bodies[label]} and {node.do.graph}")
@@ -160,9 +168,12 @@ def _one_body_a_label(transform: Transform, case: Case) -> list[str]:
 
 def _bodies_distinct(transform: Transform, case: Case) -> list[str]:
     result = transform(case.program)
+    signatures = signatures_of_bodies(result)
     known: dict[str, str] = {}
     for name in result.bottom_up:
         known[name] = graph_digest(result.graphs[name], known, instance=lambda _, call: f"{call.instance} {known[call.graph]}")
+        # Equal bodies that are called differently are two.
+        known[name] += str(signatures.get(name) and (signatures[name].in_spec, signatures[name].out_spec))
     bodies = [known[name] for name in result.order if name != result.root]
     return [f"{name} is equal to another body" for name in result.order[1:] if bodies.count(known[name]) > 1]
 
@@ -205,6 +216,39 @@ def _copies_go(transform: Transform, case: Case) -> list[str]:
     return found if given == expected else [*found, "a node was added or moved"]
 
 
+def _crossings_added(transform: Transform, case: Case) -> list[str]:
+    before, after = case.program.main.nodes, transform(case.program).main.nodes
+    kept = {node.name for node in before}
+    added = [node for node in after if node.name not in kept]
+    found = [f"{node} was added" for node in added if type(node.do) is Call or _op_name(node) not in ("", COPY, CLONE, SIZE)]
+    given = [(node.name, node.do, node.stack) for node in after if node.name in kept]
+    expected = [(node.name, node.do, node.stack) for node in before]
+    return found if given == expected else [*found, "a node was removed or moved, or does something else"]
+
+
+def _op_name(node: Node) -> str:
+    return node.do.name if type(node.do) is Op else ""
+
+
+def _graphs_stay(transform: Transform, case: Case) -> list[str]:
+    return [] if transform(case.program).graphs == case.program.graphs else ["a graph is another"]
+
+
+def _one_callable(transform: Transform, case: Case) -> list[str]:
+    signatures = transform(case.program).call_signatures
+    shared: dict[str, set[bool]] = {}
+    kinds: dict[str, set[str]] = {}
+    for frame in signatures:
+        signature = signatures[frame]
+        shared.setdefault(frame.path, set()).add(signature.shared)
+        kinds.setdefault(frame.path, set()).add(f"{signature.in_spec} {signature.out_spec} {signature.arg_names}")
+    return [
+        f"{path} is {shared[path]} with {len(kinds[path])} signatures"
+        for path in shared
+        if shared[path] != {len(kinds[path]) == 1}
+    ]
+
+
 COPIES_GO = Law("copies go", "only copy_ and clone are removed, and nothing moves", _copies_go)
 NO_CALLS = Law("no calls", "no graph calls a module afterwards", _no_calls)
 NO_READS = Law("no reads", "the root reads no state afterwards", _no_reads)
@@ -223,4 +267,7 @@ CALLS_TIGHT = Law(
 )
 ONE_BODY_A_LABEL = Law("one body a label", "path, call number and part of a call name one body", _one_body_a_label)
 BODIES_DISTINCT = Law("bodies distinct", "no two bodies are equal afterwards", _bodies_distinct)
+CROSSINGS_ADDED = Law("crossings added", "only copies, reads and sizes are added, and nothing moves", _crossings_added)
+GRAPHS_STAY = Law("graphs stay", "no graph changes", _graphs_stay)
+ONE_CALLABLE = Law("one callable", "calls with one preserved signature go to one callable, and only those", _one_callable)
 EXPANDS = Law("expands", "with every call written out it is the same program", _expands)

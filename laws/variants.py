@@ -15,6 +15,7 @@ from ..ir.arguments import Arg, Body, Ref, map_refs
 from ..ir.effects.dependencies import dependencies
 from ..ir.graph import Graph
 from ..ir.node import Call, Node
+from ..ir.paths import join
 from ..ir.persistent import pmap
 from ..ir.program import Program
 
@@ -136,10 +137,9 @@ def module_calls(program: Program) -> frozenset[tuple[str, int]]:
         if place in seen:
             continue
         seen.add(place)
-        prefix = f"{place[1]}." if place[1] else ""
         for node in program.graphs[place[0]].nodes:
-            found.update((prefix + frame.path, frame.call) for frame in node.stack)
+            found.update((join(place[1], frame.path), frame.call) for frame in node.stack)
             if type(node.do) is Call:
-                found.add((prefix + node.do.instance.path, node.do.instance.call))
-                todo.append((node.do.graph, prefix + node.do.instance.path))
+                found.add((join(place[1], node.do.instance.path), node.do.instance.call))
+                todo.append((node.do.graph, join(place[1], node.do.instance.path)))
     return frozenset(found)

@@ -7,8 +7,13 @@ Messages are written when something is wrong, and name the argument as the calle
 from __future__ import annotations
 
 import copy
+import inspect
+import keyword
+from collections import namedtuple
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+
+import torch.fx.immutable_collections
 
 from ..ir.errors import InputError
 from ..ir.program import Program
@@ -27,12 +32,17 @@ class CallPlan:
         self.out_spec = signature.out_spec
         self.names = signature.arg_names
         self.checks = LeafChecks(program)
+        self.unchecked = False
+        """Whether values are taken as they are."""
         self.result: Callable[[Sequence[Any]], Any] = _result_builder(self.out_spec)
         if self.in_spec is not None:
             args_spec, kwargs_spec = self.in_spec.children()
             self.positional: tuple[Any, ...] = tuple(args_spec.children())
             self.keyword: dict[str, Any] = dict(zip(kwargs_spec.context or (), kwargs_spec.children(), strict=True))
             self.simple = all(spec.is_leaf() for spec in (*self.positional, *self.keyword.values()))
+            self.leaf_names = [self._name(index) for index in range(len(self.positional))] + list(self.keyword)
+        self.signature = _python_signature(self)
+        """The signature of the original ``forward``, as far as the program has it."""
 
     def __deepcopy__(self, memo: dict[int, Any]) -> CallPlan:
         # A copied module may be converted by itself, so the checks are its own; specs are values (and torch warns of its
@@ -48,13 +58,28 @@ class CallPlan:
             InputError: too many, too few, unknown or differently nested arguments.
             InputValueError: an argument has a wrong type, shape, dtype or value.
         """
+        return self.checked(self.bound(args, kwargs))
+
+    def bound(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Sequence[Any]:
+        """Return the flat inputs for a call as they are.
+
+        Raises:
+            InputError: too many, too few, unknown or differently nested arguments.
+        """
         if self.in_spec is None:
-            values: Sequence[Any] = self._flat(args, kwargs)
-        elif self.simple and not kwargs and not self.keyword and len(args) == len(self.positional):
-            values = args
-        else:
-            values = self._bound(args, kwargs)
-        self.checks.run(values)
+            return self._flat(args, kwargs)
+        if self.simple and not kwargs and not self.keyword and len(args) == len(self.positional):
+            return args
+        return self._bound(args, kwargs)
+
+    def checked(self, values: Sequence[Any], checks: LeafChecks | None = None) -> Sequence[Any]:
+        """Return flat inputs after a check of their types, shapes, dtypes and values.
+
+        Raises:
+            InputValueError: one is wrong.
+        """
+        if not self.unchecked:
+            (checks or self.checks).run(values)
         return values
 
     def _flat(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -65,6 +90,8 @@ class CallPlan:
 
     def _bound(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
         by_name = self._by_name(args, kwargs)
+        if self.simple:
+            return [by_name[name] for name in self.leaf_names]
         values: list[Any] = []
         for index, spec in enumerate(self.positional):
             name = self._name(index)
@@ -78,8 +105,11 @@ class CallPlan:
 
     def _by_name(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         expected = [*(self._name(index) for index in range(len(self.positional))), *self.keyword]
-        if len(args) > len(expected):
-            raise InputError(f"takes {len(expected)} arguments ({', '.join(expected)}), got {len(args)} positional ones")
+        if len(args) > len(self.positional):
+            # What was exported by keyword has an order of its own, which need not be that of the original's parameters.
+            by_keyword = f" and {', '.join(self.keyword)} by keyword" if self.keyword else ""
+            taken = f"{len(self.positional)} arguments ({', '.join(expected[: len(self.positional)])}){by_keyword}"
+            raise InputError(f"takes {taken}, got {len(args)} positional ones")
         bound = dict(zip(expected, args, strict=False))
         for name, value in kwargs.items():
             if name in bound:
@@ -96,6 +126,10 @@ class CallPlan:
         return f"the program was exported with ({', '.join([*map(self._name, range(len(self.positional))), *self.keyword])})"
 
 
+FX_CONTAINERS = (torch.fx.immutable_collections.immutable_list, torch.fx.immutable_collections.immutable_dict)
+"""What fx makes of the lists and dicts among the arguments of a node."""
+
+
 def flatten(value: Any, spec: Any, path: str) -> list[Any]:
     """Return the leaves of a value in the order of a pytree spec; dict keys may come in any order.
 
@@ -108,7 +142,7 @@ def flatten(value: Any, spec: Any, path: str) -> list[Any]:
     """
     if spec.is_leaf():
         return [value]
-    if spec.type is not type(value):
+    if spec.type is not _node_type(value) and not (isinstance(value, FX_CONTAINERS) and isinstance(value, spec.type)):
         raise InputError(f"argument {path}: expected a {_type_name(spec)}, got a {type(value).__name__}")
     if isinstance(value, dict):
         keys = list(spec.context[1] if spec.type.__name__ == "defaultdict" else spec.context)
@@ -124,8 +158,26 @@ def flatten(value: Any, spec: Any, path: str) -> list[Any]:
     return [leaf for (part, where), inner in zip(parts, spec.children(), strict=True) for leaf in flatten(part, inner, where)]
 
 
+def _node_type(value: Any) -> Any:
+    # All namedtuples are one type to pytree; which one it is, is in the context.
+    return namedtuple if pytree.is_namedtuple_instance(value) else type(value)  # noqa: PYI024  # only its identity is used
+
+
+def _python_signature(plan: CallPlan) -> inspect.Signature | None:
+    # Names only: which defaults the original had is not exported. None where a name can not be a parameter's.
+    if plan.in_spec is None:
+        return None
+    names = ["self", *plan.leaf_names]
+    if len(set(names)) < len(names) or not all(name.isidentifier() and not keyword.iskeyword(name) for name in names):
+        return None
+    count = 1 + len(plan.positional)
+    kinds = [inspect.Parameter.POSITIONAL_OR_KEYWORD] * count + [inspect.Parameter.KEYWORD_ONLY] * (len(names) - count)
+    return inspect.Signature([inspect.Parameter(name, kind) for name, kind in zip(names, kinds, strict=True)])
+
+
 def _type_name(spec: Any) -> str:
-    return getattr(spec.type, "__name__", str(spec.type))
+    kind = spec.context if spec.type is namedtuple else spec.type  # noqa: PYI024  # only its identity is used
+    return getattr(kind, "__name__", str(kind))
 
 
 def _result_builder(spec: Any) -> Callable[[Sequence[Any]], Any]:

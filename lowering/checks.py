@@ -14,7 +14,7 @@ import torch
 
 from ..ir.arguments import same_arg
 from ..ir.errors import InputValueError
-from ..ir.expression import Apply, Expr, InputDim, InputValue, Sym, evaluate, inputs_in, leaves_in, symbols_in
+from ..ir.expression import Apply, Expr, InputDim, InputValue, Sym, evaluate, inputs_in, leaves_in
 from ..ir.program import Program
 from ..ir.signature import ArgumentType, LiteralType, NumberType, Range, TensorType, UserInput
 
@@ -73,7 +73,7 @@ class LeafChecks:
                     )
         for index, kind in self.dynamic:
             for size, expected in self._sizes(index, kind, values[index]):
-                if not isinstance(expected, Sym) and _bound(expected, known) and evaluate(expected, known) != size:
+                if not isinstance(expected, Sym) and _bound(leaves_in(expected), known) and evaluate(expected, known) != size:
                     raise self._wrong(
                         index, f"got {_sizes_of(values[index])}, where {write(expected)} is {evaluate(expected, known)}"
                     )
@@ -97,7 +97,7 @@ class LeafChecks:
         return [pair for pair in zip(value.shape, kind.shape, strict=True) if not isinstance(pair[1], int)]
 
     def _check_range(self, bounds: Range, known: dict[Any, Any], values: Sequence[Any]) -> None:
-        if not _bound(bounds.expr, known):
+        if not _bound(leaves_in(bounds.expr), known):
             return
         size = evaluate(bounds.expr, known)
         # A lower bound of 2 is the exporter's assumption that a dynamic size is not 0 or 1; sizes 0 and 1 still run.
@@ -126,8 +126,8 @@ def _has_symbols(kind: Any) -> bool:
     return isinstance(kind, TensorType) and _static(kind) is None
 
 
-def _bound(expr: Expr, known: dict[Any, Any]) -> bool:
-    return all(Sym(name) in known for name in symbols_in(expr))
+def _bound(leaves: Sequence[Expr], known: dict[Any, Any]) -> bool:
+    return all(leaf in known for leaf in leaves if isinstance(leaf, Sym))
 
 
 def _read(leaf: Any, values: Sequence[Any]) -> Any:

@@ -6,15 +6,18 @@ The source is not registered anywhere: nothing outlives the modules.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from types import CodeType, FunctionType
 from typing import Any
 
 from attrs import define, field
 
 from ..ir.graph import Graph
+from ..ir.node import Call
 from ..ir.program import Program
+from .conventions import Convention, conventions, without_borders
 from .depth import Shallow
+from .preserved import CallSite
 from .source import Table, write_body
 
 __all__ = ["Body", "by_code", "compile_bodies"]
@@ -30,7 +33,11 @@ class Body:
     graph: Graph
     program: Program = field(repr=False)
     runs: Graph = field(repr=False)
-    """What its code runs: the graph, with some calls inlined where modules nest deeply."""
+    """What its code runs: the graph without borders, with some calls inlined where modules nest deeply."""
+    convention: Convention | None = field(default=None, repr=False)
+    """How it is called, where the exporter was asked to preserve that."""
+    sites: Mapping[str, CallSite] = field(factory=dict, repr=False)
+    """Its calls of modules with a preserved signature, by name of node."""
     first_line: int = 0
     run: Callable[..., Any] = field(default=None, repr=False)  # type: ignore[assignment]
 
@@ -60,16 +67,27 @@ def compile_bodies(program: Program, *, reserved: frozenset[str]) -> tuple[dict[
     lines: list[str] = []
     bodies: dict[str, Body] = {}
     shallow = Shallow(program)
+    called = conventions(program)
     for number, name in enumerate(program.order):
-        graph = shallow.graph(name)
-        source = write_body(graph, table)
+        graph = without_borders(shallow.graph(name), called.get(name))
+        sites = _sites(program, graph, called) if called else {}
+        source = write_body(graph, table, sites)
         lines.append(f"def body_{number}({', '.join(('self', *source.parameters))}):")
-        bodies[name] = Body(name, program.graphs[name], program, graph, len(lines) + 1)
+        bodies[name] = Body(name, program.graphs[name], program, graph, called.get(name), sites, len(lines) + 1)
         lines += ["    " + line for line in source.lines]
     exec(compile("\n".join(lines), FILE, "exec"), table.values)  # noqa: S102 - the text is ours, see source.py
     for number, body in enumerate(bodies.values()):
         body.run = table.values.pop(f"body_{number}")
     return bodies, table
+
+
+def _sites(program: Program, graph: Graph, called: Mapping[str, Convention]) -> dict[str, CallSite]:
+    found: dict[str, CallSite] = {}
+    for node in graph.nodes:
+        if type(node.do) is Call and node.do.graph in called:
+            formals = [formal.name for formal in program.graphs[node.do.graph].inputs]
+            found[node.name] = CallSite(node, node.do, called[node.do.graph], formals)
+    return found
 
 
 def by_code(bodies: Iterable[Body]) -> dict[CodeType, Body]:

@@ -17,7 +17,7 @@ from ..ir.names import Names
 from ..ir.node import Get, Node
 from ..ir.operators import op_of
 from ..ir.program import Program
-from ..ir.signature import InputMutation, StateInput, StateMutation, Token, UserInput, UserOutput
+from ..ir.signature import GIVEN, InputMutation, StateInput, StateMutation, Token, UserInput
 
 __all__ = ["executable"]
 
@@ -31,9 +31,7 @@ def executable(program: Program) -> Program:
     True
     """
     signature = program.signature
-    plain = all(type(spec) is UserInput for spec in signature.inputs) and all(
-        type(spec) is UserOutput for spec in signature.outputs
-    )
+    plain = all(type(spec) is UserInput for spec in signature.inputs) and all(type(spec) in GIVEN for spec in signature.outputs)
     if plain:
         return program
     graph = program.main
@@ -50,7 +48,7 @@ def executable(program: Program) -> Program:
     writes, output = _writes(program)
     nodes = (*reads, *graph.nodes, *writes)
     kept = tuple(spec for spec in signature.inputs if type(spec) is UserInput)
-    outputs = tuple(spec for spec in signature.outputs if type(spec) is UserOutput)
+    outputs = tuple(spec for spec in signature.outputs if type(spec) in GIVEN)
     return program.with_main(Graph(tuple(inputs), nodes, output), signature=evolve(signature, inputs=kept, outputs=outputs))
 
 
@@ -70,10 +68,10 @@ def _writes(program: Program) -> tuple[list[Node], tuple[Arg, ...]]:
                 pairs.append((owner[slot], arg))
             case InputMutation(index=index):
                 pairs.append((graph.inputs[index].name, arg))
-            case UserOutput():
-                given.append(arg)
             case Token():
                 pass
+            case _:
+                given.append(arg)
     written = {memory.find(target) for target, _ in pairs}
     clones: dict[str, Node] = {}
 

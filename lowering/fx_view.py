@@ -6,18 +6,25 @@ does not need it.  Editing it changes that module alone, after ``recompile()``.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import torch.fx
 from attrs import frozen
 
 from ..ir.arguments import Arg, Body, Items, Record, Ref
+from ..ir.borders import BORDERS
 from ..ir.graph import Graph
 from ..ir.meta import Meta, thaw
-from ..ir.node import Call, Get, Node, Stack
+from ..ir.node import Call, Get, Node, Op, Stack
+from ..ir.paths import is_below, join
 from ..ir.program import Program
 from ..ir.torch_private import PyTreeCodeGen, PyTreeInfo
+from .conventions import Convention
+from .custom import common_custom
+from .preserved import CallSite
+from .preserved_view import add_inputs, add_output, call_module
 from .source import attribute_name
 
 __all__ = ["build_fx_graph"]
@@ -33,7 +40,15 @@ class View:
     call: int
     attach_body: Callable[[str], str]
     """Puts the module of a nested graph on the owner and returns the attribute's name."""
+    attach_tree: Callable[[Any], str]
+    """Puts a pytree on the owner and returns the attribute's name."""
     is_root: bool
+    convention: Convention | None = None
+    """How the body is called, where its signature was preserved."""
+    sites: Mapping[str, CallSite] = MappingProxyType({})
+    """Its calls of modules with a preserved signature, by name of node."""
+    callees: Mapping[int, tuple[Program, Graph]] = MappingProxyType({})
+    """The bodies that it calls as they were before equal ones became one, by number of node."""
 
 
 def build_fx_graph(view: View) -> torch.fx.Graph:
@@ -46,12 +61,14 @@ def build_fx_graph(view: View) -> torch.fx.Graph:
         A linted graph whose nodes carry meta; that of a root takes and gives pytrees.
     """
     builder = _Builder(view)
-    for formal in view.graph.inputs:
-        builder.add(formal.name, formal.meta, builder.made.placeholder(formal.name))
+    builder.inputs()
     for node in view.graph.nodes:
-        builder.add(node.name, node.meta, builder.node(node))
-        builder.known[node.name].meta.setdefault("nn_module_stack", builder.module_stack(node.stack))
-    builder.made.output(builder.arg(view.graph.output))
+        if type(node.do) is not Op or node.do.name not in BORDERS:
+            made = builder.node(node)
+            builder.describe(made, node.meta)
+            made.meta.setdefault("nn_module_stack", builder.module_stack(node.stack))
+    builder.output()
+    builder.lift_custom()
     signature = view.program.signature
     if view.is_root and signature.in_spec is not None:
         names = list(signature.arg_names) or [f"arg_{index}" for index in range(_count(signature.in_spec))]
@@ -68,23 +85,82 @@ class _Builder:
     def __init__(self, view: View) -> None:
         self.view = view
         self.made = torch.fx.Graph()
-        self.known: dict[str, torch.fx.Node] = {}
+        self.known: dict[str, Any] = {}
+        """What stands for each value: a node; for what a preserved call gives back, a tuple of nodes."""
         self._types = {module.path: module.type_name for module in view.program.modules}
         self._stacks: dict[Stack, dict[str, tuple[str, str]]] = {}
         self._bodies: dict[str, torch.fx.Node] = {}
 
-    def add(self, name: str, meta: Meta, fx_node: torch.fx.Node) -> None:
-        fx_node.meta.update({key: thaw(value) for key, value in meta.items()})
-        self.known[name] = fx_node
+    def describe(self, made: torch.fx.Node, meta: Meta) -> None:
+        made.meta.update({key: thaw(value) for key, value in meta.items()})
+
+    def lift_custom(self) -> None:
+        # What all nodes of a callee note is noted by the call; what all nodes here note, by the call of this body.
+        view = self.view
+        lifted = not view.is_root and bool(common_custom(view.program, view.graph))
+        for number, node in enumerate(view.graph.nodes):
+            made = self.known.get(node.name)
+            if isinstance(made, torch.fx.Node):
+                if type(node.do) is Call:
+                    callee = view.callees.get(number) or (view.program, view.program.graphs[node.do.graph])
+                    custom = common_custom(*callee)
+                else:
+                    custom = {}
+                if custom:
+                    made.meta["custom"] = custom
+                if lifted:
+                    made.meta.pop("custom", None)
+
+    def inputs(self) -> None:
+        view = self.view
+        formals = view.graph.inputs
+        if view.convention is not None and view.convention.is_closed:
+            names = [formal.name for formal in formals]
+            self.known.update(add_inputs(self.made, view.convention, names, view.attach_tree))
+        else:
+            self.known.update((formal.name, self.made.placeholder(formal.name)) for formal in formals)
+        for formal in formals:
+            self.describe(self.known[formal.name], formal.meta)
+
+    def output(self) -> None:
+        view = self.view
+        if view.convention is None:
+            self.made.output(self.arg(view.graph.output))
+        elif view.convention.is_closed:
+            add_output(self.made, view.convention, self.arg(view.convention.gives), view.attach_tree)
+        else:  # what travels beside arguments and result has no place in a graph: this is what the body computes
+            self.made.output((self.arg(view.graph.output), self.arg(view.convention.gives)))
 
     def node(self, node: Node) -> torch.fx.Node:
+        made = self._node(node)
+        if type(made) is tuple:
+            made, self.known[node.name] = made
+        else:
+            self.known[node.name] = made
+        return made
+
+    def _preserved(self, node: Node, site: CallSite) -> tuple[torch.fx.Node, Any]:
+        leaves, target = self.arg(site.leaves), attribute_name(site.callee)
+        # A later call with another body is told which one it is, and so is one that other values travel beside.
+        if site.convention.is_closed and not (site.number and site.convention.signature.shared):
+            return call_module(self.made, site, leaves, target=target, name=node.name, attach=self.view.attach_tree)
+        args = (self.made.get_attr(target), leaves, self.arg(site.beside))
+        made = self.made.create_node("call_function", site, args, name=node.name)
+        return made, made
+
+    def _node(self, node: Node) -> Any:
         do = node.do
         create = self.made.create_node
         match do:
             case Get(slot=slot):
                 return create("get_attr", slot, name=node.name)
+            case Call() if node.name in self.view.sites:
+                return self._preserved(node, self.view.sites[node.name])
             case Call(instance=instance):
                 return create("call_module", attribute_name(instance), self.arg(node.args), name=node.name)
+            case _ if do.name == "operator.getitem" and type(self.arg(node.args[0])) is tuple:
+                made = self.arg(node.args[0])[node.args[1]]
+                return made, made
             case _:
                 assert do.target is not None, "an operator without a callable is refused when bodies are compiled"
                 args = self.arg(node.args)
@@ -125,7 +201,6 @@ class _Builder:
 
     def _frames(self, stack: Stack) -> list[tuple[str, int]]:
         view = self.view
-        paths = [path for path in self._types if path and (view.path == path or view.path.startswith(path + "."))]
+        paths = [path for path in self._types if path and (view.path == path or is_below(view.path, path))]
         frames = [(path, view.call if path == view.path else 0) for path in sorted(paths, key=len)]
-        prefix = f"{view.path}." if view.path else ""
-        return frames + [(prefix + frame.path, frame.call) for frame in stack]
+        return frames + [(join(view.path, frame.path), frame.call) for frame in stack]

@@ -12,12 +12,16 @@ from typing import Any
 import torch
 from attrs import define, field
 
+from ..ir.graph import Graph
 from ..ir.node import Call
+from ..ir.paths import FROM_ROOT, join
 from ..ir.program import Program
 from ..ir.state import SlotKind
 from ..ir.torch_private import buffers_dict, children_dict, parameters_dict, unsaved_buffers
 from .compiled import Body
+from .family import Family
 from .module import Place, new_module
+from .preserved import Answer, Answers
 
 __all__ = ["Tree", "grow"]
 
@@ -31,7 +35,7 @@ class Tree:
     program: Program
     bodies: dict[str, Body]
     classes: dict[str, type[torch.nn.Module]]
-    nested: dict[str, torch.nn.Module]
+    nested: Family
     modules: dict[str, torch.nn.Module] = field(factory=dict)
     views: dict[str, list[torch.nn.Module]] = field(factory=dict)
 
@@ -53,8 +57,10 @@ def grow(tree: Tree, cells: dict[int, Any], root: type[torch.nn.Module]) -> torc
     paths.update(dict.fromkeys(slot.rpartition(".")[0] for slot in program.state.order))
     for path in paths:
         _grow_path(tree, path, calls, types)
-    for path, labels in calls.items():
-        _add_views(tree, path, labels, types)
+    # Parents first: their views must be there to be given those of their children, which may be called before them.
+    for path in sorted(calls, key=lambda path: path.count(".")):
+        _add_views(tree, path, calls[path], types)
+    _give_root(tree, calls)
     _register(tree, cells)
     for module in tree.modules.values():
         if type(module) is torch.nn.Module and list(children_dict(module)) == [
@@ -76,10 +82,9 @@ def _calls(program: Program) -> dict[str, dict[Label, str]]:
         if (name, path) in seen:
             continue
         seen.add((name, path))
-        prefix = f"{path}." if path else ""
         inner: list[tuple[str, str]] = []
         for do in calls_of[name]:
-            place = prefix + do.instance.path
+            place = join(path, do.instance.path)
             found.setdefault(place, {}).setdefault((do.instance.call, do.instance.part), do.graph)
             inner.append((do.graph, place))
         todo.extend(reversed(inner))
@@ -97,11 +102,25 @@ def _grow_path(tree: Tree, path: str, calls: dict[str, dict[Label, str]], types:
             first = min(labels)
             body = tree.bodies[labels[first]]
             made = new_module(tree.classes[body.name], Place(body, place, first[0], types.get(place), tree.nested))
+            _answer(tree, made, place, labels, first)
         else:
             made = torch.nn.Module()
         tree.modules[place] = made
         above, _, name = place.rpartition(".")
         children_dict(tree.modules[above])[name] = made
+
+
+def _answer(tree: Tree, module: torch.nn.Module, path: str, labels: dict[Label, str], mine: Label) -> None:
+    # A module with a preserved signature knows all calls that it answers, and how.
+    convention = tree.bodies[labels[mine]].convention
+    if convention is None:
+        return
+    answers = Answers()
+    for label in sorted(labels) if convention.signature.shared else [mine]:
+        body = tree.bodies[labels[label]]
+        if body.convention is not None:
+            answers[label[0]] = Answer(Place(body, path, label[0], None, tree.nested), body.convention)
+    module.__dict__["purefx_answers"] = answers
 
 
 def _add_views(tree: Tree, path: str, labels: dict[Label, str], types: dict[str, str | None]) -> None:
@@ -114,15 +133,32 @@ def _add_views(tree: Tree, path: str, labels: dict[Label, str], types: dict[str,
         if (call, part) == (0, 0):
             continue
         view = main
+        body = tree.bodies[labels[call, part]]
+        if body.convention is not None and body.convention.signature.shared:
+            continue
         if (call, part) != first:
-            body = tree.bodies[labels[call, part]]
             view = new_module(tree.classes[body.name], Place(body, path, call, types.get(path), tree.nested))
+            _answer(tree, view, path, labels, (call, part))
             for shared in ("_parameters", "_buffers", "_non_persistent_buffers_set", "_modules"):
                 view.__dict__[shared] = main.__dict__[shared]
             tree.views.setdefault(path, []).append(view)
         attribute = name + (f"@{call}" if call else "") + (f"#{part}" if part else "")
         for owner in (tree.modules[above], *tree.views.get(above, ())):
             owner.__dict__[attribute] = view
+
+
+def _give_root(tree: Tree, calls: dict[str, dict[Label, str]]) -> None:
+    # Bodies that call modules that are not below them find those through the root.  It is no child, so no module is listed
+    # twice, and a module that the user puts elsewhere in the tree is the one that they call.
+    leaving = {name for name, body in tree.bodies.items() if _leaves(body.graph) or _leaves(body.runs)}
+    for path in calls if leaving else ():
+        if not leaving.isdisjoint(calls[path].values()):
+            for owner in (tree.modules[path], *tree.views.get(path, ())):
+                owner.__dict__[FROM_ROOT] = tree.modules[""]
+
+
+def _leaves(graph: Graph) -> bool:
+    return any(type(node.do) is Call and node.do.instance.path.startswith(FROM_ROOT) for node in graph.nodes)
 
 
 def _register(tree: Tree, cells: dict[int, Any]) -> None:

@@ -1,45 +1,54 @@
 """``LoweredInterpreter``: an ``InterpreterModule`` that runs a body operator by operator.
 
 One idea: the body is a tape of steps; each is run by itself, so an error names the node, the module and the user's
-line, and a debugger can stop between operators.  It computes what the generated code computes.
+line, and a debugger can stop between operators.  It computes what the generated code computes.  Once somebody has looked
+at ``graph``, that is what runs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import torch
 import torch.fx
 from torch.export.unflatten import InterpreterModule
+from torch.fx.graph import CodeGen
 
 from ..ir.arguments import Arg, Body, Items, Record, Ref
 from ..ir.node import Call, Get, Node
+from ..ir.paths import FROM_ROOT
+from ..ir.torch_private import children_dict
+from .edited import run_graph
+from .lowered import Lowered
 from .module import RESERVED, Place
 from .notes import note_failure
 from .source import attribute_name, own_attribute
 
-__all__ = ["LoweredInterpreter", "run_tape"]
+__all__ = ["LoweredInterpreter", "run_body", "run_tape"]
 
 
-class LoweredInterpreter(InterpreterModule):
+class LoweredInterpreter(Lowered, InterpreterModule):
     """A module made by ``lower(..., to="interpreter")``; see the file's docstring."""
-
-    purefx_place: Place
 
     def __getattr__(self, name: str) -> Any:
         if name == "graph":
             graph = self.purefx_place.fx_graph(self)
             graph.owning_module = cast(Any, self)
+            graph.set_codegen(CodeGen())  # flat, as an UnflattenedModule's
             self.__dict__["graph"] = graph
             return graph
         if name == "graph_module":
-            self.__dict__["graph_module"] = torch.fx.GraphModule(self, self.graph)
-            return self.__dict__["graph_module"]
+            self.__dict__["graph_module"] = made = self._as_graph_module()
+            return made
         if name == "arg_names":
             return [formal.name for formal in self.purefx_place.body.graph.inputs]
         if name == "_ty":
             return self.purefx_place.type_name
+        if name == "code":
+            return cast(Any, self.graph_module).code
+        if name == "meta":
+            return self.__dict__.setdefault("meta", {})
         return torch.nn.Module.__getattr__(self, name)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
@@ -49,14 +58,31 @@ class LoweredInterpreter(InterpreterModule):
             if set(kwargs) != set(names):
                 raise TypeError(f"expected the keyword arguments {names}, got {list(kwargs)}")
             args = (*args, *(kwargs[name] for name in names))
-        place = self.purefx_place
-        if torch.compiler.is_compiling():
-            return place.body.run(self, *args)
-        return run_tape(place, self, args)
+        return run_body(self, self.purefx_place, args)
 
-    def type_name(self) -> str | None:
-        """Return the class name of the original module."""
-        return self.purefx_place.type_name
+    def finalize(self) -> None:
+        """Check the (edited) graph, and make ``graph_module`` of it, which is what ``torch.compile`` sees."""
+        self.graph.lint()
+        self.__dict__["graph_module"] = self._as_graph_module()
+
+    def _as_graph_module(self) -> torch.fx.GraphModule:
+        made = torch.fx.GraphModule(self, self.graph)
+        if FROM_ROOT in self.__dict__:
+            # fx copies the way to what is called, the root, as if it were a child.
+            children_dict(made).pop(FROM_ROOT, None)
+            made.__dict__[FROM_ROOT] = self.__dict__[FROM_ROOT]
+        return made
+
+
+def run_body(owner: torch.nn.Module, place: Place, values: Sequence[Any]) -> Any:
+    """Run a body on a module's state: step by step, or its generated code where dynamo looks on."""
+    graph = owner.__dict__.get("graph")
+    if torch.compiler.is_compiling():
+        looked_at = owner.__dict__.get("graph_module")
+        return place.body.run(owner, *values) if looked_at is None else type(looked_at).forward(owner, *values)
+    if graph is not None and place.body.convention is None:
+        return run_graph(owner, graph, tuple(values))
+    return run_tape(place, owner, tuple(values))
 
 
 def run_tape(place: Place, owner: torch.nn.Module, args: tuple[Any, ...]) -> Any:
@@ -74,7 +100,7 @@ def run_tape(place: Place, owner: torch.nn.Module, args: tuple[Any, ...]) -> Any
         try:
             known[node.name] = _step(node, known, owner, place)
         except Exception as error:
-            note_failure(error, place, node)
+            note_failure(error, place.path, node)
             raise
         for name in dead.get(index, ()):
             del known[name]
@@ -86,6 +112,10 @@ def _step(node: Node, known: dict[str, Any], owner: torch.nn.Module, place: Plac
     match do:
         case Get(slot=slot):
             return _attribute(owner, slot)
+        case Call() if node.name in place.body.sites:
+            site = place.body.sites[node.name]
+            leaves, beside = _value(site.leaves, known, place), _value(site.beside, known, place)
+            return site(_attribute(owner, attribute_name(site.callee)), leaves, beside)
         case Call(instance=instance):
             return _attribute(owner, attribute_name(instance))(*[_value(arg, known, place) for arg in node.args])
         case _:

@@ -9,21 +9,25 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import torch
+from torch.export import FlatArgsAdapter
 
 from ..ir.collector import collector_paused
 from ..ir.program import Program
 from ..ir.verify import check
 from .arguments import CallPlan
-from .compiled import by_code, compile_bodies
+from .compiled import Body, by_code, compile_bodies
 from .devices import moved
 from .executable import executable
+from .family import Family
 from .hierarchy import Tree, grow
-from .interpreter import LoweredInterpreter
+from .interpreter import LoweredInterpreter, run_body
 from .module import RESERVED, LoweredModule, Place, make_class, new_module
-from .root import LoweredInterpreterRoot, LoweredRoot
+from .preserved import answering
+from .root import LoweredInterpreterRoot, LoweredRoot, root_class
 from .tensors import materialise
+from .writes import writing_parameters
 
-__all__ = ["lower"]
+__all__ = ["lower", "lower_unchecked"]
 
 
 def lower(
@@ -32,6 +36,7 @@ def lower(
     to: Literal["graph_module", "interpreter"] = "graph_module",
     device: torch.device | str | None = None,
     state: Literal["copy", "share"] = "copy",
+    flat_args_adapter: FlatArgsAdapter | None = None,
 ) -> torch.nn.Module:
     """Lower a program to torch modules that run on CPU or CUDA.
 
@@ -41,6 +46,7 @@ def lower(
             ``torch.export.unflatten.InterpreterModule``s that run one operator at a time.
         device: where the state goes; every device that the program names is replaced. None changes nothing.
         state: ``"copy"`` gives the modules tensors of their own, ``"share"`` those of the program.
+        flat_args_adapter: makes arguments that are nested differently from the exported ones into the exported ones.
 
     Returns:
         The root module. It takes the arguments of the original ``forward`` and checks them.
@@ -56,36 +62,52 @@ def lower(
     >>> px.lower(px.transform(px.import_ep(ep)))(torch.ones(1, 2)).shape
     torch.Size([1, 1])
     """
-    _check_options(program, to, state)
+    _check_options(program, to, state, flat_args_adapter)
     check(program)
     with collector_paused():
-        return _lower(program, to, torch.device(device) if device is not None else None, copy=state == "copy")
+        made = lower_unchecked(program, to, torch.device(device) if device is not None else None, copy=state == "copy")
+    made.__dict__["flat_args_adapter"] = flat_args_adapter
+    return made
 
 
-def _check_options(program: Program, to: str, state: str) -> None:
+def _check_options(program: Program, to: str, state: str, adapter: object) -> None:
     if not isinstance(program, Program):
         raise TypeError(f"lower takes a purefx Program, not a {type(program).__name__}; start with import_ep(ep)")
     if to not in ("graph_module", "interpreter"):
         raise ValueError(f'to={to!r}: it is "graph_module" or "interpreter"')
     if state not in ("copy", "share"):
         raise ValueError(f'state={state!r}: it is "copy" or "share"')
+    if adapter is not None and (isinstance(adapter, type) or not callable(getattr(adapter, "adapt", None))):
+        said = "a torch.export.FlatArgsAdapter, an object with `adapt`"
+        raise TypeError(f"flat_args_adapter is {said}, not a {type(adapter).__name__}")
 
 
-def _lower(program: Program, to: str, device: torch.device | None, *, copy: bool) -> torch.nn.Module:
-    program = executable(program)
+def lower_unchecked(given: Program, to: str, device: torch.device | None = None, *, copy: bool = False) -> torch.nn.Module:
+    """Lower a program that is known to be valid, or that was lowered before."""
+    program = writing_parameters(executable(given))
     if device is not None:
         program = moved(program, device)
-    bodies, table = compile_bodies(program, reserved=RESERVED)
+    nested = Family(program, given, to)
+    bodies, table = compile_bodies(nested.program, reserved=RESERVED)
     base, root_base = (LoweredModule, LoweredRoot) if to == "graph_module" else (LoweredInterpreter, LoweredInterpreterRoot)
     classes: dict[str, Any] = {}
     for name, body in bodies.items():
-        classes[name] = make_class(base, {"forward": body.run} if to == "graph_module" else {})
-    nested: dict[str, torch.nn.Module] = {}
+        classes[name] = make_class(base, _members(body, to))
     for key in table.nested():
         nested[key] = new_module(classes[key], Place(bodies[key], "", 0, None, nested))
         table.fill(("body", key), nested[key])
     plan, codes = CallPlan(program), by_code(bodies.values())
-    root = make_class(root_base, {"purefx_codes": codes})
+    root = root_class(root_base, plan, codes)
     made = grow(Tree(program, bodies, classes, nested), materialise(program, copy=copy, device=device), root)
     made.__dict__["purefx_plan"] = plan
     return made
+
+
+def _members(body: Body, to: str) -> dict[str, Any]:
+    if body.convention is not None:
+        return {"forward": answering(_run_code if to == "graph_module" else run_body)}
+    return {"forward": body.run} if to == "graph_module" else {}
+
+
+def _run_code(module: torch.nn.Module, place: Place, values: list[Any]) -> Any:
+    return place.body.run(module, *values)

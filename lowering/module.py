@@ -7,15 +7,19 @@ graph takes effect at ``recompile()``, in this module alone.
 
 from __future__ import annotations
 
-import copy
 from typing import Any, cast
 
 import torch
 import torch.fx
+from torch.export.unflatten import UnflattenedModule
 
 from ..ir.torch_private import codegen_of
 from .compiled import Body
+from .family import Family
 from .fx_view import View, build_fx_graph
+from .lowered import DERIVED, Lowered
+from .original import as_it_was
+from .preserved import edited
 
 __all__ = ["LAZY", "LoweredModule", "Place", "make_class", "new_module"]
 
@@ -25,13 +29,13 @@ class Place:
 
     __slots__ = ("bodies", "body", "call", "path", "type_name")
 
-    def __init__(self, body: Body, path: str, call: int, type_name: str | None, bodies: dict[str, torch.nn.Module]) -> None:
+    def __init__(self, body: Body, path: str, call: int, type_name: str | None, bodies: Family) -> None:
         self.body = body
         self.path = path
         self.call = call
         self.type_name = type_name
         self.bodies = bodies
-        """The modules of nested graphs, by graph id."""
+        """The modules of nested graphs, by graph id, and what else all modules of a lowering share."""
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Place:
         return self
@@ -46,9 +50,21 @@ class Place:
             owner.__dict__[attribute] = self.bodies[name]
             return attribute
 
-        program = self.body.program
-        is_root = self.body.name == program.root
-        return build_fx_graph(View(program, self.body.graph, self.path, self.call, attach, is_root))
+        def attach_tree(spec: Any) -> str:
+            number = 0
+            while owner.__dict__.get(f"_spec_{number}", spec) != spec:
+                number += 1
+            owner.__dict__[f"_spec_{number}"] = spec
+            return f"_spec_{number}"
+
+        body = self.body
+        is_root = body.name == body.program.root
+        graph, convention, sites = body.graph, body.convention, body.sites
+        was = self.bodies.before_merging(self.path, self.call)
+        callees = self.bodies.callees_before(was) if was is not None else {}
+        graph = as_it_was(graph, was)
+        view = View(body.program, graph, self.path, self.call, attach, attach_tree, is_root, convention, sites, callees)
+        return build_fx_graph(view)
 
 
 def _fx_attributes(module: LoweredModule) -> dict[str, Any]:
@@ -70,10 +86,8 @@ LAZY = frozenset(
 """Attributes of a GraphModule that are made when they are first read."""
 
 
-class LoweredModule(torch.fx.GraphModule):
+class LoweredModule(Lowered, torch.fx.GraphModule):
     """A module made by ``lower``; see the file's docstring."""
-
-    purefx_place: Place
 
     def __new__(cls, *_: Any, **__: Any) -> LoweredModule:
         """Make an instance of this very class: GraphModule makes one for each instance, ours has one for each body."""
@@ -91,6 +105,10 @@ class LoweredModule(torch.fx.GraphModule):
                 return self.__dict__[name]
         if name == "_code":
             return self.code  # str(module) reads it
+        if name == "graph_module":
+            return self  # where an InterpreterModule has it
+        if name == "arg_names":
+            return [formal.name for formal in self.purefx_place.body.graph.inputs]
         return torch.nn.Module.__getattr__(self, name)
 
     @property
@@ -105,34 +123,21 @@ class LoweredModule(torch.fx.GraphModule):
         if "purefx_own_class" not in type(self).__dict__:
             name = type(self).__name__
             cast(Any, self).__class__ = type(name, (type(self),), {"purefx_own_class": True})
-        return super().recompile()
+        code = super().recompile()
+        answers = self.__dict__.get("purefx_answers")
+        if answers is not None:
+            cast(Any, type(self)).forward = edited(cast(Any, type(self)).forward, answers)
+        return code
 
     def _recompile_submodules(self) -> list[tuple[str, Any]]:
         # A child whose graph nobody looked at runs what it should; fx would generate code for all of them.
         looked_at = [(name, child) for name, child in self.named_children() if "_graph" in child.__dict__]
         return [(name, child.recompile()) for name, child in looked_at if isinstance(child, torch.fx.GraphModule)]
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Refuse to be pickled: what runs is made from a program, which is what should be kept."""
-        raise TypeError("a lowered module can not be pickled yet: keep its state_dict(), and lower the program again to load it")
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> LoweredModule:
-        own = "purefx_own_class" in type(self).__dict__
-        new = object.__new__(type(self).__mro__[1] if own else type(self))
-        memo[id(self)] = new
-        for key, value in self.__dict__.items():
-            if key != "_graph":
-                new.__dict__[key] = copy.deepcopy(value, memo)
-        if "_graph" in self.__dict__:
-            new.__dict__["_graph"] = graph = copy.deepcopy(self._graph)
-            graph.owning_module = cast(Any, new)
-            if own:
-                new.recompile()
-        return cast(LoweredModule, new)
-
-    def type_name(self) -> str | None:
-        """Return the class name of the original module."""
-        return self.purefx_place.type_name
+    def finalize(self) -> None:
+        """Make the (edited) graph take effect: what users of an InterpreterModule call."""
+        self.graph.lint()
+        self.recompile()
 
     def extra_repr(self) -> str:
         """Return the class name of the original module, for ``repr``."""
@@ -142,10 +147,24 @@ class LoweredModule(torch.fx.GraphModule):
 _DICTS = frozenset({"meta", "_lineno_map"})
 """Of those, the ones that start as an empty dict; no map of lines tells dynamo that fx's code is not what runs."""
 
+ROOT_ATTRIBUTES = frozenset(
+    {
+        "graph", "graph_signature", "equality_constraints", "input_placeholders", "check_input_constraints",
+        "flat_args_adapter", "adapted", "ivals", "purefx_plan", "purefx_codes",
+    }
+)  # fmt: skip
+"""Attributes that roots have besides."""
+
 _FX = frozenset({"_graph", "_tracer_cls", "_tracer_extras", "shape_env", "_in_spec", "_out_spec"})
 
 RESERVED = (
-    frozenset(dir(LoweredModule)) | frozenset(torch.nn.Module().__dict__) | LAZY | {"purefx_place", "graph_module", "arg_names"}
+    frozenset(dir(LoweredModule))
+    | frozenset(dir(UnflattenedModule))
+    | DERIVED
+    | ROOT_ATTRIBUTES
+    | frozenset(torch.nn.Module().__dict__)
+    | LAZY
+    | {"purefx_place", "purefx_answers", "graph_module", "arg_names"}
 )
 """Attribute names that modules use themselves; state and children may have them too, in the module's dicts."""
 

@@ -10,16 +10,21 @@ from typing import Any
 
 from ..ir.node import Call, Get, Node
 from .compiled import Body
-from .module import Place
 
 __all__ = ["note_failure", "note_from_traceback"]
 
 
-def note_failure(error: BaseException, place: Place, node: Node) -> None:
-    """Add to an error where in the program it happened; the innermost place is noted once."""
+def note_failure(error: BaseException, path: str, node: Node) -> None:
+    """Add to an error where in the program it happened; the innermost place is noted once.
+
+    Args:
+        error: what was raised.
+        path: of the module that was running.
+        node: of its body.
+    """
     if getattr(error, "__purefx_noted__", False):
         return
-    error.add_note(describe(place.path, node))
+    error.add_note(describe(path, node))
     try:
         error.__purefx_noted__ = True  # type: ignore[attr-defined]
     except AttributeError:  # an exception class with slots: a second note does no harm
@@ -55,4 +60,4 @@ def note_from_traceback(error: BaseException, bodies: dict[CodeType, Body]) -> N
     if found is not None:
         module, body, index = found
         place = getattr(module, "__dict__", {}).get("purefx_place")
-        note_failure(error, place or Place(body, "", 0, None, {}), body.runs.nodes[index])
+        note_failure(error, place.path if place is not None else "", body.runs.nodes[index])

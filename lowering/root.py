@@ -1,29 +1,38 @@
 """The root of a lowered program: takes what the original ``forward`` took, gives what it gave.
 
-One idea: binding, checks and pytrees are around the body, not in it; an error inside is noted with its place.
+One idea: binding, checks and pytrees are around the body, not in it; an error inside is noted with its place.  What the
+exporter knew of the program (``graph_signature`` ...) is written again when somebody reads it.
 """
 
 from __future__ import annotations
 
-from types import CodeType
+from collections.abc import Callable, Iterator
+from types import CodeType, FunctionType
 from typing import Any
 
 import torch
+from torch.export.unflatten import UnflattenedModule
 
+from ..ir.paths import FROM_ROOT
+from ..ir.torch_private import is_tracing
+from .adapter import adapted
 from .arguments import CallPlan
 from .compiled import Body
-from .interpreter import LoweredInterpreter, run_tape
-from .module import LoweredModule
+from .contract import CONTRACT
+from .interpreter import LoweredInterpreter, run_body
+from .lowered import Lowered
+from .module import LoweredModule, make_class
 from .notes import note_from_traceback
 
-__all__ = ["LoweredInterpreterRoot", "LoweredRoot"]
+__all__ = ["LoweredInterpreterRoot", "LoweredRoot", "root_class"]
 
 
-class _Root(torch.nn.Module):
+class _Root(Lowered):
     """What both kinds of root share."""
 
     purefx_plan: CallPlan
     purefx_codes: dict[CodeType, Body]
+    flat_args_adapter: Any = None
 
     def _run_body(self, leaves: Any) -> Any:
         raise NotImplementedError
@@ -35,14 +44,58 @@ class _Root(torch.nn.Module):
             InputError: the arguments are structured differently from the exported ones.
             InputValueError: an argument has a wrong type, shape, dtype or value.
         """
+        if is_tracing():
+            return self._trace(*args, **kwargs)
         plan = self.purefx_plan
-        leaves = plan.leaves(args, kwargs)
+        leaves = plan.leaves(args, kwargs) if self.flat_args_adapter is None else adapted(self, args, kwargs)
         try:
             results = self._run_body(leaves)
         except Exception as error:
             note_from_traceback(error, self.purefx_codes)
             raise
         return plan.result(results)
+
+    def _trace(self, *args: Any, **kwargs: Any) -> Any:
+        # torch.fx.symbolic_trace gives proxies for the flat inputs, which can not be checked, and takes a flat result.
+        results = self._run_body((*args, *kwargs.values()))
+        return results[0] if len(results) == 1 else results
+
+    def process_forward_inputs(self, *args: Any, **kwargs: Any) -> list[Any]:
+        """Return the flat inputs of a call, adapted and checked."""
+        return list(self.purefx_plan.leaves(args, kwargs) if self.flat_args_adapter is None else adapted(self, args, kwargs))
+
+    @property
+    def check_input_constraints(self) -> bool:
+        """Whether shapes, dtypes and values of inputs are checked; it can be set."""
+        return not self.purefx_plan.unchecked
+
+    @check_input_constraints.setter
+    def check_input_constraints(self, check: bool) -> None:
+        self.purefx_plan.unchecked = not check
+
+    @property
+    def input_placeholders(self) -> list[torch.fx.Node]:
+        """The placeholders of the root's graph."""
+        return [node for node in self.graph.nodes if node.op == "placeholder"]
+
+    def __getattr__(self, name: str) -> Any:
+        if name in CONTRACT:
+            self.__dict__[name] = CONTRACT[name](self.purefx_family)
+            return self.__dict__[name]
+        return super().__getattr__(name)
+
+    def named_modules(self, *args: Any, **kwargs: Any) -> Any:
+        """Iterate over the modules, as eager has them."""
+        yield from super().named_modules(*args, **kwargs)
+        if is_tracing():
+            yield from self.purefx_hidden()
+
+    def purefx_hidden(self) -> Iterator[tuple[str, torch.nn.Module]]:
+        """Iterate over the modules that are no children: later calls of one module, and bodies of operators."""
+        for path, module in list(super().named_modules()):
+            for name, found in list(module.__dict__.items()):
+                if isinstance(found, Lowered) and name != FROM_ROOT:
+                    yield f"{path}.{name}" if path else name, found
 
     def _apply(self, fn: Any, recurse: bool = True) -> Any:  # noqa: FBT001, FBT002  torch's signature
         # After .double() or .half() the exported dtypes of floating inputs no longer hold.
@@ -68,11 +121,28 @@ class LoweredRoot(_Root, LoweredModule):
         return self.purefx_place.body.run(self, *leaves)
 
 
-class LoweredInterpreterRoot(_Root, LoweredInterpreter):
-    """The root module made by ``lower(..., to="interpreter")``."""
+class LoweredInterpreterRoot(_Root, LoweredInterpreter, UnflattenedModule):
+    """The root module made by ``lower(..., to="interpreter")``: an ``UnflattenedModule``."""
 
     def _run_body(self, leaves: Any) -> Any:
-        place = self.purefx_place
-        if torch.compiler.is_compiling():
-            return place.body.run(self, *leaves)
-        return run_tape(place, self, tuple(leaves))
+        return run_body(self, self.purefx_place, leaves)
+
+    def print_readable(self, *args: Any, **kwargs: Any) -> str:
+        """Return the code of all graphs as readable text; printed as well, unless ``print_output`` is False."""
+        return UnflattenedModule.print_readable(self, *args, **kwargs)
+
+
+def root_class(base: type[torch.nn.Module], plan: CallPlan, codes: dict[CodeType, Body]) -> type[torch.nn.Module]:
+    """Return the class of one root, whose ``forward`` has the signature of the original's."""
+    members: dict[str, Any] = {"purefx_codes": codes}
+    if plan.signature is not None:
+        members["forward"] = forward = _copied(_Root.forward)
+        forward.__signature__ = plan.signature  # type: ignore[attr-defined]
+    return make_class(base, members)
+
+
+def _copied(function: Callable[..., Any]) -> FunctionType:
+    assert isinstance(function, FunctionType)
+    copy = FunctionType(function.__code__, function.__globals__, function.__name__, function.__defaults__, function.__closure__)
+    copy.__doc__ = function.__doc__
+    return copy

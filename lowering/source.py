@@ -10,6 +10,8 @@ from __future__ import annotations
 import functools
 import keyword
 import math
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from attrs import define, field, frozen
@@ -18,7 +20,9 @@ from ..ir.arguments import Arg, Body, Items, Record, Ref
 from ..ir.errors import UnsupportedProgram
 from ..ir.graph import Graph
 from ..ir.node import Call, Frame, Get, Node
+from ..ir.paths import FROM_ROOT
 from ..ir.torch_private import OpOverload, schema_of
+from .preserved import CallSite
 
 __all__ = ["BodySource", "Table", "attribute_name", "write_body"]
 
@@ -61,31 +65,36 @@ class BodySource:
 def attribute_name(frame: Frame) -> str:
     """Return the attribute under which a module has the body of a call: the child's name, numbered beyond the first.
 
-    >>> attribute_name(Frame("b.lin", 1)), attribute_name(Frame("b.lin"))
-    ('b.lin@1', 'b.lin')
+    A module that is not below its caller is reached through the root, which the caller has under ``/``.
+
+    >>> attribute_name(Frame("b.lin", 1)), attribute_name(Frame("b.lin")), attribute_name(Frame("/a"))
+    ('b.lin@1', 'b.lin', '/.a')
     """
-    return str(frame)
+    name = str(frame)
+    return f"{FROM_ROOT}.{name[1:]}" if name.startswith(FROM_ROOT) else name
 
 
-def write_body(graph: Graph, table: Table) -> BodySource:
+def write_body(graph: Graph, table: Table, sites: Mapping[str, CallSite] = MappingProxyType({})) -> BodySource:
     """Return the source of a body.
 
     Args:
         graph: the body.
         table: where operators, names and literals are entered; ``("body", id)`` are the keys of nested graphs.
+        sites: the calls of modules with a preserved signature, by name of node.
 
     Raises:
         UnsupportedProgram: an operator has no callable behind it.
     """
-    writer = _Writer(graph, table)
+    writer = _Writer(graph, table, sites)
     lines = [writer.statement(index, node) for index, node in enumerate(graph.nodes)]
     lines.append(f"return {writer.text(graph.output)}")
     return BodySource(tuple(lines), writer.parameters)
 
 
 class _Writer:
-    def __init__(self, graph: Graph, table: Table) -> None:
+    def __init__(self, graph: Graph, table: Table, sites: Mapping[str, CallSite]) -> None:
         self.table = table
+        self.sites = sites
         self.registers: dict[str, str] = {}
         self.free: list[str] = []
         self.count = 0
@@ -119,6 +128,11 @@ class _Writer:
         match do:
             case Get(slot=slot):
                 return self._attribute("self", slot)
+            case Call() if node.name in self.sites:
+                site = self.sites[node.name]
+                called = self._attribute("self", attribute_name(site.callee))
+                name = self.table.name(("site", id(site)), site)
+                return f"{name}({called}, {self.text(site.leaves)}, {self.text(site.beside)})"
             case Call(instance=instance):
                 called = self._attribute("self", attribute_name(instance))
                 return f"{called}({', '.join([self.text(arg) for arg in node.args])})"

@@ -14,17 +14,22 @@ from purefx.ir import (
     Call,
     CallSignature,
     Constraints,
+    DiffError,
     Effects,
     Frame,
+    FuelError,
     Get,
     Graph,
     Input,
     InputError,
+    InputGradient,
     InputMutation,
     InputValueError,
     InvalidProgram,
     Items,
     LiteralType,
+    LossOutput,
+    ModeWarning,
     Module,
     Node,
     NumberType,
@@ -42,6 +47,7 @@ from purefx.ir import (
     Slot,
     SlotKind,
     State,
+    StateGradient,
     StateInput,
     StateMutation,
     Step,
@@ -52,6 +58,7 @@ from purefx.ir import (
     UserOutput,
     pmap,
 )
+from purefx.ir.diff import Diff, diff
 from purefx.ir.digest import alpha_equal, digest
 from purefx.ir.importing import import_ep
 from purefx.ir.text import parse
@@ -59,12 +66,17 @@ from purefx.ir.verify import Violation, verify
 from purefx.lowering import lower
 from purefx.transforms import (
     DEFAULT,
+    Fuel,
+    Rewrite,
     Transformation,
+    bisect,
     deduplicate,
+    dispatch,
     expand,
     functionalize,
     inline,
     inplace_mutations,
+    insert_ivals,
     lift_state,
     outline,
     remove_effect_tokens,
@@ -72,13 +84,16 @@ from purefx.transforms import (
     transform,
     transformation,
 )
+from purefx.unflatten import unflatten
 
 __all__ = [
-    "DEFAULT", "Arg", "Body", "Call", "CallSignature", "Constraints", "Effects", "Frame", "Get", "Graph", "Input",
-    "InputError", "InputMutation", "InputValueError", "InvalidProgram", "Items", "LiteralType", "Module", "Node",
-    "NumberType", "ObjectType", "Op", "PMap", "ParseError", "PipelineError", "Program", "PurefxError", "Range", "Record",
-    "Ref", "Signature", "Slot", "SlotKind", "State", "StateInput", "StateMutation", "Step", "TensorType", "Token",
-    "Transformation", "UnsupportedProgram", "UserInput", "UserOutput", "Violation", "alpha_equal", "deduplicate",
-    "digest", "expand", "functionalize", "import_ep", "inline", "inplace_mutations", "lift_state", "lower", "outline",
-    "parse", "pmap", "remove_effect_tokens", "sink_state", "transform", "transformation", "verify",
+    "DEFAULT", "Arg", "Body", "Call", "CallSignature", "Constraints", "Diff", "DiffError", "Effects", "Frame", "Fuel",
+    "FuelError", "Get", "Graph", "Input", "InputError", "InputGradient", "InputMutation", "InputValueError",
+    "InvalidProgram", "Items", "LiteralType", "LossOutput", "ModeWarning", "Module", "Node", "NumberType", "ObjectType",
+    "Op", "PMap", "ParseError", "PipelineError", "Program", "PurefxError", "Range", "Record", "Ref", "Rewrite",
+    "Signature", "Slot", "SlotKind", "State", "StateGradient", "StateInput", "StateMutation", "Step", "TensorType",
+    "Token", "Transformation", "UnsupportedProgram", "UserInput", "UserOutput", "Violation", "alpha_equal", "bisect",
+    "deduplicate", "diff", "digest", "dispatch", "expand", "functionalize", "import_ep", "inline", "inplace_mutations",
+    "insert_ivals", "lift_state", "lower", "outline", "parse", "pmap", "remove_effect_tokens", "sink_state",
+    "transform", "transformation", "unflatten", "verify",
 ]  # fmt: skip

@@ -6,11 +6,15 @@ program that it was given.  Nothing here runs a program or builds a torch module
 
 from __future__ import annotations
 
+from .bisect import Rewrite, bisect
 from .deduplicate import deduplicate
+from .dispatch import dispatch
 from .expand import expand
+from .fuel import Fuel
 from .functionalize import functionalize
 from .inline import inline
 from .inplace_mutations import inplace_mutations
+from .insert_ivals import insert_ivals
 from .lift_state import lift_state
 from .outline import outline
 from .pipeline import DEFAULT, transform
@@ -19,6 +23,7 @@ from .sink_state import sink_state
 from .transformation import Transformation, transformation
 
 __all__ = [
-    "DEFAULT", "Transformation", "deduplicate", "expand", "functionalize", "inline", "inplace_mutations", "lift_state",
-    "outline", "remove_effect_tokens", "sink_state", "transform", "transformation",
+    "DEFAULT", "Fuel", "Rewrite", "Transformation", "bisect", "deduplicate", "dispatch", "expand", "functionalize", "inline",
+    "inplace_mutations", "insert_ivals", "lift_state", "outline", "remove_effect_tokens", "sink_state", "transform",
+    "transformation",
 ]  # fmt: skip

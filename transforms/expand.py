@@ -17,11 +17,13 @@ from ..ir.errors import UnsupportedProgram
 from ..ir.graph import Graph, Input
 from ..ir.names import Names
 from ..ir.node import Call, Frame, Get, Node, Op
+from ..ir.paths import join
 from ..ir.persistent import pmap
 from ..ir.program import Program, callees
 from ..ir.verify import check
 from ..ir.verify.tensors import disagreement
-from .deduplicate import below
+from .deduplicate import Places, below
+from .fuel import UNLIMITED, Fuel
 from .metas import alike, without_values
 from .transformation import transformation
 
@@ -41,7 +43,7 @@ LIMIT = 1_000_000
         "the digest of the program stays",
     ],
 )
-def expand(program: Program, *, at_most: int = LIMIT) -> Program:
+def expand(program: Program, *, at_most: int = LIMIT, fuel: Fuel = UNLIMITED) -> Program:
     """Give every call a body of its own.
 
     Before::
@@ -58,6 +60,8 @@ def expand(program: Program, *, at_most: int = LIMIT) -> Program:
     Args:
         program: a program at any stage.
         at_most: how many nodes the result may have.
+        fuel: a rewrite is one call that gets a body of its own; bodies come before those that they call, the calls of one
+            body in order of execution.
 
     Returns:
         The program with one graph for each call; the first one in order of execution keeps the id.
@@ -72,16 +76,17 @@ def expand(program: Program, *, at_most: int = LIMIT) -> Program:
     >>> px.expand(px.Program.of({"": main, "f": body})).order
     ('', 'f', 'g')
     """
-    return own_bodies(program, at_most=at_most)
+    return own_bodies(program, at_most=at_most, fuel=fuel)
 
 
-def own_bodies(program: Program, *, at_most: int, keep: frozenset[str] = frozenset()) -> Program:
+def own_bodies(program: Program, *, at_most: int, keep: frozenset[str] = frozenset(), fuel: Fuel = UNLIMITED) -> Program:
     """Return the program with a body for each call, itself where that holds.
 
     Args:
         program: a program at any stage.
         at_most: how many nodes the result may have.
         keep: bodies of operators that stay shared; nothing in them may depend on where they stand.
+        fuel: how many copies may be made.
     """
     if len(program.order) == 1:
         return program
@@ -92,10 +97,13 @@ def own_bodies(program: Program, *, at_most: int, keep: frozenset[str] = frozens
             f"with a body for every call the program would have {size} nodes, more than {at_most}: its shared bodies multiply; "
             "pass a larger at_most if there is memory for that"
         )
-    graphs = _Expansion(program, counts, keep).graphs()
+    work = _Expansion(program, counts, keep, _copies(counts, keep, fuel))
+    graphs = work.graphs()
     if len(graphs) == len(program.order) and all(program.graphs.get(name) is graph for name, graph in graphs.items()):
         return program
-    return program.evolve(graphs=pmap(graphs))
+    if len(work.signatures) == len(program.call_signatures):
+        return program.evolve(graphs=pmap(graphs))
+    return program.evolve(graphs=pmap(graphs), call_signatures=pmap(work.signatures))
 
 
 def _counts(program: Program) -> dict[str, int]:
@@ -111,6 +119,18 @@ def _counts(program: Program) -> dict[str, int]:
     return counts
 
 
+def _copies(counts: Mapping[str, int], keep: frozenset[str], fuel: Fuel) -> dict[str, int] | None:
+    # How many copies of each body may be made; None where nobody counts, or all may be made.
+    if not fuel.limited:
+        return None
+    copies: dict[str, int] = {}
+    for name, count in counts.items():
+        copies[name] = 0
+        while name not in keep and copies[name] < count - 1 and fuel.burn("copy", repr(name), f"({copies[name] + 2} of {count})"):
+            copies[name] += 1
+    return copies if fuel.refused else None
+
+
 @define
 class _Level:
     """One body of the result while its nodes are copied."""
@@ -119,6 +139,8 @@ class _Level:
     graph: Graph
     path: str
     """The module that it is called as."""
+    call: int
+    """The number of the call."""
     holds: bool
     """Whether the fake values in its meta are those of this call."""
     rest: Iterator[Node]
@@ -130,7 +152,7 @@ class _Level:
 class _Expansion:
     """One walk over all calls in order of execution, with a stack of open bodies."""
 
-    def __init__(self, program: Program, counts: Mapping[str, int], keep: frozenset[str]) -> None:
+    def __init__(self, program: Program, counts: Mapping[str, int], keep: frozenset[str], copies: dict[str, int] | None) -> None:
         self.program = program
         self.counts = counts
         self.keep = keep
@@ -138,14 +160,31 @@ class _Expansion:
         self.given: set[str] = set()
         """Graphs that have been given to a call under their own id."""
         self.labels: set[tuple[str, int, int]] = set()
-        self.next: dict[tuple[str, int], int] = {}
-        """For the calls of a module, or their pieces: below it all numbers are taken."""
+        self.numbers: set[tuple[str, int]] = set()
+        self.pieces: dict[tuple[str, int, str, int], list[int]] = {}
+        """For a call and the number of a call inside it: the numbers that those calls were given."""
+        self.signatures = {frame: program.call_signatures[frame] for frame in program.call_signatures}
+        self.last: dict[str, int] = {}
+        """For modules with preserved signatures: the largest number of a call that has one."""
+        for frame in self.signatures:
+            self.last[frame.path] = max(frame.call, self.last.get(frame.path, 0))
+        self.next: dict[tuple[str, bool], int] = {}
+        """For the calls of a module: below it all numbers are taken."""
+        self.copies = copies
+        """How many copies are left to be made of each body; None: as many as are wanted."""
+        self.shared: set[str] = set()
+        """Bodies that stay shared, because the copies do not go round: they stay as they are."""
+        self.reserved: set[tuple[str, int, int]] = set()
+        """Labels that are not for copies, because calls that stay have them."""
+        if copies is not None:
+            self.shared.update(name for name, count in counts.items() if copies[name] < count - 1)
+            self.reserved.update((path, *label) for path, labels in Places(program).calls.items() for label in labels)
         self.levels: list[_Level] = []
         self.done: dict[str, Graph] = {}
 
     def graphs(self) -> dict[str, Graph]:
         """Return the graphs of the result."""
-        self._open(self.program.root, self.program.root, "", holds=True)
+        self._open(self.program.root, self.program.root, "", 0, holds=True)
         while self.levels:
             level = self.levels[-1]
             node = next(level.rest, None)
@@ -164,37 +203,53 @@ class _Expansion:
             level.values[node.name] = node.meta.get("val")
         return self.done
 
-    def _open(self, source: str, name: str, path: str, *, holds: bool) -> None:
+    def _open(self, source: str, name: str, path: str, call: int, *, holds: bool) -> None:
         graph = self.program.graphs[source]
-        level = _Level(name, graph, path, holds, iter(graph.nodes))
+        level = _Level(name, graph, path, call, holds, iter(graph.nodes))
         if holds:
             level.values.update((formal.name, formal.meta.get("val")) for formal in graph.inputs)
         self.levels.append(level)
 
+    def _stays(self, name: str) -> bool:
+        # Whether one more user shares a body: the copies of it that may be made are made.
+        if self.copies is None or name not in self.given:
+            return False
+        self.copies[name] -= 1
+        return self.copies[name] < 0
+
+    def _stays_as_it_is(self, name: str) -> bool:
+        return self.counts[name] == 1 or name in self.shared
+
     def _called(self, node: Node, call: Call, level: _Level) -> Node:
+        if self._stays(call.graph):
+            return node
         path = below(level.path, call)
-        frame = self._numbered(Frame(path, call.instance.call, call.instance.part))
+        copied = call.graph in self.given
+        frame = self._numbered(Frame(path, call.instance.call, call.instance.part), (level.path, level.call), copied=copied)
         name = self._id(call.graph, str(frame))
         body = self.program.graphs[call.graph]
-        holds = self.counts[call.graph] == 1 or (_fits(body, node, level) and self._reads_fit(body, path))
-        self._open(call.graph, name, path, holds=holds)
+        holds = self._stays_as_it_is(call.graph) or (_fits(body, node, level) and self._reads_fit(body, path))
+        self._open(call.graph, name, path, frame.call, holds=holds)
         if name == call.graph and frame.call == call.instance.call:
             return node
         return evolve(node, do=Call(Frame(call.instance.path, frame.call, frame.part), name))
 
     def _given(self, node: Node, level: _Level) -> Node:
+        names: list[str] = []
         opened: list[tuple[str, str]] = []
         for source in bodies_in(node.args, node.kwargs):
-            name = source if source in self.keep else self._id(source, source)
-            opened.append((source, name))
+            stays = source not in self.keep and self._stays(source)
+            names.append(source if stays or source in self.keep else self._id(source, source))
+            if not stays:
+                opened.append((source, names[-1]))
         for source, name in reversed(opened):
             if source not in self.keep or source not in self.given:
                 # Which operand is which input of the body differs by operator: only the first user is known to fit.
                 fits = name == source and level.holds
-                fits = self.counts[source] == 1 or (fits and self._reads_fit(self.program.graphs[source], level.path))
-                self._open(source, name, level.path, holds=fits or source in self.keep)
+                fits = self._stays_as_it_is(source) or (fits and self._reads_fit(self.program.graphs[source], level.path))
+                self._open(source, name, level.path, level.call, holds=fits or source in self.keep)
                 self.given.add(source)
-        ids = iter([name for _, name in opened])
+        ids = iter(names)
 
         def body(ref: Arg) -> Arg:
             return ref if type(ref) is not Body or (name := next(ids)) == ref.graph else Body(name)
@@ -202,17 +257,37 @@ class _Expansion:
         args, kwargs = map_refs(node.args, body), map_refs(node.kwargs, body)
         return node if args is node.args and kwargs is node.kwargs else evolve(node, args=args, kwargs=kwargs)
 
-    def _numbered(self, frame: Frame) -> Frame:
+    def _numbered(self, frame: Frame, outer: tuple[str, int], *, copied: bool) -> Frame:
         # Deduplicating gave equal calls the number of the first: a number that is taken becomes the smallest free one,
         # which is the one that counting in order of execution gives.
-        path, call, part = frame.path, frame.call, frame.part
-        if (path, call, part) in self.labels:
-            call = self.next.get((path, part), 0)
-            while (path, call, part) in self.labels:
-                call += 1
-            self.next[path, part] = call + 1
+        path, part = frame.path, frame.part
+        mine = self.pieces.setdefault((*outer, path, frame.call), [])
+        # A later piece belongs to the call in the same body whose first pieces had that number.
+        waiting = [number for number in mine if (path, number, part) not in self.labels] if part else []
+        call = waiting[0] if waiting else frame.call
+        if not waiting and ((path, call) in self.numbers or (copied and (path, call, part) in self.reserved)):
+            call = self._free(frame)
+        if not waiting:
+            mine.append(call)
+        self.numbers.add((path, call))
         self.labels.add((path, call, part))
         return frame if call == frame.call else Frame(path, call, part)
+
+    def _free(self, frame: Frame) -> int:
+        # The smallest number that is free, of a call that is called alike: with the same preserved signature, or none.
+        path, part = frame.path, frame.part
+        signature = self.signatures.get(Frame(path, frame.call))
+        call = self.next.get((path, signature is None), 0)
+        while (
+            (path, call) in self.numbers
+            or (path, call, part) in self.reserved
+            or (signature != self.signatures.get(Frame(path, call)) and (signature is None or call <= self.last[path]))
+        ):
+            call += 1
+        self.next[path, signature is None] = call + 1
+        if signature is not None:
+            self.signatures[Frame(path, call)] = signature
+        return call
 
     def _id(self, graph: str, wanted: str) -> str:
         if graph in self.given:
@@ -221,10 +296,9 @@ class _Expansion:
         return graph
 
     def _reads_fit(self, body: Graph, path: str) -> bool:
-        prefix = f"{path}." if path else ""
         for node in body.nodes:
             if type(node.do) is Get:
-                slot = self.program.state.slots.get(prefix + node.do.slot)
+                slot = self.program.state.slots.get(join(path, node.do.slot))
                 if slot is None or disagreement(node.meta.get("val"), slot.value) is not None:
                     return False
         return True

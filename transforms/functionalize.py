@@ -17,6 +17,7 @@ from ..ir.graph import Graph
 from ..ir.node import Node, Op
 from ..ir.program import Program
 from ..ir.signature import InputMutation, OutputSpec, StateInput, StateMutation, Token, UserInput
+from .fuel import UNLIMITED, Fuel
 from .inplace_mutations import CLONE, COPY, SAVED
 from .metas import alike
 from .transformation import transformation
@@ -39,7 +40,7 @@ class Returned:
     inverse="inplace_mutations",
     laws=["only copy_ and the clones of inplace_mutations are removed", "no operator moves"],
 )
-def functionalize(program: Program) -> Program:
+def functionalize(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
     """Turn last writes to inputs into mutations that the program returns.
 
     Before::
@@ -61,6 +62,7 @@ def functionalize(program: Program) -> Program:
 
     Args:
         program: a flat program that takes its state as inputs.
+        fuel: a rewrite is one write that becomes a returned value, the last one first.
 
     Returns:
         The program with those writes in its signature; clones that ``inplace_mutations`` made for them are gone too.
@@ -72,7 +74,7 @@ def functionalize(program: Program) -> Program:
     """
     if not any(node.do == COPY for node in program.main.nodes):
         return program
-    found = _Backwards(program)
+    found = _Backwards(program, fuel)
     found.walk()
     return found.program() if found.returned else program
 
@@ -80,8 +82,9 @@ def functionalize(program: Program) -> Program:
 class _Backwards:
     """One walk from the last node to the first; what stays is noted as it is passed."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, fuel: Fuel) -> None:
         self.source = program
+        self.fuel = fuel
         self.graph = program.main
         self.done: list[Happening] = happenings(program, self.graph)
         self.memory: Storages = storages(program, self.graph, self.done)
@@ -107,7 +110,7 @@ class _Backwards:
     def walk(self) -> None:
         """Decide for every node whether it stays."""
         for node, happening in zip(reversed(self.graph.nodes), reversed(self.done), strict=True):
-            if self._is_last_write(node):
+            if self._is_last_write(node) and self.fuel.burn("return", node.args[1].name, "instead of", node.name):
                 target, value = node.args[0].name, node.args[1].name
                 self.returned.append(Returned(self.index[target], value))
                 self.removed.add(node.name)

@@ -21,6 +21,7 @@ from ..ir.node import Node, Stack, common_prefix
 from ..ir.operators import op_of
 from ..ir.program import Program
 from ..ir.signature import InputMutation, StateInput, StateMutation
+from .fuel import UNLIMITED, Fuel
 from .transformation import transformation
 
 __all__ = ["inplace_mutations"]
@@ -48,7 +49,7 @@ class Mutation:
     inverse="functionalize",
     laws=["there is one copy_ for each mutation of the signature", "no read of old contents comes after the write"],
 )
-def inplace_mutations(program: Program) -> Program:
+def inplace_mutations(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
     """Turn mutations that the program returns into writes.
 
     Before::
@@ -68,6 +69,7 @@ def inplace_mutations(program: Program) -> Program:
 
     Args:
         program: a program whose state is not sunk yet.
+        fuel: a rewrite is one returned mutation that becomes a write, in the order of the outputs.
 
     Returns:
         The program without mutations in its signature.
@@ -81,16 +83,16 @@ def inplace_mutations(program: Program) -> Program:
     if not any(type(spec) in (StateMutation, InputMutation) for spec in specs):
         return program
     graph = program.main
-    mutations = _mutations(program)
-    kept = [
-        (arg, spec) for arg, spec in zip(graph.output, specs, strict=True) if type(spec) not in (StateMutation, InputMutation)
-    ]
-    output = tuple(arg for arg, _ in kept)
-    signature = evolve(program.signature, outputs=tuple(spec for _, spec in kept))
+    mutations, kept = _mutations(program, fuel)
+    if len(kept) == len(specs):
+        return program
+    output = tuple([graph.output[number] for number in kept])
+    signature = evolve(program.signature, outputs=tuple([specs[number] for number in kept]))
     return program.with_main(_Writes(program, mutations, output).graph(), signature=signature)
 
 
-def _mutations(program: Program) -> list[Mutation]:
+def _mutations(program: Program, fuel: Fuel) -> tuple[list[Mutation], list[int]]:
+    # What is written, and the numbers of the outputs that stay.
     graph = program.main
     owner = {
         spec.slot: formal.name
@@ -98,17 +100,21 @@ def _mutations(program: Program) -> list[Mutation]:
         if type(spec) is StateInput
     }
     found: list[Mutation] = []
-    for arg, spec in zip(graph.output, program.signature.outputs, strict=True):
+    kept: list[int] = []
+    for number, (arg, spec) in enumerate(zip(graph.output, program.signature.outputs, strict=True)):
         match spec:
             case StateMutation(slot=slot):
                 target = owner[slot]
             case InputMutation(index=index):
                 target = graph.inputs[index].name
             case _:
+                kept.append(number)
                 continue
-        if arg.name != target:  # returning the old value changes nothing
+        if not fuel.burn("copy", arg.name, "into", target):
+            kept.append(number)
+        elif arg.name != target:  # returning the old value changes nothing
             found.append(Mutation(target, arg.name))
-    return found
+    return found, kept
 
 
 class _Writes:

@@ -18,6 +18,7 @@ from ..ir.names import Names
 from ..ir.node import Call, Get, Node
 from ..ir.program import Program
 from ..ir.signature import InputMutation, InputSpec, StateInput, UserInput
+from .fuel import UNLIMITED, Fuel
 from .transformation import ADVICE, transformation
 
 __all__ = ["lift_state"]
@@ -31,7 +32,7 @@ __all__ = ["lift_state"]
     inverse="sink_state",
     laws=["only reads are removed", "the root reads no state afterwards", "tied reads become one input"],
 )
-def lift_state(program: Program) -> Program:
+def lift_state(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
     """Take state as inputs instead of reading it.
 
     Before::
@@ -50,6 +51,7 @@ def lift_state(program: Program) -> Program:
 
     Args:
         program: a flat program.
+        fuel: a rewrite is one input, with the reads that it stands for: those that are inputs already, then those that come.
 
     Returns:
         The program with state inputs, as ``torch.export`` makes them.
@@ -63,18 +65,20 @@ def lift_state(program: Program) -> Program:
     True
     """
     graph = program.main
-    if any(type(node.do) is Call for node in graph.nodes):
+    reads = bool(program.signature.lifted) or any(type(node.do) is Get for _, node in program.nodes())
+    if reads and any(type(node.do) is Call for node in graph.nodes):
         # A root without reads looks as if nothing were to do; but the bodies that it calls may have them.
         raise PipelineError(f"lift_state requires a program that is 'flat', and this one is not; {ADVICE['flat']}")
     if not program.signature.lifted and not any(type(node.do) is Get for node in graph.nodes):
         return program
-    return _Lifting(program).program()
+    lifting = _Lifting(program, fuel)
+    return lifting.program() if lifting.chosen or not fuel.refused else program
 
 
 class _Lifting:
     """Works out one input for each tensor; plain lists inside, frozen at the end."""
 
-    def __init__(self, source: Program) -> None:
+    def __init__(self, source: Program, fuel: Fuel) -> None:
         self.source = source
         self.state = source.state
         self.pairs = list(zip(source.main.inputs, source.signature.inputs, strict=True))
@@ -90,6 +94,11 @@ class _Lifting:
         for slot in (*self.taken, *(place.slot for place in sorted(sunk, key=lambda place: not place.used))):
             self.of_cell.setdefault(self.state[slot].cell, slot)
         self._add_unknown()
+        read = dict.fromkeys(slot for node in self.reads if (slot := self._slot_of(node)) in self.taken)
+        wanted = (*read, *(slot for slot, _ in self.places))
+        self.chosen = {slot for slot in wanted if fuel.burn("lift", slot)}
+        self.places = [place for place in self.places if place[0] in self.chosen]
+        self.whole = not fuel.refused
 
     def _add_unknown(self) -> None:
         found: dict[int, str] = {}
@@ -108,13 +117,14 @@ class _Lifting:
         formals = self._formals()
         given = {slot: Ref(name) for slot, name in self.taken.items()}
         given.update((slot, Ref(formal.name)) for slot, formal in formals.items())
-        known = {node.name: given[self._slot_of(node)] for node in self.reads}
-        nodes = tuple([_using(node, known) for node in graph.nodes if type(node.do) is not Get])
+        known = {node.name: given[slot] for node in self.reads if (slot := self._slot_of(node)) in self.chosen}
+        nodes = tuple([_using(node, known) for node in graph.nodes if node.name not in known])
         order = self._order(formals)
         moved = {old: new for new, (_, _, old) in enumerate(order) if old >= 0}
         outputs = tuple(InputMutation(moved[spec.index]) if type(spec) is InputMutation else spec for spec in signature.outputs)
         inputs = tuple([formal for formal, _, _ in order])
-        signature = evolve(signature, inputs=tuple([spec for _, spec, _ in order]), outputs=outputs, lifted=())
+        left = () if self.whole else tuple([place for place in signature.lifted if place.slot not in self.chosen])
+        signature = evolve(signature, inputs=tuple([spec for _, spec, _ in order]), outputs=outputs, lifted=left)
         return self.source.with_main(Graph(inputs, nodes, _used(graph.output, known)), signature=signature)
 
     def _slot_of(self, read: Node) -> str:

@@ -41,6 +41,12 @@ def without_values(meta: Meta) -> Meta:
     >>> dict(without_values({"val": 1, "stack_trace": "here"}))
     {'stack_trace': 'here'}
     """
-    if all(key not in meta for key in VALUES):
+    if not any(_told(meta.get(key)) for key in VALUES):
         return meta
     return MappingProxyType({key: value for key, value in meta.items() if key not in VALUES})
+
+
+def _told(value: object) -> bool:
+    # A call that gives back nothing, or only what is not known, has a value that fits any shapes.
+    parts: tuple[object, ...] = value if isinstance(value, tuple) else (value,)
+    return any(part is not None for part in parts)

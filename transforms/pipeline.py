@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ..ir.errors import PipelineError
+from ..ir.errors import InvalidProgram, PipelineError
 from ..ir.program import Program
 from ..ir.verify import check
 from .deduplicate import deduplicate
+from .dispatch import dispatch
 from .inplace_mutations import inplace_mutations
+from .insert_ivals import insert_ivals
 from .outline import outline
 from .remove_effect_tokens import remove_effect_tokens
 from .sink_state import sink_state
@@ -20,7 +22,9 @@ from .transformation import ADVICE, Transformation, observed
 
 __all__ = ["DEFAULT", "check_order", "transform"]
 
-DEFAULT: tuple[Transformation, ...] = (remove_effect_tokens, inplace_mutations, sink_state, outline, deduplicate)
+DEFAULT: tuple[Transformation, ...] = (
+    remove_effect_tokens, inplace_mutations, sink_state, insert_ivals, outline, deduplicate, dispatch,
+)  # fmt: skip
 """From the flat program to the module hierarchy.  State is sunk before outlining: one walk over the flat graph puts each
 read where it belongs, and no call is ever made that hands state down only to lose those arguments again."""
 
@@ -47,9 +51,13 @@ def transform(program: Program, *transformations: Callable[[Program], Program]) 
     """
     steps = transformations or DEFAULT
     check_order(check(program), steps)
-    for step in steps:
+    for number, step in enumerate(steps, 1):
         # A result that is not known to be valid (a user's function made it) is looked at before the next step sees it.
-        program = check(step(program))
+        try:
+            program = check(step(program))
+        except InvalidProgram as error:
+            error.add_note(f"in step {number} of {len(steps)}, {getattr(step, '__name__', None) or repr(step)}")
+            raise
     return program
 
 

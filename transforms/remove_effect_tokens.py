@@ -6,18 +6,22 @@ the token goes.  It does not touch the order of nodes.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from attrs import evolve
 
-from ..ir.arguments import Arg, Ref, map_refs
+from ..ir.arguments import Arg, Ref, bodies_in, map_refs
 from ..ir.effects.schema import effects_of
-from ..ir.errors import UnsupportedProgram
 from ..ir.graph import Graph
 from ..ir.meta import Meta, freeze_meta
 from ..ir.node import Node, Op
 from ..ir.operators import op_name
 from ..ir.program import Program
-from ..ir.signature import InputMutation, Signature, Token
+from ..ir.signature import Token
 from ..ir.torch_private import OpOverload, schema_of
+from .fuel import UNLIMITED, Fuel
+from .tokens import without_tokens
 from .transformation import transformation
 
 __all__ = ["remove_effect_tokens"]
@@ -26,7 +30,7 @@ WITH_EFFECTS = "higher_order.with_effects"
 
 
 @transformation(proven=True, establishes={"token free"}, laws=["ordered operators run in the same order"])
-def remove_effect_tokens(program: Program) -> Program:
+def remove_effect_tokens(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
     """Turn effect tokens into ordered effects.
 
     Before::
@@ -42,12 +46,13 @@ def remove_effect_tokens(program: Program) -> Program:
 
     Args:
         program: any program.
+        fuel: a rewrite is one operator that is threaded no more, in order; the last one takes the tokens from the signature.
 
     Returns:
-        The program without token inputs, outputs and ``with_effects``.
+        The program without token inputs, outputs and ``with_effects``, in the root and in the bodies of operators.
 
     Raises:
-        UnsupportedProgram: a nested body takes tokens.
+        UnsupportedProgram: a module call takes a token; this comes before ``outline``.
 
     >>> import purefx as px
     >>> program = px.Program.of({"": px.Graph((), (), ())})
@@ -55,56 +60,43 @@ def remove_effect_tokens(program: Program) -> Program:
     True
     """
     specs = (*program.signature.inputs, *program.signature.outputs)
-    root = program.main
-    if not any(type(spec) is Token for spec in specs) and not any(_threads(node) for _, node in program.nodes()):
-        return program
-    for name, node in program.nodes():
-        if name != program.root and _threads(node):
-            raise UnsupportedProgram(f"graph {name}, node {node.name}: effect tokens inside a nested body are not supported yet")
-    nodes, replaced = _unthread(root)
-    inputs = tuple(formal for formal, spec in zip(root.inputs, program.signature.inputs, strict=True) if type(spec) is not Token)
-    output = tuple(
-        map_refs(arg, lambda ref: replaced.get(ref.name, ref) if type(ref) is Ref else ref)
-        for arg, spec in zip(root.output, program.signature.outputs, strict=True)
-        if type(spec) is not Token
-    )
-    signature = evolve(
-        program.signature,
-        inputs=tuple(spec for spec in program.signature.inputs if type(spec) is not Token),
-        outputs=tuple(spec for spec in program.signature.outputs if type(spec) is not Token),
-    )
-    return program.with_main(Graph(inputs, nodes, output), signature=_shift_mutations(program, signature))
-
-
-def _shift_mutations(program: Program, signature: Signature) -> Signature:
-    # Input mutations count root inputs, and the tokens before them are gone.
-    kept = [index for index, spec in enumerate(program.signature.inputs) if type(spec) is not Token]
-    moved = {old: new for new, old in enumerate(kept)}
-    outputs = tuple(InputMutation(moved[spec.index]) if type(spec) is InputMutation else spec for spec in signature.outputs)
-    return evolve(signature, outputs=outputs)
+    changed: dict[str, Graph] = {}
+    for name in program.order:
+        graph = program.graphs[name]
+        if any(_threads(node) for node in graph.nodes):
+            nodes, replaced = _unthread(graph, fuel)
+            unthreaded = Graph(graph.inputs, nodes, _use(graph.output, replaced))
+            if unthreaded != graph:
+                changed[name] = unthreaded
+    result = program.evolve(graphs=program.graphs.update(changed)) if changed else program
+    if any(type(spec) is Token for spec in specs) and fuel.burn("take the tokens from the signature"):
+        return without_tokens(result)
+    return result
 
 
 def _threads(node: Node) -> bool:
     return type(node.do) is Op and node.do.name == WITH_EFFECTS
 
 
-def _unthread(root: Graph) -> tuple[tuple[Node, ...], dict[str, Arg]]:
+def _unthread(graph: Graph, fuel: Fuel) -> tuple[tuple[Node, ...], dict[str, Arg]]:
     threaded: dict[str, int] = {}  # a with_effects node: how many results its operator has
     replaced: dict[str, Arg] = {}
+    tokens: dict[str, Arg] = {}  # a with_effects node: the token that it took, which stands for the one that it gave
     nodes: list[Node] = []
-    for node in root.nodes:
+    for node in graph.nodes:
         source = node.args[0] if node.args else None
-        if _threads(node):
-            _, target, *rest = node.args
+        if _threads(node) and fuel.burn("unthread", node.name):
+            token, target, *rest = node.args
+            tokens[node.name] = _use(token, replaced)
             effects = evolve(effects_of(target), ordered=True)
-            results = len(schema_of(target).returns) if isinstance(target, OpOverload) else 1
+            results = _results(target, rest)
             threaded[node.name] = results
             op = Op(op_name(target), effects, target)
             kwargs = tuple((key, _use(value, replaced)) for key, value in node.kwargs)
             args = tuple(_use(arg, replaced) for arg in rest)
             nodes.append(evolve(node, do=op, args=args, kwargs=kwargs, meta=_without_token(node.meta, results)))
         elif type(source) is Ref and source.name in threaded and node.args[1:] == (0,):
-            continue  # the token
+            replaced[node.name] = tokens[source.name]
         elif type(source) is Ref and source.name in threaded and threaded[source.name] <= 1:
             replaced[node.name] = source
         elif type(source) is Ref and source.name in threaded:
@@ -115,6 +107,13 @@ def _unthread(root: Graph) -> tuple[tuple[Node, ...], dict[str, Arg]]:
             same = all(a is b for a, b in zip(args, node.args, strict=True)) and not node.kwargs
             nodes.append(node if same else evolve(node, args=args, kwargs=kwargs))
     return tuple(nodes), replaced
+
+
+def _results(target: Any, args: Sequence[Arg]) -> int:
+    # A higher-order operator gives a tuple where it has bodies; otherwise (call_torchbind) one value.
+    if isinstance(target, OpOverload):
+        return len(schema_of(target).returns)
+    return 2 if bodies_in(tuple(args)) else 1
 
 
 def _without_token(meta: Meta, results: int) -> Meta:

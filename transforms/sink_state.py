@@ -7,14 +7,19 @@ the nearest one that does and handed down.  It works on the flat program, before
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 from attrs import evolve
 
 from ..ir.arguments import Arg, Ref, map_refs
+from ..ir.borders import TAKES
 from ..ir.graph import Graph, Input
 from ..ir.names import Names
-from ..ir.node import Frame, Get, Node, Stack
+from ..ir.node import Frame, Get, Node, Op, Stack
 from ..ir.program import Program
 from ..ir.signature import InputMutation, InputSpec, StateInput, SunkInput, UserInput
+from .fuel import UNLIMITED, Fuel
+from .reading import reading_place
 from .transformation import transformation
 
 __all__ = ["sink_state"]
@@ -28,7 +33,7 @@ __all__ = ["sink_state"]
     inverse="lift_state",
     laws=["only reads are added", "no input is state afterwards", "each read lies below the module call that makes it"],
 )
-def sink_state(program: Program) -> Program:
+def sink_state(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
     """Read state where it is used instead of taking it as an input.
 
     Before::
@@ -44,6 +49,7 @@ def sink_state(program: Program) -> Program:
 
     Args:
         program: a flat program.
+        fuel: a rewrite is one input that becomes reads, in the order of the inputs.
 
     Returns:
         The program with user inputs only.
@@ -57,29 +63,34 @@ def sink_state(program: Program) -> Program:
     if not any(type(spec) is StateInput for spec in specs):
         return program
     graph = program.main
-    pairs = list(zip(graph.inputs, specs, strict=True))
-    state = {formal.name: (formal, spec.slot) for formal, spec in pairs if type(spec) is StateInput}
+    state = {
+        formal.name: (formal, spec.slot)
+        for formal, spec in zip(graph.inputs, specs, strict=True)
+        if type(spec) is StateInput and fuel.burn("sink", formal.name, "=", spec.slot)
+    }
+    if not state:
+        return program
     nodes, output = _Sinking(program, state).run()
-    kept = [index for index, spec in enumerate(specs) if type(spec) is not StateInput]
+    kept = [index for index, formal in enumerate(graph.inputs) if formal.name not in state]
     moved = {old: new for new, old in enumerate(kept)}
     outputs = tuple(
         InputMutation(moved[spec.index]) if type(spec) is InputMutation and spec.index in moved else spec
         for spec in program.signature.outputs
     )
-    lifted = (*program.signature.lifted, *_sunk_inputs(graph, specs))
+    lifted = (*program.signature.lifted, *_sunk_inputs(graph, specs, state))
     signature = evolve(program.signature, inputs=tuple(specs[index] for index in kept), outputs=outputs, lifted=lifted)
     inputs = tuple(graph.inputs[index] for index in kept)
     return program.with_main(Graph(inputs, nodes, output), signature=signature)
 
 
-def _sunk_inputs(graph: Graph, specs: tuple[InputSpec, ...]) -> list[SunkInput]:
+def _sunk_inputs(graph: Graph, specs: tuple[InputSpec, ...], sunk: Container[str]) -> list[SunkInput]:
     # Positions among the user inputs: tokens may go in the meantime, and nothing else stands between.
     used = set(graph.users).union(graph.output_refs())
     found: list[SunkInput] = []
     users = 0
     for formal, spec in zip(graph.inputs, specs, strict=True):
         users += type(spec) is UserInput
-        if type(spec) is StateInput:
+        if type(spec) is StateInput and formal.name in sunk:
             found.append(SunkInput(spec.slot, users, formal.name in used))
     return found
 
@@ -108,8 +119,11 @@ class _Sinking:
         return tuple(self.nodes), output
 
     def _read_for(self, node: Node) -> Node:
+        # What a call takes is read by its caller.
+        stack = node.stack[:-1] if type(node.do) is Op and node.do.name == TAKES.name else node.stack
+
         def read(ref: object) -> object:
-            return self._read(ref, node.stack)
+            return self._read(ref, stack)
 
         args, kwargs = map_refs(node.args, read), map_refs(node.kwargs, read)
         return node if args is node.args and kwargs is node.kwargs else evolve(node, args=args, kwargs=kwargs)
@@ -118,7 +132,7 @@ class _Sinking:
         if type(ref) is not Ref or ref.name not in self.state:
             return ref
         formal, slot = self.state[ref.name]
-        depth, name = self._place(slot, stack)
+        depth, name = reading_place(self.program.state, slot, stack)
         # The innermost frame stands for the scope: a path and a call number name one call.
         key = (ref.name, stack[depth - 1] if depth else None)
         reader = self.readers.get(key)
@@ -128,17 +142,3 @@ class _Sinking:
             self.readers[key] = reader
             self.nodes.append(Node(reader.name, Get(name), (), (), stack[:depth], formal.meta))
         return ref if reader.name == ref.name else reader
-
-    def _place(self, slot: str, stack: Stack) -> tuple[int, str]:
-        # The innermost call on the stack whose module owns the tensor under some name: its own name comes first.
-        if stack and slot.startswith(stack[-1].path + "."):
-            return len(stack), slot
-        tied = self.program.state.by_cell[self.program.state[slot].cell]
-        for depth in range(len(stack), 0, -1):
-            prefix = stack[depth - 1].path + "."
-            if slot.startswith(prefix):
-                return depth, slot
-            for name in tied:
-                if name.startswith(prefix):
-                    return depth, name
-        return 0, slot

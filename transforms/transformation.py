@@ -1,7 +1,8 @@
 """``Transformation``: a pure function ``Program -> Program`` with its name, its facts and its laws.
 
 One idea: it is a frozen value.  Options are bound into a new value, what it requires and establishes is data that a
-pipeline is checked with before anything runs, and the trail of the result names it.  It never runs a program.
+pipeline is checked with before anything runs, and the trail of the result names it.  Given fuel, it stops after so many
+rewrites.  It never runs a program.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
+from functools import cached_property
 from typing import Any
 
 from attrs import evolve, field, frozen
@@ -19,6 +21,7 @@ from ..ir.node import Call, Get
 from ..ir.program import Program, Step
 from ..ir.signature import InputMutation, StateInput, StateMutation, Token
 from ..ir.verify import trust
+from .fuel import UNLIMITED, Fuel, takes_fuel, without_fuel
 
 __all__ = ["ADVICE", "GENERIC_LAWS", "Transformation", "observed", "transformation"]
 
@@ -66,34 +69,68 @@ class Transformation:
         told = {name: getattr(self.apply, name, None) for name in ("__doc__", "__module__", "__name__", "__qualname__")}
         self.__dict__.update(told, __wrapped__=self.apply)
 
-    def __call__(self, program: Program, **options: Any) -> Program:
+    def __call__(self, program: Program, *, fuel: int | None = None, **options: Any) -> Program:
         """Return the transformed program.
 
         Args:
             program: any valid program; it is not changed.
+            fuel: how many rewrites may be done, by default all; with too little the rest stays as it is, and what the
+                transformation establishes is not claimed.
             options: override bound options.
 
         Raises:
             UnsupportedProgram: the program has something that it can not treat faithfully.
             PipelineError: a fact that it requires does not hold.
+            FuelError: it takes no fuel, or ``fuel`` is no number of rewrites.
             TypeError: ``program`` is not a Program, or an option is unknown.
+        """
+        chosen = {**dict(self.options), **options}
+        bound = chosen.pop("fuel", None)
+        limit = bound if fuel is None else fuel
+        return self.spend(program, UNLIMITED if limit is None else Fuel(limit), **chosen)
+
+    def spend(self, program: Program, fuel: Fuel, **options: Any) -> Program:
+        """Return the program transformed as far as some fuel goes, which tells afterwards what was done.
+
+        Args:
+            program: any valid program; it is not changed.
+            fuel: is used up; several transformations may share it.
+            options: all options, bound ones too.
+
+        Raises:
+            FuelError: it takes no fuel.
+
+        >>> import purefx as px
+        >>> node = px.Node("y", px.Op("toy.neg"), (px.Ref("x"),), stack=(px.Frame("a"),))
+        >>> program = px.Program.of({"": px.Graph((px.Input("x"),), (node,), (px.Ref("y"),))})
+        >>> fuel = px.Fuel(1)
+        >>> len(px.outline.spend(program, fuel).graphs), fuel.labels
+        (2, ('cut out a (1 node)',))
         """
         if not isinstance(program, Program):
             raise TypeError(f"{self.name} takes a purefx Program, not a {type(program).__name__}; start with import_ep(ep)")
         lacking = self.lacks(program.facts) and self.lacks(program.facts | observed(program))
         if lacking:
             raise PipelineError(f"{self.name} requires a program that is {lacking!r}, and this one is not; {ADVICE[lacking]}")
-        chosen = {**dict(self.options), **options}
+        if fuel.limited and not self.takes_fuel:
+            raise without_fuel(self.name)
+        before = fuel.burnt
         with collector_paused() if self.proven else nullcontext():
-            result = self.apply(program, **chosen)
+            result = self.apply(program, **options, fuel=fuel) if self.takes_fuel else self.apply(program, **options)
         if result is program:
             return program
+        told = {**options, "fuel": fuel.burnt - before} if fuel.limited else options
         result = evolve(
             result,
-            facts=(program.facts - self.forgets) | self.establishes,
-            trail=(*program.trail, Step(self.name, tuple(chosen.items()), program)),
+            facts=(program.facts - self.forgets) | (frozenset() if fuel.refused else self.establishes),
+            trail=(*program.trail, Step(self.name, tuple(told.items()), program)),
         )
         return trust(result) if self.proven and program.checked else result
+
+    @cached_property
+    def takes_fuel(self) -> bool:
+        """Whether it can be stopped after some rewrites: its function has a keyword ``fuel``."""
+        return takes_fuel(self.apply)
 
     def lacks(self, facts: frozenset[str]) -> str | None:
         """Return a fact that it requires and that does not hold; None where it can run, or would have nothing to do."""
@@ -102,7 +139,9 @@ class Transformation:
         return min(self.requires - facts)
 
     def bind(self, **options: Any) -> Transformation:
-        """Return the same transformation with options fixed."""
+        """Return the same transformation with options fixed; ``fuel`` is one of them where it takes fuel."""
+        if options.get("fuel") is not None and not self.takes_fuel:
+            raise without_fuel(self.name)
         return evolve(self, options=tuple({**dict(self.options), **options}.items()))
 
 
@@ -125,6 +164,8 @@ def observed(program: Program) -> frozenset[str]:
     signature = program.signature
     present = {type(node.do) for node in program.main.nodes}
     present |= {type(spec) for spec in (*signature.inputs, *signature.outputs)}
+    if signature.lifted:
+        present.add(Get)  # state that was sunk and is read nowhere, or in bodies only, is no input all the same
     return frozenset(fact for fact, kinds in ABSENT.items() if present.isdisjoint(kinds))
 
 
@@ -148,6 +189,9 @@ def transformation(
     proven: bool = False,
 ) -> Callable[[Callable[..., Program]], Transformation]:
     """Make a transformation of a function ``program, *, options -> program``; it takes the function's name.
+
+    A function with a keyword ``fuel`` is given a ``Fuel``; if it asks ``fuel.burn("what is rewritten")`` before each rewrite and
+    does only those that are allowed, the transformation can be stopped after any number of them, and ``bisect`` can search.
 
     Args:
         requires: facts that must hold before it.

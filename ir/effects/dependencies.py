@@ -8,13 +8,16 @@ none looks at data edges alone.  It is linear in the arguments of the graph.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
 
 from attrs import frozen
 
 from ..arguments import bodies_in
+from ..borders import BORDERS
 from ..graph import Graph
-from ..node import Call, Get, Node
+from ..node import Call, Get, Node, Op
+from ..paths import FROM_ROOT, join, nested
 from ..program import Program
 from ..signature import StateInput
 from .declared import Effects
@@ -60,7 +63,7 @@ def happenings(program: Program, graph: Graph, *, path: str = "") -> list[Happen
     for name in _bodies_first(program, graph):
         body = program.graphs[name]
         summaries[name] = _summary(body, [_happening(node, program, summaries) for node in body.nodes])
-    return [_place(_happening(node, program, summaries), path) for node in graph.nodes]
+    return [_from_root(_happening(node, program, summaries), path) for node in graph.nodes]
 
 
 def _bodies_first(program: Program, graph: Graph) -> list[str]:
@@ -141,7 +144,7 @@ def _of_bodies(node: Node, effects: Effects, summaries: dict[str, Happening]) ->
 
 def _through(summary: Happening, node: Node, program: Program, bodies: tuple[str, ...], *, prefix: str) -> Happening:
     formal = {name: arg for body in bodies for name, arg in zip(_input_names(program, body), node.args, strict=False)}
-    placed = _place(summary, prefix)
+    placed = _placed(summary, prefix)
     return Happening(
         writes=tuple(actual for name in summary.writes for actual in _names(formal.get(name))),
         writes_slots=placed.writes_slots,
@@ -157,15 +160,25 @@ def _input_names(program: Program, body: str) -> list[str]:
     return [formal.name for formal in program.graphs[body].inputs] if body in program.graphs else []
 
 
-def _place(happening: Happening, path: str) -> Happening:
-    if not path or not (happening.writes_slots or happening.reads_slots or happening.aliases_slots):
+def _placed(happening: Happening, path: str) -> Happening:
+    # The slots as the caller writes them, which calls the body as this module.
+    return _with_slots(happening, lambda slot: nested(path, slot))
+
+
+def _from_root(happening: Happening, path: str) -> Happening:
+    slots = (*happening.writes_slots, *happening.reads_slots, *happening.aliases_slots)
+    if not slots or not (path or any(slot.startswith(FROM_ROOT) for slot in slots)):
         return happening
+    return _with_slots(happening, lambda slot: join(path, slot))
+
+
+def _with_slots(happening: Happening, place: Callable[[str], str]) -> Happening:
     return Happening(
         writes=happening.writes,
-        writes_slots=tuple(f"{path}.{slot}" for slot in happening.writes_slots),
-        reads_slots=tuple(f"{path}.{slot}" for slot in happening.reads_slots),
+        writes_slots=tuple(map(place, happening.writes_slots)),
+        reads_slots=tuple(map(place, happening.reads_slots)),
         aliases=happening.aliases,
-        aliases_slots=tuple(f"{path}.{slot}" for slot in happening.aliases_slots),
+        aliases_slots=tuple(map(place, happening.aliases_slots)),
         random=happening.random,
         ordered=happening.ordered,
     )
@@ -299,8 +312,8 @@ def _storage_edges(program: Program, graph: Graph, done: list[Happening], edges:
     writer: dict[object, int] = {}
     readers: dict[object, list[int]] = {}
     for index, (node, happening) in enumerate(zip(graph.nodes, done, strict=True)):
-        if type(node.do) is Get:
-            continue  # naming state is no read of its contents
+        if type(node.do) is Get or (type(node.do) is Op and node.do.name in BORDERS):
+            continue  # naming a value is no read of its contents
         writes = {memory.find(name) for name in happening.writes}
         writes |= {memory.find(slot_storage(program, slot)) for slot in happening.writes_slots}
         touched = {memory.find(name) for name in node.refs()} & written

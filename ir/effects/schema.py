@@ -16,6 +16,7 @@ from typing import Any, cast
 
 import torch
 
+from ..borders import gives, takes
 from ..torch_private import HigherOrderOperator, OpOverload, schema_of
 from .declared import ANYTHING, PURE, ArgAt, Effects, Unless
 
@@ -75,6 +76,8 @@ def effects_of(target: Callable[..., Any]) -> Effects:
         return _of_schema(target)
     if isinstance(target, HigherOrderOperator):
         return _of_higher_order(cast(Any, target).name())
+    if target in (takes, gives):
+        return PURE
     if target is operator.getitem:
         return Effects(aliases=(ArgAt(0, "a"),))
     if is_scalar_function(target):
@@ -155,7 +158,8 @@ def _aliased_arguments(schema: Any, places: tuple[ArgAt, ...], *, may_alias: boo
             shared |= result.alias_info.before_set | result.alias_info.after_set
     for at, argument in zip(places, schema.arguments, strict=True):
         info = argument.alias_info
-        declared = info is not None and bool(shared & (info.before_set | info.after_set))
+        # `split(Tensor(a -> *) self) -> Tensor(a)[]`: what the items of a list share is not told of the result, only by the star.
+        declared = info is not None and ("*" in info.after_set or bool(shared & (info.before_set | info.after_set)))
         if declared or (may_alias and "Tensor" in str(argument.type)):
             found.append(at)
     return tuple(found)

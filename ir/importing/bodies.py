@@ -14,6 +14,7 @@ from attrs import evolve
 from ..arguments import Ref, bodies_in
 from ..graph import Graph
 from ..node import Frame, Node, Op, Stack, common_prefix
+from ..paths import relative
 
 __all__ = ["settle_bodies"]
 
@@ -73,5 +74,5 @@ def _with_regions_placed(graphs: Mapping[str, Graph], name: str, unknown: Mappin
 def _relative(node: Node, base: Stack) -> Node:
     if node.stack[: len(base)] != base:
         return evolve(node, stack=()) if node.stack else node
-    prefix = len(base[-1].path) + 1
-    return evolve(node, stack=tuple([Frame(frame.path[prefix:], frame.call) for frame in node.stack[len(base) :]]))
+    outer = base[-1].path
+    return evolve(node, stack=tuple([Frame(relative(frame.path, outer), frame.call) for frame in node.stack[len(base) :]]))

@@ -8,14 +8,14 @@ keeps them after the write.
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
 import torch.fx
 from attrs import evolve
 
-from ..arguments import Arg, Body, Items, Record, Ref
+from ..arguments import Arg, Body, Items, Record, Ref, refs_in
 from ..errors import InvalidProgram, UnsupportedProgram
 from ..graph import Graph, Input
 from ..meta import freeze_meta
@@ -24,6 +24,7 @@ from ..operators import op_of
 from ..torch_private import HigherOrderOperator, OpOverload
 from ..verify import Violation
 from .bodies import settle_bodies
+from .regions import is_from_region, place_regions
 from .stacks import StackReader
 
 __all__ = ["GraphReader"]
@@ -37,11 +38,21 @@ LITERALS = frozenset(
 
 
 class GraphReader:
-    """Reads the graphs of one ``GraphModule``, those nested in it included."""
+    """Reads the graphs of one ``GraphModule``, those nested in it included.
 
-    def __init__(self) -> None:
+    Args:
+        places: the paths of the module hierarchy.
+        slots: the state behind each input of the root.
+    """
+
+    def __init__(self, places: Iterable[str] = (), slots: Mapping[str, str] | None = None) -> None:
         self.graphs: dict[str, Graph] = {}
-        self.stacks = StackReader()
+        self.stacks = StackReader(places, slots)
+        self.slots: Mapping[str, str] = slots or {}
+        self.renamed: dict[str, str] = {}
+        """Values of the root that are an input under another name: the results of in-place operators on it."""
+        self.placed: Mapping[Any, Any] = {}
+        """Module stacks of fx nodes that do not have theirs in their meta."""
         self._ops: dict[Any, Op] = {}
         self._todo: list[tuple[str, torch.fx.GraphModule]] = []
         self._unplaced: dict[str, frozenset[str]] = {}
@@ -52,6 +63,8 @@ class GraphReader:
         Raises:
             UnsupportedProgram: a node that an exported program can not have, or an argument of an unknown type.
         """
+        nested = [found for found in module.modules() if isinstance(found, torch.fx.GraphModule)]
+        self.stacks.aliases.learn(node for found in nested for node in found.graph.nodes)
         self._todo.append(("", module))
         while self._todo:
             name, nested = self._todo.pop()
@@ -71,7 +84,9 @@ class GraphReader:
             if kind == "call_function":
                 nodes.append(self._call(fx_node, known, stacks))
                 node = nodes[-1]
-                known[fx_node] = _result(node, inputs)
+                ref = known[fx_node] = _result(node, inputs)
+                if ref.name != node.name and not name:
+                    self.renamed[node.name] = ref.name
             elif kind == "placeholder":
                 ref = known[fx_node] = Ref(fx_node.name)
                 inputs[ref.name] = Input(ref.name, freeze_meta(fx_node.meta))
@@ -81,6 +96,10 @@ class GraphReader:
                 known[fx_node] = self._attribute(name, module, fx_node)
             else:
                 raise UnsupportedProgram(f"{_where(fx_node)}: an exported program has no {kind!r} node")
+        strays = {node.name for node in nodes if not node.stack and is_from_region(node.meta)}
+        if strays and not name:
+            outside = {formal for formal in inputs if formal not in self.slots}.union(refs_in((output,)))
+            nodes = place_regions(nodes, strays, outside)
         if None in stacks.values():
             nodes = place_unplaced(nodes, stacks)
             self._unplaced[name] = frozenset(node for node, stack in stacks.items() if stack is None)
@@ -100,7 +119,7 @@ class GraphReader:
         )
         kwargs = fx_node.kwargs
         pairs = tuple([(key, self._convert(value, known)) for key, value in kwargs.items()]) if kwargs else ()
-        stack = self._stack(name, meta.get("nn_module_stack"))
+        stack = self._stack(name, self.placed.get(fx_node) or meta.get("nn_module_stack"))
         if target is operator.getitem and type(args[0]) is Ref:
             stack = stacks.get(args[0].name, stack)  # a projection belongs to what it projects
         stacks[name] = stack

@@ -9,11 +9,12 @@ from __future__ import annotations
 from torch.export import ExportedProgram
 
 from ..collector import collector_paused
-from ..node import Frame
 from ..persistent import pmap
-from ..program import CallSignature, Module, Program
+from ..program import Module, Program
 from ..verify import check
+from .borders import read_call_signatures, with_borders
 from .constraints import read_constraints
+from .joint import read_provenance, with_backward_calls
 from .nodes import GraphReader
 from .signature import read_signature
 from .state import read_state
@@ -21,15 +22,19 @@ from .state import read_state
 __all__ = ["import_ep"]
 
 
-def import_ep(ep: ExportedProgram) -> Program:
+def import_ep(ep: ExportedProgram, *, forward: ExportedProgram | None = None) -> Program:
     """Import an exported program as an immutable value.
 
     Args:
         ep: what ``torch.export.export`` returned, before or after ``run_decompositions``; it is not changed, and its
             tensors are shared, not copied.
+        forward: where ``ep`` is a joint forward and backward program, the exported program that it was made from: torch
+            drops the module stacks when it makes the joint graph, so without it everything stays in the root.
 
     Returns:
-        A flat program: one root graph that takes state and user inputs, plus the bodies of higher-order operators.
+        A flat program: one root graph that takes state and user inputs, plus the bodies of higher-order operators.  A joint
+        one gives back what its graph gives, in a flat tuple: the results of ``forward`` with the loss among them, then the
+        gradients to parameters and user inputs.  The gradient of a module call is a further call of that module.
 
     Raises:
         InvalidProgram: its graph and signature disagree, or something in it is nonsense; all of it is listed.
@@ -47,39 +52,31 @@ def import_ep(ep: ExportedProgram) -> Program:
     if not isinstance(ep, ExportedProgram):
         raise TypeError(f"import_ep takes a torch.export.ExportedProgram, not a {type(ep).__name__}")
     with collector_paused():
-        return check(_read(ep))
+        return check(_read(ep, forward))
 
 
-def _read(ep: ExportedProgram) -> Program:
-    reader = GraphReader()
-    reader.read(ep.graph_module)
-    root = reader.graphs[""]
-    types = reader.stacks.types
+def _read(ep: ExportedProgram, forward: ExportedProgram | None) -> Program:
     paths = dict.fromkeys(entry.fqn.partition("@")[0] for entry in ep.module_call_graph)
-    paths.update(dict.fromkeys(types))
+    known = ep.graph_signature
+    reader = GraphReader(paths, {**known.inputs_to_parameters, **known.inputs_to_buffers})
+    provenance = read_provenance(ep, forward)
+    reader.placed = provenance.stacks
+    reader.read(ep.graph_module)
+    signatures, records = read_call_signatures(ep.module_call_graph)
+    flat = with_backward_calls(reader.graphs[""], provenance.backward)
+    root = reader.graphs[""] = with_borders(flat, records, reader.renamed)
+    types = reader.stacks.types
+    for path in types:
+        # A module that no module of the hierarchy holds: it stays a call, at the path that the exporter gives.
+        parts = path.split(".")
+        paths.update(dict.fromkeys(".".join(parts[:depth]) for depth in range(1, len(parts) + 1) if path))
     paths.setdefault("")
     return Program(
         graphs=pmap(reader.graphs),
         state=read_state(ep),
         signature=read_signature(ep, root),
         modules=tuple(Module(path, types.get(path)) for path in paths),
-        call_signatures=pmap(_call_signatures(ep)),
+        call_signatures=pmap(signatures),
         constraints=read_constraints(ep),
         facts=frozenset({"flat", "state as inputs"}),
     )
-
-
-def _call_signatures(ep: ExportedProgram) -> dict[Frame, CallSignature]:
-    found: dict[Frame, CallSignature] = {}
-    for entry in ep.module_call_graph[1:]:
-        signature = entry.signature
-        if signature is not None:
-            path, _, call = entry.fqn.partition("@")
-            found[Frame(path, int(call or 0))] = CallSignature(
-                tuple(signature.inputs),
-                tuple(signature.outputs),
-                signature.in_spec,
-                signature.out_spec,
-                tuple(signature.forward_arg_names or ()),
-            )
-    return found

@@ -15,13 +15,16 @@ from ..errors import InvalidProgram, UnsupportedProgram
 from ..graph import Graph
 from ..signature import (
     ArgumentType,
+    InputGradient,
     InputMutation,
     InputSpec,
     LiteralType,
+    LossOutput,
     NumberType,
     ObjectType,
     OutputSpec,
     Signature,
+    StateGradient,
     StateInput,
     StateMutation,
     TensorType,
@@ -42,13 +45,13 @@ def read_signature(ep: ExportedProgram, root: Graph) -> Signature:
     """Return the signature of an exported program.
 
     Raises:
-        UnsupportedProgram: it has a backward part, or outputs of an unknown kind.
+        UnsupportedProgram: it has outputs of an unknown kind.
     """
-    if ep.graph_signature.backward_signature is not None:
-        raise UnsupportedProgram("a joint forward/backward program is not supported yet; export the forward alone")
     _check_lengths(ep, root)
     call = ep.module_call_graph[0].signature
     in_spec, out_spec = (None, None) if call is None else (call.in_spec, call.out_spec)
+    if ep.graph_signature.backward_signature is not None:
+        out_spec = None  # it is that of the forward's results alone
     names = tuple((call.forward_arg_names or ()) if call is not None else ())
     paths = iter(argument_paths(in_spec, names))
     inputs: list[InputSpec] = []
@@ -81,6 +84,7 @@ def _check_lengths(ep: ExportedProgram, root: Graph) -> None:
 
 def _outputs(ep: ExportedProgram, root: Graph) -> tuple[OutputSpec, ...]:
     index = {formal.name: number for number, formal in enumerate(root.inputs)}
+    leaves = _leaf_names(ep, root)
     found: list[OutputSpec] = []
     for spec in ep.graph_signature.output_specs:
         match spec.kind:
@@ -92,11 +96,24 @@ def _outputs(ep: ExportedProgram, root: Graph) -> tuple[OutputSpec, ...]:
                 found.append(InputMutation(index.get(str(spec.target), -1)))
             case OutputKind.TOKEN:
                 found.append(Token())
+            case OutputKind.LOSS_OUTPUT:
+                found.append(LossOutput())
+            case OutputKind.GRADIENT_TO_PARAMETER:
+                found.append(StateGradient(str(spec.target)))
+            case OutputKind.GRADIENT_TO_USER_INPUT:
+                found.append(InputGradient(leaves.get(str(spec.target), -1)))
             case kind if kind.name == "PARAMETER_MUTATION":
                 found.append(StateMutation(str(spec.target)))
             case kind:
                 raise UnsupportedProgram(f"an output of kind {kind.name} is not supported")
     return tuple(found)
+
+
+def _leaf_names(ep: ExportedProgram, root: Graph) -> dict[str, int]:
+    # The target of a gradient to an input is the name that the input had before torch (2.13) renamed it: "arg11_1" is input 11.
+    users = [number for number, spec in enumerate(ep.graph_signature.input_specs) if spec.kind is InputKind.USER_INPUT]
+    names = {f"arg{number}_1": leaf for leaf, number in enumerate(users)}
+    return names | {root.inputs[number].name: leaf for leaf, number in enumerate(users)}
 
 
 def _type_of(arg: Any, value: Any) -> ArgumentType:

@@ -1,25 +1,34 @@
 """Module stacks: the exporter's ``nn_module_stack`` dicts become tuples of ``Frame``.
 
-One idea: the text ``"L__self__a@1"`` is parsed once per distinct stack and never matched again.  An entry that is not
-below the one before it ends the stack: its nodes belong to the caller.
+One idea: the text ``"L__self__a@1"`` is parsed once per distinct stack and never matched again.  A module that is called by
+one that it is not below stands in the stack like any other.  Only a call of the root by a module inside it is none: its nodes
+belong to the caller.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from ..node import Frame, Stack
 from ..torch_private import EMPTY_STACK_KEY
+from .aliases import Aliases, Entries, call_of
 
 __all__ = ["StackReader"]
 
 
 class StackReader:
-    """Parses stacks, each distinct one once, and collects the class names that they mention."""
+    """Parses stacks, each distinct one once, and collects the class names that they mention.
 
-    def __init__(self) -> None:
+    Args:
+        places: the paths of the hierarchy.
+        slots: the state behind each input of the root graph.
+    """
+
+    def __init__(self, places: Iterable[str] = (), slots: Mapping[str, str] | None = None) -> None:
         self.types: dict[str, str] = {}
-        self._known: dict[tuple[tuple[str, object], ...], Stack | None] = {}
+        self.aliases = Aliases(places, slots or {})
+        self._known: dict[Entries, Stack | None] = {}
         self._frames: dict[tuple[str, int], Frame] = {}
 
     def read(self, raw: Mapping[str, tuple[str, object]] | None) -> Stack | None:
@@ -37,22 +46,22 @@ class StackReader:
             stack = self._known[key] = self._parse(key)
             return stack
 
-    def _parse(self, entries: tuple[tuple[str, object], ...]) -> Stack | None:
+    def _parse(self, entries: Entries) -> Stack | None:
         if len(entries) == 1 and entries[0][0] == EMPTY_STACK_KEY:
             return None
         frames: list[Frame] = []
-        above = ""
-        broken = False
-        for key, (path, kind) in entries:  # type: ignore[misc]
+        if self.aliases.ways:
+            entries = self.aliases.unwound(tuple([entry for entry in entries if entry[1][0]]))
+        for depth, (key, (path, kind)) in enumerate(entries, 1):
             path, _, inner = str(path).partition("@")
+            number = key.rpartition("@")[2] if "@" in key else inner
+            place = self.aliases.where.get(path, path)
             if kind is not None:
-                self.types.setdefault(path, kind if isinstance(kind, str) else f"{kind.__module__}.{kind.__qualname__}")
-            if path == "" and not frames:
-                continue
-            broken = broken or not _below(path, above)
-            if not broken:
-                frames.append(self._frame(path, key.rpartition("@")[2] if "@" in key else inner))
-                above = path
+                self.types.setdefault(place, _class_name(kind))
+            if place != path:
+                number = str(self.aliases.numbers.get(call_of(entries[:depth]), 0))
+            if place:
+                frames.append(self._frame(place, number))
         return tuple(frames)
 
     def _frame(self, path: str, number: str) -> Frame:
@@ -63,5 +72,5 @@ class StackReader:
         return frame
 
 
-def _below(path: str, above: str) -> bool:
-    return path != "" and (above == "" or path.startswith(above + "."))
+def _class_name(kind: Any) -> str:
+    return kind if isinstance(kind, str) else f"{kind.__module__}.{kind.__qualname__}"

@@ -26,7 +26,7 @@ KINDS = {
 
 
 def read_state(ep: ExportedProgram) -> State:
-    """Return the state of an exported program, in the order of its ``state_dict`` and then of its constants."""
+    """Return the state of an exported program: its ``state_dict`` with the buffers that it leaves out, then constants."""
     declared = {
         str(spec.target): (KINDS[spec.kind], spec.persistent is not False)
         for spec in ep.graph_signature.input_specs
@@ -34,7 +34,10 @@ def read_state(ep: ExportedProgram) -> State:
     }
     numbers = CellNumbers()
     slots: dict[str, Slot] = {}
+    earlier = _unsaved_before(ep)
     for name, value in ep.state_dict.items():
+        for unsaved in earlier.get(name, ()):
+            slots[unsaved] = numbers.slot(ep.constants[unsaved], SlotKind.BUFFER, persistent=False)
         kind = SlotKind.PARAMETER if isinstance(value, torch.nn.Parameter) else SlotKind.BUFFER
         slots[name] = numbers.slot(value, declared.get(name, (kind, True))[0], persistent=True)
     for name, value in ep.constants.items():
@@ -42,6 +45,19 @@ def read_state(ep: ExportedProgram) -> State:
         if name not in slots:
             slots[name] = numbers.slot(value, kind, persistent=persistent and kind is not SlotKind.CONSTANT)
     return State(tuple(slots), pmap(slots))
+
+
+def _unsaved_before(ep: ExportedProgram) -> dict[str, list[str]]:
+    # Buffers that are not saved are among the constants; only the inputs have all buffers in the order of the modules.
+    found: dict[str, list[str]] = {}
+    unsaved: list[str] = []
+    for spec in ep.graph_signature.input_specs:
+        if spec.kind is InputKind.BUFFER and spec.persistent is False and spec.target in ep.constants:
+            unsaved.append(str(spec.target))
+        elif spec.kind is InputKind.BUFFER and unsaved:
+            found[str(spec.target)] = unsaved
+            unsaved = []
+    return found
 
 
 class CellNumbers:

@@ -11,13 +11,16 @@ from ..expression import Expr
 from ..signature import (
     ArgumentType,
     Constraints,
+    InputGradient,
     InputMutation,
     InputSpec,
     LiteralType,
+    LossOutput,
     NumberType,
     ObjectType,
     OutputSpec,
     Range,
+    StateGradient,
     StateInput,
     StateMutation,
     SunkInput,
@@ -105,6 +108,8 @@ def print_output(spec: OutputSpec) -> str:
 
     >>> print_output(UserOutput()), print_output(StateMutation("n")), print_output(InputMutation(3))
     ('user', 'state n', 'input 3')
+    >>> print_output(LossOutput()), print_output(StateGradient("lin.weight")), print_output(InputGradient(0))
+    ('loss', 'gradient of state lin.weight', 'gradient of leaf 0')
     """
     match spec:
         case UserOutput():
@@ -115,6 +120,12 @@ def print_output(spec: OutputSpec) -> str:
             return f"input {index}"
         case Token():
             return "token"
+        case LossOutput():
+            return "loss"
+        case StateGradient(slot):
+            return f"gradient of state {spell_path(slot)}"
+        case InputGradient(leaf):
+            return f"gradient of leaf {leaf}"
         case _:
             assert_never(spec)
 
@@ -125,15 +136,26 @@ def read_output(cursor: Cursor) -> OutputSpec:
     >>> read_output(Cursor("input 3"))
     InputMutation(index=3)
     """
-    match cursor.take("user", "state", "input", "token"):
+    match cursor.take("user", "state", "input", "token", "loss", "gradient"):
         case "user":
             return UserOutput()
         case "state":
             return StateMutation(cursor.path("the name of a slot"))
         case "input":
             return InputMutation(cursor.integer("the number of an input"))
+        case "loss":
+            return LossOutput()
+        case "gradient":
+            return _read_gradient(cursor)
         case _:
             return Token()
+
+
+def _read_gradient(cursor: Cursor) -> OutputSpec:
+    cursor.take("of")
+    if cursor.take("state", "leaf") == "state":
+        return StateGradient(cursor.path("the name of a slot"))
+    return InputGradient(cursor.integer("the number of a leaf of the arguments"))
 
 
 def print_lifted(place: SunkInput) -> str:

@@ -92,11 +92,13 @@ class _Parser:
     def _section(self) -> None:
         cursor = self._cursor
         at = cursor.start
-        word = cursor.take("graph", "signature", "state", *SECTIONS)
+        word = cursor.take("graph", "signature", "shared", "state", *SECTIONS)
         if word == "graph":
             self._graph(at)
-        elif word == "signature":
-            frame, signature = read_call_signature(cursor)
+        elif word in ("signature", "shared"):
+            if word == "shared":
+                cursor.take("signature")
+            frame, signature = read_call_signature(cursor, shared=word == "shared")
             if frame in self._call_signatures:
                 raise cursor.error("a second signature of this call", at=at)
             self._call_signatures[frame] = signature

@@ -7,8 +7,8 @@ repairs, transforms or runs a program.
 from __future__ import annotations
 
 from .rule import Finding, Rule
-from .rules import RULES
+from .rules import DEEP, RULES
 from .verifier import check, trust, verify
 from .violation import Violation
 
-__all__ = ["RULES", "Finding", "Rule", "Violation", "check", "trust", "verify"]
+__all__ = ["DEEP", "RULES", "Finding", "Rule", "Violation", "check", "trust", "verify"]

@@ -44,6 +44,8 @@ def check_reachable(survey: Survey) -> Iterator[Finding]:
     """Find graphs that nothing reaches from the root."""
     if len(survey.graphs) == len(survey.censuses) or any(_is_partial(survey, suspect) for suspect in survey.suspects):
         return  # what a malformed node would have called is not known
+    if any(callee not in survey.graphs for census in survey.censuses.values() for _, callee in census.callees):
+        return  # nor is what a missing graph would have called
     if survey.root in survey.graphs:
         for name in sorted(survey.graphs.keys() - survey.censuses.keys()):
             yield Finding("nothing that the root reaches calls this graph", name)

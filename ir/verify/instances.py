@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from attrs import frozen
 
 from ..node import Call, Frame, Get, Node
+from ..paths import join
 from ..state import Slot
 from .rule import Finding
 from .screen import Census
@@ -27,12 +28,14 @@ __all__ = ["Instances", "trace_instances"]
 
 @frozen
 class Instances:
-    """What the walk found, for three rules."""
+    """What the walk found, for four rules."""
 
     unresolved: tuple[Finding, ...]
     misshapen: tuple[Finding, ...]
     off_map: tuple[Finding, ...]
     """Calls of modules that the hierarchy does not have."""
+    ambiguous: tuple[Finding, ...]
+    """Calls with the path, number and part of another call, and another body."""
 
 
 class _Walk:
@@ -46,6 +49,9 @@ class _Walk:
         self.unresolved: dict[int, Finding] = {}
         self.misshapen: dict[int, Finding] = {}
         self.off_map: dict[int, Finding] = {}
+        self.ambiguous: dict[int, Finding] = {}
+        self.bodies: dict[tuple[str, int, int], tuple[str, str]] = {}
+        """For each label, the body that it was first met with, and the graph that calls it."""
         self.agreed: set[int] = set()
         self.dead: set[str] = set()
         self.seen: set[tuple[str, str]] = set()
@@ -70,7 +76,8 @@ class _Walk:
                 self._descend(census, path)
         # A shared body keeps the meta of one of its calls, so a read must fit one of the slots that it resolves to.
         misshapen = [finding for key, finding in self.misshapen.items() if key not in self.agreed]
-        return Instances(tuple(self.unresolved.values()), tuple(misshapen), tuple(self.off_map.values()))
+        found = (self.unresolved.values(), misshapen, self.off_map.values(), self.ambiguous.values())
+        return Instances(*map(tuple, found))
 
     def _resolve(self, census: Census, path: str) -> None:
         slots, agreed = self.slots, self.agreed
@@ -78,7 +85,7 @@ class _Walk:
         for index, node in census.gets:
             do, key = node.do, id(node)
             assert type(do) is Get
-            slot = slots.get(prefix + do.slot)
+            slot = slots.get(prefix + do.slot) or slots.get(join(path, do.slot))
             if slot is None:
                 if key not in self.unresolved:
                     self.unresolved[key] = _lost(census, index, node, path)
@@ -97,9 +104,13 @@ class _Walk:
         for index, node in reversed(census.calls):
             do = node.do
             assert type(do) is Call
-            inner = f"{path}.{do.instance.path}" if path else do.instance.path
+            inner = join(path, do.instance.path)
             if self.modules and inner not in self.modules and id(node) not in self.off_map:
                 self.off_map[id(node)] = _strange(census, index, node, do.instance, inner)
+            label = (inner, do.instance.call, do.instance.part)
+            known = self.bodies.setdefault(label, (do.graph, census.name))
+            if known[0] != do.graph and id(node) not in self.ambiguous:
+                self.ambiguous[id(node)] = _second_body(census, index, node, inner, known)
             self.todo.append((do.graph, inner))
 
 
@@ -121,8 +132,15 @@ def _known_paths(slots: dict[str, Slot]) -> set[str]:
 
 def _lost(census: Census, index: int, node: Node, path: str) -> Finding:
     slot = node.do.slot if type(node.do) is Get else ""
-    seen = f"{path}.{slot}" if path else slot
+    seen = join(path, slot)
     text = f"it reads {slot!r}, which is the slot {seen!r} when called as {path or 'the root'}: there is none"
+    return Finding(text, census.name, index, node.name)
+
+
+def _second_body(census: Census, index: int, node: Node, path: str, known: tuple[str, str]) -> Finding:
+    frame, graph = (node.do.instance, node.do.graph) if type(node.do) is Call else (None, "")
+    which = f"it calls {frame}, which is the module {path!r}, with the body {graph!r}"
+    text = f"{which}; in {known[1] or 'the root'} the same call of the same module has the body {known[0]!r}"
     return Finding(text, census.name, index, node.name)
 
 

@@ -1,43 +1,72 @@
-"""Rules about the module hierarchy: stacks nest, paths are unique, every module has a parent and is known.
+"""Rules about the module hierarchy: calls are entered once, paths are unique, every module has a parent and is known.
 
-One idea: a path is a place in one tree.  Contiguity is not asked for: the nodes of a call may be anywhere.
+One idea: a path is a place in one tree; who calls a module need not be above it.  Contiguity is not asked for: the nodes of
+a call may be anywhere.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from ..node import Stack
+from ..node import Frame, Stack
+from ..paths import FROM_ROOT
 from .kinds import short
 from .rule import Finding
 
 if TYPE_CHECKING:
     from .survey import Survey
 
-__all__ = ["check_known_modules", "check_module_paths", "check_stacks"]
+__all__ = ["check_known_modules", "check_labels", "check_module_paths", "check_scopes", "check_stacks"]
 
 
 def check_stacks(survey: Survey) -> Iterator[Finding]:
-    """Find stacks in which a frame is not below the one before it."""
+    """Find stacks in which a call stands twice, and paths of the root that are not written plainly."""
     for census in survey.suspects:
         for index, stack in census.stacks:
-            fault = _break(stack)
+            fault = _fault(stack, is_root=census.name == survey.root)
             if fault is not None:
                 yield Finding(fault, census.name, index, census.graph.nodes[index].name)
 
 
-def _break(stack: Stack) -> str | None:
-    for above, frame in pairwise(stack):
-        length = len(above.path)
-        if not frame.path.startswith(above.path) or frame.path[length : length + 1] != ".":
-            return f"its stack is inside {frame}, which is not below {above.path}"
+def _fault(stack: Stack, *, is_root: bool) -> str | None:
+    if len(set(stack)) < len(stack):
+        twice = next(frame for frame in stack if stack.count(frame) > 1)
+        return f"its stack enters {twice} twice"
+    for frame in stack if is_root else ():
+        if frame.path.startswith(FROM_ROOT):
+            return f"its stack has {frame}: in the root every path is counted from the root already"
     return None
 
 
+def check_scopes(survey: Survey) -> Iterator[Finding]:
+    """Find module calls of the root that are entered from two other calls; bodies of operators may be traced again."""
+    root = survey.censuses.get(survey.root)
+    if root is None:
+        return
+    around: dict[Frame, Stack] = {}
+    known: set[int] = set()
+    doubtful = any(census is root for census in survey.suspects)
+    for index, stack in root.stacks:
+        if id(stack) in known or (doubtful and _fault(stack, is_root=True) is not None):
+            continue
+        known.add(id(stack))
+        for depth in range(len(stack) - 1, -1, -1):
+            frame, above = stack[depth], stack[:depth]
+            other = around.setdefault(frame, above)
+            if other is not above:  # met before, and with it all that is around it
+                if other != above:
+                    text = f"it is inside {frame} of {_shown(above)}, but that call is made in {_shown(other)}"
+                    yield Finding(text, root.name, index, root.graph.nodes[index].name)
+                break
+
+
+def _shown(stack: Stack) -> str:
+    return " / ".join(map(str, stack)) or "the root"
+
+
 def check_module_paths(survey: Survey) -> Iterator[Finding]:
-    """Find modules that are listed twice, have no path or have no parent."""
+    """Find modules that are listed twice, have no path, have no parent or have a name that reads as another path."""
     paths: set[str] = set()
     for module in survey.modules:
         if type(module.path) is not str:
@@ -46,10 +75,18 @@ def check_module_paths(survey: Survey) -> Iterator[Finding]:
             yield Finding(f"the module {module.path!r} is listed twice", node="program.modules")
         else:
             paths.add(module.path)
+            if f".{module.path}".find(f".{FROM_ROOT}") >= 0:
+                said = f"has a name that begins with {FROM_ROOT!r}, as paths do that are counted from the root"
+                yield Finding(f"the module {module.path!r} {said}", node="program.modules")
     for path in [module.path for module in survey.modules if type(module.path) is str and module.path]:
         parent = path.rpartition(".")[0]
         if parent not in paths:
             yield Finding(f"the module {path!r} is listed, its parent {parent!r} is not", node="program.modules")
+
+
+def check_labels(survey: Survey) -> Iterator[Finding]:
+    """Find calls that one path, call number and part name, and that have different bodies."""
+    yield from survey.instances.ambiguous
 
 
 def check_known_modules(survey: Survey) -> Iterator[Finding]:
@@ -59,11 +96,14 @@ def check_known_modules(survey: Survey) -> Iterator[Finding]:
     known = {module.path for module in survey.modules if type(module.path) is str}
     if root is None or not known:
         return
-    # Paths nest ("stacks") and parents are listed ("module-paths"), so the innermost call speaks for all around it.
-    seen: set[str] = set()
+    seen: set[int] = set()
+    told: set[str] = set()
     for index, stack in root.stacks:
-        path = stack[-1].path
-        if path not in known and path not in seen:
-            seen.add(path)
-            text = f"it is inside {stack[-1]}, and program.modules has no {path!r}"
-            yield Finding(text, root.name, index, root.graph.nodes[index].name)
+        if id(stack) in seen:
+            continue
+        seen.add(id(stack))
+        for frame in stack:
+            if frame.path not in known and frame.path not in told:
+                told.add(frame.path)
+                text = f"it is inside {frame}, and program.modules has no {frame.path!r}"
+                yield Finding(text, root.name, index, root.graph.nodes[index].name)

@@ -37,6 +37,8 @@ def check_unique(survey: Survey) -> Iterator[Finding]:
 def check_defined(survey: Survey) -> Iterator[Finding]:
     """Find references to values that their graph does not define at all."""
     for census in survey.suspects:
+        if type(census.graph.nodes) is not tuple:
+            continue  # which values there are is not known
         defined = _definitions(survey, census)
         for name, index, user in _uses(survey, census):
             if name not in defined:

@@ -7,6 +7,7 @@ later stages add rows.  The order is that in which several violations at one pla
 from __future__ import annotations
 
 from .arguments import check_keywords, check_kinds
+from .borders import check_borders
 from .calls import (
     check_acyclic,
     check_arity,
@@ -19,15 +20,17 @@ from .calls import (
 from .constraints import check_constraints
 from .effects import check_effects, check_operator_names
 from .facts import check_facts, check_known_facts
+from .gradients import check_gradients
+from .inference import check_inferred
 from .metadata import check_meta
-from .modules import check_known_modules, check_module_paths, check_stacks
+from .modules import check_known_modules, check_labels, check_module_paths, check_scopes, check_stacks
 from .names import check_defined, check_earlier, check_unique
 from .rule import Rule
-from .signature import check_inputs, check_leaves, check_mutations, check_outputs, check_slots
+from .signature import check_contents, check_inputs, check_leaves, check_mutations, check_outputs, check_slots, check_types
 from .state import check_geometry, check_order, check_reads, check_storage, check_ties, check_values
 from .structure import check_structure
 
-__all__ = ["RULES"]
+__all__ = ["DEEP", "RULES"]
 
 RULES: tuple[Rule, ...] = (
     Rule("well-formed", "every field has the type that it is declared with", check_structure,
@@ -62,12 +65,18 @@ RULES: tuple[Rule, ...] = (
          advice="make the operator with purefx.ir.effects.schema.effects_of(target)"),
     Rule("operator-names", "an operator bears the name of its target, and one name is one target", check_operator_names,
          advice="name the operator str(target), and different functions differently: equality goes by name"),
-    Rule("stacks", "in a stack each module call is below the one before it", check_stacks,
-         advice="let the stack be a path down the module hierarchy, outermost first"),
-    Rule("module-paths", "every module is listed once, and so is its parent", check_module_paths,
+    Rule("stacks", "no module call is made inside itself, and in the root no path begins with /", check_stacks,
+         advice="let the stack be the module calls around the node, outermost first, each once; number calls of one module"),
+    Rule("scopes", "in the root a module call is made in one module call", check_scopes,
+         advice="give the second call a call number of its own"),
+    Rule("module-paths", "every module is listed once, and so is its parent; no name begins with /", check_module_paths,
          advice="list the module and all that hold it in program.modules"),
     Rule("known-modules", "every module call is of a module that program.modules lists, where it lists any", check_known_modules,
          advice="list the module in program.modules, or correct the path"),
+    Rule("call-labels", "path, call number and part of a call name one body", check_labels,
+         advice="give the call a call number that the module does not have yet, or the body of the other call"),
+    Rule("borders", "a preserved call names one leaf for each place of its pytrees, once", check_borders,
+         advice="change purefx.takes or purefx.gives and the pytrees in program.call_signatures together"),
     Rule("signature-inputs", "the signature has one input for each input of the root", check_inputs,
          advice="change signature.inputs and the inputs of the root together"),
     Rule("signature-outputs", "the root gives back a tuple with one value for each output of the signature", check_outputs,
@@ -76,6 +85,12 @@ RULES: tuple[Rule, ...] = (
          advice="add the slot to program.state, or remove the input or mutation"),
     Rule("mutations", "each slot or user input is mutated at most once, by a value of the graph", check_mutations,
          advice="an InputMutation counts the inputs of the root: shift it when inputs are added or removed"),
+    Rule("mutation-contents", "new contents have the shape and dtype of what they are written to", check_contents,
+         advice="return the mutated value itself, at the place of its own spec; keep outputs and signature.outputs in one order"),
+    Rule("gradients", "a gradient is to one parameter or user input, of its shape, once; there is one loss", check_gradients,
+         advice="give each gradient the spec of what it is the gradient to, and the loss a LossOutput"),
+    Rule("signature-types", "user inputs were traced with the dtype and sizes that the signature has for them", check_types,
+         advice="keep signature.inputs and the inputs of the root in one order, or export again for the new shape"),
     Rule("signature-leaves", "user inputs and outputs are the leaves of the pytrees", check_leaves,
          advice="keep the user inputs and outputs, or change in_spec and out_spec with them"),
     Rule("state-order", "the order of state lists every slot once", check_order,
@@ -97,3 +112,9 @@ RULES: tuple[Rule, ...] = (
     Rule("facts", "a fact that is claimed holds", check_facts,
          advice="let the transformation forget the fact that it breaks"),
 )  # fmt: skip
+
+DEEP: tuple[Rule, ...] = (
+    Rule("inferred-meta", "meta has the dtype, shape and device that the operator gives for its arguments", check_inferred,
+         advice="correct meta['val'] when a node is changed, or leave it out: what is not said can not be wrong"),
+)  # fmt: skip
+"""Rules that cost more than all others together: ``verify(program, infer=True)`` asks them too."""

@@ -15,6 +15,7 @@ from ..arguments import CONTAINERS, Body, Ref
 from ..effects.declared import Effects
 from ..graph import Graph, Input
 from ..node import Call, Frame, Get, Node, Op, Stack
+from ..paths import FROM_ROOT
 from .kinds import PLAIN, is_argument, leaves
 from .metadata import PLAIN_VALUES, meta_faults
 
@@ -142,14 +143,18 @@ class Screen:
         if type(stack) is not tuple:
             return False
         above = ""
+        nests = True
         for frame in stack:
             if id(frame) not in self._stacks:
                 if not _is_frame(frame):
                     return False
                 self._stacks.add(id(frame))
-            if not frame.path.startswith(above):
-                return False
+            nests = nests and frame.path.startswith(above)
             above = f"{frame.path}."
+        if not nests and len(set(stack)) < len(stack):
+            return False
+        if any(frame.path[0] == FROM_ROOT for frame in stack):
+            return False  # right everywhere but in the root, and rare
         self._stacks.add(id(stack))  # the program holds it, so no other object gets this id meanwhile
         return True
 

@@ -10,17 +10,37 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from ..arguments import Ref
-from ..signature import InputMutation, StateInput, StateMutation, SunkInput, Token, UserInput, UserOutput
+from ..graph import Input
+from ..node import Node
+from ..signature import (
+    InputGradient,
+    InputMutation,
+    LossOutput,
+    StateGradient,
+    StateInput,
+    StateMutation,
+    SunkInput,
+    TensorType,
+    Token,
+    UserInput,
+    UserOutput,
+)
 from .kinds import short
 from .rule import INPUTS, Finding
+from .tensors import disagreement, misfit, value_in
 
 if TYPE_CHECKING:
     from .survey import Survey
 
-__all__ = ["check_inputs", "check_leaves", "check_mutations", "check_outputs", "check_slots", "specs_of"]
+__all__ = [
+    "check_contents", "check_inputs", "check_leaves", "check_mutations", "check_outputs", "check_slots", "check_types",
+    "specs_of",
+]  # fmt: skip
 
 INPUT_SPECS: tuple[type, ...] = (UserInput, StateInput, Token)
-OUTPUT_SPECS: tuple[type, ...] = (UserOutput, StateMutation, InputMutation, Token)
+OUTPUT_SPECS: tuple[type, ...] = (
+    UserOutput, StateMutation, InputMutation, Token, LossOutput, StateGradient, InputGradient,
+)  # fmt: skip
 
 
 def specs_of(specs: Any) -> tuple[Any, ...]:
@@ -105,6 +125,46 @@ def check_mutations(survey: Survey) -> Iterator[Finding]:
         if type(values) is tuple and number < len(values) and type(values[number]) is not Ref:
             text = f"the new contents of {target!r} are {short(values[number])}, not a value of the graph"
             yield Finding(text, node=f"signature.outputs[{number}]")
+
+
+def check_contents(survey: Survey) -> Iterator[Finding]:
+    """Find mutations whose new contents have another shape or dtype than what they are written to."""
+    root, specs = survey.main, specs_of(survey.signature.outputs)
+    if root is None or type(root.output) is not tuple or type(root.nodes) is not tuple or type(root.inputs) is not tuple:
+        return
+    mutations = [
+        (number, spec, value.name)
+        for number, (spec, value) in enumerate(zip(specs, root.output, strict=False))
+        if type(spec) in (StateMutation, InputMutation) and type(value) is Ref and type(value.name) is str
+    ]
+    if not mutations:
+        return
+    wanted = {name for _, _, name in mutations}
+    makers = [part for part in (*root.nodes, *root.inputs) if getattr(part, "name", None) in wanted]
+    metas = {part.name: part.meta for part in makers if type(part) in (Node, Input)}
+    for number, spec, name in mutations:
+        difference = disagreement(value_in(metas.get(name)), _target_of(survey, root.inputs, spec))
+        if difference is not None:
+            text = f"the new contents {name!r} are {difference.replace('the slot', 'what it is written to')}"
+            yield Finding(text, node=f"signature.outputs[{number}]")
+
+
+def _target_of(survey: Survey, inputs: tuple[Any, ...], spec: Any) -> Any:
+    if type(spec) is StateMutation:
+        slot = survey.slots.get(spec.slot) if type(spec.slot) is str else None
+        return slot.value if slot is not None else None
+    formal: Any = inputs[spec.index] if type(spec.index) is int and 0 <= spec.index < len(inputs) else None
+    return value_in(formal.meta) if type(formal) is Input else None
+
+
+def check_types(survey: Survey) -> Iterator[Finding]:
+    """Find user inputs that were traced with another shape or dtype than the signature promises to the caller."""
+    inputs: Any = survey.main.inputs if survey.main is not None else ()
+    for formal, spec in zip(inputs if type(inputs) is tuple else (), specs_of(survey.signature.inputs), strict=False):
+        if type(spec) is UserInput and type(formal) is Input and type(spec.type) is TensorType:
+            difference = misfit(spec.type, value_in(formal.meta))
+            if difference is not None:
+                yield Finding(f"the argument {spec.argument!r} is {difference}", survey.root, INPUTS, formal.name)
 
 
 def check_leaves(survey: Survey) -> Iterator[Finding]:

@@ -6,13 +6,16 @@ No contents are read.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import torch
 
+from ..signature import TensorType
 from ..torch_private import FakeTensor
 
-__all__ = ["disagreement", "geometry"]
+__all__ = ["disagreement", "geometry", "misfit", "value_in"]
 
 
 TENSORS = frozenset({torch.Tensor, torch.nn.Parameter, FakeTensor})
@@ -44,6 +47,33 @@ def _same_sizes(ours: torch.Size, theirs: torch.Size) -> bool:
     else:
         return ours == theirs
     return all(a == b for a, b in zip(ours, theirs, strict=True) if type(a) is int and type(b) is int)
+
+
+def misfit(promised: TensorType, known: Any) -> str | None:
+    """Return how a tensor type of the signature and the fake value of its input differ, or None; symbols fit all sizes.
+
+    >>> misfit(TensorType(torch.float32, (2, 3)), torch.ones(2, 4))
+    'a torch.float32 of shape (2, 3), but was traced as a torch.float32 of shape (2, 4)'
+    >>> misfit(TensorType(torch.float32, (2,)), None) is None
+    True
+    """
+    if not isinstance(known, torch.Tensor) or type(promised.shape) is not tuple:
+        return None
+    ours, theirs = promised.shape, known.shape
+    same_rank = promised.dtype is known.dtype and len(ours) == len(theirs)
+    if same_rank and all(a == b for a, b in zip(ours, theirs, strict=True) if type(a) is int and type(b) is int):
+        return None
+    shape = tuple(size if type(size) is int else getattr(size, "name", "?") for size in ours)
+    return f"a {promised.dtype} of shape {shape}, but was traced as {geometry(known)}"
+
+
+def value_in(meta: Any) -> Any:
+    """Return the fake value in the meta of a node or an input; None where there is none.
+
+    >>> value_in({"val": 3}), value_in(7)
+    (3, None)
+    """
+    return meta.get("val") if type(meta) is MappingProxyType or isinstance(meta, Mapping) else None
 
 
 def geometry(tensor: torch.Tensor) -> str:

@@ -14,7 +14,7 @@ from ..node import Frame
 from ..program import Program
 from .lines import Lines, source_of
 from .rule import Finding, Rule
-from .rules import RULES
+from .rules import DEEP, RULES
 from .survey import Survey
 from .violation import Violation
 
@@ -24,11 +24,13 @@ OF_THE_STATE = frozenset({"state-order", "state-values", "state-ties", "state-me
 """Rules that look at the state alone: asked once for each ``State``, which transformations share."""
 
 
-def verify(program: Program) -> tuple[Violation, ...]:
+def verify(program: Program, *, infer: bool = False) -> tuple[Violation, ...]:
     """Find everything that is wrong with a program.
 
     Args:
         program: any program at any stage; its fields may hold garbage.
+        infer: run every operator again on fake values, and compare with what the meta of its node says; operators for
+            which that is not possible are left out.  Costs many times as much as all the other rules.
 
     Returns:
         All violations in program order: those of the program itself, then graph by graph from the root and node by node;
@@ -45,7 +47,7 @@ def verify(program: Program) -> tuple[Violation, ...]:
     if not isinstance(program, Program):
         raise TypeError(f"verify takes a purefx Program, not a {type(program).__name__}; start with import_ep(ep)")
     with collector_paused():
-        return judge(Survey(program))
+        return judge(Survey(program), rules=(*RULES, *DEEP) if infer else RULES)
 
 
 def check(program: Program) -> Program:
@@ -87,12 +89,12 @@ def trust(program: Program) -> Program:
     return program
 
 
-def judge(survey: Survey) -> tuple[Violation, ...]:
+def judge(survey: Survey, *, rules: tuple[Rule, ...] = RULES) -> tuple[Violation, ...]:
     """Return the violations of a surveyed program."""
     found: list[tuple[tuple[int, int, int], Rule, Finding]] = []
     rank = {name: number for number, name in enumerate(survey.censuses)}
     known = survey.state.checked
-    for number, rule in enumerate(RULES):
+    for number, rule in enumerate(rules):
         if known and rule.name in OF_THE_STATE:
             continue
         for finding in _apply(rule, survey):

@@ -6,6 +6,12 @@ of ``purefx.laws`` does not.
 
 from __future__ import annotations
 
+from .aten import Exported, exported_programs
+from .corruptions import corrupt, corruptions
+from .modules import ModuleTree, module_trees
 from .programs import STAGES, Stage, legal_orders, programs, renamings
 
-__all__ = ["STAGES", "Stage", "legal_orders", "programs", "renamings"]
+__all__ = [
+    "STAGES", "Exported", "ModuleTree", "Stage", "corrupt", "corruptions", "exported_programs", "legal_orders", "module_trees",
+    "programs", "renamings",
+]  # fmt: skip

@@ -12,12 +12,15 @@ from functools import cache
 import torch
 
 from ...ir.arguments import Arg, Body, Ref
+from ...ir.borders import GIVES, TAKES
 from ...ir.graph import Graph, Input
 from ...ir.node import Frame, Node, Op, Stack
+from ...ir.paths import is_below, join
 from ...ir.persistent import pmap
-from ...ir.program import Module, Program
+from ...ir.program import CallSignature, Module, Program
 from ...ir.signature import InputMutation, OutputSpec, Signature, StateInput, StateMutation, TensorType, UserInput, UserOutput
 from ...ir.state import Slot, SlotKind, State
+from ...ir.torch_private import pytree
 from .. import toy
 from ..variants import reordered
 from .recipe import CallRecipe, ItemRecipe, NodeRecipe, OutputRecipe, Recipe, SlotRecipe
@@ -31,13 +34,19 @@ KINDS = (SlotKind.BUFFER, SlotKind.PARAMETER, SlotKind.CONSTANT)
 
 CONSTANTS: tuple[Arg, ...] = (1, None, 0.5, True)
 
+TREES = tuple(
+    (pytree.tree_structure(args), pytree.tree_structure(result))
+    for args, result in ((((1, 2), {}), (1, 2)), (((1,), {"k": 2}), [1, 2]), (((1, [2, 3]), {}), {"a": 1, "b": (2, 3)}))
+)
+"""The pytrees of preserved calls; the last leaf is a constant."""
+
 SCALAR = TensorType(torch.int64, ())
 
 
 def build(recipe: Recipe) -> Program:
     """Return the flat program of a recipe.
 
-    >>> build(Recipe((), 1, (CallRecipe(0, False, False, (NodeRecipe(0, 0, 0),)),), (), 0)).main.nodes[0].stack
+    >>> build(Recipe((), 1, (CallRecipe(0, False, False, False, False, (NodeRecipe(0, 0, 0),)),), (), 0)).main.nodes[0].stack
     (Frame(path='a', call=0, part=0),)
     """
     return _Builder(recipe).program()
@@ -67,6 +76,8 @@ class _Builder:
         self.bodies: dict[str, Graph] = {}
         self.calls: dict[str, int] = {}
         self.left: dict[tuple[Stack, str], Frame] = {}
+        self.again: set[Frame] = set()
+        self.kept: dict[Frame, CallSignature] = {}
         for index, slot in enumerate(recipe.slots):
             self._slot(index, slot)
         self.given += [f"x{index}" for index in range(recipe.inputs)]
@@ -81,13 +92,14 @@ class _Builder:
             state=State(tuple(self.slots), pmap(self.slots)),
             signature=Signature(tuple(inputs), tuple(spec for _, spec in outputs)),
             modules=tuple(Module(path, "toy.Module") for path in ("", *PATHS)),
+            call_signatures=pmap(self.kept),
             facts=frozenset({"flat"}),
         )
         return reordered(program, seed=self.recipe.order) if self.recipe.order else program
 
     def _slot(self, index: int, drawn: SlotRecipe) -> None:
         path = ("", *PATHS)[drawn.module % (len(PATHS) + 1)]
-        name = f"{path}.s{index}" if path else f"s{index}"
+        name = join(path, f"s{index}")
         kind = KINDS[drawn.kind]
         cell = storage = index
         is_parameter = kind is SlotKind.PARAMETER
@@ -110,16 +122,36 @@ class _Builder:
             if type(item) is NodeRecipe:
                 self._node(item, stack)
             elif type(item) is CallRecipe:
-                self._items(item.items, self._entered(item, stack, 0))
+                self._call(item, self._entered(item, stack, 0), stack)
                 if item.twice:
-                    self._items(item.items, self._entered(item, stack, item.module % 2))
+                    self._call(item, self._entered(item, stack, item.module % 2), stack)
+
+    def _call(self, call: CallRecipe, stack: Stack, outside: Stack) -> None:
+        frame = stack[-1] if len(stack) > len(outside) else None
+        if frame is None or not call.kept or frame in self.again or frame in self.kept:
+            self._items(call.items, stack)
+            return
+        # What a call takes is there before it, what it gives is there at its end.
+        args_spec, result_spec = TREES[call.module % len(TREES)]
+        self.kept[frame] = CallSignature(args_spec, result_spec)
+        self._border(TAKES, args_spec.num_leaves, stack)
+        self._items(call.items, stack)
+        self._border(GIVES, result_spec.num_leaves, stack)
+
+    def _border(self, op: Op, count: int, stack: Stack) -> None:
+        leaves = tuple(Ref(self._value(3 * number)) for number in range(count - 1))
+        self.nodes.append(Node(f"{op.name.split('.')[1]}{len(self.nodes)}", op, (*leaves, 2), (), stack))
 
     def _entered(self, call: CallRecipe, stack: Stack, shift: int) -> Stack:
-        below = [path for path in PATHS if not stack or path.startswith(stack[-1].path + ".")]
+        outer = "" if call.elsewhere or not stack else stack[-1].path
+        below = [path for path in PATHS if is_below(path, outer)]
         if not below:
             return stack
         path = below[(call.module + shift) % len(below)]
         frame = self.left.get((stack, path)) if call.again else None
+        frame = None if frame in self.kept else frame
+        if frame is not None:
+            self.again.add(frame)
         if frame is None:
             frame = Frame(path, self.calls.get(path, 0))
             self.calls[path] = frame.call + 1

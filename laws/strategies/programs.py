@@ -16,7 +16,7 @@ from ...ir.graph import Graph, Input
 from ...ir.node import Node
 from ...ir.program import Program
 from ...ir.signature import InputMutation, Token
-from ...transforms import Transformation, deduplicate, inplace_mutations, outline, sink_state
+from ...transforms import Transformation, deduplicate, inplace_mutations, insert_ivals, outline, sink_state
 from .. import toy
 from ..variants import renamed, reordered
 from .build import build
@@ -25,15 +25,16 @@ from .trees import trees
 
 __all__ = ["STAGES", "Stage", "legal_orders", "programs", "renamings", "with_tokens"]
 
-Stage = Literal["tokens", "flat", "in place", "sunk", "outlined", "deduplicated", "tree"]
+Stage = Literal["tokens", "flat", "in place", "sunk", "ivals", "outlined", "deduplicated", "tree"]
 
 STAGES: tuple[Stage, ...] = get_args(Stage)
 
 PASSES: dict[str, tuple[Transformation, ...]] = {
     "in place": (inplace_mutations,),
     "sunk": (inplace_mutations, sink_state),
-    "outlined": (inplace_mutations, sink_state, outline),
-    "deduplicated": (inplace_mutations, sink_state, outline, deduplicate),
+    "ivals": (inplace_mutations, sink_state, insert_ivals),
+    "outlined": (inplace_mutations, sink_state, insert_ivals, outline),
+    "deduplicated": (inplace_mutations, sink_state, insert_ivals, outline, deduplicate),
 }
 
 
@@ -42,7 +43,7 @@ def programs(stage: Stage = "flat") -> st.SearchStrategy[Program]:
 
     Args:
         stage: ``"tokens"`` threads tokens through ordered effects, ``"flat"`` is what import gives without them, the next
-            four are what the default pipeline makes of it; ``"tree"`` draws outlined programs directly, with shared bodies.
+            five are what the default pipeline makes of it; ``"tree"`` draws outlined programs directly, with shared bodies.
 
     >>> from hypothesis import find
     >>> program = find(programs("sunk"), lambda program: len(program.main.nodes) > 0)

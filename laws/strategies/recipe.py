@@ -32,6 +32,10 @@ class CallRecipe:
     again: bool
     twice: bool
     """Whether another call does the same: of the same module, or of the next."""
+    kept: bool
+    """Whether its call signature is preserved; such a call is never entered again."""
+    elsewhere: bool
+    """Whether the module may be any, and not only one below the one at hand."""
     items: tuple[ItemRecipe, ...]
 
 
@@ -90,7 +94,7 @@ SIZES = {0: 10, 1: 8, 2: 5, 3: 3}
 def _items(depth: int) -> st.SearchStrategy[tuple[ItemRecipe, ...]]:
     items: st.SearchStrategy[ItemRecipe] = NODES
     if depth < 3:
-        calls = st.builds(CallRecipe, SMALL, RARELY, RARELY, _items(depth + 1))
+        calls = st.builds(CallRecipe, SMALL, RARELY, RARELY, RARELY, RARELY, _items(depth + 1))
         items = st.one_of(NODES, calls) if depth else st.one_of(NODES, calls, calls)
     return st.lists(items, max_size=SIZES[depth]).map(tuple)
 

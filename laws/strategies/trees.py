@@ -16,6 +16,7 @@ from attrs import evolve, frozen
 from ...ir.arguments import Arg, Ref
 from ...ir.graph import Graph, Input
 from ...ir.node import Call, Frame, Get, Node
+from ...ir.paths import FROM_ROOT, join
 from ...ir.persistent import pmap
 from ...ir.program import Program
 from ...ir.signature import Signature, TensorType, UserInput, UserOutput
@@ -25,9 +26,14 @@ from .. import toy
 __all__ = ["trees"]
 
 CHILDREN = ("a", "b", "c")
+CALLED = (*CHILDREN, *CHILDREN[:2], f"{FROM_ROOT}a")
+"""The modules that bodies call; the last is not below them."""
 SLOTS = ("w", "n")
+NUMBERS = (1, True, 2, True)
 LARGEST = 6
-"""How many bodies there are at most."""
+"""How many bodies there are at most, besides the root."""
+LATER = 10
+"""More than the calls that a body has by itself."""
 
 
 @frozen
@@ -40,13 +46,14 @@ class _Step:
 @frozen
 class _Body:
     steps: tuple[_Step, ...]
-    like: int
-    """Above 1, it is the body before it with one number changed: almost equal bodies are what merging gets wrong."""
+    twin: int
+    """Above 0 another body stands beside it, at 1 its equal, above with one number changed: almost equal bodies are what
+    merging gets wrong."""
 
 
-STEPS = st.lists(st.builds(_Step, st.integers(0, 8), st.integers(0, 3), st.integers(0, 5)), min_size=1, max_size=8)
+STEPS = st.lists(st.builds(_Step, st.integers(0, 8), st.integers(0, 3), st.integers(0, 5)), min_size=3, max_size=8)
 
-BODIES = st.lists(st.builds(_Body, STEPS.map(tuple), st.integers(0, 4)), min_size=1, max_size=LARGEST)
+BODIES = st.lists(st.builds(_Body, STEPS.map(tuple), st.integers(0, 4)), min_size=2, max_size=LARGEST // 2 + 1)
 
 
 @cache
@@ -55,8 +62,8 @@ def trees() -> st.SearchStrategy[Program]:
 
     >>> from hypothesis import find
     >>> program = find(trees(), lambda program: len(program.order) > 1)
-    >>> [str(node.do.instance) for node in program.main.nodes if type(node.do) is Call]
-    ['a']
+    >>> program.order
+    ('', 'g0')
     """
     return st.builds(_tree, BODIES, st.lists(st.booleans(), min_size=2, max_size=2))
 
@@ -66,23 +73,54 @@ def _tree(drawn: list[_Body], ties: list[bool]) -> Program:
     graphs: dict[str, Graph] = {}
     bodies: list[tuple[_Step, ...]] = []
     for body in drawn:
-        bodies.append(_changed(bodies[-1], body.like) if body.like > 1 and bodies else body.steps)
+        bodies.append(body.steps)
+        if body.twin and body is not drawn[-1]:
+            bodies.append(_changed(body.steps, body.twin - 2))
     for index, steps in enumerate(bodies[:-1]):
         graphs[f"g{index}"] = _graph(steps, index)
-    root = _graph(bodies[-1], len(bodies) - 1)
-    graphs[""] = Graph(root.inputs, root.nodes, (root.output,))
+    root = _with_rest(_plain(_graph(bodies[-1], len(bodies) - 1)), graphs)
+    # It gives back all its values, or what most calls do would be seen by nobody.
+    graphs[""] = Graph(root.inputs, root.nodes, tuple(Ref(node.name) for node in root.nodes))
     whole = Program.of(graphs)
     graphs = {name: graphs[name] for name in whole.order}
     scalar = TensorType(torch.int64, ())
-    signature = Signature((UserInput(scalar, "x"),), (UserOutput(),))
+    signature = Signature((UserInput(scalar, "x"),), tuple(UserOutput() for _ in root.nodes))
     facts = frozenset({"outlined", "state sunk", "mutations in place", "token free"})
     return Program.of(graphs, state=_state(whole, ties), signature=signature, facts=facts)
 
 
+def _plain(root: Graph) -> Graph:
+    # In the root all paths are counted from the root as they stand.  The number of a call says which body it has, and its
+    # place which call it is, so calls of one module with two spellings stay apart.
+    def placed(node: Node) -> Node:
+        if type(node.do) is not Call or not node.do.instance.path.startswith(FROM_ROOT):
+            return node
+        path, call = node.do.instance.path.removeprefix(FROM_ROOT), node.do.instance.call
+        return evolve(node, do=Call(Frame(path, call + 2 * LATER * LARGEST), node.do.graph))
+
+    return Graph(root.inputs, tuple(map(placed, root.nodes)), root.output)
+
+
+def _with_rest(root: Graph, graphs: dict[str, Graph]) -> Graph:
+    # Bodies that nobody calls would be lost: the root calls them at its end.
+    called = {node.do.graph for graph in (root, *graphs.values()) for node in graph.nodes if type(node.do) is Call}
+    rest = [index for index, name in enumerate(graphs) if name not in called]
+    calls = [
+        Node(f"r{index}", Call(Frame(CHILDREN[index % 3], LATER * LARGEST + index), f"g{index}"), (Ref("x"),)) for index in rest
+    ]
+    return Graph(root.inputs, (*root.nodes, *calls))
+
+
 def _changed(steps: tuple[_Step, ...], place: int) -> tuple[_Step, ...]:
-    index = -1 - place % len(steps)
+    # A literal, a slot or a callee becomes another one; literals first, because there are few of them.
+    places = sorted((index for index, step in enumerate(steps) if step.kind not in (0, 2)), key=lambda at: steps[at].kind)
+    if place < 0 or not places:
+        return steps
+    index = places[place % len(places)]
     changed = [*steps]
-    changed[index] = evolve(steps[index], second=steps[index].second + 1)
+    step = steps[index]
+    # Another kind of call calls another body, of the same module.
+    changed[index] = evolve(step, kind=5 + (step.kind - 4) % 4) if step.kind > 4 else evolve(step, second=step.second + 1)
     return tuple(changed)
 
 
@@ -96,13 +134,13 @@ def _graph(steps: tuple[_Step, ...], known: int) -> Graph:
             case 0:
                 node = Node(name, toy.NEG, (a,))
             case 1:
-                node = Node(name, toy.ADD_, (a, step.second % 2 + 1))
+                node = Node(name, toy.ADD_, (a, NUMBERS[step.second % 4]))
             case 2:
                 node = Node(name, toy.RAND, (a, "t"))
             case 3 | 4:
                 node = Node(name, Get(SLOTS[step.second % 2]))
             case _ if known:
-                child, body = CHILDREN[step.second % 3], (step.kind + step.second) % known
+                child, body = CALLED[step.second % 6], (step.kind + step.second) % known
                 count = numbers[child] = numbers.get(child, -1) + 1
                 # Path and call number name one body: the number says which, wherever this body stands.
                 node = Node(name, Call(Frame(child, count * LARGEST + body), f"g{body}"), (a,))
@@ -121,12 +159,11 @@ def _state(program: Program, ties: list[bool]) -> State:
         if place in seen:
             continue
         seen.add(place)
-        prefix = f"{place[1]}." if place[1] else ""
         for node in program.graphs[place[0]].nodes:
             if type(node.do) is Get:
-                slots.setdefault(prefix + node.do.slot, _slot(len(slots), slots, tied=ties[SLOTS.index(node.do.slot)]))
+                slots.setdefault(join(place[1], node.do.slot), _slot(len(slots), slots, tied=ties[SLOTS.index(node.do.slot)]))
             elif type(node.do) is Call:
-                todo.append((node.do.graph, prefix + node.do.instance.path))
+                todo.append((node.do.graph, join(place[1], node.do.instance.path)))
     return State(tuple(slots), pmap(slots))
 
 

@@ -25,13 +25,13 @@ def test_stacks_name_module_calls() -> None:
         assert {"a", "a@1", "a/a.linear", "a@1/a.linear@1", "items.0", "tied"} <= stacks
 
 
-def test_a_stack_ends_where_it_leaves_its_module() -> None:
-    """A frame that is not below the one before it belongs to the caller, with all that follows."""
+def test_a_stack_leaves_its_module() -> None:
+    """A module may call one that it is not above: a closure, or a sibling that it was handed."""
     reader = StackReader()
     raw = {"L__self__": ("", "M"), "L__self__a": ("a", "A"), "L__self__b": ("b", "B"), "L__self__b.c": ("b.c", "C")}
-    assert reader.read(raw) == (px.Frame("a"),)
+    assert reader.read(raw) == (px.Frame("a"), px.Frame("b"), px.Frame("b.c"))
     assert reader.read({"L__self__": ("", "M"), "L__self__ab": ("ab", "A")}) == (px.Frame("ab"),)
-    assert reader.read({"L__self__": ("", "M"), "x": ("a", "A"), "y": ("ab", "B")}) == (px.Frame("a"),)
+    assert reader.read({"L__self__": ("", "M"), "x": ("a", "A"), "y": ("ab", "B")}) == (px.Frame("a"), px.Frame("ab"))
     assert reader.types["b.c"] == "C"
 
 

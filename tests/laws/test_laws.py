@@ -1,7 +1,8 @@
-"""Every transformation keeps its laws, on generated programs.
+"""Every transformation keeps its laws, on generated programs of all three tiers.
 
-One idea: one test, a product of the registry's transformations, stages and laws.  A failure shows the smallest program
-as text, ready to be pasted into a regression test.
+One idea: one test, a product of the tiers with the registry's transformations, stages and laws.  They take turns in
+asking of as many programs as a tier can afford.  A failure shows the smallest program as text, ready to be pasted into a
+regression test.
 """
 
 from __future__ import annotations
@@ -10,28 +11,48 @@ import pytest
 
 import purefx as px
 import purefx.transforms
+from purefx.ir.digest import digest
 from purefx.laws.checking import check_transformation
 from purefx.laws.law import GENERIC, Law
-from purefx.laws.registry import REGISTRY, Entry
-from purefx.laws.strategies import Stage
+from purefx.laws.questions import questions
+from purefx.laws.registry import REGISTRY
+from purefx.laws.tiers import TIERS, Tier, drawn_cases
+from tests.laws.conftest import Tally
 
-EXAMPLES = 100
+AT_ONCE: dict[Tier, int] = {"toy": 45, "aten": 30, "modules": 6}
+"""Programs that one law is asked of at one stage."""
 
-CASES = [(entry, stage, law) for entry in REGISTRY for stage in entry.stages for law in entry.laws]
+DRAWS: dict[Tier, int] = {"toy": 16, "aten": 20, "modules": 10}
+"""How often others are drawn; laws take turns."""
+
+PROMISED: dict[Tier, int] = {"toy": 500, "aten": 500, "modules": 50}
+"""Different programs that the whole file asks of, at least."""
+
+QUESTIONS = tuple(questions())
 
 
-@pytest.mark.parametrize(
-    ("entry", "stage", "law"), CASES, ids=[f"{entry.transformation.name}-{stage}-{law.name}" for entry, stage, law in CASES]
-)
-def test_law(entry: Entry, stage: Stage, law: Law) -> None:
-    check_transformation(entry.transformation, laws=[law], stage=stage, examples=EXAMPLES)
+@pytest.mark.parametrize("number", range(len(QUESTIONS)), ids=[f"{one.tier}, {one}" for one in QUESTIONS])
+def test_law(number: int, tally: Tally) -> None:
+    one = QUESTIONS[number]
+    draw, examples = number % DRAWS[one.tier], AT_ONCE[one.tier]
+    with tally.of(one.tier, one.stage, examples, draw):
+        check_transformation(one.transform, laws=[one.law], stage=one.stage, tier=one.tier, examples=examples, seed=draw)
 
 
 # Calls of one module are one call to `deduplicate` if their bodies are equal, nodes in order; so a reordering of the flat
 # program may change which numbers are left.  Each step by itself keeps the law.
+@pytest.mark.parametrize("tier", TIERS)
 @pytest.mark.parametrize("law", [law for law in GENERIC if law.name != "order"], ids=lambda law: law.name)
-def test_default_pipeline(law: Law) -> None:
-    check_transformation(px.transform, laws=[law], stage="tokens", examples=EXAMPLES)
+def test_default_pipeline(law: Law, tier: Tier, tally: Tally) -> None:
+    with tally.of(tier, "tokens", AT_ONCE[tier], 0):
+        check_transformation(px.transform, laws=[law], stage="tokens", tier=tier, examples=AT_ONCE[tier], seed=0)
+
+
+@pytest.mark.parametrize("tier", TIERS)
+def test_as_many_programs_as_promised(tier: Tier) -> None:
+    drawn = [case.program for draw in range(DRAWS[tier]) for case in drawn_cases(tier, "flat", AT_ONCE[tier], draw)]
+    assert len({digest(program) for program in drawn}) >= PROMISED[tier]
+    assert sum(one.tier == tier for one in QUESTIONS) >= DRAWS[tier], "some programs are never asked of"
 
 
 def test_every_transformation_is_registered() -> None:

@@ -6,11 +6,17 @@ One idea: start from two equal modules and spoil one of them in one way.
 from __future__ import annotations
 
 import copy
+import gc
+import random
+import sys
+import warnings
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
+from attrs import evolve
 from torch import nn
 
 import purefx as px
@@ -23,6 +29,12 @@ from purefx.laws import (
     structure_differences,
     value_differences,
 )
+from purefx.laws.checking import drawn
+from purefx.laws.gradients import tensor_gradients
+from purefx.laws.law import GENERIC, GRADIENTS, Case, Law
+from purefx.laws.purity import changes_in_process
+from purefx.laws.registry import REGISTRY
+from purefx.laws.tiers import drawn_cases
 from tests.programs import exported
 
 
@@ -174,3 +186,119 @@ def test_changes_of_the_state_of_a_program_are_seen() -> None:
     assert changes_in_program(program, lambda: px.lower(program, state="copy")(torch.ones(3, 2))) == []
     changed = changes_in_program(program, lambda: program.state["running_mean"].value.add_(1))
     assert changed == ["the contents of running_mean changed"]
+
+
+def test_changes_of_the_process_are_seen() -> None:
+    def act() -> None:
+        print("here")  # noqa: T201
+        warnings.warn("look", stacklevel=1)
+        torch.rand(1)
+        random.random()
+        sys.setrecursionlimit(sys.getrecursionlimit() + 1)
+        torch.set_grad_enabled(False)
+        torch.set_default_dtype(torch.float64)
+        gc.disable()
+
+    limit = sys.getrecursionlimit()
+    try:
+        found = changes_in_process(act)
+    finally:
+        sys.setrecursionlimit(limit)
+        torch.set_grad_enabled(True)
+        torch.set_default_dtype(torch.float32)
+        gc.enable()
+    assert found == [
+        "the default dtype changed",
+        "grad mode changed",
+        "the random state of torch changed",
+        "the random state of Python changed",
+        "the garbage collector changed",
+        "the recursion limit changed",
+        "printed 'here\\n'",
+        "warned 'look'",
+    ]
+    assert changes_in_process(lambda: None) == []
+
+
+LAWS = {law.name: law for law in (*GENERIC, GRADIENTS)}
+
+SHARED: list[px.Node] = []
+
+
+def keeps_its_work_outside(program: px.Program) -> px.Program:
+    """Collect the nodes in a list that all calls share: right, as long as they come one after the other."""
+    SHARED.clear()
+    for node in program.main.nodes:
+        SHARED.append(evolve(node))
+    return program.with_main(evolve(program.main, nodes=tuple(SHARED)))
+
+
+def chatters(program: px.Program) -> px.Program:
+    """Print."""
+    print("now")  # noqa: T201
+    return program
+
+
+def unties(program: px.Program) -> px.Program:
+    """Give each slot a cell of its own."""
+    slots = {name: evolve(slot, cell=cell, storage=cell) for cell, (name, slot) in enumerate(program.state.pairs)}
+    return program.evolve(state=px.State(program.state.order, px.pmap(slots)))
+
+
+def writes_what_no_text_says(program: px.Program) -> px.Program:
+    """Put an argument into a node that the text form can not read back."""
+    nodes = tuple(evolve(node, args=(*node.args, object())) for node in program.main.nodes)
+    return program.with_main(evolve(program.main, nodes=nodes))
+
+
+@pytest.mark.parametrize(
+    ("name", "spoil"),
+    [("threads", keeps_its_work_outside), ("silent", chatters), ("state", unties), ("text", writes_what_no_text_says)],
+)
+def test_each_law_finds_what_it_is_for(name: str, spoil: Callable[[px.Program], px.Program]) -> None:
+    law = LAWS[name]
+    cases = [Case(program, seed) for program, seed in drawn("flat", 60)]
+    assert not any(law.check(lambda program: program, case) for case in cases[:10])
+    assert any(broken(law, spoil, case) for case in cases)
+
+
+def broken(law: Law, transform: Callable[[px.Program], px.Program], case: Case) -> bool:
+    """Say whether a law finds something; an error is something too."""
+    try:
+        return bool(law.check(transform, case))
+    except px.PurefxError:
+        return True
+
+
+def test_gradients_of_programs() -> None:
+    program = px.import_ep(exported(nn.Linear(3, 2), torch.ones(2, 3)))
+    case = Case(program, gradients=partial(tensor_gradients, calls=[(torch.ones(2, 3),)]))
+    assert LAWS["gradients"].check(px.transform, case) == []
+    assert sorted(case.gradients(program) if case.gradients else ()) == ["call 0, bias", "call 0, input 0", "call 0, weight"]
+    detach = px.Op("aten.detach.default", target=torch.ops.aten.detach.default)
+
+    def cut(program: px.Program) -> px.Program:
+        weight, node = program.main.inputs[0].name, px.Node("cut", detach, (px.Ref(program.main.inputs[0].name),))
+        used = [evolve(n, args=tuple(px.Ref("cut") if a == px.Ref(weight) else a for a in n.args)) for n in program.main.nodes]
+        return program.with_main(evolve(program.main, nodes=(node, *used)))
+
+    assert "call 0, weight: got None, expected" in LAWS["gradients"].check(cut, case)[0]
+    with pytest.raises(ValueError, match="needs a case with a function for them"):
+        LAWS["gradients"].check(px.transform, Case(program))
+
+
+@pytest.mark.parametrize("step", [entry.transformation for entry in REGISTRY], ids=lambda step: step.name)
+def test_gradients_are_kept(step: px.Transformation) -> None:
+    stage = next(stage for entry in REGISTRY if entry.transformation is step for stage in entry.stages)
+    for case in drawn_cases("aten", stage, 20):
+        if runs(case):
+            assert LAWS["gradients"].check(step, case) == []
+
+
+def runs(case: Case) -> bool:
+    """Say whether a program can be run at all: what is drawn may meet types that an operator refuses."""
+    try:
+        case.meaning(case.program)
+    except RuntimeError:
+        return False
+    return True

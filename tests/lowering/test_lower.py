@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import gc
-import pickle
 from typing import Any, Literal
 
 import pytest
@@ -327,9 +326,3 @@ def test_hooks_and_functional_calls() -> None:
     assert torch.equal(torch.func.functional_call(module, zeros, (x,)), x)
     assert seen == ["up"]
     assert torch.equal(module(x), model(x))
-
-
-def test_pickling_says_what_to_do() -> None:
-    """Not supported yet, and said so."""
-    with pytest.raises(TypeError, match="state_dict"):
-        pickle.dumps(lowered(Tower(1), torch.ones(1, 4)))

@@ -1,4 +1,4 @@
-"""The README's code runs, and prints what the README says it prints.
+"""The code of README and docs runs, and prints what they say it prints.
 
 One idea: the ``python`` blocks are one program; the ``text`` block after one is what it prints.
 """
@@ -11,23 +11,26 @@ import re
 from pathlib import Path
 from typing import Any
 
-README = Path(__file__).parents[2] / "README.md"
+import pytest
+
+ROOT = Path(__file__).parents[2]
 
 BLOCK = re.compile(r"^```(python|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
-def test_the_code_of_the_readme_runs() -> None:
+@pytest.mark.parametrize(("page", "printed_texts"), [("README.md", 3), ("docs/laws.md", 1)])
+def test_the_code_of_a_page_runs(page: str, printed_texts: int) -> None:
     """Every block, in order, in one namespace; every printed text is compared."""
-    blocks = BLOCK.findall(README.read_text(encoding="utf-8"))
-    assert [kind for kind, _ in blocks].count("text") >= 3
+    blocks = BLOCK.findall((ROOT / page).read_text(encoding="utf-8"))
+    assert [kind for kind, _ in blocks].count("text") >= printed_texts
     namespace: dict[str, Any] = {"__name__": "readme"}
     printed = ""
     for kind, text in blocks:
         if kind == "python":
-            assert not printed.strip(), "a block printed something that the README does not show"
+            assert not printed.strip(), "a block printed something that the page does not show"
             output = io.StringIO()
             with contextlib.redirect_stdout(output):
-                exec(compile(text, str(README), "exec"), namespace)
+                exec(compile(text, page, "exec"), namespace)
             printed = output.getvalue()
         else:
             assert printed == text

@@ -7,11 +7,15 @@ import torch
 from torch import nn
 
 import purefx as px
+from purefx.ir.borders import GIVES, TAKES
 from purefx.ir.inlining import inlined
+from purefx.ir.torch_private import pytree
 from purefx.laws.variants import reordered
 from tests.programs import ADD, ADD_, NEG, Branches, Counter, Shared, Tower, exported, flat, hierarchy
 
 A, B = px.Frame("a"), px.Frame("b")
+
+BEFORE_MERGING = px.DEFAULT[: px.DEFAULT.index(px.deduplicate)]
 
 
 def node(name: str, op: px.Op, *args: object, stack: tuple[px.Frame, ...] = ()) -> px.Node:
@@ -90,11 +94,20 @@ def test_nothing_to_do_gives_the_same_object() -> None:
     assert px.outline(outlined) is outlined
 
 
-def test_preserved_signatures_are_refused() -> None:
-    """Never silently: a preserved call signature is named."""
-    ep = exported(Tower(2), torch.ones(2, 4), preserve_module_call_signature=("layers.0",))
-    with pytest.raises(px.UnsupportedProgram, match=r"layers\.0"):
-        px.outline(px.import_ep(ep))
+def test_a_preserved_call_that_is_really_cut_is_refused() -> None:
+    """Never silently: a is one call to the user, and another module stands between its two halves."""
+    a, b = (px.Frame("a"),), (px.Frame("b"),)
+    nodes = [
+        px.Node("takes", TAKES, (px.Ref("x"),), stack=a),
+        px.Node("first", NEG, (px.Ref("x"),), stack=a),
+        px.Node("between", NEG, (px.Ref("first"),), stack=b),
+        px.Node("last", NEG, (px.Ref("between"),), stack=a),
+        px.Node("gives", GIVES, (px.Ref("last"),), stack=a),
+    ]
+    structure = pytree.tree_structure
+    signatures = px.pmap({a[0]: px.CallSignature(structure(((0,), {})), structure(0))})
+    with pytest.raises(px.UnsupportedProgram, match=r"the call signature of a \(call 0\) was preserved"):
+        px.outline(flat(nodes, (px.Ref("last"),), "x", call_signatures=signatures))
 
 
 @pytest.mark.parametrize("decomposed", [False, True])
@@ -103,7 +116,7 @@ def test_a_legal_reorder_changes_neither_hierarchy_nor_numbers(module: nn.Module
     """Forty random legal orders of one program."""
     x = torch.randn(3, 4)
     program = px.import_ep(exported(module, x, decomposed=decomposed))
-    steps = px.DEFAULT[:-1]
+    steps = BEFORE_MERGING
     expected = px.transform(program, *steps)
     result = px.lower(expected)(x)
     moved = 0
@@ -135,5 +148,5 @@ def test_modules_that_call_no_operator_of_their_own() -> None:
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return self.inner(x)
 
-    program = px.transform(px.import_ep(exported(Wrapper(), torch.ones(1, 4))), *px.DEFAULT[:-1])
+    program = px.transform(px.import_ep(exported(Wrapper(), torch.ones(1, 4))), *BEFORE_MERGING)
     assert hierarchy(program) == ["", "inner", "inner.0", "inner.0.0"]

@@ -17,7 +17,7 @@ def reads(program: px.Program) -> list[tuple[str, str]]:
 
 def hierarchical(module: nn.Module, *args: object) -> px.Program:
     """Return the outlined, not deduplicated program."""
-    return px.transform(px.import_ep(exported(module, *args)), *px.DEFAULT[:-1])
+    return px.transform(px.import_ep(exported(module, *args)), *px.DEFAULT[: px.DEFAULT.index(px.deduplicate)])
 
 
 def test_each_module_reads_its_own_state() -> None:

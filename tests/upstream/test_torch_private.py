@@ -34,6 +34,32 @@ def test_schemas_state_aliases() -> None:
     assert schema.arguments[1].alias_info is None
 
 
+def test_symbolic_sizes_have_the_numbers_of_the_export() -> None:
+    """A symbolic size knows what the exporter saw, without being compared or converted; other sizes do not."""
+    size = torch.export.Dim("n", min=2)
+    ep = torch.export.export(torch.nn.ReLU(), (torch.ones(3, 2),), dynamic_shapes=({0: size},))
+    rows = next(node for node in ep.graph.nodes if node.op == "placeholder").meta["val"].shape[0]
+    env = rows.node.shape_env
+    before = len(env.guards)
+    assert torch_private.size_number(rows) == 3
+    assert torch_private.size_number(rows * 2 + 1) == 7
+    assert torch_private.size_number(env.create_unbacked_symint()) is None
+    assert len(env.guards) == before
+
+
+def test_the_joint_graph_says_where_its_nodes_come_from() -> None:
+    """Before torch's second trace, forward nodes have their module stack and backward nodes that of what they differentiate."""
+    loss = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.Flatten(0), torch.nn.Linear(6, 1))
+    ep = torch.export.export(loss, (torch.ones(2, 2),))
+    before = str(ep.graph)
+    nodes = [node for node in torch_private.retraced_joint(ep).graph.nodes if node.op == "call_function"]
+    forward = [node for node in nodes if node.meta["partitioner_tag"] == "is_forward"]
+    backward = [node for node in nodes if node.meta["partitioner_tag"] == "is_backward"]
+    assert all(node.meta["nn_module_stack"] for node in forward)
+    assert {path for node in backward for path, _ in node.meta["fwd_nn_module_stack"].values()} == {"", "0", "1", "2"}
+    assert str(ep.graph) == before
+
+
 def test_storages_have_keys() -> None:
     """Meta and empty tensors too have a key, shared by views alone."""
     for device in ("cpu", "meta"):
@@ -81,6 +107,8 @@ def test_graph_modules_can_be_subclassed_as_ours_is() -> None:
     ):
         assert name in source, name
     assert torch_private.PyTreeCodeGen is not None
+    spec = torch_private.pytree.tree_structure((1, {"k": 2}))
+    assert torch_private.tree_flatten_spec((3, {"k": 4}), spec) == [3, 4]
     assert set(torch_private.PyTreeInfo._fields) == {"orig_args", "in_spec", "out_spec"}
 
 

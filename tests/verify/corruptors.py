@@ -5,11 +5,7 @@ One idea: each takes a valid program (``programs.py``) and changes one fact.  Th
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import torch
-from attrs import evolve, frozen
 
 from purefx.ir import (
     PURE,
@@ -21,18 +17,19 @@ from purefx.ir import (
     Frame,
     Get,
     Graph,
-    Input,
     InputDim,
+    InputGradient,
     InputMutation,
     InputValue,
     Items,
+    LossOutput,
     Module,
     Node,
     Op,
-    Program,
     Range,
     Record,
     Ref,
+    StateGradient,
     StateInput,
     StateMutation,
     Sym,
@@ -40,121 +37,32 @@ from purefx.ir import (
     UserOutput,
     pmap,
 )  # fmt: skip
+from purefx.ir.borders import GIVES
 from purefx.ir.torch_private import pytree
+from tests.verify.changes import (
+    ADD_,
+    RELU,
+    Corruption,
+    Corruptor,
+    circle,
+    doubled_input,
+    doubled_node,
+    named_f,
+    outputs_of,
+    swapped_nodes,
+    with_constraints,
+    with_fields,
+    with_graph,
+    with_input,
+    with_node,
+    with_outputs,
+    with_signature,
+    with_slot,
+    with_state,
+    without_graph,
+)
 
-Corruption = Callable[[Program], Program]
-
-
-@frozen
-class Corruptor:
-    """A corruption, the rule that names it, and the program that it starts from."""
-
-    rule: str
-    name: str
-    start: str
-    apply: Corruption
-
-    def __str__(self) -> str:
-        return f"{self.rule}-{self.name}"
-
-
-def with_graph(program: Program, name: str, **changes: Any) -> Program:
-    """Return a program with one graph changed."""
-    return program.evolve(graphs=program.graphs.set(name, evolve(program.graphs[name], **changes)))
-
-
-def with_node(wanted: str, /, *, graph: str = "", **changes: Any) -> Corruption:
-    """Return a corruption that changes fields of one node."""
-
-    def apply(program: Program) -> Program:
-        nodes = program.graphs[graph].nodes
-        return with_graph(program, graph, nodes=tuple(evolve(n, **changes) if n.name == wanted else n for n in nodes))
-
-    return apply
-
-
-def with_fields(**changes: Any) -> Corruption:
-    """Return a corruption that changes fields of the program."""
-    return lambda program: program.evolve(**changes)
-
-
-def with_signature(**changes: Any) -> Corruption:
-    """Return a corruption that changes fields of the signature."""
-    return lambda program: program.evolve(signature=evolve(program.signature, **changes))
-
-
-def with_slot(name: str, /, **changes: Any) -> Corruption:
-    """Return a corruption that changes fields of one slot."""
-
-    def apply(program: Program) -> Program:
-        state = program.state
-        return program.evolve(state=evolve(state, slots=state.slots.set(name, evolve(state[name], **changes))))
-
-    return apply
-
-
-def swapped_nodes(program: Program) -> Program:
-    """Put the last node of the root before all others."""
-    nodes = program.main.nodes
-    return with_graph(program, "", nodes=(nodes[-1], *nodes[:-1]))
-
-
-def doubled_node(program: Program) -> Program:
-    """Repeat the last node of the root."""
-    return with_graph(program, "", nodes=(*program.main.nodes, program.main.nodes[-1]))
-
-
-def doubled_input(program: Program) -> Program:
-    """Give two inputs of a body one name."""
-    graph = program.graphs["lin"]
-    return with_graph(program, "lin", inputs=(*graph.inputs, Input(graph.inputs[0].name)))
-
-
-def without_graph(name: str) -> Corruption:
-    """Return a corruption that drops a graph."""
-    return lambda program: program.evolve(graphs=program.graphs.remove(name))
-
-
-def circle(program: Program) -> Program:
-    """Let the body of ``lin`` call itself."""
-    again = Node("again", Call(Frame("lin"), "lin"), tuple(Ref(formal.name) for formal in program.graphs["lin"].inputs))
-    with_module = evolve(program, modules=())
-    return with_graph(with_module, "lin", nodes=(*program.graphs["lin"].nodes, again))
-
-
-def with_state(**changes: Any) -> Corruption:
-    """Return a corruption that changes fields of the state."""
-    return lambda program: program.evolve(state=evolve(program.state, **changes))
-
-
-def with_constraints(**changes: Any) -> Corruption:
-    """Return a corruption that changes the constraints."""
-    return lambda program: program.evolve(constraints=evolve(program.constraints, **changes))
-
-
-def with_input(graph: str, number: int, **changes: Any) -> Corruption:
-    """Return a corruption that changes fields of one input."""
-
-    def apply(program: Program) -> Program:
-        inputs = list(program.graphs[graph].inputs)
-        inputs[number] = evolve(inputs[number], **changes)
-        return with_graph(program, graph, inputs=tuple(inputs))
-
-    return apply
-
-
-def outputs_of(program: Program) -> tuple[Any, ...]:
-    """Return the output specs of a program."""
-    return program.signature.outputs
-
-
-def named_f(target: Any) -> Op:
-    """Return an operator with a name that says nothing."""
-    return Op("f", PURE, target)
-
-
-RELU = torch.ops.aten.relu.default
-ADD_ = torch.ops.aten.add_.Tensor
+__all__ = ["CORRUPTORS", "TABLE"]
 
 TABLE: dict[str, dict[str, tuple[str, Corruption]]] = {
     "well-formed": {
@@ -255,19 +163,36 @@ TABLE: dict[str, dict[str, tuple[str, Corruption]]] = {
         "two": ("flat", lambda p: with_node("unused", do=named_f(torch.sym_not))(with_node("y", do=named_f(torch.sym_max))(p))),
     },
     "stacks": {
-        "sideways": ("flat", with_node("unused", stack=(Frame("lin"), Frame("act")))),
-        "prefix": ("flat", with_node("unused", stack=(Frame("li"), Frame("lin")))),
         "repeated": ("flat", with_node("unused", stack=(Frame("lin"), Frame("lin")))),
+        "inside-another": ("flat", with_node("unused", stack=(Frame("lin"), Frame("act"), Frame("lin")))),
+        "from-the-root": ("flat", with_node("unused", stack=(Frame("/lin"),))),
+    },
+    "scopes": {
+        "divided": ("flat", with_node("unused", stack=(Frame("act", 1), Frame("act.in", 1)))),
+        "skipped": ("flat", with_node("unused", stack=(Frame("act.in", 1),))),
     },
     "module-paths": {
         "twice": ("flat", lambda p: p.evolve(modules=(*p.modules, Module("lin")))),
         "orphan": ("flat", lambda p: p.evolve(modules=(*p.modules, Module("a.b")))),
         "number": ("flat", lambda p: p.evolve(modules=(*p.modules, Module(3)))),  # type: ignore[arg-type]
         "no-root": ("flat", lambda p: p.evolve(modules=p.modules[1:])),
+        "slash": ("flat", lambda p: p.evolve(modules=(*p.modules, Module("/a")))),
     },
     "known-modules": {
         "stack": ("flat", with_node("unused", stack=(Frame("nowhere"),))),
+        "outer": ("flat", with_node("unused", stack=(Frame("li"), Frame("act", 7)))),
         "call": ("tree", lambda p: p.evolve(modules=tuple(m for m in p.modules if m.path != "lin"))),
+    },
+    "call-labels": {
+        "siblings": ("tree", with_node("act", do=Call(Frame("lin"), "act"))),
+        "deeper": ("nested", with_node("again", graph="other", do=Call(Frame("in"), "negated"))),
+    },
+    "borders": {
+        "unknown": ("kept", with_node("in_takes", stack=(Frame("act"),))),
+        "fewer": ("kept", with_node("in_takes", args=())),
+        "more": ("kept", with_node("in_gives", args=(Ref("x"), 1))),
+        "keyword": ("kept", with_node("in_gives", kwargs=(("k", 1),))),
+        "twice": ("kept", with_node("in_takes", do=GIVES)),
     },
     "signature-inputs": {
         "missing": ("flat", lambda p: with_signature(inputs=p.signature.inputs[:-1])(p)),
@@ -290,6 +215,27 @@ TABLE: dict[str, dict[str, tuple[str, Corruption]]] = {
         "beyond": ("flat", lambda p: with_signature(outputs=(outputs_of(p)[0], InputMutation(99), *outputs_of(p)[2:]))(p)),
         "twice": ("flat", lambda p: with_signature(outputs=(outputs_of(p)[0], outputs_of(p)[0], *outputs_of(p)[2:]))(p)),
         "literal": ("flat", lambda p: with_graph(p, "", output=(3, *p.main.output[1:]))),
+    },
+    "mutation-contents": {
+        "shape": ("flat", with_node("new", meta={"val": torch.ones(3)})),
+        "dtype": ("flat", with_node("new", meta={"val": torch.ones(2, 2).double()})),
+        "input": ("flat", lambda p: with_input("", 2, meta={"val": torch.ones(2, 3)})(p)),
+    },
+    "gradients": {
+        "slot": ("tree", with_outputs((None, LossOutput()), (None, StateGradient("nowhere")))),
+        "buffer": ("tree", with_outputs((None, LossOutput()), (None, StateGradient("count")))),
+        "unhashable": ("tree", with_outputs((None, LossOutput()), (None, StateGradient([])))),
+        "leaf": ("tree", with_outputs((None, LossOutput()), (None, InputGradient(2)))),
+        "garbage": ("tree", with_outputs((None, LossOutput()), (None, InputGradient("x")))),
+        "twice": ("tree", with_outputs((None, LossOutput()), (None, InputGradient(0)), (None, InputGradient(0)))),
+        "no-loss": ("tree", with_outputs((None, StateGradient("lin.w")))),
+        "losses": ("tree", with_outputs((None, LossOutput()), (None, LossOutput()))),
+        "shape": ("flat", with_outputs((None, LossOutput()), (Ref("y"), StateGradient("lin.w")))),
+    },
+    "signature-types": {
+        "rank": ("tree", with_input("", 0, meta={"val": torch.ones(2)})),
+        "size": ("tree", with_input("", 0, meta={"val": torch.ones(3, 3)})),
+        "dtype": ("tree", with_input("", 0, meta={"val": torch.ones(2, 3).int()})),
     },
     "signature-leaves": {
         "inputs": ("flat", lambda p: with_signature(in_spec=pytree.tree_structure(((1, 2, 3), {})))(p)),

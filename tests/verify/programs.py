@@ -14,6 +14,7 @@ from purefx.ir import (
     Apply,
     Body,
     Call,
+    CallSignature,
     Constraints,
     Effects,
     Frame,
@@ -40,6 +41,7 @@ from purefx.ir import (
     UserOutput,
     pmap,
 )  # fmt: skip
+from purefx.ir.borders import GIVES, TAKES
 from purefx.ir.effects.schema import effects_of
 from purefx.ir.torch_private import pytree
 
@@ -89,6 +91,19 @@ def flat() -> Program:
         modules=modules("lin", "tied", "act", "act.in"),
         constraints=Constraints((Range(Sym("s0"), 2, None),), (Apply("<", (InputDim(0, 1), 9)),)),
         facts=frozenset({"flat"}),
+    )
+
+
+def kept() -> Program:
+    """Return the flat program with a preserved call, whose borders are ``in_takes`` and ``in_gives``."""
+    program = flat()
+    lin = (Frame("lin"),)
+    takes, gives = Node("in_takes", TAKES, (Ref("x"),), (), lin), Node("in_gives", GIVES, (Ref("y"),), (), lin)
+    nodes = (takes, *program.main.nodes[:2], gives, *program.main.nodes[2:])
+    structure = pytree.tree_structure
+    signatures = pmap({lin[0]: CallSignature(structure(((0,), {})), structure(0))})
+    return program.evolve(
+        graphs=program.graphs.set("", Graph(program.main.inputs, nodes, program.main.output)), call_signatures=signatures
     )
 
 
@@ -142,4 +157,16 @@ def tokens() -> Program:
     return Program.of({"": graph}, signature=Signature((USER,), (UserOutput(),)))
 
 
-PROGRAMS = {"flat": flat, "tree": tree, "branch": branch, "tokens": tokens}
+def nested() -> Program:
+    """Return a program of one module that is called twice, with different bodies that both call what is inside."""
+    body, other = (
+        Graph((Input("a"),), (Node("again", Call(Frame("in", number), name), (Ref("a"),)),), Ref("again"))
+        for number, name in enumerate(("same", "negated"))
+    )
+    same, negated = Graph((Input("a"),), (), Ref("a")), Graph((Input("a"),), (Node("b", NEG, (Ref("a"),)),), Ref("b"))
+    nodes = (Node("y", Call(Frame("out"), "body"), (Ref("x"),)), Node("z", Call(Frame("out", 1), "other"), (Ref("y"),)))
+    graphs = {"": Graph((Input("x"),), nodes, (Ref("z"),)), "body": body, "other": other, "same": same, "negated": negated}
+    return Program.of(graphs, signature=Signature((USER,), (UserOutput(),)), modules=modules("out", "out.in"))
+
+
+PROGRAMS = {"flat": flat, "kept": kept, "tree": tree, "branch": branch, "tokens": tokens, "nested": nested}

@@ -28,7 +28,8 @@ from purefx.ir import (
 )  # fmt: skip
 from purefx.ir.signature import LiteralType
 from purefx.ir.verify import RULES, Violation, check, verify
-from tests.verify.corruptors import CORRUPTORS, TABLE, Corruptor, with_graph, with_node
+from tests.verify.changes import Corruptor, with_graph, with_node
+from tests.verify.corruptors import CORRUPTORS, TABLE
 from tests.verify.programs import PROGRAMS, branch, flat, tree
 
 

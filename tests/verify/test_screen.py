@@ -6,7 +6,8 @@ import pytest
 
 from purefx.ir.verify.survey import Survey
 from purefx.ir.verify.verifier import judge
-from tests.verify.corruptors import CORRUPTORS, Corruptor
+from tests.verify.changes import Corruptor
+from tests.verify.corruptors import CORRUPTORS
 from tests.verify.programs import PROGRAMS
 
 

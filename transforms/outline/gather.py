@@ -2,14 +2,14 @@
 
 One idea: at each level of the hierarchy the calls are contracted to one item each.  Where the items depend on one
 another in a circle a call is really cut in two; only there it is split, in an order that depends on the relation
-and not on how the nodes happened to stand.  Everything else is sorted topologically, earliest node first, which
-disturbs the given order as little as possible.
+and not on how the nodes happened to stand; a call with a preserved signature stays whole where that is possible.
+Everything else is sorted topologically, earliest node first, which disturbs the given order as little as possible.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Hashable, Sequence
+from collections.abc import Collection, Hashable, Sequence
 
 from attrs import evolve
 
@@ -37,7 +37,7 @@ def gather(program: Program) -> list[Node]:
         if depth < 0:
             order.extend(run)
             continue
-        pieces = _arrange(run, depth, nodes, before)
+        pieces = _arrange(run, depth, nodes, before, program.call_signatures)
         for members, is_call in reversed(pieces):
             todo.append((members, depth + 1 if is_call else -1))
     gathered = [nodes[number] for number in order]
@@ -61,13 +61,15 @@ def _renumbered(nodes: list[Node]) -> list[Node]:
     return [evolve(node, stack=numbered(node.stack)) if node.stack else node for node in nodes]
 
 
-def _arrange(run: list[int], depth: int, nodes: list[Node], before: list[list[int]]) -> list[tuple[list[int], bool]]:
+def _arrange(
+    run: list[int], depth: int, nodes: list[Node], before: list[list[int]], whole: Collection[Frame]
+) -> list[tuple[list[int], bool]]:
     items: dict[int, Item] = {}
     for number in run:
         stack = nodes[number].stack
         items[number] = stack[depth] if len(stack) > depth else number
     if not _is_one_run_each(run, items):
-        _split_circles(run, depth, items, nodes, before)
+        _split_circles(run, depth, items, nodes, before, whole)
         run = _sorted_by_item(run, items, before)
     pieces: list[tuple[list[int], bool]] = []
     last: Item = None
@@ -102,14 +104,17 @@ def _item_edges(run: list[int], items: dict[int, Item], before: list[list[int]])
     return edges
 
 
-def _split_circles(run: list[int], depth: int, items: dict[int, Item], nodes: list[Node], before: list[list[int]]) -> None:
+def _split_circles(
+    run: list[int], depth: int, items: dict[int, Item], nodes: list[Node], before: list[list[int]], whole: Collection[Frame]
+) -> None:
     # Calls that depend on one another in a circle are cut into pieces; `items` and the stacks of the nodes change.
     edges = _item_edges(run, items, before)
     for circle in strongly_connected(edges):
         if len(circle) < 2:
             continue
         members = [number for number in run if items[number] in circle]
-        for number, part in _pieces(members, items, before).items():
+        units = _units(members, depth, nodes, before, whole)
+        for number, part in _pieces(members, items, before, units).items():
             frame = items[number]
             if part and isinstance(frame, Frame):
                 piece = evolve(frame, part=part)
@@ -118,35 +123,64 @@ def _split_circles(run: list[int], depth: int, items: dict[int, Item], nodes: li
                 nodes[number] = evolve(nodes[number], stack=(*stack[:depth], piece, *stack[depth + 1 :]))
 
 
-def _pieces(members: list[int], items: dict[int, Item], before: list[list[int]]) -> dict[int, int]:
+def _pieces(members: list[int], items: dict[int, Item], before: list[list[int]], units: dict[int, int]) -> dict[int, int]:
     # Emit what is ready: nodes that stand for themselves first, then one call at a time, in the order of its name, as far
-    # as it goes.  Each visit of a call is a piece of it.
-    inside = set(members)
-    waiting = {number: sum(earlier in inside for earlier in before[number]) for number in members}
+    # as it goes.  Each visit of a call is a piece of it.  What is one unit is emitted at once.
+    edges = _unit_edges(members, before, units)
+    waiting = {unit: len(earlier) for unit, earlier in edges.items()}
     after: dict[int, list[int]] = {}
-    for number in members:
-        for earlier in before[number]:
-            if earlier in inside:
-                after.setdefault(earlier, []).append(number)
+    for unit, earlier in edges.items():
+        for other in earlier:
+            after.setdefault(other, []).append(unit)
     ready: dict[Item, list[int]] = {}
-    for number in members:
-        if not waiting[number]:
-            heapq.heappush(ready.setdefault(_bucket(items[number]), []), number)
+    for unit in edges:
+        if not waiting[unit]:
+            heapq.heappush(ready.setdefault(_bucket(items[unit]), []), unit)
     parts: dict[int, int] = {}
     visits: dict[Item, int] = {}
     while ready:
         bucket = "" if "" in ready else min(ready, key=_by_name)
         while bucket in ready:
-            number = heapq.heappop(ready[bucket])
-            parts[number] = visits.get(bucket, 0)
-            for later in after.get(number, ()):
+            unit = heapq.heappop(ready[bucket])
+            parts[unit] = visits.get(bucket, 0)
+            for later in after.get(unit, ()):
                 waiting[later] -= 1
                 if not waiting[later]:
                     heapq.heappush(ready.setdefault(_bucket(items[later]), []), later)
             if not ready[bucket]:
                 del ready[bucket]
         visits[bucket] = visits.get(bucket, 0) + 1
-    return parts
+    return {number: parts[units.get(number, number)] for number in members}
+
+
+def _unit_edges(members: list[int], before: list[list[int]], units: dict[int, int]) -> dict[int, dict[int, None]]:
+    inside = set(members)
+    edges: dict[int, dict[int, None]] = {}
+    for number in members:
+        unit = units.get(number, number)
+        mine = edges.setdefault(unit, {})
+        for earlier in before[number]:
+            if earlier in inside and units.get(earlier, earlier) != unit:
+                mine[units.get(earlier, earlier)] = None
+    return edges
+
+
+def _units(
+    members: list[int], depth: int, nodes: list[Node], before: list[list[int]], whole: Collection[Frame]
+) -> dict[int, int]:
+    # Calls that must stay whole are one unit each, named by their first node; those that depend on one another in a circle
+    # can not stay whole, whatever is done.
+    units: dict[int, int] = {}
+    first: dict[Frame, int] = {}
+    for number in members if whole else ():
+        frame = next((frame for frame in nodes[number].stack[depth:] if frame in whole), None)
+        if frame is not None:
+            units[number] = first.setdefault(frame, number)
+    if units:
+        edges: dict[Item, dict[Item, None]] = {unit: {**others} for unit, others in _unit_edges(members, before, units).items()}
+        torn = {unit for circle in strongly_connected(edges) if len(circle) > 1 for unit in circle}
+        units = {number: unit for number, unit in units.items() if unit not in torn}
+    return units
 
 
 def _bucket(item: Item) -> Item:

@@ -17,6 +17,7 @@ from ...ir.meta import EMPTY_META, Meta
 from ...ir.names import Names
 from ...ir.node import Call, Frame, Get, Node
 from ...ir.operators import op_of
+from ...ir.paths import FROM_ROOT, relative
 from ...ir.persistent import pmap
 from ...ir.program import Program
 
@@ -157,12 +158,12 @@ class _Walk:
     def _call_nodes(self, scope: _Scope, name: str, inputs: list[str], outputs: list[str], names: Names) -> tuple[Node, ...]:
         frame, parent = scope.frame, scope.parent
         assert frame is not None and parent is not None
-        path = frame.path if parent.frame is None else frame.path[len(parent.frame.path) + 1 :]
+        path = frame.path if parent.frame is None else relative(frame.path, parent.frame.path)
         call = Call(Frame(path, frame.call, frame.part), name)
         args = tuple([Ref(name) for name in inputs])
         if len(outputs) == 1:
             return (Node(outputs[0], call, args, (), (), self._value_meta(outputs[0])),)
-        result = names.fresh(path.replace(".", "_"))
+        result = names.fresh(path.removeprefix(FROM_ROOT).replace(".", "_"))
         value = MappingProxyType({"val": tuple([self.made[output][2].get("val") for output in outputs])})
         made = [Node(result, call, args, (), (), value)]
         made += [
@@ -179,9 +180,9 @@ def _inside(node: Node, frame: Frame) -> Node:
     # Inside a body the stack is relative to it (nothing), and so are the names of state.
     do = node.do
     if type(do) is Get:
-        do = Get(do.slot[len(frame.path) + 1 :])
+        do = Get(relative(do.slot, frame.path))
     elif type(do) is Call:
-        do = Call(Frame(do.instance.path[len(frame.path) + 1 :], do.instance.call, do.instance.part), do.graph)
+        do = Call(Frame(relative(do.instance.path, frame.path), do.instance.call, do.instance.part), do.graph)
     return Node(node.name, do, node.args, node.kwargs, (), node.meta)
 
 

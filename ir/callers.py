@@ -1,0 +1,39 @@
+"""Which bodies are called with a preserved signature: one walk over the calls, from the root.
+
+One idea: a signature belongs to a module call (path and number); after ``deduplicate`` all calls of one body agree, so it
+can be asked of the body.  What a signature means for running is in ``lowering/``.
+"""
+
+from __future__ import annotations
+
+from .node import Call, Frame
+from .paths import join
+from .program import CallSignature, Program
+
+__all__ = ["signatures_of_bodies"]
+
+
+def signatures_of_bodies(program: Program) -> dict[str, CallSignature]:
+    """Return the preserved signature that a body is first called with, by graph id.
+
+    >>> from purefx.ir import Graph, Program
+    >>> signatures_of_bodies(Program.of({"": Graph((), (), ())}))
+    {}
+    """
+    if not len(program.call_signatures):
+        return {}
+    found: dict[str, CallSignature] = {}
+    todo, seen = [(program.root, "")], {(program.root, "")}
+    while todo:
+        name, path = todo.pop()
+        for node in program.graphs[name].nodes:
+            if type(node.do) is not Call:
+                continue
+            below = join(path, node.do.instance.path)
+            signature = program.call_signatures.get(Frame(below, node.do.instance.call))
+            if signature is not None:
+                found.setdefault(node.do.graph, signature)
+            if (node.do.graph, below) not in seen:
+                seen.add((node.do.graph, below))
+                todo.append((node.do.graph, below))
+    return found

@@ -1,0 +1,10 @@
+"""The difference of two programs: computed, shown, applied.
+
+One idea: ``diff(a, b).apply(a) == b``; and what a transformation did can be read.
+"""
+
+from __future__ import annotations
+
+from .difference import Diff, diff
+
+__all__ = ["Diff", "diff"]

@@ -1,0 +1,75 @@
+"""The rule about borders: the leaves that a preserved call takes and gives are those of its pytrees.
+
+One idea: a border stands in a call whose signature is known, once for each direction, with one leaf for each place in the
+pytree.  Which values the leaves are is for the rules about values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from ..borders import BORDERS, TAKES
+from ..callers import signatures_of_bodies
+from ..node import Node, Op
+from ..program import CallSignature
+from .rule import Finding
+from .structure import MAP_TYPE
+
+if TYPE_CHECKING:
+    from .survey import Survey
+
+__all__ = ["check_borders"]
+
+
+def check_borders(survey: Survey) -> Iterator[Finding]:
+    """Find borders outside preserved calls, second ones, and those with more or fewer leaves than their pytree."""
+    signatures: Any = survey.program.call_signatures
+    if type(signatures) is not MAP_TYPE or not len(signatures):
+        return
+    if _has_circle(survey):
+        return  # "acyclic-calls" says so; there is no end to the calls
+    try:
+        bodies = signatures_of_bodies(survey.program)
+    except (AttributeError, KeyError, TypeError):
+        return  # calls of graphs that are not there, or garbage: other rules say so
+    for name, census in survey.censuses.items():
+        seen: set[object] = set()
+        for index, node in survey.nodes_of(census):
+            if type(node.do) is Op and node.do.name in BORDERS:
+                signature = signatures.get(node.stack[-1]) if node.stack else bodies.get(name)
+                key = (node.do.name, node.stack)
+                fault = _fault(node, signature, second=key in seen)
+                seen.add(key)
+                if fault is not None:
+                    yield Finding(fault, name, index, node.name)
+
+
+def _has_circle(survey: Survey) -> bool:
+    callees = {name: {callee for _, callee in census.callees} for name, census in survey.censuses.items()}
+    waiting = dict.fromkeys(callees, 0)
+    for inner in callees.values():
+        for name in inner & waiting.keys():
+            waiting[name] += 1
+    ready = [name for name, count in waiting.items() if not count]
+    left = len(waiting)
+    while ready:
+        left -= 1
+        for name in callees[ready.pop()] & waiting.keys():
+            waiting[name] -= 1
+            if not waiting[name]:
+                ready.append(name)
+    return left > 0
+
+
+def _fault(node: Node, signature: CallSignature | None, *, second: bool) -> str | None:
+    where = str(node.stack[-1]) if node.stack else "this body"
+    if signature is None:
+        return f"it names what {where} takes or gives, and program.call_signatures does not have that call"
+    if second:
+        return f"{where} says for the second time what it {node.do.name.rpartition('.')[2] if type(node.do) is Op else ''}"
+    spec = signature.in_spec if type(node.do) is Op and node.do.name == TAKES.name else signature.out_spec
+    count = getattr(spec, "num_leaves", None)
+    if node.kwargs or count != len(node.args):
+        return f"it has {len(node.args) + len(node.kwargs)} leaves, the pytree of {where} has {count}"
+    return None

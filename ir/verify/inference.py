@@ -1,0 +1,212 @@
+"""The rule that what meta says of a value is what its operator gives: operators are run again on fake values.
+
+One idea: the program is taken at the sizes that it was exported with.  Every symbol is the number that the exporter saw,
+so plain fake tensors without an environment do, no guard can be installed, and sizes are compared as numbers.  What
+can not be inferred is left out: operators with bodies, ordered and unknown effects, sizes that only a run knows,
+operators without a fake kernel, and bodies that run under autocast, where the same operator gives another dtype.
+"""
+
+from __future__ import annotations
+
+import logging
+import operator
+import threading
+from collections.abc import Generator, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ..arguments import Body, Items, Record, Ref
+from ..effects.schema import is_scalar_function
+from ..node import Node, Op
+from ..torch_private import FakeTensorMode, OpOverload, pytree, size_number
+from .rule import Finding
+from .tensors import value_in
+
+if TYPE_CHECKING:
+    from .screen import Census
+    from .survey import Survey
+
+__all__ = ["check_inferred"]
+
+SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
+
+NUMBERS = frozenset({int, bool})
+"""Types of results that are compared exactly; floats are not, they are rounded."""
+
+
+class Unknown(Exception):
+    """A value, or a number in it, is not known before the program runs."""
+
+
+def check_inferred(survey: Survey) -> Iterator[Finding]:
+    """Find nodes whose operator gives another dtype, shape or device than their meta says."""
+    silent = _under_autocast(survey)
+    inference = _Inference()
+    with ExitStack() as stack:
+        stack.enter_context(_silence())
+        stack.enter_context(torch.no_grad())
+        for device in ("cpu", "cuda"):
+            stack.enter_context(torch.autocast(device, enabled=False))
+        stack.enter_context(inference.mode)
+        found = [
+            finding
+            for census in survey.censuses.values()
+            if census.name not in silent
+            for finding in inference.graph(survey, census)
+        ]
+    yield from found
+
+
+@contextmanager
+def _silence() -> Generator[None, None, None]:
+    # torch logs a traceback for every operator that refuses its arguments; other threads may want to read theirs.
+    mine, logger = threading.get_ident(), logging.getLogger(FakeTensorMode.__module__)
+
+    def is_theirs(record: logging.LogRecord) -> bool:
+        return record.thread != mine
+
+    logger.addFilter(is_theirs)
+    try:
+        yield
+    finally:
+        logger.removeFilter(is_theirs)
+
+
+def _under_autocast(survey: Survey) -> set[str]:
+    # Whatever is reached from a body that runs under autocast, even if it is called elsewhere too.
+    found: set[str] = set()
+    todo: list[str] = []
+    for census in survey.censuses.values():
+        for index, callee in census.bodies:
+            do = census.graph.nodes[index].do
+            if type(do) is Op and "autocast" in do.name:
+                todo.append(callee)
+    if any("autocast" in op.name and not op.effects.through_bodies for op, _, _ in survey.ops.values()):
+        return set(survey.censuses)  # switched on and off by nodes: it holds from there on, wherever that leads
+    while todo:
+        name = todo.pop()
+        if name not in found and name in survey.censuses:
+            found.add(name)
+            todo.extend(callee for _, callee in survey.censuses[name].callees)
+    return found
+
+
+class _Inference:
+    """Runs operators on fake values; values that several operators take are made once."""
+
+    def __init__(self) -> None:
+        # Kernels of real devices stay out: they would compute, draw random numbers and take memory.
+        self.mode = FakeTensorMode(allow_fallback_kernels=False)
+        self.twins: dict[int, Any] = {}
+
+    def graph(self, survey: Survey, census: Census) -> list[Finding]:
+        """Return what is wrong in one graph."""
+        found: list[Finding] = []
+        known = {formal.name: value_in(formal.meta) for formal in survey.inputs_of(census)}
+        for index, node in survey.nodes_of(census):
+            said = known[node.name] = value_in(node.meta)
+            if said is None or not _is_inferable(node.do):
+                continue
+            try:
+                difference = self.difference(node, known)
+            except Exception:  # noqa: BLE001, S112  no fake kernel, a size that depends on data, garbage: not inferable
+                continue
+            if difference is not None:
+                found.append(Finding(difference, census.name, index, node.name))
+        return found
+
+    def difference(self, node: Node, known: dict[str, Any]) -> str | None:
+        """Return how the meta of a node and the result of its operator differ, or None."""
+        target: Any = node.do.target if type(node.do) is Op else None
+        changes = isinstance(target, OpOverload) and bool(node.do.effects.writes) if type(node.do) is Op else False
+        args = [self.resolve(arg, known, fresh=changes) for arg in node.args]
+        kwargs = {key: self.resolve(value, known, fresh=changes) for key, value in node.kwargs}
+        result = target(*args, **kwargs)
+        if changes and torch.Tag.inplace_view in target.tags and node.args and type(node.args[0]) is Ref:
+            known[node.args[0].name] = None  # has another shape from here on, under its old name
+        return self.compared(result, known[node.name])
+
+    def resolve(self, arg: Any, known: dict[str, Any], *, fresh: bool) -> Any:
+        """Return an argument as the operator takes it, with plain fake tensors and numbers."""
+        match arg:
+            case Ref(name=name):
+                value = known.get(name)
+                if value is None:
+                    raise Unknown(name)
+                return pytree.tree_map(lambda leaf: self.twin(leaf, fresh=fresh), value)
+            case tuple():
+                parts = [self.resolve(part, known, fresh=fresh) for part in arg]
+                return parts if type(arg) is Items else tuple(parts)
+            case slice():
+                return slice(*(self.resolve(part, known, fresh=fresh) for part in (arg.start, arg.stop, arg.step)))
+            case Record() | Body():
+                raise Unknown(arg)
+            case _:
+                return self.twin(arg, fresh=fresh)
+
+    def twin(self, value: Any, *, fresh: bool) -> Any:
+        """Return a value at the sizes of the export; a fresh one for an operator that may change it."""
+        if isinstance(value, SYMBOLIC):
+            return _number(value)
+        if not isinstance(value, torch.Tensor):
+            return value
+        twin = self.twins.get(id(value)) if not fresh else None
+        if twin is None:
+            if value.layout is not torch.strided or value.is_quantized:
+                raise Unknown(value)
+            sizes, strides = ([_number(number) for number in numbers] for numbers in (value.shape, value.stride()))
+            twin = torch.empty_strided(sizes, strides, dtype=value.dtype, device=value.device)
+            if not fresh:
+                self.twins[id(value)] = twin
+        return twin
+
+    def compared(self, given: Any, said: Any) -> str | None:
+        """Return how a result and the value in meta differ, or None."""
+        todo = [(given, said)]
+        while todo:
+            mine, theirs = todo.pop()
+            if theirs is None:
+                continue
+            if isinstance(mine, tuple | list) and isinstance(theirs, tuple | list):
+                if len(mine) != len(theirs):
+                    return f"its meta says that it gives {len(theirs)} values, but it gives {len(mine)}"
+                todo.extend(reversed(list(zip(mine, theirs, strict=True))))
+            elif _facts(mine) != _facts(theirs):
+                return f"its meta says {_shown(theirs)}, but its operator gives {_shown(mine)}"
+        return None
+
+
+def _is_inferable(do: Any) -> bool:
+    if type(do) is not Op or do.effects.ordered or do.effects.unknown or do.effects.through_bodies:
+        return False
+    target: Any = do.target
+    return isinstance(target, OpOverload) or target is operator.getitem or (target is not None and is_scalar_function(target))
+
+
+def _number(value: Any) -> Any:
+    if not isinstance(value, SYMBOLIC):
+        return value
+    number = size_number(value)
+    if number is None:
+        raise Unknown(value)
+    return number
+
+
+def _facts(value: Any) -> tuple[Any, ...]:
+    if isinstance(value, torch.Tensor):
+        # "cuda" is the current device, whichever that is
+        return (value.dtype, value.device.type, *(_number(size) for size in value.shape))
+    number = _number(value)
+    return (type(number), number) if type(number) in NUMBERS else (type(number),)
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, torch.Tensor):
+        return f"a {value.dtype} of shape {tuple(value.shape)} on {value.device.type}"
+    return (
+        f"the {type(value).__name__} {value}"
+        if type(value) in NUMBERS or isinstance(value, SYMBOLIC)
+        else f"a {type(value).__name__}"
+    )

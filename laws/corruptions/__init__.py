@@ -1,0 +1,19 @@
+"""``CORRUPTORS``: one way or more to break each invariant of a program, each with who must refuse the result.
+
+One idea: a checker is judged by what it refuses.  The table has a corruptor for every rule of ``verify``, and those that
+no rule can see.  ``purefx.laws.strategies.corruptions`` draws from it; nothing here needs hypothesis.
+"""
+
+from __future__ import annotations
+
+from .calls import IN_CALLS
+from .contract import IN_CONTRACT
+from .corruptor import MEANING, Corruption, Corruptor
+from .memory import IN_STATE
+from .unseen import UNSEEN
+from .values import IN_NODES
+
+__all__ = ["CORRUPTORS", "MEANING", "Corruption", "Corruptor"]
+
+CORRUPTORS: tuple[Corruptor, ...] = (*IN_NODES, *IN_CALLS, *IN_CONTRACT, *IN_STATE, *UNSEEN)
+"""All corruptors: of nodes, of calls, of the contract, of state, and those that give another valid program."""

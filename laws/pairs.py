@@ -1,0 +1,232 @@
+"""``PAIRS``: laws about two transformations, or a thing and its inverse: what undoes what, and which order does not matter.
+
+One idea: each is an equation between two ways from a program to a program, up to names (``≅``, the digest), with the condition
+under which it holds written beside it.  Only equations that were found to hold are here; those that look as if they should
+and do not are told by their conditions.  That each side is right by itself is the business of ``law.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from attrs import frozen
+
+from ..ir.diff import diff
+from ..ir.digest import alpha_equal
+from ..ir.effects.dependencies import happenings
+from ..ir.errors import UnsupportedProgram
+from ..ir.program import Program
+from ..ir.signature import InputMutation, StateInput, StateMutation
+from ..ir.text import parse
+from ..transforms import (
+    Transformation,
+    deduplicate,
+    expand,
+    functionalize,
+    inline,
+    inplace_mutations,
+    lift_state,
+    outline,
+    remove_effect_tokens,
+    sink_state,
+)
+from .law import Case, Transform
+from .specific import is_gathered
+from .strategies.programs import Stage
+from .variants import renamed, reordered
+
+__all__ = ["INVERSES", "PAIRS", "PairLaw", "is_functional"]
+
+
+def _always(_: Program) -> bool:
+    return True
+
+
+@frozen
+class PairLaw:
+    """A sentence about two transformations, and how to find out whether it holds.
+
+    >>> from purefx.ir import Graph
+    >>> PAIRS[0].check(Case(Program.of({"": Graph((), (), ())})))
+    []
+    """
+
+    name: str
+    statement: str
+    transformations: tuple[str, ...]
+    """Those that it is about, in the order in which they run; for an inverse: first the one, then what undoes it."""
+    stages: tuple[Stage, ...]
+    """The stages of the programs that it holds for."""
+    equation: Callable[[Case], tuple[Program, Program]]
+    """The two sides, which should be equal up to names."""
+    condition: Callable[[Program], bool] = _always
+    """Which of those programs it holds for."""
+    exact: bool = False
+    """Whether the two sides are equal, names and all."""
+
+    def check(self, case: Case) -> list[str]:
+        """Return what is wrong on a case: nothing if the law holds, or says nothing about the program.
+
+        It says nothing either where a transformation refuses the program.
+        """
+        if not self.condition(case.program):
+            return []
+        try:
+            left, right = self.equation(case)
+        except UnsupportedProgram:
+            return []
+        same = left == right if self.exact else alpha_equal(left, right)
+        return [] if same else [f"the two sides differ: {self.statement}", str(diff(right, left))]
+
+
+def _undoes(
+    back: Transformation,
+    forth: Transformation,
+    *stages: Stage,
+    condition: Callable[[Program], bool] = _always,
+    where: str = "",
+) -> PairLaw:
+    statement = f"{back.name} undoes {forth.name}{where and ', where '}{where}"
+
+    def equation(case: Case) -> tuple[Program, Program]:
+        return back(forth(case.program)), case.program
+
+    return PairLaw(f"{back.name} after {forth.name}", statement, (forth.name, back.name), stages, equation, condition)
+
+
+def _again(back: Transformation, forth: Transformation, *stages: Stage) -> PairLaw:
+    statement = f"what {forth.name} makes is the same after {back.name} and {forth.name} once more"
+
+    def equation(case: Case) -> tuple[Program, Program]:
+        once = forth(case.program)
+        return forth(back(once)), once
+
+    name = f"{forth.name} after {back.name} after {forth.name}"
+    return PairLaw(name, statement, (forth.name, back.name, forth.name), stages, equation)
+
+
+def _commute(first: Transformation, second: Transformation, *stages: Stage) -> PairLaw:
+    statement = f"{first.name} and {second.name} give the same in either order"
+
+    def equation(case: Case) -> tuple[Program, Program]:
+        return first(second(case.program)), second(first(case.program))
+
+    return PairLaw(f"{first.name} and {second.name}", statement, (first.name, second.name), stages, equation)
+
+
+def _absorbs(outer: Transformation, inner: Transformation, *stages: Stage) -> PairLaw:
+    statement = f"{outer.name} gives the same whether {inner.name} ran before it or not"
+
+    def equation(case: Case) -> tuple[Program, Program]:
+        return outer(inner(case.program)), outer(case.program)
+
+    return PairLaw(f"{outer.name} absorbs {inner.name}", statement, (inner.name, outer.name), stages, equation)
+
+
+def _read_back(case: Case) -> tuple[Program, Program]:
+    program = case.program
+    return parse(str(program), state={name: slot.value for name, slot in program.state.pairs}), program
+
+
+def _applied(change: Callable[[Case], Program]) -> Callable[[Case], tuple[Program, Program]]:
+    def equation(case: Case) -> tuple[Program, Program]:
+        other = change(case)
+        return diff(case.program, other).apply(case.program), other
+
+    return equation
+
+
+def _changed(case: Case) -> Program:
+    return renamed(reordered(case.program, seed=case.seed), seed=case.seed)
+
+
+def _rewritten(step: Transform) -> Callable[[Case], Program]:
+    return lambda case: step(case.program)
+
+
+def one_input_a_tensor(program: Program) -> bool:
+    """Say whether no two state inputs that are used are one tensor; the exporter uses one of them.
+
+    >>> from purefx.ir import Graph
+    >>> one_input_a_tensor(Program.of({"": Graph((), (), ())}))
+    True
+    """
+    used = set(program.main.users).union(program.main.output_refs())
+    pairs = zip(program.main.inputs, program.signature.inputs, strict=True)
+    slots = [spec.slot for formal, spec in pairs if type(spec) is StateInput and formal.name in used]
+    slots += [place.slot for place in program.signature.lifted if place.used]
+    cells = [program.state[slot].cell for slot in slots]
+    return len(set(cells)) == len(cells)
+
+
+def is_functional(program: Program) -> bool:
+    """Say whether a program writes to nothing, and returns new contents as the exporter does.
+
+    Those that are new come before what the user gets, state first, in the order of the inputs.
+
+    >>> from purefx.ir import Graph
+    >>> is_functional(Program.of({"": Graph((), (), ())}))
+    True
+    """
+    position = {formal.name: index for index, formal in enumerate(program.main.inputs)}
+    slots = {spec.slot: index for index, spec in enumerate(program.signature.inputs) if type(spec) is StateInput}
+    ranks: list[tuple[int, int]] = []
+    for arg, spec in zip(program.main.output, program.signature.outputs, strict=True):
+        match spec:
+            case StateMutation(slot=slot):
+                ranks.append((1, slots[slot]))
+            case InputMutation(index=index):
+                ranks.append((2, index))
+            case _:
+                ranks.append((3, 0))
+                continue
+        if position.get(arg.name) == ranks[-1][1]:
+            return False
+    writes = any(happening.writes or happening.writes_slots for happening in happenings(program, program.main))
+    return not writes and ranks == sorted(ranks)
+
+
+def calls_are_runs(program: Program) -> bool:
+    """Say whether the nodes of each module call stand side by side.
+
+    >>> from purefx.ir import Graph
+    >>> calls_are_runs(Program.of({"": Graph((), (), ())}))
+    True
+    """
+    return is_gathered(program.main.nodes)
+
+
+INVERSES: tuple[PairLaw, ...] = (
+    _undoes(inline, outline, "flat", "sunk", condition=calls_are_runs, where="every call is one run of nodes"),
+    _undoes(outline, inline, "outlined", "deduplicated"),
+    _undoes(lift_state, sink_state, "flat", "in place", condition=one_input_a_tensor, where="no tensor is used as two inputs"),
+    _undoes(sink_state, lift_state, "sunk", condition=one_input_a_tensor, where="no tensor was used as two inputs"),
+    _undoes(functionalize, inplace_mutations, "flat", condition=is_functional, where="nothing is written in place"),
+    _undoes(inplace_mutations, functionalize, "in place"),
+    _undoes(expand, deduplicate, "flat", "outlined", "tree"),
+    _undoes(deduplicate, expand, "deduplicated", "tree"),
+    PairLaw("parse after print", "parse undoes printing", ("print", "parse"), ("tokens", "flat", "sunk", "deduplicated", "tree"),
+            _read_back, exact=True),
+    PairLaw("apply after diff", "a diff applied to the one program gives the other", ("diff", "apply"), ("flat", "tree"),
+            _applied(_changed), exact=True),
+    PairLaw("apply after diff of outline", "what outline did can be done again", ("diff", "apply"), ("flat",),
+            _applied(_rewritten(outline)), exact=True),
+)  # fmt: skip
+
+ORDERS: tuple[PairLaw, ...] = (
+    _again(inline, outline, "flat", "sunk"),
+    _again(functionalize, inplace_mutations, "flat"),
+    _commute(remove_effect_tokens, inplace_mutations, "tokens"),
+    _commute(remove_effect_tokens, sink_state, "tokens"),
+    _commute(remove_effect_tokens, deduplicate, "tokens"),
+    _commute(deduplicate, inplace_mutations, "flat"),
+    _commute(deduplicate, sink_state, "flat", "in place"),
+    _commute(deduplicate, lift_state, "sunk"),
+    _commute(deduplicate, outline, "flat", "sunk"),
+    _commute(deduplicate, expand, "outlined", "tree"),
+    _absorbs(inline, deduplicate, "outlined", "tree"),
+    _absorbs(inline, expand, "deduplicated", "tree"),
+)
+
+PAIRS: tuple[PairLaw, ...] = (*INVERSES, *ORDERS)
+"""What holds between transformations."""

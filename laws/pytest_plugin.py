@@ -1,0 +1,106 @@
+"""``start``: what the options ``--ir-verify-each`` and ``--ir-profile`` of pytest do.
+
+One idea: while a session lasts, a transformation looks at its own result, whatever it is trusted with outside of tests; so
+the first test that meets an invalid program names who made it.  All is put back at the end.  The options themselves are in
+``pytest_purefx``, which imports nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import settings
+
+from ..ir.errors import InvalidProgram
+from ..ir.program import Program
+from ..ir.verify import verify
+from ..transforms import Fuel, Transformation
+from .profiles import PREFIX, PROFILES, register
+
+__all__ = ["VerifyEach", "start"]
+
+
+def start(config: pytest.Config) -> None:
+    """Do what the options of a session ask for.
+
+    Args:
+        config: of the session; what is changed is put back when it ends.
+
+    Raises:
+        pytest.UsageError: the profile has a name that is none.
+
+    >>> start.__name__
+    'start'
+    """
+    name: str | None = config.getoption("ir_profile")
+    if name is not None:
+        _load(config, name.removeprefix(PREFIX))
+    if config.getoption("ir_verify_each"):
+        each = VerifyEach()
+        config.pluginmanager.register(each, "purefx-verify-each")
+        each.begin()
+        config.add_cleanup(each.end)
+
+
+def _load(config: pytest.Config, name: str) -> None:
+    if name not in PROFILES:
+        raise pytest.UsageError(f"--ir-profile={name}: there are {', '.join(PROFILES)}")
+    register()
+    before = settings.get_current_profile_name()
+    settings.load_profile(PREFIX + name)
+    config.add_cleanup(lambda: settings.load_profile(before))
+
+
+class VerifyEach:
+    """Verifies what transformations give, from ``begin`` to ``end``.
+
+    >>> import purefx as px
+    >>> each = VerifyEach()
+    >>> each.begin()
+    >>> px.deduplicate(px.Program.of({"": px.Graph((), (), ())})).order
+    ('',)
+    >>> each.end()
+    >>> each.seen
+    0
+    """
+
+    def __init__(self) -> None:
+        self.test = "no test"
+        self.seen = 0
+        """Results that were verified."""
+        self._spend = Transformation.spend
+
+    def begin(self) -> None:
+        """Look at every result from now on."""
+        spend = self._spend = Transformation.spend
+        verify_result = self._verify
+
+        def verified(self: Transformation, program: Program, fuel: Fuel, **options: Any) -> Program:
+            result = spend(self, program, fuel, **options)
+            if result is not program:
+                verify_result(self, program, result)
+            return result
+
+        Transformation.spend = verified
+
+    def end(self) -> None:
+        """Put back what was there."""
+        Transformation.spend = self._spend
+
+    def _verify(self, transformation: Transformation, program: Program, result: Program) -> None:
+        self.seen += 1
+        violations = verify(result)
+        # What was invalid before is the mistake of somebody else, or of a test that is about mistakes.
+        if violations and not verify(program):
+            error = InvalidProgram(violations)
+            error.add_note(f"{transformation.name} made it of a valid program, in {self.test}")
+            raise error
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        """Remember which test runs."""
+        self.test = nodeid
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Say how much was looked at."""
+        terminalreporter.write_line(f"purefx: {self.seen:,} results of transformations verified")

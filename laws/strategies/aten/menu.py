@@ -1,0 +1,263 @@
+"""``MENU``: what the kinds of nodes are: each entry adds the operators that one drawn node stands for.
+
+One idea: an entry looks at what exists and adds what is possible there, nothing where nothing is; in functional style it adds
+the operators that ``run_decompositions`` would have made of a write.  Which entry comes when is drawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from ....ir.torch_private import resolve_operator
+from .flow import Flow, Value
+from .regions import add_cond, add_region
+
+__all__ = ["MENU"]
+
+aten: Any = torch.ops.aten
+PRINT: Any = resolve_operator("aten", "_print", "default")
+ASSERT: Any = resolve_operator("aten", "_assert_async", "msg")
+BATCH_NORM: Any = resolve_operator("aten", "_native_batch_norm_legit_functional", "default")
+
+UNARY = (aten.neg.default, aten.sin.default, aten.relu.default, aten.tanh.default, aten.abs.default, aten.clone.default)
+BINARY = (aten.add.Tensor, aten.mul.Tensor, aten.sub.Tensor, aten.maximum.default)
+BY_NUMBER = ((aten.add_.Tensor, aten.add.Tensor), (aten.mul_.Tensor, aten.mul.Tensor), (aten.sub_.Tensor, aten.sub.Tensor))
+RANDOM = (
+    (aten.dropout.default, (0.5, True)), (aten.rand_like.default, ()), (aten.bernoulli.p, (0.5,)),
+    (aten.native_dropout.default, (0.5, True)), (aten.dropout.default, (0.5, False)), (aten.randn_like.default, ()),
+)  # fmt: skip
+NORM = ((True, 0.1, 1e-5, False), (False, 0.1, 1e-5, False))
+"""Of ``batch_norm``: whether it updates the running statistics, momentum, epsilon, cudnn."""
+RANDOM_WRITES = ((aten.normal_.default, aten.randn_like.default), (aten.uniform_.default, aten.rand_like.default))
+
+
+def _unary(flow: Flow, first: int, second: int) -> None:
+    flow.emit(UNARY[second % len(UNARY)], flow.value(first))
+
+
+def _binary(flow: Flow, first: int, second: int) -> None:
+    a = flow.value(first)
+    b = flow.like(second, a)
+    flow.emit(BINARY[(first + second) % len(BINARY)], a, 2 if b is None else b)
+
+
+def _scaled(flow: Flow, first: int, second: int) -> None:
+    flow.emit(aten.add.Tensor, flow.value(first), second + 1, alpha=0.5 if second % 2 else 2)
+
+
+def _linear(flow: Flow, first: int, second: int) -> None:
+    weight, bias = flow.own(second, ("4", "4")), flow.own(second, ("4",))
+    a = _some(flow, first, lambda value: value.kind.dims[-1:] == ("4",) and value.kind.dtype is torch.float32)
+    if a is not None and weight is not None:
+        flow.emit(aten.linear.default, a, weight, *(() if bias is None else (bias,)))
+
+
+def _with_own(flow: Flow, first: int, second: int) -> None:
+    own, a = flow.own(second), flow.value(first)
+    if own is not None and not _apart(own, a):
+        flow.emit(BINARY[second % 2], a, own)
+
+
+def _update(flow: Flow, first: int, second: int) -> None:
+    write, pure = BY_NUMBER[second % 3]
+    _write(flow, flow.value(first), write, pure, second + 1)
+
+
+def _update_own(flow: Flow, first: int, second: int) -> None:
+    own = flow.own(first)
+    if own is not None:
+        _write(flow, own, *BY_NUMBER[second % 2], second + 1)
+
+
+def _copy(flow: Flow, first: int, second: int) -> None:
+    target = flow.own(first) if second % 2 else flow.value(first)
+    source = target and flow.like(second, target)
+    if target is not None and source is not None and len(source.kind.dims) <= len(target.kind.dims):
+        _write(flow, target, aten.copy_.default, aten.copy.default, _separate(flow, target, source))
+
+
+def _combine_into(flow: Flow, first: int, second: int) -> None:
+    target = flow.own(first) if second % 2 else flow.value(first)
+    source = target and flow.like(second, target)
+    if target is not None and source is not None and len(source.kind.dims) <= len(target.kind.dims) and _holds(target, source):
+        _write(flow, target, *BY_NUMBER[second % 2], _separate(flow, target, source))
+
+
+def _write(flow: Flow, target: Value, write: Any, pure: Any, *args: Any) -> None:
+    if flow.style.is_functional:
+        made = flow.emit(pure, target, *args)
+        if made is not None:
+            flow.write(target, made)
+    elif target.is_writable and target.kind.is_plain:
+        flow.emit(write, target, *args, of=target)
+
+
+def _holds(target: Value, source: Value) -> bool:
+    # Meta tensors let integers be written with floats, real ones do not.
+    return target.kind.dtype in (torch.float32, source.kind.dtype)
+
+
+def _separate(flow: Flow, target: Value, source: Value) -> Value:
+    # Torch refuses to write to memory that it reads through another window.
+    return flow.emit(aten.clone.default, source) if source.memory == target.memory and source is not target else source
+
+
+def _view(flow: Flow, first: int, second: int) -> None:
+    a = flow.value(first)
+    rank = len(a.kind.dims)
+    if second == 0 and rank:
+        flow.emit(aten.select.int, a, rank - 1, 1, of=a)
+    elif second == 1 and rank:
+        flow.emit(aten.slice.Tensor, a, rank - 1, 1, 3, of=a)
+    elif second == 2 and rank == 2 and a.kind.is_contiguous:
+        flow.emit(aten.view.default, a, [-1], of=a)
+    elif second == 3 and rank < 2:
+        flow.emit(aten.unsqueeze.default, a, 0, of=a)
+    elif second == 4 and rank == 2:
+        flow.emit(aten.transpose.int, a, 0, 1, of=a)
+    elif second == 5 and rank < 2:
+        flow.emit(aten.expand.default, a, [3, *([-1] * rank)], of=a)
+    elif second == 6:
+        flow.emit(aten.to.dtype, a, torch.float32, of=a)
+    else:
+        flow.emit(aten.detach.default, a, of=a)
+
+
+def _through_view(flow: Flow, first: int, second: int) -> None:
+    target = flow.own(first) if second % 2 else flow.value(first)
+    if target is None or not target.kind.dims or not target.kind.is_plain:
+        return
+    if second < 4:
+        window, place, scatter = aten.select.int, (0, second % 2), aten.select_scatter.default
+    else:
+        window, place, scatter = aten.slice.Tensor, (0, 0, 2), aten.slice_scatter.default
+    part = flow.emit(window, target, *place, of=target)
+    if part is None:
+        return
+    write, pure = BY_NUMBER[second % 2]
+    if not flow.style.is_functional:
+        _write(flow, part, write, pure, second + 1)
+        return
+    made = flow.emit(pure, part, second + 1)
+    whole = made and flow.emit(scatter, target, made, *place)
+    if whole:
+        flow.write(target, whole)
+
+
+def _out(flow: Flow, first: int, second: int) -> None:
+    target = flow.own(second) if second % 2 else flow.value(second)
+    a = target and flow.like(first, target)
+    if target is None or a is None or a.kind.dims != target.kind.dims or not _holds(target, a):
+        return
+    if flow.style.is_functional:
+        _write(flow, target, None, aten.copy.default, flow.emit(aten.add.Tensor, a, second) or a)
+    elif target.is_writable and target.kind.is_plain:
+        flow.emit(aten.add.out, _separate(flow, target, a), second, of=target, out=target)
+
+
+def _random(flow: Flow, first: int, second: int) -> None:
+    target, args = RANDOM[second % len(RANDOM)]
+    a = _some(flow, first, lambda value: value.kind.dtype is torch.float32)
+    if a is not None:
+        flow.emit(target, a, *args, of=a if args == (0.5, False) else None)
+
+
+def _random_write(flow: Flow, first: int, second: int) -> None:
+    target = flow.own(first) if second % 2 else flow.value(first)
+    if target is not None and target.kind.dtype is torch.float32:
+        _write(flow, target, *RANDOM_WRITES[second % 2])
+
+
+def _print(flow: Flow, first: int, second: int) -> None:
+    flow.order(PRINT, f"t{first}{second}")
+
+
+def _assert(flow: Flow, first: int, second: int) -> None:
+    count = flow.emit(aten.count_nonzero.default, flow.value(first))
+    holds = count and flow.emit(aten.ge.Scalar, count, 0)
+    if holds:
+        flow.emit(ASSERT, holds, f"t{second}")
+
+
+def _several(flow: Flow, first: int, second: int) -> None:
+    a = flow.value(first)
+    if not a.kind.dims:
+        return
+    match second % 4:
+        case 0:
+            flow.emit(aten.split.Tensor, a, 2, len(a.kind.dims) - 1, of=a)
+        case 1:
+            flow.emit(aten.unbind.int, a, len(a.kind.dims) - 1, of=a)
+        case 2:
+            flow.emit(aten.max.dim, a, 0)
+        case _:
+            flow.emit(aten.var_mean.correction, a, [0])
+
+
+def _sizes(flow: Flow, first: int, second: int) -> None:
+    number = flow.numbers[-1 - first % len(flow.numbers)] if flow.numbers else 3
+    match second:
+        case 0 | 1:
+            dynamic = _some(flow, first, lambda value: value.kind.dims[:1] not in ((), ("4",), ("2",)))
+            if dynamic is not None:
+                flow.emit(aten.sym_size.int, dynamic, 0)
+        case 2 | 3:
+            a = _some(flow, first, lambda value: value.kind.dims == ("4",))
+            if a is not None:
+                flow.emit(aten.expand.default, a, [number, 4], of=a)
+        case 4:
+            flow.emit(aten.full.default, [number, 4], 0.5, device=torch.device("cpu"), pin_memory=False)
+        case _:
+            flow.emit(aten.mul.Tensor, flow.value(first), number)
+
+
+def _batch_norm(flow: Flow, first: int, second: int) -> None:
+    a = _some(flow, first, lambda value: value.kind.dims == ("3", "4") and value.kind.dtype is torch.float32)
+    found = {given.memory: given for given in flow.given if given.is_writable and given.kind.dims == ("4",)}
+    buffers = list(found.values())
+    if a is None or len(buffers) < 2:
+        return
+    mean, var = (flow.now(buffers[(second + shift) % len(buffers)]) for shift in (0, 1))
+    if len({a.memory, mean.memory, var.memory}) < 3:
+        return
+    if not flow.style.is_functional:
+        flow.emit(aten.batch_norm.default, a, None, None, mean, var, *NORM[second % 2])
+        return
+    made = flow.emit(BATCH_NORM, a, None, None, mean, var, *NORM[0][:3])
+    if made:
+        flow.write(mean, made[3])
+        flow.write(var, made[4])
+
+
+def _stack(flow: Flow, first: int, second: int) -> None:
+    a = flow.value(first)
+    b = _some(flow, second, lambda value: value.kind.dims == a.kind.dims)
+    if b is not None and len(a.kind.dims) < 2:
+        flow.emit(aten.stack.default, [a, b])
+
+
+def _reduce(flow: Flow, first: int, second: int) -> None:
+    a = flow.value(first)
+    if a.kind.dims and second % 2:
+        flow.emit(aten.sum.dim_IntList, a, [0])
+    else:
+        flow.emit(aten.sum.default, a)
+
+
+def _some(flow: Flow, number: int, fits: Callable[[Value], bool]) -> Value | None:
+    return next((value for value in map(flow.value, range(number, number + 12)) if fits(value)), None)
+
+
+def _apart(left: Value, right: Value) -> bool:
+    pairs = zip(reversed(left.kind.dims), reversed(right.kind.dims), strict=False)
+    return any(a != b and "1" not in (a, b) for a, b in pairs)
+
+
+MENU: tuple[Callable[[Flow, int, int], None], ...] = (
+    _unary, _binary, _scaled, _linear, _linear, _with_own, _with_own, _update, _update_own, _update_own, _copy,
+    _combine_into, _view, _through_view, _through_view, _out, _random, _random_write, _print, _assert, add_cond, add_region,
+    _several, _sizes, _batch_norm, _batch_norm, _stack, _reduce,
+)  # fmt: skip

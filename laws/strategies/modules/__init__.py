@@ -1,0 +1,12 @@
+"""Generated ``nn.Module``s: ``from purefx.laws.strategies import module_trees``.
+
+One idea: the module calls are drawn first and the steps inside them next; a case is the text of its classes, so the
+smallest failing one can be pasted and run.  Nothing here compares anything.
+"""
+
+from __future__ import annotations
+
+from .strategy import module_trees
+from .tree import ModuleTree
+
+__all__ = ["ModuleTree", "module_trees"]

@@ -1,0 +1,238 @@
+"""``cases``: where the programs come from that laws are asked of, in three tiers from toy to real.
+
+One idea: a case is a program with the way to run it, so a law never knows its tier.  Programs are values: they are drawn
+once, and all laws are asked of the same ones; what the program means before is found out once as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache, partial
+from types import MappingProxyType
+from typing import Any, Generic, Literal, TypeVar, cast, get_args
+
+from attrs import frozen
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import strategies as st
+
+from ..ir.errors import UnsupportedProgram
+from ..ir.importing import import_ep
+from ..ir.program import Program
+from ..ir.torch_private import pytree
+from ..transforms import remove_effect_tokens
+from .gradients import tensor_gradients
+from .law import Case
+from .strategies import STAGES, Stage, programs
+from .strategies.aten import Exported, exported_programs
+from .strategies.modules import ModuleTree, module_trees
+from .strategies.programs import PASSES, with_tokens
+from .tensors import tensor_meaning
+from .toy import toy_meaning
+
+__all__ = [
+    "EXAMPLES", "TIERS", "Source", "Tier", "case_of", "cases", "draw_settings", "drawn_cases", "forget", "sources", "stages_of",
+]  # fmt: skip
+
+Tier = Literal["toy", "aten", "modules"]
+
+TIERS: tuple[Tier, ...] = get_args(Tier)
+
+EXAMPLES = MappingProxyType({"toy": 200, "aten": 50, "modules": 10})
+"""How many programs a law is asked of when nobody says."""
+
+Found = TypeVar("Found")
+
+VARIANTS = st.integers(0, 1 << 16)
+
+
+def stages_of(tier: Tier) -> tuple[Stage, ...]:
+    """Return the stages that a tier has programs of.
+
+    Args:
+        tier: ``"toy"`` has all; outlined programs that are drawn directly exist in no other.
+
+    >>> set(stages_of("toy")) - set(stages_of("aten"))
+    {'tree'}
+    """
+    return STAGES if tier == "toy" else tuple(stage for stage in STAGES if stage != "tree")
+
+
+@frozen
+class Source:
+    """A program as it was drawn, before any pass.
+
+    >>> from purefx.ir import Graph
+    >>> Source(Program.of({"": Graph((), (), ())}), 3).variant
+    3
+    """
+
+    program: Program
+    variant: int
+    calls: Sequence[Sequence[Any]] | None = None
+    """Leaves of the user inputs to run it with; None for a program of integers."""
+
+
+def cases(tier: Tier = "toy", stage: Stage = "flat") -> st.SearchStrategy[Case]:
+    """Return a strategy of cases: programs at a stage, each with the way to run it.
+
+    Args:
+        tier: ``"toy"`` are programs of integer operators, ``"aten"`` exported programs of real operators that are built
+            by hand, ``"modules"`` generated ``nn.Module`` trees that ``torch.export`` exported.
+        stage: how far the programs are along the default pipeline; see ``purefx.laws.strategies.programs``.
+
+    >>> from hypothesis import find
+    >>> find(cases("toy", "sunk"), lambda case: len(case.program.main.nodes) > 0).program.main.nodes[0].do.name
+    'toy.neg'
+    """
+    made = sources(tier, stage).map(partial(case_of, tier=tier, stage=stage))
+    return cast("st.SearchStrategy[Case]", made.filter(lambda case: case is not None))
+
+
+def sources(tier: Tier, stage: Stage) -> st.SearchStrategy[Source]:
+    """Return a strategy of what cases are made of.
+
+    Args:
+        tier: see ``cases``.
+        stage: see ``cases``.
+
+    >>> sources("toy", "flat") is sources("toy", "sunk")
+    True
+    """
+    return _sources(tier, directly=stage == "tree")
+
+
+@cache
+def _sources(tier: Tier, *, directly: bool) -> st.SearchStrategy[Source]:
+    match tier:
+        case "toy":
+            return st.builds(Source, programs("tree" if directly else "flat"), VARIANTS)
+        case "aten":
+            return st.builds(_of_operators, exported_programs(), VARIANTS)
+        case "modules":
+            return st.builds(_of_modules, module_trees(), VARIANTS)
+
+
+def _of_operators(made: Exported, variant: int) -> Source:
+    return Source(import_ep(made.ep), variant, made.calls)
+
+
+def _of_modules(tree: ModuleTree, variant: int) -> Source:
+    return Source(import_ep(tree.export()), variant, [pytree.tree_leaves(call) for call in tree.calls])
+
+
+def case_of(source: Source, *, tier: Tier, stage: Stage) -> Case | None:
+    """Return the case of a drawn program at a stage; None where our own passes refuse to take it there.
+
+    Args:
+        source: what was drawn.
+        tier: see ``cases``.
+        stage: see ``cases``.
+
+    >>> from purefx.ir import Graph
+    >>> case_of(Source(Program.of({"": Graph((), (), ())}), 3), tier="toy", stage="sunk").seed
+    3
+    """
+    try:
+        program = _at_stage(source.program, tier, stage)
+    except UnsupportedProgram:
+        return None
+    if source.calls is None:
+        return Case(program, source.variant, _Remembered(toy_meaning, program))
+    meaning = partial(tensor_meaning, calls=source.calls)
+    gradients = partial(tensor_gradients, calls=source.calls)
+    return Case(program, source.variant, _Remembered(meaning, program), _Remembered(gradients, program))
+
+
+def _at_stage(program: Program, tier: Tier, stage: Stage) -> Program:
+    if tier == "toy" and stage == "tokens":
+        program = with_tokens(program)
+    elif tier != "toy" and stage != "tokens":
+        program = remove_effect_tokens(program)
+    for step in PASSES.get(stage, ()):
+        program = step(program)
+    return program
+
+
+class _Remembered(Generic[Found]):
+    """Runs programs; what is found out about one of them is asked for by every law, and is found out once."""
+
+    def __init__(self, run: Callable[[Program], Found], program: Program) -> None:
+        self.run = run
+        self.program = program
+        self.known: list[Found] = []
+
+    def __call__(self, program: Program) -> Found:
+        if program is not self.program:
+            return self.run(program)
+        if not self.known:
+            self.known.append(self.run(program))
+        return self.known[0]
+
+
+@cache
+def drawn_cases(tier: Tier, stage: Stage, examples: int, number: int = 0) -> tuple[Case, ...]:
+    """Return cases, the same ones whenever it is asked.
+
+    Drawing a program takes longer than asking a law of it, so all stages of a tier are made of the same drawn programs.
+
+    Args:
+        tier: see ``cases``.
+        stage: see ``cases``.
+        examples: how many; less where hypothesis finds no more, or where our own passes refuse some.
+        number: another number draws others.
+
+    >>> drawn_cases("toy", "flat", 3) is drawn_cases("toy", "flat", 3)
+    True
+    """
+    made = (case_of(source, tier=tier, stage=stage) for source in _drawn(tier, examples, number, directly=stage == "tree"))
+    return tuple(case for case in made if case is not None)
+
+
+@cache
+def _drawn(tier: Tier, examples: int, number: int, *, directly: bool) -> tuple[Source, ...]:
+    found: list[Source] = []
+
+    @seed(number)
+    @draw_settings(examples, Phase.generate)
+    @given(_sources(tier, directly=directly))
+    def keep(source: Source) -> None:
+        found.append(source)
+
+    keep()
+    return tuple(found)
+
+
+def forget() -> None:
+    """Forget all drawn cases: a search that goes on for hours would keep them all.
+
+    >>> forget()
+    """
+    drawn_cases.cache_clear()
+    _drawn.cache_clear()
+
+
+def draw_settings(examples: int, *phases: Phase) -> settings:
+    """Return the settings under which cases are drawn: nothing is kept on disk, and no program is too slow.
+
+    Args:
+        examples: how many are drawn.
+        phases: of hypothesis.
+
+    >>> draw_settings(3, Phase.generate).max_examples
+    3
+    """
+    return settings(
+        max_examples=examples,
+        derandomize=False,
+        database=None,
+        deadline=None,
+        suppress_health_check=[
+            HealthCheck.too_slow,
+            HealthCheck.data_too_large,
+            HealthCheck.filter_too_much,
+            HealthCheck.large_base_example,
+        ],
+        phases=phases,
+        report_multiple_bugs=False,
+        print_blob=False,
+    )

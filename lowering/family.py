@@ -1,0 +1,154 @@
+"""``Family``: what the modules of one lowering share.
+
+One idea: modules hold no program of their own; each knows its family, and the family knows the program that all of
+them run, without its tensors, and what a reader may still ask about it.  It keeps neither the exported program nor the state
+that was copied.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+import torch
+from attrs import evolve
+
+from ..ir.arguments import Arg
+from ..ir.graph import Graph
+from ..ir.node import Call, Frame
+from ..ir.paths import join
+from ..ir.program import Program, callees
+from ..ir.signature import Signature
+from ..ir.state import Slot, SlotKind, State
+
+__all__ = ["Family", "calls_below", "without_state"]
+
+
+Key = tuple[str, int, str]
+"""Path, number of the call and graph: which module of a lowering it is."""
+
+
+def without_state(program: Program) -> Program:
+    """Return a program without its tensors and without the programs that it was made from: what a running module keeps.
+
+    >>> from purefx.ir import Graph, Program
+    >>> without_state(Program.of({"": Graph((), (), ())})).trail
+    ()
+    """
+    return program.evolve(state=State(), trail=())
+
+
+class Family(dict[str, torch.nn.Module]):
+    """The modules of nested graphs by graph id, and what else the modules of one lowering have in common.
+
+    Args:
+        program: what they run; its state is not kept.
+        given: what ``lower`` was given.
+        to: which kind of modules they are.
+    """
+
+    def __init__(self, program: Program, given: Program, to: str) -> None:
+        super().__init__()
+        self.program = without_state(program)
+        self.to = to
+        first = given.trail[0].before if given.trail else given
+        unmerged = next((step.before for step in reversed(given.trail) if step.name == "deduplicate"), None)
+        self.unmerged = without_state(unmerged) if unmerged is not None else None
+        """The program before equal bodies became one: it has the meta of each."""
+        self.exported: tuple[tuple[str, ...], tuple[Arg, ...], Signature] = (
+            tuple([formal.name for formal in first.main.inputs]),
+            first.main.output if type(first.main.output) is tuple else (first.main.output,),
+            evolve(first.signature, in_spec=None, out_spec=None),
+        )
+        """Names of the inputs, the outputs, and the signature of the program as it was imported."""
+        self.slots: tuple[tuple[str, SlotKind, bool], ...] = tuple(
+            [(name, slot.kind, slot.persistent) for name, slot in given.state.pairs]
+        )
+        self.constants = _constants(given.state.pairs)
+        self.twins: dict[Key, tuple[type[torch.nn.Module], dict[str, Any]]] = {}
+        """In a family that was loaded: class and own attributes of each module."""
+        self.said_modes = False
+        """Whether a warning about modes was given."""
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Family:
+        return self  # what copies share as well
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        from .pickling import reduce_family
+
+        return reduce_family(self)
+
+    @cached_property
+    def other_modes(self) -> frozenset[bool]:
+        """The modes that some operator does not run in, because the other one is written into it."""
+        from .modes import written_modes
+
+        return frozenset(not mode for name in self.program.order for mode in written_modes(self, name))
+
+    @cached_property
+    def _bodies_before(self) -> dict[tuple[str, int], str]:
+        if self.unmerged is None:
+            return {}
+        found: dict[tuple[str, int], str] = {}
+        for frame, name in calls_below(self.unmerged, self.unmerged.root, ""):
+            found.setdefault((frame.path, frame.call), name)
+        return found
+
+    def before_merging(self, path: str, call: int) -> Graph | None:
+        """Return the body of a call as it was before equal bodies became one; None where that is not known."""
+        name = self._bodies_before.get((path, call))
+        return self.unmerged.graphs[name] if name is not None and self.unmerged is not None else None
+
+    def callees_before(self, graph: Graph) -> dict[int, tuple[Program, Graph]]:
+        """Return the bodies that such a body calls, by number of node."""
+        program = self.unmerged
+        if program is None:
+            return {}
+        calls = ((number, node.do) for number, node in enumerate(graph.nodes) if type(node.do) is Call)
+        return {number: (program, program.graphs[do.graph]) for number, do in calls}
+
+    @cached_property
+    def calls(self) -> tuple[tuple[Frame, str], ...]:
+        """Every call of a module, with its absolute path, and the graph that it runs; outer modules first."""
+        return calls_below(self.program, self.program.root, "")
+
+
+def _constants(pairs: tuple[tuple[str, Slot], ...]) -> dict[str, tuple[str, ...]]:
+    # The names of constant tensors by the path of their module.
+    found: dict[str, tuple[str, ...]] = {}
+    for name, slot in pairs:
+        if slot.kind is SlotKind.CONSTANT and isinstance(slot.value, torch.Tensor):
+            path, _, last = name.rpartition(".")
+            found[path] = (*found.get(path, ()), last)
+    return found
+
+
+def calls_below(program: Program, graph: str, path: str) -> tuple[tuple[Frame, str], ...]:
+    """Return every (call, graph id) that a body runs, itself first, each once; bodies of operators count as their owner's.
+
+    Args:
+        program: whose graphs they are.
+        graph: where to begin.
+        path: the absolute path of the module that runs it.
+
+    >>> from purefx.ir import Graph, Program
+    >>> calls_below(Program.of({"": Graph((), (), ())}), "", "")
+    ((Frame(path='', call=0, part=0), ''),)
+    """
+    seen: dict[tuple[Frame, str], None] = {}
+    todo = [(Frame(path), graph)]
+    while todo:
+        place = todo.pop()
+        if place in seen or place[1] not in program.graphs:
+            continue
+        seen[place] = None
+        body, (frame, _) = program.graphs[place[1]], place
+        called = [
+            (evolve(node.do.instance, path=join(frame.path, node.do.instance.path)), node.do.graph)
+            for node in body.nodes
+            if type(node.do) is Call
+        ]
+        below = {name for _, name in called}
+        called += [(frame, name) for name in callees(body) if name not in below]
+        todo.extend(reversed(called))
+    return tuple(seen)

@@ -1,0 +1,131 @@
+"""``Lowered``: what all modules made by ``lower`` share, whichever way they run.
+
+One idea: copying, pickling, converting and switching modes work on the module's own dicts, as for any module; what was made
+from the program is shared by copies and made again when a module is loaded.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+import torch.fx
+
+from ..ir.paths import FROM_ROOT
+from ..ir.torch_private import codegen_of, pytree
+from .conversion import Once, convert_constants, restore_ties, tied_parameters
+from .family import Family
+from .modes import warn_of_modes
+
+if TYPE_CHECKING:
+    from .module import Place
+
+__all__ = ["DERIVED", "OURS", "Lowered", "plain_class"]
+
+OURS = "purefx_"
+"""How the attributes begin that come from the program; copies share them."""
+
+DERIVED = frozenset({"_in_spec", "_out_spec", "_code", "graph_module", "module_call_graph", "range_constraints", "_lineno_map"})
+"""Attributes that are made again from others when they are next read."""
+
+
+class Lowered(torch.nn.Module):
+    """A module made by ``lower``; see the file's docstring."""
+
+    purefx_place: Place
+
+    @property
+    def purefx_family(self) -> Family:
+        """What this module shares with the others of its lowering."""
+        return self.purefx_place.bodies
+
+    def type_name(self) -> str | None:
+        """Return the class name of the original module."""
+        return self.purefx_place.type_name
+
+    def train(self, mode: bool = True) -> Any:  # noqa: FBT001, FBT002  torch's signature
+        """Set the mode; warns, once, where a mode was written into the program."""
+        warn_of_modes(self.purefx_family, self, train=mode)
+        return super().train(mode)
+
+    def eval(self) -> Any:
+        """Set the mode to evaluation; warns, once, where a mode was written into the program."""
+        return self.train(False)  # noqa: FBT003  torch's signature
+
+    def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> Any:  # noqa: FBT001, FBT002
+        ties = [] if isinstance(fn, Once) else tied_parameters(self)
+        convert = Once.of(fn)
+        result = super()._apply(convert, recurse)
+        restore_ties(ties)
+        constants = self.purefx_family.constants
+        if constants:
+            self._convert_constants(constants, convert)
+        return result
+
+    def _convert_constants(self, constants: dict[str, tuple[str, ...]], convert: Once) -> None:
+        # Also those of children that are no modules of ours, containers that were never called.
+        path = self.purefx_place.path
+        convert_constants(self, constants.get(path, ()), convert)
+        for name, value in list(self.__dict__.items()):
+            if (
+                name != FROM_ROOT
+                and isinstance(value, Lowered)
+                and value.__dict__.get("_modules") is not None
+                and value.purefx_family is self.purefx_family
+            ):
+                convert_constants(value, constants.get(value.purefx_place.path, ()), convert)  # a later call of a child
+        for name, child in self.named_children():
+            if not isinstance(child, Lowered):
+                _convert_below(child, f"{path}.{name}" if path else name, constants, convert)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Lowered:
+        new: Any = object.__new__(plain_class(type(self)))
+        memo[id(self)] = new
+        for key, value in self.__dict__.items():
+            if key not in DERIVED and key not in GRAPHS:
+                shared = isinstance(value, pytree.TreeSpec) or (key.startswith(OURS) and key != "purefx_plan")
+                new.__dict__[key] = value if shared else copy.deepcopy(value, memo)
+        for key in GRAPHS & set(self.__dict__):
+            if isinstance(self.__dict__[key], torch.fx.Graph):
+                new.__dict__[key] = graph = _copied(self.__dict__[key])
+                graph.owning_module = new
+            else:
+                new.__dict__[key] = copy.deepcopy(self.__dict__[key], memo)  # a constant of that name
+        if "_graph" in self.__dict__ and plain_class(type(self)) is not type(self):
+            new.recompile()
+        return new
+
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+        from .pickling import reduce_module
+
+        return reduce_module(self)
+
+
+GRAPHS = frozenset({"graph", "_graph"})
+"""Where the two kinds of modules keep a graph that somebody looked at."""
+
+
+def plain_class(kind: type[Any]) -> type[Any]:
+    """Return the class that ``lower`` gave a module whose graph was edited, or any other's own."""
+    return kind.__mro__[1] if "purefx_own_class" in kind.__dict__ else kind
+
+
+def _copied(graph: torch.fx.Graph) -> torch.fx.Graph:
+    # Graph.__deepcopy__ copies pytree specs as well, and torch warns of that.
+    new = torch.fx.Graph()
+    output = new.graph_copy(graph, {}, return_output_node=True)
+    if isinstance(output, tuple):
+        value, old = output
+        new.output(value).meta = dict(cast(torch.fx.Node, old).meta)
+    new.set_codegen(codegen_of(graph))
+    return new
+
+
+def _convert_below(module: torch.nn.Module, path: str, constants: dict[str, tuple[str, ...]], convert: Once) -> None:
+    todo = [(path, module)]
+    while todo:
+        place, found = todo.pop()
+        convert_constants(found, constants.get(place, ()), convert)
+        todo += [(f"{place}.{name}", child) for name, child in found.named_children() if not isinstance(child, Lowered)]

@@ -1,0 +1,78 @@
+"""Writes to parameters that require gradients: without gradients, as the original must have made them.
+
+One idea: eager refuses to write into such a leaf unless gradients are off, so an exported program that writes one did it that
+way; ``run_decompositions`` drops the region that said so.  How gradients flow past the new value stays as the program has it:
+two originals, one that reads the parameter and one that reads the value, are one program by then.
+"""
+
+from __future__ import annotations
+
+import torch
+from attrs import evolve
+
+from ..ir.arguments import Ref
+from ..ir.graph import Graph
+from ..ir.node import Get, Node, Op
+from ..ir.paths import join
+from ..ir.program import Program
+from ..ir.state import SlotKind
+from .family import calls_below
+
+__all__ = ["write_parameter", "writing_parameters"]
+
+COPY = "aten.copy_.default"
+
+
+def write_parameter(target: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    """Copy a value into a parameter.
+
+    >>> weight = torch.nn.Parameter(torch.zeros(2))
+    >>> write_parameter(weight, torch.ones(2)).tolist(), weight.requires_grad
+    ([1.0, 1.0], True)
+    """
+    if not target.requires_grad:
+        return target.copy_(value)
+    with torch.no_grad():
+        return target.copy_(value)
+
+
+def writing_parameters(program: Program) -> Program:
+    """Return the program with its copies into parameters made by ``write_parameter``; the same object where it has none.
+
+    >>> from purefx.ir import Graph, Program
+    >>> program = Program.of({"": Graph((), (), ())})
+    >>> writing_parameters(program) is program
+    True
+    """
+    copies = {name: found for name in program.order if (found := _copies(program.graphs[name]))}
+    if not copies:
+        return program
+    changed: dict[str, set[str]] = {}
+    for frame, name in calls_below(program, program.root, ""):
+        for node, slot in copies.get(name, {}).items():
+            path = join(frame.path, slot)
+            if path in program.state and program.state[path].kind is SlotKind.PARAMETER:
+                changed.setdefault(name, set()).add(node)
+    if not changed:
+        return program
+    graphs = {name: _changed(program.graphs[name], nodes) for name, nodes in changed.items()}
+    return program.evolve(graphs=program.graphs.update(graphs))
+
+
+def _copies(graph: Graph) -> dict[str, str]:
+    # The slot that each copy into state writes, by name of node.
+    copies = [node for node in graph.nodes if type(node.do) is Op and node.do.name == COPY]
+    if not copies:
+        return {}
+    slots = {node.name: node.do.slot for node in graph.nodes if type(node.do) is Get}
+    pairs = [(node.name, node.args[0]) for node in copies]
+    return {name: slots[arg.name] for name, arg in pairs if type(arg) is Ref and arg.name in slots}
+
+
+def _changed(graph: Graph, names: set[str]) -> Graph:
+    return evolve(graph, nodes=tuple([_written(node) if node.name in names else node for node in graph.nodes]))
+
+
+def _written(node: Node) -> Node:
+    assert type(node.do) is Op
+    return evolve(node, do=evolve(node.do, target=write_parameter))

@@ -1,0 +1,384 @@
+"""``diff`` and ``Diff.apply``: what makes one program another is found, shown, and can be done to it.
+
+One idea: ``diff(a, b).apply(a) == b`` for any two programs, near or far, valid or not; and a program that a diff does not
+fit is refused by name.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from attrs import evolve, fields
+
+import purefx as px
+from bench.workloads import chain
+from purefx.ir.diff.difference import Change
+from purefx.ir.diff.sequences import hunks, patched
+from purefx.laws.checking import drawn
+from purefx.laws.registry import REGISTRY
+from purefx.laws.strategies import STAGES, Stage
+from purefx.laws.variants import renamed, reordered
+from tests.programs import ADD, NEG, Shared, Tower, exported, flat
+
+
+def assert_applies(before: px.Program, after: px.Program) -> px.Diff:
+    """Raise unless the diff of two programs makes the one the other, in everything that can be seen."""
+    found = px.diff(before, after)
+    result = found.apply(before)
+    assert result == after
+    assert result.facts == after.facts
+    assert result.signature.lifted == after.signature.lifted
+    assert result.order == after.order
+    assert str(result) == str(after)
+    assert bool(found) == (before != after or before.facts != after.facts or before.signature.lifted != after.signature.lifted)
+    assert str(found).isascii() and str(found) == str(px.diff(before, after))
+    assert not px.diff(result, after)
+    return found
+
+
+STEPS = [(entry.transformation, stage) for entry in REGISTRY for stage in entry.stages]
+
+
+@pytest.mark.parametrize(("step", "stage"), STEPS, ids=lambda value: getattr(value, "name", value))
+def test_what_a_transformation_did_can_be_done_again(step: px.Transformation, stage: Stage) -> None:
+    for program, seed in drawn(stage, 60):
+        assert_applies(program, step(program))
+        assert_applies(step(program), program)
+        assert_applies(program, reordered(program, seed=seed))
+        assert_applies(program, renamed(program, seed=seed))
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_programs_that_have_nothing_to_do_with_one_another(stage: Stage) -> None:
+    programs = [program for program, _ in drawn(stage, 60)]
+    for before, after in itertools.pairwise(programs):
+        assert_applies(before, after)
+
+
+@pytest.mark.parametrize("module", [Shared, Tower])
+def test_exported_programs(module: Callable[[], torch.nn.Module]) -> None:
+    program = px.import_ep(exported(module(), torch.randn(3, 4)))
+    for step in px.DEFAULT:
+        program, before = step(program), program
+        assert_applies(before, program)
+
+
+def test_the_same_and_the_equal() -> None:
+    program = px.parse(str(flat([px.Node("y", NEG, (px.Ref("x"),))], px.Ref("y"), "x")))
+    for other in (program, px.parse(str(program)), program.evolve(trail=(px.Step("idle", (), program),))):
+        found = px.diff(program, other)
+        assert not found
+        assert found == px.Diff()
+        assert str(found) == "nothing differs"
+        assert found.apply(program) is program
+
+
+BASE = px.parse(
+    """program {
+      facts (flat)
+      modules {
+        "": toy.Root
+        a: toy.A
+      }
+      state {
+        buffer a.m: f32[2]
+        buffer a.n: f32[2]
+      }
+      takes {
+        user x: f32[s0]
+        user y: f32[s0]
+      }
+      gives {
+        user
+        state a.m
+      }
+      names (x, y)
+      in_spec ((*, *), {})
+      constraints {
+        range s0 from 2
+      }
+      signature a {
+        names (x)
+      }
+      graph @""(x, y) {
+        neg = aten.neg.default(x)
+        add = aten.add.Tensor(neg, y)
+        return (add, y)
+      }
+      graph @unused() {
+        return ()
+      }
+    }""",
+    state={"a.m": torch.zeros(2), "a.n": torch.zeros(2)},
+)
+
+
+def text_with(old: str, new: str) -> px.Program:
+    """Return the program above with another text."""
+    assert old in str(BASE)
+    given: dict[str, Any] = {name: slot.value for name, slot in BASE.state.pairs}
+    text = str(BASE).replace(old, new)
+    return px.parse(text, state=given if "f32[3]" not in text else None)
+
+
+def with_slot(name: str, **changes: Any) -> px.Program:
+    """Return the program above with a slot that differs."""
+    slots = BASE.state.slots.set(name, evolve(BASE.state[name], **changes))
+    return BASE.evolve(state=px.State(BASE.state.order, slots))
+
+
+CHANGES: dict[str, tuple[px.Program, str]] = {
+    "facts": (text_with("facts (flat)", "facts (outlined)"), "- flat\n+ outlined"),
+    "module": (text_with("    a: toy.A\n", "    a: toy.B\n    c\n"), "- a: toy.A\n+ a: toy.B\n+ c"),
+    "order of state": (
+        BASE.evolve(state=px.State(("a.n", "a.m"), BASE.state.slots)),
+        "@@ entry 0\n- a.m\n  a.n\n@@ entry 2\n+ a.m",
+    ),
+    "contents": (with_slot("a.n", value=torch.ones(2)), "slots\n  buffer a.n: f32[2] cell 1 storage 1  ; other contents"),
+    "tie": (with_slot("a.n", cell=0, storage=0), "- buffer a.n: f32[2] cell 1 storage 1\n+ buffer a.n: f32[2]"),
+    "a slot less": (
+        BASE.evolve(state=px.State(("a.m",), px.pmap({"a.m": BASE.state["a.m"]}))),
+        "state\n@@ entry 1\n  a.m\n- buffer a.n: f32[2] cell 1 storage 1",
+    ),
+    "a slot that no order has": (
+        BASE.evolve(state=px.State(BASE.state.order, BASE.state.slots.set("z", px.Slot(px.SlotKind.BUFFER, 1, 2, 2)))),
+        "slots\n+ buffer z: literal 1 cell 2 storage 2",
+    ),
+    "input": (text_with("user y: f32[s0]", "user y: f32[s0, 1]"), "- user y: f32[s0]\n+ user y: f32[s0, 1]"),
+    "output": (text_with("    state a.m\n", "    input 0\n"), "gives\n@@ entry 1\n  user\n- state a.m\n+ input 0"),
+    "names": (text_with("names (x, y)", "names (x)"), "names\n@@ entry 1\n  x\n- y"),
+    "pytree": (text_with("in_spec ((*, *), {})", 'in_spec ((*,), {"k": *})'), '- ((*, *), {})\n+ ((*,), {"k": *})'),
+    "no pytree": (text_with("  in_spec ((*, *), {})\n", ""), "in_spec\n- ((*, *), {})"),
+    "range": (text_with("range s0 from 2", "range s0 from 3"), "- range s0 from 2\n+ range s0 from 3"),
+    "guard": (text_with("range s0 from 2", "range s0 from 2\n guard s0 == 4"), "guards\n@@ entry 0\n+ s0 == 4"),
+    "call signature": (text_with("names (x)\n", "names (z)\n"), "-   names (x)\n"),
+    "another call": (text_with("signature a {", "signature a@1 {"), "+ signature a@1 {"),
+    "root": (text_with("facts (flat)", "root @unused\n facts (flat)"), 'root\n- @""\n+ @unused'),
+    "a graph less": (text_with("  graph @unused() {\n    return ()\n  }\n", ""), "graph @unused removed\n- graph @unused() {"),
+    "a graph more": (
+        text_with("graph @unused", "graph @b() {\n return ()\n }\n graph @unused"),
+        "graph @b added\n+ graph @b() {",
+    ),
+    "formal": (text_with('graph @""(x, y)', 'graph @""(x)'), "@@ input 1\n  x\n- y"),
+    "return": (text_with("return (add, y)", "return [add, y]"), "- return (add, y)\n+ return [add, y]"),
+    "literal": (text_with("return (add, y)", "return (add, 1)"), "+ return (add, 1)"),
+    "node": (text_with("neg = aten.neg.default(x)", "neg = aten.neg.default(y)"), "1 node changed\n"),
+    "stack": (text_with("aten.add.Tensor(neg, y)", "aten.add.Tensor(neg, y)  in a"), "+ add = aten.add.Tensor(neg, y)  in a"),
+}
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_everything_that_a_program_has_is_told_and_applied(what: str) -> None:
+    after, says = CHANGES[what]
+    assert says in str(assert_applies(BASE, after))
+    assert_applies(after, BASE)
+    assert what == "contents" or str(assert_applies(after, BASE)) != str(px.diff(BASE, after))
+
+
+def test_literals_that_python_takes_for_equal() -> None:
+    one, true = text_with("return (add, y)", "return (add, 1)"), text_with("return (add, y)", "return (add, True)")
+    assert assert_applies(one, true) != px.diff(true, one)
+    assert px.diff(one, true) == px.diff(one, true)
+    with pytest.raises(px.DiffError, match="gives back something else"):
+        px.diff(one, BASE).apply(true)
+
+
+SHOWN = """\
+1 graph changed; 1 node added; 1 node removed; 1 node changed; 1 node moved
+graph @"" changed
+@@ node 1
+  a = aten.neg.default(x)
++ h = aten.neg.default(x)  ; moved
+  b = aten.neg.default(x)
+  c = aten.neg.default(x)
+@@ node 4
+  d = aten.neg.default(x)
+- e = aten.neg.default(x)
+- f = aten.neg.default(x)
++ e = aten.add.Tensor(x, 1)
++ new = aten.neg.default(e)
+  g = aten.neg.default(x)
+@@ node 7
+- h = aten.neg.default(x)  ; moved
+@@ return
+- return (h,)
++ return (new,)"""
+
+
+def test_text() -> None:
+    nodes = [px.Node(name, NEG, (px.Ref("x"),)) for name in "abcdefgh"]
+    changed = [
+        *nodes[:1],
+        nodes[7],
+        *nodes[1:4],
+        px.Node("e", ADD, (px.Ref("x"), 1)),
+        px.Node("new", NEG, (px.Ref("e"),)),
+        *nodes[6:7],
+    ]
+    before, after = flat(nodes, px.Ref("h"), "x"), flat(changed, px.Ref("new"), "x")
+    assert str(assert_applies(before, after)) == SHOWN
+
+
+def test_nothing_in_a_name_reaches_the_terminal() -> None:
+    name = "\x1b[2J\u202e\n- "
+    after = BASE.evolve(
+        root=name,
+        facts=frozenset({name}),
+        modules=(px.Module(name, name),),
+        signature=evolve(BASE.signature, arg_names=(name,)),
+        graphs=px.pmap({name: px.Graph((px.Input(name),), (px.Node(name, px.Op(name), (name,)),), name)}),
+    )
+    assert str(assert_applies(BASE, after)).replace("\n", "").isprintable()
+    for misfit in (BASE.evolve(root=name), after):
+        with pytest.raises(px.DiffError) as caught:
+            px.diff(after, BASE).apply(misfit.evolve(modules=(px.Module(name * 2),)))
+        assert str(caught.value).isprintable()
+        assert str(caught.value).isascii()
+
+
+def test_untouched_parts_stay_the_same_objects() -> None:
+    before = px.transform(px.import_ep(exported(Tower(), torch.randn(3, 4))))
+    body = before.graphs["layers.0"]
+    after = before.evolve(graphs=before.graphs.set("layers.0", evolve(body, output=body.nodes[0].name)))
+    result = px.diff(before, after).apply(before)
+    assert [name for name in before.order if result.graphs[name] is not before.graphs[name]] == ["layers.0"]
+    assert result.graphs["layers.0"].nodes is body.nodes
+    assert result.state is before.state
+    assert result.signature is before.signature
+    assert result.constraints is before.constraints
+    assert result.call_signatures is before.call_signatures
+
+
+MISFITS: dict[str, tuple[px.Program, str]] = {
+    "node": (text_with("neg = aten.neg.default(x)", "neg = aten.neg.default(y)"), "nodes of graph '', entry 0 is neg = "),
+    "above": (text_with("aten.add.Tensor(neg, y)", "aten.add.Tensor(neg, x)"), "nodes of graph '', entry 1 is add = "),
+    "longer": (
+        text_with("    return (add, y)", "    last = aten.neg.default(y)\n    return (add, y)"),
+        "has 3 entries, and should have 2",
+    ),
+    "shorter": (text_with("    add = aten.add.Tensor(neg, y)\n", ""), "nodes of graph '' ends at entry 1, which should be add"),
+}
+
+
+@pytest.mark.parametrize("what", MISFITS)
+def test_a_program_that_the_nodes_of_a_diff_do_not_fit(what: str) -> None:
+    found = px.diff(BASE, text_with("    add = ", "    more = aten.neg.default(x)\n    add = "))
+    program, says = MISFITS[what]
+    with pytest.raises(px.DiffError, match="the diff does not fit: ") as caught:
+        found.apply(program)
+    assert says in str(caught.value)
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_a_diff_fits_once(what: str) -> None:
+    after = CHANGES[what][0]
+    found = px.diff(BASE, after)
+    if what == "facts":
+        assert found.apply(after) == after
+        return
+    with pytest.raises(px.DiffError, match="the diff does not fit: "):
+        found.apply(after)
+
+
+def test_a_diff_fits_a_program_that_differs_elsewhere() -> None:
+    other = CHANGES["module"][0]
+    result = px.diff(BASE, CHANGES["node"][0]).apply(other)
+    assert result.main == CHANGES["node"][0].main
+    assert result.modules == other.modules
+
+
+def test_every_field_of_a_program_is_looked_at() -> None:
+    """A new field must be compared here as well, and added to this list then."""
+    known = {
+        px.Program: "graphs root state signature modules call_signatures constraints facts trail checked",
+        px.Signature: "inputs outputs in_spec out_spec arg_names lifted",
+        px.Constraints: "ranges guards",
+        px.State: "order slots checked",
+        px.Graph: "inputs nodes output",
+    }
+    for kind, names in known.items():
+        assert [field.name for field in fields(kind)] == names.split()
+
+
+def test_only_programs_are_compared() -> None:
+    with pytest.raises(TypeError, match="diff takes two purefx Programs, not a str"):
+        px.diff(BASE, str(BASE))
+
+
+def test_sequences() -> None:
+    draw = random.Random(0)
+    for _ in range(3000):
+        before, after = ([draw.randrange(6) for _ in range(draw.randrange(9))] for _ in "ab")
+        found = hunks(before, after)
+        assert patched(tuple(before), found, what="it") == tuple(after)
+        assert (found == ()) == (before == after)
+        ends = [hunk.start + len(hunk.removed) + len(hunk.below) for hunk in found]
+        assert all(end <= hunk.start - len(hunk.above) for end, hunk in zip(ends, found[1:], strict=False)), "they do not overlap"
+
+
+def test_what_keeps_its_order_stays() -> None:
+    before = list(range(200))
+    for moved in (before[1:] + before[:1], before[-1:] + before[:-1], [*before[:50], *before[60:], *before[50:60]]):
+        found = hunks(before, moved)
+        assert len(found) == 2
+        assert sum(len(hunk.removed) for hunk in found) <= 10
+
+
+class Counted:
+    """An item that counts how often it is compared."""
+
+    compared = 0
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __eq__(self, other: object) -> bool:
+        Counted.compared += 1
+        return isinstance(other, Counted) and self.number == other.number
+
+    def __hash__(self) -> int:
+        return hash(self.number)
+
+
+@pytest.mark.parametrize("order", ["shuffled", "reversed", "every other", "one changed", "none in common"])
+def test_long_sequences_are_not_compared_pairwise(order: str) -> None:
+    size = 20_000
+    numbers = list(range(size))
+    after = {
+        "shuffled": random.Random(0).sample(numbers, size),
+        "reversed": numbers[::-1],
+        "every other": numbers[::2],
+        "one changed": [*numbers[:5_000], -1, *numbers[5_001:]],
+        "none in common": list(range(size, 2 * size)),
+    }[order]
+    Counted.compared = 0
+    hunks(list(map(Counted, numbers)), list(map(Counted, after)), key=lambda item: item.number)
+    assert Counted.compared <= 4 * size
+
+
+def test_a_long_program_with_one_edit() -> None:
+    before = chain(100_000)
+    nodes = list(before.main.nodes)
+    nodes[50_000] = evolve(nodes[50_000], args=(px.Ref(before.main.inputs[0].name), *nodes[50_000].args[1:]))
+    found = assert_applies_long(before, before.with_main(evolve(before.main, nodes=tuple(nodes))))
+    assert len(str(found).splitlines()) <= 9
+
+
+def assert_applies_long(before: px.Program, after: px.Program) -> px.Diff:
+    """Raise unless the diff makes the one program the other; without the texts, which take long."""
+    found = px.diff(before, after)
+    assert found.apply(before) == after
+    return found
+
+
+def test_values() -> None:
+    found = px.diff(BASE, CHANGES["return"][0])
+    assert found == px.diff(BASE, CHANGES["return"][0])
+    assert hash(found) == hash(px.diff(BASE, CHANGES["return"][0]))
+    assert {found, px.diff(BASE, BASE)} == {px.Diff(), found}
+    assert Change("a", 1, 2) != Change("a", 1, 3)

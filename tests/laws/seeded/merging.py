@@ -1,0 +1,112 @@
+"""Mistakes of transformations that merge: bodies, values, literals.
+
+One idea: what a merge compares is what it gets wrong; each of these leaves one thing out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from attrs import evolve
+
+import purefx as px
+from purefx.ir.digest import graph_digest
+from purefx.ir.program import callees
+from purefx.laws import toy
+
+from .mistake import Nodes, mistake, using, with_nodes
+
+
+def merged(program: px.Program, key: Callable[[str], str]) -> px.Program:
+    """Return the program with called bodies of one key made one; bodies of operators stay."""
+    called = [node.do.graph for _, node in program.nodes() if type(node.do) is px.Call]
+    first: dict[str, str] = {}
+    ids = {name: first.setdefault(key(name), name) for name in program.order if name in called}
+    graphs: dict[str, px.Graph] = {}
+    for name in program.order:
+        nodes = [
+            evolve(node, do=px.Call(node.do.instance, ids[node.do.graph])) if type(node.do) is px.Call else node
+            for node in program.graphs[name].nodes
+        ]
+        graphs[name] = evolve(program.graphs[name], nodes=tuple(nodes))
+    whole = program.evolve(graphs=px.pmap(graphs))
+    return whole.evolve(graphs=px.pmap({name: graphs[name] for name in whole.order}))
+
+
+@mistake("tree", "meaning")
+def merges_whatever_the_callees(program: px.Program) -> px.Program:
+    heights: dict[str, int] = {}
+    for name in program.bottom_up:
+        heights[name] = 1 + max((heights[inner] for inner in callees(program.graphs[name])), default=0)
+    unknown = dict.fromkeys(program.order, "")
+    return merged(program, lambda name: f"{heights[name]} {graph_digest(program.graphs[name], unknown)}")
+
+
+@mistake("tree", "meaning")
+def merges_whatever_the_state(program: px.Program) -> px.Program:
+    def key(name: str) -> str:
+        graph = program.graphs[name]
+        nodes = [evolve(node, do=px.Get("")) if type(node.do) is px.Get else node for node in graph.nodes]
+        return graph_digest(evolve(graph, nodes=tuple(nodes)), {})
+
+    return merged(program, key)
+
+
+@mistake("tree", "meaning")
+def merges_whatever_the_literals(program: px.Program) -> px.Program:
+    # A cache whose key has the operators and how they are connected, and not their attributes.
+    def key(name: str) -> str:
+        graph = program.graphs[name]
+        nodes = [evolve(node, args=tuple(arg for arg in node.args if type(arg) is px.Ref)) for node in graph.nodes]
+        return graph_digest(evolve(graph, nodes=tuple(nodes)), {})
+
+    return merged(program, key)
+
+
+@mistake("tree", "expands")
+def merges_literals_that_are_equal(program: px.Program) -> px.Program:
+    # 1 == True, and they hash alike: a dictionary holds whichever came first.
+    def key(name: str) -> str:
+        graph = program.graphs[name]
+        nodes = [evolve(node, args=tuple(1 if arg is True else arg for arg in node.args)) for node in graph.nodes]
+        return graph_digest(evolve(graph, nodes=tuple(nodes)), {})
+
+    return merged(program, key)
+
+
+@mistake("outlined", "meaning")
+def merges_whatever_they_give_back(program: px.Program) -> px.Program:
+    # Equal nodes, but callers of the one need another of their values than callers of the other.
+    def key(name: str) -> str:
+        graph = program.graphs[name]
+        return f"{len(graph.output_refs())} {graph_digest(evolve(graph, output=()), {})}"
+
+    return merged(program, key)
+
+
+@mistake("in place", "meaning")
+def computes_equal_things_once(program: px.Program) -> px.Program:
+    # Equal operands do not give equal results when something writes to them in between.
+    first: dict[object, str] = {}
+    other: dict[str, str] = {}
+    nodes: Nodes = []
+    for node in program.main.nodes:
+        node = evolve(node, args=using(node.args, other))
+        if node.do == toy.NEG and node.args in first:
+            other[node.name] = first[node.args]
+            continue
+        first.setdefault(node.args if node.do == toy.NEG else node.name, node.name)
+        nodes.append(node)
+    if not other:
+        return program
+    return program.with_main(px.Graph(program.main.inputs, tuple(nodes), using(program.main.output, other)))
+
+
+@mistake("tree", "meaning")
+def reads_slots_of_one_last_name_once(program: px.Program) -> px.Program:
+    # Keyed by what modules call it, and not by where the module is.
+    result = px.inline(program)
+    first: dict[str, str] = {}
+    slots = {name: first.setdefault(name.rpartition(".")[2], name) for name in result.state}
+    nodes = [evolve(node, do=px.Get(slots[node.do.slot])) if type(node.do) is px.Get else node for node in result.main.nodes]
+    return with_nodes(result, nodes)

@@ -1,0 +1,92 @@
+"""Every law of pairs holds on generated programs, says something there, and can be broken.
+
+One idea: one test, a product of the table and its stages; another spoils one side of every equation and expects to be told.
+"""
+
+from __future__ import annotations
+
+import pytest
+from attrs import evolve
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import purefx as px
+import purefx.transforms
+from purefx.laws.checking import drawn
+from purefx.laws.law import Case
+from purefx.laws.pairs import INVERSES, PAIRS, PairLaw, is_functional
+from purefx.laws.strategies import Stage, programs
+
+EXAMPLES = 100
+
+CASES = [(law, stage) for law in PAIRS for stage in law.stages]
+
+
+@pytest.mark.parametrize(("law", "stage"), CASES, ids=[f"{law.name}-{stage}" for law, stage in CASES])
+def test_law(law: PairLaw, stage: Stage) -> None:
+    if any(law.check(Case(program, seed)) for program, seed in drawn(stage, examples_of(law))):
+        show_the_smallest(law, stage)
+
+
+def examples_of(law: PairLaw) -> int:
+    """Return how many programs a law is asked of: more, where few meet its condition."""
+    return 5 * EXAMPLES if law.condition is is_functional else EXAMPLES
+
+
+def show_the_smallest(law: PairLaw, stage: Stage) -> None:
+    """Fail with the smallest program that hypothesis finds; drawing programs anew for every law would take long."""
+
+    @settings(max_examples=10 * EXAMPLES, database=None, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(programs(stage), st.integers(0, 1 << 16))
+    def holds(program: px.Program, seed: int) -> None:
+        wrong = law.check(Case(program, seed))
+        assert not wrong, "\n".join([*wrong, "on the program", str(program)])
+
+    holds()
+    pytest.fail(f"{law.name!r} does not hold on a program of stage {stage!r} that was not found again")
+
+
+@pytest.mark.parametrize(("law", "stage"), CASES, ids=[f"{law.name}-{stage}" for law, stage in CASES])
+def test_a_law_says_something(law: PairLaw, stage: Stage) -> None:
+    """There are programs that meet its condition, and on which the transformations have something to do."""
+    found = [program for program, _ in drawn(stage, examples_of(law)) if law.condition(program)]
+    first = getattr(purefx.transforms, law.transformations[0], None)
+    if isinstance(first, px.Transformation):
+        found = [program for program in found if changes(first, program)]
+    assert len(found) >= 5
+
+
+def changes(step: px.Transformation, program: px.Program) -> bool:
+    """Say whether a transformation does something to a program, and does not refuse it."""
+    try:
+        return step(program) is not program
+    except px.UnsupportedProgram:
+        return False
+
+
+@pytest.mark.parametrize("law", PAIRS, ids=lambda law: law.name)
+def test_a_law_can_be_broken(law: PairLaw) -> None:
+    """One output more on one side is seen."""
+
+    def spoiled(case: Case) -> tuple[px.Program, px.Program]:
+        left, right = law.equation(case)
+        signature = evolve(left.signature, outputs=(*left.signature.outputs, px.UserOutput()))
+        return left.with_main(evolve(left.main, output=(*left.main.output, 1)), signature=signature), right
+
+    program = next(program for program, _ in drawn(law.stages[0], EXAMPLES) if law.condition(program))
+    wrong = evolve(law, equation=spoiled).check(Case(program))
+    assert law.statement in wrong[0]
+    assert "+ user" in wrong[1]
+
+
+def test_inverses_have_their_law() -> None:
+    known = {law.transformations for law in INVERSES}
+    values = [getattr(purefx.transforms, name) for name in purefx.transforms.__all__]
+    named = {(value.name, value.inverse) for value in values if isinstance(value, px.Transformation) and value.inverse}
+    assert named <= known
+    assert {pair for pair in known if hasattr(purefx.transforms, pair[0])} <= named
+
+
+def test_laws_have_names_and_sentences() -> None:
+    assert len({law.name for law in PAIRS}) == len(PAIRS)
+    assert all(law.statement[0].islower() and not law.statement.endswith(".") and law.stages for law in PAIRS)

@@ -1,0 +1,93 @@
+"""The options that purefx adds to pytest, in sessions of their own.
+
+One idea: what a user would see; and that a project which has nothing to do with purefx sees, and pays, nothing.
+"""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import settings
+
+import purefx as px
+from purefx.laws.pytest_plugin import VerifyEach
+
+pytest_plugins = ["pytester"]
+
+BAD = """
+import purefx as px
+from attrs import evolve
+
+@px.transformation(proven=True)
+def bad(program):
+    return program.with_main(evolve(program.main, output=(px.Ref("nowhere"),)))
+
+def test_bad():
+    program = px.Program.of({"": px.Graph((), (), ())})
+    assert px.verify(program) == ()
+    bad(program)
+"""
+
+
+def test_nothing_is_imported_until_it_is_asked_for(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile("""
+        import sys
+
+        def test_imports():
+            assert "pytest_purefx" in sys.modules
+            assert not {"torch", "purefx", "hypothesis"} & set(sys.modules)
+    """)
+    result = pytester.runpytest_subprocess("-p", "no:hypothesispytest", "-p", "no:timeout")
+    result.assert_outcomes(passed=1)
+
+
+def test_the_transformation_that_makes_an_invalid_program_is_named(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(BAD)
+    pytester.runpytest_inprocess().assert_outcomes(passed=1)
+    result = pytester.runpytest_inprocess("--ir-verify-each")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*InvalidProgram: the program breaks 2 invariants:*"])
+    result.stdout.fnmatch_lines(["*it uses 'nowhere', which its graph does not define*"])
+    result.stdout.fnmatch_lines(["*bad made it of a valid program, in test_the_transformation*::test_bad*"])
+    result.stdout.fnmatch_lines(["purefx: 1 result* of transformations verified"])
+
+
+def test_all_is_put_back(pytester: pytest.Pytester) -> None:
+    spend, profile = px.Transformation.spend, settings.get_current_profile_name()
+    pytester.makepyfile(BAD)
+    pytester.runpytest_inprocess("--ir-verify-each", "--ir-profile=deep")
+    assert px.Transformation.spend is spend
+    assert settings.get_current_profile_name() == profile
+
+
+def test_what_was_invalid_before_is_nobodys_fault() -> None:
+    broken = px.Program.of({"": px.Graph((), (), (px.Ref("nowhere"),)), "lost": px.Graph((), (), ())})
+
+    @px.transformation()
+    def renames(program: px.Program) -> px.Program:
+        return program.evolve(graphs=program.graphs.discard("lost"))
+
+    each = VerifyEach()
+    each.begin()
+    try:
+        assert "lost" not in renames(broken).graphs
+    finally:
+        each.end()
+    assert each.seen == 1
+
+
+@pytest.mark.parametrize("name", ["ci", "purefx-ci"])
+def test_profiles(pytester: pytest.Pytester, name: str) -> None:
+    pytester.makepyfile("""
+        from hypothesis import settings
+
+        def test_profile():
+            assert settings.get_current_profile_name() == "purefx-ci"
+            assert settings.default.derandomize
+    """)
+    pytester.runpytest_inprocess(f"--ir-profile={name}").assert_outcomes(passed=1)
+
+
+def test_a_profile_that_is_none(pytester: pytest.Pytester) -> None:
+    result = pytester.runpytest_inprocess("--ir-profile=fast")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*--ir-profile=fast: there are dev, ci, deep*"])

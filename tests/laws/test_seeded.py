@@ -1,0 +1,37 @@
+"""Each seeded mistake is found in 500 programs by the law that it is said to break.
+
+One idea: laws and strategies are judged together by what they find.  A mistake must be a transformation that works: one
+that only raises would be found by any test.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from purefx.laws.checking import LawBroken, assert_law, drawn
+from purefx.laws.law import GENERIC, Case, Law
+from purefx.laws.registry import REGISTRY
+from tests.laws.seeded import MISTAKES, Mistake
+
+LAWS = {law.name: law for law in (*GENERIC, *(law for entry in REGISTRY for law in entry.specific))}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.name)
+def test_mistake_is_found(mistake: Mistake) -> None:
+    law = LAWS[mistake.law]
+    assert any(is_broken(mistake, law, Case(program, seed)) for program, seed in drawn(mistake.stage, 500))
+
+
+def is_broken(mistake: Mistake, law: Law, case: Case) -> bool:
+    """Say whether a law finds a mistake in a case."""
+    mistake(case.program)  # it must not raise by itself
+    try:
+        assert_law(mistake.transform, law, case)
+    except LawBroken:
+        return True
+    return False
+
+
+def test_there_are_enough_of_each_kind() -> None:
+    assert len({mistake.name for mistake in MISTAKES}) == len(MISTAKES) >= 30
+    assert {mistake.stage for mistake in MISTAKES} >= {"tokens", "flat", "in place", "sunk", "outlined", "tree"}

@@ -1,0 +1,180 @@
+"""Pickling, torch.save and deepcopy of a root and of a child, here and in another process."""
+
+from __future__ import annotations
+
+import copy
+import io
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import purefx as px
+from tests.lowering.users import FORMS, KINDS, Mixed, agree, export, lowered, mixed_args, three
+from tests.programs import Shared, Tower
+
+EACH = pytest.mark.parametrize("to", KINDS)
+
+
+def saved(module: Any) -> Any:
+    """Return what torch.save and torch.load make of a module."""
+    file = io.BytesIO()
+    torch.save(module, file)
+    file.seek(0)
+    return torch.load(file, weights_only=False)
+
+
+COPIES: dict[str, Callable[[Any], Any]] = {
+    "pickle": lambda module: pickle.loads(pickle.dumps(module)),
+    "torch.save": saved,
+    "deepcopy": copy.deepcopy,
+    "twice": lambda module: copy.deepcopy(saved(saved(module))),
+}
+
+
+@EACH
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("way", COPIES)
+def test_a_copy_is_a_module_of_its_own(to: str, form: str, way: str) -> None:
+    """Eager's numbers and state three times, ties, persistence; the first module is not touched."""
+    torch.manual_seed(0)
+    model = Mixed()
+    args, kwargs = mixed_args()
+    module = lowered(export(model, form, args, kwargs), to)
+    before = copy.deepcopy(module.state_dict())
+    other = COPIES[way](module)
+    agree(other, model, three(lambda: mixed_args(4 if "dynamic" in form else 3)))
+    assert other.first.up.weight is other.second.up.weight
+    assert isinstance(other, torch.fx.GraphModule if to == "graph_module" else torch.export.UnflattenedModule)
+    assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
+    with pytest.raises(px.InputValueError, match="argument scale"):
+        other(*args, scale=torch.ones(9, 9, 9))
+
+
+@EACH
+@pytest.mark.parametrize("way", COPIES)
+def test_a_child_alone(to: str, way: str) -> None:
+    """A child is copied without its parents, state and all; one with later calls keeps them."""
+    torch.manual_seed(0)
+    model, x = Shared(), torch.randn(3, 4)
+    module = lowered(torch.export.export(copy.deepcopy(model), (x,)), to)
+    child = COPIES[way](module.a)
+    assert torch.equal(child(x), copy.deepcopy(model.a)(x))
+    whole = COPIES[way](module)
+    agree(whole, model, three(lambda: ((torch.randn(3, 4),), {})))
+    assert whole.a.linear is not None
+
+
+@EACH
+def test_what_a_copy_keeps(to: str) -> None:
+    """The contract, class names, values of nodes, a replaced child, modes, conversions, an adapter that can be pickled."""
+    model, x = Tower(2), torch.randn(2, 4)
+    ep = torch.export.export(model, (x,))
+    module = lowered(ep, to).double().eval()
+    module.layers[1].up = nn.Linear(4, 8, dtype=torch.float64)
+    module.layers[0].note = "mine"
+    other = saved(module)
+    assert torch.equal(other(x.double()), module(x.double()))
+    assert str(other.graph_signature) == str(ep.graph_signature)
+    assert [entry.fqn for entry in other.module_call_graph] == [entry.fqn for entry in ep.module_call_graph]
+    assert other.type_name() == module.type_name()
+    assert not other.layers[0].training
+    assert other.layers[0].note == "mine"
+    assert type(other.layers[1].up) is nn.Linear
+    assert all("val" in node.meta for node in other.graph.nodes if node.op != "output")
+    relu = next(node for node in other.layers[0].graph.nodes if "relu" in node.name)
+    assert "programs.py" in relu.meta["stack_trace"]
+
+
+@EACH
+def test_preserved_signatures_survive(to: str) -> None:
+    """A child with a preserved signature takes and gives what the original did, after loading too."""
+    model, x = Tower(2), torch.randn(2, 4)
+    ep = torch.export.export(model, (x,), preserve_module_call_signature=("layers.0", "layers.1"))
+    other = saved(lowered(ep, to))
+    assert torch.equal(other(x), model(x))
+    other.layers[1] = model.layers[1]
+    assert torch.equal(other(x), model(x))
+
+
+@EACH
+def test_higher_order_operators_survive(to: str) -> None:
+    """The bodies of a cond are found again."""
+
+    class Chooses(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.up = nn.Linear(4, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.cond(x.sum() > 0, lambda x: self.up(x).relu(), lambda x: self.up(x) - 1, (x,))
+
+    model, x = Chooses(), torch.randn(2, 4)
+    other = saved(lowered(torch.export.export(model, (x,)), to))
+    for each in (x, -x):
+        assert torch.equal(other(each), model(each))
+    assert other.graph is not None
+
+
+@EACH
+def test_an_edited_graph_is_refused(to: str) -> None:
+    """An edit is no part of the program: said so; a graph that was only looked at, or made again, is none."""
+    module = lowered(torch.export.export(Tower(2), (torch.ones(2, 4),)), to)
+    module.layers[0].finalize()
+    assert torch.equal(saved(module)(torch.ones(2, 4)), module(torch.ones(2, 4)))
+    for node in module.layers[1].graph.nodes:
+        if node.target is torch.ops.aten.relu.default:
+            node.target = torch.ops.aten.tanh.default
+    with pytest.raises(px.UnsupportedProgram, match=r"layers.1: its graph was edited"):
+        pickle.dumps(module)
+
+
+def test_only_our_own_functions_are_in_a_pickle() -> None:
+    """Loading calls three functions of ours; all else is torch's and Python's own, and data."""
+    data = pickle.dumps(lowered(torch.export.export(Mixed(), *mixed_args())))
+    found: set[str] = set()
+
+    class Finder(pickle.Unpickler):
+        def find_class(self, module_name: str, global_name: str) -> Any:
+            found.add(f"{module_name}.{global_name}")
+            return super().find_class(module_name, global_name)
+
+    Finder(io.BytesIO(data)).load()
+    ours = {name for name in found if name.startswith("purefx.") and not name.startswith("purefx.ir.")}
+    assert ours == {
+        f"purefx.lowering.{name}" for name in ("pickling.load_family", "pickling.load_module", "saved_meta.read_fake")
+    }
+
+
+SCRIPT = """
+import sys, torch
+module, x, expected = torch.load(sys.argv[1], weights_only=False)
+child = torch.load(sys.argv[2], weights_only=False)
+for want in expected:
+    torch.testing.assert_close(module(x), want, rtol=0, atol=0)
+assert list(module.state_dict()) == sys.argv[3].split(",")
+assert child(x).shape == x.shape
+module.a.double()
+print("fine")
+"""
+
+
+@EACH
+def test_another_process(to: str, tmp_path: Path) -> None:
+    """Saved here, loaded where neither the model's class nor the exported program is: runs and counts on."""
+    torch.manual_seed(0)
+    model, x = Shared(), torch.randn(3, 4)
+    module = lowered(torch.export.export(copy.deepcopy(model), (x,)), to)
+    expected = [tuple(part.detach().clone() for part in copy.deepcopy(module)(x))]
+    torch.save((module, x, expected), tmp_path / "root.pt")
+    torch.save(module.a, tmp_path / "child.pt")
+    names = ",".join(model.state_dict())
+    command = [sys.executable, "-W", "error", "-c", SCRIPT, str(tmp_path / "root.pt"), str(tmp_path / "child.pt"), names]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert done.stdout == "fine\n", done.stderr

@@ -1,0 +1,194 @@
+"""Modes, conversions, names and written parameters: the state of lowered modules as users treat it."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import purefx as px
+from tests.lowering.users import KINDS, Mixed, agree, export, lowered, mixed_args, three
+from tests.programs import Tower
+
+EACH = pytest.mark.parametrize("to", KINDS)
+
+
+class Drops(nn.Module):
+    """Dropout and batch norm."""
+
+    def __init__(self, rate: float = 0.5) -> None:
+        super().__init__()
+        self.drop, self.norm = nn.Dropout(rate), nn.BatchNorm1d(4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.norm(self.drop(x))
+
+
+@EACH
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("form", ["plain", "decomposed"])
+def test_a_written_mode_warns_once(to: str, training: bool, form: str) -> None:
+    """A switch to the other mode says which modules do not follow, once; to the same one, nothing."""
+    module = lowered(export(Drops().train(training), form, (torch.randn(3, 4),)), to)
+    module.train(training)
+    with pytest.warns(px.ModeWarning, match=r"can not change modes.*norm \(aten\..*batch_norm") as caught:
+        module.train(not training)
+    assert len(caught) == 1
+    assert module.drop.training is (not training)
+    module.train(training).train(not training)
+
+
+@EACH
+def test_modes_that_change_nothing_do_not_warn(to: str) -> None:
+    """No dropout, a rate of zero, or modules that the user put in."""
+    x = torch.randn(3, 4)
+    for model in (Tower(1), nn.Sequential(nn.Dropout(0.0))):
+        lowered(export(model, "plain", (x,)), to).eval().train()
+    model = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5))
+    module = lowered(export(model, "plain", (x,)), to)
+    module.set_submodule("1", nn.Dropout(0.5))
+    module.eval()
+    assert torch.equal(module(x), module(x))
+
+
+@EACH
+@pytest.mark.parametrize("convert", ["double", "half", "meta"])
+def test_conversions_reach_everything(to: str, convert: str) -> None:
+    """Parameters, buffers and constants; ties stay; a copy is converted alone."""
+    module = lowered(export(Mixed(), "plain", *mixed_args()), to)
+    other = copy.deepcopy(module)
+    other = other.to("meta") if convert == "meta" else getattr(other, convert)()
+    tensors = [*other.parameters(), *other.buffers(), other.shift]
+    if convert == "meta":
+        assert {tensor.device.type for tensor in tensors} == {"meta"}
+    else:
+        dtype = torch.float64 if convert == "double" else torch.float16
+        assert {tensor.dtype for tensor in tensors if tensor.is_floating_point()} == {dtype}
+    assert other.first.up.weight is other.second.up.weight
+    assert module.shift.dtype is torch.float32
+    if convert == "double":
+        args, kwargs = mixed_args()
+        expected = Mixed().double()
+        expected.load_state_dict(other.state_dict())
+        torch.testing.assert_close(
+            other(args[0].double(), scale=kwargs["scale"].double()), expected(args[0].double(), scale=kwargs["scale"].double())
+        )
+
+
+def test_tied_buffers_stay_tied() -> None:
+    """One buffer under two names is one buffer after a conversion."""
+
+    class Tied(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b = nn.BatchNorm1d(4), nn.BatchNorm1d(4)
+            self.b.running_mean = self.a.running_mean
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.b(self.a(x))
+
+    module = lowered(export(Tied().eval(), "plain", (torch.randn(3, 4),))).double()
+    assert module.a.running_mean is module.b.running_mean
+
+
+class Writes(nn.Module):
+    """Writes a parameter that requires gradients, where they are off."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale, self.linear = nn.Parameter(torch.ones(4)), nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            self.scale.mul_(0.5)
+        return self.linear(x) * self.scale
+
+
+@EACH
+@pytest.mark.parametrize("form", ["plain", "decomposed", "strict", "dynamic", "decomposed dynamic"])
+def test_parameters_that_are_written(to: str, form: str) -> None:
+    """Decomposed too, where ep.module() raises: eager's numbers and state, and still a parameter."""
+    torch.manual_seed(0)
+    model = Writes()
+    module = lowered(export(model, form, (torch.randn(3, 4),)), to)
+    agree(module, model, three(lambda: ((torch.randn(3, 4),), {})))
+    assert module.scale.requires_grad
+    assert module.scale.is_leaf
+    module(torch.randn(3, 4)).sum().backward()
+    assert module.scale.grad is not None
+
+
+WORKS = (
+    "self",
+    "graph",
+    "code",
+    "weight",
+    "class",
+    "lambda",
+    "T",
+    "meta",
+    "type_name",
+    "finalize",
+    "x",
+    "purefx_place",
+    "é",
+    "a b",
+)
+REFUSED = ("forward", "training", "state_dict", "add_module", "_modules")
+
+
+class Holds(nn.Module):
+    """Holds a layer under any name."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = name
+        self._modules[name] = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        layer = self._modules[self.name]
+        assert layer is not None
+        return layer(x)
+
+
+@EACH
+@pytest.mark.parametrize("name", WORKS)
+def test_any_name_that_can_be_exported_works(to: str, name: str) -> None:
+    """Numbers, state_dict both ways, graphs, copies and conversions."""
+    model, x = Holds(name), torch.randn(2, 4)
+    module = lowered(export(model, "plain", (x,)), to)
+    assert torch.equal(module(x), model(x))
+    assert module.graph is not None
+    assert torch.equal(copy.deepcopy(module)(x), model(x))
+    model.load_state_dict(module.state_dict(), strict=True)
+    module.load_state_dict(model.state_dict(), strict=True)
+    assert module.double()(x.double()).dtype is torch.float64
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_other_names_are_refused_by_the_exporter(name: str) -> None:
+    """torch.export itself does not take a child that hides what a module is made of."""
+    with pytest.raises(TypeError, match="not an instance of"):
+        export(Holds(name), "plain", (torch.randn(2, 4),))
+
+
+@EACH
+def test_a_replaced_child_is_used(to: str) -> None:
+    """An eager module that is called alike takes the place of a child at once; hooks with keywords run."""
+    model, x = Tower(2), torch.randn(2, 4)
+    module = lowered(export(model, "plain", (x,)), to)
+    new = nn.Linear(4, 8)
+    module.layers[0].up = new
+    model.layers[0].up = new
+    assert torch.equal(module(x), model(x))
+    seen: list[Any] = []
+    module.register_forward_pre_hook(lambda _m, args, kwargs: seen.append((len(args), list(kwargs))), with_kwargs=True)
+    module.layers[1].register_forward_hook(lambda _m, args, kwargs, out: seen.append(out.shape), with_kwargs=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        module(input=x) if "input" in str(module.purefx_plan.names) else module(x=x)
+    assert seen == [(0, ["x"]), (2, 4)]

@@ -1,0 +1,38 @@
+"""``python -m tests.mutants FILES``: mutants of some files, and the share of them that the tests find.
+
+One idea: three steps that know nothing of one another: a copy is made (``tree.py``), the mutants run in it (``session.py``),
+and what became of them is judged (``report.py``).  ``make mutants`` calls this; it is no part of ``make test``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+
+from tests.mutants.report import read, report
+from tests.mutants.tree import ROOT, TREE, make_tree
+
+FILES = ("transforms", "ir/effects", "ir/digest.py", "lowering")
+
+
+def main() -> int:
+    """Return 0 if enough mutants of transforms/ are found."""
+    parser = argparse.ArgumentParser(prog="python -m tests.mutants", description="Run mutants, and say which ones no test finds.")
+    parser.add_argument("files", nargs="*", default=FILES, help="files or folders from the root of the repository")
+    parser.add_argument("--budget", type=float, default=20, help="seconds of tests that a mutant may take")
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="mutants at a time")
+    parser.add_argument("--report", action="store_true", help="judge the last run once more, after an edit of equivalent.toml")
+    chosen = parser.parse_args()
+    if not chosen.report:
+        paths = make_tree(chosen.files)
+        command = [sys.executable, "-m", "tests.mutants.session", str(chosen.budget), str(chosen.workers), *paths]
+        # Plugins of other packages, ours too, would be imported before the copy can be; one thread, because it forks.
+        alone = {"PYTHONPATH": "", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+        subprocess.run(command, cwd=TREE, env={**os.environ, **alone}, check=True)
+    return report(*read(TREE, ROOT))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

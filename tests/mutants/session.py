@@ -1,0 +1,160 @@
+"""One pytest session that runs the original once, and then every mutant in a process forked from it.
+
+One idea: torch is imported, tests are collected and programs are drawn once, by the original; a mutant costs a fork and the
+tests that call its function, the cheapest first, until one fails.  This runs in the copy that ``tree.py`` makes, as
+``python -m tests.mutants.session``; it judges nothing.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import resource
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+from _pytest.runner import runtestprotocol
+from attrs import asdict
+from mutmut.mutation.trampoline import set_mutant_under_test
+from mutmut.state import state
+
+from tests.mutants.made import Mutant, make_mutants
+
+__all__ = ["Session"]
+
+SELECTED = {
+    "transforms": ("tests/transforms", "tests/regressions", "tests/unflatten", "tests/mutants/laws.py"),
+    "ir": ("tests/ir", "tests/importing", "tests/regressions", "tests/mutants/laws.py"),
+    "lowering": ("tests/lowering", "tests/regressions"),
+}
+"""The tests that are asked about the mutants of a layer; the rest costs much and finds little that these do not."""
+
+
+class Session:
+    """A pytest plugin whose loop over the tests is a loop over mutants."""
+
+    def __init__(self, mutants: Sequence[Mutant], *, budget: float, workers: int) -> None:
+        self.mutants = mutants
+        self.budget = budget
+        self.workers = workers
+        self.seconds: dict[str, float] = {}
+        """What each test takes on the original."""
+        self.tests: dict[str, list[str]] = {}
+        """The tests that call each function."""
+        self.verdicts: dict[str, str] = {}
+        self.kills: Counter[tuple[str, str]] = Counter()
+        """How many mutants of a function, or of a file, a test has found."""
+        self.broken: list[str] = []
+        """Tests that fail on the original."""
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        """Run the original, then the mutants."""
+        items = {item.nodeid: item for item in session.items}
+        self._original(items)
+        gc.collect()
+        gc.freeze()
+        running: dict[int, tuple[Mutant, int]] = {}
+        for mutant in self.mutants:
+            if len(running) == self.workers:
+                self._wait(running)
+            chosen = [items[test] for test in self._chosen(mutant)]
+            if chosen:
+                child, told = self._fork(mutant, chosen)
+                running[child] = mutant, told
+            else:
+                self._note(mutant.name, "no test")
+        while running:
+            self._wait(running)
+        return True
+
+    def _original(self, items: dict[str, pytest.Item]) -> None:
+        set_mutant_under_test("stats")
+        for name, item in items.items():
+            state()._stats.clear()
+            begun = time.process_time()
+            if _fails(item):
+                self.broken.append(name)
+                continue
+            self.seconds[name] = time.process_time() - begun
+            for function in state()._stats:
+                self.tests.setdefault(function, []).append(name)
+        set_mutant_under_test("")
+        Path("seconds.json").write_text(json.dumps(self.seconds))
+        print(f"{len(self.seconds)} tests take {sum(self.seconds.values()):.0f} s; {len(self.mutants)} mutants", flush=True)
+
+    def _chosen(self, mutant: Mutant) -> Iterator[str]:
+        def rank(test: str) -> tuple[int, int, float]:
+            # What found other mutants of this function, or of this file, finds this one soonest; else the cheapest is first.
+            return -self.kills[mutant.tested_as, test], -self.kills[mutant.file, test], self.seconds[test]
+
+        left = self.budget
+        for test in sorted(self.tests.get(mutant.tested_as, ()), key=rank):
+            left -= self.seconds[test]
+            if left < 0:
+                break
+            yield test
+
+    def _fork(self, mutant: Mutant, items: list[pytest.Item]) -> tuple[int, int]:
+        told, tell = os.pipe()
+        child = os.fork()
+        if child:
+            os.close(tell)
+            return child, told
+        silence = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(silence, 1)
+        os.dup2(silence, 2)
+        # A mutant that loops is ended by the seconds of processor that it uses, however busy the machine is.
+        limit = 5 + int(3 * self.budget)
+        resource.setrlimit(resource.RLIMIT_CPU, (limit, limit + 1))
+        set_mutant_under_test(mutant.name)
+        try:
+            failed = next((item.nodeid for item in items if _fails(item)), "")
+            os.write(tell, failed.encode())
+            os._exit(int(bool(failed)))
+        finally:
+            os._exit(2)
+
+    def _wait(self, running: dict[int, tuple[Mutant, int]]) -> None:
+        child, status = os.wait()
+        mutant, told = running.pop(child)
+        with os.fdopen(told) as pipe:
+            failed = pipe.read()
+        self.kills.update([(mutant.tested_as, failed), (mutant.file, failed)] if failed else [])
+        code = os.waitstatus_to_exitcode(status)
+        self._note(mutant.name, {0: "survived", 1: "killed"}.get(code, "stopped"))
+
+    def _note(self, name: str, verdict: str) -> None:
+        self.verdicts[name] = verdict
+        with Path("verdicts").open("a") as file:  # what is known so far, if somebody stops it
+            file.write(f"{verdict}\t{name}\n")
+        done = len(self.verdicts)
+        if done % 100 == 0:
+            print(f"{done} of {len(self.mutants)}, {list(self.verdicts.values()).count('survived')} survived", flush=True)
+
+
+def _fails(item: pytest.Item) -> bool:
+    return any(report.failed for report in runtestprotocol(item, log=False, nextitem=None))
+
+
+def main(files: Sequence[str], budget: float, workers: int) -> int:
+    """Run the mutants of files of the copy, and write what became of them to ``results.json``."""
+    mutants = [mutant for file in files for mutant in make_mutants(file)]
+    if not mutants:
+        return 0
+    Path("mutants.json").write_text(json.dumps([asdict(mutant) for mutant in mutants]))
+    selected = dict.fromkeys(test for file in files for test in SELECTED[file.split("/")[1]])
+    session = Session(mutants, budget=budget, workers=workers)
+    status = pytest.main(["-s", "-m", "not slow and not models", *selected], plugins=[session])
+    results = [{**asdict(mutant), "verdict": session.verdicts.get(mutant.name, "not run")} for mutant in mutants]
+    Path("results.json").write_text(json.dumps({"broken": session.broken, "mutants": results}, indent=1))
+    return int(status)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[3:], float(sys.argv[1]), int(sys.argv[2])))

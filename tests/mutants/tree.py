@@ -1,0 +1,77 @@
+"""``make_tree``: a copy of the sources that mutmut can work on.
+
+One idea: mutmut knows a module by its path, so the copy has the layout that is installed (``purefx/ir`` for ``ir``).  It
+leaves decorated functions alone, so in the copy a decorator is a call below the function, which means the same.
+Nothing outside the copy is written.
+"""
+
+from __future__ import annotations
+
+import ast
+import shutil
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+
+__all__ = ["ROOT", "TREE", "make_tree", "without_decorators"]
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+TREE = ROOT / "build" / "mutants"
+
+KEPT = ("staticmethod", "classmethod", "property", "setter", "overload")
+"""Decorators that stay: mutmut can work with the first two, and the others need what they stand above."""
+
+
+def make_tree(files: Sequence[str], tree: Path = TREE) -> list[str]:
+    """Make the copy anew, and return the files in it that mutants are asked of.
+
+    Args:
+        files: paths from the root of the repository, folders or single files.
+        tree: where the copy goes.
+    """
+    shutil.rmtree(tree, ignore_errors=True)
+    places: dict[str, str] = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-dir"]
+    ignore = shutil.ignore_patterns("__pycache__")
+    for package, folder in places.items():
+        if (ROOT / folder).is_dir():
+            shutil.copytree(ROOT / folder, tree.joinpath(*package.split(".")), ignore=ignore, dirs_exist_ok=True)
+    for folder in ("tests", "examples", "bench"):
+        shutil.copytree(ROOT / folder, tree / folder, ignore=ignore)
+    shutil.copy(Path(__file__).parent / "mutmut.toml", tree / "pyproject.toml")
+    chosen = [f"purefx/{source}" for file in files for source in _sources(file)]
+    for path in chosen:
+        (tree / path).write_text(without_decorators((tree / path).read_text()))
+    return chosen
+
+
+def _sources(file: str) -> list[str]:
+    path = ROOT / file
+    found = sorted(path.rglob("*.py")) if path.is_dir() else [path]
+    return [str(source.relative_to(ROOT)) for source in found if source.name != "__init__.py"]
+
+
+def without_decorators(text: str) -> str:
+    r"""Return a module whose decorators of functions are calls below the functions.
+
+    >>> print(without_decorators("@cache\ndef f(x):\n    return x"), end="")
+    def f(x):
+        return x
+    f = cache(f)
+    """
+    lines = text.splitlines()
+    functions = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.FunctionDef) and node.decorator_list]
+    for node in sorted(functions, key=lambda node: -node.lineno):
+        if any(_name(decorator) in KEPT for decorator in node.decorator_list):
+            continue
+        margin = " " * node.col_offset
+        assert node.end_lineno is not None
+        lines[node.end_lineno : node.end_lineno] = [
+            f"{margin}{node.name} = {ast.unparse(made)}({node.name})" for made in reversed(node.decorator_list)
+        ]
+        del lines[node.decorator_list[0].lineno - 1 : node.lineno - 1]
+    return "\n".join(lines) + "\n"
+
+
+def _name(decorator: ast.expr) -> str:
+    return decorator.attr if isinstance(decorator, ast.Attribute) else decorator.id if isinstance(decorator, ast.Name) else ""

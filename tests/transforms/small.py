@@ -1,0 +1,48 @@
+"""Small programs of integers, written by hand, for the tests of transformations.
+
+One idea: one line says what the inputs are, so that a test is the nodes that it is about.  It asserts nothing.
+"""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+
+import torch
+
+import purefx as px
+from purefx.ir.meta import Meta
+
+SCALAR = px.TensorType(torch.int64, ())
+
+
+def ref(name: str) -> px.Ref:
+    """Return a reference."""
+    return px.Ref(name)
+
+
+def buffers(*names: str) -> px.State:
+    """Return buffers of one number each."""
+    slots = {name: px.Slot(px.SlotKind.BUFFER, torch.tensor(5 + index), index, index) for index, name in enumerate(names)}
+    return px.State(tuple(slots), px.pmap(slots))
+
+
+def program(
+    nodes: list[px.Node],
+    output: tuple[object, ...],
+    inputs: dict[str, object],
+    outputs: tuple[object, ...] = (),
+    **fields: object,
+) -> px.Program:
+    """Return a flat program; `inputs` says for each what it is, `outputs` what those are that are not the user's."""
+    specs = tuple(px.StateInput(spec) if isinstance(spec, str) else spec for spec in inputs.values())
+    given = (*outputs, *(px.UserOutput() for _ in output[len(outputs) :]))
+    graph = px.Graph(tuple(map(px.Input, inputs)), tuple(nodes), output)
+    return px.Program.of({"": graph}, signature=px.Signature(specs, given), facts=frozenset({"flat"}), **fields)
+
+
+USER = px.UserInput(SCALAR, "x")
+
+
+def number(shape: tuple[int, ...], dtype: torch.dtype = torch.float32) -> Meta:
+    """Return the meta of a value of a shape."""
+    return MappingProxyType({"val": torch.zeros(shape, dtype=dtype)})

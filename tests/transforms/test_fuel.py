@@ -1,0 +1,256 @@
+"""Fuel: every transformation can be stopped after any rewrite; bisect names the first one that makes a program bad."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+import attrs
+import pytest
+import torch
+
+import purefx as px
+from purefx.laws.checking import check_transformation
+from purefx.laws.fuel import FUEL
+from purefx.laws.law import Law
+from purefx.laws.registry import REGISTRY, Entry
+from purefx.laws.strategies import Stage
+from tests.programs import NEG, Shared, Tower, exported, flat
+
+EXAMPLES = 60
+
+STOPPABLE = [entry for entry in REGISTRY if entry.transformation.takes_fuel]
+
+CASES = [(entry, stage, law) for entry in STOPPABLE for stage in entry.stages for law in FUEL]
+
+TANH = px.Op("aten.tanh.default", target=torch.ops.aten.tanh.default)
+
+
+@pytest.mark.parametrize(
+    ("entry", "stage", "law"), CASES, ids=[f"{entry.transformation.name}-{stage}-{law.name}" for entry, stage, law in CASES]
+)
+def test_law(entry: Entry, stage: Stage, law: Law) -> None:
+    check_transformation(entry.transformation, laws=[law], stage=stage, examples=EXAMPLES)
+
+
+def test_the_nine_first_transformations_take_fuel() -> None:
+    """Those that the main job is made of, and their inverses."""
+    steps = (px.remove_effect_tokens, px.inplace_mutations, px.sink_state, px.outline, px.deduplicate)
+    inverses = (px.functionalize, px.lift_state, px.inline, px.expand)
+    assert all(step.takes_fuel for step in (*steps, *inverses))
+
+
+@px.transformation(establishes={"soft"}, laws=["every neg is a tanh"])
+def soften(program: px.Program, *, fuel: px.Fuel) -> px.Program:
+    """A user's own transformation that knows fuel."""
+    nodes = [
+        attrs.evolve(node, do=TANH) if node.do == NEG and fuel.burn("soften", node.name) else node for node in program.main.nodes
+    ]
+    if nodes == list(program.main.nodes):
+        return program
+    return program.with_main(attrs.evolve(program.main, nodes=tuple(nodes)))
+
+
+def chain(length: int) -> px.Program:
+    """Return a program of negations in a row: y1, y2, ..."""
+    names = ["x", *(f"y{number}" for number in range(1, length + 1))]
+    nodes = [px.Node(name, NEG, (px.Ref(before),)) for before, name in itertools.pairwise(names)]
+    return flat(nodes, px.Ref(names[-1]), "x")
+
+
+def softened(program: px.Program) -> list[str]:
+    """Return the nodes that were softened."""
+    return [node.name for node in program.main.nodes if node.do == TANH]
+
+
+def test_a_users_transformation_stops_in_its_order() -> None:
+    """The first rewrites are done, the trail says how many, and a fact is claimed by the whole only."""
+    program = chain(5)
+    part = soften(program, fuel=2)
+    assert softened(part) == ["y1", "y2"]
+    assert [str(step) for step in part.trail] == ["soften(fuel=2)"]
+    assert "soft" not in part.facts
+    assert soften(program, fuel=5) == soften(program)
+    assert "soft" in soften(program, fuel=5).facts
+    assert soften(program, fuel=0) is program
+    assert soften.bind(fuel=1)(program) == soften(program, fuel=1)
+    assert softened(soften.bind(fuel=1)(program, fuel=3)) == ["y1", "y2", "y3"]
+
+
+@pytest.mark.parametrize("first", range(1, 14))
+def test_the_first_bad_rewrite_is_found_wherever_it_is(first: int) -> None:
+    """For every place, with no more runs than halving needs, and with the programs around it."""
+    asked: list[int] = []
+
+    def is_bad(result: px.Program) -> bool:
+        asked.append(len(softened(result)))
+        return f"y{first}" in softened(result)
+
+    found = px.bisect(chain(13), soften, is_bad)
+    assert found is not None
+    assert str(found) == f"rewrite {first} (soften): soften y{first}"
+    assert (len(softened(found.before)), len(softened(found.after))) == (first - 1, first)
+    assert len(asked) <= 2 + 4
+    assert asked[:2] == [0, 13]
+
+
+def test_badness_that_goes_away_again_still_gives_a_rewrite_that_makes_it() -> None:
+    """Without monotony some place where good turns bad is found."""
+    found = px.bisect(chain(9), soften, lambda result: len(softened(result)) in {2, 3, 7, 9})
+    assert found is not None
+    assert found.number in {2, 7, 9}
+
+
+def test_a_real_model_is_searched_through_the_whole_pipeline() -> None:
+    """Rewrites of all steps are counted through; the result names step and rewrite, and it can be run at any number."""
+    model, x = Shared().eval(), torch.randn(3, 4)
+    program = px.import_ep(exported(model, x))
+    expected = px.lower(program)(x)
+
+    def is_wrong(result: px.Program) -> bool:
+        given = px.lower(result)(x)
+        return not all(torch.equal(mine, theirs) for mine, theirs in zip(given, expected, strict=True))
+
+    assert px.bisect(program, px.DEFAULT, is_wrong) is None
+    merged = px.bisect(program, px.DEFAULT, lambda result: any(step.name == "deduplicate" for step in result.trail))
+    assert merged is not None and merged.transformation == "deduplicate"
+    assert merged.label.startswith("merge body ")
+    outlined = px.bisect(program, px.DEFAULT, lambda result: len(result.graphs) > 1)
+    assert outlined is not None and str(outlined).startswith(f"rewrite {outlined.number} (outline): cut out ")
+    assert not px.verify(outlined.before) and not px.verify(outlined.after)
+
+
+def test_every_prefix_of_the_pipeline_runs_like_the_original() -> None:
+    """Lowered after each rewrite of each step, a tower gives the same numbers bit for bit."""
+    model, x = Tower(2).eval(), torch.randn(2, 4)
+    program, expected = px.import_ep(exported(model, x)), model(x)
+    for step in px.DEFAULT:
+        if not step.takes_fuel:
+            program = step(program)
+            continue
+        fuel = px.Fuel(1 << 30)
+        whole = step.spend(program, fuel)
+        for limit in range(1, fuel.burnt + 1):
+            part = step(program, fuel=limit)
+            assert not px.verify(part)
+            assert torch.equal(px.lower(part)(x), expected), fuel.labels[limit - 1]
+        program = whole
+    assert program == px.transform(px.import_ep(exported(model, x)))
+
+
+def test_a_seeded_mistake_is_named() -> None:
+    """An outline that loses the values of one body: bisect says which call it was."""
+
+    @px.transformation(forgets={"flat"})
+    def careless(program: px.Program, *, fuel: px.Fuel) -> px.Program:
+        spent = px.Fuel(fuel.limit)
+        result = px.outline.spend(program, spent)
+        for label in spent.labels:
+            assert fuel.burn(label)
+        if spent.refused:
+            fuel.burn("more")
+        body = result.graphs.get("layers.1.up")
+        if body is None:
+            return result
+        nodes = tuple(attrs.evolve(node, args=(*node.args[:2],)) if isinstance(node.do, px.Op) else node for node in body.nodes)
+        return result.evolve(graphs=result.graphs.set("layers.1.up", attrs.evolve(body, nodes=nodes)))
+
+    model, x = Tower(3).eval(), torch.randn(2, 4)
+    program = px.sink_state(px.import_ep(exported(model, x)))
+    found = px.bisect(program, careless, lambda result: not torch.equal(px.lower(result)(x), model(x)))
+    assert found is not None
+    assert found.label == "cut out layers.1.up (3 nodes)"
+
+
+LABELS: list[tuple[px.Transformation, Callable[[], px.Program], str]] = [
+    (px.sink_state, lambda: px.import_ep(exported(Tower(1), torch.ones(1, 4))), "sink p_layers_0_up_weight = layers.0.up.weight"),
+    (px.deduplicate, lambda: px.transform(tower(), *before(px.deduplicate)), "merge body 'layers.0.down' into 'layers.0.up'"),
+    (px.expand, lambda: px.transform(tower()), "copy 'layers.0' (2 of 2)"),
+    (px.inline, lambda: px.transform(tower()), "copy 'layers.0' (2 of 2)"),
+    (px.lift_state, lambda: px.sink_state(tower()), "lift layers.0.up.weight"),
+]
+
+
+def tower() -> px.Program:
+    """Return two equal blocks, as they are imported."""
+    return px.import_ep(exported(Tower(2), torch.ones(1, 4)))
+
+
+def before(last: px.Transformation) -> tuple[px.Transformation, ...]:
+    """Return the steps of the default pipeline before one."""
+    return px.DEFAULT[: px.DEFAULT.index(last)]
+
+
+@pytest.mark.parametrize(("step", "program", "label"), LABELS, ids=[step.name for step, _, _ in LABELS])
+def test_labels_are_sentences(step: px.Transformation, program: Callable[[], px.Program], label: str) -> None:
+    """The first rewrite says what it does, in names that the user knows."""
+    found = px.bisect(program(), step, lambda result: bool(result.trail and result.trail[-1].name == step.name))
+    assert found is not None
+    assert found.label == label
+
+
+def test_wrong_use_teaches() -> None:
+    """Everything that can not be searched is said, as an error that is also the builtin."""
+    program = chain(2)
+
+    @px.transformation()
+    def plain(program: px.Program) -> px.Program:
+        return program
+
+    @px.transformation()
+    def greedy(program: px.Program, *, fuel: px.Fuel) -> px.Program:
+        return soften(program)
+
+    with pytest.raises(TypeError, match=r"plain takes no fuel.*\n.*fuel: Fuel.*\n.*fuel.burn"):
+        px.bisect(program, plain, lambda result: True)
+    with pytest.raises(px.FuelError, match="<lambda> takes no fuel"):
+        px.bisect(program, lambda program: program, lambda result: True)
+    with pytest.raises(px.FuelError, match="plain takes no fuel"):
+        plain(program, fuel=1)
+    with pytest.raises(px.FuelError, match="plain takes no fuel"):
+        plain.bind(fuel=1)
+    with pytest.raises(px.FuelError, match="soften has fuel bound to it"):
+        px.bisect(program, soften.bind(fuel=1), lambda result: False)
+    with pytest.raises(ValueError, match="the program is bad already"):
+        px.bisect(program, soften, lambda result: True)
+    with pytest.raises(px.FuelError, match="greedy changes the program without fuel"):
+        px.bisect(program, greedy, lambda result: bool(softened(result)))
+    for limit in (-1, True, 1.5, "1"):
+        with pytest.raises(px.FuelError, match="an int of at least 0"):
+            soften(program, fuel=limit)  # type: ignore[arg-type]
+
+
+def test_a_step_without_fuel_is_one_rewrite_of_a_pipeline() -> None:
+    """A user's function among others is found as a whole."""
+
+    def hardens(program: px.Program) -> px.Program:
+        nodes = tuple(attrs.evolve(node, do=NEG) for node in program.main.nodes)
+        return program if nodes == program.main.nodes else program.with_main(attrs.evolve(program.main, nodes=nodes))
+
+    found = px.bisect(chain(4), (soften, hardens), lambda result: len(result.trail) == 1 and not softened(result))
+    assert found is not None
+    assert str(found) == "rewrite 5 (hardens): all that it does"
+
+
+def test_a_law_of_fuel_can_be_broken() -> None:
+    """A transformation that ignores fuel, and one that stops half way through a rewrite, are found."""
+
+    @px.transformation()
+    def ignores(program: px.Program, *, fuel: px.Fuel) -> px.Program:
+        return px.outline(program)
+
+    @px.transformation(requires={"flat"}, establishes={"state sunk"}, forgets={"state as inputs"})
+    def claims(program: px.Program, *, fuel: px.Fuel) -> px.Program:
+        burnt = px.Fuel(None if fuel.limit is None else max(0, fuel.limit))
+        result = px.sink_state.spend(program, burnt)
+        for label in burnt.labels:
+            fuel.burn(label)
+        return result
+
+    laws = {law.name: law for law in FUEL}
+    with pytest.raises(AssertionError, match="breaks the law 'no fuel'"):
+        check_transformation(ignores, laws=[laws["no fuel"]], stage="flat", examples=EXAMPLES)
+    with pytest.raises(AssertionError, match="breaks the law 'unfinished'"):
+        check_transformation(claims, laws=[laws["unfinished"]], stage="flat", examples=EXAMPLES)
+    with pytest.raises(AssertionError, match="the laws of fuel are asked of a Transformation"):
+        check_transformation(lambda program: program, laws=[laws["no fuel"]], examples=EXAMPLES)

@@ -1,0 +1,181 @@
+"""The harness of the tests of ``px.unflatten``: export one way, come back as modules, and do what eager does.
+
+One idea: eager is a copy made before the export, since a non-strict export with preserved signatures writes to the buffers
+of the module that it is given.  A case is a module, its calls and what is preserved; a way is how it is exported.  It
+asserts only in ``same_as_eager``.
+"""
+
+from __future__ import annotations
+
+import copy
+import io
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pytest
+import torch
+from attrs import field, frozen
+from torch import nn
+from torch.utils import _pytree as pytree
+
+import purefx as px
+from purefx.ir.errors import CallError
+
+WAYS = ("plain", "strict", "decomposed", "strict, decomposed, saved")
+LOWERED = ("graph_module", "interpreter")
+
+
+@frozen
+class Case:
+    """A module, the calls that are compared, and how it is exported."""
+
+    make: Callable[[], nn.Module]
+    calls: Sequence[tuple[Any, ...]]
+    kwargs: dict[str, Any] = field(factory=dict)
+    preserve: tuple[str, ...] | str = ()
+    dynamic: Any = None
+    swap: bool = True
+    """Whether the eager child is put in the place of each preserved one as well; not where others hold it too."""
+    crosses: str | None = None
+    """The ways (a part of their names) in which a value crosses that only our own module can give: swapping it is refused."""
+    refused: tuple[str, str] | None = None
+    """The ways (a part of their names) in which the exporter refuses, and what it says."""
+
+    @property
+    def preserved(self) -> tuple[str, ...]:
+        return (self.preserve,) if isinstance(self.preserve, str) else self.preserve
+
+
+@frozen
+class Cases:
+    """The cases of a file: ``add`` decorates a module, ``each`` a test of one case exported one way."""
+
+    all: list[Case] = field(factory=list)
+
+    def add(self, *calls: tuple[Any, ...], **options: Any) -> Callable[[Any], Any]:
+        """Add a module class; a single call is made three times."""
+
+        def added(make: Any) -> Any:
+            self.all.append(Case(make, calls * 3 if len(calls) == 1 else calls, **options))
+            return make
+
+        return added
+
+    def each(self, test: Callable[[Case, str], None]) -> Callable[[Case, str], None]:
+        """Run a test for every case, every way."""
+        names: dict[str, int] = {}
+        marks: list[Any] = []
+        for case in self.all:
+            name = case.make.__name__ + (f"-{'+'.join(case.preserved)}" if case.preserved else "")
+            names[name] = names.get(name, 0) + 1
+            marks.append(pytest.param(case, id=name if names[name] == 1 else f"{name}-{names[name]}"))
+        ways = [pytest.param(way, marks=[pytest.mark.slow] if "strict" in way else []) for way in WAYS]
+        return pytest.mark.parametrize("way", ways)(pytest.mark.parametrize("case", marks)(test))
+
+
+def exported(case: Case, module: nn.Module, way: str) -> torch.export.ExportedProgram:
+    """Export a copy of a module one way; skip the test where the exporter refuses as the case says that it does."""
+    ways, said = case.refused or ("", "")
+    dynamic = copy.deepcopy(case.dynamic)
+    try:
+        return export(module, case.calls[0], case.kwargs, way=way, preserve=case.preserve, dynamic_shapes=dynamic)
+    except Exception as error:
+        if said and ways in way and said in f"{type(error).__name__}: {error}":
+            pytest.skip(f"torch.export refuses: {said}")
+        raise
+
+
+def export(
+    module: nn.Module,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any] | None = None,
+    *,
+    way: str = "plain",
+    preserve: tuple[str, ...] | str = (),
+    **options: Any,
+) -> torch.export.ExportedProgram:
+    """Export a copy of a module on copies of its arguments."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        ep = torch.export.export(
+            copy.deepcopy(module),
+            copy.deepcopy(args),
+            copy.deepcopy(kwargs),
+            strict="strict" in way,
+            preserve_module_call_signature=preserve,  # type: ignore[arg-type]
+            **options,
+        )
+        if "decomposed" in way:
+            ep = ep.run_decompositions({})
+        return reloaded(ep) if "saved" in way else ep
+
+
+def reloaded(ep: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
+    """Return an exported program after a journey through a .pt2 file."""
+    file = io.BytesIO()
+    torch.export.save(ep, file)
+    file.seek(0)
+    return torch.export.load(file)
+
+
+def same_as_eager(case: Case, way: str) -> None:
+    """Assert that a case does what eager does, lowered both ways, also with eager children in the place of preserved ones."""
+    eager = case.make()
+    program = px.transform(px.import_ep(exported(case, eager, way)))
+    for to in LOWERED:
+        compare(px.lower(program, to=to), eager, case)
+        if not case.swap or not case.preserved:
+            continue
+        swapped = px.lower(program, to=to)
+        for path in case.preserved:
+            swapped.set_submodule(path, copy.deepcopy(eager.get_submodule(path)))
+        if case.crosses is not None and case.crosses in way:
+            with pytest.raises(CallError, match="was replaced by"):
+                compare(swapped, eager, case)
+        else:
+            compare(swapped, eager, case, note="swapped")
+
+
+def compare(lowered: nn.Module, eager: nn.Module, case: Case, *, note: str = "") -> None:
+    """Assert that a module does what a copy of eager does: results, written inputs and state, call by call."""
+    eager = copy.deepcopy(eager)
+    for number, args in enumerate(case.calls):
+        where = f"{type(lowered).__name__} {note} call {number}: "
+        theirs, mine = copy.deepcopy((args, case.kwargs)), copy.deepcopy((args, case.kwargs))
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", category=px.ModeWarning)
+            expected = kept(eager(*theirs[0], **theirs[1]))
+            found = kept(lowered(*mine[0], **mine[1]))
+        assert not list(differences(expected, found)), f"{where}result: {next(differences(expected, found))}"
+        assert not list(differences(theirs, mine)), f"{where}inputs: {next(differences(theirs, mine))}"
+        before, after = eager.state_dict(), lowered.state_dict()
+        assert list(after) == list(before), f"{where}keys of state_dict"
+        assert not list(differences(before, after)), f"{where}state: {next(differences(before, after))}"
+
+
+def kept(value: Any) -> Any:
+    """Return a result that later calls do not change."""
+    return pytree.tree_map(lambda leaf: leaf.detach().clone() if isinstance(leaf, torch.Tensor) else leaf, value)
+
+
+def differences(expected: Any, found: Any) -> Iterator[str]:
+    """Yield where two pytrees differ: structure, type, bits."""
+    left, spec = pytree.tree_flatten_with_path(expected)
+    right, other = pytree.tree_flatten_with_path(found)
+    if spec != other:
+        yield f"expected {spec}, got {other}"
+        return
+    for (path, one), (_, two) in zip(left, right, strict=True):
+        if isinstance(one, torch.Tensor):
+            same = isinstance(two, torch.Tensor) and one.dtype == two.dtype and one.shape == two.shape and _equal(one, two)
+        else:
+            same = type(one) is type(two) and one == two
+        if not same:
+            yield f"{pytree.keystr(path)}: expected {one}, got {two}"
+
+
+def _equal(one: torch.Tensor, two: torch.Tensor) -> bool:
+    if one.is_meta or two.is_meta:
+        return one.is_meta and two.is_meta
+    return torch.equal(one.detach().nan_to_num(), two.detach().nan_to_num())

@@ -1,0 +1,232 @@
+"""Issue 4, number 2: modules that are called several times, shared, and replaced.
+
+One idea: what a module is called with, from where and how often never changes which module it is.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from tests.unflatten.harness import Case, Cases, same_as_eager
+
+CASES = Cases()
+X = (torch.randn(4, 3),)
+ALIASED = ("decomposed", "expected compiled_fn to be GraphModule")
+"""The exporter does not decompose a program that writes a buffer which has two names."""
+
+
+class Flagged(nn.Module):
+    """Has two bodies; one counts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3, 3)
+        self.register_buffer("n", torch.zeros(3))
+
+    def forward(self, x: Any, flag: Any = True) -> Any:
+        if flag:
+            self.n.add_(1)
+            return self.linear(x) + self.n
+        return x * 2 + self.n
+
+
+class WithFoo(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.foo = Flagged()
+
+
+for preserve in ((), ("foo",)):
+    suffix = "Preserved" if preserve else ""
+
+    @CASES.add(X, preserve=preserve)
+    class SameBody(WithFoo):
+        def forward(self, x: Any) -> Any:
+            return self.foo(self.foo(x).relu())
+
+    @CASES.add(X, preserve=preserve)
+    class BackToBack(WithFoo):
+        def forward(self, x: Any) -> Any:
+            return self.foo(self.foo(self.foo(x)))
+
+    @CASES.add(X, preserve=preserve)
+    class DifferentBodies(WithFoo):
+        def forward(self, x: Any) -> Any:
+            return self.foo(self.foo(self.foo(x, True), False), True) + self.foo.n
+
+    @CASES.add(X, preserve=preserve)
+    class DifferentBodiesBackToBack(WithFoo):
+        def forward(self, x: Any) -> Any:
+            return self.foo(x, False), self.foo(x, True), self.foo(x, False), self.foo(x, True)
+
+    # Others hold the module too; the exporter knows it under the name that it finds first.
+    @CASES.add(X, preserve=preserve, swap=False, refused=("", "KeyError: 'left.foo'") if preserve else ALIASED)
+    class FromDifferentParents(WithFoo):
+        def __init__(self) -> None:
+            super().__init__()
+
+            class Other(nn.Module):
+                def __init__(self, foo: Any) -> None:
+                    super().__init__()
+                    self.foo = foo
+
+                def forward(self, x: Any) -> Any:
+                    return self.foo(x).relu() + self.foo.n
+
+            self.left, self.right = Other(self.foo), Other(self.foo)
+
+        def forward(self, x: Any) -> Any:
+            return self.right(self.left(x)) + self.foo(x) + self.left(x)
+
+
+class Choosing(nn.Module):
+    """Calls one of its children."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.items = nn.ModuleList([nn.Linear(3, 3), nn.Linear(3, 3)])
+
+    def forward(self, x: Any, index: Any) -> Any:
+        return self.items[index](x)
+
+
+class WithChoosing(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = Choosing()
+
+
+for preserve in ((), ("a",), ("a", "a.items.0", "a.items.1")):
+
+    @CASES.add(X, preserve=preserve, swap=len(preserve) < 2)
+    class OnlyTheChildDiffers(WithChoosing):
+        def forward(self, x: Any) -> Any:
+            return self.a(self.a(x, 0), 1) + self.a(x, 1)
+
+
+class Counting(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("n", torch.zeros(()))
+
+    def forward(self, x: Any) -> Any:
+        self.n.add_(1)
+        return x + self.n
+
+
+class Holding(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.child = Counting()
+
+    def forward(self, x: Any) -> Any:
+        return self.child(x)
+
+
+class Holder(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.p = Holding()
+
+
+for preserve in ((), ("p",), ("p.child",), ("p", "p.child")):
+
+    @CASES.add(X, preserve=preserve, swap=len(preserve) < 2)
+    class ThreeCallsOfTheParent(Holder):
+        """Eager counts to three."""
+
+        def forward(self, x: Any) -> Any:
+            return self.p(self.p(self.p(x))) + self.p.child.n
+
+    @CASES.add(X, preserve=preserve, swap=len(preserve) < 2)
+    class ParentAndChild(Holder):
+        def forward(self, x: Any) -> Any:
+            return self.p.child(self.p(self.p.child(x))) * self.p(x)
+
+
+class CallsItself(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3, 3)
+
+    def forward(self, x: Any, depth: Any) -> Any:
+        return self.linear(x) if not depth else self.linear(self(x, depth - 1)).relu()
+
+
+for preserve in ((), ("r",)):
+
+    @CASES.add(X, preserve=preserve)
+    class NestedInItself(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.r = CallsItself()
+
+        def forward(self, x: Any) -> Any:
+            return self.r(x, 2)
+
+
+@CASES.add(X)
+class TwoNames(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = nn.Linear(3, 3)
+        self.b = self.a
+
+    def forward(self, x: Any) -> Any:
+        return self.b(self.a(x).relu())
+
+
+@CASES.add(X, preserve=("a",), swap=False)
+class TwoNamesOnePreserved(TwoNames):
+    pass
+
+
+@CASES.add(X, preserve=("a", "b"), swap=False)
+class TwoNamesBothPreserved(TwoNames):
+    pass
+
+
+@CASES.add(X, refused=ALIASED)
+class TwoNamesDeep(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = Holding(), Holding()
+        self.b.child = self.a.child
+
+    def forward(self, x: Any) -> Any:
+        return self.b(self.a(x)) + self.a.child.n + self.b.child.n
+
+
+@CASES.add(X, preserve=("layers.0", "layers.1", "layers.2"))
+class EqualSiblings(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([Flagged() for _ in range(3)])
+
+    def forward(self, x: Any) -> Any:
+        for _ in range(2):
+            for layer in self.layers:
+                x = layer(x)
+        return x
+
+
+@CASES.add(X, preserve=("layers.0", "layers.2"))
+class ReversedAndSliced(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([Flagged() for _ in range(3)])
+
+    def forward(self, x: Any) -> Any:
+        for layer in reversed(self.layers):
+            x = layer(x)
+        for layer in self.layers[1:]:
+            x = layer(x)
+        return x
+
+
+@CASES.each
+def test_calls(case: Case, way: str) -> None:
+    same_as_eager(case, way)

@@ -1,0 +1,389 @@
+"""Calls of modules that are not below their caller: closures, modules that were handed over, lists and slices of modules.
+
+They stay calls, so a module that the user puts in their place is what all of them call.
+"""
+
+from __future__ import annotations
+
+import copy
+import io
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import purefx as px
+from tests.unflatten.harness import LOWERED, WAYS, Case, Cases, export, same_as_eager
+
+CLOSURES = Cases()
+X = torch.arange(8.0).reshape(2, 4) / 8
+
+
+def hand(owner: nn.Module, name: str, module: nn.Module) -> None:
+    """Let a module have another one that is not its child."""
+    object.__setattr__(owner, name, module)
+
+
+class Counting(nn.Module):
+    """A layer that counts its calls."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lin = nn.Linear(4, 4)
+        self.register_buffer("count", torch.zeros(()))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.count.add_(1)
+        return self.lin(x) + self.count
+
+
+class Caller(nn.Module):
+    """Calls a module that it was handed, and one of its own."""
+
+    def __init__(self, peer: nn.Module) -> None:
+        super().__init__()
+        hand(self, "peer", peer)
+        self.own = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.peer(self.own(x)).relu()
+
+
+@CLOSURES.add((X,))
+class Sibling(nn.Module):
+    """A module is called by the root, and by its sibling: one body."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = Counting()
+        self.b = Caller(self.a)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.a(x) + self.b(x)
+
+
+@CLOSURES.add((X,))
+class OnlyFromElsewhere(nn.Module):
+    """A module is called by its sibling alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = Counting()
+        self.b = Caller(self.a)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.b(x) + 1
+
+
+@CLOSURES.add((X,))
+class TwoCallers(nn.Module):
+    """Two modules call a third, which is deeper than they are; the two are one body."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.deep = nn.Sequential(nn.Linear(4, 4), Counting())
+        self.b, self.c = Caller(self.deep[1]), Caller(self.deep[1])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.c(self.b(self.deep(x)))
+
+
+class Stage(nn.Module):
+    """Calls the modules of a list that it was handed."""
+
+    def __init__(self, blocks: list[nn.Module]) -> None:
+        super().__init__()
+        self.blocks = blocks
+        self.norm = nn.LayerNorm(4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for block in self.blocks:
+            x = self.norm(block(x))
+        return x
+
+
+@CLOSURES.add((X,))
+class Slices(nn.Module):
+    """Modules hold slices of a list of modules as Python lists."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Linear(4, 4) for _ in range(4)])
+        self.first, self.second = Stage(list(self.layers[:2])), Stage(list(self.layers[2:]))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.second(self.first(x))
+        for layer in self.layers[1:]:
+            x = layer(x).relu()
+        return x
+
+
+class Parent(nn.Module):
+    """Holds a module that its other child calls."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.helper = nn.Linear(4, 4)
+        self.up = Caller(self.helper)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.up(x)
+
+
+@CLOSURES.add((X,))
+class Nested(nn.Module):
+    """Callers and what they call are both below the root: each calls its own sibling."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.p, self.q = Parent(), Parent()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.q(self.p(x))
+
+
+class Turn(nn.Module):
+    """Calls the other one until nothing is left."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.tensor([1.0, -2.0, 0.5, 3.0]))
+        self.register_buffer("seen", torch.zeros(()))
+
+    def forward(self, x: torch.Tensor, left: int) -> torch.Tensor:
+        self.seen.add_(left)
+        y = x * self.weight
+        return self.peer(y, left - 1) + self.seen if left else y
+
+
+@CLOSURES.add((X,))
+class Recursion(nn.Module):
+    """Two modules call one another, each twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = Turn(), Turn()
+        hand(self.a, "peer", self.b)
+        hand(self.b, "peer", self.a)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.a(x, 3)
+
+
+@CLOSURES.each
+def test_what_is_called_from_elsewhere_does_what_eager_does(case: Case, way: str) -> None:
+    same_as_eager(case, way)
+
+
+def unflattened(module: nn.Module, *, way: str = "plain", to: Any = "graph_module", preserve: tuple[str, ...] = ()) -> Any:
+    return px.lower(px.transform(px.import_ep(export(module, (X,), way=way, preserve=preserve))), to=to)
+
+
+def calls(module: nn.Module, *, way: str = "plain") -> list[str]:
+    program = px.transform(px.import_ep(export(module, (X,), way=way)))
+    return [f"{name or 'root'}: {node.do.instance}" for name, node in program.nodes() if type(node.do) is px.Call]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_calls_stay_calls(way: str) -> None:
+    # Decomposed, the counter is written once, behind all, so the two calls of ``a`` are two bodies.
+    again = "b: /a@1" if "decomposed" in way else "b: /a"
+    assert [call for call in calls(Sibling(), way=way) if "lin" not in call] == ["root: a", "root: b", "b: own", again]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_module_that_is_called_only_from_elsewhere_is_found(way: str) -> None:
+    assert "b: /a" in calls(OnlyFromElsewhere(), way=way)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_slices_of_lists_stay_calls(way: str) -> None:
+    found = calls(Slices(), way=way)
+    assert [call for call in found if "/" in call] == [
+        "first: /layers.0", "first: /layers.1", "second: /layers.2", "second: /layers.3",
+    ]  # fmt: skip
+    assert [call for call in found if call.startswith("root: layers")] == [
+        "root: layers.1", "root: layers.2", "root: layers.3",
+    ]  # fmt: skip
+
+
+def test_the_calls_of_a_recursion_are_told_apart() -> None:
+    program = px.import_ep(export(Recursion(), (X,)))
+    stacks = {" / ".join(map(str, node.stack)) for node in program.main.nodes}
+    assert {"a", "a / b", "a / b / a@1", "a / b / a@1 / b@1"} == stacks - {""}
+
+
+REPLACED = (
+    *[(kind, path, way) for kind, path in ((Slices, "layers.1"), (Nested, "q.helper")) for way in WAYS],
+    # Decomposed, their calls are several bodies: only a preserved signature says how another module is called.
+    *[(kind, path, way) for kind, path in ((Sibling, "a"), (TwoCallers, "deep.1")) for way in ("plain", "strict")],
+)
+
+
+@pytest.mark.parametrize("to", LOWERED)
+@pytest.mark.parametrize(("kind", "path", "way"), REPLACED)
+def test_a_replaced_module_is_what_others_call(kind: type[nn.Module], path: str, way: str, to: str) -> None:
+    eager = kind()
+    lowered = unflattened(eager, way=way, to=to)
+    other = copy.deepcopy(eager.get_submodule(path))
+    with torch.no_grad():
+        for parameter in other.parameters():
+            parameter.mul_(3)
+    lowered.set_submodule(path, other)
+    eager.get_submodule(path).load_state_dict(other.state_dict())
+    for _ in range(2):
+        assert torch.equal(lowered(X), eager(X))
+
+
+@pytest.mark.parametrize("way", ["plain", "decomposed"])
+def test_a_preserved_signature_holds_for_calls_from_elsewhere(way: str) -> None:
+    eager = Sibling()
+    lowered = unflattened(eager, way=way, preserve=("a", "b"))
+    lowered.a = copy.deepcopy(eager.a)
+    assert torch.equal(lowered(X), eager(X))
+    assert torch.equal(lowered.a.count, eager.a.count)
+    again = unflattened(Sibling(), way=way, preserve=("a", "b"))
+    again.b = Caller(again.a)
+    assert again(X).shape == (2, 4)
+    assert again.a.count == 2
+
+
+def test_a_strict_export_with_preserved_signatures() -> None:
+    """The exporter records the call of ``a`` by the root alone; both are right."""
+    eager = Sibling()
+    lowered = unflattened(eager, way="strict", preserve=("a", "b"))
+    for _ in range(3):
+        assert torch.equal(lowered(X), eager(X))
+
+
+@pytest.mark.parametrize("to", LOWERED)
+def test_no_name_is_added(to: str) -> None:
+    eager, lowered = Recursion(), unflattened(Recursion(), to=to)
+    assert [name for name, _ in lowered.named_modules()] == [name for name, _ in eager.named_modules()]
+    assert list(lowered.state_dict()) == list(eager.state_dict())
+
+
+@pytest.mark.parametrize("to", LOWERED)
+def test_copies_call_their_own_modules(to: str) -> None:
+    lowered = unflattened(Sibling(), to=to)
+    expected = copy.deepcopy(lowered)(X)
+    copied = copy.deepcopy(lowered)
+    with torch.no_grad():
+        lowered.a.lin.weight.zero_()
+    assert torch.equal(copied(X), expected)
+    assert copied.a.count == 2
+    assert lowered.a.count == 0
+
+
+@pytest.mark.parametrize("to", LOWERED)
+def test_a_copy_of_the_caller_alone_runs(to: str) -> None:
+    eager = Sibling()
+    lowered = unflattened(eager, to=to)
+    copied = copy.deepcopy(lowered.b)
+    for _ in range(2):
+        assert torch.equal(copied(X), eager.b(X))
+    assert lowered.a.count == 0
+
+
+@pytest.mark.parametrize("to", LOWERED)
+def test_a_pickled_module_runs(to: str) -> None:
+    eager = Sibling()
+    file = io.BytesIO()
+    torch.save(unflattened(eager, to=to), file)
+    file.seek(0)
+    loaded = torch.load(file, weights_only=False)
+    for _ in range(2):
+        assert torch.equal(loaded(X), eager(X))
+    assert list(loaded.state_dict()) == list(eager.state_dict())
+
+
+@pytest.mark.parametrize("to", LOWERED)
+def test_the_graph_runs(to: str) -> None:
+    """A graph that somebody looked at calls the module through the root as well, the replaced one included."""
+    eager = Sibling()
+    lowered = unflattened(eager, to=to)
+    targets = [node.target for node in lowered.b.graph.nodes if node.op == "call_module"]
+    assert targets == ["own", "/.a"]
+    lowered.b.graph.lint()
+    lowered.b.finalize()
+    assert "count" not in "".join(lowered.b.graph_module.state_dict())
+    lowered.a = copy.deepcopy(eager.a)
+    for _ in range(2):
+        assert torch.equal(lowered(X), eager(X))
+
+
+def test_converting_the_caller_leaves_what_it_calls() -> None:
+    lowered = unflattened(Sibling())
+    lowered.b.double()
+    assert lowered.b.own.weight.dtype is torch.float64
+    assert lowered.a.lin.weight.dtype is torch.float32
+    lowered.double()
+    assert lowered(X.double()).dtype is torch.float64
+
+
+def test_it_compiles_in_one_graph() -> None:
+    eager = Sibling()
+    lowered = unflattened(eager)
+    compiled = torch.compile(lowered, fullgraph=True, backend="eager")
+    for _ in range(2):
+        assert torch.equal(compiled(X), eager(X))
+
+
+def test_it_exports_again() -> None:
+    eager = Sibling()
+    lowered = unflattened(eager)
+    for strict in (False, True):
+        again = px.unflatten(torch.export.export(copy.deepcopy(lowered), (X,), strict=strict))
+        assert torch.equal(again(X), copy.deepcopy(eager)(X))
+
+
+def test_the_text_of_absolute_calls_is_read_back() -> None:
+    program = px.transform(px.import_ep(export(Sibling(), (X,))))
+    text = str(program)
+    assert 'call @a(linear) as "/a"' in text or 'as "/a"' in text
+    assert px.parse(text).graphs == program.graphs
+
+
+@pytest.mark.parametrize("kind", [Sibling, TwoCallers, Slices, Nested, Recursion])
+def test_the_inverses_give_the_program_back(kind: type[nn.Module]) -> None:
+    flat = px.sink_state(px.inplace_mutations(px.import_ep(export(kind(), (X,)))))
+    program = px.transform(px.import_ep(export(kind(), (X,))))
+    assert px.alpha_equal(px.deduplicate(px.outline(px.inline(program))), program)
+    assert px.alpha_equal(px.inline(px.outline(flat)), flat)
+    assert px.alpha_equal(px.deduplicate(px.expand(program)), program)
+
+
+class Branching(nn.Module):
+    """Calls a module that it was handed, without gradients and in a branch."""
+
+    def __init__(self, peer: nn.Module) -> None:
+        super().__init__()
+        hand(self, "peer", peer)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            y = self.peer(x * 2)
+        return torch.cond(x.sum() > 0, lambda x: self.peer(x).sin(), lambda x: x.cos(), (x,)) + y
+
+
+class WithRegions(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+        self.b = Branching(self.a)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.b(x) + self.b(-x)
+
+
+@pytest.mark.parametrize("way", ["plain", "strict", "decomposed"])
+def test_in_regions_and_branches(way: str) -> None:
+    eager = WithRegions()
+    program = px.transform(px.import_ep(export(eager, (X,), way=way)))
+    stacks = {frame.path for name, node in program.nodes() if name.startswith("$") for frame in node.stack}
+    assert ("/a" in stacks) == (way != "decomposed")  # decomposed, the region is gone
+    assert px.parse(str(program)).graphs == program.graphs
+    for to in LOWERED:
+        assert torch.equal(px.lower(program, to=to)(X), eager(X))
+    assert torch.equal(px.lower(px.inline(program))(X), eager(X))

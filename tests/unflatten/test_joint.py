@@ -1,0 +1,343 @@
+"""Joint forward and backward programs: loss and gradients are eager's, the forward is the module tree, the backward calls of it.
+
+One idea: a case is a module whose first result is the loss; torch makes the joint program of its export, and what that gives
+back is compared with eager's loss and autograd's gradients.
+"""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from attrs import frozen
+from torch import nn
+from torch.export.experimental import _export_forward_backward
+from torch.nn import functional as F  # noqa: N812  # its name everywhere
+
+import purefx as px
+from purefx.ir.signature import GIVEN
+from tests.unflatten.harness import LOWERED
+
+
+class Perceptron(nn.Module):
+    """Two layers and a loss module."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.down, self.loss = nn.Linear(4, 8), nn.Linear(8, 3), nn.MSELoss()
+
+    def forward(self, x: torch.Tensor, wanted: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        y = self.down(torch.relu(self.up(x)))
+        return self.loss(y, wanted), y.detach()
+
+
+class Attention(nn.Module):
+    """One head of attention around a residual connection."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.qkv, self.out = nn.LayerNorm(4), nn.Linear(4, 12), nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        q, k, v = self.qkv(self.norm(x)).chunk(3, dim=-1)
+        scores = (q @ k.transpose(-1, -2)) / 2.0
+        return x + self.out(scores.softmax(-1) @ v)
+
+
+class Transformer(nn.Module):
+    """Two blocks of attention; the loss is computed in the root."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList([Attention(), Attention()])
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor]:
+        for block in self.blocks:
+            x = block(x)
+        return (x.square().mean(),)
+
+
+class Twice(nn.Module):
+    """One block called twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.block = Attention()
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor]:
+        return (self.block(self.block(x)).square().mean(),)
+
+
+class Normalized(nn.Module):
+    """Batch normalization in training: the forward writes buffers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm = nn.Conv1d(2, 3, 2), nn.BatchNorm1d(3)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        y = torch.tanh(self.norm(self.conv(x)))
+        return y.sum(), y.mean().detach()
+
+
+class Counting(nn.Module):
+    """The backward needs what a buffer held before the forward wrote it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = Scale()
+        self.out = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor]:
+        return (self.scale(self.out(x)).square().sum(),)
+
+
+class Scale(nn.Module):
+    """Multiplies by a buffer and then writes it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("factor", torch.full((4,), 2.0))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = x * self.factor.clone()
+        self.factor.add_(1.0)
+        return y
+
+
+class Tied(nn.Module):
+    """One weight in two modules: one gradient, which is the sum."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.head = nn.Embedding(5, 4), nn.Linear(4, 5, bias=False)
+        self.head.weight = self.embed.weight
+
+    def forward(self, ids: torch.Tensor) -> tuple[torch.Tensor]:
+        return (F.cross_entropy(self.head(self.embed(ids)), ids),)
+
+
+def leaf(*shape: int) -> torch.Tensor:
+    return torch.randn(*shape, requires_grad=True)
+
+
+@frozen
+class Case:
+    """A module with a loss, and how to draw its arguments."""
+
+    make: Callable[[], nn.Module]
+    arguments: Callable[[], tuple[torch.Tensor, ...]]
+    calls: dict[str, int]
+    """For the modules that are called: how often the joint program calls them, forward and backward."""
+
+
+CASES = {
+    "perceptron": Case(Perceptron, lambda: (leaf(2, 4), torch.randn(2, 3)), {"up": 2, "down": 2, "loss": 2}),
+    "transformer": Case(Transformer, lambda: (leaf(2, 3, 4),), {"blocks.0": 2, "blocks.1": 2, "blocks.1.qkv": 2}),
+    "twice": Case(Twice, lambda: (leaf(2, 3, 4),), {"block": 4, "block.norm": 4, "block.out": 4}),
+    "batch norm": Case(Normalized, lambda: (torch.randn(4, 2, 5),), {"conv": 2, "norm": 2}),
+    "old buffer": Case(Counting, lambda: (leaf(2, 4),), {"scale": 2, "out": 2}),
+    "tied": Case(Tied, lambda: (torch.tensor([1, 3, 0]),), {"embed": 2, "head": 2}),
+}
+
+
+@frozen
+class Joint:
+    """A case, exported."""
+
+    case: Case
+    eager: nn.Module
+    forward: torch.export.ExportedProgram
+    joint: torch.export.ExportedProgram
+
+
+def exported(name: str, *, strict: bool) -> Joint:
+    torch.manual_seed(0)
+    case = CASES[name]
+    eager = case.make()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "`isinstance\\(treespec, LeafSpec\\)` is deprecated", FutureWarning)
+        forward = torch.export.export(copy.deepcopy(eager), case.arguments(), strict=strict)
+        return Joint(case, eager, forward, _export_forward_backward(forward))
+
+
+REFUSED = {("tied", False): "did not receive a gradient"}
+"""What torch can not make a joint program of."""
+
+WAYS = [(name, strict) for name in CASES for strict in (False, True) if (name, strict) not in REFUSED]
+
+
+@pytest.mark.parametrize(("name", "strict"), REFUSED)
+def test_torch_still_refuses(name: str, strict: bool) -> None:
+    with pytest.raises(AssertionError, match=REFUSED[name, strict]):
+        exported(name, strict=strict)
+
+
+@pytest.fixture(params=WAYS, ids=str, scope="module")
+def joint(request: pytest.FixtureRequest) -> Joint:
+    name, strict = request.param
+    return exported(name, strict=strict)
+
+
+def expected(eager: nn.Module, arguments: tuple[torch.Tensor, ...]) -> list[torch.Tensor]:
+    """Return the results of eager, then the gradients to parameters and inputs."""
+    results = eager(*arguments)
+    wanting = [*eager.parameters(), *[argument for argument in arguments if argument.requires_grad]]
+    return [*results, *torch.autograd.grad(results[0], wanting)]
+
+
+@pytest.mark.parametrize("to", LOWERED)
+def test_loss_and_gradients_are_those_of_eager(joint: Joint, to: Any) -> None:
+    program = px.transform(px.import_ep(joint.joint, forward=joint.forward))
+    module, eager = px.lower(program, to=to), copy.deepcopy(joint.eager)
+    for _ in range(3):
+        arguments = joint.case.arguments()
+        given = module(*arguments)
+        wanted = expected(eager, arguments)
+        assert type(given) is tuple
+        assert len(given) == len(wanted)
+        for mine, theirs in zip(given, wanted, strict=True):
+            torch.testing.assert_close(mine, theirs)
+    assert list(module.state_dict()) == list(eager.state_dict())
+    for name, value in eager.state_dict().items():
+        torch.testing.assert_close(module.state_dict()[name], value)
+
+
+def test_the_hierarchy_is_that_of_the_module_and_backward_calls_come_after_the_loss(joint: Joint) -> None:
+    program = px.transform(px.import_ep(joint.joint, forward=joint.forward))
+    module = px.lower(program)
+    names = [name for name, _ in joint.eager.named_modules()]
+    assert [name for name, _ in module.named_modules() if "@" not in name] == names
+    flat = px.inline(program)
+    for path, count in joint.case.calls.items():
+        calls = {frame.call for node in flat.main.nodes for frame in node.stack if frame.path == path}
+        assert calls == set(range(count)), path
+    assert all(frame.part == 0 for _, node in program.nodes() if isinstance(node.do, px.Call) for frame in (node.do.instance,))
+
+
+def test_forward_calls_are_whole_and_hold_no_backward(joint: Joint) -> None:
+    alone = px.transform(px.import_ep(joint.forward.run_decompositions()))
+    both = px.transform(px.import_ep(joint.joint, forward=joint.forward))
+    ours, theirs = (_work(px.inline(program), joint.case.calls) for program in (both, alone))
+    assert ours == theirs
+
+
+def _work(flat: px.Program, counts: dict[str, int]) -> dict[tuple[str, int], list[str]]:
+    # What each forward call computes; autograd keeps results through alias and detach, which an inference graph lacks.
+    found: dict[tuple[str, int], list[str]] = {}
+    for node in flat.main.nodes:
+        for frame in node.stack:
+            if isinstance(node.do, px.Op) and frame.call < counts.get(frame.path, 0) // 2:
+                found.setdefault((frame.path, frame.call), []).append(node.do.name)
+    kept = ("aten.alias.default", "aten.detach.default", "aten.copy_.default", "operator.getitem")
+    return {key: sorted(name for name in names if name not in kept) for key, names in found.items()}
+
+
+def test_without_the_forward_everything_stays_in_the_root(joint: Joint) -> None:
+    program = px.transform(px.import_ep(joint.joint))
+    assert list(program.graphs) == [""]
+    eager, arguments = copy.deepcopy(joint.eager), joint.case.arguments()
+    wanted = expected(eager, arguments)
+    for module in (px.unflatten(joint.joint), px.unflatten(joint.joint, forward=joint.forward)):
+        for mine, theirs in zip(module(*arguments), wanted, strict=True):
+            torch.testing.assert_close(mine, theirs)
+
+
+def test_the_signature_says_what_the_gradients_are_of(joint: Joint) -> None:
+    program = px.import_ep(joint.joint, forward=joint.forward)
+    kinds = [type(spec) for spec in program.signature.outputs]
+    assert kinds.count(px.LossOutput) == 1
+    slots = [spec.slot for spec in program.signature.outputs if isinstance(spec, px.StateGradient)]
+    assert slots == [name for name, _ in joint.eager.named_parameters()]
+    leaves = [spec.leaf for spec in program.signature.outputs if isinstance(spec, px.InputGradient)]
+    assert leaves == [number for number, argument in enumerate(joint.case.arguments()) if argument.requires_grad]
+    lowered: Any = px.lower(px.transform(program))
+    said = lowered.graph_signature.backward_signature
+    assert list(said.gradients_to_parameters.values()) == slots
+    expected_said: Any = joint.joint.graph_signature.backward_signature
+    assert said.loss_output == expected_said.loss_output
+    assert len(said.gradients_to_user_inputs) == len(leaves)
+
+
+def test_every_stage_is_printed_parsed_and_lowered(joint: Joint) -> None:
+    program = px.import_ep(joint.joint, forward=joint.forward)
+    arguments = joint.case.arguments()
+    wanted = expected(copy.deepcopy(joint.eager), arguments)
+    for step in (None, *px.DEFAULT):
+        program = step(program) if step is not None else program
+        assert px.verify(program) == ()
+        again = px.parse(str(program), state={name: slot.value for name, slot in program.state.pairs})
+        assert str(again) == str(program)
+        assert px.digest(again) == px.digest(program)
+        for mine, theirs in zip(px.lower(program)(*arguments), wanted, strict=True):
+            torch.testing.assert_close(mine, theirs)
+
+
+def test_outline_and_inline_undo_one_another(joint: Joint) -> None:
+    flat = px.transform(px.import_ep(joint.joint, forward=joint.forward), *px.DEFAULT[:3])
+    gathered = px.inline(px.outline(flat))
+    assert sorted(node.name for node in gathered.main.nodes) == sorted(node.name for node in flat.main.nodes)
+    assert px.inline(px.outline(gathered)).main == gathered.main
+    assert px.functionalize(px.lift_state(gathered)).signature.outputs == px.import_ep(joint.joint).signature.outputs
+
+
+def test_the_exported_programs_stay_as_they_were(joint: Joint) -> None:
+    def seen(ep: torch.export.ExportedProgram) -> tuple[str, str, list[Any]]:
+        metas = [sorted(node.meta) for node in ep.graph.nodes]
+        return str(ep.graph), str(ep.graph_signature), metas
+
+    before = seen(joint.joint), seen(joint.forward)
+    px.import_ep(joint.joint, forward=joint.forward)
+    assert (seen(joint.joint), seen(joint.forward)) == before
+
+
+def test_it_is_pickled() -> None:
+    joint = exported("perceptron", strict=False)
+    module = px.lower(px.transform(px.import_ep(joint.joint, forward=joint.forward)))
+    arguments = joint.case.arguments()
+    for mine, theirs in zip(pickle.loads(pickle.dumps(module))(*arguments), module(*arguments), strict=True):
+        assert torch.equal(mine, theirs)
+
+
+def test_outputs_that_are_given_keep_the_order_of_the_graph() -> None:
+    joint = exported("batch norm", strict=False)
+    program = px.import_ep(joint.joint)
+    given = [spec for spec in program.signature.outputs if type(spec) in GIVEN]
+    assert [type(spec).__name__ for spec in given[:3]] == ["LossOutput", "UserOutput", "StateGradient"]
+    assert any(isinstance(spec, px.StateMutation) for spec in program.signature.outputs)
+
+
+def test_provenance_in_the_meta_is_taken_where_there_is_any() -> None:
+    """A joint program that another tool made, which keeps ``nn_module_stack`` and ``fwd_nn_module_stack``."""
+    joint = exported("perceptron", strict=False)
+    for node in joint.joint.graph.nodes:
+        if node.op == "call_function":
+            is_backward = node.name == "full_like" or any(user.name == "full_like" for user in node.all_input_nodes)
+            key = "fwd_nn_module_stack" if is_backward else "nn_module_stack"
+            node.meta[key] = {"L__self__": ("", "M"), "L__self___loss": ("loss", "torch.nn.MSELoss")}
+    program = px.import_ep(joint.joint)
+    assert {frame for node in program.main.nodes for frame in node.stack} == {px.Frame("loss"), px.Frame("loss", 1)}
+    assert program.main.by_name["full_like"].stack == (px.Frame("loss", 1),)
+
+
+def test_a_forward_that_does_not_belong_to_it_is_refused() -> None:
+    one, other = exported("perceptron", strict=False), exported("twice", strict=False)
+    with pytest.raises(px.UnsupportedProgram, match="their inputs differ"):
+        px.import_ep(one.joint, forward=other.forward)
+    with pytest.raises(px.UnsupportedProgram, match="their inputs differ"):
+        px.import_ep(one.joint, forward=one.joint)
+    with pytest.raises(px.UnsupportedProgram, match="this one has no backward"):
+        px.import_ep(one.forward, forward=one.forward)
+
+
+def test_preserved_call_signatures_are_refused() -> None:
+    joint = exported("perceptron", strict=False)
+    entries = joint.joint.module_call_graph  # torch's own check does not let such a program be made
+    entries[1].signature = entries[0].signature
+    with pytest.raises(px.UnsupportedProgram, match="without preserve_module_call_signature"):
+        px.import_ep(joint.joint, forward=joint.forward)

@@ -1,0 +1,345 @@
+"""Issue 4, number 1: preserved call signatures take and give what the original took and gave.
+
+One idea: one small module a property; each is exported four ways, lowered two ways, and run with the eager child in the
+place of the preserved one.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, namedtuple
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+from torch import nn
+
+from purefx.ir.torch_private import pytree
+from tests.unflatten.harness import Case, Cases, same_as_eager
+
+CASES = Cases()
+X = (torch.randn(4, 3),)
+DEAD = ("decomposed", "does not exist in the graph")
+"""A decomposition drops dead values, and the exporter's verifier does not expect that of values that a signature names."""
+TEXT = ("", "Expected code to be unreachable")
+"""The exporter takes no text from or to a module with a preserved signature."""
+
+
+@dataclass
+class Pair:
+    """A container that is registered with pytree."""
+
+    first: torch.Tensor
+    second: torch.Tensor
+
+
+torch.export.register_dataclass(Pair, serialized_type_name="purefx.tests.Pair")
+Point = namedtuple("Point", ("x", "y"))  # noqa: PYI024  # pyright: ignore[reportUntypedNamedTuple]
+pytree._register_namedtuple(Point, serialized_type_name="purefx.tests.Point")
+
+
+class Linear(nn.Module):
+    """What the children below have in common."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3, 3)
+        self.register_buffer("n", torch.zeros(3))
+
+
+def parent(**children: type[nn.Module]) -> type[nn.Module]:
+    """Return a base class of modules with these children."""
+
+    class Parent(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            for name, child in children.items():
+                setattr(self, name, child())
+
+    return Parent
+
+
+class Nested(Linear):
+    def forward(self, tree: Any, *, k: Any, nothing: Any = None) -> Any:
+        (x, [y]), more = tree
+        return {"o": (self.linear(x), [y, more["k"]]), "c": 1.5, "s": 0.5, "b": True, "n": nothing, "i": 3, "x": x}
+
+
+@CASES.add(X, preserve=("a",))
+class NestedDictsAndTuples(parent(a=Nested)):
+    def forward(self, x: Any) -> Any:
+        r = self.a(((x, [x * 2]), {"k": x + 1, "z": 3}), k=x, nothing=None)
+        return r["o"][0] + r["o"][1][0] * r["c"] + r["o"][1][1] + r["x"] * r["i"], r
+
+
+class OnPair(Linear):
+    def forward(self, pair: Pair, *, other: Pair) -> Any:
+        return Pair(self.linear(pair.second), other.first + pair.first), pair
+
+
+@CASES.add(X, preserve=("a",))
+class Dataclasses(parent(a=OnPair)):
+    def forward(self, x: Any) -> Any:
+        pair, again = self.a(Pair(x, x * 2), other=Pair(x - 1, x))
+        return pair.first * pair.second + again.second, pair
+
+
+@CASES.add((Pair(torch.randn(4, 3), torch.randn(4, 3)),), preserve=("a",))
+class DataclassOfTheRoot(parent(a=OnPair)):
+    def forward(self, pair: Any) -> Any:
+        return self.a(pair, other=Pair(pair.second, pair.first))[0]
+
+
+class OnTuples(Linear):
+    def forward(self, point: Any, table: Any) -> Any:
+        return Point(self.linear(point.x), table["b"]), OrderedDict(q=table["a"] + point.y, p=point.x)
+
+
+@CASES.add(X, preserve=("a",))
+class NamedTuplesAndOrderedDicts(parent(a=OnTuples)):
+    def forward(self, x: Any) -> Any:
+        point, table = self.a(Point(x, x + 1), OrderedDict(b=x * 3, a=x * 2))
+        return point.x + point.y - table["q"] * table["p"]
+
+
+class OnKeywords(Linear):
+    def forward(self, x: Any, /, scale: Any = 2.0, *rest: Any, bias: Any = None, **more: Any) -> Any:
+        y = self.linear(x) * scale
+        for tensor in (*rest, *more.values()):
+            y = y + tensor
+        return y if bias is None else y + bias
+
+
+@CASES.add(X, preserve=("a",))
+class KeywordArguments(parent(a=OnKeywords)):
+    def forward(self, x: Any) -> Any:
+        return self.a(x, 3.0, x, x + 1, bias=x, z=x * 2, y=x - 1)
+
+
+@CASES.add(X, preserve=("a",))
+class Defaults(parent(a=OnKeywords)):
+    def forward(self, x: Any) -> Any:
+        return self.a(x)
+
+
+class OnConstants(Linear):
+    def forward(self, x: Any, flag: Any, count: Any, scale: Any, mode: Any, nothing: Any) -> Any:
+        y = self.linear(x) * scale + count
+        return (y if flag and mode in ("plus", 7) and nothing is None else -y), flag, count, scale, mode, nothing
+
+
+@CASES.add(X, preserve=("a",))
+class Constants(parent(a=OnConstants)):
+    def forward(self, x: Any) -> Any:
+        y, flag, count, scale, mode, nothing = self.a(x, True, 2, 0.5, 7, None)
+        return y + 1 if flag and mode == 7 and nothing is None else y * count * scale
+
+
+@CASES.add(X, preserve=("a",))
+class ConstantsThatDiffer(parent(a=OnConstants)):
+    def forward(self, x: Any) -> Any:
+        y = self.a(x, True, 2, 0.5, 7, None)[0]
+        z = self.a(y, False, 0, -0.0, 1, None)[0]
+        return y, z, self.a(z, True, 1, 1.0, 7, None)[0]
+
+
+@CASES.add((torch.randn(4, 3), 2, 0.5, 7, None, True), preserve=("a",))
+class ConstantsOfTheRoot(parent(a=OnConstants)):
+    def forward(self, x: Any, count: Any, scale: Any, mode: Any, nothing: Any, flag: Any) -> Any:
+        return self.a(x, flag, count, scale, mode, nothing)
+
+
+@CASES.add((torch.randn(4, 3), "plus"))
+@CASES.add((torch.randn(4, 3), "plus"), preserve=("a",), refused=TEXT)
+class TextAsConstant(parent(a=OnConstants)):
+    def forward(self, x: Any, mode: Any) -> Any:
+        return self.a(x, True, 2, 0.5, mode, None)
+
+
+class Half(Linear):
+    def forward(self, x: Any, unused: Any, dead: Any = None) -> Any:
+        _ = dead * 3 if dead is not None else None
+        return self.linear(x), x.exp(), unused
+
+
+@CASES.add(X, preserve=("a",), refused=DEAD)
+class UnusedArgumentsAndOutputs(parent(a=Half)):
+    def forward(self, x: Any) -> Any:
+        return self.a(x, x * 7, x * 5)[0]
+
+
+@CASES.add(X, preserve=("a", "b"), refused=DEAD)
+class UnusedOutputOfOneIsUnusedArgumentOfAnother(parent(a=Half, b=Half)):
+    def forward(self, x: Any) -> Any:
+        y, z, _ = self.a(x, x)
+        return self.b(y, z, y + z)[0]
+
+
+@CASES.add(X, preserve=("a",), refused=DEAD)
+class NothingIsUsed(parent(a=Half)):
+    def forward(self, x: Any) -> Any:
+        self.a(x, x)
+        return x + 1
+
+
+class Inner(Linear):
+    def forward(self, x: Any, more: Any = None) -> Any:
+        return self.linear(x), x + 1
+
+
+class Outer(parent(b=Inner)):
+    def forward(self, x: Any, more: Any) -> Any:
+        return self.b(x, more)[0]
+
+
+@CASES.add(X, preserve=("a", "a.b"), refused=DEAD)
+class NestedSignatures(parent(a=Outer)):
+    def forward(self, x: Any) -> Any:
+        return self.a(x, x)
+
+
+@CASES.add(X, preserve=("a.b",), refused=DEAD)
+class OnlyTheInnerOne(parent(a=Outer)):
+    def forward(self, x: Any) -> Any:
+        return self.a(x, x)
+
+
+class Through(Linear):
+    def forward(self, x: Any, y: Any) -> Any:
+        return y, self.linear(x), x, x
+
+
+@CASES.add(X, preserve=("a",))
+class PassThrough(parent(a=Through)):
+    def forward(self, x: Any) -> Any:
+        y, z, w, v = self.a(x, x + 1)
+        return y, z, w + v
+
+
+@CASES.add(X, preserve=("a",))
+class PassThroughToTheOutput(parent(a=Through)):
+    def forward(self, x: Any) -> Any:
+        return self.a(x, x)
+
+
+class Itself(nn.Module):
+    def forward(self, x: Any) -> Any:
+        return x
+
+
+@CASES.add(X, preserve=("a", "b", "c"))
+class OnlyReturnsItsInput(parent(a=Itself, b=nn.Identity, c=nn.Sequential)):
+    def forward(self, x: Any) -> Any:
+        return self.b(self.a(x) + 1) * self.c(x)
+
+
+@CASES.add(X, preserve=("a",))
+class RootOnlyReturns(parent(a=Itself)):
+    def forward(self, x: Any) -> Any:
+        return self.a(x)
+
+
+class Fixed(Linear):
+    def forward(self, x: Any) -> Any:
+        return self.n, 5, None, self.linear.weight
+
+
+@CASES.add(X, preserve=("a",))
+class ReturnsItsState(parent(a=Fixed)):
+    def forward(self, x: Any) -> Any:
+        buffer, number, nothing, weight = self.a(x)
+        return x + buffer * number, weight.sum(), nothing
+
+
+class NoArguments(Linear):
+    def forward(self) -> Any:
+        return self.linear.weight * 2
+
+
+@CASES.add(X, preserve=("a",))
+class TakesNothing(parent(a=NoArguments)):
+    def forward(self, x: Any) -> Any:
+        return x @ self.a()
+
+
+class GivesNothing(Linear):
+    def forward(self, x: Any) -> None:
+        self.n.add_(x.sum(0))
+
+
+@CASES.add(X, preserve=("a",))
+class OnlyWrites(parent(a=GivesNothing)):
+    def forward(self, x: Any) -> Any:
+        self.a(x)
+        return x + cast(Any, self.a).n
+
+
+class Plain(Linear):
+    def forward(self, x: Any) -> Any:
+        return self.linear(x).relu()
+
+
+@CASES.add(X, preserve="a")
+class PreserveIsOneString(parent(a=Plain)):
+    def forward(self, x: Any) -> Any:
+        return self.a(x) + self.a(x * 2)
+
+
+@CASES.add(X, preserve=("a.0", "a.2.0"))
+class InsideOfContainers(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.ModuleList([nn.Linear(3, 3)]))
+
+    def forward(self, x: Any) -> Any:
+        return self.a[2][0](self.a[1](self.a[0](x)))
+
+
+@CASES.add(
+    (torch.randn(4, 3),), kwargs={"flag": torch.ones(()), "table": {"b": torch.randn(3), "a": [torch.randn(3)]}}, preserve=("a",)
+)
+class KeywordsOfTheRoot(parent(a=OnKeywords)):
+    def forward(self, x: Any, *, flag: Any, table: Any) -> Any:
+        return self.a(x, bias=table["a"][0], flag=flag, b=table["b"])
+
+
+class EmptyContainers(Linear):
+    def forward(self, x: Any, empty: Any, *, table: Any) -> Any:
+        return self.linear(x), [], {"e": ()}, len(empty) + len(table)
+
+
+@CASES.add(X, preserve=("a",))
+class Empty(parent(a=EmptyContainers)):
+    def forward(self, x: Any) -> Any:
+        y, _, _, count = self.a(x, [], table={})
+        return y + count
+
+
+class Twice(Linear):
+    def forward(self, x: Any, y: Any) -> Any:
+        z = self.linear(x) - y
+        return z, z
+
+
+@CASES.add(X, preserve=("a",))
+class SameTensorTwice(parent(a=Twice)):
+    def forward(self, x: Any) -> Any:
+        y, z = self.a(x, x)
+        return y + z, self.a(y, z)
+
+
+class Views(Linear):
+    def forward(self, x: Any) -> Any:
+        y = self.linear(x)
+        return y.view(-1), y.unbind(0), torch.split(y, 2)
+
+
+@CASES.add(X, preserve=("a",), refused=DEAD)
+class ListsOfTensors(parent(a=Views)):
+    def forward(self, x: Any) -> Any:
+        y, parts, halves = self.a(x)
+        return y, sum(parts), halves[1]
+
+
+@CASES.each
+def test_signatures(case: Case, way: str) -> None:
+    same_as_eager(case, way)

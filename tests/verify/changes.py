@@ -1,0 +1,148 @@
+"""Changes: pure functions from a valid program to one in which one fact differs.
+
+One idea: the corruptors (``corruptors.py``) are made of these, each naming what it changes; nothing here says which rule breaks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from attrs import evolve, frozen
+
+from purefx.ir import (
+    PURE,
+    Call,
+    Frame,
+    Input,
+    Node,
+    Op,
+    Program,
+    Ref,
+)  # fmt: skip
+
+Corruption = Callable[[Program], Program]
+
+
+@frozen
+class Corruptor:
+    """A corruption, the rule that names it, and the program that it starts from."""
+
+    rule: str
+    name: str
+    start: str
+    apply: Corruption
+
+    def __str__(self) -> str:
+        return f"{self.rule}-{self.name}"
+
+
+def with_graph(program: Program, name: str, **changes: Any) -> Program:
+    """Return a program with one graph changed."""
+    return program.evolve(graphs=program.graphs.set(name, evolve(program.graphs[name], **changes)))
+
+
+def with_node(wanted: str, /, *, graph: str = "", **changes: Any) -> Corruption:
+    """Return a corruption that changes fields of one node."""
+
+    def apply(program: Program) -> Program:
+        nodes = program.graphs[graph].nodes
+        return with_graph(program, graph, nodes=tuple(evolve(n, **changes) if n.name == wanted else n for n in nodes))
+
+    return apply
+
+
+def with_fields(**changes: Any) -> Corruption:
+    """Return a corruption that changes fields of the program."""
+    return lambda program: program.evolve(**changes)
+
+
+def with_signature(**changes: Any) -> Corruption:
+    """Return a corruption that changes fields of the signature."""
+    return lambda program: program.evolve(signature=evolve(program.signature, **changes))
+
+
+def with_outputs(*more: tuple[Any, Any]) -> Corruption:
+    """Return a corruption that gives back more: pairs of a value and its spec."""
+
+    def corrupted(program: Program) -> Program:
+        output = (*program.main.output, *[value for value, _ in more])
+        outputs = (*program.signature.outputs, *[spec for _, spec in more])
+        return with_signature(outputs=outputs)(with_graph(program, "", output=output))
+
+    return corrupted
+
+
+def with_slot(name: str, /, **changes: Any) -> Corruption:
+    """Return a corruption that changes fields of one slot."""
+
+    def apply(program: Program) -> Program:
+        state = program.state
+        return program.evolve(state=evolve(state, slots=state.slots.set(name, evolve(state[name], **changes))))
+
+    return apply
+
+
+def swapped_nodes(program: Program) -> Program:
+    """Put the last node of the root before all others."""
+    nodes = program.main.nodes
+    return with_graph(program, "", nodes=(nodes[-1], *nodes[:-1]))
+
+
+def doubled_node(program: Program) -> Program:
+    """Repeat the last node of the root."""
+    return with_graph(program, "", nodes=(*program.main.nodes, program.main.nodes[-1]))
+
+
+def doubled_input(program: Program) -> Program:
+    """Give two inputs of a body one name."""
+    graph = program.graphs["lin"]
+    return with_graph(program, "lin", inputs=(*graph.inputs, Input(graph.inputs[0].name)))
+
+
+def without_graph(name: str) -> Corruption:
+    """Return a corruption that drops a graph."""
+    return lambda program: program.evolve(graphs=program.graphs.remove(name))
+
+
+def circle(program: Program) -> Program:
+    """Let the body of ``lin`` call itself."""
+    again = Node("again", Call(Frame("lin"), "lin"), tuple(Ref(formal.name) for formal in program.graphs["lin"].inputs))
+    with_module = evolve(program, modules=())
+    return with_graph(with_module, "lin", nodes=(*program.graphs["lin"].nodes, again))
+
+
+def with_state(**changes: Any) -> Corruption:
+    """Return a corruption that changes fields of the state."""
+    return lambda program: program.evolve(state=evolve(program.state, **changes))
+
+
+def with_constraints(**changes: Any) -> Corruption:
+    """Return a corruption that changes the constraints."""
+    return lambda program: program.evolve(constraints=evolve(program.constraints, **changes))
+
+
+def with_input(graph: str, number: int, **changes: Any) -> Corruption:
+    """Return a corruption that changes fields of one input."""
+
+    def apply(program: Program) -> Program:
+        inputs = list(program.graphs[graph].inputs)
+        inputs[number] = evolve(inputs[number], **changes)
+        return with_graph(program, graph, inputs=tuple(inputs))
+
+    return apply
+
+
+def outputs_of(program: Program) -> tuple[Any, ...]:
+    """Return the output specs of a program."""
+    return program.signature.outputs
+
+
+def named_f(target: Any) -> Op:
+    """Return an operator with a name that says nothing."""
+    return Op("f", PURE, target)
+
+
+RELU = torch.ops.aten.relu.default
+ADD_ = torch.ops.aten.add_.Tensor

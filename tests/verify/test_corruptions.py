@@ -1,0 +1,165 @@
+"""The corruptors of ``purefx.laws.corruptions`` are refused by what they name, and valid programs are not.
+
+One idea: each corruptor is tried on generated programs of all stages and on imported ones; it must apply somewhere, and
+wherever it applies its own rule must be among the violations.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from torch import nn
+
+import purefx as px
+from purefx.ir.verify import DEEP, RULES, verify
+from purefx.laws.checking import LawBroken, check_transformation, drawn
+from purefx.laws.corruptions import CORRUPTORS, MEANING, Corruption, Corruptor
+from purefx.laws.law import GENERIC
+from purefx.laws.purity import changes_in_program
+from purefx.laws.strategies import STAGES, Stage, corrupt, corruptions
+from tests.programs import Aliased, Branches, Counter, Shared, Tower, exported
+from tests.verify.test_exported import EXPORTS
+
+VALID = 200
+"""Programs of each stage that must not be refused: more than a thousand in all."""
+
+EACH = 30
+"""Programs of each stage that each corruptor is tried on."""
+
+LAWS = [law for law in GENERIC if law.name == MEANING]
+
+
+class Unlike(nn.Module):
+    """Takes two arguments of different shapes, and counts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("count", torch.zeros(3))
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        self.count.add_(x)
+        return y * 2
+
+
+@cache
+def imported() -> tuple[px.Program, ...]:
+    """Return real programs, at each stage of the default pipeline."""
+    eps = [make() for make in EXPORTS.values()]
+    eps += [exported(module, torch.ones(3, 4)) for module in (Counter(), Shared(), Tower(), Branches())]
+    eps += [exported(Aliased(), torch.ones(2, 2)), exported(Unlike(), torch.ones(3), torch.ones(2, 4))]
+    found: list[px.Program] = []
+    for ep in eps:
+        program = px.import_ep(ep)
+        found.append(program)
+        for step in px.DEFAULT:
+            program = step(program)
+            found.append(program)
+    return tuple(found)
+
+
+@cache
+def originals() -> tuple[tuple[px.Program, int], ...]:
+    """Return valid programs with seeds: generated ones of all stages, and real ones."""
+    generated = [pair for stage in STAGES for pair in drawn(stage, VALID)[:EACH]]
+    return (*generated, *((program, seed) for seed in range(3) for program in imported()))
+
+
+def broken(corruptor: Corruptor) -> list[Corruption]:
+    """Return what a corruptor makes of all originals; those that must be run are toy programs."""
+    count = EACH * len(STAGES) if corruptor.rule is None else len(originals())
+    found = [corrupt(program, corruptor, seed=seed) for program, seed in originals()[:count]]
+    return [corruption for corruption in found if corruption is not None]
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_thousand_valid_programs_are_not_refused(stage: Stage) -> None:
+    for program, _ in drawn(stage, VALID):
+        assert verify(program, infer=True) == ()
+
+
+def test_real_programs_are_not_refused() -> None:
+    for program in imported():
+        assert verify(program, infer=True) == ()
+
+
+@pytest.mark.parametrize("corruptor", [c for c in CORRUPTORS if c.rule is not None], ids=str)
+def test_a_corruption_is_refused_by_its_rule(corruptor: Corruptor) -> None:
+    deep = corruptor.rule in {rule.name for rule in DEEP}
+    corrupted = broken(corruptor)
+    assert len(corrupted) >= 3
+    for corruption in corrupted:
+        violations = verify(corruption.program, infer=deep)
+        assert corruptor.rule in {violation.rule for violation in violations}, str(corruption.original)
+        assert all(violation.message and violation.advice for violation in violations)
+
+
+ALONE = {
+    "node repeated", "unknown value", "node moved up", "list argument", "tensor argument", "keyword twice", "absurd value",
+    "other effects", "other name", "orphan", "argument more", "argument less", "result beyond", "body gives number", "raw nodes",
+    "scope divided", "unknown slot", "wrong promise", "leaf more", "guard of nothing", "fact unnamed", "fact invented",
+    "order lost", "value lost", "tie invented", "alias broken", "tie cloned", "subgraph missing", "no root", "outputs swapped",
+}  # fmt: skip
+"""Corruptors that break one invariant and no other."""
+
+
+@pytest.mark.parametrize("corruptor", [c for c in CORRUPTORS if c.name in ALONE], ids=str)
+def test_a_corruption_blames_no_other_rule(corruptor: Corruptor) -> None:
+    for corruption in broken(corruptor):
+        assert {violation.rule for violation in verify(corruption.program)} == {corruptor.rule}
+
+
+@pytest.mark.parametrize("corruptor", [c for c in CORRUPTORS if c.rule is None], ids=str)
+def test_what_only_the_meaning_tells_is_valid(corruptor: Corruptor) -> None:
+    corrupted = broken(corruptor)
+    assert len(corrupted) >= 3
+    assert all(verify(corruption.program) == () for corruption in corrupted)
+    for program in imported():
+        result = corruptor.apply(program, 0)
+        assert result is None or verify(result) == ()
+
+
+STAGE_OF: dict[str, Stage] = {"copy dropped": "in place", "other slot read": "sunk"}
+
+
+@pytest.mark.parametrize("corruptor", [c for c in CORRUPTORS if c.rule is None], ids=str)
+def test_what_only_the_meaning_tells_is_found_by_its_law(corruptor: Corruptor) -> None:
+    def rewrite(program: px.Program) -> px.Program:
+        return corruptor.apply(program, 0) or program
+
+    with pytest.raises(LawBroken, match=f"breaks the law '{MEANING}'"):
+        check_transformation(rewrite, laws=LAWS, stage=STAGE_OF.get(corruptor.name, "flat"), examples=200)
+
+
+def test_every_rule_has_a_corruptor() -> None:
+    assert {corruptor.rule for corruptor in CORRUPTORS} - {None} == {rule.name for rule in (*RULES, *DEEP)}
+    assert {corruptor.refused_by for corruptor in CORRUPTORS if corruptor.rule is None} == {MEANING}
+    assert len({corruptor.name for corruptor in CORRUPTORS}) == len(CORRUPTORS)
+    assert all(len(corruptor.statement.split()) > 3 for corruptor in CORRUPTORS)
+    assert {corruptor.name for corruptor in CORRUPTORS} >= ALONE
+
+
+@pytest.mark.parametrize("corruptor", CORRUPTORS, ids=str)
+def test_a_corruptor_leaves_its_program_alone(corruptor: Corruptor) -> None:
+    for program, seed in originals()[:: len(originals()) // 40]:
+        first: list[px.Program | None] = []
+        assert changes_in_program(program, lambda: first.append(corruptor.apply(program, seed))) == []  # noqa: B023
+        assert (first[0] is None) == (corruptor.apply(program, seed) is None)
+        assert verify(program) == ()
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_the_strategy_draws_what_is_refused(stage: Stage) -> None:
+    seen: set[str] = set()
+
+    @settings(max_examples=200, derandomize=True, database=None, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(corruptions(stage))
+    def refused(corruption: Corruption) -> None:
+        seen.add(corruption.corruptor.name)
+        rules = {violation.rule for violation in verify(corruption.program)}
+        assert rules == set() if corruption.corruptor.rule is None else corruption.corruptor.rule in rules
+
+    refused()
+    assert len(seen) >= 15

@@ -1,0 +1,160 @@
+"""``verify(program, infer=True)``: meta is what the operators give, and asking leaves no trace.
+
+One idea: wrong meta is told with both sides; what can not be inferred is passed over in silence.
+"""
+
+from __future__ import annotations
+
+import logging
+import operator
+from typing import Any
+
+import pytest
+import torch
+from attrs import evolve
+from torch import nn
+
+import purefx as px
+from purefx.ir.operators import op_of
+from purefx.ir.verify import verify
+from tests.programs import Counter, exported
+from tests.verify.changes import with_graph, with_node
+from tests.verify.test_exported import EXPORTS, Controlled, dynamic
+
+aten = torch.ops.aten
+
+
+def program_of(*nodes: px.Node) -> px.Program:
+    """Return a program of a float input of shape (2, 3)."""
+    signature = px.Signature((px.UserInput(px.TensorType(torch.float32, (2, 3)), "x"),), (px.UserOutput(),))
+    graph = px.Graph((px.Input("x", {"val": torch.ones(2, 3)}),), nodes, (px.Ref(nodes[-1].name),))
+    return px.Program.of({"": graph}, signature=signature)
+
+
+def node(target: Any, *args: Any, val: Any, name: str = "y") -> px.Node:
+    """Return a node whose meta says what its value is."""
+    return px.Node(name, op_of(target), args, (), (), {"val": val})
+
+
+X = px.Ref("x")
+
+WRONG = {
+    "shape": node(aten.t.default, X, val=torch.ones(2, 3)),
+    "rank": node(aten.sum.default, X, val=torch.ones(1)),
+    "dtype": node(aten.gt.Scalar, X, 0, val=torch.ones(2, 3)),
+    "device": node(aten.neg.default, X, val=torch.ones(2, 3, device="meta")),
+    "count": node(aten.split.Tensor, X, 1, val=(torch.ones(1, 3),)),
+    "part": node(aten.split.Tensor, X, 1, val=(torch.ones(1, 3), torch.ones(2, 3))),
+    "number": node(aten.sym_size.int, X, 1, val=2),
+    "kind": node(aten.sum.default, X, val=6),
+    "function": node(operator.add, 2, 3, val=6),
+    "in-place": node(aten.add_.Tensor, X, 1, val=torch.ones(3, 2)),
+    "random": node(aten.rand.default, px.Items([2]), val=torch.ones(3)),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG.values(), ids=list(WRONG))
+def test_wrong_meta_is_told(wrong: px.Node) -> None:
+    program = program_of(wrong)
+    assert verify(program) == ()
+    (violation,) = verify(program, infer=True)
+    assert (violation.rule, violation.node) == ("inferred-meta", "y")
+    assert violation.message.startswith("its meta says ")
+
+
+def test_a_violation_shows_both_sides() -> None:
+    (violation,) = verify(program_of(WRONG["shape"]), infer=True)
+    expected = (
+        "its meta says a torch.float32 of shape (2, 3) on cpu, but its operator gives a torch.float32 of shape (3, 2) on cpu"
+    )
+    assert violation.message == expected
+    assert "to do: correct meta['val']" in str(violation)
+
+
+SILENT = {
+    "data": node(aten.nonzero.default, X, val=torch.ones(7, 2)),
+    "item": node(aten.item.default, X, val=7),
+    "refused": node(aten.view.default, X, px.Items([4]), val=torch.ones(4)),
+    "arguments": node(aten.neg.default, X, X, X, val=torch.ones(9)),
+    "unknown": px.Node("y", op_of(aten.neg.default), (X,)),
+    "ordered": node(aten._print.default, "never", val=torch.ones(9)),
+    "function": node(print, "never", val=torch.ones(9)),
+}
+
+
+@pytest.mark.parametrize("silent", SILENT.values(), ids=list(SILENT))
+def test_what_can_not_be_inferred_is_passed_over(
+    silent: px.Node, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    assert verify(program_of(silent), infer=True) == ()
+    assert capfd.readouterr() == ("", "")
+    assert caplog.records == []
+
+
+def test_torch_is_as_talkative_afterwards_as_before() -> None:
+    logger = logging.getLogger("torch._subclasses.fake_tensor")
+    before = list(logger.filters)
+    verify(program_of(SILENT["refused"]), infer=True)
+    assert logger.filters == before
+
+
+def test_a_value_that_gets_another_shape_in_place_is_not_known_afterwards() -> None:
+    turned = node(aten.t_.default, X, val=torch.ones(3, 2), name="turned")
+    assert verify(program_of(turned, node(aten.neg.default, X, val=torch.ones(3, 2))), infer=True) == ()
+
+
+def test_dynamic_sizes_get_no_guards() -> None:
+    program = px.import_ep(dynamic())
+    val = program.main.inputs[1].meta["val"]
+    env = val.fake_mode.shape_env
+    before = (len(env.guards), dict(env.var_to_range), dict(env.replacements), torch.get_rng_state().tolist())
+    assert verify(program, infer=True) == ()
+    assert (len(env.guards), dict(env.var_to_range), dict(env.replacements), torch.get_rng_state().tolist()) == before
+    with val.fake_mode:
+        wrong = torch.empty(val.shape[0], 4)  # "cat" has two of them
+    found = verify(with_node("cat", meta={"val": wrong})(program), infer=True)
+    assert [(violation.rule, violation.node) for violation in found] == [("inferred-meta", "cat"), ("inferred-meta", "add")]
+    assert len(env.guards) == before[0]
+
+
+class Counted(nn.Module):
+    """Has sizes that only a run knows."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x[x > 0].sin() + x.sum()
+
+
+def test_sizes_that_only_a_run_knows_are_passed_over() -> None:
+    program = px.import_ep(torch.export.export(Counted(), (torch.ones(4),)))
+    assert verify(program, infer=True) == ()
+    total = next(node.name for node in program.main.nodes if str(getattr(node.do, "target", None)) == "aten.sum.default")
+    found = verify(with_node(total, meta={"val": torch.ones(4)})(program), infer=True)
+    assert [violation.node for violation in found] == [total]
+
+
+def test_surroundings_play_no_role() -> None:
+    program = px.import_ep(exported(Counter(), torch.ones(2, 4)))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert verify(program, infer=True) == ()
+
+
+def test_bodies_under_autocast_are_passed_over() -> None:
+    program = px.import_ep(torch.export.export(Controlled(), (torch.ones(2, 4),)))
+    assert any("autocast" in node.do.name for _, node in program.nodes() if isinstance(node.do, px.Op))
+    assert verify(program, infer=True) == ()
+
+
+@pytest.mark.parametrize("name", EXPORTS)
+def test_every_stage_infers_what_its_meta_says(name: str) -> None:
+    program = px.import_ep(EXPORTS[name]())
+    for step in px.DEFAULT:
+        program = step(program)
+        assert verify(program, infer=True) == (), step.name
+
+
+def test_garbage_is_not_inferred_and_not_raised() -> None:
+    program = program_of(WRONG["shape"])
+    for value in (None, 3, [1], {"val": 1}, print, px.Ref("nowhere")):
+        for field in ("args", "kwargs", "meta", "do"):
+            broken = evolve(program.main.nodes[0], **{field: value})
+            assert all(str(violation) for violation in verify(with_graph(program, "", nodes=(broken,)), infer=True))

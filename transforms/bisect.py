@@ -1,0 +1,138 @@
+"""``bisect``: the first rewrite that makes a program bad.
+
+One idea (hoopl's): a transformation that stops after any number of rewrites can be searched by halving, so whoever can say
+"this result is wrong" gets the one rewrite that made it so.  What bad means is the caller's; nothing here runs a program.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+
+from attrs import field, frozen
+
+from ..ir.errors import FuelError
+from ..ir.program import Program
+from .fuel import Fuel, without_fuel
+from .pipeline import check_order
+from .transformation import Transformation
+
+__all__ = ["Rewrite", "bisect"]
+
+Step = Callable[[Program], Program]
+
+
+@frozen
+class Rewrite:
+    """One rewrite of a transformation, with the programs around it.
+
+    >>> from purefx.ir import Graph
+    >>> program = Program.of({"": Graph((), (), ())})
+    >>> print(Rewrite(3, "outline", "cut out layers.0", program, program))
+    rewrite 3 (outline): cut out layers.0
+    """
+
+    number: int
+    """Which one it is, counted from 1 over the whole pipeline: the fuel that is just enough for it."""
+    transformation: str
+    """The name of the transformation that did it."""
+    label: str
+    """What was rewritten."""
+    before: Program = field(repr=False)
+    after: Program = field(repr=False)
+
+    def __str__(self) -> str:
+        return f"rewrite {self.number} ({self.transformation}): {self.label}"
+
+
+def bisect(program: Program, transformation: Step | Sequence[Step], is_bad: Callable[[Program], bool]) -> Rewrite | None:
+    """Find the first rewrite that makes a program bad, by halving.
+
+    The transformation is run with more and with less fuel, about twice the logarithm of its number of rewrites; ``is_bad`` is
+    asked of each result.  It should stay bad once it is: otherwise what is found is still a rewrite with a good program before
+    it and a bad one after it, but there may be an earlier one.
+
+    Args:
+        program: where to start; it must be good.
+        transformation: one that takes fuel, or a pipeline (``px.DEFAULT``), whose rewrites are counted through: when the fuel
+            is used up, later steps do not run.  A step of a pipeline that takes no fuel is one rewrite.
+        is_bad: says whether a result is wrong, for instance ``lambda result: not torch.equal(px.lower(result)(x), expected)``.
+
+    Returns:
+        The rewrite, which prints as a sentence; None where the result with all rewrites is good.
+
+    Raises:
+        FuelError: the transformation takes no fuel, or has some bound; the program is bad already; or what makes it bad was
+            done without asking for fuel.
+        PipelineError: the order of a pipeline can not work.
+
+    >>> import purefx as px
+    >>> nodes = [px.Node(name, px.Op("toy.neg"), (px.Ref("x"),), stack=(px.Frame(name),)) for name in "abc"]
+    >>> program = px.Program.of({"": px.Graph((px.Input("x"),), tuple(nodes), (px.Ref("c"),))})
+    >>> print(px.bisect(program, px.outline, lambda result: "b" in result.graphs))
+    rewrite 2 (outline): cut out b (1 node)
+    >>> px.bisect(program, px.outline, lambda result: False) is None
+    True
+    """
+    steps = (transformation,) if callable(transformation) else tuple(transformation)
+    if len(steps) == 1 and not _takes_fuel(steps[0]):
+        raise without_fuel(_name(steps[0]))
+    for step in steps:
+        if isinstance(step, Transformation) and dict(step.options).get("fuel") is not None:
+            raise FuelError(f"{step.name} has fuel bound to it, and bisect chooses how much: give it without")
+    check_order(program, steps)
+    if is_bad(program):
+        raise FuelError("the program is bad already, before any rewrite: start with one for which is_bad gives False")
+    whole = _Run(program, steps, sys.maxsize)
+    if not is_bad(whole.result):
+        return None
+    return _search(program, steps, whole, is_bad)
+
+
+def _search(program: Program, steps: Sequence[Step], whole: _Run, is_bad: Callable[[Program], bool]) -> Rewrite:
+    good, bad = _Run(program, steps, 0), whole
+    less, enough = 0, len(whole.labels)
+    if good.result is not program or not enough:
+        names = ", ".join(map(_name, steps))
+        raise FuelError(f"{names} changes the program without fuel: ask `fuel.burn(...)` before each rewrite, and obey")
+    while enough - less > 1:
+        limit = (less + enough) // 2
+        middle = _Run(program, steps, limit)
+        if is_bad(middle.result):
+            enough, bad = limit, middle
+        else:
+            less, good = limit, middle
+    return Rewrite(enough, bad.last, whole.labels[enough - 1], good.result, bad.result)
+
+
+class _Run:
+    """The steps run on a program with one supply of fuel."""
+
+    def __init__(self, program: Program, steps: Sequence[Step], limit: int) -> None:
+        fuel = Fuel(limit)
+        self.result = program
+        self.last = ""
+        """The transformation that did the last rewrite."""
+        for step in steps:
+            before = fuel.burnt
+            self.result = _stepped(self.result, step, fuel)
+            if fuel.burnt > before:
+                self.last = _name(step)
+            if fuel.refused:
+                break
+        self.labels = fuel.labels
+
+
+def _stepped(program: Program, step: Step, fuel: Fuel) -> Program:
+    if isinstance(step, Transformation) and _takes_fuel(step):
+        return step.spend(program, fuel, **dict(step.options))
+    result = step(program)
+    return result if result is program or fuel.burn("all that it does") else program
+
+
+def _takes_fuel(step: Step) -> bool:
+    return isinstance(step, Transformation) and step.takes_fuel
+
+
+def _name(step: Step) -> str:
+    return getattr(step, "__name__", None) or repr(step)

@@ -1,0 +1,89 @@
+"""Crossings: values that are used outside a preserved call that makes them, or inside one, and that its signature hides.
+
+One idea: a value leaves every call on its stack that is not on its user's; where one of those has a preserved signature,
+the value must be a leaf of its result, or it crosses.  Likewise it enters every call on its user's stack that is not on its
+own: whoever stands in for that module reads the state, so a version of the state must be there by then.  Other values
+that enter unnamed harm nobody: a stand-in does not need them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attrs import frozen
+
+from ...ir.arguments import Ref
+from ...ir.borders import BORDERS, GIVES, TAKES
+from ...ir.node import Frame, Node, Op, Stack, common_prefix
+from ...ir.program import Program
+
+__all__ = ["Crossing", "Leaves", "crossings", "is_border", "user_stack"]
+
+
+@frozen
+class Crossing:
+    """One use of a value beyond the border of a preserved call that does not name it."""
+
+    value: str
+    made: int
+    """The number of the node that makes it."""
+    used: int
+    """The number of the node that uses it; the number of nodes for the output of the root."""
+
+
+class Leaves:
+    """What the preserved calls of a flat program take and give."""
+
+    def __init__(self, program: Program) -> None:
+        self.takes: dict[Frame, tuple[str, ...]] = {}
+        self.gives: dict[Frame, frozenset[str]] = {}
+        for node in program.main.nodes:
+            if type(node.do) is Op and node.stack and node.stack[-1] in program.call_signatures:
+                names = [leaf.name for leaf in node.args if type(leaf) is Ref]
+                if node.do.name == TAKES.name:
+                    self.takes[node.stack[-1]] = tuple(names)
+                elif node.do.name == GIVES.name:
+                    self.gives[node.stack[-1]] = frozenset(names)
+
+    def hides(self, name: str, made: Stack, user: Stack) -> bool:
+        """Say whether a value gets from where it is made to a user past a signature that does not name it."""
+        gives = self.gives
+        if not any(frame in gives for frame in made):
+            return False
+        shared = len(common_prefix([made, user]))
+        return any(frame in gives and name not in gives[frame] for frame in made[shared:])
+
+    def enters(self, name: str, made: Stack, user: Stack) -> bool:
+        """Say whether a value gets into a preserved call that does not take it."""
+        takes = self.takes
+        if not any(frame in takes for frame in user):
+            return False
+        shared = len(common_prefix([made, user]))
+        return any(frame in takes and name not in takes[frame] for frame in user[shared:])
+
+
+def is_border(node: Node) -> bool:
+    """Say whether a node only names values."""
+    return type(node.do) is Op and node.do.name in BORDERS
+
+
+def user_stack(node: Node) -> Stack:
+    """Return the calls around the use of a value: what a call takes is used by its caller."""
+    return node.stack[:-1] if type(node.do) is Op and node.do.name == TAKES.name else node.stack
+
+
+def crossings(program: Program, leaves: Leaves) -> Iterator[Crossing]:
+    """Yield every use of a value that a preserved signature hides, in order of use."""
+    nodes = program.main.nodes
+    made = {node.name: number for number, node in enumerate(nodes)}
+    for number, node in enumerate(nodes):
+        stack = user_stack(node)
+        for name in dict.fromkeys(node.refs()):
+            if name not in made:
+                continue
+            maker = nodes[made[name]].stack
+            if leaves.hides(name, maker, stack) or leaves.enters(name, maker, stack):
+                yield Crossing(name, made[name], number)
+    for name in dict.fromkeys(program.main.output_refs()):
+        if name in made and leaves.hides(name, nodes[made[name]].stack, ()):
+            yield Crossing(name, made[name], len(nodes))

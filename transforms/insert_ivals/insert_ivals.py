@@ -1,0 +1,210 @@
+"""``insert_ivals``: a value that must cross a preserved call signature goes through what both sides know.
+
+One idea: whoever is put in the place of a module knows its state and its arguments and nothing else.  So contents of
+state are written to the state where they are made and read from it where they are used, keyed by (state, version), and
+sizes are computed again.  What is left stays a value of the program and travels beside the arguments, see
+``lowering/preserved.py``; it is right as it is, but needs the module that makes it.
+"""
+
+from __future__ import annotations
+
+import torch
+from attrs import evolve
+
+from ...ir.arguments import Arg, Ref, map_refs
+from ...ir.effects.dependencies import happenings, storages
+from ...ir.graph import Graph
+from ...ir.meta import Meta
+from ...ir.names import Names
+from ...ir.node import Get, Node, Stack
+from ...ir.operators import op_of
+from ...ir.program import Program
+from ..fuel import UNLIMITED, Fuel
+from ..reading import reading_place
+from ..transformation import transformation
+from .crossings import Crossing, Leaves, crossings, is_border, user_stack
+from .sizes import Sizes
+from .versions import Chain, chains
+
+__all__ = ["insert_ivals"]
+
+COPY = op_of(torch.ops.aten.copy_.default)
+CLONE = op_of(torch.ops.aten.clone.default)
+
+
+@transformation(
+    proven=True,
+    requires={"state sunk", "mutations in place"},
+    laws=["no contents of state cross a preserved call signature unnamed", "only copies, reads and sizes are added"],
+)
+def insert_ivals(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
+    """Let values that a preserved call signature does not name go through state, or be computed again.
+
+    Before::
+
+        n = get c.n                          in c
+        add = aten.add.Tensor(n, 1)          in c      # the first version of c.n
+        c_gives = purefx.gives(y)            in c
+        z = aten.mul.Tensor(add, 2)                    # used outside
+
+    After::
+
+        n = get c.n                          in c
+        add = aten.add.Tensor(n, 1)          in c
+        copy_ = aten.copy_.default(n, add)   in c
+        c_gives = purefx.gives(y)            in c
+        n_1 = get c.n
+        z = aten.mul.Tensor(n_1, 2)
+
+    Args:
+        program: a program whose state is sunk and whose mutations are in place; calls that are outlined already stay as
+            they are.
+        fuel: a rewrite is one use of a size that is computed again, in order; then one version of state that is written
+            and read, those of one piece of state latest first.
+
+    Returns:
+        The program in which only values cross that no state holds.
+
+    >>> import purefx as px
+    >>> program = px.Program.of({"": px.Graph((), (), ())})
+    >>> px.insert_ivals(program) is program
+    True
+    """
+    if not len(program.call_signatures):
+        return program
+    work = _Insertion(program, fuel)
+    work.sizes()
+    work.versions()
+    return work.program()
+
+
+class _Insertion:
+    def __init__(self, program: Program, fuel: Fuel) -> None:
+        self.source = program
+        self.fuel = fuel
+        self.graph = program.main
+        self.leaves = Leaves(program)
+        self.names = Names([*(formal.name for formal in self.graph.inputs), *(node.name for node in self.graph.nodes)])
+        self.made = {node.name: number for number, node in enumerate(self.graph.nodes)}
+        self.before: dict[int, list[Node]] = {}
+        self.after: dict[int, list[Node]] = {}
+        self.instead: dict[int, dict[str, Arg]] = {}
+        """For the number of a user, what it uses instead; the output of the root is the last."""
+        self.reads: dict[tuple[str, Stack], tuple[str, int]] = {}
+        """The reads that are there, by slot and place: the value, and the number of the node."""
+        for number, node in enumerate(self.graph.nodes):
+            if type(node.do) is Get:
+                self.reads.setdefault((node.do.slot, node.stack), (node.name, number))
+        self.readers: dict[tuple[str, Stack], tuple[Node, int]] = {}
+        """The reads that are added, each with the number of its first user."""
+        self.viewing: list[tuple[str, ...]] = []
+        """For each node, the values that its result may share memory with."""
+
+    def program(self) -> Program:
+        if not (self.before or self.after or self.instead):
+            return self.source
+        for node, number in self.readers.values():
+            self.before.setdefault(number, []).insert(0, node)
+        nodes: list[Node] = []
+        for number, node in enumerate(self.graph.nodes):
+            nodes.extend(self.before.get(number, ()))
+            nodes.append(self._with_new_uses(node, number))
+            nodes.extend(self.after.get(number, ()))
+        count = len(self.graph.nodes)
+        nodes.extend(self.before.get(count, ()))
+        new = self.instead.get(count, {})
+        output = map_refs(self.graph.output, lambda ref: new.get(ref.name, ref) if type(ref) is Ref else ref)
+        return self.source.with_main(Graph(self.graph.inputs, tuple(nodes), output))
+
+    def _with_new_uses(self, node: Node, number: int) -> Node:
+        new = self.instead.get(number)
+        if new is None:
+            return node
+
+        def use(ref: object) -> object:
+            return new.get(ref.name, ref) if type(ref) is Ref else ref
+
+        return evolve(node, args=map_refs(node.args, use), kwargs=map_refs(node.kwargs, use))
+
+    def sizes(self) -> None:
+        """Compute sizes again where they would cross a signature."""
+        again = Sizes(self.source, self.leaves, self.names)
+        uses = [(number, node.stack, node.refs()) for number, node in enumerate(self.graph.nodes) if not is_border(node)]
+        for number, stack, names in (*uses, (len(self.graph.nodes), (), self.graph.output_refs())):
+            for name in dict.fromkeys(names):
+                if name not in self.made or not again.is_size(name):
+                    continue
+                made = self.graph.nodes[self.made[name]].stack
+                if self.leaves.hides(name, made, stack) or self.leaves.enters(name, made, stack):
+                    found = again.again(name, stack)
+                    if found is not None:
+                        self.before.setdefault(number, []).extend(found[1])
+                        self.instead.setdefault(number, {})[name] = found[0]
+
+    def versions(self) -> None:
+        """Write versions of state to the state, and read them there."""
+        waiting: dict[str, list[Crossing]] = {}
+        for crossing in crossings(self.source, self.leaves):
+            waiting.setdefault(crossing.value, []).append(crossing)
+        if not waiting:
+            return
+        done = happenings(self.source, self.graph)
+        memory = storages(self.source, self.graph, done)
+        find = memory.find
+        self.viewing = [happening.aliases for happening in done]
+        for chain in chains(self.source):
+            if not waiting.keys().isdisjoint(chain.versions):
+                place = find(chain.target)
+                users = [
+                    number for number, node in enumerate(self.graph.nodes) if any(find(name) == place for name in node.refs())
+                ]
+                touched = [number for number in users if number != chain.stored and not is_border(self.graph.nodes[number])]
+                self._store(chain, waiting, touched)
+
+    def _store(self, chain: Chain, waiting: dict[str, list[Crossing]], touched: list[int]) -> None:
+        # A version lives in the state from where it is written until the next one is; whoever reads the state must mean it.
+        writes = [self.made[value] for value in chain.versions[:-1]] + [chain.stored]
+        for index in range(len(chain.versions) - 1, -1, -1):
+            value = chain.versions[index]
+            begin = writes[index]
+            end = writes[index + 1] if index + 1 < len(writes) else len(self.graph.nodes) + 1
+            found = [crossing for crossing in waiting.get(value, ()) if begin < crossing.used <= end]
+            is_last = index + 1 == len(chain.versions)
+            older = [number for number in touched if number > begin] if not is_last else []
+            if not found or older or not self.fuel.burn("read", value, "from", chain.slot or chain.target):
+                continue
+            if not is_last:
+                stack = self.graph.nodes[self.made[value]].stack
+                target = self._reader(chain, stack, begin)
+                copy = Node(self.names.fresh("copy_"), COPY, (Ref(target), Ref(value)), (), stack, self.graph.nodes[begin].meta)
+                self.after.setdefault(begin, []).append(copy)
+            for crossing in found:
+                self._read_instead(crossing, chain)
+
+    def _read_instead(self, crossing: Crossing, chain: Chain) -> None:
+        count, number = len(self.graph.nodes), crossing.used
+        stack: Stack = () if number == count else user_stack(self.graph.nodes[number])
+        value = self._reader(chain, stack, number)
+        # What the user makes of it must not change when the state does: a view of the state is a view of a copy.
+        if number == count or crossing.value in self.viewing[number]:
+            clone = Node(self.names.fresh("clone"), CLONE, (Ref(value),), (), stack, self._meta(crossing.value))
+            self.before.setdefault(number, []).append(clone)
+            value = clone.name
+        self.instead.setdefault(number, {})[crossing.value] = Ref(value)
+
+    def _reader(self, chain: Chain, stack: Stack, number: int) -> str:
+        if chain.slot is None:
+            return chain.target
+        depth, name = reading_place(self.source.state, chain.slot, stack)
+        place = (name, stack[:depth])
+        there = self.reads.get(place)
+        if there is not None and there[1] < number:
+            return there[0]
+        made, first = self.readers.get(place) or (None, number)
+        if made is None:
+            made = Node(self.names.fresh(chain.target), Get(name), (), (), stack[:depth], self._meta(chain.target))
+        self.readers[place] = (made, min(first, number))
+        return made.name
+
+    def _meta(self, name: str) -> Meta:
+        return self.graph.by_name[name].meta
