@@ -12,7 +12,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch.export import graph_signature
 from torch.utils import _pytree as pytree
 
 from purefx.ir import (
@@ -154,18 +153,11 @@ signatures = st.builds(
     st.lists(names, max_size=2).map(tuple),
 )
 bounds = st.builds(Range, exprs, st.none() | st.integers(), st.none() | st.integers())
-call_arguments = (
-    st.builds(graph_signature.TensorArgument, name=names)
-    | st.builds(graph_signature.SymIntArgument, name=names)
-    | st.builds(graph_signature.ConstantArgument, name=names, value=st.none() | st.integers() | names)
-    | st.builds(graph_signature.CustomObjArgument, name=names, class_fqn=names)
-    | names
-)
 call_signatures = st.builds(
     CallSignature,
-    *[st.lists(call_arguments, max_size=2).map(tuple)] * 2,
     *[st.none() | trees] * 2,
     st.lists(names, max_size=2).map(tuple),
+    st.booleans(),
 )
 slots = st.builds(Slot, st.sampled_from(SlotKind), st.just(torch.ones(2)), st.integers(0, 3), st.integers(0, 3), st.booleans())
 states = st.dictionaries(names, slots, max_size=4).map(lambda of: State(tuple(of), pmap(of)))
