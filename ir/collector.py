@@ -10,13 +10,39 @@ from __future__ import annotations
 import gc
 from collections.abc import Generator
 from contextlib import contextmanager
+from threading import Lock
 
 __all__ = ["collector_paused"]
 
 
+class _Pauses:
+    """How many blocks pause the collector now, in all threads: it is one for the whole process."""
+
+    def __init__(self) -> None:
+        self.lock = Lock()
+        self.count = 0
+        self.was_running = False
+
+    def begin(self) -> None:
+        with self.lock:
+            if self.count == 0:
+                self.was_running = gc.isenabled()
+                gc.disable()
+            self.count += 1
+
+    def end(self) -> None:
+        with self.lock:
+            self.count -= 1
+            if self.count == 0 and self.was_running:
+                gc.enable()
+
+
+_pauses = _Pauses()
+
+
 @contextmanager
 def collector_paused() -> Generator[None]:
-    """Pause the garbage collector, if it is running, until the end of the block.
+    """Pause the garbage collector, if it is running, until the end of the block; of the last one where threads overlap.
 
     >>> with collector_paused():
     ...     gc.isenabled()
@@ -24,10 +50,8 @@ def collector_paused() -> Generator[None]:
     >>> gc.isenabled()
     True
     """
-    collecting = gc.isenabled()
-    gc.disable()
+    _pauses.begin()
     try:
         yield
     finally:
-        if collecting:
-            gc.enable()
+        _pauses.end()

@@ -13,7 +13,7 @@ from attrs import frozen
 
 from ..ir.diff import diff
 from ..ir.digest import alpha_equal
-from ..ir.effects.dependencies import happenings
+from ..ir.effects.happenings import happenings
 from ..ir.errors import UnsupportedProgram
 from ..ir.program import Program
 from ..ir.signature import InputMutation, StateInput, StateMutation

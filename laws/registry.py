@@ -25,6 +25,7 @@ from ..transforms import (
     remove_effect_tokens,
     sink_state,
 )
+from .fuel import FUEL
 from .law import GENERIC, Law
 from .specific import (
     ALL_READ,
@@ -56,7 +57,7 @@ __all__ = ["REGISTRY", "Entry"]
 class Entry:
     """A transformation with its laws.
 
-    >>> Entry(outline, ("flat",)).laws == GENERIC
+    >>> Entry(outline, ("flat",)).laws == (*GENERIC, *FUEL)
     True
     """
 
@@ -70,7 +71,8 @@ class Entry:
     @property
     def laws(self) -> tuple[Law, ...]:
         """The laws that it is checked with."""
-        return (*(law for law in GENERIC if law.name not in self.exempt), *self.specific)
+        fuel = FUEL if self.transformation.takes_fuel else ()
+        return (*(law for law in GENERIC if law.name not in self.exempt), *self.specific, *fuel)
 
 
 REGISTRY: tuple[Entry, ...] = (

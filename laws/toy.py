@@ -23,7 +23,8 @@ from ..ir.torch_private import resolve_operator
 from .evaluate import Meaning, evaluate
 
 __all__ = [
-    "ADD", "ADD_", "CLONE", "COND", "COPY_", "EMIT", "GETITEM", "MUL", "NEG", "PAIR", "PRINT", "RAND", "THREAD", "VIEW",
+    "ADD", "ADD_", "CLONE", "COND", "COPY_", "EMIT", "ENTER", "GETITEM", "LEAVE", "MUL", "NEG", "PAIR", "PRINT", "RAND",
+    "THREAD", "VIEW",
     "Cell", "ToyMachine", "toy_meaning",
 ]  # fmt: skip
 
@@ -41,6 +42,8 @@ EMIT = Op("toy.emit", Effects(ordered=True))
 """``emit(a, tag)``: what ``a`` holds is seen outside."""
 COND = Op("toy.cond", Effects(through_bodies=True))
 """``cond(a, then, else, (operands))``: what one of the bodies does, depending on ``a``."""
+ENTER, LEAVE = Op("toy.enter", Effects(ordered=True, scope=1)), Op("toy.leave", Effects(ordered=True, scope=-1))
+"""The borders of a region in which ``neg``, ``add`` and ``mul`` give something else, as operators do under a vmap."""
 GETITEM = op_of(operator.getitem)
 COPY_ = op_of(torch.ops.aten.copy_.default)
 CLONE = op_of(torch.ops.aten.clone.default)
@@ -75,10 +78,13 @@ class ToyMachine:
 
     def __init__(self) -> None:
         self.effects: dict[str, list[Any]] = {"drawn": [], "emitted": []}
+        self.level = 0
         self.functions: Mapping[str, Callable[..., Any]] = {
-            "toy.neg": lambda a: _cell(-a.memory[0]),
-            "toy.add": lambda a, b: _cell(a.memory[0] + b.memory[0]),
-            "toy.mul": lambda a, b: _cell(a.memory[0] * b),
+            "toy.neg": lambda a: _cell(-a.memory[0] + 131 * self.level),
+            "toy.add": lambda a, b: _cell(a.memory[0] + b.memory[0] + 137 * self.level),
+            "toy.mul": lambda a, b: _cell(a.memory[0] * b + 139 * self.level),
+            "toy.enter": lambda: self._step(1),
+            "toy.leave": lambda: self._step(-1),
             "toy.view": lambda a: Cell(a.memory),
             "toy.pair": lambda a, b: (a, b),
             "toy.add_": self._add_,
@@ -91,6 +97,9 @@ class ToyMachine:
             "aten._print.default": self.effects["emitted"].append,
             "higher_order.with_effects": self._thread,
         }
+
+    def _step(self, by: int) -> None:
+        self.level = max(0, self.level + by)
 
     def _add_(self, a: Cell, number: int) -> Cell:
         self.write(a, a.memory[0] + number)

@@ -14,8 +14,8 @@ from ..ir.program import Program
 
 __all__ = ["DEEPEST", "Shallow"]
 
-DEEPEST = 150
-"""How many modules deep calls may nest: three or four frames each, within the default limit of 1,000."""
+DEEPEST = 100
+"""How many modules deep calls may nest: four frames each, or six in the interpreter, and 400 of 1,000 are the caller's."""
 
 
 class Shallow:

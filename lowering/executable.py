@@ -11,7 +11,8 @@ import torch
 from attrs import evolve
 
 from ..ir.arguments import Arg, Items, Ref
-from ..ir.effects.dependencies import happenings, storages
+from ..ir.effects.happenings import happenings
+from ..ir.effects.storages import storages
 from ..ir.graph import Graph
 from ..ir.names import Names
 from ..ir.node import Get, Node

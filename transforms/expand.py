@@ -161,6 +161,8 @@ class _Expansion:
         """Graphs that have been given to a call under their own id."""
         self.labels: set[tuple[str, int, int]] = set()
         self.numbers: set[tuple[str, int]] = set()
+        self.staying = {(frame.path, frame.call) for node in program.main.nodes for frame in node.stack}
+        """Calls that are not cut out, or stay as they are: their numbers are free only for other pieces of them."""
         self.pieces: dict[tuple[str, int, str, int], list[int]] = {}
         """For a call and the number of a call inside it: the numbers that those calls were given."""
         self.signatures = {frame: program.call_signatures[frame] for frame in program.call_signatures}
@@ -179,6 +181,7 @@ class _Expansion:
         if copies is not None:
             self.shared.update(name for name, count in counts.items() if copies[name] < count - 1)
             self.reserved.update((path, *label) for path, labels in Places(program).calls.items() for label in labels)
+            self.staying.update((path, call) for path, call, _ in self.reserved)
         self.levels: list[_Level] = []
         self.done: dict[str, Graph] = {}
 
@@ -225,7 +228,10 @@ class _Expansion:
             return node
         path = below(level.path, call)
         copied = call.graph in self.given
-        frame = self._numbered(Frame(path, call.instance.call, call.instance.part), (level.path, level.call), copied=copied)
+        outer = (node.stack[-1].path, node.stack[-1].call) if node.stack else (level.path, level.call)
+        frame = self._numbered(Frame(path, call.instance.call, call.instance.part), outer, copied=copied)
+        if copied and (path, frame.call, frame.part) in self.reserved:
+            return node  # a later piece of a call that stays, as others do that are called alike: they have one body
         name = self._id(call.graph, str(frame))
         body = self.program.graphs[call.graph]
         holds = self._stays_as_it_is(call.graph) or (_fits(body, node, level) and self._reads_fit(body, path))
@@ -265,7 +271,9 @@ class _Expansion:
         # A later piece belongs to the call in the same body whose first pieces had that number.
         waiting = [number for number in mine if (path, number, part) not in self.labels] if part else []
         call = waiting[0] if waiting else frame.call
-        if not waiting and ((path, call) in self.numbers or (copied and (path, call, part) in self.reserved)):
+        # While calls stay that are called alike, only copies get numbers, which nobody has.
+        is_taken = (path, call) in self.numbers if self.copies is None else copied and (path, call, part) in self.reserved
+        if not waiting and is_taken:
             call = self._free(frame)
         if not waiting:
             mine.append(call)
@@ -275,12 +283,12 @@ class _Expansion:
 
     def _free(self, frame: Frame) -> int:
         # The smallest number that is free, of a call that is called alike: with the same preserved signature, or none.
-        path, part = frame.path, frame.part
+        path = frame.path
         signature = self.signatures.get(Frame(path, frame.call))
         call = self.next.get((path, signature is None), 0)
         while (
             (path, call) in self.numbers
-            or (path, call, part) in self.reserved
+            or (path, call) in self.staying
             or (signature != self.signatures.get(Frame(path, call)) and (signature is None or call <= self.last[path]))
         ):
             call += 1

@@ -12,7 +12,10 @@ import torch
 from attrs import evolve, frozen
 
 from ..ir.arguments import Arg, Ref, map_refs
-from ..ir.effects.dependencies import Happening, Storages, happenings, slot_storage, storages
+from ..ir.effects.happenings import happenings
+from ..ir.effects.resolved import Happening
+from ..ir.effects.storages import slot_storage, storages
+from ..ir.effects.unions import Unions
 from ..ir.graph import Graph
 from ..ir.node import Node, Op
 from ..ir.program import Program
@@ -87,7 +90,7 @@ class _Backwards:
         self.fuel = fuel
         self.graph = program.main
         self.done: list[Happening] = happenings(program, self.graph)
-        self.memory: Storages = storages(program, self.graph, self.done)
+        self.memory: Unions = storages(program, self.graph, self.done)
         self.index = {formal.name: number for number, formal in enumerate(self.graph.inputs)}
         self.values: dict[str, Any] = {formal.name: formal.meta.get("val") for formal in self.graph.inputs}
         self.values.update((node.name, node.meta.get("val")) for node in self.graph.nodes)

@@ -13,7 +13,10 @@ import torch
 from attrs import evolve, frozen
 
 from ..ir.arguments import Arg, Ref, map_refs
-from ..ir.effects.dependencies import Happening, Storages, happenings, storages
+from ..ir.effects.happenings import happenings
+from ..ir.effects.resolved import Happening
+from ..ir.effects.storages import storages
+from ..ir.effects.unions import Unions
 from ..ir.graph import Graph
 from ..ir.meta import EMPTY_META, Meta
 from ..ir.names import Names
@@ -125,7 +128,7 @@ class _Writes:
         self.mutations = mutations
         self.output = output
         self.done: list[Happening] = happenings(program, self.source)
-        self.memory: Storages = storages(program, self.source, self.done)
+        self.memory: Unions = storages(program, self.source, self.done)
         self.names = Names([*(formal.name for formal in self.source.inputs), *(node.name for node in self.source.nodes)])
         self.index = {node.name: number for number, node in enumerate(self.source.nodes)}
         self.meta: dict[str, Meta] = {formal.name: formal.meta for formal in self.source.inputs}

@@ -79,6 +79,9 @@ class Effects:
     """It does what the bodies among its arguments do, to its operands."""
     unknown: bool = False
     """Nothing is known: it may write and alias every operand."""
+    scope: int = 0
+    """1 where it opens a region in which operators mean something else (a level of vmap), -1 where it closes one: no
+    operator moves into such a region or out of it."""
 
 
 PURE = Effects()

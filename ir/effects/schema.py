@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 import torch
+from attrs import evolve
 
 from ..borders import gives, takes
 from ..torch_private import HigherOrderOperator, OpOverload, schema_of
@@ -53,6 +54,12 @@ WRITING_FUNCTIONS = frozenset(
 )  # fmt: skip
 """Functions of ``operator`` that change an operand, or do whatever an operand does."""
 
+SCOPES = {
+    "torch._functorch.predispatch._vmap_increment_nesting": 1,
+    "torch._functorch.predispatch._vmap_decrement_nesting": -1,
+}
+"""Plain functions that a strict export writes around the body of a vmap."""
+
 DRAWS_ONLY_WHEN = (("train", False), ("training", False), ("dropout_p", 0.0), ("dropout", 0.0), ("p", 0.0))
 """Flags of seeded operators under which they draw nothing."""
 
@@ -82,7 +89,8 @@ def effects_of(target: Callable[..., Any]) -> Effects:
         return Effects(aliases=(ArgAt(0, "a"),))
     if is_scalar_function(target):
         return PURE
-    return ANYTHING
+    scope = SCOPES.get(f"{getattr(target, '__module__', '')}.{getattr(target, '__name__', '')}")
+    return evolve(ANYTHING, scope=scope) if scope is not None else ANYTHING
 
 
 def is_scalar_function(target: Callable[..., Any]) -> bool:

@@ -35,7 +35,13 @@ def read_call_signatures(entries: Iterable[Any]) -> tuple[dict[Frame, CallSignat
     records: dict[Frame, Any] = {}
     for entry in list(entries)[1:]:
         record = entry.signature
-        if record is not None:
+        # A strict export knows a module of two names by the first; under the second it asked for nothing, and left the
+        # record of it empty beside a pytree that is not.
+        if (
+            record is not None
+            and len(record.inputs) == record.in_spec.num_leaves
+            and len(record.outputs) == record.out_spec.num_leaves
+        ):
             path, _, call = entry.fqn.partition("@")
             frame = Frame(path, int(call or 0))
             records[frame] = record

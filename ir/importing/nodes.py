@@ -24,7 +24,7 @@ from ..operators import op_of
 from ..torch_private import HigherOrderOperator, OpOverload
 from ..verify import Violation
 from .bodies import settle_bodies
-from .regions import is_from_region, place_regions
+from .regions import is_from_region, place_borders, place_regions
 from .stacks import StackReader
 
 __all__ = ["GraphReader"]
@@ -100,6 +100,8 @@ class GraphReader:
         if strays and not name:
             outside = {formal for formal in inputs if formal not in self.slots}.union(refs_in((output,)))
             nodes = place_regions(nodes, strays, outside)
+        if any(op.effects.scope for op in self._ops.values()):
+            nodes = place_borders(nodes)
         if None in stacks.values():
             nodes = place_unplaced(nodes, stacks)
             self._unplaced[name] = frozenset(node for node, stack in stacks.items() if stack is None)

@@ -1,8 +1,10 @@
-"""Regions (no_grad, autocast) that a decomposition took apart: their nodes come back without the modules around them.
+"""Regions whose nodes come back without the modules around them: no_grad, autocast, vmap.
 
-One idea: a strict export that was decomposed says that these nodes are in the root, and names the region operator that they
-came from.  Such a run of nodes stands in the innermost call that holds all that it takes and all that uses it; where that is
-the root, nothing changes.  Which modules were called inside the region is lost.
+One idea: what lost its module stands in the innermost call around it.  A strict export that was decomposed says that the
+nodes of a region are in the root, and names the region operator that they came from: such a run of nodes stands in the
+innermost call that holds all that it takes and all that uses it; which modules were called inside is lost.  And a strict
+export writes the body of a vmap between two plain functions, and says of the closing one that it is in the root: it stands
+in the innermost call that holds its neighbours.
 """
 
 from __future__ import annotations
@@ -12,9 +14,9 @@ from typing import Any
 
 from attrs import evolve
 
-from ..node import Node, Stack, common_prefix
+from ..node import Node, Op, Stack, common_prefix
 
-__all__ = ["is_from_region", "place_regions"]
+__all__ = ["is_from_region", "place_borders", "place_regions"]
 
 
 def is_from_region(meta: Mapping[str, Any]) -> bool:
@@ -59,6 +61,37 @@ def place_regions(nodes: list[Node], strays: Collection[str], outside: Collectio
         if node is not None:
             placed.append(node)
     return placed
+
+
+def place_borders(nodes: list[Node]) -> list[Node]:
+    """Return nodes in which the borders of regions stand in the innermost call that holds their neighbours.
+
+    Args:
+        nodes: the nodes of a graph.
+
+    >>> from purefx.ir import Effects, Frame, Op
+    >>> neg, leave, stack = Op("toy.neg"), Op("toy.leave", Effects(scope=-1)), (Frame("m"),)
+    >>> nodes = [Node("a", neg, (), (), stack), Node("b", leave), Node("c", neg, (), (), stack)]
+    >>> place_borders(nodes)[1].stack == stack
+    True
+    """
+    following: Stack | None = None
+    after: list[Stack | None] = []
+    for node in reversed(nodes):
+        after.append(following)
+        following = following if _is_border(node) else node.stack
+    placed: list[Node] = []
+    before: Stack | None = None
+    for node, behind in zip(nodes, reversed(after), strict=True):
+        if not _is_border(node):
+            before = node.stack
+        inner = common_prefix([before, behind]) if before is not None and behind is not None and _is_border(node) else ()
+        placed.append(evolve(node, stack=inner) if len(inner) > len(node.stack) else node)
+    return placed
+
+
+def _is_border(node: Node) -> bool:
+    return type(node.do) is Op and node.do.effects.scope != 0
 
 
 def _around(run: list[Node], stacks: Mapping[str, Stack], users: Mapping[str, list[str]], outside: Collection[str]) -> Stack:

@@ -20,6 +20,8 @@ __all__ = ["print_effects", "read_effects"]
 
 FLAGS = ("random", "ordered", "through_bodies", "unknown")
 
+SCOPES = {"opens": 1, "closes": -1}
+
 PLACES = ("writes", "returns", "aliases")
 
 SWITCHES = ("writes_unless", "random_unless")
@@ -38,7 +40,9 @@ def print_effects(effects: Effects) -> str:
     lists = {name: [_print_place(at) for at in getattr(effects, name)] for name in PLACES}
     lists |= {name: [_print_switch(unless) for unless in getattr(effects, name)] for name in SWITCHES}
     parts = [f"{name}({', '.join(items)})" for name, items in lists.items() if items]
-    return ", ".join([*parts, *[name for name in FLAGS if getattr(effects, name)]])
+    parts.extend(name for name in FLAGS if getattr(effects, name))
+    parts.extend(name for name, scope in SCOPES.items() if effects.scope == scope)
+    return ", ".join(parts)
 
 
 def _print_place(at: ArgAt | None) -> str:
@@ -64,8 +68,11 @@ def read_effects(cursor: Cursor) -> Effects:
         return ANYTHING
     found: dict[str, Any] = {}
     while True:
-        name = cursor.take(*PLACES, *SWITCHES, *FLAGS)
-        found[name] = True if name in FLAGS else tuple(read_list(cursor, READERS.get(name, _read_place)))
+        name = cursor.take(*PLACES, *SWITCHES, *FLAGS, *SCOPES)
+        if name in SCOPES:
+            found["scope"] = SCOPES[name]
+        else:
+            found[name] = True if name in FLAGS else tuple(read_list(cursor, READERS.get(name, _read_place)))
         if not cursor.skip(","):
             return evolve(PURE, **found)
 

@@ -159,10 +159,11 @@ class _Builder:
         return (*stack, frame)
 
     def _value(self, number: int) -> str:
-        # Below 6: one of the latest results; from 6 on: one of the inputs, however many results there are.
+        # Below 6: one of the latest results; from 6 on: one of the inputs, however many results there are.  0 is the
+        # latest of either, so that a value keeps its number while what is not needed is dropped.
         if number < 6 and self.values:
             return self.values[-1 - number % len(self.values)]
-        return self.given[-1 - (number - 6) % len(self.given)]
+        return self.given[-1 - number % 6 % len(self.given)]
 
     def _node(self, node: NodeRecipe, stack: Stack) -> None:
         a, b = Ref(self._value(node.first)), Ref(self._value(node.second + 2))
@@ -193,6 +194,8 @@ class _Builder:
             case 12 if self.tuples:
                 name, length = self.tuples[-1 - node.first % len(self.tuples)]
                 self._add(toy.GETITEM, (Ref(name), node.second % length), stack)
+            case 14:
+                self._add(toy.LEAVE if node.second % 3 == 2 else toy.ENTER, (), stack, length=0)
             case _:
                 bodies = tuple(Body(self._body(number)) for number in (node.second, node.first))
                 self._add(toy.COND, (a, *bodies, (a, b)), stack, length=1)

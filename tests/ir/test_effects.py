@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import operator
+
 import pytest
 import torch
 
@@ -11,6 +13,7 @@ from purefx.ir.effects.schema import effects_of
 from purefx.ir.operators import op_of
 from tests.programs import ADD, ADD_, COPY_, DROPOUT, MUL, NEG, PRINT, flat
 
+GETITEM = op_of(operator.getitem)
 VIEW = op_of(torch.ops.aten.view.default)
 BATCH_NORM = op_of(torch.ops.aten.batch_norm.default)
 
@@ -116,3 +119,46 @@ def test_copy_reads_its_source_and_writes_its_target() -> None:
         px.Node("r", NEG, (px.Ref("x"),)),
     ]
     assert before(nodes, "x", "y") == [[], [0], [0]]
+
+
+def pair(second: px.Node) -> px.Program:
+    """Return a program that calls a body with two results, writes the first and then reads the second."""
+    body = px.Graph((px.Input("x"),), (px.Node("p", NEG, (px.Ref("x"),)), second), (px.Ref("p"), px.Ref("q")))
+    nodes = [
+        px.Node("both", px.Call(px.Frame("m"), "m"), (px.Ref("x"),)),
+        px.Node("p", GETITEM, (px.Ref("both"), 0)),
+        px.Node("q", GETITEM, (px.Ref("both"), 1)),
+        px.Node("w", ADD_, (px.Ref("p"), 1)),
+        px.Node("r", NEG, (px.Ref("q"),)),
+    ]
+    return px.Program.of({"": px.Graph((px.Input("x"),), tuple(nodes), ()), "m": body})
+
+
+def test_a_write_to_one_result_of_a_call_leaves_the_others_alone() -> None:
+    """But not where both are one memory inside of the body."""
+    apart = pair(px.Node("q", NEG, (px.Ref("x"),)))
+    assert dependencies(apart, apart.main)[4] == [2]
+    together = pair(px.Node("q", VIEW, (px.Ref("p"), (-1,))))
+    assert dependencies(together, together.main)[4] == [2, 3]
+    handed_on = (*apart.main.nodes[:3], px.Node("all", px.Op("toy.all"), (px.Ref("both"),)), *apart.main.nodes[3:])
+    whole = apart.with_main(px.Graph(apart.main.inputs, handed_on, ()))
+    assert dependencies(whole, whole.main)[5] == [2, 4], "what takes all results at once may keep them together"
+
+
+def test_nothing_moves_into_a_region_or_out_of_it() -> None:
+    """Also where no value ties it to what is there; a body that closes what it opens is no border."""
+    opens, closes = px.Op("toy.enter", px.Effects(scope=1)), px.Op("toy.leave", px.Effects(scope=-1))
+    nodes = [
+        px.Node("a", NEG, (px.Ref("x"),)),
+        px.Node("in", opens),
+        px.Node("b", NEG, (px.Ref("x"),)),
+        px.Node("out", closes),
+        px.Node("c", NEG, (px.Ref("x"),)),
+    ]
+    assert before(nodes, "x") == [[], [0], [1], [1, 2], [3]]
+    balanced = px.Graph((px.Input("x"),), tuple(nodes), (px.Ref("c"),))
+    open_ended = px.Graph((px.Input("x"),), tuple(nodes[:3]), (px.Ref("b"),))
+    calls = (px.Node("m", px.Call(px.Frame("m"), "m"), (px.Ref("x"),)), px.Node("d", NEG, (px.Ref("x"),)))
+    main = px.Graph((px.Input("x"),), calls, ())
+    assert dependencies(px.Program.of({"": main, "m": balanced}), main) == [[], []]
+    assert dependencies(px.Program.of({"": main, "m": open_ended}), main) == [[], [0]]

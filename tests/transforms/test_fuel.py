@@ -12,25 +12,9 @@ import torch
 import purefx as px
 from purefx.laws.checking import check_transformation
 from purefx.laws.fuel import FUEL
-from purefx.laws.law import Law
-from purefx.laws.registry import REGISTRY, Entry
-from purefx.laws.strategies import Stage
 from tests.programs import NEG, Shared, Tower, exported, flat
 
-EXAMPLES = 60
-
-STOPPABLE = [entry for entry in REGISTRY if entry.transformation.takes_fuel]
-
-CASES = [(entry, stage, law) for entry in STOPPABLE for stage in entry.stages for law in FUEL]
-
 TANH = px.Op("aten.tanh.default", target=torch.ops.aten.tanh.default)
-
-
-@pytest.mark.parametrize(
-    ("entry", "stage", "law"), CASES, ids=[f"{entry.transformation.name}-{stage}-{law.name}" for entry, stage, law in CASES]
-)
-def test_law(entry: Entry, stage: Stage, law: Law) -> None:
-    check_transformation(entry.transformation, laws=[law], stage=stage, examples=EXAMPLES)
 
 
 def test_the_nine_first_transformations_take_fuel() -> None:
@@ -249,8 +233,8 @@ def test_a_law_of_fuel_can_be_broken() -> None:
 
     laws = {law.name: law for law in FUEL}
     with pytest.raises(AssertionError, match="breaks the law 'no fuel'"):
-        check_transformation(ignores, laws=[laws["no fuel"]], stage="flat", examples=EXAMPLES)
+        check_transformation(ignores, laws=[laws["no fuel"]], stage="flat", examples=60)
     with pytest.raises(AssertionError, match="breaks the law 'unfinished'"):
-        check_transformation(claims, laws=[laws["unfinished"]], stage="flat", examples=EXAMPLES)
+        check_transformation(claims, laws=[laws["unfinished"]], stage="flat", examples=60)
     with pytest.raises(AssertionError, match="the laws of fuel are asked of a Transformation"):
-        check_transformation(lambda program: program, laws=[laws["no fuel"]], examples=EXAMPLES)
+        check_transformation(lambda program: program, laws=[laws["no fuel"]], examples=60)

@@ -111,6 +111,7 @@ REFUSED: dict[Any, tuple[str, str]] = {
     Map: DEAD,
     Nested: DEAD,
     Autocast: ("strict, decomposed", "Tensor dtype mismatch"),
+    Flex: ("saved", "Failed serializing node flex_attention"),
 }
 
 for kind in (Cond, Map, Scan, While, NoGrad, Autocast, Flex, Nested, Asserts, Item, Unbacked):

@@ -63,7 +63,7 @@ def imported() -> tuple[px.Program, ...]:
 @cache
 def originals() -> tuple[tuple[px.Program, int], ...]:
     """Return valid programs with seeds: generated ones of all stages, and real ones."""
-    generated = [pair for stage in STAGES for pair in drawn(stage, VALID)[:EACH]]
+    generated = [pair for stage in STAGES for pair in drawn(stage, VALID)[:: VALID // EACH]]
     return (*generated, *((program, seed) for seed in range(3) for program in imported()))
 
 

@@ -12,7 +12,8 @@ import torch
 from attrs import evolve
 
 from ...ir.arguments import Arg, Ref, map_refs
-from ...ir.effects.dependencies import happenings, storages
+from ...ir.effects.happenings import happenings
+from ...ir.effects.storages import storages
 from ...ir.graph import Graph
 from ...ir.meta import Meta
 from ...ir.names import Names

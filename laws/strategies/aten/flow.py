@@ -141,6 +141,10 @@ class Flow:
         """Return a value that can be broadcast with another, the one that a number chooses first."""
         return next((value for value in map(self.value, range(number, number + 12)) if combine(value.kind, other.kind)), None)
 
+    def same(self, number: int, other: Value) -> Value | None:
+        """Return a value of the same shape and dtype as another, the one that a number chooses first."""
+        return next((value for value in map(self.value, range(number, number + 12)) if value.kind.text == other.kind.text), None)
+
     def own(self, number: int, dims: tuple[str, ...] | None = None) -> Value | None:
         """Return a piece of state of the module at hand, or of one below it."""
         path = self.frames[-1][0] if self.frames else ""

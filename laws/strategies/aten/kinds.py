@@ -114,7 +114,8 @@ def _asked(target: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, An
     try:
         with torch.no_grad():
             target(*map(_sample, args), **{key: _sample(value) for key, value in kwargs.items()})
-        with fake_mode(), torch.no_grad():
+        # A guard would hold for all programs, which share the one dynamic size.
+        with fake_mode() as mode, mode.shape_env.error_on_new_guards(), torch.no_grad():
             result = target(*map(_val, args), **{key: _val(value) for key, value in kwargs.items()})
     except (RuntimeError, TypeError, ValueError, IndexError):
         return REFUSED

@@ -28,11 +28,11 @@ def outputs(flow: Flow, drawn: Sequence[OutputRecipe]) -> tuple[list[tuple[Any, 
     users: list[tuple[Any, OutputSpec]] = []
     for output in drawn:
         target = flow.given[output.value % len(flow.given)]
-        value = flow.value(output.value)
-        if output.kind == 9 and target.is_writable and target.memory not in results and value.kind.text == target.kind.text:
-            results[target.memory] = _mutation(target, value)
+        contents = flow.same(output.value, target) if output.kind == 9 and target.is_writable else None
+        if contents is not None and target.memory not in results:
+            results[target.memory] = _mutation(target, contents)
         else:
-            users.append(_user(flow, output, value))
+            users.append(_user(flow, output, flow.value(output.value)))
     if not users:
         users.append(_user(flow, OutputRecipe(0, 0), flow.value(0)))
     return [*results.values(), *users], _tree(len(users), drawn[0].value if drawn else 0)

@@ -124,3 +124,15 @@ def orders_tokens_among_themselves_only(program: px.Program) -> px.Program:
     result = px.remove_effect_tokens(program)
     prints = [node for node in result.main.nodes if node.do == toy.PRINT]
     return with_nodes(result, [*(node for node in result.main.nodes if node.do != toy.PRINT), *prints])
+
+
+@mistake("in place", "meaning")
+def moves_operators_into_regions(program: px.Program) -> px.Program:
+    # Neither data nor memory ties an operator to the region that it stands in.
+    nodes: Nodes = []
+    for node in program.main.nodes:
+        place = len(nodes)
+        if node.do in (toy.NEG, toy.MUL) and nodes and nodes[-1].do in (toy.ENTER, toy.LEAVE):
+            place -= 1
+        nodes.insert(place, node)
+    return with_nodes(program, nodes)

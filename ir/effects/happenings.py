@@ -1,0 +1,149 @@
+"""What one node does to the world, by name of value: resolved from its operator, or from the bodies that it calls.
+
+One idea: a body is summed up once, in terms of its inputs and of the state that it reads; a call of it does what the
+summary says to what it is given.  Nothing here says what that means for order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from attrs import evolve
+
+from ..arguments import bodies_in, refs_in
+from ..graph import Graph
+from ..node import Call, Get, Node
+from ..paths import FROM_ROOT, join, nested
+from ..program import Program
+from .declared import Effects
+from .resolved import NOTHING, Happening
+from .summaries import summary
+
+__all__ = ["happenings"]
+
+
+def happenings(program: Program, graph: Graph, *, path: str = "") -> list[Happening]:
+    """Return what each node of a graph does to the world.
+
+    Args:
+        program: where the bodies that the graph calls are.
+        graph: the graph, one of the program or not.
+        path: the module whose state the graph's ``Get`` nodes name, from the root.
+
+    >>> from purefx.ir import Get, Graph, Node, Program
+    >>> graph = Graph((), (Node("w", Get("weight")),))
+    >>> happenings(Program.of({"": graph}), graph)[0].aliases_slots
+    ('weight',)
+    """
+    summaries: dict[str, Happening] = {}
+    for name in _bodies_first(program, graph):
+        body = program.graphs[name]
+        summaries[name] = summary(body, [_happening(node, program, summaries) for node in body.nodes])
+    return [_from_root(_happening(node, program, summaries), path) for node in graph.nodes]
+
+
+def _bodies_first(program: Program, graph: Graph) -> list[str]:
+    order: dict[str, None] = {}
+    todo = [(name, False) for name in _called(graph)]
+    while todo:
+        name, done = todo.pop()
+        if done:
+            order.setdefault(name)
+        elif name not in order and name in program.graphs:
+            todo.append((name, True))
+            todo.extend((inner, False) for inner in _called(program.graphs[name]) if inner not in order)
+    return list(order)
+
+
+def _called(graph: Graph) -> list[str]:
+    found: list[str] = []
+    for node in graph.nodes:
+        if type(node.do) is Call:
+            found.append(node.do.graph)
+        elif type(node.do) is not Get and node.do.effects.through_bodies:
+            found.extend(bodies_in(node.args, node.kwargs))
+    return list(dict.fromkeys(found))
+
+
+def _happening(node: Node, program: Program, summaries: dict[str, Happening]) -> Happening:
+    do = node.do
+    if type(do) is Get:
+        return Happening(aliases_slots=(do.slot,))
+    if type(do) is Call:
+        return _through(summaries.get(do.graph, NOTHING), node, program, (do.graph,), prefix=do.instance.path)
+    effects = do.effects
+    if effects.unknown:
+        refs = tuple(dict.fromkeys(node.refs()))
+        scope = (int(effects.scope < 0), int(effects.scope > 0))
+        return Happening(writes=refs, aliases=refs, random=effects.random, ordered=effects.ordered, scope=scope)
+    if effects.through_bodies:
+        return _of_bodies(node, effects, summaries)
+    return _of_op(node, effects)
+
+
+def _of_op(node: Node, effects: Effects) -> Happening:
+    args, kwargs = node.args, node.kwargs
+    if not (effects.writes or effects.aliases or effects.random or effects.ordered or effects.scope):
+        return NOTHING
+    writes = effects.writes
+    if any(flag.spares(args, kwargs) for flag in effects.writes_unless):
+        writes = ()
+    return Happening(
+        writes=tuple(name for at in writes for name in refs_in((at.find(args, kwargs),))),
+        aliases=tuple(name for at in effects.aliases for name in refs_in((at.find(args, kwargs),))),
+        random=effects.random and not any(flag.spares(args, kwargs) for flag in effects.random_unless),
+        ordered=effects.ordered,
+        scope=(int(effects.scope < 0), int(effects.scope > 0)),
+    )
+
+
+def _of_bodies(node: Node, effects: Effects, summaries: dict[str, Happening]) -> Happening:
+    # Which operand is which input of which body differs by operator: what a body does to one input, the node may do
+    # to every operand, and what it gives back may be any of them.
+    bodies = [summaries.get(name, NOTHING) for name in bodies_in(node.args, node.kwargs)]
+    refs = tuple(dict.fromkeys(node.refs()))
+    return Happening(
+        writes=refs if any(body.writes for body in bodies) else (),
+        writes_slots=tuple(slot for body in bodies for slot in body.writes_slots),
+        reads_slots=tuple(slot for body in bodies for slot in body.reads_slots),
+        aliases=refs,
+        aliases_slots=tuple(slot for body in bodies for slot in body.aliases_slots),
+        random=effects.random or any(body.random for body in bodies),
+        ordered=effects.ordered or any(body.ordered for body in bodies),
+        scope=max((body.scope for body in bodies), default=(0, 0)),
+    )
+
+
+def _through(called: Happening, node: Node, program: Program, bodies: tuple[str, ...], *, prefix: str) -> Happening:
+    formal = {name: arg for body in bodies for name, arg in zip(_input_names(program, body), node.args, strict=False)}
+
+    def given(names: Iterable[str]) -> tuple[str, ...]:
+        return tuple([actual for name in names for actual in refs_in((formal.get(name),))])
+
+    return evolve(
+        _with_slots(called, lambda slot: nested(prefix, slot)),  # as the caller writes them, which calls the body as this module
+        writes=given(called.writes),
+        aliases=given(called.aliases),
+        results=tuple([evolve(shared, values=given(shared.values)) for shared in called.results]),
+    )
+
+
+def _input_names(program: Program, body: str) -> list[str]:
+    return [formal.name for formal in program.graphs[body].inputs] if body in program.graphs else []
+
+
+def _from_root(happening: Happening, path: str) -> Happening:
+    slots = (*happening.writes_slots, *happening.reads_slots, *happening.aliases_slots)
+    if not slots or not (path or any(slot.startswith(FROM_ROOT) for slot in slots)):
+        return happening
+    return _with_slots(happening, lambda slot: join(path, slot))
+
+
+def _with_slots(happening: Happening, place: Callable[[str], str]) -> Happening:
+    return evolve(
+        happening,
+        writes_slots=tuple(map(place, happening.writes_slots)),
+        reads_slots=tuple(map(place, happening.reads_slots)),
+        aliases_slots=tuple(map(place, happening.aliases_slots)),
+        results=tuple([evolve(shared, slots=tuple(map(place, shared.slots))) for shared in happening.results]),
+    )
