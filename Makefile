@@ -23,6 +23,9 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # The real architectures are built from their configs; nothing is ever fetched.
 export HF_HUB_OFFLINE := 1
 
+# Tests of one file share what they export and draw, so a file is run by one process: make test PARALLEL= for one in all.
+PARALLEL ?= -n 2 --dist loadfile
+
 .PHONY: demo test check static fast deep mutants bench format clean install
 .DEFAULT_GOAL := test
 
@@ -40,7 +43,7 @@ demo: .venv/installed
 
 test: static
 	@echo "== pytest"
-	@$(BIN)/pytest $(PYTEST_ARGS)
+	@$(BIN)/pytest $(PARALLEL) $(PYTEST_ARGS)
 
 check: static
 	@echo "== architecture"
@@ -52,7 +55,7 @@ static: .venv/installed
 	@$(STEP) "pyright" $(BIN)/python tests/check_types.py
 
 fast: .venv/installed
-	@$(BIN)/pytest -m "not models and not slow" $(PYTEST_ARGS)
+	@$(BIN)/pytest $(PARALLEL) -m "not models and not slow" $(PYTEST_ARGS)
 
 # A search for broken laws: make deep MINUTES=600 DEEP_ARGS="--tier toy"
 MINUTES ?= 10

@@ -214,7 +214,9 @@ def _describe(tensor: torch.Tensor) -> str:
 
 
 def _bits(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.contiguous().reshape(-1).view(torch.uint8) if tensor.numel() and tensor.layout is torch.strided else tensor
+    if not tensor.numel() or tensor.layout is not torch.strided:
+        return tensor
+    return tensor.reshape(-1).clone(memory_format=torch.contiguous_format).view(torch.uint8)
 
 
 def _run(module: torch.nn.Module, call: tuple[tuple[Any, ...], dict[str, Any]], seed: int) -> Any:

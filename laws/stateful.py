@@ -120,6 +120,12 @@ class _Drawn:
         return "program"
 
 
+@st.composite
+def _drawn(draw: st.DrawFn, stage: Stage) -> _Drawn:
+    # What `map` and `builds` make is printed by the calls that made it, whatever its repr says.
+    return _Drawn(draw(programs(stage)))
+
+
 def _name(step: Transform) -> str:
     return step.name if isinstance(step, Transformation) else getattr(step, "__name__", None) or repr(step)
 
@@ -160,7 +166,7 @@ def rule_machine(*transformations: Transform, stage: Stage = "flat") -> type[Rul
 
         walk: Walk
 
-        @initialize(drawn=programs(stage).map(_Drawn))
+        @initialize(drawn=_drawn(stage))
         def start(self, drawn: _Drawn) -> None:
             self.walk = Walk(drawn.program)
 

@@ -71,7 +71,8 @@ class TensorMachine:
         """Return dtype, shape and bytes of a tensor; type and text of a constant."""
         if not isinstance(saved, torch.Tensor):
             return (type(saved).__name__, repr(saved))
-        plain = saved.contiguous().reshape(-1)
+        # A copy: of one element, the strides that torch calls contiguous need not be those that bytes have.
+        plain = saved.reshape(-1).clone(memory_format=torch.contiguous_format)
         return (str(saved.dtype), tuple(saved.shape), bytes(plain.view(torch.uint8).tolist()) if plain.numel() else b"")
 
 

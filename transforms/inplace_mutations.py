@@ -102,6 +102,7 @@ def _mutations(program: Program, fuel: Fuel) -> tuple[list[Mutation], list[int]]
         for formal, spec in zip(graph.inputs, program.signature.inputs, strict=True)
         if type(spec) is StateInput
     }
+    slots = frozenset(owner.values())
     found: list[Mutation] = []
     kept: list[int] = []
     for number, (arg, spec) in enumerate(zip(graph.output, program.signature.outputs, strict=True)):
@@ -117,7 +118,9 @@ def _mutations(program: Program, fuel: Fuel) -> tuple[list[Mutation], list[int]]
             kept.append(number)
         elif arg.name != target:  # returning the old value changes nothing
             found.append(Mutation(target, arg.name))
-    return found, kept
+    # Writes that may stand in any order stand in the exporter's, so that `functionalize` gives them back.
+    rank = {formal.name: (formal.name not in slots, number) for number, formal in enumerate(graph.inputs)}
+    return sorted(found, key=lambda mutation: rank[mutation.target]), kept
 
 
 class _Writes:

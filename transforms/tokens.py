@@ -170,7 +170,7 @@ def _untaken(node: Node, tokens: Collection[str], gone: list[int]) -> Node:
         kept: Meta = freeze_meta({**meta, "val": tuple([part for index, part in enumerate(value) if index not in gone])})
         meta = kept
     args: Any = _without(node.args, tokens)
-    return evolve(node, args=args, meta=meta)
+    return node if args == node.args and meta is node.meta else evolve(node, args=args, meta=meta)
 
 
 def _without(arg: Arg, tokens: Collection[str]) -> Arg:

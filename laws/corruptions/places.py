@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import torch
 from attrs import evolve, frozen
 
+from ...ir.borders import BORDERS
 from ...ir.graph import Graph
 from ...ir.names import Names
 from ...ir.node import Call, Node, Op
@@ -108,12 +109,12 @@ def is_call(node: Node) -> bool:
 
 
 def is_op(node: Node) -> bool:
-    """Say whether a node calls an operator.
+    """Say whether a node calls an operator; the borders of preserved calls have a rule of their own, and do not count.
 
     >>> is_op(Node("y", Op("toy.neg")))
     True
     """
-    return type(node.do) is Op
+    return type(node.do) is Op and node.do.name not in BORDERS
 
 
 def geometry(value: Any) -> tuple[object, ...] | None:

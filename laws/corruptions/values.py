@@ -33,7 +33,7 @@ def _raw_nodes(program: Program, seed: int) -> Program | None:
 
 
 def _repeated(program: Program, seed: int) -> Program | None:
-    place = choose(places(program), seed)
+    place = choose(places(program, lambda node: is_op(node) or type(node.do) is not Op), seed)
     return replaced(program, place, place.node, place.node) if place is not None else None
 
 

@@ -139,7 +139,7 @@ def test_a_transformation_that_refuses() -> None:
             raise px.UnsupportedProgram("too long")
         return program
 
-    longest = 30
+    longest = 60
     check_transformation(refuses_long_ones, examples=50)
     longest = 0
     with pytest.raises(WrongQuestion, match=r"refuses_long_ones refuses \d+ of 50 programs as unsupported"):

@@ -29,7 +29,9 @@ def outputs(flow: Flow, drawn: Sequence[OutputRecipe]) -> tuple[list[tuple[Any, 
     for output in drawn:
         target = flow.given[output.value % len(flow.given)]
         contents = flow.same(output.value, target) if output.kind == 9 and target.is_writable else None
-        if contents is not None and target.memory not in results:
+        # The verifier of torch knows mutations by the value's name: one value is the new contents of one tensor.
+        used = {value for value, _ in results.values()}
+        if contents is not None and target.memory not in results and contents.node not in used:
             results[target.memory] = _mutation(target, contents)
         else:
             users.append(_user(flow, output, flow.value(output.value)))
