@@ -78,7 +78,7 @@ def test_values_keep_their_meta(transformation: px.Transformation, stage: Stage)
 def test_what_is_added_bears_the_meta_of_its_value() -> None:
     """A copy_ and a clone are told what is copied, a read the input that it was."""
     found = 0
-    for program in map(with_meta, programs("flat", px.outline)):
+    for program in map(with_meta, programs("flat", px.inplace_mutations)):
         known = {value.name: value.meta for value in (*program.main.inputs, *program.main.nodes)}
         result = px.inplace_mutations(program)
         for node in [node for node in result.main.nodes if node.name not in known]:
