@@ -61,7 +61,7 @@ def expand(program: Program, *, at_most: int = LIMIT, fuel: Fuel = UNLIMITED) ->
         program: a program at any stage.
         at_most: how many nodes the result may have.
         fuel: a rewrite is one call that gets a body of its own; bodies come before those that they call, the calls of one
-            body in order of execution.
+            body in order of execution; one that would leave two bodies to calls that are called alike waits for the others.
 
     Returns:
         The program with one graph for each call; the first one in order of execution keeps the id.

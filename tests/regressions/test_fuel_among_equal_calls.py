@@ -26,7 +26,7 @@ def twice() -> px.Program:
         px.Node("a", px.Call(px.Frame("a"), "a"), (px.Ref("x"),)),
         px.Node("b", px.Call(px.Frame("a", 1), "b"), (px.Ref("a"),)),
     )
-    program = flat(list(calls), (px.Ref("b"),), "x")
+    program = flat(calls, (px.Ref("b"),), "x")
     return program.evolve(graphs=program.graphs.update({"a": first, "b": second, "c": inner}), facts=frozenset({"outlined"}))
 
 
