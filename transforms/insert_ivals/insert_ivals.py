@@ -169,7 +169,9 @@ class _Insertion:
             value = chain.versions[index]
             begin = writes[index]
             end = writes[index + 1] if index + 1 < len(writes) else len(self.graph.nodes) + 1
-            found = [crossing for crossing in waiting.get(value, ()) if begin < crossing.used <= end]
+            found = [
+                crossing for crossing in waiting.get(value, ()) if begin < crossing.used <= end and not self._is_read(crossing)
+            ]
             is_last = index + 1 == len(chain.versions)
             older = [number for number in touched if number > begin] if not is_last else []
             if not found or older or not self.fuel.burn("read", value, "from", chain.slot or chain.target):
@@ -181,6 +183,10 @@ class _Insertion:
                 self.after.setdefault(begin, []).append(copy)
             for crossing in found:
                 self._read_instead(crossing, chain)
+
+    def _is_read(self, crossing: Crossing) -> bool:
+        # One value may be a version of two pieces of state, or of one twice: what is read from one is not read again.
+        return crossing.value in self.instead.get(crossing.used, ())
 
     def _read_instead(self, crossing: Crossing, chain: Chain) -> None:
         count, number = len(self.graph.nodes), crossing.used
