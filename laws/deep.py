@@ -1,6 +1,6 @@
 """``python -m purefx.laws.deep``: ask all laws of ever new programs, for as long as told.
 
-One idea: a round draws a few programs of each tier with one seed and asks every law of every transformation of them, so an
+One idea: a round draws a few programs of each tier with one seed and asks every law of every transformation and pair, so an
 hour finds what a minute finds, and more of it.  What is broken is told at once, with the smallest program and how to see
 it again, and the search goes on; it changes nothing and keeps nothing.
 """
@@ -8,6 +8,7 @@ it again, and the search goes on; it changes nothing and keeps nothing.
 from __future__ import annotations
 
 import argparse
+import itertools
 import secrets
 import sys
 from collections.abc import Iterator, Sequence
@@ -15,7 +16,7 @@ from typing import TextIO
 
 from .asking import LawBroken, assert_law, name_of, refuses
 from .progress import Progress
-from .questions import Question, questions
+from .questions import Question, both, pair_questions, questions
 from .registry import REGISTRY
 from .smallest import smallest
 from .tiers import TIERS, Tier, drawn_cases, forget
@@ -90,7 +91,8 @@ class Deep:
         self.progress.failures += 1
         tier, stage, transform, law = question.tier, question.stage, question.transform, question.law
         shown = smallest(transform, law, tier=tier, stage=stage, examples=AT_ONCE[tier], number=seed) or error
-        again = f"--seed {seed} --rounds 1 --tier {tier} --transformation {name_of(transform)} --law {law.name!r}"
+        chosen = "" if transform is both else f" --transformation {name_of(transform)}"
+        again = f"--seed {seed} --rounds 1 --tier {tier}{chosen} --law {law.name!r}"
         self.progress.line(f"\n{self.progress.failures}. {question}, tier {tier}")
         self.progress.line(f"{shown}\nagain: python -m purefx.laws.deep {again}\n")
 
@@ -103,7 +105,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--tier", action="append", choices=TIERS, help="only this tier; may be given several times")
     names = [entry.transformation.name for entry in REGISTRY]
     parser.add_argument("--transformation", action="append", choices=names, help="only this one; may be given several times")
-    laws = sorted({question.law.name for question in questions()})
+    laws = sorted({question.law.name for question in (*questions(), *pair_questions())})
     parser.add_argument("--law", action="append", choices=laws, help="only this law; may be given several times")
     return parser.parse_args(arguments)
 
@@ -121,7 +123,9 @@ def main(arguments: Sequence[str] | None = None, stream: TextIO = sys.stderr) ->
     """
     options = _options(arguments)
     seed: int = secrets.randbits(24) if options.seed is None else options.seed
-    asked = questions(options.tier or TIERS, options.transformation or (), options.law or ())
+    tiers, names, laws = options.tier or TIERS, options.transformation or (), options.law or ()
+    pairs = pair_questions(names, laws) if "toy" in tiers else ()
+    asked = itertools.chain(questions(tiers, names, laws), pairs)
     search = Deep(asked, stream, seconds=60 * options.minutes, rounds=options.rounds)
     return 1 if search.run(seed) else 0
 

@@ -15,6 +15,7 @@ from ..ir.diff import diff
 from ..ir.digest import alpha_equal
 from ..ir.effects.happenings import happenings
 from ..ir.errors import UnsupportedProgram
+from ..ir.node import Op
 from ..ir.program import Program
 from ..ir.signature import InputMutation, StateInput, StateMutation
 from ..ir.text import parse
@@ -94,15 +95,21 @@ def _undoes(
     return PairLaw(f"{back.name} after {forth.name}", statement, (forth.name, back.name), stages, equation, condition)
 
 
-def _again(back: Transformation, forth: Transformation, *stages: Stage) -> PairLaw:
-    statement = f"what {forth.name} makes is the same after {back.name} and {forth.name} once more"
+def _again(
+    back: Transformation,
+    forth: Transformation,
+    *stages: Stage,
+    condition: Callable[[Program], bool] = _always,
+    where: str = "",
+) -> PairLaw:
+    statement = f"what {forth.name} makes is the same after {back.name} and {forth.name} once more{where and ', where '}{where}"
 
     def equation(case: Case) -> tuple[Program, Program]:
         once = forth(case.program)
         return forth(back(once)), once
 
     name = f"{forth.name} after {back.name} after {forth.name}"
-    return PairLaw(name, statement, (forth.name, back.name, forth.name), stages, equation)
+    return PairLaw(name, statement, (forth.name, back.name, forth.name), stages, equation, condition)
 
 
 def _commute(first: Transformation, second: Transformation, *stages: Stage) -> PairLaw:
@@ -186,6 +193,28 @@ def is_functional(program: Program) -> bool:
     return not writes and ranks == sorted(ranks)
 
 
+def returns_all(program: Program) -> bool:
+    """Say whether ``functionalize`` gives back all that a program copies into its inputs and state.
+
+    A copy that it keeps, since others may touch the same memory, need not stand on the same side of those that it gives back.
+
+    >>> from purefx.ir import Graph
+    >>> returns_all(Program.of({"": Graph((), (), ())}))
+    True
+    """
+    return all(type(node.do) is not Op or node.do.name != "aten.copy_.default" for node in functionalize(program).main.nodes)
+
+
+def returns_all_that_it_writes(program: Program) -> bool:
+    """Say the same of what ``inplace_mutations`` makes of a program.
+
+    >>> from purefx.ir import Graph
+    >>> returns_all_that_it_writes(Program.of({"": Graph((), (), ())}))
+    True
+    """
+    return returns_all(inplace_mutations(program))
+
+
 def calls_are_runs(program: Program) -> bool:
     """Say whether the nodes of each module call stand side by side.
 
@@ -202,7 +231,7 @@ INVERSES: tuple[PairLaw, ...] = (
     _undoes(lift_state, sink_state, "flat", "in place", condition=one_input_a_tensor, where="no tensor is used as two inputs"),
     _undoes(sink_state, lift_state, "sunk", condition=one_input_a_tensor, where="no tensor was used as two inputs"),
     _undoes(functionalize, inplace_mutations, "flat", condition=is_functional, where="nothing is written in place"),
-    _undoes(inplace_mutations, functionalize, "in place"),
+    _undoes(inplace_mutations, functionalize, "in place", condition=returns_all, where="every copy can be given back"),
     _undoes(expand, deduplicate, "flat", "outlined", "tree"),
     _undoes(deduplicate, expand, "deduplicated", "tree"),
     PairLaw("parse after print", "parse undoes printing", ("print", "parse"), ("tokens", "flat", "sunk", "deduplicated", "tree"),
@@ -215,7 +244,7 @@ INVERSES: tuple[PairLaw, ...] = (
 
 ORDERS: tuple[PairLaw, ...] = (
     _again(inline, outline, "flat", "sunk"),
-    _again(functionalize, inplace_mutations, "flat"),
+    _again(functionalize, inplace_mutations, "flat", condition=returns_all_that_it_writes, where="every copy can be given back"),
     _commute(remove_effect_tokens, inplace_mutations, "tokens"),
     _commute(remove_effect_tokens, sink_state, "tokens"),
     _commute(remove_effect_tokens, deduplicate, "tokens"),

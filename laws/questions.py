@@ -6,17 +6,19 @@ is their product, in one place for the tests and for the search that goes on all
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from attrs import frozen
 
+from ..ir.program import Program
 from .asking import name_of
-from .law import GRADIENTS, Law, Transform
+from .law import GRADIENTS, Case, Law, Transform
+from .pairs import PAIRS, PairLaw
 from .registry import REGISTRY, Entry
 from .strategies import Stage
 from .tiers import TIERS, Tier, stages_of
 
-__all__ = ["Question", "questions"]
+__all__ = ["Question", "pair_questions", "questions"]
 
 
 @frozen
@@ -54,6 +56,38 @@ def questions(tiers: Sequence[Tier] = TIERS, names: Sequence[str] = (), laws: Se
             stages: list[Stage] = [stage for stage in stages_of(tier) if stage in entry.stages]
             asked = [law for law in _laws(entry, tier) if not laws or law.name in laws]
             yield from (Question(tier, entry.transformation, stage, law) for stage in stages for law in asked)
+
+
+def pair_questions(names: Sequence[str] = (), laws: Sequence[str] = ()) -> Iterator[Question]:
+    """Iterate over what can be asked of pairs of transformations, on programs of integers.
+
+    A law of a pair names its transformations itself, so what it is asked of leaves the program as it is.
+
+    Args:
+        names: of transformations that a pair is about; empty for all.
+        laws: names of laws; empty for all.
+
+    >>> {question.tier for question in pair_questions(["outline"])}
+    {'toy'}
+    """
+    for pair in PAIRS:
+        if (not names or set(names) & set(pair.transformations)) and (not laws or pair.name in laws):
+            yield from (Question("toy", both, stage, Law(pair.name, pair.statement, _asked(pair))) for stage in pair.stages)
+
+
+def both(program: Program) -> Program:
+    """Return the program: both sides of a law of pairs are made of it by the law.
+
+    >>> from purefx.ir import Graph
+    >>> program = Program.of({"": Graph((), (), ())})
+    >>> both(program) is program
+    True
+    """
+    return program
+
+
+def _asked(pair: PairLaw) -> Callable[[Transform, Case], list[str]]:
+    return lambda _, case: pair.check(case)
 
 
 def _laws(entry: Entry, tier: Tier) -> tuple[Law, ...]:
