@@ -8,6 +8,8 @@ sizes are computed again.  What is left stays a value of the program and travels
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from attrs import evolve
 
@@ -98,6 +100,9 @@ class _Insertion:
                 self.reads.setdefault((node.do.slot, node.stack), (node.name, number))
         self.readers: dict[tuple[str, Stack], tuple[Node, int]] = {}
         """The reads that are added, each with the number of its first user."""
+        self.written: dict[object, list[int]] = {}
+        """For each memory the numbers of the nodes that write to it."""
+        self.find: Callable[[object], object] = lambda key: key
         self.viewing: list[tuple[str, ...]] = []
         """For each node, the values that its result may share memory with."""
 
@@ -153,6 +158,10 @@ class _Insertion:
         memory = storages(self.source, self.graph, done)
         find = memory.find
         self.viewing = [happening.aliases for happening in done]
+        self.find = find
+        for number, happening in enumerate(done):
+            for name in happening.writes:
+                self.written.setdefault(find(name), []).append(number)
         for chain in chains(self.source):
             if not waiting.keys().isdisjoint(chain.versions):
                 place = find(chain.target)
@@ -169,9 +178,8 @@ class _Insertion:
             value = chain.versions[index]
             begin = writes[index]
             end = writes[index + 1] if index + 1 < len(writes) else len(self.graph.nodes) + 1
-            found = [
-                crossing for crossing in waiting.get(value, ()) if begin < crossing.used <= end and not self._is_read(crossing)
-            ]
+            inside = [crossing for crossing in waiting.get(value, ()) if begin < crossing.used <= end]
+            found = [crossing for crossing in inside if not self._is_read(crossing) and self._holds(crossing, chain, begin)]
             is_last = index + 1 == len(chain.versions)
             older = [number for number in touched if number > begin] if not is_last else []
             if not found or older or not self.fuel.burn("read", value, "from", chain.slot or chain.target):
@@ -183,6 +191,13 @@ class _Insertion:
                 self.after.setdefault(begin, []).append(copy)
             for crossing in found:
                 self._read_instead(crossing, chain)
+
+    def _holds(self, crossing: Crossing, chain: Chain, begin: int) -> bool:
+        # Whether what was stored at a node is still the value when it is used, and the use writes to neither.
+        value, state = self.find(crossing.value), self.find(chain.target)
+        if value == state:
+            return False  # a view of the state: what is written to the one is seen in the other
+        return not any(begin < number <= crossing.used for memory in (value, state) for number in self.written.get(memory, ()))
 
     def _is_read(self, crossing: Crossing) -> bool:
         # One value may be a version of two pieces of state, or of one twice: what is read from one is not read again.
