@@ -1,6 +1,6 @@
 """A value that crosses a preserved call is read from the state that it was stored in only while both stay what they were.
 
-One idea: ``insert_ivals`` took a version of state for a value that nobody writes.  Found by fresh seeds of the law "meaning"; each
+One idea: ``insert_ivals`` took a version of state for a value that nobody writes.  Found by fresh seeds of "meaning"; each
 program here is the smallest that one of them found.
 """
 

@@ -32,7 +32,7 @@ def test_a_script_object_is_held_by_the_module_that_uses_it() -> None:
         torch.quantize_per_tensor(torch.randn(3, 3), 0.1, 0, torch.qint8), torch.randn(3)
     )
     ep = export(Quantized(), (torch.ones(2, 3),))
-    x, relu = ep.graph.nodes.__iter__().__next__(), next(node for node in ep.graph.nodes if node.op == "call_function")
+    x, relu = next(iter(ep.graph.nodes)), next(node for node in ep.graph.nodes if node.op == "call_function")
     with ep.graph.inserting_before(x):
         held = ep.graph.placeholder("obj_layer_packed")
     held.meta["val"] = spec = CustomObjArgument(held.name, "__torch__.torch.classes.quantized.LinearPackedParamsBase")
@@ -41,7 +41,7 @@ def test_a_script_object_is_held_by_the_module_that_uses_it() -> None:
     ep.constants["layer.packed"] = packed
     given = torch.randn(2, 3)
     for to in LOWERED:
-        module = px.lower(px.transform(px.import_ep(ep)), to=to)
+        module: Any = px.lower(px.transform(px.import_ep(ep)), to=to)
         assert module.layer.packed is packed
         assert list(module.state_dict()) == []
         for called in (module, module.layer):
@@ -79,7 +79,7 @@ def test_what_is_printed_keeps_its_order(way: str, to: Any, capfd: pytest.Captur
     ep = export(eager, (x,), way=way)
     if way == "decomposed":
         assert any("with_effects" in str(node.target) for node in ep.graph.nodes), "the exporter wrote tokens"
-    module = px.lower(px.transform(px.import_ep(ep)), to=to)
+    module: Any = px.lower(px.transform(px.import_ep(ep)), to=to)
     for number in range(3):
         capfd.readouterr()
         expected = eager(x + number)
