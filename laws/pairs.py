@@ -36,7 +36,7 @@ from .specific import is_gathered
 from .strategies.programs import Stage
 from .variants import renamed, reordered
 
-__all__ = ["INVERSES", "PAIRS", "PairLaw", "is_functional"]
+__all__ = ["INVERSES", "PAIRS", "PairLaw", "is_functional", "returns_all", "returns_all_that_it_writes"]
 
 
 def _always(_: Program) -> bool:
