@@ -10,7 +10,6 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Generator
 from contextlib import contextmanager
-from typing import Any
 
 import pytest
 
@@ -55,19 +54,10 @@ def tally() -> Tally:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Hand what a worker counted to the process that started it."""
+    """Hand what a worker counted to the process that started it, where ``tests/conftest.py`` says it."""
     output: dict[str, object] | None = getattr(session.config, "workeroutput", None)
     if output is not None:
         output["laws"] = [(tier, TALLY.cases[tier], sorted(TALLY.programs[tier]), TALLY.seconds[tier]) for tier in TIERS]
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_testnodedown(node: Any) -> None:
-    """Add what a worker counted."""
-    for tier, cases, programs, seconds in getattr(node, "workeroutput", {}).get("laws", ()):
-        TALLY.cases[tier] += cases
-        TALLY.programs[tier].update(programs)
-        TALLY.seconds[tier] += seconds
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
