@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from .node import Op
+from .node import Node, Op
 
-__all__ = ["BORDERS", "GIVES", "TAKES", "gives", "takes"]
+__all__ = ["GIVES", "TAKES", "gives", "is_border", "takes"]
 
 
 def takes(*_leaves: Any) -> None:
@@ -30,5 +30,13 @@ TAKES = Op("purefx.takes", target=takes)
 GIVES = Op("purefx.gives", target=gives)
 """``purefx.gives(leaf, ...)``."""
 
-BORDERS = frozenset({TAKES.name, GIVES.name})
-"""The names of both operators: naming a value there is no use of its contents."""
+_NAMES = frozenset({TAKES.name, GIVES.name})
+
+
+def is_border(node: Node) -> bool:
+    """Say whether a node is one of the two: naming a value there is no use of its contents.
+
+    >>> is_border(Node("t", TAKES)), is_border(Node("y", Op("toy.neg")))
+    (True, False)
+    """
+    return type(node.do) is Op and node.do.name in _NAMES

@@ -12,7 +12,7 @@ from typing import Any
 from attrs import frozen
 
 from ..ir.arguments import Arg, Ref, refs_in
-from ..ir.borders import BORDERS, GIVES, TAKES
+from ..ir.borders import GIVES, TAKES, is_border
 from ..ir.callers import signatures_of_bodies
 from ..ir.graph import Graph
 from ..ir.node import Node, Op
@@ -57,8 +57,8 @@ def conventions(program: Program) -> dict[str, Convention]:
 
 
 def _convention(graph: Graph, signature: CallSignature) -> Convention | None:
-    borders = {node.do.name: node for node in graph.nodes if type(node.do) is Op and not node.stack and node.do.name in BORDERS}
-    if len(borders) < len(BORDERS):
+    borders = {node.do.name: node for node in graph.nodes if type(node.do) is Op and not node.stack and is_border(node)}
+    if len(borders) < 2:
         return None  # a piece of a call that was cut
     takes, gives = borders[TAKES.name].args, borders[GIVES.name].args
     first = _first_places(takes)
@@ -92,8 +92,8 @@ def without_borders(graph: Graph, convention: Convention | None) -> Graph:
     >>> without_borders(graph, None).nodes
     ()
     """
-    if convention is None and not any(type(node.do) is Op and node.do.name in BORDERS for node in graph.nodes):
+    if convention is None and not any(map(is_border, graph.nodes)):
         return graph
-    nodes: list[Node] = [node for node in graph.nodes if type(node.do) is not Op or node.do.name not in BORDERS]
+    nodes: list[Node] = [node for node in graph.nodes if not is_border(node)]
     output: Any = graph.output if convention is None else (graph.output, convention.gives)
     return Graph(graph.inputs, tuple(nodes), output)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..ir.borders import BORDERS
+from ..ir.borders import is_border
 from ..ir.graph import Graph
 from ..ir.meta import thaw
 from ..ir.node import Call, Get
@@ -31,7 +31,7 @@ def common_custom(program: Program, graph: Graph) -> dict[str, Any]:
     while todo:
         for node in todo.pop().nodes:
             do = node.do
-            if type(do) is Get or (type(do) is not Call and do.name in BORDERS):
+            if type(do) is Get or is_border(node):
                 continue
             if type(do) is Call and not node.meta.get("custom"):
                 if do.graph not in seen:

@@ -14,10 +14,10 @@ import torch.fx
 from attrs import frozen
 
 from ..ir.arguments import Arg, Body, Items, Record, Ref
-from ..ir.borders import BORDERS
+from ..ir.borders import is_border
 from ..ir.graph import Graph
 from ..ir.meta import Meta, thaw
-from ..ir.node import Call, Get, Node, Op, Stack
+from ..ir.node import Call, Get, Node, Stack
 from ..ir.paths import is_below, join
 from ..ir.program import Program
 from ..ir.torch_private import PyTreeCodeGen, PyTreeInfo
@@ -63,7 +63,7 @@ def build_fx_graph(view: View) -> torch.fx.Graph:
     builder = _Builder(view)
     builder.inputs()
     for node in view.graph.nodes:
-        if type(node.do) is not Op or node.do.name not in BORDERS:
+        if not is_border(node):
             made = builder.node(node)
             builder.describe(made, node.meta)
             made.meta.setdefault("nn_module_stack", builder.module_stack(node.stack))

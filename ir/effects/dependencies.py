@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from ..borders import BORDERS
+from ..borders import is_border
 from ..graph import Graph
-from ..node import Get, Node, Op
+from ..node import Get, Node
 from ..program import Program
 from .happenings import happenings
 from .resolved import Happening
@@ -80,7 +80,7 @@ def _scope_edges(graph: Graph, done: list[Happening], edges: list[set[int]]) -> 
 
 def _only_names(node: Node) -> bool:
     # Naming a value is no read of its contents.
-    return type(node.do) is Get or (type(node.do) is Op and node.do.name in BORDERS)
+    return type(node.do) is Get or is_border(node)
 
 
 def _storage_edges(program: Program, graph: Graph, done: list[Happening], edges: list[set[int]]) -> None:

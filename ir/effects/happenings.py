@@ -70,12 +70,11 @@ def _happening(node: Node, program: Program, summaries: dict[str, Happening]) ->
     if type(do) is Get:
         return Happening(aliases_slots=(do.slot,))
     if type(do) is Call:
-        return _through(summaries.get(do.graph, NOTHING), node, program, (do.graph,), prefix=do.instance.path)
+        return _through(summaries.get(do.graph, NOTHING), node, do, program)
     effects = do.effects
     if effects.unknown:
         refs = tuple(dict.fromkeys(node.refs()))
-        scope = (int(effects.scope < 0), int(effects.scope > 0))
-        return Happening(writes=refs, aliases=refs, random=effects.random, ordered=effects.ordered, scope=scope)
+        return Happening(writes=refs, aliases=refs, random=effects.random, ordered=effects.ordered, scope=_scope(effects))
     if effects.through_bodies:
         return _of_bodies(node, effects, summaries)
     return _of_op(node, effects)
@@ -93,8 +92,12 @@ def _of_op(node: Node, effects: Effects) -> Happening:
         aliases=tuple(name for at in effects.aliases for name in refs_in((at.find(args, kwargs),))),
         random=effects.random and not any(flag.spares(args, kwargs) for flag in effects.random_unless),
         ordered=effects.ordered,
-        scope=(int(effects.scope < 0), int(effects.scope > 0)),
+        scope=_scope(effects),
     )
+
+
+def _scope(effects: Effects) -> tuple[int, int]:
+    return int(effects.scope < 0), int(effects.scope > 0)
 
 
 def _of_bodies(node: Node, effects: Effects, summaries: dict[str, Happening]) -> Happening:
@@ -114,22 +117,20 @@ def _of_bodies(node: Node, effects: Effects, summaries: dict[str, Happening]) ->
     )
 
 
-def _through(called: Happening, node: Node, program: Program, bodies: tuple[str, ...], *, prefix: str) -> Happening:
-    formal = {name: arg for body in bodies for name, arg in zip(_input_names(program, body), node.args, strict=False)}
+def _through(called: Happening, node: Node, call: Call, program: Program) -> Happening:
+    body = program.graphs.get(call.graph)
+    formal = {formal.name: arg for formal, arg in zip(body.inputs, node.args, strict=False)} if body is not None else {}
 
     def given(names: Iterable[str]) -> tuple[str, ...]:
         return tuple([actual for name in names for actual in refs_in((formal.get(name),))])
 
+    seen = _with_slots(called, lambda slot: nested(call.instance.path, slot))  # the caller's names of this module's slots
     return evolve(
-        _with_slots(called, lambda slot: nested(prefix, slot)),  # as the caller writes them, which calls the body as this module
+        seen,
         writes=given(called.writes),
         aliases=given(called.aliases),
         results=tuple([evolve(shared, values=given(shared.values)) for shared in called.results]),
     )
-
-
-def _input_names(program: Program, body: str) -> list[str]:
-    return [formal.name for formal in program.graphs[body].inputs] if body in program.graphs else []
 
 
 def _from_root(happening: Happening, path: str) -> Happening:

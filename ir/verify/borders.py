@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from ..borders import BORDERS, TAKES
+from ..borders import TAKES, is_border
 from ..callers import signatures_of_bodies
 from ..node import Node, Op
 from ..program import CallSignature
@@ -36,7 +36,7 @@ def check_borders(survey: Survey) -> Iterator[Finding]:
     for name, census in survey.censuses.items():
         seen: set[object] = set()
         for index, node in survey.nodes_of(census):
-            if type(node.do) is Op and node.do.name in BORDERS:
+            if type(node.do) is Op and is_border(node):
                 signature = signatures.get(node.stack[-1]) if node.stack else bodies.get(name)
                 key = (node.do.name, node.stack)
                 fault = _fault(node, signature, second=key in seen)

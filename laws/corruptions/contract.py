@@ -12,10 +12,10 @@ from typing import Any
 from attrs import evolve
 
 from ...ir.arguments import Ref
-from ...ir.borders import BORDERS
+from ...ir.borders import is_border
 from ...ir.expression import Apply, InputDim
 from ...ir.names import Names
-from ...ir.node import Call, Get, Op
+from ...ir.node import Call, Get
 from ...ir.program import Program
 from ...ir.signature import (
     InputGradient,
@@ -174,12 +174,7 @@ def _fact_invented(program: Program, seed: int) -> Program | None:
 
 
 def _borders(program: Program) -> list[tuple[str, int]]:
-    return [
-        (name, index)
-        for name in program.order
-        for index, node in enumerate(program.graphs[name].nodes)
-        if type(node.do) is Op and node.do.name in BORDERS
-    ]
+    return [(name, index) for name in program.order for index, node in enumerate(program.graphs[name].nodes) if is_border(node)]
 
 
 def _leaf_lost(program: Program, seed: int) -> Program | None:

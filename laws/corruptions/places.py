@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import torch
 from attrs import evolve, frozen
 
-from ...ir.borders import BORDERS
+from ...ir.borders import is_border
 from ...ir.graph import Graph
 from ...ir.names import Names
 from ...ir.node import Call, Node, Op
@@ -114,7 +114,7 @@ def is_op(node: Node) -> bool:
     >>> is_op(Node("y", Op("toy.neg")))
     True
     """
-    return type(node.do) is Op and node.do.name not in BORDERS
+    return type(node.do) is Op and not is_border(node)
 
 
 def geometry(value: Any) -> tuple[object, ...] | None:

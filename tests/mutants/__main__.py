@@ -23,7 +23,7 @@ def main() -> int:
     parser.add_argument("files", nargs="*", default=FILES, help="files or folders from the root of the repository")
     parser.add_argument("--budget", type=float, default=20, help="seconds of tests that a mutant may take")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="mutants at a time")
-    parser.add_argument("--report", action="store_true", help="judge the last run once more, after an edit of equivalent.toml")
+    parser.add_argument("--report", action="store_true", help="judge the last run, or what is done of it, once more")
     chosen = parser.parse_args()
     if not chosen.report:
         paths = make_tree(chosen.files)

@@ -51,11 +51,16 @@ class Same:
 
 
 def read(tree: Path, root: Path) -> tuple[list[Result], list[Same], list[str]]:
-    """Return the results of the last run, the written reasons, and the tests that failed without any mutant."""
-    found = json.loads((tree / "results.json").read_text())
-    fields = ("file", "function", "old", "new", "verdict")
-    results = [Result(**{field: mutant[field] for field in fields}) for mutant in found["mutants"]]
-    return results, same_ones((root / "tests" / "mutants" / "equivalent.toml").read_text()), found["broken"]
+    """Return the results of the last run, the written reasons, and the tests that failed without any mutant.
+
+    A run that was stopped has results of some mutants, which were drawn from all.
+    """
+    verdicts = dict(line.split("\t")[::-1] for line in (tree / "verdicts").read_text().splitlines())
+    fields = ("file", "function", "old", "new")
+    mutants = [mutant for mutant in json.loads((tree / "mutants.json").read_text()) if mutant["name"] in verdicts]
+    results = [Result(**{field: mutant[field] for field in fields}, verdict=verdicts[mutant["name"]]) for mutant in mutants]
+    same = same_ones((root / "tests" / "mutants" / "equivalent.toml").read_text())
+    return results, same, json.loads((tree / "broken.json").read_text())
 
 
 def same_ones(text: str) -> list[Same]:

@@ -16,6 +16,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from random import Random
 
 import pytest
 from _pytest.runner import runtestprotocol
@@ -60,7 +61,8 @@ class Session:
         gc.collect()
         gc.freeze()
         running: dict[int, tuple[Mutant, int]] = {}
-        for mutant in self.mutants:
+        # In an order that is random, so that a run which is stopped has asked a fair sample.
+        for mutant in Random(0).sample(self.mutants, len(self.mutants)):
             if len(running) == self.workers:
                 self._wait(running)
             chosen = [items[test] for test in self._chosen(mutant)]
@@ -86,6 +88,7 @@ class Session:
                 self.tests.setdefault(function, []).append(name)
         set_mutant_under_test("")
         Path("seconds.json").write_text(json.dumps(self.seconds))
+        Path("broken.json").write_text(json.dumps(self.broken))
         print(f"{len(self.seconds)} tests take {sum(self.seconds.values()):.0f} s; {len(self.mutants)} mutants", flush=True)
 
     def _chosen(self, mutant: Mutant) -> Iterator[str]:
@@ -143,17 +146,14 @@ def _fails(item: pytest.Item) -> bool:
 
 
 def main(files: Sequence[str], budget: float, workers: int) -> int:
-    """Run the mutants of files of the copy, and write what became of them to ``results.json``."""
+    """Run the mutants of files of the copy, and write what becomes of each to ``verdicts`` as soon as it is known."""
     mutants = [mutant for file in files for mutant in make_mutants(file)]
     if not mutants:
         return 0
     Path("mutants.json").write_text(json.dumps([asdict(mutant) for mutant in mutants]))
     selected = dict.fromkeys(test for file in files for test in SELECTED[file.split("/")[1]])
     session = Session(mutants, budget=budget, workers=workers)
-    status = pytest.main(["-s", "-m", "not slow and not models", *selected], plugins=[session])
-    results = [{**asdict(mutant), "verdict": session.verdicts.get(mutant.name, "not run")} for mutant in mutants]
-    Path("results.json").write_text(json.dumps({"broken": session.broken, "mutants": results}, indent=1))
-    return int(status)
+    return int(pytest.main(["-s", "-m", "not slow and not models", *selected], plugins=[session]))
 
 
 if __name__ == "__main__":

@@ -13,27 +13,11 @@ from torch import nn
 from torch.export import Dim
 
 from tests.unflatten.harness import Case, Cases, same_as_eager
+from tests.unflatten.parts import Linear, parent
 
 CASES = Cases()
 ROWS = [(torch.randn(rows, 3),) for rows in (4, 5, 7)]
 N = {"x": {0: Dim("n", min=2, max=64)}}
-
-
-class Linear(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = nn.Linear(3, 3)
-        self.register_buffer("n", torch.zeros(3))
-
-
-def parent(**children: Any) -> Any:
-    class Parent(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            for name, child in children.items():
-                setattr(self, name, child())
-
-    return Parent
 
 
 class Flat(Linear):

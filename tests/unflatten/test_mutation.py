@@ -11,29 +11,13 @@ import torch
 from torch import nn
 
 from tests.unflatten.harness import Case, Cases, same_as_eager
+from tests.unflatten.parts import Linear, parent
 
 CASES = Cases()
 X = (torch.randn(4, 3),)
 DEAD = ("decomposed", "does not exist in the graph")
 """A decomposition drops dead values, and the exporter's verifier does not expect that of values that a signature names."""
 XB = (torch.randn(4, 3), torch.randn(4, 3))
-
-
-class Linear(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = nn.Linear(3, 3)
-        self.register_buffer("n", torch.zeros(3))
-
-
-def parent(**children: Any) -> Any:
-    class Parent(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            for name, child in children.items():
-                setattr(self, name, child())
-
-    return Parent
 
 
 class Counting(Linear):

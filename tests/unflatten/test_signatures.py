@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections import OrderedDict, namedtuple
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import nn
 
 from purefx.ir.torch_private import pytree
 from tests.unflatten.harness import Case, Cases, same_as_eager
+from tests.unflatten.parts import Linear, parent
 
 CASES = Cases()
 X = (torch.randn(4, 3),)
@@ -36,27 +37,6 @@ torch.export.register_dataclass(Pair, serialized_type_name="purefx.tests.Pair")
 torch.serialization.add_safe_globals([Pair])  # an example input is one, and a file is loaded without running code
 Point = namedtuple("Point", ("x", "y"))  # noqa: PYI024  # pyright: ignore[reportUntypedNamedTuple]
 pytree._register_namedtuple(Point, serialized_type_name="purefx.tests.Point")
-
-
-class Linear(nn.Module):
-    """What the children below have in common."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = nn.Linear(3, 3)
-        self.register_buffer("n", torch.zeros(3))
-
-
-def parent(**children: type[nn.Module]) -> type[nn.Module]:
-    """Return a base class of modules with these children."""
-
-    class Parent(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            for name, child in children.items():
-                setattr(self, name, child())
-
-    return Parent
 
 
 class Nested(Linear):
@@ -271,7 +251,7 @@ class GivesNothing(Linear):
 class OnlyWrites(parent(a=GivesNothing)):
     def forward(self, x: Any) -> Any:
         self.a(x)
-        return x + cast(Any, self.a).n
+        return x + self.a.n
 
 
 class Plain(Linear):

@@ -13,11 +13,11 @@ from collections.abc import Iterator
 from attrs import frozen
 
 from ...ir.arguments import Ref
-from ...ir.borders import BORDERS, GIVES, TAKES
+from ...ir.borders import GIVES, TAKES
 from ...ir.node import Frame, Node, Op, Stack, common_prefix
 from ...ir.program import Program
 
-__all__ = ["Crossing", "Leaves", "crossings", "is_border", "user_stack"]
+__all__ = ["Crossing", "Leaves", "crossings", "user_stack"]
 
 
 @frozen
@@ -60,11 +60,6 @@ class Leaves:
             return False
         shared = len(common_prefix([made, user]))
         return any(frame in takes and name not in takes[frame] for frame in user[shared:])
-
-
-def is_border(node: Node) -> bool:
-    """Say whether a node only names values."""
-    return type(node.do) is Op and node.do.name in BORDERS
 
 
 def user_stack(node: Node) -> Stack:

@@ -14,6 +14,7 @@ import torch
 from attrs import evolve
 
 from ...ir.arguments import Arg, Ref, map_refs
+from ...ir.borders import is_border
 from ...ir.effects.happenings import happenings
 from ...ir.effects.storages import storages
 from ...ir.graph import Graph
@@ -25,7 +26,7 @@ from ...ir.program import Program
 from ..fuel import UNLIMITED, Fuel
 from ..reading import reading_place
 from ..transformation import transformation
-from .crossings import Crossing, Leaves, crossings, is_border, user_stack
+from .crossings import Crossing, Leaves, crossings, user_stack
 from .sizes import Sizes
 from .versions import Chain, chains
 
