@@ -8,7 +8,7 @@ a table.  A guard that can not be translated is refused, because dropping it wou
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torch.export import ExportedProgram
@@ -62,7 +62,9 @@ def _places(ep: ExportedProgram) -> dict[str, int]:
         return {}
     names = call.forward_arg_names or []
     leaves = pytree.tree_unflatten(list(range(call.in_spec.num_leaves)), call.in_spec)
+    starred = _starred(names[: len(leaves[0])])
     found: dict[str, int] = {}
+    unsure: dict[str, int] = {}
     for path, index in pytree.tree_flatten_with_path(leaves)[0]:
         side, first, *rest = path
         tail = pytree.keystr(tuple(rest))
@@ -74,8 +76,30 @@ def _places(ep: ExportedProgram) -> dict[str, int]:
         else:
             spellings += [f"L['kwargs'][{first.key!r}]{tail}", f"L[{first.key!r}]{tail}"]
         for spelling in spellings:
-            found[ast.unparse(ast.parse(spelling, mode="eval").body)] = index
-    return found
+            found[_spelled(spelling)] = index
+        if side.idx == 0 and first.idx in starred:
+            unsure[_spelled(starred[first.idx] + tail)] = index
+    return unsure | found
+
+
+def _spelled(spelling: str) -> str:
+    return ast.unparse(ast.parse(spelling, mode="eval").body)
+
+
+def _starred(names: Sequence[str]) -> dict[int, str]:
+    """Return how guards may write the last positional arguments, by position: ``*xs`` is named xs_0, xs_1, ... there.
+
+    A parameter may be called ``xs_0`` itself, so these are guesses, for what nothing else is called.
+
+    >>> _starred(["y", "xs_0", "xs_1"])
+    {1: "L['xs'][0]", 2: "L['xs'][1]"}
+    """
+    base, _, last = names[-1].rpartition("_") if names else ("", "", "")
+    count = int(last) + 1 if last.isdigit() else 0
+    start = len(names) - count
+    if start < 0 or list(names[start:]) != [f"{base}_{number}" for number in range(count)]:
+        return {}
+    return {start + number: f"L[{base!r}][{number}]" for number in range(count)}
 
 
 def read_guard(text: str, places: Mapping[str, int]) -> Expr:

@@ -128,6 +128,16 @@ class DynamicInt(parent(a=TakesSize)):
         return self.a(x[:1], n)[0] + n
 
 
+STARRED = [(torch.randn(r, 3), torch.randn(r, 3), [torch.randn(r, 3)]) for r in (4, 5, 7)]
+EACH = {0: Dim("n", min=2)}
+
+
+@CASES.add(*STARRED, dynamic={"x": EACH, "rest": (EACH, [EACH])})
+class Starred(parent(a=Linear)):
+    def forward(self, x: Any, *rest: Any) -> Any:
+        return self.a.linear(x) + rest[0] * rest[1][0]
+
+
 @CASES.each
 def test_dynamic(case: Case, way: str) -> None:
     same_as_eager(case, way)
