@@ -1,20 +1,22 @@
 """Persistent maps: ``PMap`` and ``pmap``, the only door to pyrsistent.
 
-One idea: whatever was imported before and however the environment is set, our values live in the pure-Python
-classes.  The C vector that ``pyrsistent.pmap`` is normally built on tells the garbage collector about the
-elements of tree nodes that several versions share once per version, so a dead cycle that holds two versions makes
-the collector clear objects that are still alive (tests/security/test_persistent.py has the lines).  So a private
-copy of pyrsistent's map module is loaded here, bound to the pure-Python vector; nothing global is changed.
+One idea: most maps are made once and read often, so a map begins as a dict that nobody can reach; the first edit makes
+pyrsistent's tree of it, and edits share all but a few nodes of that from then on (a look-up in a tree is 30 times slower).
 
-It does not give maps an order: a ``PMap`` iterates in salted hash order, so never iterate one for anything
-that can be seen.
+Whatever was imported before and however the environment is set, trees live in the pure-Python classes.  The C vector that
+``pyrsistent.pmap`` is normally built on tells the garbage collector about the elements of tree nodes that several versions
+share once per version, so a dead cycle that holds two versions makes the collector clear objects that are still alive
+(tests/security/test_persistent.py has the lines).  So a private copy of pyrsistent's map module is loaded here, bound to the
+pure-Python vector; nothing global is changed.
+
+A map has no order that means anything, so never iterate one for anything that can be seen.
 """
 
 from __future__ import annotations
 
 import importlib.util
 from collections.abc import Iterator, Mapping
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast, final
 
 import pyrsistent._pmap
 import pyrsistent._pvector
@@ -23,26 +25,6 @@ __all__ = ["PMap", "pmap"]
 
 K = TypeVar("K")
 V = TypeVar("V")
-
-
-class PMap(Protocol[K, V]):
-    """An immutable map; every edit gives a new one that shares all the rest.
-
-    >>> first = pmap({"a": 1})
-    >>> second = first.set("b", 2)
-    >>> sorted(first), sorted(second)
-    (['a'], ['a', 'b'])
-    """
-
-    def __getitem__(self, key: K) -> V: ...
-    def __contains__(self, key: object) -> bool: ...
-    def __iter__(self) -> Iterator[K]: ...
-    def __len__(self) -> int: ...
-    def get(self, key: K, default: V | None = None) -> V | None: ...
-    def set(self, key: K, val: V) -> PMap[K, V]: ...
-    def remove(self, key: K) -> PMap[K, V]: ...
-    def discard(self, key: K) -> PMap[K, V]: ...
-    def update(self, *maps: Mapping[K, V]) -> PMap[K, V]: ...
 
 
 def _load_pure_python_map() -> Any:
@@ -55,15 +37,84 @@ def _load_pure_python_map() -> Any:
     spec.loader.exec_module(module)
     module.pvector = cast(Any, pyrsistent._pvector).python_pvector
     module._EMPTY_PMAP = module._turbo_mapping({}, 0)
-    module.PMap.__reduce__ = _reduce
     return module
 
 
-def _reduce(self: PMap[Any, Any]) -> tuple[Any, ...]:
-    return pmap, ({key: self[key] for key in self},)
-
-
 _module = _load_pure_python_map()
+
+
+@final
+class PMap(Mapping[K, V], Generic[K, V]):
+    """An immutable map; every edit gives a new one that shares all the rest.  ``pmap`` makes the first.
+
+    >>> first = pmap({"a": 1})
+    >>> second = first.set("b", 2)
+    >>> sorted(first), sorted(second)
+    (['a'], ['a', 'b'])
+    """
+
+    __slots__ = ("_read", "_tree")
+
+    def __init__(self, read: Mapping[K, V], tree: Any = None) -> None:
+        self._read = read
+        self._tree = tree
+
+    def __getitem__(self, key: K) -> V:
+        return self._read[key]
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._read
+
+    def __iter__(self) -> Iterator[K]:
+        return iter(self._read)
+
+    def __len__(self) -> int:
+        return len(self._read)
+
+    def set(self, key: K, val: V) -> PMap[K, V]:
+        """Return a map with one more entry, or another value in it."""
+        return _of_tree(self._as_tree().set(key, val))
+
+    def remove(self, key: K) -> PMap[K, V]:
+        """Return a map without one entry; ``KeyError`` where it has none."""
+        return _of_tree(self._as_tree().remove(key))
+
+    def discard(self, key: K) -> PMap[K, V]:
+        """Return a map without one entry; the same where it has none."""
+        return self.remove(key) if key in self else self
+
+    def update(self, *maps: Mapping[K, V]) -> PMap[K, V]:
+        """Return a map with the entries of others too, later ones before earlier ones."""
+        return _of_tree(self._as_tree().update(*maps))
+
+    def _as_tree(self) -> Any:
+        if self._tree is None:
+            self._tree = _module.pmap(self._read)  # a memo; two threads that make it make equal ones
+        return self._tree
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        if not isinstance(other, Mapping):
+            return NotImplemented
+        return len(self) == len(other) and all(key in other and _same(value, other[key]) for key, value in self.items())
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self.items()))
+
+    def __repr__(self) -> str:
+        return f"pmap({dict(self)!r})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return pmap, (dict(self),)
+
+
+def _same(left: Any, right: Any) -> bool:
+    return left is right or bool(left == right)
+
+
+def _of_tree(tree: Any) -> PMap[Any, Any]:
+    return PMap(tree, tree)
 
 
 def pmap(mapping: Mapping[K, V] | None = None) -> PMap[K, V]:
@@ -73,9 +124,9 @@ def pmap(mapping: Mapping[K, V] | None = None) -> PMap[K, V]:
         mapping: what it starts with; None gives the empty map.
 
     Returns:
-        A map of pure-Python nodes; later changes of ``mapping`` do not show in it.
+        A map that later changes of ``mapping`` do not show in; a ``PMap`` itself.
 
     >>> pmap({"x": 1})["x"]
     1
     """
-    return cast("PMap[K, V]", _module.pmap(mapping or {}))
+    return mapping if type(mapping) is PMap else PMap(dict(mapping or {}))

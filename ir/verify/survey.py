@@ -165,5 +165,5 @@ class Survey:
         return found
 
     def _entries(self, table: Any) -> list[tuple[Any, Any]]:
-        # A PMap iterates in salted hash order: what comes of it is only looked up, and findings are sorted.
+        # The order of a PMap means nothing: what comes of it is only looked up, and findings are sorted.
         return list(table.items()) if type(table) is MAP_TYPE else []

@@ -39,7 +39,7 @@ def main():
     assert alive[0] is thing and alive[51] is None and alive[52] == 1 and len(alive) == 100
 
 main()
-print(type(pmap()._buckets).__name__)
+print(type(pmap().set(1, 2)._tree._buckets).__name__)
 """
 
 
@@ -78,14 +78,36 @@ def test_versions_share_and_do_not_change() -> None:
     assert pmap(dict.fromkeys("xy", 0)) == pmap(dict.fromkeys("yx", 0))
 
 
+def test_edits_do_not_show_in_what_a_map_was_made_of() -> None:
+    """A map is a copy, and what was read before an edit is read after it."""
+    entries = {"a": 1}
+    first = pmap(entries)
+    entries["a"] = 2
+    second = first.set("a", 3).update({"b": 4}).discard("c")
+    assert (dict(first), dict(second), second.discard("a").get("a", 0)) == ({"a": 1}, {"a": 3, "b": 4}, 0)
+    assert pmap(first) is first
+    with pytest.raises(KeyError):
+        first.remove("b")
+
+
+def test_maps_are_equal_by_value_whatever_they_were_made_by() -> None:
+    """A map that was edited back equals one that never was, and hashes alike; one value that differs is enough to differ."""
+    made, edited = pmap({"a": 1, "b": 2}), pmap({"a": 1, "b": 0}).set("b", 2)
+    assert made == edited and edited == made and hash(made) == hash(edited)
+    assert made != edited.set("a", 2) and made != edited.set("c", 3) and made != pmap({"a": 1, "c": 2})
+    assert made != [("a", 1), ("b", 2)]
+
+
 def test_pickles_by_value() -> None:
     """A map is pickled as its contents, so it loads in a process that never saw our private class."""
     assert pickle.loads(pickle.dumps(pmap({"a": 1}))) == pmap({"a": 1})
+    assert pickle.loads(pickle.dumps(pmap({"a": 1}).set("b", 2))) == pmap({"a": 1, "b": 2})
 
 
 def test_edits_of_a_large_map_do_not_slow_the_collector() -> None:
     """Keeping many versions of a large map must not make young collections walk it: count what the collector sees."""
     base = pmap(dict.fromkeys(range(10_000)))
+    base.set(0, 0)  # the first edit makes the tree that all versions share
     gc.collect()
     before = len(gc.get_objects())
     versions = [base.set(index, index) for index in range(100)]
