@@ -9,8 +9,11 @@ are left out, what they are (dtype, shape, ties) is not.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
+from functools import lru_cache
 from typing import Any
+
+import torch
 
 from .arguments import CONTAINERS, Arg, Body, Items, Record, Ref, children_of
 from .graph import Graph
@@ -18,11 +21,11 @@ from .node import Call, Get, Node
 from .program import Program
 from .state import describe_tensor
 
-__all__ = ["alpha_equal", "digest", "graph_digest"]
+__all__ = ["alpha_equal", "digest", "graph_digest", "graph_tokens"]
 
 OPENING = {tuple: "(", Items: "[", Record: "{", slice: ":"}
 
-CalleeKey = Callable[[Node, Call], str]
+CalleeKey = Callable[[Node, Call], Hashable]
 
 
 def digest(program: Program) -> str:
@@ -70,31 +73,48 @@ def alpha_equal(left: Program, right: Program) -> bool:
 
 
 def _slot_facts(program: Program, name: str) -> tuple[object, ...]:
-    import torch
-
     slot = program.state[name]
     value: object = describe_tensor(slot.value) if isinstance(slot.value, torch.Tensor) else type(slot.value).__name__
     return (slot.kind.value, slot.persistent, slot.cell, slot.storage, value)
 
 
 def graph_digest(graph: Graph, callees: Mapping[str, str], *, instance: CalleeKey | None = None) -> str:
-    """Return the structural identity of one body.
+    """Return the structural identity of one body, 32 hexadecimal digits.
 
     Args:
         graph: the body.
         callees: the identity of every graph that it calls.
         instance: what to write for the instance of a call; by default its relative path alone.
     """
+    return _hash("\n".join(map(str, graph_tokens(graph, callees, instance=instance))))
+
+
+def graph_tokens(graph: Graph, callees: Mapping[str, Hashable], *, instance: CalleeKey | None = None) -> list[Hashable]:
+    """Return one body as a flat list, equal for bodies that are equal up to names.
+
+    Within one process this is as good as a digest, and costs less where it is only compared.
+
+    Args:
+        graph: the body.
+        callees: the identity of every graph that it calls.
+        instance: what to write for the instance of a call; by default its relative path alone.
+
+    >>> from purefx.ir import Graph, Input, Node, Op, Ref
+    >>> graph_tokens(Graph((Input("x"),), (Node("y", Op("toy.neg"), (Ref("x"),)),), Ref("y")), {})
+    [1, 'toy.neg', 0, ';', 1]
+    """
     positions: dict[str, int] = {formal.name: index for index, formal in enumerate(graph.inputs)}
-    tokens: list[Any] = [len(positions)]
+    tokens: list[Hashable] = [len(positions)]
     add = tokens.append
     for node in graph.nodes:
         do = node.do
         if type(do) is Call:
-            place = do.instance.path if instance is None else instance(node, do)
-            add(f"call {place!r} {callees.get(do.graph, do.graph)}")
+            add("call")
+            add(repr(do.instance.path) if instance is None else instance(node, do))
+            add(callees.get(do.graph, do.graph))
         elif type(do) is Get:
-            add(f"get {do.slot!r}")
+            add("get")
+            add(repr(do.slot))
         else:
             add(do.name)
         if node.stack:
@@ -110,10 +130,10 @@ def graph_digest(graph: Graph, callees: Mapping[str, str], *, instance: CalleeKe
         positions[node.name] = len(positions)
         add(";")
     _write(graph.output, tokens, positions, callees)
-    return _hash("\n".join(map(str, tokens)))
+    return tokens
 
 
-def _write(arg: Arg, tokens: list[Any], positions: Mapping[str, int], callees: Mapping[str, str]) -> None:
+def _write(arg: Arg, tokens: list[Hashable], positions: Mapping[str, int], callees: Mapping[str, Hashable]) -> None:
     todo = [arg]
     while todo:
         part = todo.pop()
@@ -125,11 +145,12 @@ def _write(arg: Arg, tokens: list[Any], positions: Mapping[str, int], callees: M
             todo.append(CLOSING)
             todo.extend(reversed(children_of(part)))
         elif kind is Body:
-            tokens.append(f"body {callees.get(part.graph, part.graph)}")
+            tokens.append("body")
+            tokens.append(callees.get(part.graph, part.graph))
         elif part is CLOSING:
             tokens.append(")")
         else:
-            tokens.append(literal_token(part))
+            tokens.append(_literal(part) if kind in CACHED else literal_token(part))
 
 
 class _Closing:
@@ -153,6 +174,12 @@ def literal_token(value: Any) -> str:
         return f"{kind.__name__} {id(value)}" if kind.__name__.startswith("Sym") else f"{kind.__name__} {value}"
     name = getattr(value, "__qualname__", None) or getattr(value, "__name__", None)
     return f"{kind.__name__} {getattr(value, '__module__', '')}.{name or value!s}"
+
+
+CACHED = frozenset({int, bool, str, type(None), torch.dtype})
+"""Types whose values are equal only where they read alike: 0.0 equals -0.0 and does not."""
+
+_literal = lru_cache(maxsize=4096, typed=True)(literal_token)
 
 
 def _hash(text: str) -> str:

@@ -12,9 +12,9 @@ from types import MappingProxyType
 
 from attrs import field, frozen
 
-from .arguments import Arg, refs_in, same_arg, strict_hash
+from .arguments import Arg, bodies_in, refs_in, same_arg, strict_hash
 from .meta import EMPTY_META, Meta
-from .node import Node
+from .node import Call, Node, Op
 
 __all__ = ["Graph", "Input"]
 
@@ -73,6 +73,25 @@ class Graph:
         for name, index in last.items():
             ends.setdefault(index, []).append(name)
         return MappingProxyType({index: tuple(names) for index, names in ends.items()})
+
+    @cached_property
+    def callers(self) -> tuple[Node, ...]:
+        """The nodes that call a graph, or give one to an operator."""
+        return tuple(
+            [node for node in self.nodes if type(do := node.do) is Call or (type(do) is Op and do.effects.through_bodies)]
+        )
+
+    @cached_property
+    def callees(self) -> tuple[str, ...]:
+        """The ids of the graphs that it calls or gives to operators, in order, repeats kept."""
+        found: list[str] = []
+        for node in self.callers:
+            do = node.do
+            if type(do) is Call:
+                found.append(do.graph)
+            else:
+                found.extend(bodies_in(node.args, node.kwargs))
+        return tuple(found)
 
     def output_refs(self) -> list[str]:
         """Return the names of the values that the output uses, in order, repeats kept."""

@@ -12,9 +12,8 @@ from typing import Any
 
 from attrs import evolve, field, frozen
 
-from .arguments import bodies_in
 from .graph import Graph
-from .node import Call, Frame, Get, Node
+from .node import Frame, Node
 from .persistent import PMap, pmap
 from .signature import Constraints, Signature
 from .state import State
@@ -118,7 +117,7 @@ class Program:
             if name in seen or name not in self.graphs:
                 continue
             seen[name] = None
-            todo.extend(reversed(callees(self.graphs[name])))
+            todo.extend(reversed(self.graphs[name].callees))
         return tuple(seen)
 
     @cached_property
@@ -134,7 +133,7 @@ class Program:
             elif name not in opened and name in self.graphs:
                 opened.add(name)
                 todo.append((name, True))
-                todo.extend((inner, False) for inner in reversed(callees(self.graphs[name])))
+                todo.extend((inner, False) for inner in reversed(self.graphs[name].callees))
         return tuple(done)
 
     def evolve(self, **changes: Any) -> Program:
@@ -170,21 +169,3 @@ class Program:
         return (
             self.root, self.graphs, self.state, self.signature, self.modules, self.call_signatures, self.constraints,
         )  # fmt: skip
-
-
-def callees(graph: Graph) -> list[str]:
-    """Return the ids of the graphs that a graph calls or gives to operators, in order, repeats kept.
-
-    >>> from purefx.ir import Body, Call, Effects, Frame, Graph, Node, Op
-    >>> cond = Op("higher_order.cond", Effects(through_bodies=True))
-    >>> callees(Graph((), (Node("a", Call(Frame("m"), "m")), Node("b", cond, (Body("$t"),)))))
-    ['m', '$t']
-    """
-    found: list[str] = []
-    for node in graph.nodes:
-        do = node.do
-        if type(do) is Call:
-            found.append(do.graph)
-        elif type(do) is not Get and getattr(do, "effects", None) is not None and do.effects.through_bodies:
-            found.extend(bodies_in(node.args, node.kwargs))
-    return found

@@ -17,7 +17,7 @@ from ..ir.arguments import Arg
 from ..ir.graph import Graph
 from ..ir.node import Call, Frame
 from ..ir.paths import join
-from ..ir.program import Program, callees
+from ..ir.program import Program
 from ..ir.signature import Signature
 from ..ir.state import Slot, SlotKind, State
 
@@ -149,6 +149,6 @@ def calls_below(program: Program, graph: str, path: str) -> tuple[tuple[Frame, s
             if type(node.do) is Call
         ]
         below = {name for _, name in called}
-        called += [(frame, name) for name in callees(body) if name not in below]
+        called += [(frame, name) for name in body.callees if name not in below]
         todo.extend(reversed(called))
     return tuple(seen)

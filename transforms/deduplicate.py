@@ -1,26 +1,25 @@
 """``deduplicate``: equal bodies become one.
 
-One idea: from the innermost calls outwards, each body is given its digest, callees written as the class that they
-fell into, and bodies are grouped by one dictionary.  State is named relative to the module, so the blocks of a
-transformer are equal; which state is read and which body is called is part of the digest.  Nothing is compared
-pairwise.
+One idea: from the innermost calls outwards, each body is written as a list of tokens, callees as the number of the class
+that they fell into, and one dictionary gives equal lists one number.  State is named relative to the module, so the blocks
+of a transformer are equal; which state is read and which body is called is part of the list.  Nothing is compared pairwise.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator, Mapping
 
 from attrs import evolve
 
 from ..ir.arguments import Arg, Body, bodies_in, map_refs
-from ..ir.digest import graph_digest
+from ..ir.digest import graph_tokens
 from ..ir.graph import Graph
 from ..ir.names import Names
 from ..ir.node import Call, Frame, Node, Op
 from ..ir.paths import join
 from ..ir.persistent import pmap
-from ..ir.program import Program, callees
+from ..ir.program import Program
 from ..ir.verify import check
 from .fuel import UNLIMITED, Fuel
 from .transformation import transformation
@@ -81,33 +80,36 @@ Label = tuple[int, int]
 
 
 class Places:
-    """The bodies where they stand in the hierarchy, and which bodies the calls of each module have."""
+    """The bodies where they stand in the hierarchy, and which calls of its module each of them is."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
         self.rank = {name: index for index, name in enumerate(program.bottom_up)}
-        self.order: list[Instance] = []
-        """In calling order."""
-        self.calls: dict[str, dict[Label, Instance]] = {}
-        seen: set[Instance] = set()
+        self.inner: dict[Instance, list[Instance]] = {}
+        """For each body, in calling order, those that it calls or gives to operators, in order."""
+        self.labels: dict[Instance, list[Label]] = {}
+        """The calls that run a body, as far as no other body has the same number there."""
+        self.calls: set[tuple[str, Label]] = set()
+        """All calls, each as the path of its module and its number."""
         todo: list[Instance] = [(program.root, "")]
         while todo:
             found = todo.pop()
-            if found not in seen:
-                seen.add(found)
-                self.order.append(found)
-                todo.extend(reversed(self.inner(found)))
+            if found not in self.inner:
+                inner = self.inner[found] = self._look_inside(found)
+                todo.extend(reversed(inner))
 
-    def inner(self, outer: Instance) -> list[Instance]:
-        """Return the bodies that a body calls or gives to operators, where they stand, in order."""
+    def _look_inside(self, outer: Instance) -> list[Instance]:
         inner: list[Instance] = []
-        for node in self.program.graphs[outer[0]].nodes:
+        for node in self.program.graphs[outer[0]].callers:
             do = node.do
             if type(do) is Call:
                 called = (do.graph, below(outer[1], do))
-                self.calls.setdefault(called[1], {}).setdefault((do.instance.call, do.instance.part), called)
+                label = (do.instance.call, do.instance.part)
+                if (called[1], label) not in self.calls:
+                    self.calls.add((called[1], label))
+                    self.labels.setdefault(called, []).append(label)
                 inner.append(called)
-            elif type(do) is Op and do.effects.through_bodies:
+            else:
                 inner.extend((name, outer[1]) for name in bodies_in(node.args, node.kwargs))
         if any(self.rank.get(name, math.inf) >= self.rank[outer[0]] for name, _ in inner):
             check(self.program)  # a body that reaches itself or is missing stands nowhere: this raises, and says where
@@ -120,8 +122,8 @@ class Places:
         """
         heights: dict[str, int] = {}
         for name in self.rank:
-            heights[name] = 1 + max([heights[inner] for inner in callees(self.program.graphs[name])], default=-1)
-        return sorted(self.order, key=lambda instance: (heights[instance[0]], self.rank[instance[0]]))
+            heights[name] = 1 + max([heights[inner] for inner in self.program.graphs[name].callees], default=-1)
+        return sorted(self.inner, key=lambda instance: (heights[instance[0]], self.rank[instance[0]]))
 
 
 def below(path: str, call: Call) -> str:
@@ -129,64 +131,65 @@ def below(path: str, call: Call) -> str:
     return join(path, call.instance.path)
 
 
-def _has_bodies(node: Node) -> bool:
-    return type(node.do) is Op and node.do.effects.through_bodies
-
-
 class _Classes:
-    """Groups bodies by digest, innermost bodies first."""
+    """Groups equal bodies, innermost bodies first."""
 
     def __init__(self, program: Program, fuel: Fuel) -> None:
         self.program = program
         self.places = Places(program)
-        self.digests: dict[Instance, str] = {}
-        self._labels: dict[tuple[str, str, int], Label] = {}
+        self.classes: dict[Instance, int] = {}
+        self._first: dict[tuple[str, int, int], Label] = {}
+        """The first call of a module that runs a body of a class, for each part."""
+        numbers: dict[Hashable, int] = {}
         for instance in self.places.innermost_first():
-            self.digests[instance] = self._digest(instance)
+            number = self.classes[instance] = numbers.setdefault(self._identity(instance), len(numbers))
+            for label in self.places.labels.get(instance, ()):
+                key = (instance[1], number, label[1])
+                self._first[key] = min(label, self._first.get(key, label))
         self.settled: set[Instance] | None = None
         """The instances that fuel was enough for; None where it was enough for all."""
-        self.keys = self.digests if not fuel.limited else self._keys(fuel)
+        self.keys: Mapping[Instance, Hashable] = self.classes if not fuel.limited else self._keys(fuel)
         """Instances with one key become one graph."""
-        self.ids: dict[str, str] = {}
+        self.ids: dict[Hashable, str] = {}
         """The graph that stays for each key: the first one met in calling order."""
         names = Names(())
-        for instance in self.places.order:
+        for instance in self.places.inner:
             if self.keys[instance] not in self.ids:
                 self.ids[self.keys[instance]] = names.fresh(instance[0])
 
-    def _digest(self, instance: Instance) -> str:
+    def _identity(self, instance: Instance) -> Hashable:
         name, path = instance
         if name == self.program.root:
             return "root"
 
-        def called(_: Node, call: Call) -> str:
-            return f"{call.instance.path}@{self.label(path, call)} {self.digests[call.graph, below(path, call)]}"
+        def called(_: Node, call: Call) -> Hashable:
+            return call.instance.path, self.label(path, call), self.classes[call.graph, below(path, call)]
 
         graph = self.program.graphs[name]
         # `called` writes a called body; operator bodies stand where this one does.  A body that is called may stand here as
         # well, for others: that says nothing about this one.
-        bodies = {name for node in graph.nodes if _has_bodies(node) for name in bodies_in(node.args, node.kwargs)}
-        inner = {inner: self.digests[inner, path] if inner in bodies else "" for inner in callees(graph)}
-        return graph_digest(graph, inner, instance=called) + self._convention(instance)
+        bodies = {body for node in graph.callers if type(node.do) is Op for body in bodies_in(node.args, node.kwargs)}
+        inner = {callee: self.classes[callee, path] if callee in bodies else "" for callee in graph.callees}
+        return *graph_tokens(graph, inner, instance=called), self._convention(instance)
 
-    def _keys(self, fuel: Fuel) -> dict[Instance, str]:
-        classes: dict[str, list[Instance]] = {digest: [] for digest in self.digests.values()}  # callees come first
-        for instance in self.places.order:
-            classes[self.digests[instance]].append(instance)
+    def _keys(self, fuel: Fuel) -> Mapping[Instance, Hashable]:
+        classes: dict[int, list[Instance]] = {number: [] for number in self.classes.values()}  # callees come first
+        for instance in self.places.inner:
+            classes[self.classes[instance]].append(instance)
         changed: set[Instance] = set()
         for members in classes.values():
             changed.update(self._changed(members, fuel))
         if not fuel.refused:
-            return self.digests
+            return self.classes
         self.settled = changed
         # What stays as it is, is told apart by the graph that it is and by what its callees are now.
-        numbers: dict[tuple[str, ...], str] = {}
-        keys: dict[Instance, str] = {}
-        for digest, members in classes.items():
+        numbers: dict[Hashable, str] = {}
+        keys: dict[Instance, Hashable] = {}
+        for number, members in classes.items():
             first = members[0]
             for instance in members:
-                own = (instance[0], *(keys[inner] for inner in self.places.inner(instance)))
-                becomes = digest if first in changed else keys.get(first, "")
+                own = (instance[0], *(keys[inner] for inner in self.places.inner[instance]))
+                becomes = number if first in changed else keys.get(first)
                 keys[instance] = becomes if instance in changed else numbers.setdefault(own, f"own {len(numbers)}")
         return keys
 
@@ -205,7 +208,7 @@ class _Classes:
             yield name, path
 
     def _renumbers(self, name: str, path: str) -> bool:
-        calls = [node.do for node in self.program.graphs[name].nodes if type(node.do) is Call]
+        calls = [node.do for node in self.program.graphs[name].callers if type(node.do) is Call]
         return any(self.label(path, call) != (call.instance.call, call.instance.part) for call in calls)
 
     def _convention(self, instance: Instance) -> str:
@@ -213,28 +216,19 @@ class _Classes:
         signatures = self.program.call_signatures
         if not len(signatures):
             return ""
-        labels = [label for label, other in self.places.calls.get(instance[1], {}).items() if other == instance]
-        found = [signatures.get(Frame(instance[1], call)) for call, _ in labels]
+        found = [signatures.get(Frame(instance[1], call)) for call, _ in self.places.labels.get(instance, ())]
         return "".join([f" {known.in_spec} {known.out_spec} {known.arg_names}" for known in found[:1] if known is not None])
 
     def label(self, path: str, call: Call) -> Label:
         """Return the first call of the called module that has the same body; a piece of a call is the same piece of it."""
+        # Were a whole call named after a later piece of another, inlining would take it for a piece of that.
         place = below(path, call)
-        digest = self.digests[call.graph, place]
-        found = self._labels.get((place, digest, call.instance.part))
-        if found is None:
-            calls = self.places.calls[place]
-            # A body that calls itself again, through others, differs from what it calls: its digest is not needed here.
-            equal = [label for label, other in calls.items() if self.digests.get(other) == digest]
-            # Were a whole call named after a later piece of another, inlining would take it for a piece of that.
-            found = min(label for label in equal if label[1] == call.instance.part)
-            self._labels[place, digest, call.instance.part] = found
-        return found
+        return self._first[place, self.classes[call.graph, place], call.instance.part]
 
     def graphs(self) -> dict[str, Graph]:
-        """Return one graph for each digest, its calls rewritten; the same object if nothing is."""
+        """Return one graph for each class, its calls rewritten; the same object if nothing is."""
         found: dict[str, Graph] = {}
-        for instance in self.places.order:
+        for instance in self.places.inner:
             name = self.ids[self.keys[instance]]
             if name not in found:
                 found[name] = self._rewritten(*instance)
@@ -243,10 +237,8 @@ class _Classes:
     def _rewritten(self, name: str, path: str) -> Graph:
         graph = self.program.graphs[name]
         anew = self.settled is None or (name, path) in self.settled
-        nodes = [self._rewritten_node(node, path, anew=anew) for node in graph.nodes]
-        if all(new is old for new, old in zip(nodes, graph.nodes, strict=True)):
-            return graph
-        return evolve(graph, nodes=tuple(nodes))
+        changed = {node.name: new for node in graph.callers if (new := self._rewritten_node(node, path, anew=anew)) is not node}
+        return evolve(graph, nodes=tuple([changed.get(node.name, node) for node in graph.nodes])) if changed else graph
 
     def _rewritten_node(self, node: Node, path: str, *, anew: bool) -> Node:
         do = node.do

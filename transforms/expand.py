@@ -19,7 +19,7 @@ from ..ir.names import Names
 from ..ir.node import Call, Frame, Get, Node, Op
 from ..ir.paths import join
 from ..ir.persistent import pmap
-from ..ir.program import Program, callees
+from ..ir.program import Program
 from ..ir.verify import check
 from ..ir.verify.tensors import disagreement
 from .deduplicate import Places, below
@@ -112,7 +112,7 @@ def _counts(program: Program) -> dict[str, int]:
     counts = dict.fromkeys(reversed(program.bottom_up), 0)
     counts[program.root] = 1
     for name in counts:
-        for inner in callees(program.graphs[name]):
+        for inner in program.graphs[name].callees:
             if rank.get(inner, math.inf) >= rank[name]:
                 check(program)  # a body that reaches itself or is missing has no expansion: this raises, and says where
             counts[inner] += counts[name]
@@ -180,7 +180,7 @@ class _Expansion:
         """Labels that are not for copies, because calls that stay have them."""
         if copies is not None:
             self.shared.update(name for name, count in counts.items() if copies[name] < count - 1)
-            self.reserved.update((path, *label) for path, labels in Places(program).calls.items() for label in labels)
+            self.reserved.update((path, *label) for path, label in Places(program).calls)
             self.staying.update((path, call) for path, call, _ in self.reserved)
         self.levels: list[_Level] = []
         self.done: dict[str, Graph] = {}

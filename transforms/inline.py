@@ -15,7 +15,7 @@ from ..ir.inlining import inlined
 from ..ir.node import Call, Do, Frame, Get, Node, Op, Stack
 from ..ir.paths import join
 from ..ir.persistent import pmap
-from ..ir.program import Program, callees
+from ..ir.program import Program
 from .deduplicate import below
 from .expand import LIMIT, own_bodies
 from .fuel import UNLIMITED, Fuel
@@ -99,7 +99,7 @@ def _placeless(program: Program) -> frozenset[str]:
     placed: set[str] = set()
     for name in program.bottom_up:
         graph = program.graphs[name]
-        if any(type(node.do) is not Op for node in graph.nodes) or not placed.isdisjoint(callees(graph)):
+        if any(type(node.do) is not Op for node in graph.nodes) or not placed.isdisjoint(graph.callees):
             placed.add(name)
     return frozenset(program.bottom_up) - placed
 

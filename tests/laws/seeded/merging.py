@@ -11,7 +11,6 @@ from attrs import evolve
 
 import purefx as px
 from purefx.ir.digest import graph_digest
-from purefx.ir.program import callees
 from purefx.laws import toy
 
 from .mistake import Nodes, mistake, using, with_nodes
@@ -37,7 +36,7 @@ def merged(program: px.Program, key: Callable[[str], str]) -> px.Program:
 def merges_whatever_the_callees(program: px.Program) -> px.Program:
     heights: dict[str, int] = {}
     for name in program.bottom_up:
-        heights[name] = 1 + max((heights[inner] for inner in callees(program.graphs[name])), default=0)
+        heights[name] = 1 + max((heights[inner] for inner in program.graphs[name].callees), default=0)
     unknown = dict.fromkeys(program.order, "")
     return merged(program, lambda name: f"{heights[name]} {graph_digest(program.graphs[name], unknown)}")
 
