@@ -8,7 +8,8 @@ and ``-0.0`` differ, NaN equals itself, a tuple is not a list (fx cares), and a 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from operator import is_
 from typing import Any
 
 import torch
@@ -23,6 +24,7 @@ __all__ = [
     "bodies_in",
     "map_refs",
     "refs_in",
+    "replace_refs",
     "same_arg",
     "strict_hash",
     "with_children",
@@ -119,6 +121,9 @@ def bodies_in(args: tuple[Arg, ...], kwargs: tuple[tuple[str, Arg], ...] = ()) -
 
 CONTAINERS = frozenset({tuple, Items, Record, slice})
 
+MAPPED = CONTAINERS | {Ref, Body}
+"""What a reference can be, or be in."""
+
 
 def children_of(arg: Arg) -> tuple[Arg, ...]:
     """Return what a container argument holds, or () for a leaf.
@@ -161,7 +166,20 @@ def map_refs(arg: Arg, rename: Callable[[Ref | Body], Arg]) -> Arg:
         return rename(arg)
     if kind not in CONTAINERS:
         return arg
-    return with_children(arg, [map_refs(part, rename) for part in children_of(arg)])
+    return with_children(arg, [map_refs(part, rename) if type(part) in MAPPED else part for part in children_of(arg)])
+
+
+def replace_refs(arg: Arg, known: Mapping[str, Arg]) -> Arg:
+    """Return an argument with what stands for some values in their place; the same object where it uses none of them.
+
+    Args:
+        arg: any argument.
+        known: what stands for a value, by its name.
+
+    >>> replace_refs((Ref("x"), Ref("y")), {"y": 7})
+    (Ref(name='x'), 7)
+    """
+    return map_refs(arg, lambda ref: known.get(ref.name, ref) if type(ref) is Ref else ref)
 
 
 def with_children(arg: Arg, parts: list[Arg]) -> Arg:
@@ -174,7 +192,7 @@ def with_children(arg: Arg, parts: list[Arg]) -> Arg:
     >>> with_children(Items([1, 2]), [1, 3])
     [1, 3]
     """
-    if all(a is b for a, b in zip(children_of(arg), parts, strict=True)):
+    if all(map(is_, children_of(arg), parts)):
         return arg
     match arg:
         case slice():

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 from attrs import define, evolve
 
-from .arguments import Arg, Ref, map_refs
+from .arguments import Arg, Ref, replace_refs
 from .graph import Graph
 from .names import Names
 from .node import Call, Do, Frame, Get, Node, Op, Stack
@@ -79,7 +79,7 @@ class _Inlining:
 
     def use(self, arg: Arg, level: _Level) -> Arg:
         """Return an argument of a body as it reads outside."""
-        return map_refs(arg, lambda ref: level.known.get(ref.name, ref) if type(ref) is Ref else ref)
+        return replace_refs(arg, level.known)
 
     def _enter(self, node: Node, call: Call, level: _Level) -> _Level:
         body = self.program.graphs[call.graph]

@@ -30,9 +30,13 @@ def freeze_meta(meta: Mapping[str, Any]) -> Meta:
     >>> frozen["custom"]["tag"]
     (1,)
     """
-    return MappingProxyType(
-        {key: freeze(value) if type(value) in MUTABLE else value for key, value in meta.items() if key not in DROPPED}
-    )
+    kept = dict(meta)
+    for key in DROPPED:
+        kept.pop(key, None)
+    for key, value in kept.items():
+        if type(value) in MUTABLE:
+            kept[key] = freeze(value)
+    return MappingProxyType(kept)
 
 
 MUTABLE = frozenset({dict, list, set})
@@ -48,7 +52,7 @@ def freeze(value: Any) -> Any:
     if kind is dict:
         return MappingProxyType({key: freeze(part) for key, part in value.items()})
     if kind is list:
-        return tuple(freeze(part) for part in value)
+        return tuple(value) if MUTABLE.isdisjoint(map(type, value)) else tuple([freeze(part) for part in value])
     if kind is set:
         return frozenset(value)
     return value

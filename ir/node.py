@@ -7,12 +7,12 @@ Meta is carried and never compared.  Nothing here knows the graph that a node is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, final
 
 from attrs import field, frozen
 
-from .arguments import Arg, refs_in, same_arg, strict_hash
+from .arguments import Arg, Body, Ref, map_refs, refs_in, same_arg, strict_hash
 from .effects.declared import PURE, Effects
 from .meta import EMPTY_META, Meta
 
@@ -137,6 +137,29 @@ class Node:
         """Return the names of the values that it uses, in order, repeats kept."""
         return refs_in(self.args, self.kwargs)
 
+    def with_refs(self, rename: Callable[[Ref | Body], Arg]) -> Node:
+        """Return a copy that uses other values; the same object where none differs.
+
+        Args:
+            rename: gives what stands in place of a reference; may return it unchanged.
+
+        >>> Node("y", Op("toy.neg"), (Ref("x"),)).with_refs(lambda ref: Ref("z")).args
+        (Ref(name='z'),)
+        """
+        args = map_refs(self.args, rename)
+        kwargs = map_refs(self.kwargs, rename) if self.kwargs else ()
+        if args is self.args and kwargs is self.kwargs:
+            return self
+        return Node(self.name, self.do, args, kwargs, self.stack, self.meta)
+
+    def using(self, known: Mapping[str, Arg]) -> Node:
+        """Return a copy that uses what stands for some values, by name; the same object where it uses none of them.
+
+        >>> Node("y", Op("toy.neg"), (Ref("x"),)).using({"x": 7}).args
+        (7,)
+        """
+        return self if known.keys().isdisjoint(self.refs()) else self.with_refs(lambda ref: _known(ref, known))
+
     def __str__(self) -> str:
         from .text.printer import print_node
 
@@ -157,3 +180,7 @@ class Node:
 
     def __hash__(self) -> int:
         return hash((self.name, self.do, self.stack, strict_hash(self.args), strict_hash(self.kwargs)))
+
+
+def _known(ref: Ref | Body, known: Mapping[str, Arg]) -> Arg:
+    return known.get(ref.name, ref) if type(ref) is Ref else ref

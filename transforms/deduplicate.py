@@ -12,7 +12,7 @@ from collections.abc import Hashable, Iterator, Mapping
 
 from attrs import evolve
 
-from ..ir.arguments import Arg, Body, bodies_in, map_refs
+from ..ir.arguments import Arg, Body, bodies_in
 from ..ir.digest import graph_tokens
 from ..ir.graph import Graph
 from ..ir.names import Names
@@ -252,6 +252,5 @@ class _Classes:
                 other = self.ids[self.keys[ref.graph, path]] if type(ref) is Body else ""
                 return Body(other) if type(ref) is Body and other != ref.graph else ref
 
-            args, kwargs = map_refs(node.args, body), map_refs(node.kwargs, body)
-            return node if args is node.args and kwargs is node.kwargs else evolve(node, args=args, kwargs=kwargs)
+            return node.with_refs(body)
         return node

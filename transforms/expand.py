@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 
 from attrs import Factory, define, evolve
 
-from ..ir.arguments import Arg, Body, Ref, bodies_in, map_refs
+from ..ir.arguments import Arg, Body, Ref, bodies_in
 from ..ir.errors import UnsupportedProgram
 from ..ir.graph import Graph, Input
 from ..ir.names import Names
@@ -260,8 +260,7 @@ class _Expansion:
         def body(ref: Arg) -> Arg:
             return ref if type(ref) is not Body or (name := next(ids)) == ref.graph else Body(name)
 
-        args, kwargs = map_refs(node.args, body), map_refs(node.kwargs, body)
-        return node if args is node.args and kwargs is node.kwargs else evolve(node, args=args, kwargs=kwargs)
+        return node.with_refs(body)
 
     def _numbered(self, frame: Frame, outer: tuple[str, int], *, copied: bool) -> Frame:
         # Deduplicating gave equal calls the number of the first: a number that is taken becomes the smallest free one,

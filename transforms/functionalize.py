@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from attrs import evolve, frozen
 
-from ..ir.arguments import Arg, Ref, map_refs
+from ..ir.arguments import Arg, Ref, replace_refs
 from ..ir.effects.happenings import happenings
 from ..ir.effects.resolved import Happening
 from ..ir.effects.storages import slot_storage, storages
@@ -171,7 +171,7 @@ class _Backwards:
         return self.source.with_main(graph, signature=evolve(signature, outputs=tuple([spec for _, spec in outputs])))
 
     def _value(self, arg: Arg) -> Arg:
-        return map_refs(arg, lambda ref: self.instead.get(ref.name, ref) if type(ref) is Ref else ref)
+        return replace_refs(arg, self.instead)
 
     def _spec(self, index: int) -> OutputSpec:
         spec = self.source.signature.inputs[index]

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from attrs import evolve
 
-from ..ir.arguments import Arg, Ref, map_refs
+from ..ir.arguments import Ref, replace_refs
 from ..ir.errors import PipelineError
 from ..ir.graph import Graph, Input
 from ..ir.meta import EMPTY_META
@@ -118,14 +118,14 @@ class _Lifting:
         given = {slot: Ref(name) for slot, name in self.taken.items()}
         given.update((slot, Ref(formal.name)) for slot, formal in formals.items())
         known = {node.name: given[slot] for node in self.reads if (slot := self._slot_of(node)) in self.chosen}
-        nodes = tuple([_using(node, known) for node in graph.nodes if node.name not in known])
+        nodes = tuple([node.using(known) for node in graph.nodes if node.name not in known])
         order = self._order(formals)
         moved = {old: new for new, (_, _, old) in enumerate(order) if old >= 0}
         outputs = tuple(InputMutation(moved[spec.index]) if type(spec) is InputMutation else spec for spec in signature.outputs)
         inputs = tuple([formal for formal, _, _ in order])
         left = () if self.whole else tuple([place for place in signature.lifted if place.slot not in self.chosen])
         signature = evolve(signature, inputs=tuple([spec for _, spec, _ in order]), outputs=outputs, lifted=left)
-        return self.source.with_main(Graph(inputs, nodes, _used(graph.output, known)), signature=signature)
+        return self.source.with_main(Graph(inputs, nodes, replace_refs(graph.output, known)), signature=signature)
 
     def _slot_of(self, read: Node) -> str:
         slot = _slot(read)
@@ -169,14 +169,3 @@ class _Lifting:
 def _slot(node: Node) -> str:
     assert type(node.do) is Get
     return node.do.slot
-
-
-def _using(node: Node, known: dict[str, Ref]) -> Node:
-    for name in node.refs():
-        if name in known:
-            return evolve(node, args=_used(node.args, known), kwargs=_used(node.kwargs, known))
-    return node
-
-
-def _used(arg: Arg, known: dict[str, Ref]) -> Arg:
-    return map_refs(arg, lambda ref: known.get(ref.name, ref) if type(ref) is Ref else ref)

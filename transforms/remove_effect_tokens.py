@@ -11,7 +11,7 @@ from typing import Any
 
 from attrs import evolve
 
-from ..ir.arguments import Arg, Ref, bodies_in, map_refs
+from ..ir.arguments import Arg, Ref, bodies_in, replace_refs
 from ..ir.effects.schema import effects_of
 from ..ir.graph import Graph
 from ..ir.meta import Meta, freeze_meta
@@ -65,7 +65,7 @@ def remove_effect_tokens(program: Program, *, fuel: Fuel = UNLIMITED) -> Program
         graph = program.graphs[name]
         if any(_threads(node) for node in graph.nodes):
             nodes, replaced = _unthread(graph, fuel)
-            unthreaded = Graph(graph.inputs, nodes, _use(graph.output, replaced))
+            unthreaded = Graph(graph.inputs, nodes, replace_refs(graph.output, replaced))
             if unthreaded != graph:
                 changed[name] = unthreaded
     result = program.evolve(graphs=program.graphs.update(changed)) if changed else program
@@ -87,13 +87,13 @@ def _unthread(graph: Graph, fuel: Fuel) -> tuple[tuple[Node, ...], dict[str, Arg
         source = node.args[0] if node.args else None
         if _threads(node) and fuel.burn("unthread", node.name):
             token, target, *rest = node.args
-            tokens[node.name] = _use(token, replaced)
+            tokens[node.name] = replace_refs(token, replaced)
             effects = evolve(effects_of(target), ordered=True)
             results = _results(target, rest)
             threaded[node.name] = results
             op = Op(op_name(target), effects, target)
-            kwargs = tuple((key, _use(value, replaced)) for key, value in node.kwargs)
-            args = tuple(_use(arg, replaced) for arg in rest)
+            kwargs = tuple((key, replace_refs(value, replaced)) for key, value in node.kwargs)
+            args = tuple(replace_refs(arg, replaced) for arg in rest)
             nodes.append(evolve(node, do=op, args=args, kwargs=kwargs, meta=_without_token(node.meta, results)))
         elif type(source) is Ref and source.name in threaded and node.args[1:] == (0,):
             replaced[node.name] = tokens[source.name]
@@ -102,10 +102,7 @@ def _unthread(graph: Graph, fuel: Fuel) -> tuple[tuple[Node, ...], dict[str, Arg
         elif type(source) is Ref and source.name in threaded:
             nodes.append(evolve(node, args=(source, node.args[1] - 1)))
         else:
-            args = tuple(_use(arg, replaced) for arg in node.args)
-            kwargs = tuple((key, _use(value, replaced)) for key, value in node.kwargs)
-            same = all(a is b for a, b in zip(args, node.args, strict=True)) and not node.kwargs
-            nodes.append(node if same else evolve(node, args=args, kwargs=kwargs))
+            nodes.append(node.using(replaced))
     return tuple(nodes), replaced
 
 
@@ -122,7 +119,3 @@ def _without_token(meta: Meta, results: int) -> Meta:
         return meta
     kept = value[1:] if results > 1 else (value[1] if results == 1 and len(value) > 1 else None)
     return freeze_meta({**meta, "val": kept})
-
-
-def _use(arg: Arg, replaced: dict[str, Arg]) -> Arg:
-    return map_refs(arg, lambda ref: replaced.get(ref.name, ref) if type(ref) is Ref else ref)

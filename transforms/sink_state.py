@@ -70,22 +70,22 @@ def sink_state(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
     }
     if not state:
         return program
-    nodes, output = _Sinking(program, state).run()
+    walk = _Sinking(program, state)
+    nodes, output = walk.run()
     kept = [index for index, formal in enumerate(graph.inputs) if formal.name not in state]
     moved = {old: new for new, old in enumerate(kept)}
     outputs = tuple(
         InputMutation(moved[spec.index]) if type(spec) is InputMutation and spec.index in moved else spec
         for spec in program.signature.outputs
     )
-    lifted = (*program.signature.lifted, *_sunk_inputs(graph, specs, state))
+    lifted = (*program.signature.lifted, *_sunk_inputs(graph, specs, state, walk.used))
     signature = evolve(program.signature, inputs=tuple(specs[index] for index in kept), outputs=outputs, lifted=lifted)
     inputs = tuple(graph.inputs[index] for index in kept)
     return program.with_main(Graph(inputs, nodes, output), signature=signature)
 
 
-def _sunk_inputs(graph: Graph, specs: tuple[InputSpec, ...], sunk: Container[str]) -> list[SunkInput]:
+def _sunk_inputs(graph: Graph, specs: tuple[InputSpec, ...], sunk: Container[str], used: Container[str]) -> list[SunkInput]:
     # Positions among the user inputs: tokens may go in the meantime, and nothing else stands between.
-    used = set(graph.users).union(graph.output_refs())
     found: list[SunkInput] = []
     users = 0
     for formal, spec in zip(graph.inputs, specs, strict=True):
@@ -105,28 +105,21 @@ class _Sinking:
         self.names = Names([*(formal.name for formal in self.graph.inputs), *(node.name for node in self.graph.nodes)])
         self.readers: dict[tuple[str, Frame | None], Ref] = {}
         self.used: set[str] = set()
+        """Inputs that something reads."""
         self.nodes: list[Node] = []
 
     def run(self) -> tuple[tuple[Node, ...], Arg]:
-        state = self.state
+        state, nodes = self.state.keys(), self.nodes
         for node in self.graph.nodes:
-            for name in node.refs():
-                if name in state:
-                    node = self._read_for(node)
-                    break
-            self.nodes.append(node)
+            read = node if state.isdisjoint(node.refs()) else self._read_for(node)
+            nodes.append(read)
         output = map_refs(self.graph.output, lambda ref: self._read(ref, ()))
-        return tuple(self.nodes), output
+        return tuple(nodes), output
 
     def _read_for(self, node: Node) -> Node:
         # What a call takes is read by its caller.
         stack = node.stack[:-1] if type(node.do) is Op and node.do.name == TAKES.name else node.stack
-
-        def read(ref: object) -> object:
-            return self._read(ref, stack)
-
-        args, kwargs = map_refs(node.args, read), map_refs(node.kwargs, read)
-        return node if args is node.args and kwargs is node.kwargs else evolve(node, args=args, kwargs=kwargs)
+        return node.with_refs(lambda ref: self._read(ref, stack))
 
     def _read(self, ref: object, stack: Stack) -> object:
         if type(ref) is not Ref or ref.name not in self.state:

@@ -11,9 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
-from attrs import evolve
 
-from ...ir.arguments import Arg, Ref, map_refs
+from ...ir.arguments import Arg, Ref, replace_refs
 from ...ir.borders import is_border
 from ...ir.effects.happenings import happenings
 from ...ir.effects.storages import storages
@@ -120,18 +119,12 @@ class _Insertion:
         count = len(self.graph.nodes)
         nodes.extend(self.before.get(count, ()))
         new = self.instead.get(count, {})
-        output = map_refs(self.graph.output, lambda ref: new.get(ref.name, ref) if type(ref) is Ref else ref)
+        output = replace_refs(self.graph.output, new)
         return self.source.with_main(Graph(self.graph.inputs, tuple(nodes), output))
 
     def _with_new_uses(self, node: Node, number: int) -> Node:
         new = self.instead.get(number)
-        if new is None:
-            return node
-
-        def use(ref: object) -> object:
-            return new.get(ref.name, ref) if type(ref) is Ref else ref
-
-        return evolve(node, args=map_refs(node.args, use), kwargs=map_refs(node.kwargs, use))
+        return node if new is None else node.using(new)
 
     def sizes(self) -> None:
         """Compute sizes again where they would cross a signature."""

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from attrs import evolve
 
-from ...ir.arguments import Arg, Ref, map_refs
+from ...ir.arguments import Arg, Ref, replace_refs
 from ...ir.names import Names
 from ...ir.node import Frame, Node, Op, Stack
 from ...ir.operators import op_of
@@ -91,7 +91,7 @@ class Sizes:
             owned = {ref: new.get((ref, key[1]), self.known.get((ref, key[1]))) for ref in node.refs()}
             if any(arg is None for arg in owned.values()):
                 return False
-            args = map_refs(node.args, lambda ref: owned[ref.name] if type(ref) is Ref else ref)
+            args = replace_refs(node.args, owned)
         again = self.names.fresh(name)
         meta = MappingProxyType({"val": self.values[name]})
         made.append(evolve(node, name=again, args=args, stack=scope, meta=meta))

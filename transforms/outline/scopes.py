@@ -55,8 +55,7 @@ def cut_out(program: Program, nodes: Sequence[Node]) -> Program | None:
         nodes: the nodes of the root, in the order that they shall have.
     """
     walk = _Walk(program)
-    for node in nodes:
-        walk.take(node)
+    walk.take(nodes)
     walk.finish()
     return None if walk.returned else walk.program()
 
@@ -70,29 +69,29 @@ class _Walk:
         self.stack: tuple[Frame, ...] = ()
         self.returned = False
         """Whether a call was entered a second time."""
-        self.made: dict[str, tuple[_Scope, int, Meta]] = {
-            formal.name: (self.root, index, formal.meta) for index, formal in enumerate(program.main.inputs)
-        }
-        """For each value: where it is made, its position in the program, its meta."""
+        self.homes: dict[str, _Scope] = dict.fromkeys([formal.name for formal in program.main.inputs], self.root)
+        """For each value, in order, where it is made."""
+        self.metas: dict[str, Meta] = {formal.name: formal.meta for formal in program.main.inputs}
 
-    def take(self, node: Node) -> None:
-        """Put one node into the call that its stack names."""
-        if node.stack is not self.stack:
-            self._enter(node.stack)
-        scope, made = self.current, self.made
-        for name in node.refs():
-            found = made.get(name)
-            if found is not None and found[0] is not scope:
-                self._bring(name, found[0], scope)
-        scope.entries.append(node if scope.frame is None else _inside(node, scope.frame))
-        made[node.name] = (scope, len(made), node.meta)
+    def take(self, nodes: Sequence[Node]) -> None:
+        """Put each node into the call that its stack names."""
+        homes = self.homes
+        for node in nodes:
+            if node.stack is not self.stack:
+                self._enter(node.stack)
+            scope = self.current
+            for name in node.refs():
+                home = homes.get(name, scope)
+                if home is not scope and name not in scope.inputs and name not in scope.received:
+                    self._bring(name, home, scope)
+            scope.entries.append(node if scope.frame is None else _inside(node, scope.frame))
+            homes[node.name] = scope
+        self.metas.update([(node.name, node.meta) for node in nodes])
 
     def finish(self) -> None:
         """Bring what the root gives back to the root."""
         for name in self.source.main.output_refs():
-            found = self.made.get(name)
-            if found is not None and found[0] is not self.root:
-                self._bring(name, found[0], self.root)
+            self._bring(name, self.homes.get(name, self.root), self.root)
 
     def _enter(self, stack: tuple[Frame, ...]) -> None:
         shared = 0
@@ -135,25 +134,26 @@ class _Walk:
 
     def program(self) -> Program:
         """Freeze all scopes, innermost first."""
-        source = self.source
-        names = Names(self.made)
+        source, metas = self.source, self.metas
+        names = Names(metas)
+        positions: dict[str, int] | None = None
         ids = Names(source.graphs)
         graphs: dict[str, Graph] = {}
         for scope in reversed(self.scopes):
             if scope.frame is None:
                 continue
-            outputs = sorted(scope.outputs, key=self._position)
+            outputs = list(scope.outputs)
+            if len(outputs) > 1:
+                positions = positions or {name: number for number, name in enumerate(metas)}
+                outputs.sort(key=positions.__getitem__)
             inputs = list(scope.inputs)  # by first use, not by where they are made: equal layers must be equal bodies
             output = Ref(outputs[0]) if len(outputs) == 1 else tuple([Ref(name) for name in outputs])
             name = ids.fresh(str(scope.frame))
-            graphs[name] = Graph(tuple([Input(name, self.made[name][2]) for name in inputs]), _flatten(scope), output)
+            graphs[name] = Graph(tuple([Input(name, metas[name]) for name in inputs]), _flatten(scope), output)
             scope.calls = self._call_nodes(scope, name, inputs, outputs, names)
         main = Graph(source.main.inputs, _flatten(self.root), source.main.output)
         kept = {name: source.graphs[name] for name in source.order[1:]}
         return source.evolve(graphs=pmap({source.root: main, **kept, **graphs}))
-
-    def _position(self, name: str) -> int:
-        return self.made[name][1]
 
     def _call_nodes(self, scope: _Scope, name: str, inputs: list[str], outputs: list[str], names: Names) -> tuple[Node, ...]:
         frame, parent = scope.frame, scope.parent
@@ -164,7 +164,7 @@ class _Walk:
         if len(outputs) == 1:
             return (Node(outputs[0], call, args, (), (), self._value_meta(outputs[0])),)
         result = names.fresh(path.removeprefix(FROM_ROOT).replace(".", "_"))
-        value = MappingProxyType({"val": tuple([self.made[output][2].get("val") for output in outputs])})
+        value = MappingProxyType({"val": tuple([self.metas[output].get("val") for output in outputs])})
         made = [Node(result, call, args, (), (), value)]
         made += [
             Node(output, GETITEM, (Ref(result), index), (), (), self._value_meta(output)) for index, output in enumerate(outputs)
@@ -172,7 +172,7 @@ class _Walk:
         return tuple(made)
 
     def _value_meta(self, name: str) -> Meta:
-        meta = self.made[name][2]
+        meta = self.metas[name]
         return MappingProxyType({"val": meta["val"]}) if "val" in meta else EMPTY_META
 
 
