@@ -13,7 +13,7 @@ import torch
 import torch.fx
 from torch.export.unflatten import UnflattenedModule
 
-from ..ir.torch_private import codegen_of
+from ..ir.torch_private import blank_attributes, codegen_of
 from .compiled import Body
 from .family import Family
 from .fx_view import View, build_fx_graph
@@ -177,6 +177,5 @@ def make_class(base: type[torch.nn.Module], members: dict[str, Any]) -> type[tor
 def new_module(kind: type[torch.nn.Module], place: Place) -> torch.nn.Module:
     """Return a module of a class made by ``make_class``, without children or state."""
     module = kind.__new__(kind)
-    torch.nn.Module.__init__(module)
-    module.__dict__["purefx_place"] = place
+    module.__dict__.update(blank_attributes(), purefx_place=place)
     return module

@@ -125,6 +125,15 @@ def test_modules_keep_their_state_in_the_dicts_that_we_fill() -> None:
     assert {"_parameters", "_buffers", "_modules", "_non_persistent_buffers_set", "training"} <= set(module.__dict__)
 
 
+def test_a_module_begins_as_its_attributes_alone() -> None:
+    """``Module.__init__`` gives every module the same: flags, and empty containers that are its own."""
+    made, again, module = torch_private.blank_attributes(), torch_private.blank_attributes(), torch.nn.Module().__dict__
+    assert made == module and list(made) == list(module)
+    for name, value in made.items():
+        assert type(value) is type(module[name]), name
+        assert isinstance(value, bool | int | str | None) or (not value and value is not again[name]), name
+
+
 def test_pytree_specs() -> None:
     """The parts of a TreeSpec that binding, printing and checking read."""
     spec = torch_private.pytree.tree_structure(((1, [2]), {"k": 3}))
