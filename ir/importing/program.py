@@ -66,7 +66,7 @@ def _read(ep: ExportedProgram, forward: ExportedProgram | None) -> Program:
     flat = with_backward_calls(reader.graphs[""], provenance.backward)
     root = reader.graphs[""] = with_borders(flat, records, reader.renamed)
     types = reader.stacks.types
-    for path in types:
+    for path in [path for path in types if path not in paths]:
         # A module that no module of the hierarchy holds: it stays a call, at the path that the exporter gives.
         parts = path.split(".")
         paths.update(dict.fromkeys(".".join(parts[:depth]) for depth in range(1, len(parts) + 1) if path))
