@@ -38,6 +38,10 @@ class Body:
     """How it is called, where the exporter was asked to preserve that."""
     sites: Mapping[str, CallSite] = field(factory=dict, repr=False)
     """Its calls of modules with a preserved signature, by name of node."""
+    table: Table = field(default=None, repr=False)  # type: ignore[assignment]
+    """What its code refers to."""
+    tape: Any = field(default=None, repr=False)
+    """What runs it step by step, once somebody did, see ``tape.py``."""
     first_line: int = 0
     run: Callable[..., Any] = field(default=None, repr=False)  # type: ignore[assignment]
 
@@ -73,7 +77,8 @@ def compile_bodies(program: Program, *, reserved: frozenset[str]) -> tuple[dict[
         sites = _sites(program, graph, called) if called else {}
         source = write_body(graph, table, sites)
         lines.append(f"def body_{number}({', '.join(('self', *source.parameters))}):")
-        bodies[name] = Body(name, program.graphs[name], program, graph, called.get(name), sites, len(lines) + 1)
+        body = bodies[name] = Body(name, program.graphs[name], program, graph, called.get(name), sites, table)
+        body.first_line = len(lines) + 1
         lines += ["    " + line for line in source.lines]
     exec(compile("\n".join(lines), FILE, "exec"), table.values)  # noqa: S102 - the text is ours, see source.py
     for number, body in enumerate(bodies.values()):

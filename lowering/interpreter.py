@@ -1,13 +1,12 @@
 """``LoweredInterpreter``: an ``InterpreterModule`` that runs a body operator by operator.
 
-One idea: the body is a tape of steps; each is run by itself, so an error names the node, the module and the user's
-line, and a debugger can stop between operators.  It computes what the generated code computes.  Once somebody has looked
-at ``graph``, that is what runs.
+One idea: the body is a tape of steps (``tape.py``); each is run by itself, so an error names the node, the module and the
+user's line, and a debugger can stop between operators.  Once somebody has looked at ``graph``, that is what runs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, cast
 
 import torch
@@ -15,15 +14,13 @@ import torch.fx
 from torch.export.unflatten import InterpreterModule
 from torch.fx.graph import CodeGen
 
-from ..ir.arguments import Arg, Body, Items, Record, Ref
-from ..ir.node import Call, Get, Node
 from ..ir.paths import FROM_ROOT
 from ..ir.torch_private import children_dict
 from .edited import run_graph
 from .lowered import Lowered
-from .module import RESERVED, Place
+from .module import Place
 from .notes import note_failure
-from .source import attribute_name, own_attribute
+from .tape import tape_of
 
 __all__ = ["LoweredInterpreter", "run_body", "run_tape"]
 
@@ -91,57 +88,16 @@ def run_tape(place: Place, owner: torch.nn.Module, args: tuple[Any, ...]) -> Any
     Raises:
         TypeError: the wrong number of arguments.
     """
-    graph = place.body.runs
-    if len(args) != len(graph.inputs):
-        raise TypeError(f"{place.path or 'the root module'} takes {len(graph.inputs)} inputs, got {len(args)}")
-    known: dict[str, Any] = {formal.name: value for formal, value in zip(graph.inputs, args, strict=True)}
-    dead = graph.last_uses
-    for index, node in enumerate(graph.nodes):
-        try:
-            known[node.name] = _step(node, known, owner, place)
-        except Exception as error:
-            note_failure(error, place.path, node)
-            raise
-        for name in dead.get(index, ()):
-            del known[name]
-    return _value(graph.output, known, place)
-
-
-def _step(node: Node, known: dict[str, Any], owner: torch.nn.Module, place: Place) -> Any:
-    do = node.do
-    match do:
-        case Get(slot=slot):
-            return _attribute(owner, slot)
-        case Call() if node.name in place.body.sites:
-            site = place.body.sites[node.name]
-            leaves, beside = _value(site.leaves, known, place), _value(site.beside, known, place)
-            return site(_attribute(owner, attribute_name(site.callee)), leaves, beside)
-        case Call(instance=instance):
-            return _attribute(owner, attribute_name(instance))(*[_value(arg, known, place) for arg in node.args])
-        case _:
-            args = [_value(arg, known, place) for arg in node.args]
-            kwargs = {key: _value(value, known, place) for key, value in node.kwargs}
-            return cast(Callable[..., Any], do.target)(*args, **kwargs)
-
-
-def _attribute(owner: Any, path: str) -> Any:
-    for part in path.split("."):
-        owner = own_attribute(owner, part) if part in RESERVED else getattr(owner, part)
-    return owner
-
-
-def _value(arg: Arg, known: dict[str, Any], place: Place) -> Any:
-    kind = type(arg)
-    if kind is Ref:
-        return known[arg.name]
-    if kind is Items:
-        return [_value(part, known, place) for part in arg]
-    if kind is tuple:
-        return tuple([_value(part, known, place) for part in arg])
-    if kind is Record:
-        return {key: _value(value, known, place) for key, value in arg.items}
-    if kind is slice:
-        return slice(_value(arg.start, known, place), _value(arg.stop, known, place), _value(arg.step, known, place))
-    if kind is Body:
-        return place.bodies[arg.graph]
-    return arg
+    body = place.body
+    if len(args) != len(body.runs.inputs):
+        raise TypeError(f"{place.path or 'the root module'} takes {len(body.runs.inputs)} inputs, got {len(args)}")
+    tape = tape_of(body)
+    registers = [*args, *[None] * (tape.registers - len(args))]
+    number = 0
+    try:
+        for number, step in enumerate(tape.steps):  # noqa: B007  read where a step fails
+            step(owner, registers)
+    except Exception as error:
+        note_failure(error, place.path, body.runs.nodes[number])
+        raise
+    return tape.result(owner, registers)

@@ -21,7 +21,7 @@ from ..ir.errors import UnsupportedProgram
 from ..ir.graph import Graph
 from ..ir.node import Call, Frame, Get, Node
 from ..ir.paths import FROM_ROOT
-from ..ir.torch_private import OpOverload, schema_of
+from ..ir.torch_private import OpOverload, child_of, schema_of, state_of
 from .preserved import CallSite
 
 __all__ = ["BodySource", "Table", "attribute_name", "write_body"]
@@ -60,6 +60,8 @@ class BodySource:
     lines: tuple[str, ...]
     """The statements, one for each node of the graph and one for the result."""
     parameters: tuple[str, ...]
+    registers: int
+    """How many registers it uses, the parameters first."""
 
 
 def attribute_name(frame: Frame) -> str:
@@ -74,25 +76,33 @@ def attribute_name(frame: Frame) -> str:
     return f"{FROM_ROOT}.{name[1:]}" if name.startswith(FROM_ROOT) else name
 
 
-def write_body(graph: Graph, table: Table, sites: Mapping[str, CallSite] = MappingProxyType({})) -> BodySource:
+def write_body(
+    graph: Graph,
+    table: Table,
+    sites: Mapping[str, CallSite] = MappingProxyType({}),
+    *,
+    register: Callable[[int], str] = "v{}".format,
+) -> BodySource:
     """Return the source of a body.
 
     Args:
         graph: the body.
         table: where operators, names and literals are entered; ``("body", id)`` are the keys of nested graphs.
         sites: the calls of modules with a preserved signature, by name of node.
+        register: how a register is written, by its number.
 
     Raises:
         UnsupportedProgram: an operator has no callable behind it.
     """
-    writer = _Writer(graph, table, sites)
+    writer = _Writer(graph, table, sites, register)
     lines = [writer.statement(index, node) for index, node in enumerate(graph.nodes)]
     lines.append(f"return {writer.text(graph.output)}")
-    return BodySource(tuple(lines), writer.parameters)
+    return BodySource(tuple(lines), writer.parameters, writer.count)
 
 
 class _Writer:
-    def __init__(self, graph: Graph, table: Table, sites: Mapping[str, CallSite]) -> None:
+    def __init__(self, graph: Graph, table: Table, sites: Mapping[str, CallSite], register: Callable[[int], str]) -> None:
+        self.register = register
         self.table = table
         self.sites = sites
         self.registers: dict[str, str] = {}
@@ -107,7 +117,7 @@ class _Writer:
         if self.free:
             return self.free.pop()
         self.count += 1
-        return f"v{self.count - 1}"
+        return self.register(self.count - 1)
 
     def statement(self, index: int, node: Node) -> str:
         """Return the line that runs a node, and frees what nobody needs after it."""
@@ -127,14 +137,14 @@ class _Writer:
         do = node.do
         match do:
             case Get(slot=slot):
-                return self._attribute(slot, state)
+                return self._attribute(slot, state_of)
             case Call() if node.name in self.sites:
                 site = self.sites[node.name]
-                called = self._attribute(attribute_name(site.callee), child)
+                called = self._attribute(attribute_name(site.callee), child_of)
                 name = self.table.name(("site", id(site)), site)
                 return f"{name}({called}, {self.text(site.leaves)}, {self.text(site.beside)})"
             case Call(instance=instance):
-                called = self._attribute(attribute_name(instance), child)
+                called = self._attribute(attribute_name(instance), child_of)
                 return f"{called}({', '.join([self.text(arg) for arg in node.args])})"
             case _:
                 if do.target is None:
@@ -155,7 +165,7 @@ class _Writer:
     def _attribute(self, path: str, reader: Callable[[Any, str], Any]) -> str:
         found = "self"
         *above, last = path.split(".")
-        for part, read in (*((name, child) for name in above), (last, reader)):
+        for part, read in (*((name, child_of) for name in above), (last, reader)):
             read = own_attribute if part in self.table.reserved else read
             found = f"{self.table.name(read.__name__, read)}({found}, {self.table.name(('str', part), part)})"
         return found
@@ -192,24 +202,6 @@ def _schema_names(operator: Any) -> frozenset[str]:
 
 def _literal_key(arg: Arg) -> Any:
     return (type(arg), arg) if type(arg) is str else (type(arg), id(arg))
-
-
-def child(module: Any, name: str) -> Any:
-    """Return a child of a module, or a view that stands beside its children.
-
-    ``getattr`` fails before it asks ``Module.__getattr__``, which takes five times as long.
-    """
-    children = module._modules
-    return children[name] if name in children else getattr(module, name)
-
-
-def state(module: Any, name: str) -> Any:
-    """Return a parameter or buffer of a module, or what ``getattr`` finds: a constant, something parametrized."""
-    own = module._parameters
-    if name in own:
-        return own[name]
-    own = module._buffers
-    return own[name] if name in own else getattr(module, name)
 
 
 def own_attribute(module: Any, name: str) -> Any:

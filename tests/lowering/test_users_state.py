@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils import parametrizations, prune
 
 import purefx as px
 from tests.lowering.users import KINDS, Mixed, agree, export, lowered, mixed_args, three
@@ -192,3 +193,19 @@ def test_a_replaced_child_is_used(to: str) -> None:
         warnings.simplefilter("error")
         module(input=x) if "input" in str(module.purefx_plan.names) else module(x=x)
     assert seen == [(0, ["x"]), (2, 4)]
+
+
+@EACH
+def test_what_users_put_before_a_parameter_is_what_runs(to: str) -> None:
+    """A parametrization and a pruning mask take the parameter out of its dict; bodies read what stands there instead."""
+    x = torch.randn(2, 4)
+    for change in (parametrizations.weight_norm, lambda linear: prune.l1_unstructured(linear, "weight", amount=0.5)):
+        model = Tower(1)
+        module = lowered(export(copy.deepcopy(model), "plain", (x,)), to)
+        for tower in (model, module):
+            change(tower.get_submodule("layers.0.up"))
+        assert torch.equal(module(x), model(x))
+        with torch.no_grad():
+            for tower in (model, module):
+                next(tower.get_submodule("layers.0.up").parameters()).mul_(3)
+        assert torch.equal(module(x), model(x))
