@@ -1,7 +1,7 @@
 """Checks of the flat inputs: types, dtypes, shapes, baked-in values, ranges and guards.
 
 One idea: everything that ``ep.module()`` enforces stays enforced, and a wrong dtype is refused too (the peers fail
-deep inside an operator).  Static inputs cost two comparisons; only dynamic sizes are bound to symbols.
+deep inside an operator).  Where ``quick_checks.py`` is not sure that all is right, each input is looked at here.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from ..ir.errors import InputValueError
 from ..ir.expression import Apply, Expr, InputDim, InputValue, Sym, evaluate, inputs_in, leaves_in
 from ..ir.program import Program
 from ..ir.signature import ArgumentType, LiteralType, NumberType, Range, TensorType, UserInput
+from .quick_checks import quick_check
 
 __all__ = ["LeafChecks"]
 
@@ -35,6 +36,8 @@ class LeafChecks:
         self.dynamic = [(index, kind) for index, kind in enumerate(self.types) if _has_symbols(kind)]
         self.ranges = [bounds for bounds in program.constraints.ranges if bounds.low is not None or bounds.high is not None]
         self.guards = [guard for guard in program.constraints.guards if guard is not True]
+        self.quick = quick_check(self.types, [(bounds.expr, *_ends(bounds)) for bounds in self.ranges], self.guards)
+        """Says whether inputs are plainly right."""
 
     def run(self, values: Sequence[Any]) -> None:
         """Check the inputs of one call.
@@ -42,6 +45,11 @@ class LeafChecks:
         Raises:
             InputValueError: the first that is wrong, by name, with what was expected.
         """
+        if torch.compiler.is_compiling() or not self.quick(values):
+            self.look(values)
+
+    def look(self, values: Sequence[Any]) -> None:
+        """Look at each input of one call, and raise as ``run`` does; the slow half of it."""
         for index, dtype, shape in self.tensors:
             value = values[index]
             if not isinstance(value, torch.Tensor):
@@ -100,9 +108,7 @@ class LeafChecks:
         if not _bound(leaves_in(bounds.expr), known):
             return
         size = evaluate(bounds.expr, known)
-        # A lower bound of 2 is the exporter's assumption that a dynamic size is not 0 or 1; sizes 0 and 1 still run.
-        low = bounds.low if bounds.low is not None and bounds.low > 2 else -math.inf
-        high = bounds.high if bounds.high is not None else math.inf
+        low, high = _ends(bounds)
         if low <= size <= high:
             return
         for index, kind in self.dynamic:
@@ -114,6 +120,12 @@ class LeafChecks:
 
     def _wrong(self, index: int, got: str) -> InputValueError:
         return InputValueError(f"argument {self.paths[index]}: expected {_expected(self.types[index])}, {got}")
+
+
+def _ends(bounds: Range) -> tuple[float, float]:
+    # A lower bound of 2 is the exporter's assumption that a dynamic size is not 0 or 1; sizes 0 and 1 still run.
+    low = bounds.low if bounds.low is not None and bounds.low > 2 else -math.inf
+    return low, bounds.high if bounds.high is not None else math.inf
 
 
 def _static(kind: TensorType) -> tuple[int, ...] | None:
