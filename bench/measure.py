@@ -1,38 +1,72 @@
-"""Timing: alternate the candidates, take medians, report ratios.
+"""Timing and memory: alternate the candidates, take medians; count what Python keeps.
 
 One idea: candidates are run in turn (A B A B ...), so a machine that slows down slows all of them.
 """
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import io
 import math
 import statistics
 import time
+import tracemalloc
 from collections.abc import Callable, Mapping
 from typing import Any
 
-__all__ = ["alternate", "exponent"]
+__all__ = ["alternate", "exponent", "kept"]
+
+PATIENCE = 6.0
+"""Seconds after which a candidate is not run once more."""
 
 
-def alternate(candidates: Mapping[str, Callable[[], Any]], *, rounds: int) -> dict[str, float]:
-    """Return the median wall-clock seconds of each candidate.
+def alternate(candidates: Mapping[str, Callable[[], Any]], *, rounds: int, calls: int = 1) -> dict[str, float]:
+    """Return the median wall-clock seconds of one call of each candidate; NaN for one that raises.
 
     Args:
-        candidates: what to run, by name.
-        rounds: how many times each is run, after one round that is not counted.
+        candidates: what to run, by name; what they print is thrown away.
+        rounds: how many times each is run, after one round that is not counted; one that took long is run less often.
+        calls: how many calls in a row are timed as one.
     """
     seconds: dict[str, list[float]] = {name: [] for name in candidates}
     for number in range(rounds + 1):
         for name, run in candidates.items():
-            gc.collect()
-            start = time.perf_counter()
-            result = run()
-            elapsed = time.perf_counter() - start
-            del result
-            if number:
-                seconds[name].append(elapsed)
+            if not sum(seconds[name]) <= PATIENCE:
+                continue  # slow, or it raised
+            elapsed = _timed(run, calls)
+            if number == 1:
+                seconds[name].clear()
+            seconds[name].append(elapsed)
     return {name: statistics.median(values) for name, values in seconds.items()}
+
+
+def _timed(run: Callable[[], Any], calls: int) -> float:
+    gc.collect()
+    result: Any = None
+    with contextlib.redirect_stdout(io.StringIO()):
+        start = time.perf_counter()
+        try:
+            for _ in range(calls):
+                result = run()
+        except RecursionError:
+            return math.nan
+        elapsed = time.perf_counter() - start
+    del result
+    return elapsed / calls
+
+
+def kept(make: Callable[[], Any]) -> tuple[Any, int, int]:
+    """Return what a function makes, the bytes of Python objects that this keeps, and those at the peak."""
+    make()
+    gc.collect()
+    tracemalloc.start()
+    with contextlib.redirect_stdout(io.StringIO()):
+        made = make()
+    gc.collect()
+    now, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    return made, now, peak
 
 
 def exponent(sizes: list[int], seconds: list[float]) -> float:

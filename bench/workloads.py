@@ -1,98 +1,71 @@
-"""What is timed: a decoder made of real modules, and a chain built directly as a value.
+"""The workloads by name: a model, what it is called with, and its exported program.
 
-One idea: generators, not files; widths are tiny so that making programs is timed and not multiplying matrices.
+One idea: a workload is exported when it is asked for, and the exporter's time is nobody's figure.
 """
 
 from __future__ import annotations
 
-import math
+from collections.abc import Callable
+from typing import Any
 
 import torch
+from attrs import frozen
 from torch import nn
 
-import purefx as px
-from purefx.ir.operators import op_of
+from bench.defects import Chain
+from bench.models import Decoder, ResNet, Shared
+from examples.zoo import by_name, gpt2_xl, llama
 
-__all__ = ["Decoder", "chain"]
-
-
-class Attention(nn.Module):
-    """Causal self-attention, written out."""
-
-    def __init__(self, width: int, heads: int) -> None:
-        super().__init__()
-        self.query, self.key = nn.Linear(width, width), nn.Linear(width, width)
-        self.value, self.out = nn.Linear(width, width), nn.Linear(width, width)
-        self.heads = heads
-
-    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        batch, length, width = x.shape
-        query, key, value = (
-            part(x).view(batch, length, self.heads, width // self.heads).transpose(1, 2)
-            for part in (self.query, self.key, self.value)
-        )
-        scores = query @ key.transpose(-1, -2) / math.sqrt(width // self.heads)
-        weights = scores.masked_fill(mask, float("-inf")).softmax(-1)
-        return self.out((weights @ value).transpose(1, 2).reshape(batch, length, width))
+__all__ = ["DEFAULT", "SLOW", "Workload", "workload"]
 
 
-class Feed(nn.Module):
-    """The feed-forward part of a block."""
+@frozen
+class Workload:
+    """One exported model."""
 
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.down(nn.functional.gelu(self.up(x)))
-
-
-class Block(nn.Module):
-    """A pre-norm decoder block."""
-
-    def __init__(self, width: int, heads: int) -> None:
-        super().__init__()
-        self.norm1, self.attention = nn.LayerNorm(width), Attention(width, heads)
-        self.norm2, self.feed = nn.LayerNorm(width), Feed(width)
-
-    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        x = x + self.attention(self.norm1(x), mask)
-        return x + self.feed(self.norm2(x))
+    name: str
+    model: nn.Module
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    ep: torch.export.ExportedProgram
 
 
-class Decoder(nn.Module):
-    """A GPT-like decoder of ``layers`` blocks; 96 of them export to about 4,000 nodes in 1,000 modules."""
+DEFAULT = (
+    "gpt-2", "gpt-8", "gpt-32", "gpt-96", "shared-16", "shared-64", "shared-256", "shareddist-256", "flatseq-2000",
+    "preserve-128", "preserve-512", "resnet-64", "bert", "qwen3", "llama", "gpt2_xl",
+)  # fmt: skip
 
-    def __init__(self, layers: int, *, width: int = 8, heads: int = 2, vocabulary: int = 32, length: int = 16) -> None:
-        super().__init__()
-        self.tokens, self.positions = nn.Embedding(vocabulary, width), nn.Embedding(length, width)
-        self.blocks = nn.ModuleList([Block(width, heads) for _ in range(layers)])
-        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, vocabulary, bias=False)
-
-    def forward(self, ids: torch.Tensor) -> torch.Tensor:
-        length = ids.shape[1]
-        mask = torch.ones(length, length, dtype=torch.bool).triu(1)
-        x = self.tokens(ids) + self.positions(torch.arange(length))
-        for block in self.blocks:
-            x = block(x, mask)
-        return self.head(self.norm(x))
-
-    @staticmethod
-    def example() -> tuple[torch.Tensor]:
-        """Return arguments for one call."""
-        return (torch.arange(16).reshape(2, 8) % 32,)
+SLOW = ("gpt-256", "flatseq-10000")
+"""Minutes each, most of them the peer's and the exporter's."""
 
 
-def chain(nodes: int, *, per_call: int = 5, calls: int = 10) -> px.Program:
-    """Return a flat program of ``nodes`` negations in a two-level hierarchy, built without the exporter."""
-    neg = op_of(torch.ops.aten.neg.default)
-    made: list[px.Node] = []
-    previous = "x"
-    for index in range(nodes):
-        block, layer = index // (calls * per_call), index // per_call % calls
-        stack = (px.Frame(f"block{block}"), px.Frame(f"block{block}.layer{layer}"))
-        made.append(px.Node(f"n{index}", neg, (px.Ref(previous),), (), stack))
-        previous = f"n{index}"
-    graph = px.Graph((px.Input("x"),), tuple(made), (px.Ref(previous),))
-    signature = px.Signature((px.UserInput(px.TensorType(torch.float32, (2,)), "x"),), (px.UserOutput(),))
-    return px.Program.of({"": graph}, signature=signature, facts=frozenset({"flat"}))
+def workload(name: str) -> Workload:
+    """Return a workload by its name, exported now."""
+    kind, _, number = name.partition("-")
+    if not number.isdigit():
+        example = {"llama": llama, "gpt2_xl": gpt2_xl}.get(name, lambda: by_name(name))()
+        model = example.build()
+        return Workload(name, model, *example.inputs(), example.export(model))
+    model, args, options = KINDS[kind](int(number))
+    ep = torch.export.export(model, args, **options)
+    return Workload(name, model, args, {}, ep.run_decompositions({}) if options else ep)
+
+
+def _flat(layers: int) -> tuple[nn.Module, tuple[Any, ...], dict[str, Any]]:
+    return nn.Sequential(*[nn.Linear(2, 2) for _ in range(layers)]), (torch.randn(2, 2),), {}
+
+
+def _preserved(layers: int) -> tuple[nn.Module, tuple[Any, ...], dict[str, Any]]:
+    # Every child reads and writes one buffer of its parent, and has a preserved call signature; decomposed.
+    preserve = tuple(f"layers.{number}" for number in range(layers))
+    return Chain(layers), (torch.ones(2, 3),), {"preserve_module_call_signature": preserve}
+
+
+KINDS: dict[str, Callable[[int], tuple[nn.Module, tuple[Any, ...], dict[str, Any]]]] = {
+    "gpt": lambda layers: (Decoder(layers).eval(), Decoder.example(), {}),
+    "shared": lambda times: (Shared(times).eval(), Shared.example(), {}),
+    "shareddist": lambda times: (Shared(times, distinct=True).eval(), Shared.example(), {}),
+    "flatseq": _flat,
+    "preserve": _preserved,
+    "resnet": lambda blocks: (ResNet(blocks).train(), (torch.randn(2, 4, 8, 8),), {}),
+}

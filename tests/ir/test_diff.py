@@ -16,7 +16,7 @@ import torch
 from attrs import evolve, fields
 
 import purefx as px
-from bench.workloads import chain
+from bench.chain import chain
 from purefx.ir.diff.difference import Change
 from purefx.ir.diff.sequences import hunks, patched
 from purefx.laws.asking import refuses

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import purefx as px
-from bench.workloads import chain
+from bench.chain import chain
 from purefx.ir.verify import verify
 from tests.programs import NEG, flat
 
