@@ -7,11 +7,14 @@ and what became of them is judged (``report.py``).  ``make mutants`` calls this;
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import subprocess
 import sys
 
-from tests.mutants.report import read, report
+from attrs import asdict
+
+from tests.mutants.report import left, read, report
 from tests.mutants.tree import ROOT, TREE, make_tree
 
 FILES = ("transforms", "ir/effects", "ir/digest.py", "lowering")
@@ -23,11 +26,17 @@ def main() -> int:
     parser.add_argument("files", nargs="*", default=FILES, help="files or folders from the root of the repository")
     parser.add_argument("--budget", type=float, default=20, help="seconds of tests that a mutant may take")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="mutants at a time")
+    parser.add_argument("--tests", nargs="+", default=(), help="tests that are asked; else those of the layers of the files")
+    parser.add_argument("--again", action="store_true", help="only mutants that survived the last run, of the files")
     parser.add_argument("--report", action="store_true", help="judge the last run, or what is done of it, once more")
     chosen = parser.parse_args()
     if not chosen.report:
-        paths = make_tree(chosen.files)
-        command = [sys.executable, "-m", "tests.mutants.session", str(chosen.budget), str(chosen.workers), *paths]
+        # Asked for before the copy is made anew, because the last run is in it.
+        again = [one for one in left(*read(TREE, ROOT)[:2]) if one.file.startswith(tuple(chosen.files))] if chosen.again else None
+        files = chosen.files if again is None else sorted({one.file for one in again})
+        asked = {"files": make_tree(files), "tests": chosen.tests, "again": again and [asdict(one) for one in again]}
+        (TREE / "asked.json").write_text(json.dumps(asked))
+        command = [sys.executable, "-m", "tests.mutants.session", str(chosen.budget), str(chosen.workers)]
         # Plugins of other packages, ours too, would be imported before the copy can be; one thread, because it forks.
         alone = {"PYTHONPATH": "", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
         subprocess.run(command, cwd=TREE, env={**os.environ, **alone}, check=True)

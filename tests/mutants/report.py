@@ -15,7 +15,7 @@ from typing import Any
 
 from attrs import frozen
 
-__all__ = ["Result", "Same", "read", "report"]
+__all__ = ["Result", "Same", "left", "read", "report"]
 
 ENOUGH = 0.9
 """The share of the mutants of transforms/ that must be found."""
@@ -77,8 +77,7 @@ def report(results: Sequence[Result], same: Sequence[Same], broken: Sequence[str
         same: the written reasons.
         broken: tests that failed without any mutant, and were left out.
     """
-    survivors = [result for result in results if result.verdict in ("survived", "no test")]
-    unknown = [result for result in survivors if not any(one.fits(result) for one in same)]
+    unknown = left(results, same)
     for result in unknown:
         print(f"{result.file}, {result.function}, {result.verdict}:\n{_shown('-', result.old)}\n{_shown('+', result.new)}")
     for test in broken:
@@ -97,8 +96,16 @@ def _shown(sign: str, lines: str) -> str:
 def stale(results: Sequence[Result], same: Sequence[Same]) -> list[Same]:
     """Return the reasons that speak of a file which was asked about, and fit no survivor in it."""
     asked = {result.file for result in results}
-    survivors = [result for result in results if result.verdict in ("survived", "no test")]
-    return [one for one in same if one.file in asked and not any(one.fits(result) for result in survivors)]
+    return [one for one in same if one.file in asked and not any(one.fits(result) for result in _survivors(results))]
+
+
+def left(results: Iterable[Result], same: Sequence[Same]) -> list[Result]:
+    """Return the mutants that survived without a written reason."""
+    return [result for result in _survivors(results) if not any(one.fits(result) for one in same)]
+
+
+def _survivors(results: Iterable[Result]) -> list[Result]:
+    return [result for result in results if result.verdict in ("survived", "no test")]
 
 
 def share(results: Iterable[Result], unknown: Sequence[Result], prefix: str) -> float:

@@ -14,7 +14,7 @@ import resource
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from random import Random
 
@@ -145,16 +145,25 @@ def _fails(item: pytest.Item) -> bool:
     return any(report.failed for report in runtestprotocol(item, log=False, nextitem=None))
 
 
-def main(files: Sequence[str], budget: float, workers: int) -> int:
-    """Run the mutants of files of the copy, and write what becomes of each to ``verdicts`` as soon as it is known."""
-    mutants = [mutant for file in files for mutant in make_mutants(file)]
+def main(budget: float, workers: int) -> int:
+    """Run the mutants that ``asked.json`` names, and write what becomes of each to ``verdicts`` as soon as it is known."""
+    asked = json.loads(Path("asked.json").read_text())
+    mutants = [mutant for file in asked["files"] for mutant in make_mutants(file)]
+    if asked["again"] is not None:
+        again = {change_of(one) for one in asked["again"]}
+        mutants = [mutant for mutant in mutants if change_of(asdict(mutant)) in again]
     if not mutants:
         return 0
     Path("mutants.json").write_text(json.dumps([asdict(mutant) for mutant in mutants]))
-    selected = dict.fromkeys(test for file in files for test in SELECTED[file.split("/")[1]])
+    selected = asked["tests"] or dict.fromkeys(test for file in asked["files"] for test in SELECTED[file.split("/")[1]])
     session = Session(mutants, budget=budget, workers=workers)
     return int(pytest.main(["-s", "-m", "not slow and not models", *selected], plugins=[session]))
 
 
+def change_of(mutant: Mapping[str, str]) -> tuple[str, ...]:
+    """Return what a mutant is known by from one run to the next: its name has a number, which moves."""
+    return tuple(mutant[field] for field in ("file", "function", "old", "new"))
+
+
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[3:], float(sys.argv[1]), int(sys.argv[2])))
+    sys.exit(main(float(sys.argv[1]), int(sys.argv[2])))

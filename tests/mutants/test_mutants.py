@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.mutants.report import Result, Same, report, same_ones, share, stale, table
+from tests.mutants.report import Result, Same, left, report, same_ones, share, stale, table
 from tests.mutants.tree import ROOT, without_decorators
 
 FILE = "transforms/some.py"
@@ -70,6 +70,12 @@ def test_reasons_speak_of_one_change_of_one_function() -> None:
         Result(FILE, "f", "x = 1", "x = 3", "survived"),
     ):
         assert report([other], same, []) == 1
+
+
+def test_what_is_asked_again_has_neither_been_found_nor_explained() -> None:
+    never = Result(FILE, "g", "x = 1", "x = 2", "no test")
+    assert left([KILLED, SURVIVED, never], []) == [SURVIVED, never]
+    assert left([KILLED, SURVIVED, never], [Same(FILE, "f", "x is not used")]) == [never]
 
 
 def test_tests_that_fail_anyway_are_no_result() -> None:

@@ -1,0 +1,201 @@
+"""What each rewrite is called: whoever searches for a bad one reads these words, and nothing else is said about it.
+
+One idea: one small program for each transformation, and all that is said when it runs to its end.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+import purefx as px
+
+TOKENS = """program {
+  takes {
+    token
+    user x: f32[2]
+  }
+  gives {
+    token
+    user
+  }
+  graph @""(token, x) {
+    w = higher_order.with_effects(token, op("aten.cumsum.default"), x, 0)
+    t = operator.getitem(w, 0)
+    y = operator.getitem(w, 1)
+    return (t, y)
+  }
+}"""
+
+RETURNED = """program {
+  state {
+    buffer n: f32[2]
+  }
+  takes {
+    state n
+    user x: f32[2]
+  }
+  gives {
+    state n
+    input 1
+    user
+  }
+  graph @""(bn, x) {
+    m = aten.add.Tensor(bn, 1)
+    y = aten.neg.default(x)
+    return (m, y, y)
+  }
+}"""
+
+WRITTEN = """program {
+  state {
+    buffer n: f32[2]
+  }
+  takes {
+    state n
+    user x: f32[2]
+  }
+  gives {
+    user
+  }
+  graph @""(bn, x) {
+    y = aten.neg.default(x)
+    c = aten.copy_.default(bn, y)
+    z = aten.add.Tensor(y, 1)
+    d = aten.copy_.default(x, z)
+    return (z,)
+  }
+}"""
+
+CROSSING = """program {
+  facts (flat, "mutations in place", "state sunk")
+  state {
+    buffer c.n: f32[2]
+  }
+  takes {
+    user x: f32[2]
+  }
+  gives {
+    user
+  }
+  signature c {
+    names (x)
+    in_spec ((*,), {})
+    out_spec *
+  }
+  graph @""(x) {
+    t = purefx.takes(x)  in c
+    n = get c.n  in c
+    m = aten.add.Tensor(n, 1)  in c
+    y = aten.mul.Tensor(x, m)  in c
+    c = aten.copy_.default(n, m)  in c
+    g = purefx.gives(y)  in c
+    z = aten.mul.Tensor(y, m)
+    return (z,)
+  }
+}"""
+
+TREE = """program {
+  facts (outlined)
+  takes {
+    user x: f32[2]
+  }
+  gives {
+    user
+  }
+  signature a {
+    names (x)
+    in_spec ((*,), {})
+    out_spec *
+  }
+  signature a@1 {
+    names (x)
+    in_spec ((*,), {})
+    out_spec *
+  }
+  graph @""(x) {
+    y = call @a(x) as a
+    z = call @"a@1"(y) as a@1
+    return (z,)
+  }
+  graph @a(x) {
+    u = aten.relu.default(x)
+    y = call @b(u) as b
+    return y
+  }
+  graph @b(x) {
+    y = aten.neg.default(x)
+    return y
+  }
+  graph @"a@1"(x) {
+    u = aten.relu.default(x)
+    y = call @"b@1"(u) as b@1
+    return y
+  }
+  graph @"b@1"(x) {
+    y = aten.neg.default(x)
+    return y
+  }
+}"""
+
+SHARED = """program {
+  facts (deduplicated, outlined)
+  takes {
+    user x: f32[2]
+  }
+  gives {
+    user
+  }
+  graph @""(x) {
+    y = call @a(x) as a
+    z = call @a(y) as a
+    return (z,)
+  }
+  graph @a(x) {
+    y = aten.relu.default(x)
+    return y
+  }
+}"""
+
+FLAT = """program {
+  takes {
+    user x: f32[2]
+  }
+  gives {
+    user
+  }
+  graph @""(x) {
+    p = aten.relu.default(x)  in a
+    q = aten.neg.default(p)  in a / .b
+    r = aten.neg.default(q)  in a@1
+    return (r,)
+  }
+}"""
+
+LABELS: dict[px.Transformation, tuple[str, tuple[str, ...]]] = {
+    px.remove_effect_tokens: (TOKENS, ("unthread w", "take the tokens from the signature")),
+    px.inplace_mutations: (RETURNED, ("copy m into bn", "copy y into x")),
+    px.sink_state: (WRITTEN, ("sink bn = n",)),
+    px.insert_ivals: (CROSSING, ("read m from c.n",)),
+    px.outline: (FLAT, ("cut out a.b (1 node)", "cut out a (2 nodes)", "cut out a@1 (1 node)")),
+    px.deduplicate: (TREE, ("merge body 'b@1' into 'b'", "merge body 'a@1' into 'a'", "number the calls in ''")),
+    px.dispatch: (TREE, ("share a",)),
+    px.expand: (SHARED, ("copy 'a' (2 of 2)",)),
+    px.inline: (SHARED, ("copy 'a' (2 of 2)", "inline 'a'", "inline 'a@1'")),
+    px.functionalize: (WRITTEN, ("return z instead of d", "return y instead of c")),
+    px.lift_state: (str(px.sink_state(px.parse(WRITTEN))), ("lift n",)),
+}
+
+
+@pytest.mark.parametrize("transformation", LABELS, ids=lambda transformation: transformation.name)
+def test_every_rewrite_is_told_in_order(transformation: px.Transformation) -> None:
+    """With as much fuel as it takes, so nothing is left out."""
+    text, labels = LABELS[transformation]
+    program, fuel = px.parse(text), px.Fuel(10)
+    assert px.verify(program) == ()
+    assert transformation.spend(program, fuel) is not program
+    assert fuel.labels == labels
+
+
+def test_every_transformation_that_takes_fuel_is_here() -> None:
+    found = [value for name in px.__all__ if isinstance(value := getattr(px, name), px.Transformation) and value.takes_fuel]
+    assert set(found) == set(LABELS)
