@@ -5,12 +5,14 @@ One idea: one line says what the inputs are, so that a test is the nodes that it
 
 from __future__ import annotations
 
+from textwrap import dedent
 from types import MappingProxyType
 
 import torch
 
 import purefx as px
 from purefx.ir.meta import Meta
+from purefx.ir.text import print_graph
 
 SCALAR = px.TensorType(torch.int64, ())
 
@@ -46,3 +48,21 @@ USER = px.UserInput(SCALAR, "x")
 def number(shape: tuple[int, ...], dtype: torch.dtype = torch.float32) -> Meta:
     """Return the meta of a value of a shape."""
     return MappingProxyType({"val": torch.zeros(shape, dtype=dtype)})
+
+
+def tree(graphs: str, *sections: str) -> px.Program:
+    """Return a program that takes one value and gives one, from the text of its graphs and of its other sections."""
+    given = ("takes {\nuser x: f32[2]\n}", "gives {\nuser\n}", *sections, dedent(graphs))
+    program = px.parse("\n".join(["program {", *given, "}"]))
+    assert px.verify(program) == ()
+    return program
+
+
+def shown(program: px.Program, *names: str) -> str:
+    """Return some graphs as text, all if none is named."""
+    return "\n".join(print_graph(program.graphs[name], name=name) for name in names or program.order)
+
+
+def preserved(frame: str, names: str = "(x)", in_spec: str = "((*,), {})", out_spec: str = "*") -> str:
+    """Return the section of a preserved call signature."""
+    return f"signature {frame} {{\nnames {names}\nin_spec {in_spec}\nout_spec {out_spec}\n}}"

@@ -1,0 +1,326 @@
+"""Which bodies are equal: small programs, each with two bodies that one thing tells apart, or that nothing does.
+
+One idea: the bodies of operators, the calls of other modules and preserved signatures are parts of a body; generated programs
+seldom have two bodies that differ in nothing else.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+import purefx as px
+from tests.transforms.small import preserved, shown, tree
+
+TWO_CALLS = """
+    graph @""(x) {
+      y = call @a(x) as a
+      z = call @b(y) as b
+      return (z,)
+    }
+"""
+
+CONDS = """
+    graph @a(x) {
+      y = higher_order.cond(x, FIRST)
+      return y
+    }
+    graph @b(x) {
+      y = higher_order.cond(x, SECOND)
+      return y
+    }
+    graph @"$sin"(x) {
+      y = aten.sin.default(x)
+      return (y,)
+    }
+    graph @"$again"(x) {
+      y = aten.sin.default(x)
+      return (y,)
+    }
+    graph @"$cos"(x) {
+      y = aten.cos.default(x)
+      return (y,)
+    }
+"""
+
+SPELLED = {
+    "by position": '@"{0}", @"{1}", (x,)',
+    "by keyword": 'true_fn=@"{0}", false_fn=@"{1}", operands=(x,)',
+    "both": '@"{0}", false_fn=@"{1}", operands=(x,)',
+}
+
+
+@pytest.mark.parametrize("how", SPELLED)
+def test_bodies_of_operators_are_compared(how: str) -> None:
+    """Two modules with a cond are one if the branches are, in their order."""
+
+    def merged(first: tuple[str, str], second: tuple[str, str]) -> tuple[str, ...]:
+        text = CONDS.replace("FIRST", SPELLED[how].format(*first)).replace("SECOND", SPELLED[how].format(*second))
+        return px.deduplicate(tree(TWO_CALLS + text)).order
+
+    assert merged(("$sin", "$cos"), ("$again", "$cos")) == ("", "a", "$sin", "$cos")
+    assert merged(("$cos", "$sin"), ("$cos", "$again")) == ("", "a", "$cos", "$sin")
+    assert merged(("$sin", "$cos"), ("$cos", "$again")) == ("", "a", "$sin", "$cos", "b")
+
+
+@pytest.mark.parametrize("how", SPELLED)
+def test_operators_are_given_the_bodies_that_stay(how: str) -> None:
+    """In one graph, which is not merged itself."""
+    first, second = (SPELLED[how].format(*names) for names in (("$sin", "$cos"), ("$cos", "$again")))
+    conds = f"""
+        graph @""(x) {{
+          y = higher_order.cond(x, {first})
+          z = higher_order.cond(x, {second})
+          return (z,)
+        }}
+    """
+    branches = CONDS[CONDS.index('    graph @"$sin"') :]
+    program = tree(conds + branches)
+    result = px.deduplicate(program)
+    assert shown(result, "") == shown(program, "").replace("$again", "$sin")
+    assert result.order == ("", "$sin", "$cos")
+
+
+EQUAL = """
+    graph @a(x) {
+      y = aten.neg.default(x)
+      return y
+    }
+    graph @b(x) {
+      y = aten.neg.default(x)
+      return y
+    }
+"""
+
+SIGNATURES = {
+    "one": ((preserved("a"), preserved("b")), True),
+    "none": ((), True),
+    "only one has one": ((preserved("a"),), False),
+    "names": ((preserved("a"), preserved("b", names="(other)")), False),
+    "arguments": ((preserved("a"), preserved("b", in_spec="((), {x: *})")), False),
+    "results": ((preserved("a"), preserved("b", out_spec="(*,)")), False),
+}
+
+
+@pytest.mark.parametrize("which", SIGNATURES)
+def test_bodies_that_are_called_differently_stay_apart(which: str) -> None:
+    """A body is called as its preserved signature says, so two with different ones are two."""
+    sections, merged = SIGNATURES[which]
+    result = px.deduplicate(tree(TWO_CALLS + EQUAL, *sections))
+    assert result.order == (("", "a") if merged else ("", "a", "b"))
+
+
+def test_signatures_are_those_of_the_module_and_of_the_call() -> None:
+    """The first call of ``a`` and the second of ``b`` are called alike; ``b`` as such has no signature."""
+    graphs = """
+        graph @""(x) {
+          y = call @a(x) as a
+          z = call @b(y) as b@1
+          return (z,)
+        }
+    """
+    assert px.deduplicate(tree(graphs + EQUAL, preserved("a"), preserved("b@1"))).order == ("", "a")
+    assert px.deduplicate(tree(graphs + EQUAL, preserved("a"), preserved("b"))).order == ("", "a", "b")
+
+
+def test_how_often_a_body_is_called_does_not_matter() -> None:
+    graphs = """
+        graph @""(x) {
+          y = call @a(x) as a
+          z = call @a(y) as a@1
+          w = call @b(z) as b
+          return (w,)
+        }
+    """
+    result = px.deduplicate(tree(graphs + EQUAL, preserved("a"), preserved("a@1"), preserved("b")))
+    assert result.order == ("", "a")
+
+
+def test_bodies_of_operators_have_no_signature() -> None:
+    conds = CONDS.replace("FIRST", '@"$sin", @"$cos", (x,)').replace("SECOND", '@"$again", @"$cos", (x,)')
+    result = px.deduplicate(tree(TWO_CALLS + conds, preserved("a"), preserved("b")))
+    assert result.order == ("", "a", "$sin", "$cos")
+
+
+NESTED = """
+    graph @""(x) {
+      y = call @a(x) as a
+      z = call @b(y) as b
+      return (z,)
+    }
+    graph @a(x) {
+      y = call @"a.c"(x) as c
+      return y
+    }
+    graph @"a.c"(x) {
+      y = aten.sin.default(x)
+      return y
+    }
+    graph @b(x) {
+      y = call @"b.c"(x) as c
+      return y
+    }
+    graph @"b.c"(x) {
+      y = aten.cos.default(x)
+      return y
+    }
+"""
+
+
+def test_modules_of_one_name_in_two_modules_are_two() -> None:
+    program = tree(NESTED)
+    assert px.deduplicate(program).graphs == program.graphs
+    assert px.deduplicate(tree(NESTED.replace("cos", "sin"))).order == ("", "a", "a.c")
+
+
+def test_a_body_at_two_heights_is_one() -> None:
+    """It is called by the root, and by a body that is called by a body: what it calls is compared before it is."""
+    text = """
+        graph @""(x) {
+          y = call @a(x) as a
+          z = call @b(y) as b
+          return (z,)
+        }
+        graph @a(x) {
+          y = call @c(x) as c
+          return y
+        }
+        graph @c(x) {
+          y = aten.sin.default(x)
+          return y
+        }
+        graph @b(x) {
+          y = call @d(x) as d
+          return y
+        }
+        graph @d(x) {
+          y = call @e(x) as c
+          return y
+        }
+        graph @e(x) {
+          y = aten.sin.default(x)
+          return y
+        }
+    """
+    result = px.deduplicate(tree(text))
+    assert result.order == ("", "a", "c", "b")
+    assert [node.do.graph for node in result.graphs["b"].nodes if isinstance(node.do, px.Call)] == ["a"]
+
+
+CHANGES = """
+    graph @""(x) {
+      y = call @a(x) as a
+      z = call @b(y) as b
+      v = call @b(z) as b@1
+      return (v,)
+    }
+    graph @a(x) {
+      y = call @c(x) as c
+      z = call @c(y) as c@1
+      return z
+    }
+    graph @c(x) {
+      y = aten.sin.default(x)
+      return y
+    }
+    graph @b(x) {
+      y = call @d(x) as d
+      z = call @e(y) as d@1
+      v = aten.neg.default(z)
+      return v
+    }
+    graph @d(x) {
+      y = aten.cos.default(x)
+      return y
+    }
+    graph @e(x) {
+      y = aten.cos.default(x)
+      return y
+    }
+"""
+
+DONE = ("merge body 'e' into 'd'", "number the calls in 'a'", "number the calls in 'b'", "number the calls in ''")
+
+
+@pytest.mark.parametrize("limit", range(len(DONE) + 1))
+def test_it_stops_after_any_change(limit: int) -> None:
+    """Each change is counted once, wherever its body stands, and what is not done yet stays what it was."""
+    program, fuel = tree(CHANGES), px.Fuel(limit)
+    part = px.deduplicate.spend(program, fuel)
+    assert fuel.labels == DONE[:limit]
+    assert px.verify(part) == ()
+    assert px.digest(part) == px.digest(program)
+    assert [name for name in program.order if part.graphs.get(name) != program.graphs[name]] == [
+        name for name, done in (("", 4), ("a", 2), ("b", 1), ("e", 1)) if limit >= done
+    ]
+    assert px.deduplicate(part).graphs == px.deduplicate(program).graphs
+
+
+def test_a_body_that_stands_in_two_modules_is_merged_once() -> None:
+    text = """
+        graph @""(x) {
+          y = call @a(x) as a
+          z = call @b(y) as b
+          v = call @d(z) as d
+          return (v,)
+        }
+        graph @a(x) {
+          y = aten.sin.default(x)
+          return y
+        }
+        graph @b(x) {
+          y = call @c(x) as c
+          return y
+        }
+        graph @d(x) {
+          y = call @c(x) as c
+          z = aten.neg.default(y)
+          return z
+        }
+        graph @c(x) {
+          y = aten.sin.default(x)
+          return y
+        }
+    """
+    fuel = px.Fuel(9)
+    assert px.deduplicate.spend(tree(text), fuel).order == ("", "a", "b", "d")
+    assert fuel.labels == ("merge body 'c' into 'a'",)
+
+
+def test_one_body_is_merged_where_there_are_two_graphs() -> None:
+    """The smallest programs: an operator with two equal bodies, and a root with nothing to merge."""
+    text = """
+        graph @""(x) {
+          y = higher_order.cond(x, @"$a", @"$b", (x,))
+          return (y,)
+        }
+        graph @"$a"(x) {
+          return (x,)
+        }
+        graph @"$b"(x) {
+          return (x,)
+        }
+    """
+    assert px.deduplicate(tree(text)).order == ("", "$a")
+    twice = """
+        graph @""(x) {
+          y = call @a(x) as a
+          z = call @a(y) as a@1
+          return (z,)
+        }
+        graph @a(x) {
+          return x
+        }
+    """
+    calls = [node.do for node in px.deduplicate(tree(twice)).main.nodes]
+    assert calls == [px.Call(px.Frame("a"), "a")] * 2
+
+
+@pytest.mark.parametrize("transformation", [px.deduplicate, px.expand, px.inline], ids=lambda step: step.name)
+@pytest.mark.parametrize(("called", "rule"), [("a", "acyclic-calls"), ("b", "known-callees")])
+def test_a_body_that_can_not_be_found_is_told(transformation: px.Transformation, called: str, rule: str) -> None:
+    """One that calls itself, and one that calls what is not there, are refused as ``verify`` says it."""
+    program = tree('graph @""(x) {\ny = call @a(x) as a\nreturn (y,)\n}\ngraph @a(x) {\nreturn x\n}')
+    call = px.Node("y", px.Call(px.Frame("c"), called), (px.Ref("x"),))
+    broken = program.evolve(graphs=program.graphs.set("a", px.Graph((px.Input("x"),), (call,), px.Ref("y"))))
+    with pytest.raises(px.InvalidProgram, match=rule):
+        transformation(broken)
