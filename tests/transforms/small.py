@@ -5,10 +5,15 @@ One idea: one line says what the inputs are, so that a test is the nodes that it
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Mapping
 from textwrap import dedent
 from types import MappingProxyType
+from typing import Any
 
 import torch
+from attrs import evolve
+from torch import nn
 
 import purefx as px
 from purefx.ir.meta import Meta
@@ -66,3 +71,28 @@ def shown(program: px.Program, *names: str) -> str:
 def preserved(frame: str, names: str = "(x)", in_spec: str = "((*,), {})", out_spec: str = "*") -> str:
     """Return the section of a preserved call signature."""
     return f"signature {frame} {{\nnames {names}\nin_spec {in_spec}\nout_spec {out_spec}\n}}"
+
+
+def told(program: px.Program, metas: Mapping[str, Mapping[str, Any]]) -> px.Program:
+    """Return a program with meta for some values of its root."""
+
+    def meta(name: str) -> Meta:
+        return MappingProxyType(dict(metas.get(name, {})))
+
+    inputs = tuple(px.Input(formal.name, meta(formal.name)) for formal in program.main.inputs)
+    nodes = tuple(evolve(node, meta=meta(node.name)) for node in program.main.nodes)
+    return program.with_main(px.Graph(inputs, nodes, program.main.output))
+
+
+@functools.cache
+def symbolic() -> tuple[torch.Tensor, torch.Tensor]:
+    """Return two fake values of one dimension, of two symbolic sizes."""
+
+    class Pair(nn.Module):
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            return x + 1, y + 1
+
+    sizes = {name: {0: torch.export.Dim.AUTO} for name in "xy"}
+    found = torch.export.export(Pair(), (torch.ones(3), torch.ones(4)), dynamic_shapes=sizes).graph.nodes
+    first, second = (node.meta["val"] for node in found if node.op == "placeholder")
+    return first, second

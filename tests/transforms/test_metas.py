@@ -1,0 +1,52 @@
+"""When two fake values are known to be alike: a wrong yes lets a program say something false about its shapes."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from purefx.transforms.metas import alike
+from tests.transforms.small import symbolic
+
+N, M = symbolic()
+
+ALIKE = {
+    "equal shapes": (torch.ones(2), torch.zeros(2)),
+    "one symbol": (N, N + 1),
+    "one size": (N.shape[0], N.shape[0] * 1),
+    "numbers": (2, 2),
+    "fractions": (0.5, 0.5),
+}
+
+APART = {
+    "shapes": (torch.ones(2), torch.ones(3)),
+    "ranks": (torch.ones(2), torch.ones(2, 1)),
+    "dtypes": (torch.ones(2), torch.ones(2, dtype=torch.int64)),
+    "devices": (torch.ones(2), torch.ones(2, device="meta")),
+    "symbols": (N, M),
+    "a symbol and a number": (N, torch.ones(3)),
+    "sizes": (N.shape[0], M.shape[0]),
+    "a size and what is computed of it": (N.shape[0], N.shape[0] + 1),
+    "a size and a number": (N.shape[0], 3),
+    "a size and its text": (N.shape[0], str(N.shape[0])),
+    "a size and a condition": (N.shape[0], N.shape[0] > M.shape[0]),
+    "numbers": (2, 3),
+    "types of numbers": (2, 2.0),
+    "a number and a truth": (1, True),
+    "a tensor and a number": (torch.ones(()), 1),
+    "nothing": (None, None),
+    "a tensor and nothing": (torch.ones(2), None),
+    "texts": ("a", "a"),
+}
+
+
+@pytest.mark.parametrize("which", ALIKE)
+def test_these_are_alike(which: str) -> None:
+    left, right = ALIKE[which]
+    assert alike(left, right) and alike(right, left)
+
+
+@pytest.mark.parametrize("which", APART)
+def test_these_are_not_known_to_be_alike(which: str) -> None:
+    left, right = APART[which]
+    assert not alike(left, right) and not alike(right, left)
