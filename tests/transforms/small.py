@@ -96,3 +96,15 @@ def symbolic() -> tuple[torch.Tensor, torch.Tensor]:
     found = torch.export.export(Pair(), (torch.ones(3), torch.ones(4)), dynamic_shapes=sizes).graph.nodes
     first, second = (node.meta["val"] for node in found if node.op == "placeholder")
     return first, second
+
+
+def lines(program: px.Program) -> list[str]:
+    """Return the nodes and the output of the root as lines, with one space between words."""
+    return [" ".join(line.split()) for line in shown(program, "").splitlines()[1:-1]]
+
+
+def calling(nodes: str, *more: str, metas: Mapping[str, Mapping[str, Any]] | None = None) -> px.Program:
+    """Return a program of these nodes, with the buffers ``c.n`` and ``c.m``; the first call of ``c`` is preserved, and more."""
+    state = "state {\nbuffer c.n: f32[2]\nbuffer c.m: f32[2]\n}"
+    program = tree('graph @""(x) {\n' + nodes + "\n}", state, preserved("c"), *more)
+    return told(program, metas or {})

@@ -6,29 +6,13 @@ text of the result says whether the value still crosses, or goes through the buf
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import SimpleNamespace
-from typing import Any
-
 import pytest
 from attrs import evolve
 
 import purefx as px
-from tests.transforms.small import number, preserved, shown, told, tree
+from tests.transforms.small import calling, lines, number, preserved
 
 TWO = number((2,))
-
-
-def calling(nodes: str, *more: str, metas: Mapping[str, Mapping[str, Any]] | None = None) -> px.Program:
-    """Return a program of these nodes, with the buffers ``c.n`` and ``c.m``; the first call of ``c`` is preserved, and more."""
-    state = "state {\nbuffer c.n: f32[2]\nbuffer c.m: f32[2]\n}"
-    program = tree('graph @""(x) {\n' + nodes + "\n}", state, preserved("c"), *more)
-    return told(program, metas or {})
-
-
-def nodes_of(program: px.Program) -> list[str]:
-    """Return the lines of the nodes and of the output, with one space between words."""
-    return [" ".join(line.split()) for line in shown(program, "").splitlines()[1:-1]]
 
 
 def test_what_is_stored_is_read_where_it_is_used() -> None:
@@ -42,8 +26,8 @@ def test_what_is_stored_is_read_where_it_is_used() -> None:
         z = aten.mul.Tensor(x, m)
         return (z,)
     """)
-    result = nodes_of(px.insert_ivals(program))
-    assert result[:5] == nodes_of(program)[:5]
+    result = lines(px.insert_ivals(program))
+    assert result[:5] == lines(program)[:5]
     assert result[5:] == ["n_1 = get c.n", "z = aten.mul.Tensor(x, n_1)", "return (z,)"]
 
 
@@ -67,7 +51,7 @@ def test_every_version_is_written_once_and_read_wherever_it_is_used() -> None:
     """The second call makes of the first one's contents new ones, which are the last; the root reads the buffer for both."""
     program = calling(LATER, preserved("c@1"))
     fuel = px.Fuel(9)
-    assert nodes_of(px.insert_ivals.spend(program, fuel)) == [
+    assert lines(px.insert_ivals.spend(program, fuel)) == [
         "t = purefx.takes(x) in c",
         "n = get c.n in c",
         "m = aten.add.Tensor(n, 1) in c",
@@ -111,28 +95,33 @@ def test_what_the_root_gives_back_is_a_copy_of_the_state() -> None:
         g = purefx.gives(x)  in c
         return (m,)
     """)
-    assert nodes_of(px.insert_ivals(program))[5:] == ["n_1 = get c.n", "clone = aten.clone.default(n_1)", "return (clone,)"]
+    assert lines(px.insert_ivals(program))[5:] == ["n_1 = get c.n", "clone = aten.clone.default(n_1)", "return (clone,)"]
 
 
 def test_a_view_of_the_state_is_a_view_of_a_copy() -> None:
     """And an input of the root that is written is read as it is."""
-    program = calling("""
+    program = calling(
+        """
         t = purefx.takes(x)  in c
         m = aten.add.Tensor(x, 1)  in c
         s = aten.copy_.default(x, m)  in c
         g = purefx.gives(t)  in c
-        z = aten.view.default(m, (2,))
+        z = aten.view.default(m, (2,))  in d
         w = aten.mul.Tensor(z, m)
         return (w,)
-    """)
+    """,
+        metas={"m": {"stack_trace": "m"}},
+    )
     fuel = px.Fuel(9)
-    assert nodes_of(px.insert_ivals.spend(program, fuel))[4:] == [
-        "clone = aten.clone.default(x)",
-        "z = aten.view.default(clone, (2,))",
+    result = px.insert_ivals.spend(program, fuel)
+    assert lines(result)[4:] == [
+        "clone = aten.clone.default(x) in d",
+        "z = aten.view.default(clone, (2,)) in d",
         "w = aten.mul.Tensor(z, x)",
         "return (w,)",
     ]
     assert fuel.labels == ("read m from x",)
+    assert result.main.by_name["clone"].meta == {"stack_trace": "m"}
 
 
 @pytest.mark.parametrize("named", ["t1 = purefx.takes(m)  in d", "g = purefx.gives(m)  in c"])
@@ -157,6 +146,134 @@ def test_a_value_that_a_signature_names_crosses_nothing(named: str) -> None:
     assert px.insert_ivals(program) is program
 
 
+def test_what_a_call_takes_is_read_by_its_caller() -> None:
+    """Though the call itself could read it as well; a call inside ``c`` is called by ``c``."""
+    program = calling(
+        """
+        t = purefx.takes(x)  in c
+        n = get c.n  in c
+        m = aten.add.Tensor(n, 1)  in c
+        s = aten.copy_.default(n, m)  in c
+        g = purefx.gives(x)  in c
+        t1 = purefx.takes(m)  in c@1
+        g1 = purefx.gives(t1)  in c@1
+        t2 = purefx.takes(x)  in c@2
+        t3 = purefx.takes(m)  in c@2 / .e
+        g3 = purefx.gives(t3)  in c@2 / .e
+        g2 = purefx.gives(t2)  in c@2
+        return (x,)
+        """,
+        *map(preserved, ("c@1", "c@2", "c.e")),
+    )
+    result = lines(px.insert_ivals(program))
+    assert result[5:7] == ["n_1 = get c.n", "t1 = purefx.takes(n_1) in c@1"]
+    assert result[9:11] == ["n_2 = get c.n in c@2", "t3 = purefx.takes(n_2) in c@2 / .e"]
+
+
+GIVEN = """
+    t = purefx.takes(x)  in c
+    n = get c.n  STACK
+    m = aten.add.Tensor(n, 1)  STACK
+    s = aten.copy_.default(n, m)  STACK
+    g = purefx.gives(GIVES)  in c
+    return (m,)
+"""
+
+
+@pytest.mark.parametrize(("stack", "gives"), [("in c", "m"), ("", "x")])
+def test_a_value_that_the_root_may_give_back_crosses_nothing(stack: str, gives: str) -> None:
+    """Where the call gives it to the root, or the root makes it."""
+    one = calling(GIVEN.replace("STACK", stack).replace("GIVES", gives))
+    main = evolve(one.main, output=(px.Ref("m"), px.Ref("x")))
+    program = one.with_main(main, signature=evolve(one.signature, outputs=(px.UserOutput(), px.UserOutput())))
+    assert px.insert_ivals(program) is program
+
+
+def test_the_write_that_is_there_stores_the_value_itself() -> None:
+    """Though it stands outside the call, so that the value crosses to it; what comes after it reads the buffer."""
+    program = calling("""
+        t = purefx.takes(x)  in c
+        m = aten.add.Tensor(x, 1)  in c
+        g = purefx.gives(x)  in c
+        s = aten.copy_.default(x, m)
+        o = aten.neg.default(x)
+        z = aten.mul.Tensor(o, m)
+        return (z,)
+    """)
+    result = lines(px.insert_ivals(program))
+    assert result[:5] == lines(program)[:5]
+    assert result[5] == "z = aten.mul.Tensor(o, x)"
+
+
+def test_a_version_is_in_the_state_until_the_next_one_is() -> None:
+    """The first is read by the second call, which makes the second; whoever uses it later keeps the value."""
+    program = calling(
+        """
+        t = purefx.takes(x)  in c
+        n = get c.n  in c
+        m = aten.add.Tensor(n, 1)  in c
+        g = purefx.gives(x)  in c
+        t1 = purefx.takes(x)  in c@1
+        k = aten.add.Tensor(m, 1)  in c@1
+        g1 = purefx.gives(x)  in c@1
+        z = aten.mul.Tensor(m, k)
+        t2 = purefx.takes(x)  in c@2
+        l = aten.add.Tensor(k, 1)  in c@2
+        n2 = get c.n  in c@2
+        s = aten.copy_.default(n2, l)  in c@2
+        g2 = purefx.gives(x)  in c@2
+        return (z,)
+        """,
+        preserved("c@1"),
+        preserved("c@2"),
+    )
+    fuel = px.Fuel(9)
+    result = px.insert_ivals.spend(program, fuel).main.by_name
+    assert fuel.labels == ("read k from c.n", "read m from c.n")
+    assert result["z"].args[0] == px.Ref("m")
+    assert [result[ref].do for name in ("z", "k", "l") for ref in result[name].refs() if ref != "m"] == [px.Get("c.n")] * 3
+
+
+STORED = """
+    t = purefx.takes(x)  in c
+    n = get c.n  in c
+    m = aten.add.Tensor(n, 1)  in c
+    s = aten.copy_.default(n, m)  in c
+    LATER  in c
+    g = purefx.gives(x)  in c
+    z = aten.mul.Tensor(x, m)
+    return (z,)
+"""
+
+
+@pytest.mark.parametrize("later", ["w = aten.add_.Tensor(n, 1)", "w = aten.add_.Tensor(m, 1)"])
+def test_a_value_or_state_that_is_written_later_is_not_the_other(later: str) -> None:
+    program = calling(STORED.replace("LATER", later))
+    assert px.insert_ivals(program) is program
+
+
+@pytest.mark.parametrize("later", ["w = aten.neg.default(n)", 'w = higher_order.cond(x, @"$t", @"$t", (n,))'])
+def test_reads_of_the_last_contents_harm_nothing(later: str) -> None:
+    """Nor does a branch of a cond that reads them."""
+    text = STORED.replace("LATER", later)
+    body = '}\ngraph @"$t"(v) {\nreturn (v,)\n' if "cond" in later else ""
+    result = px.insert_ivals(calling(text + body))
+    assert lines(result)[6:8] == ["n_1 = get c.n", "z = aten.mul.Tensor(x, n_1)"]
+
+
+def test_contents_of_two_buffers_are_read_from_one() -> None:
+    nodes = STORED.replace("LATER", "u = aten.copy_.default(p, m)").replace("n = get", "p = get c.m  in c\n    n = get")
+    fuel = px.Fuel(9)
+    px.insert_ivals.spend(calling(nodes.replace("(p, m)", "(n, m)").replace("p = get c.m  in c", "")), fuel)
+    px.insert_ivals.spend(calling(nodes.replace("add.Tensor(n, 1)", "add.Tensor(n, p)")), fuel)
+    assert fuel.labels == ("read m from c.n",) * 2
+
+
+def test_two_operands_without_a_store_are_no_version() -> None:
+    program = calling(STORED.replace("s = aten.copy_.default(n, m)", "s = aten.add.Tensor(n, m)").replace("LATER", "w = get c.m"))
+    assert px.insert_ivals(program) is program
+
+
 def test_contents_that_enter_a_call_unnamed_are_read_there() -> None:
     """They are made in the root, and what stands in for the module knows its buffer only."""
     program = calling("""
@@ -168,142 +285,7 @@ def test_contents_that_enter_a_call_unnamed_are_read_there() -> None:
         g = purefx.gives(z)  in c
         return (z,)
     """)
-    assert nodes_of(px.insert_ivals(program))[4:6] == ["n_1 = get c.n in c", "z = aten.mul.Tensor(x, n_1) in c"]
-
-
-def made_from(*targets: str) -> Mapping[str, Any]:
-    """Return the meta of a value of two numbers that was made from these operators, the last one before the others."""
-    history: list[Any] = []
-    for target in reversed(targets):
-        history = [SimpleNamespace(target="decoy.decoy.decoy", from_node=[]), SimpleNamespace(target=target, from_node=history)]
-    return {**TWO, "from_node": history}
-
-
-STEP = """
-    t = purefx.takes(x)  in c
-    n = get c.n  in c
-    m = aten.add.Tensor(n, 1)  in c
-    k = OTHER  in c
-    l = LAST  in c
-    s = aten.copy_.default(n, l)  in c
-    g = purefx.gives(x)  in c
-    z = aten.mul.Tensor(x, l)
-    return (z,)
-"""
-
-
-def is_known(last: str, other: str = "aten.add.Tensor(x, 2)", **metas: Mapping[str, Any]) -> bool:
-    """Say whether the last contents of ``c.n`` are known to be made of its old ones."""
-    values = {**dict.fromkeys(["x", "n", "m", "k", "l"], TWO), **metas}
-    program = calling(STEP.replace("OTHER", other).replace("LAST", last), metas=values)
-    return px.insert_ivals(program) is not program
-
-
-def test_one_operand_of_the_same_kind_is_the_version_before() -> None:
-    assert is_known("aten.add.Tensor(m, 1)")
-    assert is_known("aten.mul.Tensor(m, 2)")
-    assert is_known("aten.neg.default(n)")
-    assert is_known("aten.add.Tensor(m, n)")
-    assert not is_known("aten.neg.default(x)")
-    assert not is_known("aten.neg.default(k)")
-
-
-def test_of_several_the_one_that_the_same_operator_made_is_the_version_before() -> None:
-    assert is_known("aten.add.Tensor(m, k)", "aten.mul.Tensor(x, 2)")
-    assert not is_known("aten.add.Tensor(m, k)", "aten.add.Tensor(x, 2)")
-    assert not is_known("aten.mul.Tensor(m, k)", "aten.add.Tensor(x, 2)")
-
-
-def test_operands_of_another_kind_are_no_version() -> None:
-    assert is_known("aten.add.Tensor(m, k)", k=number((1,)))
-    assert is_known("aten.add.Tensor(m, k)", k={})
-    assert not is_known("aten.add.Tensor(m, 1)", m=number((1,)))
-
-
-def test_an_operator_that_wrote_one_operand_says_so() -> None:
-    """What the exporter decomposed is in the history of a node, at any depth."""
-    both = "aten.add.Tensor(m, k)"
-    assert not is_known(both)
-    assert is_known(both, l=made_from("aten.add_.Tensor"))
-    assert is_known(both, l=made_from("aten.add.Tensor", "aten.add_.Tensor"))
-    assert is_known(both, l=made_from("add", "aten.add_.Tensor", "aten.add.Tensor"))
-    assert is_known(both, l=made_from("one.two", "no.such.operator", "aten.add_.Tensor.more", "aten.add_.Tensor"))
-    assert not is_known(both, l=made_from("aten.add.Tensor"))
-    assert not is_known(both, l=made_from("aten.add_.Tensor.more"))
-    assert not is_known("aten.add.Tensor(k, m)", l=made_from("aten.add_.Tensor"))
-
-
-def test_a_history_that_does_not_fit_decides_nothing() -> None:
-    """What it says was written has another shape, so the one operand that has the same is taken."""
-    assert is_known("aten.add.Tensor(k, m)", l=made_from("aten.add_.Tensor"), k=number((1,)))
-    assert is_known("aten.add.Tensor(n, m)", l=made_from("aten.add_.Tensor"), n={})
-
-
-def test_of_an_operator_that_gives_several_values_the_same_part_is_taken() -> None:
-    """Running mean and variance have one shape: the new mean is made of the old mean."""
-    program = calling(
-        """
-        t = purefx.takes(x)  in c
-        n = get c.n  in c
-        m = get c.m  in c
-        b = aten._native_batch_norm_legit_functional.default(x, None, None, n, m, True, 0.1, 1e-05)  in c
-        p = operator.getitem(b, 3)  in c
-        q = operator.getitem(b, 4)  in c
-        d = aten._native_batch_norm_legit_functional.default(x, None, None, p, q, True, 0.1, 1e-05)  in c
-        k = operator.getitem(d, 3)  in c
-        l = operator.getitem(d, 4)  in c
-        s = aten.copy_.default(n, k)  in c
-        u = aten.copy_.default(m, l)  in c
-        g = purefx.gives(x)  in c
-        z = aten.mul.Tensor(k, l)
-        return (z,)
-        """,
-        metas=dict.fromkeys(["x", "n", "m", "p", "q", "k", "l"], TWO),
-    )
-    result = nodes_of(px.insert_ivals(program))
-    assert sorted(result[12:14]) == ["m_1 = get c.m", "n_1 = get c.n"]
-    assert result[14:] == ["z = aten.mul.Tensor(n_1, m_1)", "return (z,)"]
-
-
-def test_a_part_of_what_no_operator_made_has_no_version_before() -> None:
-    assert not is_known("operator.getitem((m, x), 0)")
-    assert not is_known("operator.getitem(x, 0)")
-
-
-HALF_WAY = """
-    t = purefx.takes(x)  in c
-    n = get c.n  in c
-    m = aten.add.Tensor(n, 1)  in c
-    g = purefx.gives(x)  in c
-    z = aten.mul.Tensor(x, m)
-    l = aten.add.Tensor(m, 1)
-    s = aten.copy_.default(n, l)
-    return (z,)
-"""
-
-
-def test_a_value_that_was_never_the_contents_stays_a_value() -> None:
-    """Where the history says that an operator wrote nothing, its result is half of a computation."""
-    metas = dict.fromkeys(["x", "n", "m", "l", "z"], TWO)
-    program = calling(HALF_WAY, metas={**metas, "m": made_from("aten.add.Tensor")})
-    assert px.insert_ivals(program) is program
-    for known in (TWO, made_from("aten.add_.Tensor")):
-        result = px.insert_ivals(calling(HALF_WAY, metas={**metas, "m": known}))
-        assert nodes_of(result)[3:6] == ["copy_ = aten.copy_.default(n, m) in c", "g = purefx.gives(x) in c", "n_1 = get c.n"]
-
-
-def test_an_input_that_is_written_is_compared_as_well() -> None:
-    nodes = """
-        t = purefx.takes(x)  in c
-        m = aten.add.Tensor(x, 1)  in c
-        s = aten.copy_.default(x, m)  in c
-        g = purefx.gives(t)  in c
-        z = aten.neg.default(m)
-        return (z,)
-    """
-    assert "z = aten.neg.default(x)" in nodes_of(px.insert_ivals(calling(nodes, metas={"x": TWO, "m": TWO})))
-    other = calling(nodes, metas={"x": number((1,)), "m": TWO})
-    assert px.insert_ivals(other) is other
+    assert lines(px.insert_ivals(program))[4:6] == ["n_1 = get c.n in c", "z = aten.mul.Tensor(x, n_1) in c"]
 
 
 def test_only_preserved_calls_are_looked_at() -> None:

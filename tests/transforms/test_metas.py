@@ -1,11 +1,16 @@
-"""When two fake values are known to be alike: a wrong yes lets a program say something false about its shapes."""
+"""What meta says of fake values: which two are known to be alike, and what is left when a value is no longer known.
+
+One idea: a wrong yes lets a program say something false about its shapes.
+"""
 
 from __future__ import annotations
+
+from types import MappingProxyType
 
 import pytest
 import torch
 
-from purefx.transforms.metas import alike
+from purefx.transforms.metas import alike, without_values
 from tests.transforms.small import symbolic
 
 N, M = symbolic()
@@ -50,3 +55,23 @@ def test_these_are_alike(which: str) -> None:
 def test_these_are_not_known_to_be_alike(which: str) -> None:
     left, right = APART[which]
     assert not alike(left, right) and not alike(right, left)
+
+
+def test_comparing_symbols_decides_nothing_about_them() -> None:
+    environment = N.shape[0].node.shape_env
+    before = len(environment.guards)
+    assert not alike(N, M) and alike(N, N + 1)
+    assert not alike(N.shape[0], M.shape[0])
+    assert len(environment.guards) == before
+
+
+@pytest.mark.parametrize("key", ["val", "tensor_meta"])
+@pytest.mark.parametrize("value", [1, (1,), (None, 1), torch.ones(2)], ids=str)
+def test_what_holds_for_some_shapes_is_left_out(key: str, value: object) -> None:
+    assert dict(without_values(MappingProxyType({"stack_trace": "here", key: value}))) == {"stack_trace": "here"}
+
+
+@pytest.mark.parametrize("value", [None, (), (None, None)])
+def test_what_holds_for_all_shapes_stays(value: object) -> None:
+    meta = MappingProxyType({"val": value, "stack_trace": "here"})
+    assert without_values(meta) is meta

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import purefx as px
-from tests.transforms.small import preserved, shown, symbolic, told, tree
+from tests.transforms.small import lines, preserved, symbolic, told, tree
 
 N, M = symbolic()
 
@@ -25,11 +25,6 @@ def sized(nodes: str, *more: str) -> px.Program:
     """Return a program of these nodes, with what their values are; the first call of ``c`` is preserved if nothing is said."""
     program = tree('graph @""(x) {\n' + nodes + "\n}", *(more or (preserved("c"),)))
     return told(program, {name: {"val": value, "stack_trace": name} for name, value in VALUES.items()})
-
-
-def nodes_of(program: px.Program) -> list[str]:
-    """Return the lines of the nodes and of the output, with one space between words."""
-    return [" ".join(line.split()) for line in shown(program, "").splitlines()[1:-1]]
 
 
 OUT = """
@@ -48,7 +43,7 @@ def test_a_size_that_leaves_is_computed_again_for_each_use(stack: str) -> None:
     program, fuel = sized(OUT.replace("STACK", stack)), px.Fuel(9)
     result = px.insert_ivals.spend(program, fuel)
     inside = f" {stack}".rstrip()
-    assert nodes_of(result)[3:] == [
+    assert lines(result)[3:] == [
         "n_1 = aten.sym_size.int(x, 0)",
         f"z = aten.view.default(x, (n_1,)){inside}",
         f"u = aten.view.default(z, (n_1,)){inside}",
@@ -65,7 +60,7 @@ def test_a_size_that_enters_is_read_off_what_the_call_takes() -> None:
         n = aten.sym_size.int(x, 0)
         y = aten.view.default(x, (n,))
         t = purefx.takes(1, y)  in c
-        z = aten.view.default(y, (n,))  in c
+        z = aten.view.default(y, (n,))  in c / .d
         g = purefx.gives(z)  in c
         t1 = purefx.takes(x, n)  in c@1
         w = aten.view.default(x, (n,))  in c@1
@@ -75,9 +70,9 @@ def test_a_size_that_enters_is_read_off_what_the_call_takes() -> None:
         preserved("c", "(number, y)", "((*, *), {})"),
         preserved("c@1", "(x, size)", "((*, *), {})"),
     )
-    result = nodes_of(px.insert_ivals(program))
-    assert result[3:5] == ["n_1 = aten.sym_size.int(y, 0) in c", "z = aten.view.default(y, (n_1,)) in c"]
-    assert result[5:] == nodes_of(program)[4:]
+    result = lines(px.insert_ivals(program))
+    assert result[3:5] == ["n_1 = aten.sym_size.int(y, 0) in c", "z = aten.view.default(y, (n_1,)) in c / .d"]
+    assert result[5:] == lines(program)[4:]
 
 
 def test_what_is_computed_from_sizes_is_computed_again_with_them() -> None:
@@ -87,25 +82,34 @@ def test_what_is_computed_from_sizes_is_computed_again_with_them() -> None:
         t = purefx.takes(x)  in c
         n = aten.sym_size.int(x, 0)  in c
         h = operator.add(n, n)  in c
+        o = operator.floordiv(h, 2)  in c
         g = purefx.gives(t)  in c
-        z = aten.expand.default(x, (h, n))
-        return (z,)
+        z = aten.view.default(x, (n,))
+        u = aten.expand.default(z, (o, h, n))
+        return (u,)
         """)
     )
-    assert nodes_of(result)[4:] == [
+    assert lines(result)[5:] == [
         "n_1 = aten.sym_size.int(x, 0)",
+        "z = aten.view.default(x, (n_1,))",
         "h_1 = operator.add(n_1, n_1)",
-        "z = aten.expand.default(x, (h_1, n_1))",
-        "return (z,)",
+        "o_1 = operator.floordiv(h_1, 2)",
+        "u = aten.expand.default(z, (o_1, h_1, n_1))",
+        "return (u,)",
     ]
     assert result.main.by_name["h_1"].meta["val"] == SIZE * 2
+
+
+def test_a_number_that_is_made_of_nothing_is_made_again() -> None:
+    result = px.insert_ivals(sized(OUT.replace("aten.sym_size.int(x, 0)", "toy.count() ! pure").replace("STACK", "")))
+    assert lines(result)[3:5] == ["n_1 = toy.count() ! pure", "z = aten.view.default(x, (n_1,))"]
 
 
 def test_what_the_program_gives_is_a_use() -> None:
     result = px.insert_ivals(
         sized("t = purefx.takes(x)  in c\nn = aten.sym_size.int(x, 0)  in c\ng = purefx.gives(t)  in c\nreturn (n,)")
     )
-    assert nodes_of(result)[3:] == ["n_1 = aten.sym_size.int(x, 0)", "return (n_1,)"]
+    assert lines(result)[3:] == ["n_1 = aten.sym_size.int(x, 0)", "return (n_1,)"]
 
 
 STAYS = {
