@@ -100,6 +100,22 @@ def test_what_is_computed_from_sizes_is_computed_again_with_them() -> None:
     assert result.main.by_name["h_1"].meta["val"] == SIZE * 2
 
 
+def test_what_no_other_use_needed_is_computed_as_well() -> None:
+    result = px.insert_ivals(
+        sized("""
+        t = purefx.takes(x)  in c
+        n = aten.sym_size.int(x, 0)  in c
+        h = operator.add(n, 1)  in c
+        o = operator.floordiv(h, 2)  in c
+        g = purefx.gives(t)  in c
+        z = aten.view.default(x, (o,))
+        return (z,)
+        """)
+    )
+    made = ["n_1 = aten.sym_size.int(x, 0)", "h_1 = operator.add(n_1, 1)", "o_1 = operator.floordiv(h_1, 2)"]
+    assert lines(result)[5:] == [*made, "z = aten.view.default(x, (o_1,))", "return (z,)"]
+
+
 def test_a_number_that_is_made_of_nothing_is_made_again() -> None:
     result = px.insert_ivals(sized(OUT.replace("aten.sym_size.int(x, 0)", "toy.count() ! pure").replace("STACK", "")))
     assert lines(result)[3:5] == ["n_1 = toy.count() ! pure", "z = aten.view.default(x, (n_1,))"]
