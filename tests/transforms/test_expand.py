@@ -1,0 +1,149 @@
+"""Copies of shared bodies: which numbers their calls get, and what they may say of their values.
+
+One idea: a body that several calls share, called as modules with and without preserved signatures, and with values of other
+shapes; the result is read off the calls and the meta.
+"""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+
+import pytest
+from attrs import evolve
+
+import purefx as px
+from tests.transforms.small import number, preserved, tree
+
+BODY = """
+    graph @a(x) {
+      y = aten.neg.default(x)
+      return y
+    }
+"""
+
+
+def calling(*frames: str) -> str:
+    """Return the text of a root that calls ``@a`` in a row, each time as one of these."""
+    calls = [f"y{index} = call @a({f'y{index - 1}' if index else 'x'}) as {frame}" for index, frame in enumerate(frames)]
+    return "\n".join(['graph @""(x) {', *calls, f"return (y{len(frames) - 1},)", "}"]) + BODY
+
+
+def frames(program: px.Program) -> list[str]:
+    """Return what the root calls, in order."""
+    return [str(node.do.instance) for node in program.main.nodes if isinstance(node.do, px.Call)]
+
+
+def test_calls_are_numbered_in_order() -> None:
+    program = px.expand(tree(calling("a", "a", "b", "a")))
+    assert frames(program) == ["a", "a@1", "b", "a@2"]
+    assert program.order == ("", "a", "a@1", "b", "a@2")
+
+
+def test_a_copy_is_called_as_the_call_was() -> None:
+    """Its new number has the preserved signature of the old one."""
+    program = px.expand(tree(calling("a", "a", "a"), preserved("a", names="(given)")))
+    assert frames(program) == ["a", "a@1", "a@2"]
+    assert {str(frame): program.call_signatures[frame].arg_names for frame in program.call_signatures} == {
+        "a": ("given",), "a@1": ("given",), "a@2": ("given",),
+    }  # fmt: skip
+    assert px.verify(program) == ()
+
+
+SIGNATURES = (preserved("a"), preserved("a@2", names="(other)"), preserved("a@3"))
+
+
+@pytest.mark.parametrize(
+    ("given", "made"),
+    [
+        (("a", "a", "a"), ["a", "a@3", "a@4"]),
+        (("a@2", "a@2"), ["a@2", "a@4"]),
+        (("a@1", "a@1", "a@1"), ["a@1", "a@4", "a@5"]),
+        (("a", "a", "a", "a@1", "a@1"), ["a", "a@3", "a@4", "a@1", "a@5"]),
+        (("a@1", "a@1", "a", "a", "a"), ["a@1", "a@4", "a", "a@3", "a@5"]),
+    ],
+)
+def test_a_number_belongs_to_calls_that_are_called_alike(given: tuple[str, ...], made: list[str]) -> None:
+    """One that another signature has is left out, and so is one that has none among those that have."""
+    program = tree(calling(*given), *(text for text in SIGNATURES))
+    result = px.expand(program)
+    assert frames(result) == made
+    names = [result.call_signatures.get(node.do.instance) for node in result.main.nodes if isinstance(node.do, px.Call)]
+    assert names == [program.call_signatures.get(node.do.instance) for node in program.main.nodes if isinstance(node.do, px.Call)]
+
+
+def valued(program: px.Program, graph: str, value: tuple[int, ...] | None) -> px.Program:
+    """Return the program with this shape for every value of one graph; None for values that are not known."""
+    meta = MappingProxyType({"stack_trace": graph}) if value is None else number(value)
+    old = program.graphs[graph]
+    inputs = tuple(px.Input(formal.name, meta) for formal in old.inputs)
+    new = px.Graph(inputs, tuple(evolve(node, meta=meta) for node in old.nodes), old.output)
+    return program.evolve(graphs=program.graphs.set(graph, new))
+
+
+TWO = """
+    graph @""(x) {
+      y = call @a(x) as a
+      z = call @a(y) as a@1
+      v = call @b(z) as b
+      w = call @b(v) as b@1
+      u = call @c(w) as c
+      return (u,)
+    }
+    graph @b(x) {
+      y = higher_order.cond(x, @"$t", @"$t", (x,))
+      return y
+    }
+    graph @"$t"(x) {
+      y = aten.sin.default(x)
+      return (y,)
+    }
+    graph @c(x) {
+      y = higher_order.cond(x, @"$c", @"$c", (x,))
+      return y
+    }
+    graph @"$c"(x) {
+      y = aten.cos.default(x)
+      return (y,)
+    }
+"""
+
+
+PARTS: dict[int | None, tuple[set[str], set[str]]] = {
+    1: ({"", "a", "b", "$t", "$c"}, {"$c_1"}),
+    2: ({"a", "$t", "$c"}, {"$c_1", "b", "b@2"}),
+    None: ({"$c"}, {"$c_1", "b", "b@1", "a", "a@1", "$t", "$t_1", "$t_2", "$t_3"}),
+}
+"""For an amount of fuel: the graphs that stay the objects that they are, and those that lose their values."""
+
+
+@pytest.mark.parametrize("fuel", PARTS)
+def test_only_copies_lose_values_that_may_be_wrong(fuel: int | None) -> None:
+    """What is called once, and what stays shared because the fuel ends, keeps them; here none of them fits the call."""
+    program = tree(TWO + BODY)
+    for graph in program.order:
+        program = valued(program, graph, (3,) if graph else (2,))
+    result = px.expand(program, fuel=fuel)
+    assert px.verify(result) == ()
+    same, lost = PARTS[fuel]
+    assert {name for name in result.order if result.graphs[name] is program.graphs.get(name)} == same
+    values = {name: [*result.graphs[name].inputs, *result.graphs[name].nodes] for name in result.order}
+    assert {name for name in result.order if not any("val" in value.meta for value in values[name])} == lost
+    assert {name for name in result.order if not all("val" in value.meta for value in values[name])} == lost
+
+
+def test_the_first_call_keeps_values_that_fit() -> None:
+    """And what its operators are given; that the values of a copied branch fit is not known."""
+    program = tree(TWO + BODY)
+    for graph in program.order:
+        program = valued(program, graph, (2,))
+    result = px.expand(program)
+    kept = {name: all("val" in node.meta for node in result.graphs[name].nodes) for name in result.order}
+    assert [name for name in kept if not kept[name]] == [name for name in result.order if "_" in name]
+
+
+def test_operators_are_given_copies_of_their_own() -> None:
+    result = px.expand(tree(TWO + BODY))
+    assert px.verify(result) == ()
+    given = [node for _, node in result.nodes() if isinstance(node.do, px.Op) and node.do.name.endswith("cond")]
+    bodies = [arg.graph for node in given for arg in node.args if isinstance(arg, px.Body)]
+    assert len(set(bodies)) == len(bodies) == 6
