@@ -39,7 +39,7 @@ TEXT = """program {{
   graph @$b(t, v) {{
     w = higher_order.cond(v, @$c, @$c, [v])
     z = operator.getitem(w, 0)
-    return (t, z)
+    return [t, z]
   }}
   graph @$c(v) {{
     return (v,)
@@ -50,6 +50,8 @@ OPERANDS = {
     "a tuple": ("higher_order.cond(x, @$a, @$b, (t, x))", "higher_order.cond(x, @$a, @$b, (x,))"),
     "a list": ("higher_order.cond(x, @$a, @$b, [t, x])", "higher_order.cond(x, @$a, @$b, [x])"),
     "arguments": ("toy.region(@$a, @$b, [x], t, x) ! through_bodies", "toy.region(@$a, @$b, [x], x) ! through_bodies"),
+    "bodies behind": ("toy.region(t, x, @$a, @$b) ! through_bodies", "toy.region(x, @$a, @$b) ! through_bodies"),
+    "bodies by keyword": ("toy.region(t, x, a=@$a, b=@$b) ! through_bodies", "toy.region(x, a=@$a, b=@$b) ! through_bodies"),
     "a tuple before": (
         "toy.region((x, x), @$a, @$b, t, x) ! through_bodies",
         "toy.region((x, x), @$a, @$b, x) ! through_bodies",
@@ -79,6 +81,7 @@ def test_an_operator_takes_what_is_no_token(how: str) -> None:
     ]
     assert [node.do.name for node in result.graphs["$a"].nodes if isinstance(node.do, px.Op)] == ["aten.sin.default"]
     assert shown(result, "$a").splitlines()[-2].strip() == "return (w,)"
+    assert shown(result, "$b").splitlines()[-2].strip() == "return [z]"
 
 
 def test_inputs_that_are_mutated_are_counted_without_tokens() -> None:
@@ -91,7 +94,14 @@ def test_bodies_without_tokens_stay_the_same_objects() -> None:
     program = parsed(OPERANDS["a tuple"][0])
     result = px.remove_effect_tokens(program)
     assert result.graphs["$c"] is program.graphs["$c"]
-    assert [node for node in result.graphs["$b"].nodes if node.name == "w"] == [program.graphs["$b"].nodes[0]]
+    assert result.graphs["$b"].by_name["w"] is program.graphs["$b"].by_name["w"]
+
+
+def test_a_module_call_that_takes_no_token_stays() -> None:
+    program = parsed(OPERANDS["a tuple"][0])
+    call = px.Node("u", px.Call(px.Frame("m"), "$c"), (px.Ref("x"),))
+    result = px.remove_effect_tokens(program.with_main(evolve(program.main, nodes=(*program.main.nodes, call))))
+    assert result.main.nodes[-1] is call
 
 
 @pytest.mark.parametrize("value", [("token", 7), ["token", 7]], ids=["tuple", "list"])
