@@ -36,7 +36,7 @@ def test_the_first_by_name_is_begun_first() -> None:
     """As far as it goes, then the other; the order of the nodes decides only where pieces stand that may stand anywhere."""
     assert called(outlined(CIRCLE)) == ["a", "b", "a#1", "b#1"]
     p, q, r, s, end = CIRCLE.strip().splitlines()
-    assert called(outlined("\n".join([q, p, r, s, end]))) == ["b", "a", "a#1", "b#1"]
+    assert called(outlined(f"{q}\n{p}\n{r}\n{s}\n{end}")) == ["b", "a", "a#1", "b#1"]
     renamed = CIRCLE.replace("in a", "in z")
     assert called(outlined(renamed)) == ["b", "z", "b#1"]
 

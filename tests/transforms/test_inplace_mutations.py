@@ -98,6 +98,27 @@ def test_a_mutation_to_the_same_value_is_none() -> None:
     assert [node.name for node in px.inplace_mutations(program).main.nodes] == ["y"]
 
 
+def test_writes_that_may_stand_in_any_order_stand_in_the_exporters() -> None:
+    """State first, then inputs, each in the order of the inputs, whatever the order of the outputs."""
+    program = mutating(
+        [px.Node("y", NEG, (px.Ref("x"),))],
+        [("y", px.InputMutation(2)), ("y", px.StateMutation("m")), ("y", px.StateMutation("n"))],
+    )
+    assert [node.args[0] for node in px.inplace_mutations(program).main.nodes[1:]] == [px.Ref("bn"), px.Ref("bm"), px.Ref("x")]
+
+
+def test_a_write_stands_in_the_calls_that_its_value_and_the_last_read_share() -> None:
+    """The value is made in a call of ``a``, and the old contents are read in a call inside another one, or in itself."""
+    made, frame = px.Frame("a"), px.Frame("a", 1)
+    for stack, expected in (((frame, px.Frame("a.b")), ()), ((made, px.Frame("a.b")), (made,)), ((), ())):
+        program = mutating(
+            [px.Node("v", ADD, (px.Ref("x"), 1), stack=(made,)), px.Node("y", NEG, (px.Ref("bn"),), stack=stack)],
+            [("v", px.StateMutation("n")), ("y", px.UserOutput())],
+        )
+        copy = px.inplace_mutations(program.evolve(modules=())).main.nodes[2]
+        assert (copy.name, copy.stack) == ("copy_", expected)
+
+
 def test_any_legal_order_means_the_same() -> None:
     """The decomposed counter in twenty legal orders: three calls, outputs and state as in eager."""
     torch.manual_seed(0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import attrs
 import pytest
 import torch
@@ -38,6 +40,18 @@ def test_a_strangers_result_is_verified() -> None:
     with pytest.raises(px.InvalidProgram) as caught:
         px.transform(program, breaks, px.deduplicate)
     assert [violation.rule for violation in caught.value.violations] == ["defined-values"]
+    assert caught.value.__notes__ == ["in step 1 of 2, breaks"]
+    nameless = functools.partial(breaks)
+    with pytest.raises(px.InvalidProgram) as caught:
+        px.transform(program, px.deduplicate, nameless)
+    assert caught.value.__notes__ == [f"in step 2 of 2, {nameless!r}"]
+
+
+def test_the_order_is_checked_behind_a_strangers_step_too() -> None:
+    """What a function of the user's does is not known, so it changes nothing of what is known."""
+    program = px.import_ep(exported(Tower(1), torch.ones(1, 4)))
+    with pytest.raises(px.PipelineError, match="step 3, sink_state, requires a program that is 'flat', but outline before it"):
+        px.transform(program, px.outline, lambda program: program, px.sink_state)
 
 
 def test_a_corrupt_program_is_refused_everywhere() -> None:

@@ -1,0 +1,125 @@
+"""What a call gives and how its body is named: values in order with their meta, calls and reads relative to the module.
+
+One idea: a flat program of one module ``a``, in which some calls are outlined already, as text before and after.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import purefx as px
+from tests.transforms.small import lines, number, shown, told, tree
+
+TWO_RESULTS = """
+    graph @""(x) {
+      z = aten.neg.default(x)  in a
+      m = aten.abs.default(x)  in a
+      b = aten.sin.default(m)  in a
+      u = aten.add.Tensor(b, z)
+      v = aten.add.Tensor(u, b)
+      return (v,)
+    }
+"""
+
+
+def test_results_stand_in_the_order_in_which_they_are_made() -> None:
+    """Not in that of their names, nor of their uses."""
+    result = px.outline(tree(TWO_RESULTS))
+    assert lines(result)[:3] == ["a = call @a(x) as a", "z = operator.getitem(a, 0)", "b = operator.getitem(a, 1)"]
+    assert shown(result, "a").splitlines()[-2].strip() == "return (z, b)"
+
+
+def test_a_call_is_told_the_values_that_it_gives() -> None:
+    program = told(tree(TWO_RESULTS), {"z": number((2,)), "b": number((3,)), "v": number((4,))})
+    nodes = px.outline(program).main.by_name
+    value = nodes["a"].meta["val"]
+    assert [tuple(part.shape) for part in value] == [(2,), (3,)]
+    assert [tuple(nodes[name].meta["val"].shape) for name in "zb"] == [(2,), (3,)]
+    assert isinstance(nodes["v"].meta["val"], torch.Tensor)
+    assert px.outline(tree(TWO_RESULTS)).main.by_name["a"].meta["val"] == (None, None)
+
+
+@pytest.mark.parametrize("frame", ["c", "c@1", "c@2#1"])
+def test_calls_that_are_outlined_already_are_named_in_the_module(frame: str) -> None:
+    """With their number and part; and so are reads."""
+    program = tree(
+        f"""
+        graph @""(x) {{
+          w = get a.w  in a
+          y = call @c(x) as a.{frame}  in a
+          z = aten.add.Tensor(y, w)  in a
+          o = get b.w  in a
+          u = aten.add.Tensor(z, o)  in a
+          return (u,)
+        }}
+        graph @c(v) {{
+          return v
+        }}
+        """,
+        "state {\nbuffer a.w: f32[2]\nbuffer b.w: f32[2]\n}",
+    )
+    result = px.outline(program)
+    assert px.verify(result) == ()
+    assert [line.strip() for line in shown(result, "a").splitlines()[1:-1]] == [
+        "w = get w",
+        f"y = call @c(x) as {frame}",
+        "z = aten.add.Tensor(y, w)",
+        'o = get "/b.w"',
+        "u = aten.add.Tensor(z, o)",
+        "return u",
+    ]
+    assert result.graphs["c"] is program.graphs["c"]
+
+
+def test_a_value_goes_through_every_call_between() -> None:
+    """Down to who uses it and up from who makes it, once."""
+    program = tree("""
+        graph @""(x) {
+          p = aten.neg.default(x)  in a / .b
+          q = aten.add.Tensor(p, x)  in c / .d
+          r = aten.add.Tensor(p, q)  in c / .d
+          s = aten.add.Tensor(r, p)  in c
+          t = aten.add.Tensor(s, p)
+          return (t,)
+        }
+    """)
+    result = px.outline(program)
+    assert px.verify(result) == ()
+    assert lines(result) == ["p = call @a(x) as a", "s = call @c(p, x) as c", "t = aten.add.Tensor(s, p)", "return (t,)"]
+    assert shown(result, "a", "a.b", "c", "c.d").splitlines() == [
+        "graph @a(x) {", "  p = call @a.b(x) as b", "  return p", "}",
+        "graph @a.b(x) {", "  p = aten.neg.default(x)", "  return p", "}",
+        "graph @c(p, x) {", "  r = call @c.d(p, x) as d", "  s = aten.add.Tensor(r, p)", "  return s", "}",
+        "graph @c.d(p, x) {", "  q = aten.add.Tensor(p, x)", "  r = aten.add.Tensor(p, q)", "  return r", "}",
+    ]  # fmt: skip
+
+
+def test_what_a_call_takes_of_the_state_is_read_outside() -> None:
+    """And what its operators take, inside."""
+    program = px.parse("""program {
+      state {
+        buffer c.n: f32[2]
+      }
+      takes {
+        state c.n
+        user x: f32[2]
+      }
+      gives {
+        user
+      }
+      signature c {
+        names (n)
+        in_spec ((*,), {})
+        out_spec *
+      }
+      graph @""(pn, x) {
+        t = purefx.takes(pn)  in c
+        y = aten.add.Tensor(x, pn)  in c
+        g = purefx.gives(y)  in c
+        return (y,)
+      }
+    }""")
+    assert lines(px.sink_state(program))[:4] == [
+        "pn = get c.n", "t = purefx.takes(pn) in c", "pn_1 = get c.n in c", "y = aten.add.Tensor(x, pn_1) in c",
+    ]  # fmt: skip
