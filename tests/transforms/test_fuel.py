@@ -195,7 +195,7 @@ def test_wrong_use_teaches() -> None:
         plain.bind(fuel=1)
     with pytest.raises(px.FuelError, match="soften has fuel bound to it"):
         px.bisect(program, soften.bind(fuel=1), lambda result: False)
-    with pytest.raises(ValueError, match="^the program is bad already, before any rewrite"):
+    with pytest.raises(ValueError, match=r"^the program is bad already, before any rewrite"):
         px.bisect(program, soften, lambda result: True)
     with pytest.raises(px.FuelError, match="greedy changes the program without fuel"):
         px.bisect(program, greedy, lambda result: bool(softened(result)))
