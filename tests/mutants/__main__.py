@@ -30,11 +30,12 @@ def main() -> int:
     parser.add_argument("--again", action="store_true", help="only mutants that survived the last run, of the files")
     parser.add_argument("--report", action="store_true", help="judge the last run, or what is done of it, once more")
     chosen = parser.parse_args()
-    if not chosen.report:
-        # Asked for before the copy is made anew, because the last run is in it.
-        again = [one for one in left(*read(TREE, ROOT)[:2]) if one.file.startswith(tuple(chosen.files))] if chosen.again else None
-        files = chosen.files if again is None else sorted({one.file for one in again})
-        asked = {"files": make_tree(files), "tests": chosen.tests, "again": again and [asdict(one) for one in again]}
+    again = None
+    if chosen.again:  # read before the copy is made anew, because the last run is in it
+        again = [asdict(one) for one in left(*read(TREE, ROOT)[:2]) if one.file.startswith(tuple(chosen.files))]
+    if not chosen.report and again != []:
+        files = chosen.files if again is None else sorted({one["file"] for one in again})
+        asked = {"files": make_tree(files), "tests": chosen.tests, "again": again}
         (TREE / "asked.json").write_text(json.dumps(asked))
         command = [sys.executable, "-m", "tests.mutants.session", str(chosen.budget), str(chosen.workers)]
         # Plugins of other packages, ours too, would be imported before the copy can be; one thread, because it forks.
