@@ -101,10 +101,11 @@ def test_pieces_of_three_visits_are_numbered_one_after_another() -> None:
     ]
 
 
-def test_circles_inside_a_call_are_cut_there() -> None:
-    """The call around them stays whole."""
+@pytest.mark.parametrize("sections", [(), (preserved("m"),)], ids=["plain", "preserved"])
+def test_circles_inside_a_call_are_cut_there(sections: tuple[str, ...]) -> None:
+    """The call around them stays whole, whether its signature is preserved or not."""
     inside = CIRCLE.replace("in a", "in m / .a").replace("in b", "in m / .b")
-    result = outlined(inside)
+    result = outlined(inside, *sections)
     assert called(result) == ["m"]
     assert called(result, "m") == ["a", "b", "a#1", "b#1"]
 

@@ -49,6 +49,10 @@ def test_new_inputs_stand_first_in_the_order_of_the_state() -> None:
     ]
 
 
+def test_the_order_of_the_state_is_not_that_of_names() -> None:
+    assert taken(lifted("p = get a.m\nq = get a.n\ny = aten.add.Tensor(p, q)\nreturn (y,)")) == ["q a.n", "p a.m", "x"]
+
+
 def test_a_tensor_is_one_input_under_the_name_that_was_read_first() -> None:
     result = lifted("p = get b.n\nq = get a.n\ny = aten.add.Tensor(p, q)\nreturn (y,)")
     assert taken(result) == ["p b.n", "x"]

@@ -123,3 +123,22 @@ def test_what_a_call_takes_of_the_state_is_read_outside() -> None:
     assert lines(px.sink_state(program))[:4] == [
         "pn = get c.n", "t = purefx.takes(pn) in c", "pn_1 = get c.n in c", "y = aten.add.Tensor(x, pn_1) in c",
     ]  # fmt: skip
+
+
+@pytest.mark.xfail(raises=AssertionError, reason="outline leaves what branches read named from the root")
+def test_branches_that_go_into_a_body_are_named_in_it() -> None:
+    program = tree(
+        """
+        graph @""(x) {
+          y = higher_order.cond(x, @$t, @$t, ())  in a
+          z = operator.getitem(y, 0)
+          return (z,)
+        }
+        graph @$t() {
+          n = get a.n
+          return (n,)
+        }
+        """,
+        "state {\nbuffer a.n: f32[2]\n}",
+    )
+    assert px.verify(px.outline(program)) == ()
