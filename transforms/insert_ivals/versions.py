@@ -119,7 +119,7 @@ class _Walk:
     def _shape_of(self, name: str) -> tuple[str, Arg]:
         node = self.by_name[name]
         operator = self._operator(node)
-        index = node.args[1] if operator is not node else None
+        index = node.args[1] if type(node.do) is Op and node.do.name == GETITEM else None
         return (operator.do.name if operator is not None and type(operator.do) is Op else "", index)
 
     def _value(self, name: str) -> Any:
