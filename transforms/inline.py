@@ -19,6 +19,7 @@ from ..ir.program import Program
 from .deduplicate import below
 from .expand import LIMIT, own_bodies
 from .fuel import UNLIMITED, Fuel
+from .reading import placed
 from .transformation import transformation
 
 __all__ = ["inline"]
@@ -72,7 +73,7 @@ def inline(program: Program, *, at_most: int = LIMIT, fuel: Fuel = UNLIMITED) ->
     """
     if not any(type(node.do) is Call for _, node in program.nodes()):
         return program
-    own = own_bodies(program, at_most=at_most, keep=_placeless(program) - _called(program), fuel=fuel)
+    own = own_bodies(program, at_most=at_most, keep=frozenset(program.bottom_up) - placed(program) - _called(program), fuel=fuel)
     gone = _replaced(own, fuel)
     if not gone:
         return own
@@ -92,16 +93,6 @@ def _replaced(own: Program, fuel: Fuel) -> frozenset[str]:
 
 def _called(program: Program) -> frozenset[str]:
     return frozenset([node.do.graph for _, node in program.nodes() if type(node.do) is Call])
-
-
-def _placeless(program: Program) -> frozenset[str]:
-    # Bodies that neither read state nor call modules, directly or through others, mean the same wherever they stand.
-    placed: set[str] = set()
-    for name in program.bottom_up:
-        graph = program.graphs[name]
-        if any(type(node.do) is not Op for node in graph.nodes) or not placed.isdisjoint(graph.callees):
-            placed.add(name)
-    return frozenset(program.bottom_up) - placed
 
 
 def _operator_bodies(program: Program, gone: frozenset[str]) -> list[tuple[str, str]]:

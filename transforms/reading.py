@@ -1,4 +1,4 @@
-"""Where a read of state belongs, and readers that are made once for each module call.
+"""Where a read of state belongs, and which bodies it matters for where they stand.
 
 One idea: state is read in the innermost call on the stack whose module owns the tensor under some of its names, so that
 bodies name state relative to themselves.  Nothing here decides what is read.
@@ -6,10 +6,11 @@ bodies name state relative to themselves.  Nothing here decides what is read.
 
 from __future__ import annotations
 
-from ..ir.node import Stack
+from ..ir.node import Op, Stack
+from ..ir.program import Program
 from ..ir.state import State
 
-__all__ = ["reading_place"]
+__all__ = ["placed", "reading_place"]
 
 
 def reading_place(state: State, slot: str, stack: Stack) -> tuple[int, str]:
@@ -39,3 +40,21 @@ def reading_place(state: State, slot: str, stack: Stack) -> tuple[int, str]:
             if name.startswith(prefix):
                 return depth, name
     return 0, slot
+
+
+def placed(program: Program) -> frozenset[str]:
+    """Return the graphs that read state or call modules, themselves or through others: where they stand matters.
+
+    Args:
+        program: any program.
+
+    >>> from purefx.ir import Get, Graph, Node
+    >>> sorted(placed(Program.of({"": Graph((), (Node("w", Get("weight")),))})))
+    ['']
+    """
+    found: set[str] = set()
+    for name in program.bottom_up:
+        graph = program.graphs[name]
+        if any(type(node.do) is not Op for node in graph.nodes) or not found.isdisjoint(graph.callees):
+            found.add(name)
+    return frozenset(found)

@@ -125,20 +125,37 @@ def test_what_a_call_takes_of_the_state_is_read_outside() -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.xfail(raises=AssertionError, reason="outline leaves what branches read named from the root")
 def test_branches_that_go_into_a_body_are_named_in_it() -> None:
+    """One body of two operators in two modules becomes two; the branches inside it go with each."""
     program = tree(
         """
         graph @""(x) {
           y = higher_order.cond(x, @$t, @$t, ())  in a
-          z = operator.getitem(y, 0)
-          return (z,)
+          p = operator.getitem(y, 0)  in a
+          w = higher_order.cond(p, @$t, @$s, ())  in b
+          q = operator.getitem(w, 0)
+          return (q,)
         }
         graph @$t() {
+          i = higher_order.cond(True, @$s, @$s, ())
           n = get a.n
           return (n,)
         }
+        graph @$s() {
+          k = get b.k
+          return (k,)
+        }
         """,
-        "state {\nbuffer a.n: f32[2]\n}",
+        "state {\nbuffer a.n: f32[2]\nbuffer b.k: f32[2]\n}",
     )
-    assert px.verify(px.outline(program)) == ()
+    result = px.outline(program)
+    assert px.verify(result) == ()
+    assert {
+        name: [line for line in shown(result, name).splitlines() if "get " in line] for name in ("$t", "$t_1", "$s", "$s_1")
+    } == {
+        "$t": ["  n = get n"],
+        "$t_1": ['  n = get "/a.n"'],
+        "$s": ['  k = get "/b.k"'],
+        "$s_1": ["  k = get k"],
+    }
+    assert px.alpha_equal(px.inline(result), px.inline(px.outline(px.inline(result))))

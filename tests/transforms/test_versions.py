@@ -10,8 +10,6 @@ from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
-
 import purefx as px
 from tests.transforms.small import calling, lines, number
 

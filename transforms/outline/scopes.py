@@ -15,11 +15,12 @@ from ...ir.arguments import Ref
 from ...ir.graph import Graph, Input
 from ...ir.meta import EMPTY_META, Meta
 from ...ir.names import Names
-from ...ir.node import Call, Frame, Get, Node
+from ...ir.node import Call, Frame, Node, Op
 from ...ir.operators import op_of
 from ...ir.paths import FROM_ROOT, relative
 from ...ir.persistent import pmap
 from ...ir.program import Program
+from .bodies import MovedBodies, seen_from
 
 __all__ = ["cut_out"]
 
@@ -69,6 +70,9 @@ class _Walk:
         self.stack: tuple[Frame, ...] = ()
         self.returned = False
         """Whether a call was entered a second time."""
+        self.ids = Names(program.graphs)
+        self.bodies = MovedBodies(program, self.ids) if len(program.order) > 1 else None
+        """Bodies of operators, where there are any."""
         self.homes: dict[str, _Scope] = dict.fromkeys([formal.name for formal in program.main.inputs], self.root)
         """For each value, in order, where it is made."""
         self.metas: dict[str, Meta] = {formal.name: formal.meta for formal in program.main.inputs}
@@ -84,6 +88,8 @@ class _Walk:
                 home = homes.get(name, scope)
                 if home is not scope and name not in scope.inputs and name not in scope.received:
                     self._bring(name, home, scope)
+            if self.bodies is not None:
+                node = self.bodies.take(node, "" if scope.frame is None else scope.frame.path)
             scope.entries.append(node if scope.frame is None else _inside(node, scope.frame))
             homes[node.name] = scope
         self.metas.update([(node.name, node.meta) for node in nodes])
@@ -137,7 +143,6 @@ class _Walk:
         source, metas = self.source, self.metas
         names = Names(metas)
         positions: dict[str, int] | None = None
-        ids = Names(source.graphs)
         graphs: dict[str, Graph] = {}
         for scope in reversed(self.scopes):
             if scope.frame is None:
@@ -148,11 +153,12 @@ class _Walk:
                 outputs.sort(key=positions.__getitem__)
             inputs = list(scope.inputs)  # by first use, not by where they are made: equal layers must be equal bodies
             output = Ref(outputs[0]) if len(outputs) == 1 else tuple([Ref(name) for name in outputs])
-            name = ids.fresh(str(scope.frame))
+            name = self.ids.fresh(str(scope.frame))
             graphs[name] = Graph(tuple([Input(name, metas[name]) for name in inputs]), _flatten(scope), output)
             scope.calls = self._call_nodes(scope, name, inputs, outputs, names)
         main = Graph(source.main.inputs, _flatten(self.root), source.main.output)
         kept = {name: source.graphs[name] for name in source.order[1:]}
+        kept.update({} if self.bodies is None else self.bodies.graphs)
         return source.evolve(graphs=pmap({source.root: main, **kept, **graphs}))
 
     def _call_nodes(self, scope: _Scope, name: str, inputs: list[str], outputs: list[str], names: Names) -> tuple[Node, ...]:
@@ -179,10 +185,8 @@ class _Walk:
 def _inside(node: Node, frame: Frame) -> Node:
     # Inside a body the stack is relative to it (nothing), and so are the names of state.
     do = node.do
-    if type(do) is Get:
-        do = Get(relative(do.slot, frame.path))
-    elif type(do) is Call:
-        do = Call(Frame(relative(do.instance.path, frame.path), do.instance.call, do.instance.part), do.graph)
+    if type(do) is not Op:
+        do = seen_from(do, frame.path)
     return Node(node.name, do, node.args, node.kwargs, (), node.meta)
 
 
