@@ -60,6 +60,7 @@ WAYS = {
     "a branch that writes it": (
         'r = higher_order.cond(x, @"$t", @"$t", (x,))\nreturn (y,)', ("user",), "w = get n\nz = aten.add_.Tensor(w, 1)",
     ),
+    "the value is written later": ("z = aten.abs.default(x)\nw = aten.add_.Tensor(y, 1)\nreturn (z,)", ("user",), ""),
     "a keyword": ("return (y,)", ("user",), ""),
 }  # fmt: skip
 

@@ -114,3 +114,33 @@ def test_branches_of_the_root_stay_as_they_are(fuel: int | None) -> None:
     reads = {name: node.do.slot for name, node in result.nodes() if isinstance(node.do, px.Get)}
     assert {slot for name, slot in reads.items() if name.startswith("$t")} == {"a.n"}
     assert {slot for name, slot in reads.items() if name.startswith("$b")} == ({"b.n"} if fuel is None else {"n"})
+
+
+def test_branches_of_two_calls_of_a_module_are_both_named() -> None:
+    """Each call has a branch of its own that reads the state, and one that reads nothing stays shared."""
+    program = tree(
+        """
+        graph @""(x) {
+          y = call @a(x) as a
+          z = call @a(y) as a@1
+          return (z,)
+        }
+        graph @a(x) {
+          y = higher_order.cond(x, @"$t", @"$f", (x,))
+          z = operator.getitem(y, 0)
+          return z
+        }
+        graph @"$t"(v) {
+          n = get n
+          return (n,)
+        }
+        graph @"$f"(v) {
+          return (v,)
+        }
+        """,
+        STATE,
+    )
+    result = px.inline(program)
+    assert px.verify(result) == ()
+    assert [node.do for _, node in result.nodes() if isinstance(node.do, px.Get)] == [px.Get("a.n")] * 2
+    assert result.order == ("", "$t", "$f", "$t_1")

@@ -58,7 +58,7 @@ class MovedBodies:
             return node
 
         def body(ref: Ref | Body) -> Arg:
-            return ref if type(ref) is Ref or ref.graph not in self._placed else Body(self._name(ref.graph, path))
+            return Body(self._name(ref.graph, path)) if type(ref) is Body and ref.graph in self._placed else ref
 
         return node.with_refs(body)
 
