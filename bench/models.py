@@ -86,7 +86,7 @@ class Shared(nn.Module):
     def __init__(self, times: int, *, distinct: bool = False) -> None:
         super().__init__()
         self.block = Scaled(8, 2) if distinct else Block(8, 2)
-        self.factors = [1 + number / times for number in range(times)] if distinct else [None] * times
+        self.factors = [1 + number / times**2 for number in range(times)] if distinct else [None] * times
 
     def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         for factor in self.factors:

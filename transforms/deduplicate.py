@@ -244,13 +244,11 @@ class _Classes:
         do = node.do
         if type(do) is Call:
             call, part = self.label(path, do) if anew else (do.instance.call, do.instance.part)
-            new = Call(evolve(do.instance, call=call, part=part), self.ids[self.keys[do.graph, below(path, do)]])
+            new = Call(Frame(do.instance.path, call, part), self.ids[self.keys[do.graph, below(path, do)]])
             return node if new == do else evolve(node, do=new)
-        if type(do) is Op and do.effects.through_bodies:
 
-            def body(ref: Arg) -> Arg:
-                other = self.ids[self.keys[ref.graph, path]] if type(ref) is Body else ""
-                return Body(other) if type(ref) is Body and other != ref.graph else ref
+        def body(ref: Arg) -> Arg:
+            other = self.ids[self.keys[ref.graph, path]] if type(ref) is Body else ""
+            return Body(other) if type(ref) is Body and other != ref.graph else ref
 
-            return node.with_refs(body)
-        return node
+        return node.with_refs(body)

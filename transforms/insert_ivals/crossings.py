@@ -25,8 +25,6 @@ class Crossing:
     """One use of a value beyond the border of a preserved call that does not name it."""
 
     value: str
-    made: int
-    """The number of the node that makes it."""
     used: int
     """The number of the node that uses it; the number of nodes for the output of the root."""
 
@@ -70,15 +68,14 @@ def user_stack(node: Node) -> Stack:
 def crossings(program: Program, leaves: Leaves) -> Iterator[Crossing]:
     """Yield every use of a value that a preserved signature hides, in order of use."""
     nodes = program.main.nodes
-    made = {node.name: number for number, node in enumerate(nodes)}
+    made = {node.name: node.stack for node in nodes}
     for number, node in enumerate(nodes):
         stack = user_stack(node)
         for name in dict.fromkeys(node.refs()):
             if name not in made:
                 continue
-            maker = nodes[made[name]].stack
-            if leaves.hides(name, maker, stack) or leaves.enters(name, maker, stack):
-                yield Crossing(name, made[name], number)
+            if leaves.hides(name, made[name], stack) or leaves.enters(name, made[name], stack):
+                yield Crossing(name, number)
     for name in dict.fromkeys(program.main.output_refs()):
-        if name in made and leaves.hides(name, nodes[made[name]].stack, ()):
-            yield Crossing(name, made[name], len(nodes))
+        if name in made and leaves.hides(name, made[name], ()):
+            yield Crossing(name, len(nodes))
