@@ -22,6 +22,7 @@ __all__ = [
     "Record",
     "Ref",
     "bodies_in",
+    "instead_by",
     "map_refs",
     "refs_in",
     "replace_refs",
@@ -179,7 +180,16 @@ def replace_refs(arg: Arg, known: Mapping[str, Arg]) -> Arg:
     >>> replace_refs((Ref("x"), Ref("y")), {"y": 7})
     (Ref(name='x'), 7)
     """
-    return map_refs(arg, lambda ref: known.get(ref.name, ref) if type(ref) is Ref else ref)
+    return map_refs(arg, instead_by(known))
+
+
+def instead_by(known: Mapping[str, Arg]) -> Callable[[Ref | Body], Arg]:
+    """Return what gives, for ``map_refs``, what stands for a value, or the reference itself.
+
+    >>> instead_by({"y": 7})(Ref("y")), instead_by({"y": 7})(Body("y"))
+    (7, Body(graph='y'))
+    """
+    return lambda ref: known.get(ref.name, ref) if type(ref) is Ref else ref
 
 
 def with_children(arg: Arg, parts: list[Arg]) -> Arg:

@@ -12,7 +12,7 @@ from typing import Any, final
 
 from attrs import field, frozen
 
-from .arguments import Arg, Body, Ref, map_refs, refs_in, same_arg, strict_hash
+from .arguments import Arg, Body, Ref, instead_by, map_refs, refs_in, same_arg, strict_hash
 from .effects.declared import PURE, Effects
 from .meta import EMPTY_META, Meta
 
@@ -158,7 +158,7 @@ class Node:
         >>> Node("y", Op("toy.neg"), (Ref("x"),)).using({"x": 7}).args
         (7,)
         """
-        return self if known.keys().isdisjoint(self.refs()) else self.with_refs(lambda ref: _known(ref, known))
+        return self if known.keys().isdisjoint(self.refs()) else self.with_refs(instead_by(known))
 
     def __str__(self) -> str:
         from .text.printer import print_node
@@ -180,7 +180,3 @@ class Node:
 
     def __hash__(self) -> int:
         return hash((self.name, self.do, self.stack, strict_hash(self.args), strict_hash(self.kwargs)))
-
-
-def _known(ref: Ref | Body, known: Mapping[str, Arg]) -> Arg:
-    return known.get(ref.name, ref) if type(ref) is Ref else ref

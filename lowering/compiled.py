@@ -77,8 +77,8 @@ def compile_bodies(program: Program, *, reserved: frozenset[str]) -> tuple[dict[
         sites = _sites(program, graph, called) if called else {}
         source = write_body(graph, table, sites)
         lines.append(f"def body_{number}({', '.join(('self', *source.parameters))}):")
-        body = bodies[name] = Body(name, program.graphs[name], program, graph, called.get(name), sites, table)
-        body.first_line = len(lines) + 1
+        first = len(lines) + 1
+        bodies[name] = Body(name, program.graphs[name], program, graph, called.get(name), sites, table, first_line=first)
         lines += ["    " + line for line in source.lines]
     exec(compile("\n".join(lines), FILE, "exec"), table.values)  # noqa: S102 - the text is ours, see source.py
     for number, body in enumerate(bodies.values()):

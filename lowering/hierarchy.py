@@ -76,7 +76,7 @@ def _calls(program: Program) -> dict[str, dict[Label, str]]:
     found: dict[str, dict[Label, str]] = {}
     seen: set[tuple[str, str]] = set()
     todo = [(program.root, "")]
-    calls_of = {name: [node.do for node in program.graphs[name].nodes if type(node.do) is Call] for name in program.order}
+    calls_of = {name: [node.do for node in program.graphs[name].callers if type(node.do) is Call] for name in program.order}
     while todo:
         name, path = todo.pop()
         if (name, path) in seen:

@@ -6,7 +6,7 @@ compute the same; what failed is known by its number.  A tape is made when a bod
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from attrs import frozen
@@ -42,5 +42,5 @@ def _made(body: Body) -> Tape:
     lines = [line for number, step in enumerate(source.lines) for line in (f"def step_{number}(self, r):", f"    {step}")]
     made: dict[str, Any] = {}
     exec(compile("\n".join(lines), FILE, "exec"), body.table.values, made)  # noqa: S102 - the text is ours, see source.py
-    steps: Sequence[Step] = tuple(made.values())
-    return Tape(tuple(steps[:-1]), steps[-1], source.registers)
+    *steps, result = made.values()
+    return Tape(tuple(steps), result, source.registers)

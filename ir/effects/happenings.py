@@ -44,25 +44,15 @@ def happenings(program: Program, graph: Graph, *, path: str = "") -> list[Happen
 
 def _bodies_first(program: Program, graph: Graph) -> list[str]:
     order: dict[str, None] = {}
-    todo = [(name, False) for name in _called(graph)]
+    todo = [(name, False) for name in dict.fromkeys(graph.callees)]
     while todo:
         name, done = todo.pop()
         if done:
             order.setdefault(name)
         elif name not in order and name in program.graphs:
             todo.append((name, True))
-            todo.extend((inner, False) for inner in _called(program.graphs[name]) if inner not in order)
+            todo.extend((inner, False) for inner in dict.fromkeys(program.graphs[name].callees) if inner not in order)
     return list(order)
-
-
-def _called(graph: Graph) -> list[str]:
-    found: list[str] = []
-    for node in graph.nodes:
-        if type(node.do) is Call:
-            found.append(node.do.graph)
-        elif type(node.do) is not Get and node.do.effects.through_bodies:
-            found.extend(bodies_in(node.args, node.kwargs))
-    return list(dict.fromkeys(found))
 
 
 def _happening(node: Node, program: Program, summaries: dict[str, Happening]) -> Happening:
