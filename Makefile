@@ -26,7 +26,7 @@ export HF_HUB_OFFLINE := 1
 # Tests of one file share what they export and draw, so a file is run by one process: make test PARALLEL= for one in all.
 PARALLEL ?= -n 2 --dist loadfile
 
-.PHONY: demo test check static fast deep mutants bench format clean install
+.PHONY: demo test check static fast deep mutants bench plot format clean install
 .DEFAULT_GOAL := test
 
 install: .venv/installed
@@ -69,6 +69,11 @@ mutants: .venv/installed
 
 bench: .venv/installed
 	@$(BIN)/python -m bench
+
+# The picture of docs/performance.md, from a run of its own: minutes.
+plot: .venv/installed
+	@$(STEP) "install matplotlib" $(BIN)/python -m pip install -qq --progress-bar off --editable '.[laws,demo,dev,bench]'
+	@$(BIN)/python -m bench --parts making growth --plot docs/performance.svg
 
 format: .venv/installed
 	@$(BIN)/ruff check --fix --quiet . ; $(BIN)/ruff format .

@@ -14,11 +14,11 @@ from typing import Any
 
 import torch
 
-from bench import forward, growth, making, memory
+from bench import device, forward, growth, making, memory, plot
 from bench.measure import exponent
 from bench.workloads import DEFAULT, SLOW, workload
 
-PARTS = ("making", "forward", "memory", "stages", "growth")
+PARTS = ("making", "forward", "memory", "stages", "growth", "device")
 
 
 def main() -> None:
@@ -28,7 +28,9 @@ def main() -> None:
     parser.add_argument("--workloads", nargs="+", default=DEFAULT, help=f"what is made; besides the default {', '.join(SLOW)}")
     parser.add_argument("--sizes", type=int, nargs="+", default=[1_000, 10_000, 100_000], help="chain sizes, in nodes")
     parser.add_argument("--rounds", type=int, default=5, help="timed rounds of each candidate")
+    parser.add_argument("--device", default="auto", help="where the part `device` runs; auto is CUDA or nothing")
     parser.add_argument("--json", help="write the figures to this file")
+    parser.add_argument("--plot", help="draw nodes against time into this .svg or .png; needs what was made, and matplotlib")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
@@ -36,6 +38,8 @@ def main() -> None:
     figures = {part: RUN[part](options) for part in PARTS if part in options.parts}
     if options.json:
         Path(options.json).write_text(json.dumps(figures, indent=2), encoding="utf-8")
+    if options.plot:
+        plot.draw(figures, Path(options.plot))
 
 
 def _making(options: argparse.Namespace) -> list[dict[str, Any]]:
@@ -68,6 +72,7 @@ RUN = {
     "memory": lambda _: memory.memory(workload("gpt-96")),
     "stages": lambda options: growth.stages(workload("gpt-96"), options.rounds),
     "growth": lambda options: growth.growth(options.sizes, options.rounds),
+    "device": lambda options: device.devices(options.device, options.rounds),
 }
 
 if __name__ == "__main__":

@@ -68,8 +68,8 @@ class Decoder(nn.Module):
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
         length = ids.shape[1]
-        mask = torch.ones(length, length, dtype=torch.bool).triu(1)
-        x = self.tokens(ids) + self.positions(torch.arange(length))
+        mask = torch.ones(length, length, dtype=torch.bool, device=ids.device).triu(1)
+        x = self.tokens(ids) + self.positions(torch.arange(length, device=ids.device))
         for block in self.blocks:
             x = block(x, mask)
         return self.head(self.norm(x))
