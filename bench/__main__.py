@@ -14,11 +14,11 @@ from typing import Any
 
 import torch
 
-from bench import device, forward, growth, making, memory, plot
+from bench import device, forward, growth, limits, making, memory, plot
 from bench.measure import exponent
 from bench.workloads import DEFAULT, SLOW, workload
 
-PARTS = ("making", "forward", "memory", "stages", "growth", "device")
+PARTS = ("making", "forward", "memory", "stages", "growth", "limits", "device")
 
 
 def main() -> None:
@@ -72,6 +72,7 @@ RUN = {
     "memory": lambda _: memory.memory(workload("gpt-96")),
     "stages": lambda options: growth.stages(workload("gpt-96"), options.rounds),
     "growth": lambda options: growth.growth(options.sizes, options.rounds),
+    "limits": lambda options: limits.limits(workload("gpt-96"), options.rounds),
     "device": lambda options: device.devices(options.device, options.rounds),
 }
 
