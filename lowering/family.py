@@ -7,6 +7,7 @@ that was copied.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
@@ -77,6 +78,11 @@ class Family(dict[str, torch.nn.Module]):
         from .pickling import reduce_family
 
         return reduce_family(self)
+
+    @cached_property
+    def types(self) -> Mapping[str, str | None]:
+        """The class of every module of the hierarchy, by path."""
+        return {module.path: module.type_name for module in self.program.modules}
 
     @cached_property
     def other_modes(self) -> frozenset[bool]:

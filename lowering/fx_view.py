@@ -18,7 +18,7 @@ from ..ir.borders import is_border
 from ..ir.graph import Graph
 from ..ir.meta import Meta, thaw
 from ..ir.node import Call, Get, Node, Stack
-from ..ir.paths import is_below, join
+from ..ir.paths import join
 from ..ir.program import Program
 from ..ir.torch_private import PyTreeCodeGen, PyTreeInfo
 from .conventions import Convention
@@ -43,6 +43,8 @@ class View:
     attach_tree: Callable[[Any], str]
     """Puts a pytree on the owner and returns the attribute's name."""
     is_root: bool
+    types: Mapping[str, str | None]
+    """The class of every module, by path: one dict for all views, because a look at every module must stay linear."""
     convention: Convention | None = None
     """How the body is called, where its signature was preserved."""
     sites: Mapping[str, CallSite] = MappingProxyType({})
@@ -87,7 +89,7 @@ class _Builder:
         self.made = torch.fx.Graph()
         self.known: dict[str, Any] = {}
         """What stands for each value: a node; for what a preserved call gives back, a tuple of nodes."""
-        self._types = {module.path: module.type_name for module in view.program.modules}
+        self._types = view.types
         self._stacks: dict[Stack, dict[str, tuple[str, str]]] = {}
         self._bodies: dict[str, torch.fx.Node] = {}
 
@@ -201,6 +203,7 @@ class _Builder:
 
     def _frames(self, stack: Stack) -> list[tuple[str, int]]:
         view = self.view
-        paths = [path for path in self._types if path and (view.path == path or is_below(view.path, path))]
-        frames = [(path, view.call if path == view.path else 0) for path in sorted(paths, key=len)]
+        names = view.path.split(".") if view.path else []
+        above = [".".join(names[:depth]) for depth in range(1, len(names) + 1)]
+        frames = [(path, view.call if path == view.path else 0) for path in above if path in self._types]
         return frames + [(join(view.path, frame.path), frame.call) for frame in stack]

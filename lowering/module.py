@@ -63,7 +63,9 @@ class Place:
         was = self.bodies.before_merging(self.path, self.call)
         callees = self.bodies.callees_before(was) if was is not None else {}
         graph = as_it_was(graph, was)
-        view = View(body.program, graph, self.path, self.call, attach, attach_tree, is_root, convention, sites, callees)
+        view = View(
+            body.program, graph, self.path, self.call, attach, attach_tree, is_root, self.bodies.types, convention, sites, callees
+        )  # fmt: skip
         return build_fx_graph(view)
 
 

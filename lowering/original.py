@@ -6,9 +6,8 @@ shared body; what is shown has fake values and stack traces of the module that i
 
 from __future__ import annotations
 
-from attrs import evolve
-
-from ..ir.graph import Graph
+from ..ir.graph import Graph, Input
+from ..ir.meta import Meta
 from ..ir.node import Call, Node, Op
 
 __all__ = ["as_it_was"]
@@ -29,9 +28,13 @@ def as_it_was(graph: Graph, was: Graph | None) -> Graph:
     """
     if was is None or was is graph or not _agree(graph, was):
         return graph
-    inputs = tuple([evolve(mine, meta=theirs.meta) for mine, theirs in zip(graph.inputs, was.inputs, strict=True)])
-    nodes = tuple([evolve(mine, meta=theirs.meta) for mine, theirs in zip(graph.nodes, was.nodes, strict=True)])
+    inputs = tuple([Input(mine.name, theirs.meta) for mine, theirs in zip(graph.inputs, was.inputs, strict=True)])
+    nodes = tuple([_with_meta(mine, theirs.meta) for mine, theirs in zip(graph.nodes, was.nodes, strict=True)])
     return Graph(inputs, nodes, graph.output)
+
+
+def _with_meta(node: Node, meta: Meta) -> Node:
+    return Node(node.name, node.do, node.args, node.kwargs, node.stack, meta)
 
 
 def _agree(graph: Graph, was: Graph) -> bool:

@@ -14,6 +14,7 @@ import torch
 
 import purefx as px
 from bench.chain import chain
+from bench.making import looked_at
 from purefx.ir.verify import verify
 from tests.programs import NEG, flat
 
@@ -105,19 +106,27 @@ def count_calls(run: Callable[[], object]) -> int:
     return calls
 
 
-@pytest.mark.parametrize("what", ["transform", "lower", "verify", "print", "digest"])
+def with_modules(program: px.Program) -> px.Program:
+    """Return a program of ``chain`` that lists its modules, as exported ones do."""
+    paths = {frame.path: None for step in program.trail[:1] for node in step.before.main.nodes for frame in node.stack}
+    return program.evolve(modules=(px.Module(""), *(px.Module(path, "torch.nn.Module") for path in paths)))
+
+
+@pytest.mark.parametrize("what", ["transform", "lower", "verify", "print", "digest", "look"])
 def test_work_grows_linearly(what: str) -> None:
     """Four times the nodes, at most 4.4 times the calls."""
     work: list[int] = []
     for size in (1_000, 4_000):
         program = chain(size)
         result = px.transform(program)
+        module = px.lower(with_modules(result))
         runs: dict[str, Callable[[], object]] = {
             "transform": lambda program=program: px.transform(program),
             "lower": lambda result=result: px.lower(result),
             "verify": lambda program=program: verify(program),
             "print": lambda program=program: str(program),
             "digest": lambda result=result: px.digest(result),
+            "look": lambda module=module: looked_at(module),
         }
         work.append(count_calls(runs[what]))
     assert work[1] <= 4.4 * work[0], work
