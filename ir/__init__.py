@@ -18,6 +18,7 @@ from .errors import (
     ParseError,
     PipelineError,
     PurefxError,
+    StageError,
     UnsupportedProgram,
 )
 from .expression import Apply, Expr, InputDim, InputValue, Sym
@@ -51,7 +52,7 @@ __all__ = [
     "Expr", "Frame", "FuelError", "Get", "Graph", "Input", "InputDim", "InputError", "InputGradient", "InputMutation",
     "InputValue", "InputValueError", "InvalidProgram", "Items", "LiteralType", "LossOutput", "Meta", "ModeWarning",
     "Module", "Node", "NumberType", "ObjectType", "Op", "PMap", "ParseError", "PipelineError", "Program", "PurefxError",
-    "Range", "Record", "Ref", "Signature", "Slot", "SlotKind", "Stack", "State", "StateGradient", "StateInput",
-    "StateMutation", "Step", "Sym", "TensorType", "Token", "Unless", "UnsupportedProgram", "UserInput", "UserOutput",
+    "Range", "Record", "Ref", "Signature", "Slot", "SlotKind", "Stack", "StageError", "State", "StateGradient",
+    "StateInput", "StateMutation", "Step", "Sym", "TensorType", "Token", "Unless", "UnsupportedProgram", "UserInput", "UserOutput",
     "freeze_meta", "pmap", "same_arg",
 ]  # fmt: skip

@@ -23,6 +23,7 @@ __all__ = [
     "ParseError",
     "PipelineError",
     "PurefxError",
+    "StageError",
     "UnsupportedProgram",
 ]
 
@@ -127,3 +128,23 @@ class ModeWarning(UserWarning):
     >>> issubclass(ModeWarning, UserWarning)
     True
     """
+
+
+class StageError(PurefxError, ValueError):
+    """The parts of a program can not be stages of ``torch.distributed.pipelining``; ``faults`` says all that is wrong.
+
+    Args:
+        head: what can not be.
+        faults: a line for each place.
+
+    >>> str(StageError("no stages:", ["stage1 takes n"]))
+    'no stages:\\n- stage1 takes n'
+    """
+
+    def __init__(self, head: str, faults: Sequence[str] = ()) -> None:
+        self.head = head
+        self.faults = tuple(faults)
+        super().__init__("\n".join([head, *(f"- {fault}" for fault in self.faults)]))
+
+    def __reduce__(self) -> tuple[type[StageError], tuple[str, tuple[str, ...]]]:
+        return StageError, (self.head, self.faults)

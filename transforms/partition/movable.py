@@ -1,0 +1,178 @@
+"""``Movable``: which numbers of a split program can be computed in another part, and from what.
+
+One idea: a number is followed back through the parts to the operators that make it; what is no number, or must stay, is a
+leaf.  Nothing here changes a part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from attrs import frozen
+
+from ...ir.arguments import Ref
+from ...ir.chain import Chain
+from ...ir.effects.happenings import happenings
+from ...ir.effects.resolved import NOTHING
+from ...ir.effects.storages import storages
+from ...ir.node import Node, Op
+from ...ir.numbers import is_number, numbers_in
+from ...ir.program import Program
+
+__all__ = ["ROOT", "Movable", "Place", "Tree"]
+
+Place = tuple[int, str]
+"""A value: the number of a part and its name there; ``ROOT`` and the name in the root for what comes from outside."""
+
+ROOT = -1
+
+HERE = -1
+"""Stands for the part itself among those that need a value."""
+
+AFTER = -2
+"""Stands for the caller."""
+
+
+@frozen
+class Tree:
+    """How a number is computed: its operators, each after those whose results it uses.
+
+    >>> Tree((), {}).nodes
+    ()
+    """
+
+    nodes: tuple[tuple[Place, Node], ...]
+    origins: dict[tuple[int, str], Place]
+    """For each value that these use, by the part of the operator and the name there, where it comes from."""
+
+
+class Movable:
+    """What can be computed elsewhere.
+
+    Args:
+        program: a split program.
+        chain: its parts.
+        keep: the paths of parts that give no operator away.
+        recompute: whether operators may be computed in several parts.
+    """
+
+    def __init__(self, program: Program, chain: Chain, *, keep: Collection[str], recompute: bool) -> None:
+        self.program = program
+        self.chain = chain
+        self.recompute = recompute
+        self.graphs = [program.graphs[part.graph] for part in chain.parts]
+        self.formals = [
+            {formal.name: actual for formal, actual in zip(graph.inputs, part.node.args, strict=True)}
+            for graph, part in zip(self.graphs, chain.parts, strict=True)
+        ]
+        root = happenings(program, program.main)
+        calls = {node.name: happening for node, happening in zip(program.main.nodes, root, strict=True)}
+        self.writing = [bool(calls[part.node.name].writes or calls[part.node.name].writes_slots) for part in chain.parts]
+        self.numbers = self._numbers()
+        self.free = [set[str]() if part.path in keep else self._free(number) for number, part in enumerate(chain.parts)]
+        self.needed = [] if recompute else self._needed()
+
+    def tree(self, value: str, target: int) -> Tree | None:
+        """Return how a part can compute a number that it is given; None where it can not, or where it is no number.
+
+        Args:
+            value: what the root calls it.
+            target: the number of the part.
+        """
+        goal = self._result(value)
+        if goal[0] == ROOT or not self._moves(goal, target):
+            return None
+        nodes: dict[Place, Node] = {}
+        origins: dict[tuple[int, str], Place] = {}
+        todo = [(goal, False)]
+        while todo:
+            place, ready = todo.pop()
+            node = self.graphs[place[0]].by_name[place[1]]
+            if ready:
+                nodes.setdefault(place, node)
+                continue
+            todo.append((place, True))
+            for name in node.refs():
+                origin = origins[place[0], name] = self._origin(place[0], name)
+                if origin in nodes or not self._is_number(origin) or origin[0] == ROOT:
+                    continue
+                if self._moves(origin, target):
+                    todo.append((origin, False))
+                elif self.recompute:
+                    return None  # it would take the number that it is made of instead
+        return Tree(tuple(nodes.items()), origins)
+
+    def _moves(self, place: Place, target: int) -> bool:
+        number, name = place
+        if number >= target or name not in self.free[number] or any(self.writing[number + 1 : target]):
+            return False
+        return self.recompute or self.needed[number].get(name) == {target}
+
+    def _is_number(self, place: Place) -> bool:
+        return place[0] != ROOT and place[1] in self.numbers[place[0]]
+
+    def _origin(self, number: int, name: str) -> Place:
+        # What a part is given it names as it likes; a number that it was given is what its maker made.
+        if name not in self.formals[number]:
+            return number, name
+        actual = self.formals[number][name]
+        if type(actual) is not Ref:
+            return number, name
+        return self._result(actual.name) if name in self.numbers[number] else (ROOT, self.chain.value(actual.name))
+
+    def _result(self, value: str) -> Place:
+        made = self.chain.makers.get(value)
+        output = None if made is None else self.chain.parts[made[0]].outputs[made[1]]
+        if made is None or type(output) is not Ref or output.name not in self.numbers[made[0]]:
+            return ROOT, self.chain.value(value)
+        return self._origin(made[0], output.name)
+
+    def _numbers(self) -> list[frozenset[str]]:
+        known = {formal.name for formal in self.program.main.inputs if is_number(formal.meta)}
+        found: list[frozenset[str]] = []
+        for number, (part, graph) in enumerate(zip(self.chain.parts, self.graphs, strict=True)):
+            formals = self.formals[number].items()
+            given = {name for name, actual in formals if type(actual) is Ref and self.chain.value(actual.name) in known}
+            found.append(numbers_in(graph, given))
+            results = zip(part.outputs, part.given, strict=True)
+            known.update(name for output, name in results if name and type(output) is Ref and output.name in found[-1])
+        return found
+
+    def _free(self, number: int) -> set[str]:
+        # The numbers that a part could let others compute: nothing but their operator makes them, and what that reads is not
+        # written later in the part.
+        part, graph, numbers = self.chain.parts[number], self.graphs[number], self.numbers[number]
+        done = happenings(self.program, graph, path=part.path)
+        memory = storages(self.program, graph, done)
+        written: set[object] = set()
+        found: set[str] = set()
+        for node, happening in zip(reversed(graph.nodes), reversed(done), strict=True):
+            if node.name in numbers and type(node.do) is Op and happening == NOTHING:
+                read = [memory.find(name) for name in node.refs() if name not in numbers]
+                if written.isdisjoint(read):
+                    found.add(node.name)
+            written.update(memory.find(name) for name in happening.writes)
+            if happening.writes_slots:
+                return found
+        return found
+
+    def _needed(self) -> list[dict[str, set[int]]]:
+        # For each number, which parts need it or what is made of it; HERE where a tensor of its own part does.
+        users: dict[str, set[int]] = {}
+        for number, part in enumerate(self.chain.parts):
+            for name in part.node.refs():
+                users.setdefault(self.chain.value(name), set()).add(number)
+        for name in self.program.main.output_refs():
+            users.setdefault(self.chain.value(name), set()).add(AFTER)
+        found: list[dict[str, set[int]]] = []
+        for number, (part, graph) in enumerate(zip(self.chain.parts, self.graphs, strict=True)):
+            needed: dict[str, set[int]] = {}
+            for output, given in zip(part.outputs, part.given, strict=True):
+                if type(output) is Ref and given is not None:
+                    needed.setdefault(output.name, set()).update(users.get(given, ()))
+            for node in reversed(graph.nodes):
+                mine = needed.get(node.name, set()) if node.name in self.free[number] else {HERE}
+                for name in node.refs():
+                    needed.setdefault(name, set()).update(mine)
+            found.append(needed)
+        return found

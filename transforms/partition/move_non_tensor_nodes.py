@@ -1,0 +1,173 @@
+"""``move_non_tensor_nodes``: sizes, shapes and other numbers are computed in the part that uses them.
+
+One idea: a number that crosses is the end of a small tree of operators over tensors and state; the tree is written in front of
+the part that uses the number, on the tensors, and goes where it came from if nobody needs it there any more.  Tensors are
+computed where they were, and may cross instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from ...ir.arguments import Arg, Ref, refs_in, replace_refs
+from ...ir.chain import Chain, chain_of
+from ...ir.meta import Meta
+from ...ir.names import Names
+from ...ir.node import Node
+from ...ir.program import Program
+from ..fuel import UNLIMITED, Fuel
+from ..transformation import transformation
+from .movable import ROOT, Movable, Place, Tree
+from .open_part import OpenPart, value_meta
+from .rebuilt import rebuilt
+
+__all__ = ["move_non_tensor_nodes"]
+
+
+@transformation(
+    proven=True,
+    forgets={"deduplicated"},
+    laws=[
+        "no number crosses that can be computed where it is used",
+        "tensors are computed in the part in which they were",
+    ],
+)
+def move_non_tensor_nodes(
+    program: Program, *, keep: Collection[str] = (), recompute: bool = True, fuel: Fuel = UNLIMITED
+) -> Program:
+    """Compute sizes, shapes and other numbers in the part that uses them, so that tensors cross and numbers do not.
+
+    Before::
+
+        graph ""        a, n = call @stage0(x);  b = call @stage1(a, n)
+        graph "stage0"  (x) { n = aten.sym_size.int(x, 0);  a = aten.relu.default(x);  return (a, n) }
+
+    After::
+
+        graph ""        a = call @stage0(x);  b = call @stage1(a, x)
+        graph "stage1"  (a, x) { n = aten.sym_size.int(x, 0);  ... }
+
+    A number stays where it is when an operator of its tree has effects, or reads what is written in between, or is inside a
+    module call of its part (so run this before ``outline``). What a user passes as a number stays an input.
+
+    Args:
+        program: a split program, see ``split_by_tags``.
+        keep: parts, by path, that give no operator away.
+        recompute: also compute numbers again that several parts need, or that their own part needs for tensors. Otherwise
+            operators only move: those that one other part alone needs, with all that depends on them.
+        fuel: a rewrite is one number that no longer crosses, in the order of the parts that use it.
+
+    Returns:
+        The program in which the rest crosses; the order of what has effects is the same.
+
+    Raises:
+        UnsupportedProgram: the root of the program does something itself, so it is not split.
+
+    >>> import purefx as px, torch
+    >>> from purefx.ir.operators import op_of
+    >>> size = px.Node("n", op_of(torch.ops.aten.sym_size.int), (px.Ref("x"), 0))
+    >>> use = px.Node("y", op_of(torch.ops.aten.mul.Scalar), (px.Ref("x"), px.Ref("n")))
+    >>> call = lambda name, graph, *args: px.Node(name, px.Call(px.Frame(graph), graph), tuple(map(px.Ref, args)))
+    >>> main = px.Graph((px.Input("x"),), (call("n", "s0", "x"), call("y", "s1", "x", "n")), (px.Ref("y"),))
+    >>> first = px.Graph((px.Input("x"),), (size,), px.Ref("n"))
+    >>> second = px.Graph((px.Input("x"), px.Input("n")), (use,), px.Ref("y"))
+    >>> moved = px.move_non_tensor_nodes(px.Program.of({"": main, "s0": first, "s1": second}))
+    >>> [node.name for node in moved.graphs["s1"].nodes], moved.graphs["s0"].output
+    (['n', 'y'], ())
+    """
+    chain = chain_of(program, asked_by="move_non_tensor_nodes")
+    work = _Moving(program, chain, Movable(program, chain, keep=keep, recompute=recompute), fuel)
+    for number in range(1, len(chain.parts)):
+        work.receive(number)
+    if not any(part.changed for part in work.parts):
+        return program
+    work.clear()
+    return rebuilt(program, chain, work.parts, metas=work.metas, output={})
+
+
+class _Moving:
+    def __init__(self, program: Program, chain: Chain, movable: Movable, fuel: Fuel) -> None:
+        main = program.main
+        self.program = program
+        self.chain = chain
+        self.movable = movable
+        self.fuel = fuel
+        names = Names([*(formal.name for formal in main.inputs), *(node.name for node in main.nodes)])
+        self.parts = [OpenPart(part, program.graphs[part.graph], names) for part in chain.parts]
+        self.metas: dict[str, Meta] = {value.name: value.meta for value in (*main.inputs, *main.nodes)}
+        self.moved: list[set[str]] = [set() for _ in chain.parts]
+        """For each part the numbers that others compute now."""
+
+    def receive(self, number: int) -> None:
+        """Compute in a part the numbers that it is given, where that can be."""
+        part = self.parts[number]
+        known: dict[Place, str] = {}
+        """What the part calls values that come from elsewhere."""
+        made: list[Node] = []
+        instead: dict[str, Arg] = {}
+        for formal, actual in list(zip(part.formals, part.actuals, strict=True)):
+            tree = self.movable.tree(actual.name, number) if type(actual) is Ref else None
+            if tree is None or not self.fuel.burn("compute", repr(formal.name), "in", part.part.path):
+                continue
+            part.take_no_more(formal)
+            goal = tree.nodes[-1][0]
+            if goal in known:
+                instead[formal.name] = Ref(known[goal])
+            self._write(part, tree, formal.name, known, made)
+        part.nodes = [*made, *[node.using(instead) for node in part.nodes]]
+        part.outputs = [replace_refs(output, instead) for output in part.outputs]
+
+    def _write(self, part: OpenPart, tree: Tree, wanted: str, known: dict[Place, str], made: list[Node]) -> None:
+        goal = tree.nodes[-1][0]
+        for place, node in tree.nodes:
+            if place in known:
+                continue
+            args: dict[str, Arg] = {}
+            for name in node.refs():
+                origin = tree.origins[place[0], name]
+                if origin not in known:
+                    known[origin] = self._brought(part, origin)
+                args[name] = Ref(known[origin])
+            known[place] = wanted if place == goal else part.inner.fresh(node.name)
+            new = node.using(args)
+            made.append(Node(known[place], new.do, new.args, new.kwargs, (), new.meta))  # its module does not run here
+            self.moved[place[0]].add(place[1])
+
+    def _brought(self, part: OpenPart, origin: Place) -> str:
+        number, name = origin
+        if number == ROOT:
+            return part.take(name, name, value_meta(self.metas[name]))
+        meta = self.movable.graphs[number].by_name[name].meta
+        value = self.parts[number].give(name, name)
+        self.metas.setdefault(value, meta)
+        return part.take(value, name, value_meta(meta))
+
+    def clear(self) -> None:
+        """Take away the results that nobody uses any more, and the numbers that were only for those."""
+        used = {actual.name for part in self.parts for actual in part.actuals if type(actual) is Ref}
+        used.update(self.program.main.output_refs())
+        used = {self.chain.value(name) for name in used}
+        for part, moved in zip(self.parts, self.moved, strict=True):
+            pairs = list(zip(part.outputs, part.given, strict=True))
+            kept = [(output, name) for output, name in pairs if name in used or not _is_one(output, moved)]
+            if len(kept) < len(pairs):
+                part.changed = True
+                part.outputs, part.given = [output for output, _ in kept], [name for _, name in kept]
+            if moved:
+                part.nodes = _without(part, moved)
+
+
+def _is_one(output: Arg, names: Collection[str]) -> bool:
+    return type(output) is Ref and output.name in names
+
+
+def _without(part: OpenPart, moved: Collection[str]) -> list[Node]:
+    # Backwards: what was moved stays as long as something uses it.
+    used = set(refs_in(tuple(part.outputs)))
+    kept: list[Node] = []
+    for node in reversed(part.nodes):
+        if node.name not in moved or node.name in used:
+            used.update(node.refs())
+            kept.append(node)
+    part.changed = part.changed or len(kept) < len(part.nodes)
+    return kept[::-1]
