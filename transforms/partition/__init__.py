@@ -1,0 +1,11 @@
+"""Splitting programs into parts, and joining them again.  Import it from ``purefx.transforms``.
+
+One idea: a part is a module of its own in the root (``ir/parts.py``); inside it everything has its original name.
+"""
+
+from __future__ import annotations
+
+from .join import join
+from .split_by_tags import split_by_tags
+
+__all__ = ["join", "split_by_tags"]
