@@ -13,6 +13,7 @@ from attrs import frozen
 from .arguments import Arg, Ref
 from .errors import UnsupportedProgram
 from .node import Call, Node, Op
+from .parts import part_names
 from .program import Program
 
 __all__ = ["Chain", "Part", "chain_of"]
@@ -65,17 +66,20 @@ def chain_of(program: Program, *, asked_by: str) -> Chain:
     Raises:
         UnsupportedProgram: the root does something itself, so the program is not split.
 
-    >>> from purefx.ir import Frame, Graph, Input
+    >>> from purefx.ir import Frame, Graph, Input, Module
+    >>> from purefx.ir.parts import PART
     >>> body = Graph((Input("a"),), (), Ref("a"))
     >>> main = Graph((Input("x"),), (Node("y", Call(Frame("stage0"), "b"), (Ref("x"),)),), (Ref("y"),))
-    >>> chain_of(Program.of({"": main, "b": body}), asked_by="this").makers
+    >>> program = Program.of({"": main, "b": body}, modules=(Module("stage0", PART),))
+    >>> chain_of(program, asked_by="this").makers
     {'y': (0, 0)}
     """
+    parts = frozenset(part_names(program))
     numbers: dict[str, int] = {}
     calls: list[Node] = []
     takes: list[tuple[Node, int, int]] = []
     for node in program.main.nodes:
-        if type(node.do) is Call and all(type(arg) is not tuple for arg in node.args):
+        if type(node.do) is Call and node.do.instance.path in parts:
             numbers[node.name] = len(calls)
             calls.append(node)
             continue

@@ -21,6 +21,7 @@ __all__ = [
     "InvalidProgram",
     "ModeWarning",
     "ParseError",
+    "PartitionError",
     "PipelineError",
     "PurefxError",
     "StageError",
@@ -68,6 +69,14 @@ class PipelineError(PurefxError, ValueError):
     """A pipeline is ordered so that a transformation can not get what it requires.
 
     >>> issubclass(PipelineError, ValueError)
+    True
+    """
+
+
+class PartitionError(PurefxError, ValueError):
+    """A program can not be split as asked: the message names the nodes or modules, and what connects them.
+
+    >>> issubclass(PartitionError, ValueError)
     True
     """
 

@@ -36,6 +36,7 @@ from purefx.ir import (
     ObjectType,
     Op,
     ParseError,
+    PartitionError,
     PipelineError,
     PMap,
     Program,
@@ -61,6 +62,7 @@ from purefx.ir import (
 from purefx.ir.diff import Diff, diff
 from purefx.ir.digest import alpha_equal, digest
 from purefx.ir.importing import import_ep
+from purefx.ir.parts import Part, Whereabouts, parts, where_went
 from purefx.ir.text import parse
 from purefx.ir.verify import Violation, verify
 from purefx.lowering import lower
@@ -77,10 +79,12 @@ from purefx.transforms import (
     inline,
     inplace_mutations,
     insert_ivals,
+    join,
     lift_state,
     outline,
     remove_effect_tokens,
     sink_state,
+    split_by_tags,
     transform,
     transformation,
 )
@@ -90,10 +94,10 @@ __all__ = [
     "DEFAULT", "Arg", "Body", "Call", "CallSignature", "Constraints", "Diff", "DiffError", "Effects", "Frame", "Fuel",
     "FuelError", "Get", "Graph", "Input", "InputError", "InputGradient", "InputMutation", "InputValueError",
     "InvalidProgram", "Items", "LiteralType", "LossOutput", "ModeWarning", "Module", "Node", "NumberType", "ObjectType",
-    "Op", "PMap", "ParseError", "PipelineError", "Program", "PurefxError", "Range", "Record", "Ref", "Rewrite",
+    "Op", "PMap", "ParseError", "Part", "PartitionError", "PipelineError", "Program", "PurefxError", "Range", "Record", "Ref", "Rewrite",
     "Signature", "Slot", "SlotKind", "State", "StateGradient", "StateInput", "StateMutation", "Step", "TensorType",
-    "Token", "Transformation", "UnsupportedProgram", "UserInput", "UserOutput", "Violation", "alpha_equal", "bisect",
+    "Token", "Transformation", "UnsupportedProgram", "UserInput", "UserOutput", "Violation", "Whereabouts", "alpha_equal", "bisect",
     "deduplicate", "diff", "digest", "dispatch", "expand", "functionalize", "import_ep", "inline", "inplace_mutations",
-    "insert_ivals", "lift_state", "lower", "outline", "parse", "pmap", "remove_effect_tokens", "sink_state",
-    "transform", "transformation", "unflatten", "verify",
+    "insert_ivals", "join", "lift_state", "lower", "outline", "parse", "parts", "pmap", "remove_effect_tokens", "sink_state",
+    "split_by_tags", "transform", "transformation", "unflatten", "verify", "where_went",
 ]  # fmt: skip

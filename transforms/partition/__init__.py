@@ -1,11 +1,14 @@
-"""Transformations of split programs, whose root calls one body for each part.
+"""Splitting programs into parts, and joining them again.  Import it from ``purefx.transforms``.
 
-``relay_skips.py`` hands values through the parts between, ``move_non_tensor_nodes.py`` computes numbers where they are used.
+One idea: a part is a module of its own in the root (``ir/parts.py``); inside it everything has its original name.  What crosses
+between parts is rewired by ``relay_skips`` and ``move_non_tensor_nodes``.
 """
 
 from __future__ import annotations
 
+from .join import join
 from .move_non_tensor_nodes import move_non_tensor_nodes
 from .relay_skips import relay_skips
+from .split_by_tags import split_by_tags
 
-__all__ = ["move_non_tensor_nodes", "relay_skips"]
+__all__ = ["join", "move_non_tensor_nodes", "relay_skips", "split_by_tags"]
