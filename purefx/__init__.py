@@ -47,6 +47,7 @@ from purefx.ir import (
     Signature,
     Slot,
     SlotKind,
+    StageError,
     State,
     StateGradient,
     StateInput,
@@ -65,7 +66,7 @@ from purefx.ir.importing import import_ep
 from purefx.ir.parts import Part, Whereabouts, parts, where_went
 from purefx.ir.text import parse
 from purefx.ir.verify import Violation, verify
-from purefx.lowering import lower
+from purefx.lowering import Stages, Tie, lower, lower_stages, pipeline_stage, sum_tied_gradients
 from purefx.transforms import (
     DEFAULT,
     Fuel,
@@ -81,7 +82,9 @@ from purefx.transforms import (
     insert_ivals,
     join,
     lift_state,
+    move_non_tensor_nodes,
     outline,
+    relay_skips,
     remove_effect_tokens,
     sink_state,
     split_by_tags,
@@ -95,9 +98,9 @@ __all__ = [
     "FuelError", "Get", "Graph", "Input", "InputError", "InputGradient", "InputMutation", "InputValueError",
     "InvalidProgram", "Items", "LiteralType", "LossOutput", "ModeWarning", "Module", "Node", "NumberType", "ObjectType",
     "Op", "PMap", "ParseError", "Part", "PartitionError", "PipelineError", "Program", "PurefxError", "Range", "Record", "Ref", "Rewrite",
-    "Signature", "Slot", "SlotKind", "State", "StateGradient", "StateInput", "StateMutation", "Step", "TensorType",
-    "Token", "Transformation", "UnsupportedProgram", "UserInput", "UserOutput", "Violation", "Whereabouts", "alpha_equal", "bisect",
+    "Signature", "Slot", "SlotKind", "StageError", "Stages", "State", "StateGradient", "StateInput", "StateMutation", "Step", "TensorType",
+    "Tie", "Token", "Transformation", "UnsupportedProgram", "UserInput", "UserOutput", "Violation", "Whereabouts", "alpha_equal", "bisect",
     "deduplicate", "diff", "digest", "dispatch", "expand", "functionalize", "import_ep", "inline", "inplace_mutations",
-    "insert_ivals", "join", "lift_state", "lower", "outline", "parse", "parts", "pmap", "remove_effect_tokens", "sink_state",
-    "split_by_tags", "transform", "transformation", "unflatten", "verify", "where_went",
+    "insert_ivals", "join", "lift_state", "lower", "lower_stages", "move_non_tensor_nodes", "outline", "parse", "parts", "pipeline_stage", "pmap", "relay_skips", "remove_effect_tokens", "sink_state",
+    "split_by_tags", "sum_tied_gradients", "transform", "transformation", "unflatten", "verify", "where_went",
 ]  # fmt: skip

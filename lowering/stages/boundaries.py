@@ -22,7 +22,9 @@ from ..lower import lower_unchecked
 __all__ = ["boundaries"]
 
 
-def boundaries(programs: Sequence[Program], names: Sequence[str], example: Sequence[torch.Tensor] | None) -> list[list[torch.Tensor]]:
+def boundaries(
+    programs: Sequence[Program], names: Sequence[str], example: Sequence[torch.Tensor] | None
+) -> list[list[torch.Tensor]]:
     """Return tensors on the meta device like those that cross: into the first stage, between the stages, out of the last.
 
     Args:

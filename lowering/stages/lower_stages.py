@@ -169,7 +169,9 @@ def lower_stages(
     check_stages(plan, shared=shared)
     programs = tuple([stage_program(plan, number) for number in range(count)])
     made = {number: lower(programs[number], to=to, device=device, state=state) for number in wanted}
-    users = [formal for formal, spec in zip(program.main.inputs, program.signature.inputs, strict=True) if type(spec) is UserInput]
+    users = [
+        formal for formal, spec in zip(program.main.inputs, program.signature.inputs, strict=True) if type(spec) is UserInput
+    ]
     return Stages(
         tuple([part.path for part in plan.chain.parts]),
         programs,

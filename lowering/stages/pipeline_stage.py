@@ -71,9 +71,7 @@ def pipeline_stage(
     found = boundaries(stages.programs, stages.names, example)
     where = torch.device(device) if device is not None else _device(module)
     before, after = found[number], found[number + 1]
-    return PipelineStage(
-        module, number, len(stages), where, input_args=tuple(before), output_args=tuple(after), group=group
-    )
+    return PipelineStage(module, number, len(stages), where, input_args=tuple(before), output_args=tuple(after), group=group)
 
 
 def _device(module: torch.nn.Module) -> torch.device:

@@ -17,6 +17,7 @@ from ...ir.effects.happenings import happenings
 from ...ir.effects.resolved import Happening
 from ...ir.meta import EMPTY_META, Meta
 from ...ir.numbers import is_number, numbers_in
+from ...ir.parts import original
 from ...ir.paths import is_below
 from ...ir.program import Program
 from ...ir.signature import LiteralType, UserInput, UserOutput
@@ -64,9 +65,7 @@ class StagePlan:
         """The user inputs that are baked into the program, with their values."""
         pairs = zip(self.program.main.inputs, self.program.signature.inputs, strict=True)
         return {
-            formal.name: spec.type.value
-            for formal, spec in pairs
-            if type(spec) is UserInput and type(spec.type) is LiteralType
+            formal.name: spec.type.value for formal, spec in pairs if type(spec) is UserInput and type(spec.type) is LiteralType
         }
 
     @cached_property
@@ -113,5 +112,9 @@ class StagePlan:
 
     def original(self, path: str) -> str:
         """Return a path of the split program, counted from the root, as the original program had it."""
-        part = next((part.path for part in self.chain.parts if is_below(path, part.path)), None)
-        return path if part is None else path[len(part) + 1 :]
+        return original(path, self.paths)
+
+    @cached_property
+    def paths(self) -> frozenset[str]:
+        """The parts by name."""
+        return frozenset([part.path for part in self.chain.parts])

@@ -16,9 +16,7 @@ from .lower_stages import Stages, Tie
 __all__ = ["sum_tied_gradients"]
 
 
-def sum_tied_gradients(
-    stages: Stages, *, ranks: Mapping[int, int] | None = None, group: dist.ProcessGroup | None = None
-) -> None:
+def sum_tied_gradients(stages: Stages, *, ranks: Mapping[int, int] | None = None, group: dist.ProcessGroup | None = None) -> None:
     """Add up the gradients of the copies that ``lower_stages(..., shared="copy")`` made, on all ranks.
 
     Every rank that has a copy calls it after ``schedule.step`` and before the optimizer's. A norm of all gradients must count

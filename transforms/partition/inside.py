@@ -9,6 +9,7 @@ from __future__ import annotations
 from attrs import evolve
 
 from ...ir.graph import Graph
+from ...ir.inlining import inlined
 from ...ir.names import Names
 from ...ir.node import Call, Node
 from ...ir.parts import parts
@@ -17,7 +18,7 @@ from ...ir.program import Program
 from ..inline import inline
 from ..outline import outline
 
-__all__ = ["outlined_inside"]
+__all__ = ["flat_inside", "outlined_inside"]
 
 
 def outlined_inside(program: Program) -> Program:
@@ -45,6 +46,22 @@ def outlined_inside(program: Program) -> Program:
         nodes += chunk
     graphs[made.root] = evolve(made.main, nodes=tuple(nodes))
     return made.evolve(graphs=pmap(graphs))
+
+
+def flat_inside(program: Program) -> Program:
+    """Return a split program with its parts flat inside.
+
+    Args:
+        program: a split program; the calls of its parts stay.
+    """
+    bodies = {part.graph for part in parts(program)}
+    flat = {name: inlined(program, program.graphs[name], into=_everything) for name in bodies}
+    made = program.evolve(graphs=program.graphs.update(flat))
+    return made.evolve(graphs=pmap({name: made.graphs[name] for name in made.order}))
+
+
+def _everything(_: str) -> bool:
+    return True
 
 
 def _chunks(graph: Graph) -> dict[str, list[Node]]:

@@ -7,6 +7,7 @@ leaf.  Nothing here changes a part.
 from __future__ import annotations
 
 from collections.abc import Collection
+from functools import cached_property
 
 from attrs import frozen
 
@@ -15,7 +16,8 @@ from ...ir.chain import Chain
 from ...ir.effects.happenings import happenings
 from ...ir.effects.resolved import NOTHING
 from ...ir.effects.storages import storages
-from ...ir.node import Node, Op
+from ...ir.graph import Graph
+from ...ir.node import Call, Node, Op
 from ...ir.numbers import is_number, numbers_in
 from ...ir.program import Program
 
@@ -65,11 +67,9 @@ class Movable:
             {formal.name: actual for formal, actual in zip(graph.inputs, part.node.args, strict=True)}
             for graph, part in zip(self.graphs, chain.parts, strict=True)
         ]
-        root = happenings(program, program.main)
-        calls = {node.name: happening for node, happening in zip(program.main.nodes, root, strict=True)}
-        self.writing = [bool(calls[part.node.name].writes or calls[part.node.name].writes_slots) for part in chain.parts]
         self.numbers = self._numbers()
-        self.free = [set[str]() if part.path in keep else self._free(number) for number, part in enumerate(chain.parts)]
+        self.keep = frozenset(keep)
+        self._free_in: dict[int, set[str]] = {}
         self.needed = [] if recompute else self._needed()
 
     def tree(self, value: str, target: int) -> Tree | None:
@@ -102,9 +102,19 @@ class Movable:
                     return None  # it would take the number that it is made of instead
         return Tree(tuple(nodes.items()), origins)
 
+    def is_inside_a_call(self) -> bool:
+        """Say whether a number crosses that is made in a module call of its part: nothing can be said of it from here."""
+        used = {self.chain.value(name) for part in self.chain.parts for name in part.node.refs()}
+        for number, part in enumerate(self.chain.parts):
+            for output, given in zip(part.outputs, part.given, strict=True):
+                if given in used and type(output) is Ref and output.name in self.numbers[number]:
+                    if _is_of_a_call(self.graphs[number], output.name):
+                        return True
+        return False
+
     def _moves(self, place: Place, target: int) -> bool:
         number, name = place
-        if number >= target or name not in self.free[number] or any(self.writing[number + 1 : target]):
+        if number >= target or name not in self.free(number) or any(self.writing[number + 1 : target]):
             return False
         return self.recompute or self.needed[number].get(name) == {target}
 
@@ -127,6 +137,13 @@ class Movable:
             return ROOT, self.chain.value(value)
         return self._origin(made[0], output.name)
 
+    @cached_property
+    def writing(self) -> list[bool]:
+        """For each part whether it writes into what others have."""
+        done = happenings(self.program, self.program.main)
+        calls = {node.name: happening for node, happening in zip(self.program.main.nodes, done, strict=True)}
+        return [bool(calls[part.node.name].writes or calls[part.node.name].writes_slots) for part in self.chain.parts]
+
     def _numbers(self) -> list[frozenset[str]]:
         known = {formal.name for formal in self.program.main.inputs if is_number(formal.meta)}
         found: list[frozenset[str]] = []
@@ -138,9 +155,21 @@ class Movable:
             known.update(name for output, name in results if name and type(output) is Ref and output.name in found[-1])
         return found
 
-    def _free(self, number: int) -> set[str]:
-        # The numbers that a part could let others compute: nothing but their operator makes them, and what that reads is not
-        # written later in the part.
+    def free(self, number: int) -> set[str]:
+        """Return the numbers that a part could let others compute.
+
+        Nothing but their operator makes them, and what that reads is not written later in the part.
+
+        Args:
+            number: of the part.
+        """
+        known = self._free_in.get(number)
+        if known is None:
+            given_away = self.chain.parts[number].path not in self.keep
+            known = self._free_in[number] = self._found_free(number) if given_away else set()
+        return known
+
+    def _found_free(self, number: int) -> set[str]:
         part, graph, numbers = self.chain.parts[number], self.graphs[number], self.numbers[number]
         done = happenings(self.program, graph, path=part.path)
         memory = storages(self.program, graph, done)
@@ -171,8 +200,15 @@ class Movable:
                 if type(output) is Ref and given is not None:
                     needed.setdefault(output.name, set()).update(users.get(given, ()))
             for node in reversed(graph.nodes):
-                mine = needed.get(node.name, set()) if node.name in self.free[number] else {HERE}
+                mine = needed.get(node.name, set()) if node.name in self.free(number) else {HERE}
                 for name in node.refs():
                     needed.setdefault(name, set()).update(mine)
             found.append(needed)
         return found
+
+
+def _is_of_a_call(graph: Graph, name: str) -> bool:
+    node = graph.by_name.get(name)
+    if node is not None and type(node.do) is Op and node.do.name == "operator.getitem" and type(node.args[0]) is Ref:
+        node = graph.by_name.get(node.args[0].name)
+    return node is not None and type(node.do) is Call

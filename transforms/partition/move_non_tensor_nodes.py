@@ -17,6 +17,7 @@ from ...ir.node import Node
 from ...ir.program import Program
 from ..fuel import UNLIMITED, Fuel
 from ..transformation import transformation
+from .inside import flat_inside, outlined_inside
 from .movable import ROOT, Movable, Place, Tree
 from .open_part import OpenPart, value_meta
 from .rebuilt import rebuilt
@@ -47,8 +48,8 @@ def move_non_tensor_nodes(
         graph ""        a = call @stage0(x);  b = call @stage1(a, x)
         graph "stage1"  (a, x) { n = aten.sym_size.int(x, 0);  ... }
 
-    A number stays where it is when an operator of its tree has effects, or reads what is written in between, or is inside a
-    module call of its part (so run this before ``outline``). What a user passes as a number stays an input.
+    A number stays where it is when an operator of its tree has effects, or reads what is written in between. What a user
+    passes as a number stays an input. Where one is made in a module call, the parts are outlined again afterwards.
 
     Args:
         program: a split program, see ``split_by_tags``.
@@ -63,26 +64,41 @@ def move_non_tensor_nodes(
     Raises:
         UnsupportedProgram: the root of the program does something itself, so it is not split.
 
-    >>> import purefx as px, torch
+    >>> import torch, purefx as px
     >>> from purefx.ir.operators import op_of
     >>> size = px.Node("n", op_of(torch.ops.aten.sym_size.int), (px.Ref("x"), 0))
     >>> use = px.Node("y", op_of(torch.ops.aten.mul.Scalar), (px.Ref("x"), px.Ref("n")))
-    >>> call = lambda name, graph, *args: px.Node(name, px.Call(px.Frame(graph), graph), tuple(map(px.Ref, args)))
-    >>> main = px.Graph((px.Input("x"),), (call("n", "s0", "x"), call("y", "s1", "x", "n")), (px.Ref("y"),))
-    >>> first = px.Graph((px.Input("x"),), (size,), px.Ref("n"))
-    >>> second = px.Graph((px.Input("x"), px.Input("n")), (use,), px.Ref("y"))
-    >>> moved = px.move_non_tensor_nodes(px.Program.of({"": main, "s0": first, "s1": second}))
-    >>> [node.name for node in moved.graphs["s1"].nodes], moved.graphs["s0"].output
+    >>> program = px.Program.of({"": px.Graph((px.Input("x"),), (size, use), (px.Ref("y"),))})
+    >>> split = px.split_by_tags(program, ("stage0", "stage1"), tag_of={"n": "stage0", "y": "stage1"})
+    >>> moved = px.move_non_tensor_nodes(split)
+    >>> [node.name for node in moved.graphs["stage1"].nodes], moved.graphs["stage0"].nodes
     (['n', 'y'], ())
     """
     chain = chain_of(program, asked_by="move_non_tensor_nodes")
-    work = _Moving(program, chain, Movable(program, chain, keep=keep, recompute=recompute), fuel)
+    movable = Movable(program, chain, keep=keep, recompute=recompute)
+    if not movable.is_inside_a_call():
+        return _moved(program, chain, movable, fuel)
+    flat = flat_inside(program)
+    chain = chain_of(flat, asked_by="move_non_tensor_nodes")
+    moved = _moved(flat, chain, Movable(flat, chain, keep=keep, recompute=recompute), fuel)
+    return program if moved is flat else _kept(program, outlined_inside(moved))
+
+
+def _moved(program: Program, chain: Chain, movable: Movable, fuel: Fuel) -> Program:
+    work = _Moving(program, chain, movable, fuel)
     for number in range(1, len(chain.parts)):
         work.receive(number)
     if not any(part.changed for part in work.parts):
         return program
     work.clear()
     return rebuilt(program, chain, work.parts, metas=work.metas, output={})
+
+
+def _kept(before: Program, after: Program) -> Program:
+    # Bodies that came out as they were are the objects that they were.
+    pairs = [(name, before.graphs.get(name)) for name in after.order]
+    same = {name: graph for name, graph in pairs if graph is not None and graph == after.graphs[name]}
+    return after.evolve(graphs=after.graphs.update(same)) if same else after
 
 
 class _Moving:

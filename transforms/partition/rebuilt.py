@@ -23,7 +23,9 @@ from .open_part import OpenPart, value_meta
 __all__ = ["rebuilt"]
 
 
-def rebuilt(program: Program, chain: Chain, parts: Sequence[OpenPart], *, metas: Mapping[str, Meta], output: Mapping[int, str]) -> Program:
+def rebuilt(
+    program: Program, chain: Chain, parts: Sequence[OpenPart], *, metas: Mapping[str, Meta], output: Mapping[int, str]
+) -> Program:
     """Return a split program whose parts were changed.
 
     Args:

@@ -57,14 +57,15 @@ def relay_skips(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
         UnsupportedProgram: the root of the program does something itself, so it is not split.
 
     >>> import purefx as px
-    >>> neg, add = (px.Graph(tuple(map(px.Input, names)), (px.Node("r", px.Op(op), tuple(map(px.Ref, names))),), px.Ref("r"))
-    ...     for op, names in (("toy.neg", "a"), ("toy.add", "ab")))
-    >>> calls = [("a", 0, "x"), ("b", 1, "a"), ("c", 2, "bx")]
-    >>> nodes = tuple(px.Node(y, px.Call(px.Frame(f"stage{n}"), f"g{n}"), tuple(map(px.Ref, xs))) for y, n, xs in calls)
-    >>> main = px.Graph((px.Input("x"),), nodes, (px.Ref("c"),))
-    >>> program = px.Program.of({"": main, "g0": neg, "g1": neg, "g2": add})
-    >>> px.relay_skips(program).graphs["g1"].output
-    (Ref(name='r'), Ref(name='a_1'))
+    >>> uses = (("a", "x"), ("b", "a"), ("c", "bx"))
+    >>> nodes = tuple([px.Node(name, px.Op("toy.op"), tuple(map(px.Ref, args))) for name, args in uses])
+    >>> program = px.Program.of({"": px.Graph((px.Input("x"),), nodes, (px.Ref("c"),))})
+    >>> split = px.split_by_tags(program, ("stage0", "stage1", "stage2"), tag_of=dict(a="stage0", b="stage1", c="stage2"))
+    >>> print(px.relay_skips(split).graphs["stage1"])
+    graph(a, x) {
+      b = toy.op(a)
+      return (b, x)
+    }
     """
     chain = chain_of(program, asked_by="relay_skips")
     through = _through(program, chain, fuel)
