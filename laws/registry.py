@@ -20,6 +20,7 @@ from ..transforms import (
     inline,
     inplace_mutations,
     insert_ivals,
+    join,
     lift_state,
     outline,
     remove_effect_tokens,
@@ -27,6 +28,7 @@ from ..transforms import (
 )
 from .fuel import FUEL
 from .law import GENERIC, Law
+from .partition import JOINS, NAMES_MOVE, NO_PARTS, PARTS_TIGHT, STATE_PLACED
 from .specific import (
     ALL_READ,
     BODIES_DISTINCT,
@@ -50,7 +52,11 @@ from .specific import (
     READS_ONLY,
 )
 
+from .strategies.tags import split_somewhere
+
 __all__ = ["REGISTRY", "Entry"]
+
+STATE_MOVES = MappingProxyType({"state": "names of state get the part in front, and state that two parts read gets two of them"})
 
 
 @frozen
@@ -87,5 +93,7 @@ REGISTRY: tuple[Entry, ...] = (
     Entry(inline, ("outlined", "deduplicated", "tree"), (NO_CALLS, EXPANDS)),
     Entry(functionalize, ("in place",), (COPIES_GO,)),
     Entry(lift_state, ("sunk",), (NO_READS,)),
+    Entry(split_somewhere, ("sunk", "deduplicated"), (PARTS_TIGHT, STATE_PLACED, NAMES_MOVE, JOINS), STATE_MOVES),
+    Entry(join, ("split",), (NO_PARTS, NAMES_MOVE), STATE_MOVES),
 )
 """Every transformation of ``purefx.transforms``."""

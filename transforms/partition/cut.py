@@ -16,7 +16,7 @@ from ...ir.arguments import Arg, Ref
 from ...ir.graph import Graph, Input
 from ...ir.meta import EMPTY_META, Meta
 from ...ir.names import Names
-from ...ir.node import Call, Frame, Get, Node
+from ...ir.node import Call, Frame, Node
 from ...ir.operators import op_of
 from ...ir.persistent import pmap
 from ...ir.program import Program
@@ -52,60 +52,50 @@ class _Cutting:
         self.graph = program.main
         self.placing = placing
         self.bodies = [_Body() for _ in placing.names]
-        self.names = Names([formal.name for formal in self.graph.inputs])
-        self.names_of_nodes()
+        self.names = Names([*(formal.name for formal in self.graph.inputs), *(node.name for node in self.graph.nodes)])
         self.home: dict[str, int] = dict.fromkeys([formal.name for formal in self.graph.inputs], -1)
         """The part that makes a value; -1 for the inputs of the root."""
-        self.reads: dict[str, dict[int, Node]] = {}
-        """For each read that nodes use, the same read in each part that uses it."""
-        self.renamed: list[dict[str, Arg]] = [{} for _ in placing.names]
-        """In each part, the reads that have another name there."""
-
-    def names_of_nodes(self) -> None:
-        """Take the names of all nodes."""
-        for node in self.graph.nodes:
-            self.names.fresh(node.name)
+        self.reads: list[dict[str, Arg]] = [{} for _ in placing.names]
+        """In each part, the reads that are made again there, by the name of the first."""
 
     def take(self) -> None:
         """Put each node into its part."""
-        self._find_readers()
-        outputs = dict.fromkeys(self.graph.output_refs())
+        first = self._first_readers()
         for node, part in zip(self.graph.nodes, self.placing.of, strict=True):
             if part == READ:
-                for place, read in self.reads[node.name].items():
-                    self.bodies[place].nodes.append(read)
+                self.bodies[first[node.name]].nodes.append(node)
                 continue
-            body = self.bodies[part]
+            body, reads = self.bodies[part], self.reads[part]
             for name in node.refs():
-                home = self.home.get(name, part)
-                if home != part and name not in self.reads:
-                    body.inputs[name] = None
-                    if home >= 0:
-                        self.bodies[home].outputs[name] = None
-            body.nodes.append(node.using(self.renamed[part]) if self.renamed[part] else node)
+                if name in first:
+                    if first[name] != part and name not in reads:
+                        # Read again right before it is used, wherever the first read stood: splitting again does the same.
+                        read = evolve(self.graph.by_name[name], name=self.names.fresh(name))
+                        reads[name] = Ref(read.name)
+                        body.nodes.append(read)
+                elif self.home.get(name, part) != part:
+                    self._cross(name, body)
+            body.nodes.append(node.using(reads) if reads else node)
             self.home[node.name] = part
-        for name in outputs:
-            home = next(iter(self.reads[name])) if name in self.reads else self.home[name]
-            if home >= 0:
-                self.bodies[home].outputs[name] = None
+        self.home.update(first)
+        for name in self.graph.output_refs():
+            if self.home[name] >= 0:
+                self.bodies[self.home[name]].outputs[name] = None
 
-    def _find_readers(self) -> None:
-        # The first part that uses a read has it under its name; the root may give that back.
-        waiting = {node.name: node for node, part in zip(self.graph.nodes, self.placing.of, strict=True) if part == READ}
-        if not waiting:
-            return
-        users: dict[str, set[int]] = {name: set() for name in waiting}
-        for node, part in zip(self.graph.nodes, self.placing.of, strict=True):
-            if type(node.do) is not Get:
-                for name in node.refs():
-                    if name in users:
-                        users[name].add(part)
-        for name, node in waiting.items():
-            for number, part in enumerate(sorted(users[name])):
-                read = node if number == 0 else evolve(node, name=self.names.fresh(name))
-                self.reads.setdefault(name, {})[part] = read
-                if number:
-                    self.renamed[part][name] = Ref(read.name)
+    def _cross(self, name: str, body: _Body) -> None:
+        body.inputs[name] = None
+        if self.home[name] >= 0:
+            self.bodies[self.home[name]].outputs[name] = None
+
+    def _first_readers(self) -> dict[str, int]:
+        # The first part that uses a read has it under its name; what the root gives back comes from there.
+        pairs = list(zip(self.graph.nodes, self.placing.of, strict=True))
+        first = {node.name: len(self.bodies) for node, part in pairs if part == READ}
+        for node, part in pairs if first else ():
+            for name in node.refs() if part != READ else ():
+                if name in first:
+                    first[name] = min(part, first[name])
+        return first
 
     def program(self) -> Program:
         """Freeze the parts and the root."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from ...ir.node import Node
-from ...ir.parts import part_names, parts
+from ...ir.parts import part_names
 from ...ir.program import Program
 from ..transformation import transformation
 from .cut import cut
