@@ -90,7 +90,9 @@ def _names_move(transform: Transform, case: Case) -> list[str]:
             for program, of in ((before, were), (after, names))
         ],
     }
-    found = [f"the {what} are others" for what, (old, new) in tables.items() if list(dict.fromkeys(old)) != list(dict.fromkeys(new))]
+    found = [
+        f"the {what} are others" for what, (old, new) in tables.items() if list(dict.fromkeys(old)) != list(dict.fromkeys(new))
+    ]
     for name, slot in after.state.pairs:
         known = {original(old, were): before.state[old] for old in before.state}.get(original(name, names))
         if known is not slot:

@@ -22,10 +22,13 @@ from ..transforms import (
     insert_ivals,
     join,
     lift_state,
+    move_non_tensor_nodes,
     outline,
+    relay_skips,
     remove_effect_tokens,
     sink_state,
 )
+from .crossings import NO_SIZE_CROSSES, NODES_STAY, STRAIGHT, TENSORS_STAY
 from .fuel import FUEL
 from .law import GENERIC, Law
 from .partition import JOINS, NAMES_MOVE, NO_PARTS, PARTS_TIGHT, STATE_PLACED
@@ -94,6 +97,8 @@ REGISTRY: tuple[Entry, ...] = (
     Entry(functionalize, ("in place",), (COPIES_GO,)),
     Entry(lift_state, ("sunk",), (NO_READS,)),
     Entry(split_somewhere, ("sunk", "deduplicated"), (PARTS_TIGHT, STATE_PLACED, NAMES_MOVE, JOINS), STATE_MOVES),
+    Entry(move_non_tensor_nodes, ("split",), (NO_SIZE_CROSSES, TENSORS_STAY)),
+    Entry(relay_skips, ("split",), (STRAIGHT, NODES_STAY)),
     Entry(join, ("split",), (NO_PARTS, NAMES_MOVE), STATE_MOVES),
 )
 """Every transformation of ``purefx.transforms``."""

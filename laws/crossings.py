@@ -1,0 +1,98 @@
+"""What holds of the values that cross between parts: ``relay_skips`` and ``move_non_tensor_nodes``.
+
+One idea: the root of a split program is read anew, nodes and names only, so nothing here knows how values were rewired.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from ..ir.arguments import Ref
+from ..ir.node import Call, Node, Op
+from ..ir.parts import parts
+from ..ir.program import Program
+from ..ir.signature import GIVEN
+from .law import Case, Law, Transform
+
+__all__ = ["NODES_STAY", "NO_SIZE_CROSSES", "STRAIGHT", "TENSORS_STAY"]
+
+SIZES = frozenset({"aten.sym_size.int", "aten.sym_numel.default", "aten.sym_stride.int", "aten.sym_storage_offset.default"})
+
+NUMBERS = (*SIZES, "operator.add", "operator.sub", "operator.mul", "operator.floordiv", "operator.neg", "torch.sym_")
+
+
+def _home(program: Program) -> dict[str, int]:
+    # The number of the part that gives a value of the root; -1 for its inputs.
+    found = {formal.name: -1 for formal in program.main.inputs}
+    count = -1
+    for node in program.main.nodes:
+        if type(node.do) is Call:
+            count += 1
+            found[node.name] = count
+        else:
+            found[node.name] = found[node.refs()[0]]
+    return found
+
+
+def _straight(transform: Transform, case: Case) -> list[str]:
+    result = transform(case.program)
+    home = _home(result)
+    calls = parts(result)
+    found = [
+        f"{part.name} takes {name} of part {home[name]}"
+        for number, part in enumerate(calls)
+        for name in part.node.refs()
+        if home[name] != number - 1
+    ]
+    pairs = zip(result.main.output, result.signature.outputs, strict=True)
+    given = [arg.name for arg, spec in pairs if type(spec) in GIVEN and type(arg) is Ref]
+    return found + [f"{name} of part {home[name]} is given back" for name in given if home[name] != len(calls) - 1]
+
+
+def _nodes_stay(transform: Transform, case: Case) -> list[str]:
+    before, after = case.program, transform(case.program)
+    found: list[str] = []
+    for old, new in zip(parts(before), parts(after), strict=True):
+        if before.graphs[old.graph].nodes != after.graphs[new.graph].nodes:
+            found.append(f"{old.name} computes something else")
+    return found
+
+
+def _operators(program: Program, part: str) -> Counter[str]:
+    graph = program.graphs[next(one.graph for one in parts(program) if one.name == part)]
+    return Counter(str((node.do, node.stack)) for node in graph.nodes if not _is_number(node))
+
+
+def _is_number(node: Node) -> bool:
+    return type(node.do) is Op and node.do.name.startswith(NUMBERS)
+
+
+def _tensors_stay(transform: Transform, case: Case) -> list[str]:
+    before, after = case.program, transform(case.program)
+    names = [part.name for part in parts(before)]
+    return [f"{name} computes other tensors" for name in names if _operators(before, name) != _operators(after, name)]
+
+
+def _no_size_crosses(transform: Transform, case: Case) -> list[str]:
+    program = transform(case.program)
+    used = {name for part in parts(program) for name in part.node.refs()}
+    makers = {part.node.name: program.graphs[part.graph] for part in parts(program)}
+    found: list[str] = []
+    for node in program.main.nodes:
+        graph = makers.get(node.name if type(node.do) is Call else node.refs()[0])
+        if node.name not in used or graph is None:
+            continue
+        output = graph.output if type(node.do) is Call else graph.output[node.args[1]]
+        made = graph.by_name.get(output.name) if type(output) is Ref else None
+        written = any(
+            type(inner.do) is Op and inner.do.effects.writes for name in program.order for inner in program.graphs[name].nodes
+        )
+        if made is not None and type(made.do) is Op and made.do.name in SIZES and not written:
+            found.append(f"{node.name} is a size, and crosses")
+    return found
+
+
+STRAIGHT = Law("straight", "every part takes only what the part before it gives, and the last gives the results", _straight)
+NODES_STAY = Law("nodes stay", "every part has the nodes that it had", _nodes_stay)
+TENSORS_STAY = Law("tensors stay", "every part computes the tensors that it computed", _tensors_stay)
+NO_SIZE_CROSSES = Law("no size crosses", "where nothing is written, no size of a tensor crosses between parts", _no_size_crosses)
