@@ -121,9 +121,7 @@ def scheduled(stages: px.Stages, mine: Sequence[int], kind: Any, device: torch.d
     return kind(made if kind is ScheduleInterleaved1F1B else made[0], MICROBATCHES, **options)
 
 
-def forward(
-    work: Work, stages: px.Stages, mine: Sequence[int], kind: Any, expected: Eager, device: torch.device
-) -> list[str]:
+def forward(work: Work, stages: px.Stages, mine: Sequence[int], kind: Any, expected: Eager, device: torch.device) -> list[str]:
     """Run the pipeline without gradients, and say what differs."""
     schedule = scheduled(stages, mine, kind, device)
     given = stages.arguments(input_ids=work.batch[0].to(device)) if 0 in mine else ()

@@ -9,16 +9,15 @@ from collections import Counter
 
 from ..ir.arguments import Ref
 from ..ir.node import Call, Node, Op
+from ..ir.numbers import is_number
 from ..ir.parts import parts
 from ..ir.program import Program
 from ..ir.signature import GIVEN
 from .law import Case, Law, Transform
 
-__all__ = ["NODES_STAY", "NO_SIZE_CROSSES", "STRAIGHT", "TENSORS_STAY"]
+__all__ = ["NODES_STAY", "NO_NUMBER_CROSSES", "STRAIGHT", "TENSORS_STAY"]
 
-SIZES = frozenset({"aten.sym_size.int", "aten.sym_numel.default", "aten.sym_stride.int", "aten.sym_storage_offset.default"})
-
-NUMBERS = (*SIZES, "operator.add", "operator.sub", "operator.mul", "operator.floordiv", "operator.neg", "torch.sym_")
+SIZE = "aten.sym_size.int"
 
 
 def _home(program: Program) -> dict[str, int]:
@@ -64,7 +63,7 @@ def _operators(program: Program, part: str) -> Counter[str]:
 
 
 def _is_number(node: Node) -> bool:
-    return type(node.do) is Op and node.do.name.startswith(NUMBERS)
+    return bool(is_number(node.meta)) or (type(node.do) is Op and node.do.name == SIZE)
 
 
 def _tensors_stay(transform: Transform, case: Case) -> list[str]:
@@ -73,26 +72,26 @@ def _tensors_stay(transform: Transform, case: Case) -> list[str]:
     return [f"{name} computes other tensors" for name in names if _operators(before, name) != _operators(after, name)]
 
 
-def _no_size_crosses(transform: Transform, case: Case) -> list[str]:
+def _no_number_crosses(transform: Transform, case: Case) -> list[str]:
     program = transform(case.program)
+    effects = [node.do.effects for _, node in program.nodes() if type(node.do) is Op]
+    if any(one.writes or one.scope or one.unknown for one in effects):
+        return []
     used = {name for part in parts(program) for name in part.node.refs()}
     makers = {part.node.name: program.graphs[part.graph] for part in parts(program)}
     found: list[str] = []
     for node in program.main.nodes:
-        graph = makers.get(node.name if type(node.do) is Call else node.refs()[0])
-        if node.name not in used or graph is None:
-            continue
-        output = graph.output if type(node.do) is Call else graph.output[node.args[1]]
+        graph = makers[node.name if type(node.do) is Call else node.refs()[0]]
+        output = graph.output[node.args[1]] if type(node.do) is Op else graph.output
         made = graph.by_name.get(output.name) if type(output) is Ref else None
-        written = any(
-            type(inner.do) is Op and inner.do.effects.writes for name in program.order for inner in program.graphs[name].nodes
-        )
-        if made is not None and type(made.do) is Op and made.do.name in SIZES and not written:
-            found.append(f"{node.name} is a size, and crosses")
+        if node.name in used and made is not None and _is_number(made):
+            found.append(f"{node.name} is a number, and crosses")
     return found
 
 
 STRAIGHT = Law("straight", "every part takes only what the part before it gives, and the last gives the results", _straight)
 NODES_STAY = Law("nodes stay", "every part has the nodes that it had", _nodes_stay)
 TENSORS_STAY = Law("tensors stay", "every part computes the tensors that it computed", _tensors_stay)
-NO_SIZE_CROSSES = Law("no size crosses", "where nothing is written, no size of a tensor crosses between parts", _no_size_crosses)
+NO_NUMBER_CROSSES = Law(
+    "no number crosses", "where nothing is written and no region is open, no number crosses between parts", _no_number_crosses
+)

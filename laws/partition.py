@@ -9,7 +9,7 @@ from __future__ import annotations
 from attrs import evolve
 
 from ..ir.effects.dependencies import dependencies
-from ..ir.node import Call, Get, Node, Op
+from ..ir.node import Call, Get, Op
 from ..ir.parts import PART, original, parts, where_went
 from ..ir.paths import join as joined_path
 from ..ir.program import Program

@@ -28,7 +28,7 @@ from ..transforms import (
     remove_effect_tokens,
     sink_state,
 )
-from .crossings import NO_SIZE_CROSSES, NODES_STAY, STRAIGHT, TENSORS_STAY
+from .crossings import NO_NUMBER_CROSSES, NODES_STAY, STRAIGHT, TENSORS_STAY
 from .fuel import FUEL
 from .law import GENERIC, Law
 from .partition import JOINS, NAMES_MOVE, NO_PARTS, PARTS_TIGHT, STATE_PLACED
@@ -54,7 +54,6 @@ from .specific import (
     READS_BELOW,
     READS_ONLY,
 )
-
 from .strategies.tags import split_somewhere
 
 __all__ = ["REGISTRY", "Entry"]
@@ -97,7 +96,7 @@ REGISTRY: tuple[Entry, ...] = (
     Entry(functionalize, ("in place",), (COPIES_GO,)),
     Entry(lift_state, ("sunk",), (NO_READS,)),
     Entry(split_somewhere, ("sunk", "deduplicated"), (PARTS_TIGHT, STATE_PLACED, NAMES_MOVE, JOINS), STATE_MOVES),
-    Entry(move_non_tensor_nodes, ("split",), (NO_SIZE_CROSSES, TENSORS_STAY)),
+    Entry(move_non_tensor_nodes, ("split",), (NO_NUMBER_CROSSES, TENSORS_STAY)),
     Entry(relay_skips, ("split",), (STRAIGHT, NODES_STAY)),
     Entry(join, ("split",), (NO_PARTS, NAMES_MOVE), STATE_MOVES),
 )

@@ -22,6 +22,7 @@ from ...transforms import Transformation, deduplicate, inplace_mutations, insert
 from .. import toy
 from ..variants import renamed, reordered
 from .build import build
+from .numbers import some_numbers
 from .recipe import recipes
 from .tags import split_somewhere
 from .trees import trees
@@ -38,7 +39,7 @@ PASSES: dict[str, tuple[Transformation, ...]] = {
     "ivals": (inplace_mutations, sink_state, insert_ivals),
     "outlined": (inplace_mutations, sink_state, insert_ivals, outline),
     "deduplicated": (inplace_mutations, sink_state, insert_ivals, outline, deduplicate),
-    "split": (inplace_mutations, sink_state, split_somewhere),
+    "split": (inplace_mutations, sink_state, some_numbers, split_somewhere),
 }
 
 

@@ -11,8 +11,8 @@ import torch
 from attrs import evolve
 
 from ...ir.arguments import Arg, Ref, replace_refs
-from ...ir.expression import Apply, Expr, InputDim, InputValue, symbols_in
 from ...ir.errors import UnsupportedProgram
+from ...ir.expression import Apply, Expr, InputDim, InputValue, symbols_in
 from ...ir.graph import Graph, Input
 from ...ir.importing.expressions import read_size
 from ...ir.meta import EMPTY_META, Meta

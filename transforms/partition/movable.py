@@ -6,7 +6,7 @@ leaf.  Nothing here changes a part.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from functools import cached_property
 
 from attrs import frozen
@@ -14,7 +14,7 @@ from attrs import frozen
 from ...ir.arguments import Ref
 from ...ir.chain import Chain
 from ...ir.effects.happenings import happenings
-from ...ir.effects.resolved import NOTHING
+from ...ir.effects.resolved import NOTHING, Happening
 from ...ir.effects.storages import storages
 from ...ir.graph import Graph
 from ...ir.node import Call, Node, Op
@@ -158,7 +158,7 @@ class Movable:
     def free(self, number: int) -> set[str]:
         """Return the numbers that a part could let others compute.
 
-        Nothing but their operator makes them, and what that reads is not written later in the part.
+        One operator makes them, which stands in no region and does nothing else, and what it reads is not written later.
 
         Args:
             number: of the part.
@@ -173,16 +173,18 @@ class Movable:
         part, graph, numbers = self.chain.parts[number], self.graphs[number], self.numbers[number]
         done = happenings(self.program, graph, path=part.path)
         memory = storages(self.program, graph, done)
+        inside = _in_regions(done)
         written: set[object] = set()
         found: set[str] = set()
-        for node, happening in zip(reversed(graph.nodes), reversed(done), strict=True):
-            if node.name in numbers and type(node.do) is Op and happening == NOTHING:
+        for at in range(len(done) - 1, -1, -1):
+            node, happening = graph.nodes[at], done[at]
+            if happening.writes_slots:
+                break
+            if node.name in numbers and type(node.do) is Op and happening == NOTHING and not inside[at]:
                 read = [memory.find(name) for name in node.refs() if name not in numbers]
                 if written.isdisjoint(read):
                     found.add(node.name)
             written.update(memory.find(name) for name in happening.writes)
-            if happening.writes_slots:
-                return found
         return found
 
     def _needed(self) -> list[dict[str, set[int]]]:
@@ -205,6 +207,17 @@ class Movable:
                     needed.setdefault(name, set()).update(mine)
             found.append(needed)
         return found
+
+
+def _in_regions(done: Sequence[Happening]) -> list[bool]:
+    # What a region does to its operators (a vmap makes other sizes of them) it does nowhere else.
+    depth = 0
+    found: list[bool] = []
+    for happening in done:
+        closes, opens = happening.scope
+        depth = max(0, depth - closes) + opens
+        found.append(depth > 0)
+    return found
 
 
 def _is_of_a_call(graph: Graph, name: str) -> bool:
