@@ -93,7 +93,7 @@ REGISTRY: tuple[Entry, ...] = (
     Entry(inline, ("outlined", "deduplicated", "tree"), (NO_CALLS, EXPANDS)),
     Entry(functionalize, ("in place",), (COPIES_GO,)),
     Entry(lift_state, ("sunk",), (NO_READS,)),
-    Entry(split_somewhere, ("sunk", "deduplicated"), (PARTS_TIGHT, STATE_PLACED, NAMES_MOVE, JOINS), STATE_MOVES),
+    Entry(split_somewhere, ("sunk", "outlined"), (PARTS_TIGHT, STATE_PLACED, NAMES_MOVE, JOINS), STATE_MOVES),
     Entry(join, ("split",), (NO_PARTS, NAMES_MOVE), STATE_MOVES),
 )
 """Every transformation of ``purefx.transforms``."""
