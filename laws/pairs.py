@@ -235,7 +235,7 @@ INVERSES: tuple[PairLaw, ...] = (
     _undoes(inplace_mutations, functionalize, "in place", condition=returns_all, where="every copy can be given back"),
     _undoes(expand, deduplicate, "flat", "outlined", "tree"),
     _undoes(deduplicate, expand, "deduplicated", "tree"),
-    PairLaw("join after split_by_tags", "join undoes split_by_tags, nodes in an order that is legal", ("split_by_tags", "join"),
+    PairLaw("join after split_by_tags", "join undoes split_by_tags: state is read once at each place, nodes are in an order that is legal", ("split_by_tags", "join"),
             ("sunk", "ivals", "deduplicated"), split_and_joined, exact=True),
     PairLaw("parse after print", "parse undoes printing", ("print", "parse"), ("tokens", "flat", "sunk", "deduplicated", "tree"),
             _read_back, exact=True),

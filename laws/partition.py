@@ -14,6 +14,7 @@ from ..ir.parts import PART, original, parts, where_went
 from ..ir.paths import join as joined_path
 from ..ir.program import Program
 from ..transforms import inline, join, split_by_tags
+from ..transforms.partition.join import one_read_each
 from .law import Case, Law, Transform
 from .strategies.tags import coarser, in_order_of, legal_tags
 
@@ -117,7 +118,7 @@ def _joins(transform: Transform, case: Case) -> list[str]:
 
 def _given_back(program: Program, back: Program) -> tuple[Program, Program]:
     # Both without calls, the nodes of the one in the order of the other.
-    left, right = inline(back), inline(program)
+    left, right = inline(back), one_read_each(inline(program))
     return left.with_main(evolve(left.main, nodes=in_order_of(left.main.nodes, right.main.nodes))), right
 
 
@@ -145,7 +146,7 @@ def as_one(case: Case) -> tuple[Program, Program]:
     Args:
         case: the program.
     """
-    flat = inline(case.program)
+    flat = one_read_each(inline(case.program))
     split = split_by_tags(flat, ("all",), tag_of=lambda _: "all")
     nodes = tuple([node for part in parts(split) for node in split.graphs[part.graph].nodes])
     return flat.with_main(evolve(flat.main, nodes=nodes)), flat
@@ -179,5 +180,5 @@ PARTS_TIGHT = Law(
 )
 STATE_PLACED = Law("state placed", "each part has the state that it reads, and state of one reader is in one part", _state_placed)
 NAMES_MOVE = Law("names move", "but for the parts in front, names, order and tensors of state and modules stay", _names_move)
-JOINS = Law("joins", "join gives the program back, nodes in a legal order", _joins)
+JOINS = Law("joins", "join gives the program back, state read once at each place, nodes in a legal order", _joins)
 NO_PARTS = Law("no parts", "no name has a part in it afterwards", _no_parts)

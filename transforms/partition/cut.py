@@ -55,21 +55,26 @@ class _Cutting:
         self.names = Names([*(formal.name for formal in self.graph.inputs), *(node.name for node in self.graph.nodes)])
         self.home: dict[str, int] = dict.fromkeys([formal.name for formal in self.graph.inputs], -1)
         """The part that makes a value; -1 for the inputs of the root."""
-        self.reads: list[dict[str, Arg]] = [{} for _ in placing.names]
-        """In each part, the reads that are made again there, by the name of the first."""
 
     def take(self) -> None:
-        """Put each node into its part."""
+        """Put each node into its part, part by part: the same whatever order the parts stood in before."""
         first = self._first_readers()
+        members: list[list[Node]] = [[] for _ in self.bodies]
         for node, part in zip(self.graph.nodes, self.placing.of, strict=True):
-            if part == READ:
-                self.bodies[first[node.name]].nodes.append(node)
-                continue
-            body, reads = self.bodies[part], self.reads[part]
+            members[first[node.name] if part == READ else part].append(node)
+        for part, nodes in enumerate(members):
+            self._take(part, nodes, first)
+        self.home.update(first)
+        for name in self.graph.output_refs():
+            if self.home[name] >= 0:
+                self.bodies[self.home[name]].outputs[name] = None
+
+    def _take(self, part: int, nodes: list[Node], first: dict[str, int]) -> None:
+        body, reads = self.bodies[part], dict[str, Arg]()
+        for node in nodes:
             for name in node.refs():
                 if name in first:
                     if first[name] != part and name not in reads:
-                        # Read again right before it is used, wherever the first read stood: splitting again does the same.
                         read = evolve(self.graph.by_name[name], name=self.names.fresh(name))
                         reads[name] = Ref(read.name)
                         body.nodes.append(read)
@@ -77,10 +82,6 @@ class _Cutting:
                     self._cross(name, body)
             body.nodes.append(node.using(reads) if reads else node)
             self.home[node.name] = part
-        self.home.update(first)
-        for name in self.graph.output_refs():
-            if self.home[name] >= 0:
-                self.bodies[self.home[name]].outputs[name] = None
 
     def _cross(self, name: str, body: _Body) -> None:
         body.inputs[name] = None

@@ -1,14 +1,14 @@
 """``join``: a split program becomes one again, the opposite of ``split_by_tags``.
 
 One idea: the parts are calls like others, so they are inlined like others; then their names are stripped, and what was
-outlined inside the parts is outlined again.  A read that was made again for a second part is one read again.
+outlined inside the parts is outlined again.  State that is read twice at one place, as two parts did, is read once.
 """
 
 from __future__ import annotations
 
 from attrs import evolve
 
-from ...ir.arguments import Arg, Ref
+from ...ir.arguments import Arg, Ref, replace_refs
 from ...ir.graph import Graph
 from ...ir.node import Call, Do, Frame, Get, Node, Stack
 from ...ir.parts import original, part_names
@@ -19,7 +19,7 @@ from ..outline import outline
 from ..transformation import transformation
 from .tables import without_parts
 
-__all__ = ["join", "joined_flat"]
+__all__ = ["join", "joined_flat", "one_read_each"]
 
 
 @transformation(
@@ -64,7 +64,7 @@ def join(program: Program) -> Program:
 
 
 def joined_flat(program: Program) -> tuple[Program, bool]:
-    """Return a program without parts and without calls, and whether it was outlined before, parts apart.
+    """Return a program without parts, calls and second reads, and whether it was outlined before, parts apart.
 
     Args:
         program: split or not.
@@ -72,7 +72,31 @@ def joined_flat(program: Program) -> tuple[Program, bool]:
     names = frozenset(part_names(program))
     outlined = any(type(node.do) is Call and node.do.instance.path not in names for _, node in program.nodes())
     flat = inline(program)
-    return (_Stripped(flat, names).program() if names else flat), outlined
+    return one_read_each(_Stripped(flat, names).program() if names else flat), outlined
+
+
+def one_read_each(flat: Program) -> Program:
+    """Return a flat program in which no slot is read twice in one module call: the first read serves all.
+
+    Args:
+        flat: a flat program.
+
+    >>> from purefx.ir import Graph, Ref
+    >>> graph = Graph((), (Node("v", Get("w")), Node("v_1", Get("w"))), (Ref("v_1"),))
+    >>> one_read_each(Program.of({"": graph})).main.output
+    (Ref(name='v'),)
+    """
+    first: dict[tuple[str, Stack], str] = {}
+    gone: dict[str, Arg] = {}
+    for node in flat.main.nodes:
+        if type(node.do) is Get:
+            name = first.setdefault((node.do.slot, node.stack), node.name)
+            if name != node.name:
+                gone[node.name] = Ref(name)
+    if not gone:
+        return flat
+    nodes = tuple([node.using(gone) for node in flat.main.nodes if node.name not in gone])
+    return flat.with_main(Graph(flat.main.inputs, nodes, replace_refs(flat.main.output, gone)))
 
 
 class _Stripped:
@@ -83,34 +107,11 @@ class _Stripped:
         self.names = names
         self.stacks: dict[Stack, Stack] = {}
         self.frames: dict[Frame, Frame] = {}
-        self.reads: dict[tuple[str, Stack], tuple[str, Node]] = {}
-        """For each read of the root: its part, and the node."""
-        self.gone: dict[str, Arg] = {}
-        """Reads that another part has already, and what stands for them."""
 
     def program(self) -> Program:
         """Return the program with the original names."""
         source = self.source
-        graphs = {name: self._body(source.graphs[name]) for name in source.order[1:]}
-        graph = source.main
-        nodes: list[Node] = []
-        for node in graph.nodes:
-            new = self._node(node)
-            if type(node.do) is Get and self._is_again(node, new):
-                continue
-            nodes.append(new.using(self.gone) if self.gone else new)
-        output = Node("", Get(""), (graph.output,)).using(self.gone).args[0]
-        main = Graph(graph.inputs, tuple(nodes), output)
-        return without_parts(source.evolve(graphs=pmap({source.root: main, **graphs})))
-
-    def _is_again(self, node: Node, new: Node) -> bool:
-        assert type(new.do) is Get
-        part = node.stack[0].path if node.stack else ""
-        first = self.reads.setdefault((new.do.slot, new.stack), (part, new))
-        if first[0] == part:
-            return False
-        self.gone[node.name] = Ref(first[1].name)
-        return True
+        return without_parts(source.evolve(graphs=pmap({name: self._body(source.graphs[name]) for name in source.order})))
 
     def _body(self, graph: Graph) -> Graph:
         nodes = tuple([self._node(node) for node in graph.nodes])
