@@ -56,7 +56,7 @@ def move_non_tensor_nodes(
         keep: parts, by path, that give no operator away.
         recompute: also compute numbers again that several parts need, or that their own part needs for tensors. Otherwise
             operators only move: those that one other part alone needs, with all that depends on them.
-        fuel: a rewrite is one number that no longer crosses, in the order of the parts that use it.
+        fuel: a rewrite is one number that no longer crosses, those of the last part first.
 
     Returns:
         The program in which the rest crosses; the order of what has effects is the same.
@@ -86,11 +86,11 @@ def move_non_tensor_nodes(
 
 def _moved(program: Program, chain: Chain, movable: Movable, fuel: Fuel) -> Program:
     work = _Moving(program, chain, movable, fuel)
-    for number in range(1, len(chain.parts)):
+    for number in range(len(chain.parts) - 1, -1, -1):
+        work.clear(number)
         work.receive(number)
     if not any(part.changed for part in work.parts):
         return program
-    work.clear()
     return rebuilt(program, chain, work.parts, metas=work.metas, output={})
 
 
@@ -113,9 +113,11 @@ class _Moving:
         self.metas: dict[str, Meta] = {value.name: value.meta for value in (*main.inputs, *main.nodes)}
         self.moved: list[set[str]] = [set() for _ in chain.parts]
         """For each part the numbers that others compute now."""
+        self.used = {chain.value(name) for name in main.output_refs()}
+        """The values of the root that the caller and the parts that are done with use."""
 
     def receive(self, number: int) -> None:
-        """Compute in a part the numbers that it is given, where that can be."""
+        """Compute in a part the numbers that it is given, where that can be; later parts are done with."""
         part = self.parts[number]
         known: dict[Place, str] = {}
         """What the part calls values that come from elsewhere."""
@@ -132,6 +134,7 @@ class _Moving:
             self._write(part, tree, formal.name, known, made)
         part.nodes = [*made, *[node.using(instead) for node in part.nodes]]
         part.outputs = [replace_refs(output, instead) for output in part.outputs]
+        self.used.update([self.chain.value(actual.name) for actual in part.actuals if type(actual) is Ref])
 
     def _write(self, part: OpenPart, tree: Tree, wanted: str, known: dict[Place, str], made: list[Node]) -> None:
         goal = tree.nodes[-1][0]
@@ -158,32 +161,35 @@ class _Moving:
         self.metas.setdefault(value, meta)
         return part.take(value, name, value_meta(meta))
 
-    def clear(self) -> None:
-        """Take away the results that nobody uses any more, and the numbers that were only for those."""
-        used = {actual.name for part in self.parts for actual in part.actuals if type(actual) is Ref}
-        used.update(self.program.main.output_refs())
-        used = {self.chain.value(name) for name in used}
-        for part, moved in zip(self.parts, self.moved, strict=True):
-            pairs = list(zip(part.outputs, part.given, strict=True))
-            kept = [(output, name) for output, name in pairs if name in used or not _is_one(output, moved)]
-            if len(kept) < len(pairs):
-                part.changed = True
-                part.outputs, part.given = [output for output, _ in kept], [name for _, name in kept]
-            if moved:
-                part.nodes = _without(part, moved)
+    def clear(self, number: int) -> None:
+        """Take away what was in a part only for the numbers that others compute now: results, operators and inputs."""
+        part, moved = self.parts[number], self.moved[number]
+        if not moved:
+            return
+        pairs = list(zip(part.outputs, part.given, strict=True))
+        kept = [(output, name) for output, name in pairs if name in self.used or not _is_one(output, moved)]
+        part.outputs, part.given = [output for output, _ in kept], [name for _, name in kept]
+        part.nodes, gone = _without(part, moved)
+        left = {name for node in part.nodes for name in node.refs()} | set(refs_in(tuple(part.outputs)))
+        idle = {name for node in gone for name in node.refs()} - left
+        for formal in [formal for formal in part.formals if formal.name in idle]:
+            part.take_no_more(formal)
+        part.changed = part.changed or len(kept) < len(pairs) or bool(gone)
 
 
 def _is_one(output: Arg, names: Collection[str]) -> bool:
     return type(output) is Ref and output.name in names
 
 
-def _without(part: OpenPart, moved: Collection[str]) -> list[Node]:
+def _without(part: OpenPart, moved: Collection[str]) -> tuple[list[Node], list[Node]]:
     # Backwards: what was moved stays as long as something uses it.
     used = set(refs_in(tuple(part.outputs)))
     kept: list[Node] = []
+    gone: list[Node] = []
     for node in reversed(part.nodes):
-        if node.name not in moved or node.name in used:
+        if node.name in moved and node.name not in used:
+            gone.append(node)
+        else:
             used.update(node.refs())
             kept.append(node)
-    part.changed = part.changed or len(kept) < len(part.nodes)
-    return kept[::-1]
+    return kept[::-1], gone
