@@ -35,9 +35,9 @@ def boundaries(
     Raises:
         StageError: sizes are dynamic and there is no example, or they depend on the data.
     """
-    given = _given(programs[0]) if example is None else list(example)
+    kinds = _kinds(programs[0], example)
     with FakeTensorMode(allow_non_fake_inputs=True) as mode, torch.enable_grad():
-        values = [mode.from_tensor(value.detach()).requires_grad_(value.requires_grad) for value in given]
+        values = [torch.empty(shape, dtype=dtype, device=where, requires_grad=needs) for shape, dtype, where, needs in kinds]
         found = [[_like(value) for value in values]]
         for program, name in zip(programs, names, strict=True):
             stage = lower_unchecked(_fake(program, mode), "graph_module")
@@ -53,18 +53,23 @@ def boundaries(
     return found
 
 
-def _given(program: Program) -> list[torch.Tensor]:
-    made: list[torch.Tensor] = []
-    for spec in program.signature.inputs:
-        kind = spec.type if type(spec) is UserInput else None
-        if type(kind) is not TensorType or any(type(size) is not int for size in kind.shape):
-            what = spec.argument if type(spec) is UserInput else "an input"
+def _kinds(program: Program, example: Sequence[torch.Tensor] | None) -> list[tuple[list[int], torch.dtype, str, bool]]:
+    # On the device of the program, wherever the stages are.
+    specs = [spec for spec in program.signature.inputs if type(spec) is UserInput]
+    if example is not None and len(example) != len(specs):
+        raise StageError(f"example= has {len(example)} tensors, and the first stage takes {len(specs)}")
+    found: list[tuple[list[int], torch.dtype, str, bool]] = []
+    for index, spec in enumerate(specs):
+        assert type(spec.type) is TensorType, "stages were refused otherwise"
+        given = None if example is None else example[index]
+        sizes = [size for size in (spec.type.shape if given is None else given.shape) if isinstance(size, int)]
+        if len(sizes) < len(spec.type.shape):
             raise StageError(
-                f"the sizes of {what} are dynamic, and the stages of a pipeline need fixed ones: give example=, the arguments "
-                "of the first stage for one microbatch"
+                f"the sizes of {spec.argument} are dynamic, and the stages of a pipeline need fixed ones: give example=, the "
+                "arguments of the first stage for one microbatch"
             )
-        made.append(torch.empty(kind.shape, dtype=kind.dtype, device="meta"))
-    return made
+        found.append((sizes, spec.type.dtype, spec.type.device, given is not None and given.requires_grad))
+    return found
 
 
 def _fake(program: Program, mode: FakeTensorMode) -> Program:

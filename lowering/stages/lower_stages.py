@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Any, Literal, overload
 
 import torch
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from ...ir.arguments import Arg, Ref
 from ...ir.chain import chain_of
@@ -168,6 +168,9 @@ def lower_stages(
         raise ValueError(f"only={only!r}: the stages are numbered 0 to {count - 1}")
     check_stages(plan, shared=shared)
     programs = tuple([stage_program(plan, number) for number in range(count)])
+    ties = _ties(plan, programs)
+    if state == "share":
+        programs = _untied(programs, ties, wanted)
     made = {number: lower(programs[number], to=to, device=device, state=state) for number in wanted}
     users = [
         formal for formal, spec in zip(program.main.inputs, program.signature.inputs, strict=True) if type(spec) is UserInput
@@ -176,7 +179,7 @@ def lower_stages(
         tuple([part.path for part in plan.chain.parts]),
         programs,
         tuple([made.get(number) for number in range(count)]),
-        _ties(plan, programs),
+        ties,
         whole=CallPlan(program),
         taken=tuple([index for index, formal in enumerate(users) if formal.name in set(plan.inputs)]),
         results=plan.outputs,
@@ -188,4 +191,17 @@ def _ties(plan: StagePlan, programs: Sequence[Program]) -> tuple[Tie, ...]:
     for cell in shared_cells(plan):
         names = [(number, program.state.by_cell.get(cell)) for number, program in enumerate(programs)]
         found.append(Tie(tuple([(number, of[0]) for number, of in names if of is not None])))
+    return tuple(found)
+
+
+def _untied(programs: tuple[Program, ...], ties: Sequence[Tie], wanted: Collection[int]) -> tuple[Program, ...]:
+    # Even where state is shared: one tensor in two stages of a process would have its gradient scaled twice.
+    found = list(programs)
+    for tie in ties:
+        for number, name in [place for place in tie.places[1:] if place[0] in wanted]:
+            state = found[number].state
+            value, cell = state[name].value, state[name].cell
+            copy = torch.nn.Parameter(value.detach().clone(), requires_grad=value.requires_grad)
+            slots = {other: evolve(state[other], value=copy) for other in state.by_cell[cell]}
+            found[number] = found[number].evolve(state=evolve(state, slots=state.slots.update(slots)))
     return tuple(found)

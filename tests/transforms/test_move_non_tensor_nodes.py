@@ -318,7 +318,7 @@ def test_a_number_that_is_made_in_a_module_moves_and_the_part_stays_outlined() -
     program = program.evolve(graphs=program.graphs.set("s0", evolve(program.graphs["s0"], nodes=tuple(told))))
     result = moved(program)
     assert [type(node.do).__name__ for node in result.graphs["s0"].nodes] == ["Call"]
-    assert nodes(result)["s1"] == ["n", "a"]
+    assert nodes(result)["s1"] == ["n_1", "a"]
 
 
 def test_with_fuel_some_numbers_are_moved() -> None:
