@@ -64,6 +64,18 @@ def split(example: Example, layers: int, count: int) -> px.Program:
     return px.relay_skips(px.move_non_tensor_nodes(parts))
 
 
+def works(models: Sequence[str], layers: int, count: int) -> list[Work]:
+    """Return models with so many layers, each split into so many stages.
+
+    Args:
+        models: their names in ``MODELS``.
+        layers: of each.
+        count: of the stages.
+    """
+    examples = [MODELS[name](layers) for name in models]
+    return [Work(example, split(example, layers, count), count) for example in examples]
+
+
 def loss_of(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     """Return the mean loss of one microbatch."""
     return torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten())
@@ -174,30 +186,30 @@ def told(what: str, pairs: Mapping[str, tuple[Any, Any]], about: Sequence[str] |
     return [f"{what}: {'DIFFERENT: ' + ', '.join(wrong) if wrong else said}"]
 
 
-def report(works: Sequence[Work], device: torch.device) -> int:
+def report(todo: Sequence[Work], device: torch.device) -> int:
     """Run everything on this rank, let the first say what all found, and return the exit status."""
     found: list[list[str]] = [[]] * dist.get_world_size()
-    dist.all_gather_object(found, [line for work in works for line in run(work, device)])
+    dist.all_gather_object(found, [line for work in todo for line in run(work, device)])
     lines = [line for rank in found for line in rank]
     if dist.get_rank() == 0:
         print(f"{dist.get_world_size()} processes over {dist.get_backend()}", *lines, sep="\n  ")
     return int(any("DIFFERENT" in line for line in lines))
 
 
-def on_rank(rank: int, ranks: int, works: Sequence[Work], meeting: str) -> None:
+def on_rank(rank: int, ranks: int, todo: Sequence[Work], meeting: str) -> None:
     """Be one of the processes that ``start`` forks."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=ranks, timeout=timedelta(minutes=2))
-    status = report(works, torch.device("cpu"))
+    status = report(todo, torch.device("cpu"))
     dist.destroy_process_group()
     sys.exit(status)
 
 
-def start(ranks: int, works: Sequence[Work]) -> int:
+def start(ranks: int, todo: Sequence[Work]) -> int:
     """Fork processes that run on CPUs, and return the exit status; what this process exported they have."""
     fork = multiprocessing.get_context("fork")
     with tempfile.TemporaryDirectory() as folder:
-        made = [fork.Process(target=on_rank, args=(rank, ranks, works, f"{folder}/meeting")) for rank in range(ranks)]
+        made = [fork.Process(target=on_rank, args=(rank, ranks, todo, f"{folder}/meeting")) for rank in range(ranks)]
         for process in made:
             process.start()
         for process in made:
@@ -218,21 +230,16 @@ def main(given: Sequence[str] | None = None) -> int:
     parser.add_argument("--processes", type=int, nargs="+", help="fork so many instead of running under torchrun")
     options = parser.parse_args(given)
     torch.set_num_threads(1)
-
-    def works(ranks: int) -> list[Work]:
-        count, layers = options.stages or ranks, options.layers
-        examples = [MODELS[name](layers) for name in options.models]
-        return [Work(example, split(example, layers, count), count) for example in examples]
-
     if options.processes:
-        return max(start(ranks, works(ranks)) for ranks in options.processes)
+        counts = [(ranks, options.stages or ranks) for ranks in options.processes]
+        return max(start(ranks, works(options.models, options.layers, count)) for ranks, count in counts)
     if "WORLD_SIZE" not in os.environ:
         parser.error("start it with torchrun --nproc-per-node 2 -m examples.pipeline, or give --processes 2")
     ranks, local = int(os.environ["WORLD_SIZE"]), int(os.environ["LOCAL_RANK"])
     on_gpu = torch.cuda.device_count() >= int(os.environ["LOCAL_WORLD_SIZE"])
     device = torch.device("cuda", local) if on_gpu else torch.device("cpu")
     dist.init_process_group("nccl" if on_gpu else "gloo", timeout=timedelta(minutes=2), device_id=device if on_gpu else None)
-    status = report(works(ranks), device)
+    status = report(works(options.models, options.layers, options.stages or ranks), device)
     dist.destroy_process_group()
     return status
 

@@ -221,7 +221,9 @@ def test_10_a_part_that_may_not_give_may_take(recompute: bool) -> None:
 
 def test_a_number_of_a_tensor_that_is_made_there_takes_the_tensor_along() -> None:
     """The tensor crosses in its place."""
-    result = moved(split_tree(ONE_TARGET.replace("size = aten", "t = aten.neg.default(x)\n      size = aten").replace("int(x", "int(t")))
+    result = moved(
+        split_tree(ONE_TARGET.replace("size = aten", "t = aten.neg.default(x)\n      size = aten").replace("int(x", "int(t"))
+    )
     assert nodes(result) == {"s0": ["t"], "s1": ["n", "a", "b"]}
     assert str(result.graphs["s0"].output) == "Ref(name='t')"
 
