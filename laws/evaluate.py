@@ -14,8 +14,8 @@ from attrs import fields_dict, frozen
 
 from ..ir.arguments import Arg, Body, Items, Record, Ref
 from ..ir.node import Call, Get, Node
-from ..ir.paths import join
 from ..ir.parts import original, part_names
+from ..ir.paths import join
 from ..ir.program import Program
 from ..ir.signature import GIVEN, InputMutation, StateInput, StateMutation, Token, UserInput
 from ..ir.state import State

@@ -9,7 +9,7 @@ from __future__ import annotations
 from attrs import evolve
 
 from ..ir.effects.dependencies import dependencies
-from ..ir.node import Call, Get, Node, Op
+from ..ir.node import Call, Get, Op
 from ..ir.parts import PART, original, parts, where_went
 from ..ir.paths import join as joined_path
 from ..ir.program import Program
@@ -91,7 +91,9 @@ def _names_move(transform: Transform, case: Case) -> list[str]:
             for program, of in ((before, were), (after, names))
         ],
     }
-    found = [f"the {what} are others" for what, (old, new) in tables.items() if list(dict.fromkeys(old)) != list(dict.fromkeys(new))]
+    found = [
+        f"the {what} are others" for what, (old, new) in tables.items() if list(dict.fromkeys(old)) != list(dict.fromkeys(new))
+    ]
     for name, slot in after.state.pairs:
         known = {original(old, were): before.state[old] for old in before.state}.get(original(name, names))
         if known is not slot:

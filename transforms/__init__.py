@@ -17,7 +17,7 @@ from .inplace_mutations import inplace_mutations
 from .insert_ivals import insert_ivals
 from .lift_state import lift_state
 from .outline import outline
-from .partition import join, split_by_tags
+from .partition import join, split_balanced, split_by_module, split_by_tags
 from .pipeline import DEFAULT, transform
 from .remove_effect_tokens import remove_effect_tokens
 from .sink_state import sink_state
@@ -26,5 +26,5 @@ from .transformation import Transformation, transformation
 __all__ = [
     "DEFAULT", "Fuel", "Rewrite", "Transformation", "bisect", "deduplicate", "dispatch", "expand", "functionalize", "inline",
     "inplace_mutations", "insert_ivals", "join", "lift_state", "outline", "remove_effect_tokens", "sink_state",
-    "split_by_tags", "transform", "transformation",
+    "split_balanced", "split_by_module", "split_by_tags", "transform", "transformation",
 ]  # fmt: skip

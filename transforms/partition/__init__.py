@@ -6,6 +6,8 @@ One idea: a part is a module of its own in the root (``ir/parts.py``); inside it
 from __future__ import annotations
 
 from .join import join
+from .split_balanced import split_balanced
+from .split_by_module import split_by_module
 from .split_by_tags import split_by_tags
 
-__all__ = ["join", "split_by_tags"]
+__all__ = ["join", "split_balanced", "split_by_module", "split_by_tags"]

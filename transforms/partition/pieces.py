@@ -26,7 +26,7 @@ def in_pieces(tags: tuple[str, ...], wanted: Sequence[int | None], before: list[
     (('a', 'b', 'a_1'), [0, 1, 2])
     """
     work = _Pieces(len(tags), wanted, before)
-    visits = _with_unused(work.run(), tags, wanted)
+    visits = _with_unused(work.run(), tags)
     names, fresh = [], Names(tags)
     part_of: dict[int, int] = {}
     seen: set[int] = set()
@@ -37,7 +37,7 @@ def in_pieces(tags: tuple[str, ...], wanted: Sequence[int | None], before: list[
     return tuple(names), [part_of[visit] for visit in work.of]
 
 
-def _with_unused(visits: list[int], tags: Sequence[str], wanted: Sequence[int | None]) -> list[tuple[int, int]]:
+def _with_unused(visits: list[int], tags: Sequence[str]) -> list[tuple[int, int]]:
     # A tag that no node has is a part without nodes, before the first part whose tag comes later.
     found = [(tag, number) for number, tag in enumerate(visits)]
     for tag in range(len(tags)):
