@@ -109,7 +109,7 @@ def _costs(flat: Program, cost: Cost | None) -> list[float]:
     found: list[float] = []
     for node in flat.main.nodes:
         value = 0 if type(node.do) is Get or follows(node, flat.main) else cost(node)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
+        if not isinstance(value, int | float) or not 0 <= value < float("inf"):
             raise ValueError(f"cost gives {value!r} for node {node.name!r}; it gives a number of at least 0")
         found.append(value)
     return found
