@@ -14,11 +14,11 @@ from typing import Any
 
 import torch
 
-from bench import forward, growth, making, memory
+from bench import forward, growth, making, memory, split
 from bench.measure import exponent
 from bench.workloads import DEFAULT, SLOW, workload
 
-PARTS = ("making", "forward", "memory", "stages", "growth")
+PARTS = ("making", "forward", "memory", "stages", "growth", "split")
 
 
 def main() -> None:
@@ -62,12 +62,19 @@ def _forward(options: argparse.Namespace) -> list[dict[str, Any]]:
     return found
 
 
+def _split(options: argparse.Namespace) -> dict[str, Any]:
+    found = split.splitting(workload("gpt-64"), 200, options.rounds)
+    print(f"\n{split.HEADER}\n{split.line(found)}")
+    return found
+
+
 RUN = {
     "making": _making,
     "forward": _forward,
     "memory": lambda _: memory.memory(workload("gpt-96")),
     "stages": lambda options: growth.stages(workload("gpt-96"), options.rounds),
     "growth": lambda options: growth.growth(options.sizes, options.rounds),
+    "split": _split,
 }
 
 if __name__ == "__main__":

@@ -54,7 +54,6 @@ from .specific import (
     READS_BELOW,
     READS_ONLY,
 )
-
 from .strategies.tags import split_somewhere
 
 __all__ = ["REGISTRY", "Entry"]

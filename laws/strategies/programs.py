@@ -48,7 +48,8 @@ def programs(stage: Stage = "flat") -> st.SearchStrategy[Program]:
 
     Args:
         stage: ``"tokens"`` threads tokens through ordered effects, ``"flat"`` is what import gives without them, the next
-            five are what the default pipeline makes of it; ``"split"`` is split at drawn tags; ``"tree"`` draws outlined programs directly, with shared bodies.
+            five are what the default pipeline makes of it; ``"split"`` is split at drawn places; ``"tree"`` draws outlined
+            programs directly, with shared bodies.
 
     >>> from hypothesis import find
     >>> program = find(programs("sunk"), lambda program: len(program.main.nodes) > 0)

@@ -1,4 +1,4 @@
-"""``legal_tags``: tags for the nodes of a program along legal cuts, chosen by a seed; and a split by tags that the program chooses.
+"""``legal_tags``: tags for the nodes of a program along legal cuts, chosen by a seed; ``split_somewhere`` splits by such tags.
 
 One idea: a tag never goes down along the dependency relation, and goes up where a checksum of what a node does says so.  Names
 and the order of independent nodes do not matter, so variants of one program have the same tags.  Nothing here splits.

@@ -7,6 +7,7 @@ used, or which effect keeps the two in order.  It is only worked out when the er
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from ...ir.effects.happenings import happenings
 from ...ir.effects.resolved import Happening
@@ -42,17 +43,12 @@ def backward_edge(
     path.reverse()
     done = happenings(program, program.main)
     first, last = tags[low[path[0]]], tags[wanted[number] or 0]
-    steps = [_step(nodes, done, one, other) for one, other in zip(path, path[1:], strict=False)]
-    return "\n".join([
-        f"{shown(nodes[number])} has the tag {last!r}, which comes before {first!r}, but it depends on {shown(nodes[path[0]])} "
-        f"of {first!r}:",
-        *[f"    {step}" for step in steps],
-        _advice(first, last, _reaches(before, wanted, low[path[0]], wanted[number] or 0)),
-    ])  # fmt: skip
-
-
-def _step(nodes: Sequence[Node], done: Sequence[Happening], one: int, other: int) -> str:
-    return f"{shown(nodes[other])} {_why(nodes[one], done[one], nodes[other], done[other])}"
+    steps = [
+        f"    {shown(nodes[other])} {_why(nodes[one], done[one], nodes[other], done[other])}" for one, other in pairwise(path)
+    ]
+    head = f"{shown(nodes[number])} has the tag {last!r}, which comes before {first!r}, but it depends on {shown(nodes[path[0]])}"
+    circle = _reaches(before, wanted, low[path[0]], wanted[number] or 0)
+    return "\n".join([f"{head} of {first!r}:", *steps, _advice(first, last, circle=circle)])
 
 
 def _why(node: Node, did: Happening, later: Node, does: Happening) -> str:
@@ -79,7 +75,7 @@ def _reaches(before: list[list[int]], wanted: Sequence[int | None], later: int, 
     return any(needed[number] and tag == earlier for number, tag in enumerate(wanted))
 
 
-def _advice(first: str, last: str, circle: bool) -> str:
+def _advice(first: str, last: str, *, circle: bool) -> str:
     if circle:
         return (
             f"{first!r} depends on {last!r} as well, so neither can run before the other: tag differently, or pass "

@@ -26,7 +26,7 @@ def in_pieces(tags: tuple[str, ...], wanted: Sequence[int | None], before: list[
     (('a', 'b', 'a_1'), [0, 1, 2])
     """
     work = _Pieces(len(tags), wanted, before)
-    visits = _with_unused(work.run(), tags, wanted)
+    visits = _with_unused(work.run(), tags)
     names, fresh = [], Names(tags)
     part_of: dict[int, int] = {}
     seen: set[int] = set()
@@ -37,7 +37,7 @@ def in_pieces(tags: tuple[str, ...], wanted: Sequence[int | None], before: list[
     return tuple(names), [part_of[visit] for visit in work.of]
 
 
-def _with_unused(visits: list[int], tags: Sequence[str], wanted: Sequence[int | None]) -> list[tuple[int, int]]:
+def _with_unused(visits: list[int], tags: Sequence[str]) -> list[tuple[int, int]]:
     # A tag that no node has is a part without nodes, before the first part whose tag comes later.
     found = [(tag, number) for number, tag in enumerate(visits)]
     for tag in range(len(tags)):
@@ -76,18 +76,18 @@ class _Pieces:
     def run(self) -> list[int]:
         """Return the tag of each visit in order."""
         visits: list[int] = []
+        self._visit(None, 0)  # what needs nothing that is tagged goes to the first part
         tag = 0
-        while self.ready or self.free:
-            if self.ready:
-                tag = min(self.ready, key=lambda other: (other - tag) % self.count)
+        while self.ready:
+            tag = min(self.ready, key=lambda other: (other - tag) % self.count)
             self._visit(tag, len(visits))
             visits.append(tag)
-        return visits
+        return visits or [0]
 
-    def _visit(self, tag: int, visit: int) -> None:
+    def _visit(self, tag: int | None, visit: int) -> None:
         while self.free or tag in self.ready:
-            number = self.free.pop() if self.free else heapq.heappop(self.ready[tag])
-            if tag in self.ready and not self.ready[tag]:
+            number = self.free.pop() if self.free or tag is None else heapq.heappop(self.ready[tag])
+            if tag is not None and tag in self.ready and not self.ready[tag]:
                 del self.ready[tag]
             self.of[number] = visit
             for later in self.after[number]:

@@ -84,7 +84,7 @@ def split_by_tags(
     >>> nodes = [px.Node(n, px.Op("toy.neg"), (px.Ref(x),)) for n, x in (("y", "x"), ("z", "y"))]
     >>> program = px.Program.of({"": px.Graph((px.Input("x"),), tuple(nodes), (px.Ref("z"),))})
     >>> print(px.split_by_tags(program, ("a", "b"), tag_of={"y": "a", "z": "b"}).main)
-    graph(x) {
+    graph @""(x) {
       y = call @a(x) as a
       z = call @b(y) as b
       return (z,)

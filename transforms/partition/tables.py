@@ -21,7 +21,7 @@ from ...ir.program import Module, Program
 from ...ir.signature import Signature, StateGradient, StateMutation
 from ...ir.state import Slot, State
 
-__all__ = ["below_parts", "without_parts"]
+__all__ = ["below_parts", "read_below", "without_parts"]
 
 Where = dict[str, dict[int, None]]
 """For a module or a slot, the parts that have it."""
@@ -71,7 +71,6 @@ class _Where:
         self.modules: Where = {}
         self.calls: dict[Frame, dict[int, None]] = {}
         self.slots: Where = {name: {} for name in flat.state.order}
-        self.read_below: dict[str, frozenset[str]] = {}
         for part, nodes in enumerate(bodies):
             self._look(part, nodes)
         self._tie_unread()
@@ -91,7 +90,7 @@ class _Where:
                 self.slots[do.slot][part] = None
                 self._reach(do.slot.rpartition(".")[0], part)
             elif type(do) is Op and do.effects.through_bodies:
-                for slot in sorted(self._read_by(node)):
+                for slot in sorted(read_below(self.flat, node)):
                     self.slots[slot][part] = None
                     self._reach(slot.rpartition(".")[0], part)
 
@@ -99,19 +98,6 @@ class _Where:
         while path and part not in (known := self.modules.setdefault(path, {})):
             known[part] = None
             path = path.rpartition(".")[0]
-
-    def _read_by(self, node: Node) -> frozenset[str]:
-        # The state that the bodies of an operator read, their own bodies too.
-        found: set[str] = set()
-        todo, seen = bodies_in(node.args, node.kwargs), set[str]()
-        while todo:
-            name = todo.pop()
-            if name not in seen:
-                seen.add(name)
-                graph = self.flat.graphs[name]
-                found.update(join("", inner.do.slot) for inner in graph.nodes if type(inner.do) is Get)
-                todo.extend(graph.callees)
-        return frozenset(found)
 
     def _tie_unread(self) -> None:
         # Another name of a tensor that a part reads belongs to that part.
@@ -143,6 +129,29 @@ class _Where:
                 part = min(self.modules.get(path, {0: None}))
                 found[part] = None
                 self._reach(path, part)
+
+
+def read_below(flat: Program, node: Node) -> frozenset[str]:
+    """Return the state that the bodies of an operator read, and the bodies that those give to operators.
+
+    Args:
+        flat: a flat program.
+        node: of its root.
+
+    >>> from purefx.ir import Graph
+    >>> read_below(Program.of({"": Graph((), ())}), Node("y", Op("toy.rand")))
+    frozenset()
+    """
+    found: set[str] = set()
+    todo, seen = bodies_in(node.args, node.kwargs), set[str]()
+    while todo:
+        name = todo.pop()
+        if name not in seen:
+            seen.add(name)
+            graph = flat.graphs[name]
+            found.update(join("", inner.do.slot) for inner in graph.nodes if type(inner.do) is Get)
+            todo.extend(graph.callees)
+    return frozenset(found)
 
 
 def _renamed(signature: Signature, rename: Callable[[str], str]) -> Signature:

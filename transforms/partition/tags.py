@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
+from attrs import frozen
 
 from ...ir.arguments import Ref
 from ...ir.borders import is_border
@@ -20,10 +21,10 @@ from ...ir.graph import Graph
 from ...ir.node import Get, Node, Op, Stack
 from ...ir.program import Program
 
-__all__ = ["TagOf", "checked_tags", "follows", "innermost", "wanted_tags"]
+__all__ = ["ByModule", "TagOf", "checked_tags", "follows", "innermost", "wanted_tags"]
 
-TagOf = Mapping[str, str] | Callable[[Node], str | None] | None
-"""A mapping by name of node or path of module, a function of a node, or None: what ``meta["tag"]`` says."""
+TagOf = "ByModule | Mapping[str, str] | Callable[[Node], str | None] | None"
+"""A mapping by name of node or path of module, one by path alone, a function of a node, or None: what ``meta["tag"]`` says."""
 
 GETITEM = "operator.getitem"
 
@@ -114,7 +115,20 @@ def shown(node: Node) -> str:
     return f"node {node.name!r}" + (f" in {node.stack[-1]}" if node.stack else "")
 
 
+@frozen
+class ByModule:
+    """Tags by path of module, of which the innermost one around a node counts.
+
+    >>> ByModule({"layers.0": "stage0"}).of
+    {'layers.0': 'stage0'}
+    """
+
+    of: Mapping[str, str]
+
+
 def _asking(program: Program, tag_of: TagOf) -> Callable[[Node], Any]:
+    if isinstance(tag_of, ByModule):
+        return _by_module(program, tag_of.of)
     if tag_of is None:
         return lambda node: node.meta.get("tag")
     if isinstance(tag_of, Mapping):
@@ -125,31 +139,43 @@ def _asking(program: Program, tag_of: TagOf) -> Callable[[Node], Any]:
     return tag_of
 
 
+def _by_module(program: Program, of: Mapping[str, str]) -> Callable[[Node], Any]:
+    modules = module_paths(program)
+    for path in of:
+        if path not in modules:
+            raise PartitionError(f"{path!r} is the path of no module{_close(path, modules)}")
+    return _by_stack(of)
+
+
+def _by_stack(of: Mapping[str, str]) -> Callable[[Node], str | None]:
+    known: dict[Stack, str | None] = {}
+
+    def asked(node: Node) -> str | None:
+        if node.stack not in known:
+            known[node.stack] = innermost(node.stack, of)
+        return known[node.stack]
+
+    return asked
+
+
+def _close(key: object, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(str(key), sorted(known), n=3)
+    return f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
+
+
 def _by_mapping(program: Program, tag_of: Mapping[str, str]) -> Callable[[Node], Any]:
     nodes, modules = program.main.by_name, module_paths(program)
     for key in tag_of:
         if key not in nodes and key not in modules:
-            close = difflib.get_close_matches(str(key), [*modules, *nodes], n=3)
-            raise PartitionError(
-                f"tag_of has the key {key!r}, which is neither the name of a node of the flat program nor the path of a module"
-                + (f"; did you mean {' or '.join(map(repr, close))}?" if close else "")
-            )
+            said = "which is neither the name of a node of the flat program nor the path of a module"
+            raise PartitionError(f"tag_of has the key {key!r}, {said}{_close(key, {*modules, *nodes})}")
         if key in nodes and key in modules and innermost(nodes[key].stack, {key: key}) is None:
             raise PartitionError(
                 f"tag_of has the key {key!r}, which is the name of a node that is not in the module {key!r}: "
                 "say which one is meant with a function of the node, which has `name` and `stack`"
             )
-    by_path = {key: tag for key, tag in tag_of.items() if key in modules}
-    by_stack: dict[Stack, str | None] = {}
-
-    def asked(node: Node) -> Any:
-        if node.name in tag_of:
-            return tag_of[node.name]
-        if node.stack not in by_stack:
-            by_stack[node.stack] = innermost(node.stack, by_path)
-        return by_stack[node.stack]
-
-    return asked
+    by_stack = _by_stack({key: tag for key, tag in tag_of.items() if key in modules})
+    return lambda node: tag_of[node.name] if node.name in tag_of else by_stack(node)
 
 
 def innermost(stack: Stack, by_path: Mapping[str, str]) -> str | None:
