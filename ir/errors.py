@@ -146,8 +146,9 @@ class StageError(PurefxError, ValueError):
         head: what can not be.
         faults: a line for each place.
 
-    >>> str(StageError("no stages:", ["stage1 takes n"]))
-    'no stages:\\n- stage1 takes n'
+    >>> print(StageError("no stages:", ["stage1 takes n"]))
+    no stages:
+    - stage1 takes n
     """
 
     def __init__(self, head: str, faults: Sequence[str] = ()) -> None:

@@ -43,6 +43,12 @@ class Tie:
 class Stages(Sequence[torch.nn.Module]):
     """The stages of a program, in order: a sequence of modules, of which those that were not asked for are not made.
 
+    >>> import purefx as px
+    >>> program = px.sink_state(px.import_ep(torch.export.export(torch.nn.Linear(2, 1), (torch.ones(3, 2),))))
+    >>> stages = px.lower_stages(px.split_by_tags(program, ("a",), tag_of=lambda node: "a"))
+    >>> len(stages), stages.names, stages[0](torch.zeros(3, 2)).shape
+    (1, ('a',), torch.Size([3, 1]))
+
     Args:
         names: of the parts.
         programs: what each stage does.

@@ -86,6 +86,6 @@ def _check_frozen(stages: Stages, number: int, module: torch.nn.Module) -> None:
     for name, parameter in module.named_parameters():
         if parameter.requires_grad and name in state and not state[name].value.requires_grad:
             raise StageError(
-                f"the parameter {name} of stage {number} was frozen when the program was exported and is trained now; other ranks "
-                "can not know that, and would send no gradient for it: unfreeze it in the model, and export that"
+                f"the parameter {name} of stage {number} was frozen when the program was exported and is trained now; other "
+                "ranks can not know that, and would send no gradient for it: unfreeze it in the model, and export that"
             )

@@ -1,7 +1,6 @@
-"""Numbers are computed where they are used: the ten rules that the tests of torch's ``move_non_tensor_nodes_on_boundary`` set down,
-each on a program of our own, and what is asked here beyond them.
+"""Numbers are computed where they are used: the ten rules of torch's tests of its own, and what is asked here beyond them.
 
-One idea: the parts after the move are compared as lists of the names of their nodes; ``size`` and the like are numbers.
+Its is ``move_non_tensor_nodes_on_boundary``; each rule has a program of our own.  One idea: the parts after the move are compared as lists of the names of their nodes; ``size`` and the like are numbers.
 """
 
 from __future__ import annotations
@@ -135,7 +134,8 @@ def test_6_the_numbers_that_it_is_made_of_follow(recompute: bool) -> None:
     """As far as they are only for it: one that a tensor of its own part needs stays, and is computed twice or crosses."""
     kept = CHAIN.replace("return more", "z = aten.mul.Scalar(x, size)\n      return (more, z)").replace(
         "n = call @s0(x) as s0\n      y = call @s1(x, n) as s1",
-        "p = call @s0(x) as s0\n      n = operator.getitem(p, 0)\n      z = operator.getitem(p, 1)\n      y = call @s1(z, n) as s1",
+        "p = call @s0(x) as s0\n      n = operator.getitem(p, 0)\n      z = operator.getitem(p, 1)\n"
+        "      y = call @s1(z, n) as s1",
     )
     result = moved(split_tree(kept), recompute=recompute)
     here = ["size", "twice", "n", "a"] if recompute else ["twice", "n", "a"]

@@ -107,9 +107,9 @@ class Movable:
         used = {self.chain.value(name) for part in self.chain.parts for name in part.node.refs()}
         for number, part in enumerate(self.chain.parts):
             for output, given in zip(part.outputs, part.given, strict=True):
-                if given in used and type(output) is Ref and output.name in self.numbers[number]:
-                    if _is_of_a_call(self.graphs[number], output.name):
-                        return True
+                number_crosses = given in used and type(output) is Ref and output.name in self.numbers[number]
+                if number_crosses and _is_of_a_call(self.graphs[number], output.name):
+                    return True
         return False
 
     def _moves(self, place: Place, target: int) -> bool:

@@ -62,8 +62,8 @@ def relay_skips(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
     >>> program = px.Program.of({"": px.Graph((px.Input("x"),), nodes, (px.Ref("c"),))})
     >>> split = px.split_by_tags(program, ("stage0", "stage1", "stage2"), tag_of=dict(a="stage0", b="stage1", c="stage2"))
     >>> print(px.relay_skips(split).graphs["stage1"])
-    graph(a, x) {
-      b = toy.op(a)
+    graph @""(a, x) {
+      b = toy.op(a) ! pure
       return (b, x)
     }
     """
