@@ -63,7 +63,7 @@ from purefx.ir.diff import Diff, diff
 from purefx.ir.digest import alpha_equal, digest
 from purefx.ir.importing import import_ep
 from purefx.ir.parts import Part, Whereabouts, parts, where_went
-from purefx.ir.text import parse
+from purefx.ir.text import mermaid, parse
 from purefx.ir.verify import Violation, verify
 from purefx.lowering import lower
 from purefx.transforms import (
@@ -100,7 +100,7 @@ __all__ = [
     "Ref", "Rewrite", "Signature", "Slot", "SlotKind", "State", "StateGradient", "StateInput", "StateMutation", "Step",
     "TensorType", "Token", "Transformation", "UnsupportedProgram", "UserInput", "UserOutput", "Violation", "Whereabouts",
     "alpha_equal", "bisect", "deduplicate", "diff", "digest", "dispatch", "expand", "functionalize", "import_ep", "inline",
-    "inplace_mutations", "insert_ivals", "join", "lift_state", "lower", "outline", "parse", "parts", "pmap",
+    "inplace_mutations", "insert_ivals", "join", "lift_state", "lower", "mermaid", "outline", "parse", "parts", "pmap",
     "remove_effect_tokens", "sink_state", "split_balanced", "split_by_module", "split_by_tags", "transform",
     "transformation", "unflatten", "verify", "where_went",
 ]  # fmt: skip
