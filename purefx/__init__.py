@@ -64,7 +64,7 @@ from purefx.ir.diff import Diff, diff
 from purefx.ir.digest import alpha_equal, digest
 from purefx.ir.importing import import_ep
 from purefx.ir.parts import Part, Whereabouts, parts, where_went
-from purefx.ir.text import parse
+from purefx.ir.text import mermaid, parse
 from purefx.ir.verify import Violation, verify
 from purefx.lowering import Stages, Tie, lower, lower_stages, pipeline_stage, sum_tied_gradients
 from purefx.transforms import (
@@ -103,7 +103,7 @@ __all__ = [
     "Signature", "Slot", "SlotKind", "StageError", "Stages", "State", "StateGradient", "StateInput", "StateMutation", "Step",
     "TensorType", "Tie", "Token", "Transformation", "UnsupportedProgram", "UserInput", "UserOutput", "Violation",
     "Whereabouts", "alpha_equal", "bisect", "deduplicate", "diff", "digest", "dispatch", "expand", "functionalize",
-    "import_ep", "inline", "inplace_mutations", "insert_ivals", "join", "lift_state", "lower", "lower_stages",
+    "import_ep", "inline", "inplace_mutations", "insert_ivals", "join", "lift_state", "lower", "lower_stages", "mermaid",
     "move_non_tensor_nodes", "outline", "parse", "parts", "pipeline_stage", "pmap", "relay_skips", "remove_effect_tokens",
     "sink_state", "split_balanced", "split_by_module", "split_by_tags", "sum_tied_gradients", "transform", "transformation",
     "unflatten", "verify", "where_went",

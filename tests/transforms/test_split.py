@@ -55,8 +55,14 @@ def test_the_example_of_the_documentation() -> None:
     """One part for each tag in the given order; the root passes what crosses; a single result is no tuple."""
     nodes = [node("r1", NEG, "in1"), node("m2", NEG, "in2"), node("mcat", ADD, "r1", "m2"), node("m3", NEG, "mcat")]
     program = px.split_by_tags(flat(nodes, px.Ref("m3"), "in1", "in2"), ("r", "m"), tag_of=by_first_letter)
-    assert lines(program) == ['graph @""(in1, in2) {', "r1 = call @r(in1) as r", "m3 = call @m(in2, r1) as m", "return (m3,)", "}"]
-    assert lines(program, "m")[0] == "graph @\"\"(in2, r1) {"
+    assert lines(program) == [
+        'graph @""(in1, in2) {',
+        "r1 = call @r(in1) as r",
+        "m3 = call @m(in2, r1) as m",
+        "return (m3,)",
+        "}",
+    ]
+    assert lines(program, "m")[0] == 'graph @""(in2, r1) {'
 
 
 def test_the_order_of_the_tags_is_kept() -> None:

@@ -18,7 +18,7 @@ from ...ir.parts import PART, is_part, original, part_names
 from ...ir.paths import is_below, join
 from ...ir.persistent import pmap
 from ...ir.program import Module, Program
-from ...ir.signature import Signature, StateGradient, StateMutation
+from ...ir.signature import Signature, StateGradient, StateMutation, SunkInput
 from ...ir.state import Slot, State
 
 __all__ = ["below_parts", "read_below", "without_parts"]
@@ -49,7 +49,9 @@ def below_parts(flat: Program, split: Program, names: tuple[str, ...], bodies: t
     for module in flat.modules:
         if not module.path:
             modules.insert(0, module)
-        modules += [evolve(module, path=f"{names[part]}.{module.path}") for part in sorted(where.modules.get(module.path, ()))]
+        modules += [
+            Module(f"{names[part]}.{module.path}", module.type_name) for part in sorted(where.modules.get(module.path, ()))
+        ]
     signatures = {
         evolve(frame, path=f"{names[part]}.{frame.path}"): flat.call_signatures[frame]
         for frame in flat.call_signatures
@@ -159,7 +161,7 @@ def _renamed(signature: Signature, rename: Callable[[str], str]) -> Signature:
         evolve(spec, slot=rename(spec.slot)) if isinstance(spec, StateMutation | StateGradient) else spec
         for spec in signature.outputs
     ])  # fmt: skip
-    lifted = tuple([evolve(place, slot=rename(place.slot)) for place in signature.lifted])
+    lifted = tuple([SunkInput(rename(place.slot), place.behind, place.used) for place in signature.lifted])
     return evolve(signature, outputs=outputs, lifted=lifted)
 
 
@@ -185,7 +187,7 @@ def without_parts(program: Program) -> Program:
     for module in program.modules:
         if not is_part(module):
             path = original(module.path, names) if module.path else ""
-            modules.setdefault(path, evolve(module, path=path))
+            modules.setdefault(path, Module(path, module.type_name))
     signatures = {
         evolve(frame, path=original(frame.path, names)): program.call_signatures[frame] for frame in program.call_signatures
     }

@@ -21,7 +21,7 @@ Units = list[tuple[str, list[int]]]
 
 
 def found_units(program: Program) -> Units:
-    """Return the regions and the preserved calls of a flat program, outermost ones; reads of state are in none.
+    """Return the regions and the preserved calls of a flat program, outermost ones; reads of state are in none, others in one.
 
     Args:
         program: a flat program.
@@ -32,7 +32,21 @@ def found_units(program: Program) -> Units:
     """
     nodes = program.main.nodes
     units = _regions(nodes) if any(type(node.do) is Op and node.do.effects.scope for node in nodes) else []
-    return units + (_preserved(program) if len(program.call_signatures) else [])
+    return _disjoint(units + (_preserved(program) if len(program.call_signatures) else []))
+
+
+def _disjoint(units: Units) -> Units:
+    # A region that begins in a preserved call and ends behind it makes one unit of both.
+    owner: dict[int, int] = {}
+    found: dict[int, tuple[str, list[int]]] = {}
+    for index, (what, members) in enumerate(units):
+        mine = set(members)
+        for other in {owner[number] for number in members if number in owner}:
+            what, inside = f"{found[other][0]} together with {what}", found.pop(other)[1]
+            mine.update(inside)
+        found[index] = (what, sorted(mine))
+        owner.update(dict.fromkeys(mine, index))
+    return list(found.values())
 
 
 def _regions(nodes: Sequence[Node]) -> Units:
