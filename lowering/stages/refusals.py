@@ -40,11 +40,6 @@ def check_stages(plan: StagePlan, *, shared: str) -> None:
 def _no_parts(plan: StagePlan) -> Iterator[str]:
     if not plan.chain.parts:
         yield "there are no parts: begin with split_by_tags, split_by_module or split_balanced"
-    seen: set[str] = set()
-    for part in plan.chain.parts:
-        if part.path in seen:
-            yield f"{part.path} is called twice, and a stage runs once"
-        seen.add(part.path)
 
 
 def _inputs(plan: StagePlan) -> Iterator[str]:

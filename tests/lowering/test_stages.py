@@ -206,16 +206,6 @@ ERRORS: dict[str, tuple[str, dict[str, Any], str]] = {
         {"takes": "user x: f32[2]\nuser n: number int"},
         "the input n is a number (int), and stages take tensors",
     ),
-    "a part that runs twice": (
-        """
-        graph @""(x) {
-          a = call @neg(x) as s0
-          b = call @neg(a) as s0@1
-          return (b,)
-        }""",
-        {},
-        "s0 is called twice, and a stage runs once",
-    ),
 }
 
 BODIES = """
