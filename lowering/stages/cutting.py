@@ -82,7 +82,7 @@ def _root(plan: StagePlan, number: int, body: Graph) -> Graph:
 
 
 def _sendable(plan: StagePlan, number: int, name: str, inner: Arg, names: Names, metas: dict[str, Meta]) -> list[Node]:
-    # What is sent lies in one piece of memory (gloo sends memory as it lies, whatever the strides say), and is no state that
+    # What is sent is contiguous (torch refuses to send anything else), and is no state that
     # the next microbatch writes while this one is on its way, or that the caller gets once for each.
     done = plan.happenings[number]
     at = plan.chain.makers[name][1]
