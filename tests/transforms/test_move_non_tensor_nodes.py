@@ -1,6 +1,7 @@
-"""Numbers are computed where they are used: the ten rules of torch's tests of its own, and what is asked here beyond them.
+"""Numbers are computed where they are used: the ten rules of torch's own tests, and what is asked here beyond them.
 
-Its is ``move_non_tensor_nodes_on_boundary``; each rule has a program of our own.  One idea: the parts after the move are compared as lists of the names of their nodes; ``size`` and the like are numbers.
+Torch's is ``move_non_tensor_nodes_on_boundary``; each rule has a program of our own.  One idea: the parts after the move are
+compared as lists of the names of their nodes.
 """
 
 from __future__ import annotations
