@@ -14,11 +14,11 @@ from typing import Any
 
 import torch
 
-from bench import device, forward, growth, limits, making, memory, plot
+from bench import device, forward, growth, limits, making, memory, plot, split
 from bench.measure import exponent
 from bench.workloads import DEFAULT, SLOW, workload
 
-PARTS = ("making", "forward", "memory", "stages", "growth", "limits", "device")
+PARTS = ("making", "forward", "memory", "stages", "growth", "limits", "split", "device")
 
 
 def main() -> None:
@@ -66,6 +66,12 @@ def _forward(options: argparse.Namespace) -> list[dict[str, Any]]:
     return found
 
 
+def _split(options: argparse.Namespace) -> dict[str, Any]:
+    found = split.splitting(workload("gpt-64"), 200, options.rounds)
+    print(f"\n{split.HEADER}\n{split.line(found)}")
+    return found
+
+
 RUN = {
     "making": _making,
     "forward": _forward,
@@ -74,6 +80,7 @@ RUN = {
     "growth": lambda options: growth.growth(options.sizes, options.rounds),
     "limits": lambda options: limits.limits(workload("gpt-96"), options.rounds),
     "device": lambda options: device.devices(options.device, options.rounds),
+    "split": _split,
 }
 
 if __name__ == "__main__":

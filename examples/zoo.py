@@ -14,7 +14,7 @@ import torch
 import transformers
 from attrs import frozen
 
-__all__ = ["ZOO", "Example", "by_name", "gpt2_xl", "llama"]
+__all__ = ["ZOO", "Example", "by_name", "gemma2", "gpt2_xl", "llama", "qwen3"]
 
 Inputs = tuple[tuple[Any, ...], dict[str, Any]]
 """What a model is called with: positional and keyword arguments."""
@@ -133,12 +133,12 @@ def _llama_tied() -> torch.nn.Module:
     return transformers.LlamaForCausalLM(transformers.LlamaConfig(**grouped, num_hidden_layers=16, tie_word_embeddings=True))
 
 
-def _qwen3() -> torch.nn.Module:
-    return transformers.Qwen3ForCausalLM(transformers.Qwen3Config(**GROUPED, num_hidden_layers=36))
+def _qwen3(layers: int) -> torch.nn.Module:
+    return transformers.Qwen3ForCausalLM(transformers.Qwen3Config(**GROUPED, num_hidden_layers=layers))
 
 
-def _gemma2() -> torch.nn.Module:
-    return transformers.Gemma2ForCausalLM(transformers.Gemma2Config(**GROUPED, num_hidden_layers=26, sliding_window=8))
+def _gemma2(layers: int) -> torch.nn.Module:
+    return transformers.Gemma2ForCausalLM(transformers.Gemma2Config(**GROUPED, num_hidden_layers=layers, sliding_window=8))
 
 
 def _t5() -> torch.nn.Module:
@@ -201,6 +201,16 @@ def llama(layers: int = 32) -> Example:
     return Example("llama", lambda: _llama(layers), _tokens)
 
 
+def qwen3(layers: int = 36) -> Example:
+    """Return Qwen3 with a number of layers; the published 4B and 8B have 36."""
+    return Example("qwen3", lambda: _qwen3(layers), _tokens)
+
+
+def gemma2(layers: int = 26) -> Example:
+    """Return Gemma2, which ties its embeddings, with a number of layers; the published 2B has 26."""
+    return Example("gemma2", lambda: _gemma2(layers), _tokens)
+
+
 def gpt2_xl() -> Example:
     """Return GPT-2 with the 48 layers of the XL size; not in ``ZOO`` because it teaches nothing that 12 do not."""
     return Example("gpt2_xl", lambda: _gpt2(48), _tokens)
@@ -214,8 +224,8 @@ ZOO: tuple[Example, ...] = (
     llama(),
     Example("llama_tied", _llama_tied, _tokens),  # the depth of Llama 3.2 1B, which ties
     Example("llama_dynamic", lambda: _llama(16), _tokens_of_any_shape, dynamic_shapes=ANY_SHAPE),
-    Example("qwen3", _qwen3, _tokens),
-    Example("gemma2", _gemma2, _tokens),
+    qwen3(),
+    gemma2(),
     Example("t5", _t5, _t5_inputs),
     Example("whisper", _whisper, _whisper_inputs),
     Example("vit", _vit, _image),

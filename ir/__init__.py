@@ -16,8 +16,10 @@ from .errors import (
     InvalidProgram,
     ModeWarning,
     ParseError,
+    PartitionError,
     PipelineError,
     PurefxError,
+    StageError,
     UnsupportedProgram,
 )
 from .expression import Apply, Expr, InputDim, InputValue, Sym
@@ -49,9 +51,9 @@ from .state import Slot, SlotKind, State
 __all__ = [
     "ANYTHING", "PURE", "Apply", "Arg", "ArgAt", "Body", "Call", "CallSignature", "Constraints", "DiffError", "Effects",
     "Expr", "Frame", "FuelError", "Get", "Graph", "Input", "InputDim", "InputError", "InputGradient", "InputMutation",
-    "InputValue", "InputValueError", "InvalidProgram", "Items", "LiteralType", "LossOutput", "Meta", "ModeWarning",
-    "Module", "Node", "NumberType", "ObjectType", "Op", "PMap", "ParseError", "PipelineError", "Program", "PurefxError",
-    "Range", "Record", "Ref", "Signature", "Slot", "SlotKind", "Stack", "State", "StateGradient", "StateInput",
-    "StateMutation", "Step", "Sym", "TensorType", "Token", "Unless", "UnsupportedProgram", "UserInput", "UserOutput",
-    "freeze_meta", "pmap", "same_arg",
+    "InputValue", "InputValueError", "InvalidProgram", "Items", "LiteralType", "LossOutput", "Meta", "ModeWarning", "Module",
+    "Node", "NumberType", "ObjectType", "Op", "PMap", "ParseError", "PartitionError", "PipelineError", "Program",
+    "PurefxError", "Range", "Record", "Ref", "Signature", "Slot", "SlotKind", "Stack", "StageError", "State", "StateGradient",
+    "StateInput", "StateMutation", "Step", "Sym", "TensorType", "Token", "Unless", "UnsupportedProgram", "UserInput",
+    "UserOutput", "freeze_meta", "pmap", "same_arg",
 ]  # fmt: skip

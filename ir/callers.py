@@ -1,4 +1,4 @@
-"""Which bodies are called with a preserved signature: one walk over the calls, from the root.
+"""Which bodies are called with a preserved signature, and where bodies stand: one walk over the calls, from the root.
 
 One idea: a signature belongs to a module call (path and number); after ``deduplicate`` all calls of one body agree, so it
 can be asked of the body.  What a signature means for running is in ``lowering/``.
@@ -6,11 +6,12 @@ can be asked of the body.  What a signature means for running is in ``lowering/`
 
 from __future__ import annotations
 
+from .arguments import bodies_in
 from .node import Call, Frame
 from .paths import join
 from .program import CallSignature, Program
 
-__all__ = ["signatures_of_bodies"]
+__all__ = ["places_of_bodies", "signatures_of_bodies"]
 
 
 def signatures_of_bodies(program: Program) -> dict[str, CallSignature]:
@@ -36,4 +37,26 @@ def signatures_of_bodies(program: Program) -> dict[str, CallSignature]:
             if (node.do.graph, below) not in seen:
                 seen.add((node.do.graph, below))
                 todo.append((node.do.graph, below))
+    return found
+
+
+def places_of_bodies(program: Program) -> dict[str, str]:
+    """Return the path of the module that each body first stands in, by graph id; bodies of operators stand where those do.
+
+    >>> from purefx.ir import Graph, Program
+    >>> places_of_bodies(Program.of({"": Graph((), (), ())}))
+    {'': ''}
+    """
+    found = {program.root: ""}
+    todo = [program.root]
+    while todo:
+        name = todo.pop()
+        graph, path = program.graphs[name], found[name]
+        for node in graph.callers:
+            do = node.do
+            inner = (do.graph,) if type(do) is Call else bodies_in(node.args, node.kwargs)
+            for body in inner:
+                if body not in found:
+                    found[body] = join(path, do.instance.path) if type(do) is Call else path
+                    todo.append(body)
     return found

@@ -21,8 +21,10 @@ __all__ = [
     "InvalidProgram",
     "ModeWarning",
     "ParseError",
+    "PartitionError",
     "PipelineError",
     "PurefxError",
+    "StageError",
     "UnsupportedProgram",
 ]
 
@@ -67,6 +69,14 @@ class PipelineError(PurefxError, ValueError):
     """A pipeline is ordered so that a transformation can not get what it requires.
 
     >>> issubclass(PipelineError, ValueError)
+    True
+    """
+
+
+class PartitionError(PurefxError, ValueError):
+    """A program can not be split as asked: the message names the nodes or modules, and what connects them.
+
+    >>> issubclass(PartitionError, ValueError)
     True
     """
 
@@ -127,3 +137,24 @@ class ModeWarning(UserWarning):
     >>> issubclass(ModeWarning, UserWarning)
     True
     """
+
+
+class StageError(PurefxError, ValueError):
+    """The parts of a program can not be stages of ``torch.distributed.pipelining``; ``faults`` says all that is wrong.
+
+    Args:
+        head: what can not be.
+        faults: a line for each place.
+
+    >>> print(StageError("no stages:", ["stage1 takes n"]))
+    no stages:
+    - stage1 takes n
+    """
+
+    def __init__(self, head: str, faults: Sequence[str] = ()) -> None:
+        self.head = head
+        self.faults = tuple(faults)
+        super().__init__("\n".join([head, *(f"- {fault}" for fault in self.faults)]))
+
+    def __reduce__(self) -> tuple[type[StageError], tuple[str, tuple[str, ...]]]:
+        return StageError, (self.head, self.faults)

@@ -14,6 +14,7 @@ from attrs import fields_dict, frozen
 
 from ..ir.arguments import Arg, Body, Items, Record, Ref
 from ..ir.node import Call, Get, Node
+from ..ir.parts import original, part_names
 from ..ir.paths import join
 from ..ir.program import Program
 from ..ir.signature import GIVEN, InputMutation, StateInput, StateMutation, Token, UserInput
@@ -98,9 +99,15 @@ def evaluate(program: Program, calls: Sequence[Sequence[Any]], machine: Machine)
     return Meaning(
         outputs=tuple(outputs for outputs, _ in seen),
         inputs=tuple(inputs for _, inputs in seen),
-        state=tuple((name, machine.shown(machine.save(run.slots[name]))) for name in program.state),
+        state=tuple((name, machine.shown(machine.save(run.slots[slot]))) for name, slot in _state_names(program).items()),
         effects=tuple((kind, tuple(happened)) for kind, happened in sorted(machine.effects.items())),
     )
+
+
+def _state_names(program: Program) -> dict[str, str]:
+    # State is called as before the program was split: where a tensor is kept is no part of what a program means.
+    names = frozenset(part_names(program))
+    return {original(slot, names): slot for slot in program.state}
 
 
 class _Run:

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from ..ir.parts import original, part_names
 from ..ir.program import Program
 from ..ir.state import State
 from .evaluate import evaluate
@@ -83,7 +84,8 @@ def tensor_gradients(program: Program, calls: Sequence[Sequence[Any]], *, seed: 
             parts = [_weighted(value) for value in (*meaning.outputs[0], *meaning.inputs[0]) if _has_gradient(value)]
             wanted = [leaf for leaf in machine.leaves.values() if parts]
             grads = torch.autograd.grad(parts, wanted, allow_unused=True) if wanted else [None] * len(machine.leaves)
-        found.update((f"call {number}, {name}", grad) for name, grad in zip(machine.leaves, grads, strict=True))
+        names = frozenset(part_names(program))  # of a split program, parameters are called as before
+        found.update((f"call {number}, {original(name, names)}", grad) for name, grad in zip(machine.leaves, grads, strict=True))
     return found
 
 

@@ -32,6 +32,7 @@ from ..transforms import (
     sink_state,
 )
 from .law import Case, Transform
+from .partition import again_coarser, as_one, resplit, split_and_joined
 from .specific import is_gathered
 from .strategies.programs import Stage
 from .variants import renamed, reordered
@@ -234,6 +235,8 @@ INVERSES: tuple[PairLaw, ...] = (
     _undoes(inplace_mutations, functionalize, "in place", condition=returns_all, where="every copy can be given back"),
     _undoes(expand, deduplicate, "flat", "outlined", "tree"),
     _undoes(deduplicate, expand, "deduplicated", "tree"),
+    PairLaw("join after split_by_tags", "join undoes split_by_tags, but for second reads and a legal order",
+            ("split_by_tags", "join"), ("sunk", "ivals", "deduplicated"), split_and_joined, exact=True),
     PairLaw("parse after print", "parse undoes printing", ("print", "parse"), ("tokens", "flat", "sunk", "deduplicated", "tree"),
             _read_back, exact=True),
     PairLaw("apply after diff", "a diff applied to the one program gives the other", ("diff", "apply"), ("flat", "tree"),
@@ -243,6 +246,12 @@ INVERSES: tuple[PairLaw, ...] = (
 )  # fmt: skip
 
 ORDERS: tuple[PairLaw, ...] = (
+    PairLaw("split_by_tags with one tag", "split by one tag it is one body with all nodes in order", ("split_by_tags", "join"),
+            ("sunk", "deduplicated"), as_one, exact=True),
+    PairLaw("coarser split_by_tags", "split again by coarser tags it has its nodes in the same order", ("split_by_tags", "join"),
+            ("sunk",), again_coarser, exact=True),
+    PairLaw("split_by_tags after split_by_tags", "a split program is split as if it were joined first",
+            ("split_by_tags", "split_by_tags"), ("sunk", "deduplicated"), resplit, exact=True),
     _again(inline, outline, "flat", "sunk"),
     _again(functionalize, inplace_mutations, "flat", condition=returns_all_that_it_writes, where="every copy can be given back"),
     _commute(remove_effect_tokens, inplace_mutations, "tokens"),
@@ -255,7 +264,7 @@ ORDERS: tuple[PairLaw, ...] = (
     _commute(deduplicate, expand, "outlined", "tree"),
     _absorbs(inline, deduplicate, "outlined", "tree"),
     _absorbs(inline, expand, "deduplicated", "tree"),
-)
+)  # fmt: skip
 
 PAIRS: tuple[PairLaw, ...] = (*INVERSES, *ORDERS)
 """What holds between transformations."""

@@ -20,13 +20,18 @@ from ..transforms import (
     inline,
     inplace_mutations,
     insert_ivals,
+    join,
     lift_state,
+    move_non_tensor_nodes,
     outline,
+    relay_skips,
     remove_effect_tokens,
     sink_state,
 )
+from .crossings import NO_NUMBER_CROSSES, NODES_STAY, STRAIGHT, TENSORS_STAY
 from .fuel import FUEL
 from .law import GENERIC, Law
+from .partition import JOINS, NAMES_MOVE, NO_PARTS, PARTS_TIGHT, STATE_PLACED
 from .specific import (
     ALL_READ,
     BODIES_DISTINCT,
@@ -49,8 +54,11 @@ from .specific import (
     READS_BELOW,
     READS_ONLY,
 )
+from .strategies.tags import split_somewhere
 
 __all__ = ["REGISTRY", "Entry"]
+
+STATE_MOVES = MappingProxyType({"state": "names of state get the part in front, and state that two parts read gets two of them"})
 
 
 @frozen
@@ -87,5 +95,9 @@ REGISTRY: tuple[Entry, ...] = (
     Entry(inline, ("outlined", "deduplicated", "tree"), (NO_CALLS, EXPANDS)),
     Entry(functionalize, ("in place",), (COPIES_GO,)),
     Entry(lift_state, ("sunk",), (NO_READS,)),
+    Entry(split_somewhere, ("sunk", "outlined"), (PARTS_TIGHT, STATE_PLACED, NAMES_MOVE, JOINS), STATE_MOVES),
+    Entry(move_non_tensor_nodes, ("split",), (NO_NUMBER_CROSSES, TENSORS_STAY)),
+    Entry(relay_skips, ("split",), (STRAIGHT, NODES_STAY)),
+    Entry(join, ("split",), (NO_PARTS, NAMES_MOVE), STATE_MOVES),
 )
 """Every transformation of ``purefx.transforms``."""

@@ -7,5 +7,6 @@ program beyond what running it needs.
 from __future__ import annotations
 
 from .lower import lower
+from .stages import Stages, Tie, lower_stages, pipeline_stage, sum_tied_gradients
 
-__all__ = ["lower"]
+__all__ = ["Stages", "Tie", "lower", "lower_stages", "pipeline_stage", "sum_tied_gradients"]

@@ -29,6 +29,7 @@ from torch.export.graph_signature import (
 from ..ir.arguments import Arg, Ref
 from ..ir.borders import GIVES, TAKES
 from ..ir.node import Frame, Node, Op
+from ..ir.paths import join
 from ..ir.signature import (
     InputGradient,
     InputMutation,
@@ -170,7 +171,8 @@ def _borders(family: Family) -> Iterable[tuple[Frame, Node]]:
     for frame, name in family.calls:
         for node in family.program.graphs[name].nodes:
             if type(node.do) is Op and node.do.name in (TAKES.name, GIVES.name):
-                yield (node.stack[-1] if node.stack else frame), node
+                inner = node.stack[-1] if node.stack else None
+                yield (Frame(join(frame.path, inner.path), inner.call) if inner else frame), node
 
 
 def _leaf(arg: Arg) -> Any:

@@ -36,6 +36,7 @@ from purefx.ir import (
     ObjectType,
     Op,
     ParseError,
+    PartitionError,
     PipelineError,
     PMap,
     Program,
@@ -46,6 +47,7 @@ from purefx.ir import (
     Signature,
     Slot,
     SlotKind,
+    StageError,
     State,
     StateGradient,
     StateInput,
@@ -61,9 +63,10 @@ from purefx.ir import (
 from purefx.ir.diff import Diff, diff
 from purefx.ir.digest import alpha_equal, digest
 from purefx.ir.importing import import_ep
-from purefx.ir.text import parse
+from purefx.ir.parts import Part, Whereabouts, parts, where_went
+from purefx.ir.text import mermaid, parse
 from purefx.ir.verify import Violation, verify
-from purefx.lowering import lower
+from purefx.lowering import Stages, Tie, lower, lower_stages, pipeline_stage, sum_tied_gradients
 from purefx.transforms import (
     DEFAULT,
     Fuel,
@@ -77,10 +80,16 @@ from purefx.transforms import (
     inline,
     inplace_mutations,
     insert_ivals,
+    join,
     lift_state,
+    move_non_tensor_nodes,
     outline,
+    relay_skips,
     remove_effect_tokens,
     sink_state,
+    split_balanced,
+    split_by_module,
+    split_by_tags,
     transform,
     transformation,
 )
@@ -88,12 +97,14 @@ from purefx.unflatten import unflatten
 
 __all__ = [
     "DEFAULT", "Arg", "Body", "Call", "CallSignature", "Constraints", "Diff", "DiffError", "Effects", "Frame", "Fuel",
-    "FuelError", "Get", "Graph", "Input", "InputError", "InputGradient", "InputMutation", "InputValueError",
-    "InvalidProgram", "Items", "LiteralType", "LossOutput", "ModeWarning", "Module", "Node", "NumberType", "ObjectType",
-    "Op", "PMap", "ParseError", "PipelineError", "Program", "PurefxError", "Range", "Record", "Ref", "Rewrite",
-    "Signature", "Slot", "SlotKind", "State", "StateGradient", "StateInput", "StateMutation", "Step", "TensorType",
-    "Token", "Transformation", "UnsupportedProgram", "UserInput", "UserOutput", "Violation", "alpha_equal", "bisect",
-    "deduplicate", "diff", "digest", "dispatch", "expand", "functionalize", "import_ep", "inline", "inplace_mutations",
-    "insert_ivals", "lift_state", "lower", "outline", "parse", "pmap", "remove_effect_tokens", "sink_state",
-    "transform", "transformation", "unflatten", "verify",
+    "FuelError", "Get", "Graph", "Input", "InputError", "InputGradient", "InputMutation", "InputValueError", "InvalidProgram",
+    "Items", "LiteralType", "LossOutput", "ModeWarning", "Module", "Node", "NumberType", "ObjectType", "Op", "PMap",
+    "ParseError", "Part", "PartitionError", "PipelineError", "Program", "PurefxError", "Range", "Record", "Ref", "Rewrite",
+    "Signature", "Slot", "SlotKind", "StageError", "Stages", "State", "StateGradient", "StateInput", "StateMutation", "Step",
+    "TensorType", "Tie", "Token", "Transformation", "UnsupportedProgram", "UserInput", "UserOutput", "Violation",
+    "Whereabouts", "alpha_equal", "bisect", "deduplicate", "diff", "digest", "dispatch", "expand", "functionalize",
+    "import_ep", "inline", "inplace_mutations", "insert_ivals", "join", "lift_state", "lower", "lower_stages", "mermaid",
+    "move_non_tensor_nodes", "outline", "parse", "parts", "pipeline_stage", "pmap", "relay_skips", "remove_effect_tokens",
+    "sink_state", "split_balanced", "split_by_module", "split_by_tags", "sum_tied_gradients", "transform", "transformation",
+    "unflatten", "verify", "where_went",
 ]  # fmt: skip

@@ -17,6 +17,7 @@ from .inplace_mutations import inplace_mutations
 from .insert_ivals import insert_ivals
 from .lift_state import lift_state
 from .outline import outline
+from .partition import join, move_non_tensor_nodes, relay_skips, split_balanced, split_by_module, split_by_tags
 from .pipeline import DEFAULT, transform
 from .remove_effect_tokens import remove_effect_tokens
 from .sink_state import sink_state
@@ -24,6 +25,6 @@ from .transformation import Transformation, transformation
 
 __all__ = [
     "DEFAULT", "Fuel", "Rewrite", "Transformation", "bisect", "deduplicate", "dispatch", "expand", "functionalize", "inline",
-    "inplace_mutations", "insert_ivals", "lift_state", "outline", "remove_effect_tokens", "sink_state", "transform",
-    "transformation",
+    "inplace_mutations", "insert_ivals", "join", "lift_state", "move_non_tensor_nodes", "outline", "relay_skips",
+    "remove_effect_tokens", "sink_state", "split_balanced", "split_by_module", "split_by_tags", "transform", "transformation",
 ]  # fmt: skip

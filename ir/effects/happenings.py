@@ -119,7 +119,7 @@ def _through(called: Happening, node: Node, call: Call, program: Program) -> Hap
         seen,
         writes=given(called.writes),
         aliases=given(called.aliases),
-        results=tuple([evolve(shared, values=given(shared.values)) for shared in called.results]),
+        results=tuple([evolve(shared, values=given(shared.values)) for shared in seen.results]),
     )
 
 

@@ -7,7 +7,8 @@ the two directions stand side by side.
 
 from __future__ import annotations
 
+from .mermaid import mermaid
 from .parser import parse
 from .printer import print_graph, print_node, print_program
 
-__all__ = ["parse", "print_graph", "print_node", "print_program"]
+__all__ = ["mermaid", "parse", "print_graph", "print_node", "print_program"]

@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from ..borders import TAKES, is_border
-from ..callers import signatures_of_bodies
-from ..node import Node, Op
+from ..callers import places_of_bodies, signatures_of_bodies
+from ..node import Frame, Node, Op
+from ..paths import join
 from ..program import CallSignature
 from .rule import Finding
 from .structure import MAP_TYPE
@@ -30,14 +31,16 @@ def check_borders(survey: Survey) -> Iterator[Finding]:
     if _has_circle(survey):
         return  # "acyclic-calls" says so; there is no end to the calls
     try:
-        bodies = signatures_of_bodies(survey.program)
+        bodies, places = signatures_of_bodies(survey.program), places_of_bodies(survey.program)
     except (AttributeError, KeyError, TypeError):
         return  # calls of graphs that are not there, or garbage: other rules say so
     for name, census in survey.censuses.items():
         seen: set[object] = set()
         for index, node in survey.nodes_of(census):
             if type(node.do) is Op and is_border(node):
-                signature = signatures.get(node.stack[-1]) if node.stack else bodies.get(name)
+                inner = node.stack[-1] if node.stack else None
+                frame = None if inner is None else Frame(join(places.get(name, ""), inner.path), inner.call, inner.part)
+                signature = bodies.get(name) if frame is None else signatures.get(frame)
                 key = (node.do.name, node.stack)
                 fault = _fault(node, signature, second=key in seen)
                 seen.add(key)

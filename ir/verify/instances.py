@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from attrs import frozen
 
 from ..node import Call, Frame, Get, Node
+from ..parts import is_part
 from ..paths import join
 from ..state import Slot
 from .rule import Finding
@@ -44,7 +45,8 @@ class _Walk:
     def __init__(self, survey: Survey) -> None:
         self.survey = survey
         self.slots = survey.slots
-        self.modules = {module.path for module in survey.modules if type(module.path) is str}
+        listed = () if all(is_part(module) for module in survey.modules) else survey.modules
+        self.modules = {module.path for module in listed if type(module.path) is str}
         self.paths = self.modules or _known_paths(self.slots)
         self.unresolved: dict[int, Finding] = {}
         self.misshapen: dict[int, Finding] = {}

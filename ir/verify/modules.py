@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ..node import Frame, Stack
+from ..parts import is_part
 from ..paths import FROM_ROOT
 from .kinds import short
 from .rule import Finding
@@ -78,7 +79,8 @@ def check_module_paths(survey: Survey) -> Iterator[Finding]:
             if f".{module.path}".find(f".{FROM_ROOT}") >= 0:
                 said = f"has a name that begins with {FROM_ROOT!r}, as paths do that are counted from the root"
                 yield Finding(f"the module {module.path!r} {said}", node="program.modules")
-    for path in [module.path for module in survey.modules if type(module.path) is str and module.path]:
+    # A program that lists no modules lists its parts when it is split.
+    for path in [module.path for module in survey.modules if type(module.path) is str and module.path and not is_part(module)]:
         parent = path.rpartition(".")[0]
         if parent not in paths:
             yield Finding(f"the module {path!r} is listed, its parent {parent!r} is not", node="program.modules")
@@ -94,7 +96,7 @@ def check_known_modules(survey: Survey) -> Iterator[Finding]:
     yield from survey.instances.off_map
     root = survey.censuses.get(survey.root)
     known = {module.path for module in survey.modules if type(module.path) is str}
-    if root is None or not known:
+    if root is None or all(is_part(module) for module in survey.modules):
         return
     seen: set[int] = set()
     told: set[str] = set()

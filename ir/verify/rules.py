@@ -25,6 +25,7 @@ from .inference import check_inferred
 from .metadata import check_meta
 from .modules import check_known_modules, check_labels, check_module_paths, check_scopes, check_stacks
 from .names import check_defined, check_earlier, check_unique
+from .parts import check_parts
 from .rule import Rule
 from .signature import check_contents, check_inputs, check_leaves, check_mutations, check_outputs, check_slots, check_types
 from .state import check_geometry, check_order, check_reads, check_storage, check_ties, check_values
@@ -73,6 +74,8 @@ RULES: tuple[Rule, ...] = (
          advice="list the module and all that hold it in program.modules"),
     Rule("known-modules", "every module call is of a module that program.modules lists, where it lists any", check_known_modules,
          advice="list the module in program.modules, or correct the path"),
+    Rule("parts", "parts are modules of the root, which calls each once; modules and state lie in parts", check_parts,
+         advice="put it below a part, or take the parts out of program.modules; join(program) does that for all"),
     Rule("call-labels", "path, call number and part of a call name one body", check_labels,
          advice="give the call a call number that the module does not have yet, or the body of the other call"),
     Rule("borders", "a preserved call names one leaf for each place of its pytrees, once", check_borders,

@@ -15,6 +15,7 @@ from ...ir.arguments import Body, Ref, bodies_in
 from ...ir.names import Names
 from ...ir.node import Call, Frame, Node, Op
 from ...ir.operators import op_of
+from ...ir.parts import PART, part_names, parts
 from ...ir.program import Module, Program
 from .corruptor import Corruptor
 from .places import changed, choose, fresh_name, is_call, is_op, places, replaced, with_graph
@@ -136,6 +137,20 @@ def _one_label(program: Program, seed: int) -> Program | None:
     return changed(program, chosen[0], do=chosen[1]) if chosen is not None else None
 
 
+def _part_added(program: Program, seed: int) -> Program | None:
+    if part_names(program) or not any(module.path for module in program.modules):
+        return None
+    return program.evolve(modules=(*program.modules, Module(f"part{seed}", PART)))
+
+
+def _part_again(program: Program, seed: int) -> Program | None:
+    part = choose(parts(program), seed)
+    if part is None or type(part.node.do) is not Call:
+        return None
+    again = evolve(part.node, name=fresh_name(program.main), do=Call(Frame(part.name, 1), part.graph))
+    return with_graph(program, program.root, nodes=(*program.main.nodes, again))
+
+
 def _body_returned(program: Program, seed: int) -> Program | None:
     name = choose(program.order[1:], seed)
     if name is None:
@@ -163,6 +178,8 @@ IN_CALLS: tuple[Corruptor, ...] = (
     Corruptor("module without parent", "verify:module-paths", "a module is listed whose parent is not", _module_orphaned),
     Corruptor("unknown module path", "verify:known-modules", "a node is inside a module that is not listed", _unknown_module),
     Corruptor("unknown module called", "verify:known-modules", "a module is called that is not listed", _unknown_instance),
+    Corruptor("part added", "verify:parts", "a part is listed in a program that is not split", _part_added),
+    Corruptor("part called again", "verify:parts", "the root calls a part for the second time", _part_again),
     Corruptor("one label for two", "verify:call-labels", "two calls with different bodies get one path, number and part",
               _one_label),
 )  # fmt: skip

@@ -22,12 +22,14 @@ from ...transforms import Transformation, deduplicate, inplace_mutations, insert
 from .. import toy
 from ..variants import renamed, reordered
 from .build import build
+from .numbers import some_numbers
 from .recipe import recipes
+from .tags import split_somewhere
 from .trees import trees
 
 __all__ = ["STAGES", "Stage", "legal_orders", "programs", "renamings", "with_tokens"]
 
-Stage = Literal["tokens", "flat", "in place", "sunk", "ivals", "outlined", "deduplicated", "tree"]
+Stage = Literal["tokens", "flat", "in place", "sunk", "ivals", "outlined", "deduplicated", "split", "tree"]
 
 STAGES: tuple[Stage, ...] = get_args(Stage)
 
@@ -37,6 +39,7 @@ PASSES: dict[str, tuple[Transformation, ...]] = {
     "ivals": (inplace_mutations, sink_state, insert_ivals),
     "outlined": (inplace_mutations, sink_state, insert_ivals, outline),
     "deduplicated": (inplace_mutations, sink_state, insert_ivals, outline, deduplicate),
+    "split": (inplace_mutations, sink_state, some_numbers, split_somewhere),
 }
 
 
@@ -45,7 +48,8 @@ def programs(stage: Stage = "flat") -> st.SearchStrategy[Program]:
 
     Args:
         stage: ``"tokens"`` threads tokens through ordered effects, ``"flat"`` is what import gives without them, the next
-            five are what the default pipeline makes of it; ``"tree"`` draws outlined programs directly, with shared bodies.
+            five are what the default pipeline makes of it; ``"split"`` is split at drawn places; ``"tree"`` draws outlined
+            programs directly, with shared bodies.
 
     >>> from hypothesis import find
     >>> program = find(programs("sunk"), lambda program: len(program.main.nodes) > 0)

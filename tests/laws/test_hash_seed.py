@@ -22,7 +22,9 @@ SEEDS = ("1", "2")
 SCRIPT = """
 import hashlib, json, sys
 import purefx as px
+from purefx.laws.registry import REGISTRY
 
+transformations = {entry.transformation.name: entry.transformation for entry in REGISTRY}
 jobs = json.load(open(sys.argv[1]))
 found = {}
 for name, texts in jobs.items():
@@ -30,7 +32,7 @@ for name, texts in jobs.items():
     for text in texts:
         program = px.parse(text)
         try:
-            result = getattr(px, name)(program)
+            result = transformations[name](program)
         except px.UnsupportedProgram as error:
             digest.update(str(error).encode())
             continue

@@ -48,7 +48,9 @@ class Picture:
     def transformation(self) -> px.Transformation:
         """What made the one from the other."""
         name, _, options = self.how.rstrip(")").partition("(")
-        pairs = (option.partition("=") for option in options.split(", ") if option)
+        pairs = [option.partition("=") for option in options.split(", ") if option]
+        if name == "split_by_tags":  # its options are tags by path of module
+            return px.split_by_tags.bind(tags=tuple(tag for _, _, tag in pairs), tag_of={path: tag for path, _, tag in pairs})
         return getattr(px, name).bind(**{key: int(value) for key, _, value in pairs})
 
 
@@ -101,8 +103,9 @@ def test_pictures(picture: Picture) -> None:
     result = picture.transformation(program)
     assert str(result).strip() == picture.after
     laws: tuple[Law, ...] = (LAWS[picture.title],) if picture.title in LAWS else SPECIFIC[picture.title]
-    for law in laws if not dict(picture.transformation.options) else FUEL:
-        assert_law(getattr(px, picture.transformation.name), law, case_of(program))
+    step = picture.transformation
+    for law in FUEL if "fuel" in dict(step.options) else laws:
+        assert_law(getattr(px, step.name) if "fuel" in dict(step.options) else step, law, case_of(program))
     for back in picture.backs:
         assert px.alpha_equal(getattr(px, back)(result), program)
     if picture.title == "no-op":

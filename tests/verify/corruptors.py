@@ -6,6 +6,7 @@ One idea: each takes a valid program (``programs.py``) and changes one fact.  Th
 from __future__ import annotations
 
 import torch
+from attrs import evolve
 
 from purefx.ir import (
     PURE,
@@ -38,6 +39,7 @@ from purefx.ir import (
     pmap,
 )  # fmt: skip
 from purefx.ir.borders import GIVES
+from purefx.ir.parts import PART
 from purefx.ir.torch_private import pytree
 from tests.verify.changes import (
     ADD_,
@@ -182,6 +184,14 @@ TABLE: dict[str, dict[str, tuple[str, Corruption]]] = {
         "stack": ("flat", with_node("unused", stack=(Frame("nowhere"),))),
         "outer": ("flat", with_node("unused", stack=(Frame("li"), Frame("act", 7)))),
         "call": ("tree", lambda p: p.evolve(modules=tuple(m for m in p.modules if m.path != "lin"))),
+    },
+    "parts": {
+        "state": ("split", lambda p: p.evolve(state=evolve(p.state, order=("w",), slots=pmap({"w": p.state["a.lin.w"]})))),
+        "module": ("split", lambda p: p.evolve(modules=(*p.modules, Module("lin")))),
+        "deep": ("split", lambda p: p.evolve(modules=(*p.modules, Module("a.c", PART)))),
+        "twice": ("split", with_node("z", do=Call(Frame("a", 1), "b"))),
+        "elsewhere": ("split", with_node("z", graph="b", do=Call(Frame("/a"), "a"))),
+        "unsplit": ("flat", lambda p: p.evolve(modules=(*p.modules, Module("part", PART)))),
     },
     "call-labels": {
         "siblings": ("tree", with_node("act", do=Call(Frame("lin"), "act"))),

@@ -43,6 +43,7 @@ from purefx.ir import (
 )  # fmt: skip
 from purefx.ir.borders import GIVES, TAKES
 from purefx.ir.effects.schema import effects_of
+from purefx.ir.parts import PART
 from purefx.ir.torch_private import pytree
 
 NEG = Op("toy.neg")
@@ -169,4 +170,20 @@ def nested() -> Program:
     return Program.of(graphs, signature=Signature((USER,), (UserOutput(),)), modules=modules("out", "out.in"))
 
 
-PROGRAMS = {"flat": flat, "kept": kept, "tree": tree, "branch": branch, "tokens": tokens, "nested": nested}
+def split() -> Program:
+    """Return a program of two parts that are flat inside; one reads state."""
+    held = {"a.lin.w": Slot(SlotKind.PARAMETER, torch.nn.Parameter(torch.ones(2, 2)), 0, 0)}
+    lin = (Frame("lin"),)
+    first = Graph((Input("x"),), (Node("w", Get("lin.w"), (), (), lin), Node("y", ADD, (Ref("x"), Ref("w")), (), lin)), Ref("y"))
+    second = Graph((Input("y"),), (Node("z", NEG, (Ref("y"),)),), Ref("z"))
+    nodes = (Node("y", Call(Frame("a"), "a"), (Ref("x"),)), Node("z", Call(Frame("b"), "b"), (Ref("y"),)))
+    parts = (Module("a", PART), Module("b", PART), Module("a.lin", "torch.nn.Linear"))
+    return Program.of(
+        {"": Graph((Input("x"),), nodes, (Ref("z"),)), "a": first, "b": second},
+        state=State(tuple(held), pmap(held)),
+        signature=Signature((USER,), (UserOutput(),)),
+        modules=(*modules(), *parts),
+    )
+
+
+PROGRAMS = {"flat": flat, "kept": kept, "tree": tree, "branch": branch, "tokens": tokens, "nested": nested, "split": split}

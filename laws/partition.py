@@ -1,0 +1,184 @@
+"""What holds of split programs: how parts take and give, where the state is, and what joining gives back.
+
+One idea: each check looks at the program before and after and knows neither placing nor cutting.  Tags are drawn along legal
+cuts (``strategies/tags.py``).
+"""
+
+from __future__ import annotations
+
+from attrs import evolve
+
+from ..ir.effects.dependencies import dependencies
+from ..ir.node import Call, Get, Op
+from ..ir.parts import PART, original, parts, where_went
+from ..ir.paths import join as joined_path
+from ..ir.program import Program
+from ..transforms import inline, join, split_by_tags
+from ..transforms.partition.join import one_read_each
+from .law import Case, Law, Transform
+from .strategies.tags import coarser, in_order_of, legal_tags
+
+__all__ = [
+    "JOINS", "NAMES_MOVE", "NO_PARTS", "PARTS_TIGHT", "STATE_PLACED", "again_coarser", "as_one", "resplit", "split_and_joined",
+]  # fmt: skip
+
+GETITEM = "operator.getitem"
+
+
+def _parts_tight(transform: Transform, case: Case) -> list[str]:
+    result = transform(case.program)
+    root, found = result.main, list[str]()
+    rank = {name: number for number, name in enumerate([*(formal.name for formal in root.inputs), *(n.name for n in root.nodes)])}
+    used = {name for node in root.nodes for name in node.refs()} | set(root.output_refs())
+    for node in root.nodes:
+        if type(node.do) is not Call:
+            if type(node.do) is not Op or node.do.name != GETITEM:
+                found.append(f"the root does {node} itself")
+        elif [rank[name] for name in node.refs()] != sorted({rank[name] for name in node.refs()}):
+            found.append(f"{node} takes its inputs in another order than that of the graph, or one twice")
+        if node.name not in used and not (type(node.do) is Call and result.graphs[node.do.graph].output == ()):
+            found.append(f"{node.name} crosses a border and nobody uses it")
+    for part in parts(result):
+        body = result.graphs[part.graph]
+        within = {name for node in body.nodes for name in node.refs()}
+        made = {node.name: number for number, node in enumerate(body.nodes)}
+        found += [f"{part.name} takes {formal.name} and does not use it" for formal in body.inputs if formal.name not in within]
+        given = [made.get(name, -1) for name in body.output_refs()]
+        found += [f"{part.name} gives back what it does not make, or in another order"] if given != sorted(set(given)) else []
+        found += [f"{part.name} gives back what it does not make"] if -1 in given else []
+    return found
+
+
+def _state_placed(transform: Transform, case: Case) -> list[str]:
+    program, result = case.program, transform(case.program)
+    names = {part.name for part in parts(result)}
+    if not names:
+        return []
+    readers: dict[str, set[str]] = {}
+    todo, seen = [(part.graph, part.name) for part in parts(result)], set[tuple[str, str]]()
+    while todo:
+        place = todo.pop()
+        if place in seen:
+            continue
+        seen.add(place)
+        for node in result.graphs[place[0]].nodes:
+            if type(node.do) is Get:
+                slot = joined_path(place[1], node.do.slot)
+                readers.setdefault(original(slot, names), set()).add(slot.partition(".")[0])
+                if slot.partition(".")[0] != place[1].partition(".")[0]:
+                    return [f"a body of {place[1]} reads {slot}"]
+            if type(node.do) is Call:
+                todo.append((node.do.graph, joined_path(place[1], node.do.instance.path)))
+        called = {node.do.graph for node in result.graphs[place[0]].callers if type(node.do) is Call}
+        todo += [(name, place[1]) for name in result.graphs[place[0]].callees if name not in called]
+    went = where_went(result).state
+    found = [f"{name} is lost" for name in where_went(program).state if name not in went]
+    for name, now in went.items():
+        having = {slot.partition(".")[0] for slot in now}
+        if len(having) != len(now) or (having != readers.get(name, having)) or (name not in readers and len(now) != 1):
+            found.append(f"{name} is now {now}, read by {sorted(readers.get(name, ()))}")
+    return found
+
+
+def _names_move(transform: Transform, case: Case) -> list[str]:
+    before, after = case.program, transform(case.program)
+    names = {module.path for module in after.modules if module.type_name == PART}
+    were = {module.path for module in before.modules if module.type_name == PART}
+    tables = {
+        "state": [[original(name, of) for name in program.state] for program, of in ((before, were), (after, names))],
+        "modules": [
+            [original(module.path, of) for module in program.modules if module.path not in ("", *of)]
+            for program, of in ((before, were), (after, names))
+        ],
+    }
+    found = [
+        f"the {what} are others" for what, (old, new) in tables.items() if list(dict.fromkeys(old)) != list(dict.fromkeys(new))
+    ]
+    for name, slot in after.state.pairs:
+        known = {original(old, were): before.state[old] for old in before.state}.get(original(name, names))
+        if known is not slot:
+            found.append(f"{name} is another tensor")
+    return found
+
+
+def _joins(transform: Transform, case: Case) -> list[str]:
+    left, right = _given_back(case.program, join(transform(case.program)))
+    found = [] if left == right else [f"joined, it is another program:\n{left}"]
+    flat = inline(join(transform(case.program)))
+    place = {node.name: number for number, node in enumerate(flat.main.nodes)}
+    nodes = right.main.nodes
+    for number, earlier in enumerate(dependencies(right, right.main)):
+        found += [
+            f"{nodes[number].name} comes before {nodes[other].name}, which it depends on"
+            for other in earlier
+            if place.get(nodes[number].name, 0) < place.get(nodes[other].name, 0)
+        ]
+    return found
+
+
+def _given_back(program: Program, back: Program) -> tuple[Program, Program]:
+    # Both without calls, the nodes of the one in the order of the other.
+    left, right = inline(back), one_read_each(inline(program))
+    return left.with_main(evolve(left.main, nodes=in_order_of(left.main.nodes, right.main.nodes))), right
+
+
+def _no_parts(transform: Transform, case: Case) -> list[str]:
+    result = transform(case.program)
+    names = {module.path for module in case.program.modules if module.type_name == PART}
+    paths = [*(module.path for module in result.modules), *result.state, *(frame.path for frame in result.call_signatures)]
+    paths += [frame.path for node in result.main.nodes for frame in node.stack]
+    return [f"{path} is in a part still" for path in paths if path.partition(".")[0] in names]
+
+
+def split_and_joined(case: Case) -> tuple[Program, Program]:
+    """Return the program split and joined, in the order of the original, and the original; both without calls.
+
+    Args:
+        case: its seed chooses the tags.
+    """
+    tags, tag_of = legal_tags(case.program, seed=case.seed)
+    return _given_back(case.program, join(split_by_tags(case.program, tags, tag_of=tag_of)))
+
+
+def as_one(case: Case) -> tuple[Program, Program]:
+    """Return a program without calls that has the nodes of the parts, split by one tag, and the program without calls.
+
+    Args:
+        case: the program.
+    """
+    flat = one_read_each(inline(case.program))
+    split = split_by_tags(flat, ("all",), tag_of=lambda _: "all")
+    nodes = tuple([node for part in parts(split) for node in split.graphs[part.graph].nodes])
+    return flat.with_main(evolve(flat.main, nodes=nodes)), flat
+
+
+def again_coarser(case: Case) -> tuple[Program, Program]:
+    """Return the program split and then split by coarser tags, and the program split once, both joined.
+
+    Args:
+        case: its seed chooses the tags.
+    """
+    fine = legal_tags(case.program, seed=case.seed, all_tagged=True)
+    once = split_by_tags(case.program, fine[0], tag_of=fine[1])
+    wide = coarser(fine)
+    return join(split_by_tags(once, wide[0], tag_of=wide[1])), join(once)
+
+
+def resplit(case: Case) -> tuple[Program, Program]:
+    """Return a split program split by other tags, and the same with joining it before.
+
+    Args:
+        case: its seed chooses both sets of tags.
+    """
+    first, second = (legal_tags(case.program, seed=case.seed + number) for number in (0, 1))
+    once = split_by_tags(case.program, first[0], tag_of=first[1])
+    return split_by_tags(once, second[0], tag_of=second[1]), split_by_tags(join(once), second[0], tag_of=second[1])
+
+
+PARTS_TIGHT = Law(
+    "parts tight", "the root only calls parts, which take and give exactly what crosses, in graph order", _parts_tight
+)
+STATE_PLACED = Law("state placed", "each part has the state that it reads, and state of one reader is in one part", _state_placed)
+NAMES_MOVE = Law("names move", "but for the parts in front, names, order and tensors of state and modules stay", _names_move)
+JOINS = Law("joins", "join gives the program back, state read once at each place, nodes in a legal order", _joins)
+NO_PARTS = Law("no parts", "no name has a part in it afterwards", _no_parts)

@@ -1,0 +1,212 @@
+"""``stage_program``: one part as a program of its own.
+
+One idea: inside a part all names are the original ones, so the body of the part is a root as it stands; what is new is the
+order of its inputs and results, which is the order of the border, and that results can be sent.  Paths that are counted from
+the old root lose the name of the part that they lead to.
+"""
+
+from __future__ import annotations
+
+import torch
+from attrs import evolve
+
+from ...ir.arguments import Arg, Ref, replace_refs
+from ...ir.errors import UnsupportedProgram
+from ...ir.expression import Apply, Expr, InputDim, InputValue, symbols_in
+from ...ir.graph import Graph, Input
+from ...ir.importing.expressions import read_size
+from ...ir.meta import EMPTY_META, Meta
+from ...ir.names import Names
+from ...ir.node import Call, Do, Frame, Get, Node, Op
+from ...ir.operators import op_of
+from ...ir.paths import FROM_ROOT, is_below
+from ...ir.persistent import PMap, pmap
+from ...ir.program import CallSignature, Module, Program
+from ...ir.signature import ArgumentType, Constraints, ObjectType, Signature, TensorType, UserInput, UserOutput
+from ...ir.state import State
+from ...ir.torch_private import pytree
+from .plan import StagePlan
+
+__all__ = ["stage_program"]
+
+CONTIGUOUS = op_of(torch.ops.aten.contiguous.default)
+CLONE = op_of(torch.ops.aten.clone.default)
+
+
+def stage_program(plan: StagePlan, number: int) -> Program:
+    """Return the program of one stage: its own state, the values of a border in, those of the next border out.
+
+    Args:
+        plan: a split program that was found to be one of stages.
+        number: of the part.
+    """
+    part = plan.chain.parts[number]
+    graphs = _graphs(plan, part.graph)
+    graphs[""] = _root(plan, number, graphs.pop(part.graph))
+    signature, constraints = _contract(plan, number)
+    return Program.of(
+        graphs,
+        state=_state(plan, number),
+        signature=signature,
+        modules=_modules(plan, part.path),
+        call_signatures=_call_signatures(plan, part.path),
+        constraints=constraints,
+    )
+
+
+def _root(plan: StagePlan, number: int, body: Graph) -> Graph:
+    part = plan.chain.parts[number]
+    names = Names([*(formal.name for formal in body.inputs), *(node.name for node in body.nodes)])
+    formals: dict[str, Input] = {}
+    known: dict[str, Arg] = {}
+    for formal, actual in zip(body.inputs, part.node.args, strict=True):
+        if type(actual) is not Ref:
+            known[formal.name] = actual
+        elif actual.name in plan.literals:
+            known[formal.name] = plan.literals[actual.name]
+        else:
+            first = formals.setdefault(plan.chain.value(actual.name), formal)
+            if first is not formal:
+                known[formal.name] = Ref(first.name)
+    border = plan.borders[number]
+    inputs = [formals.get(name) or Input(names.fresh(name), plan.metas[name]) for name in border]
+    nodes = [node.using(known) for node in body.nodes] if known else list(body.nodes)
+    metas: dict[str, Meta] = {value.name: value.meta for value in (*inputs, *nodes)}
+    results: list[Arg] = []
+    for name in plan.borders[number + 1]:
+        inner = replace_refs(part.outputs[plan.chain.makers[name][1]], known)
+        sent = _sendable(plan, number, name, inner, names, metas)
+        nodes += sent
+        results.append(Ref(sent[-1].name) if sent else inner)
+    return Graph(tuple(inputs), tuple(nodes), tuple(results))
+
+
+def _sendable(plan: StagePlan, number: int, name: str, inner: Arg, names: Names, metas: dict[str, Meta]) -> list[Node]:
+    # What is sent is contiguous (torch refuses to send anything else), and is no state that
+    # the next microbatch writes while this one is on its way, or that the caller gets once for each.
+    done = plan.happenings[number]
+    at = plan.chain.makers[name][1]
+    slots = done.results[at].slots if done.results else done.aliases_slots
+    written = {plan.program.state[slot].storage for slot in done.writes_slots}
+    meta = metas.get(inner.name, EMPTY_META) if type(inner) is Ref else EMPTY_META
+    if any(plan.program.state[slot].storage in written for slot in slots):
+        return [Node(names.fresh("sent"), CLONE, (inner,), (("memory_format", torch.contiguous_format),), meta=meta)]
+    if number + 1 < len(plan.chain.parts):
+        return [Node(names.fresh("sent"), CONTIGUOUS, (inner,), meta=meta)]
+    return []
+
+
+def _graphs(plan: StagePlan, root: str) -> dict[str, Graph]:
+    found: dict[str, Graph] = {}
+    todo = [root]
+    while todo:
+        name = todo.pop()
+        if name not in found:
+            graph = plan.program.graphs[name]
+            nodes = [_placed(plan, node, plain=name == root) for node in graph.nodes]
+            same = all(new is old for new, old in zip(nodes, graph.nodes, strict=True))
+            found[name] = graph if same else evolve(graph, nodes=tuple(nodes))
+            todo.extend(graph.callees)
+    return found
+
+
+def _placed(plan: StagePlan, node: Node, *, plain: bool) -> Node:
+    do = node.do
+    inside = any(frame.path.startswith(FROM_ROOT) for frame in node.stack)
+    if not inside and (type(do) is Op or not _path(do).startswith(FROM_ROOT)):
+        return node
+    stack = tuple([evolve(frame, path=_from_root(plan, frame.path, plain=plain)) for frame in node.stack])
+    match do:
+        case Get(slot=slot):
+            do = Get(_from_root(plan, slot, plain=plain))
+        case Call(instance=frame, graph=graph):
+            do = Call(evolve(frame, path=_from_root(plan, frame.path, plain=plain)), graph)
+        case Op():
+            pass
+    return Node(node.name, do, node.args, node.kwargs, stack, node.meta)
+
+
+def _path(do: Do) -> str:
+    return do.slot if type(do) is Get else do.instance.path if type(do) is Call else ""
+
+
+def _from_root(plan: StagePlan, path: str, *, plain: bool) -> str:
+    if not path.startswith(FROM_ROOT):
+        return path
+    return ("" if plain else FROM_ROOT) + plan.original(path[1:])
+
+
+def _state(plan: StagePlan, number: int) -> State:
+    # What it has itself comes before what another part has under the same original name.
+    path, slots = plan.chain.parts[number].path, plan.program.state.slots
+    names = {plan.original(name): slots[name] for name in plan.slots[number] if is_below(name, path)}
+    names = {**{plan.original(name): slots[name] for name in plan.slots[number]}, **names}
+    return State(tuple(names), pmap(names))
+
+
+def _modules(plan: StagePlan, path: str) -> tuple[Module, ...]:
+    below = [module for module in plan.program.modules if is_below(module.path, path)]
+    return (Module(""), *[Module(module.path[len(path) + 1 :], module.type_name) for module in below]) if below else ()
+
+
+def _call_signatures(plan: StagePlan, path: str) -> PMap[Frame, CallSignature]:
+    found = plan.program.call_signatures
+    return pmap({evolve(frame, path=frame.path[len(path) + 1 :]): found[frame] for frame in found if is_below(frame.path, path)})
+
+
+def _contract(plan: StagePlan, number: int) -> tuple[Signature, Constraints]:
+    program, names = plan.program, plan.borders[number]
+    if number:
+        specs = [UserInput(_type(plan.metas[name]), name) for name in names]
+    else:
+        by_name = {formal.name: spec for formal, spec in zip(program.main.inputs, program.signature.inputs, strict=True)}
+        specs = [spec for name in names if type(spec := by_name[name]) is UserInput]
+    results = len(plan.borders[number + 1])
+    one = number + 1 == len(plan.chain.parts) and results == 1
+    signature = Signature(
+        tuple(specs),
+        (UserOutput(),) * results,
+        in_spec=pytree.tree_structure(((0,) * len(names), {})),
+        out_spec=pytree.tree_structure(0) if one else None,
+        arg_names=tuple([spec.argument or name for spec, name in zip(specs, names, strict=True)]),
+    )
+    return signature, _constraints(plan, number, specs)
+
+
+def _type(meta: Meta) -> ArgumentType:
+    value = meta.get("val")
+    if not isinstance(value, torch.Tensor):
+        return ObjectType("Tensor")
+    try:
+        return TensorType(value.dtype, tuple([read_size(size) for size in value.shape]), str(value.device))
+    except UnsupportedProgram:
+        return ObjectType("Tensor")  # a size that we can not write is one that we do not check
+
+
+def _constraints(plan: StagePlan, number: int, specs: list[UserInput]) -> Constraints:
+    # The guards speak of the user inputs by number, of which those that are baked in are no more.
+    types = [spec.type for spec in specs]
+    symbols = {name for kind in types if type(kind) is TensorType for size in kind.shape for name in symbols_in(size)}
+    given = plan.program.constraints
+    ranges = tuple([bounds for bounds in given.ranges if symbols.issuperset(symbols_in(bounds.expr))])
+    if number:
+        return Constraints(ranges)
+    users = [
+        formal.name
+        for formal, spec in zip(plan.program.main.inputs, plan.program.signature.inputs, strict=True)
+        if type(spec) is UserInput
+    ]
+    now = {old: plan.inputs.index(name) for old, name in enumerate(users) if name in plan.inputs}
+    guards = [_renumbered(guard, now) for guard in given.guards]
+    return Constraints(ranges, tuple([guard for guard in guards if guard is not None]))
+
+
+def _renumbered(expr: Expr, now: dict[int, int]) -> Expr | None:
+    match expr:
+        case InputDim(index=index) | InputValue(index=index):
+            return evolve(expr, index=now[index]) if index in now else None
+        case Apply(op=op, args=args):
+            parts = [_renumbered(arg, now) for arg in args]
+            return None if any(part is None for part in parts) else Apply(op, tuple(parts))  # type: ignore[arg-type]
+        case _:
+            return expr

@@ -1,0 +1,348 @@
+"""Splitting by tags: what torch.fx.passes.split_utils documents, each as a program of ours, and what it does not say.
+
+One idea: a program is split, lowered, and must do what eager does, several calls in a row; what the parts are is compared as
+text or by name.
+"""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+import purefx as px
+from purefx.ir.inlining import inlined
+from tests.programs import ADD, ADD_, NEG, Branches, Counter, Tower, exported, flat
+
+SUNK = px.DEFAULT[:3]
+
+
+def node(name: str, op: px.Op, *args: object, stack: tuple[px.Frame, ...] = ()) -> px.Node:
+    """Return a node whose string arguments are references."""
+    return px.Node(name, op, tuple(px.Ref(arg) if isinstance(arg, str) else arg for arg in args), (), stack)
+
+
+def by_first_letter(of: px.Node) -> str:
+    """Return the first letter of a node's name: what most of these tests tag by."""
+    return of.name[0]
+
+
+def lines(program: px.Program, graph: str = "") -> list[str]:
+    """Return the text of a graph line by line, one blank between words."""
+    return [" ".join(line.split()) for line in str(program.graphs[graph]).splitlines()]
+
+
+def assert_like_eager(program: px.Program, module: nn.Module, *calls: tuple[object, ...]) -> None:
+    """Run a lowered split program and eager's copy; outputs and state must agree to the last bit after every call."""
+    assert px.verify(program) == ()
+    lowered, eager = px.lower(program), copy.deepcopy(module)
+    went = px.where_went(program).state
+    for args in calls:
+        torch.manual_seed(0)
+        given = lowered(*args)
+        torch.manual_seed(0)
+        expected = eager(*args)
+        assert torch.equal(given, expected)
+        mine, theirs = lowered.state_dict(), eager.state_dict()
+        for name, value in theirs.items():
+            assert all(torch.equal(mine[now], value) for now in went[name])
+        assert len(mine) == sum(len(went[name]) for name in theirs)
+
+
+def test_the_example_of_the_documentation() -> None:
+    """One part for each tag in the given order; the root passes what crosses; a single result is no tuple."""
+    nodes = [node("r1", NEG, "in1"), node("m2", NEG, "in2"), node("mcat", ADD, "r1", "m2"), node("m3", NEG, "mcat")]
+    program = px.split_by_tags(flat(nodes, px.Ref("m3"), "in1", "in2"), ("r", "m"), tag_of=by_first_letter)
+    assert lines(program) == [
+        'graph @""(in1, in2) {',
+        "r1 = call @r(in1) as r",
+        "m3 = call @m(in2, r1) as m",
+        "return (m3,)",
+        "}",
+    ]
+    assert lines(program, "m")[0] == 'graph @""(in2, r1) {'
+
+
+def test_the_order_of_the_tags_is_kept() -> None:
+    """Where nothing decides, the tags do: the second part of the graph runs first."""
+    nodes = [node("a", NEG, "x"), node("b", NEG, "x"), node("a1", ADD, "a", "b")]
+    with pytest.raises(px.PartitionError, match="put 'b' before 'a'"):
+        px.split_by_tags(flat(nodes, px.Ref("a1"), "x"), ("a", "b"), tag_of=by_first_letter)
+    program = px.split_by_tags(flat(nodes, px.Ref("a1"), "x"), ("b", "a"), tag_of=by_first_letter)
+    assert [part.name for part in px.parts(program)] == ["b", "a"]
+
+
+def test_inputs_reads_and_parts_of_tuples_need_no_tag() -> None:
+    """Tags of placeholders, of the output and of get_attr are ignored; reads are copied to the parts that use them."""
+
+    class Two(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.w = nn.Parameter(torch.randn(4))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            values, _ = torch.max(x * self.w, 0)
+            return values + self.w
+
+    asked: list[str] = []
+
+    def tag_of(of: px.Node) -> str:
+        asked.append(of.name)
+        return "b" if of.name == "add" else "a"
+
+    program = px.split_by_tags(px.transform(px.import_ep(exported(Two(), torch.ones(2, 4))), *SUNK), ("a", "b"), tag_of=tag_of)
+    assert asked == ["mul", "max_1", "add"]
+    assert px.where_went(program).state == {"w": ("a.w", "b.w")}
+    assert program.state["a.w"].cell == program.state["b.w"].cell
+    assert [len([n for n in program.graphs[name].nodes if isinstance(n.do, px.Get)]) for name in "ab"] == [1, 1]
+
+
+def test_a_tied_state_of_two_parts_is_one_parameter() -> None:
+    """A step of an optimizer on the one is seen by the other, and joining gives one name again."""
+    tower = Tower(2)
+    tower.layers[1].up.weight = tower.layers[0].up.weight
+    base = px.transform(px.import_ep(exported(tower, torch.ones(2, 4))))
+    program = px.split_by_module(base, {"layers.0": "a", "layers.1": "b"})
+    lowered = px.lower(program)
+    assert lowered.get_parameter("a.layers.0.up.weight") is lowered.get_parameter("b.layers.1.up.weight")
+    assert len(list(lowered.parameters())) == len(list(tower.parameters()))
+    assert px.join(program).state == base.state
+
+
+def test_outputs_and_inputs_are_in_graph_order() -> None:
+    """Whatever order they are used in."""
+    nodes = [
+        node("a1", NEG, "x"),
+        node("a2", NEG, "y"),
+        node("b1", ADD, "a2", "y"),
+        node("b2", ADD, "b1", "x"),
+        node("b3", ADD, "b2", "a1"),
+    ]
+    program = px.split_by_tags(flat(nodes, px.Ref("b3"), "x", "y"), ("a", "b"), tag_of=by_first_letter)
+    assert lines(program)[1:5] == [
+        "a = call @a(x, y) as a", "a1 = operator.getitem(a, 0)", "a2 = operator.getitem(a, 1)", "b3 = call @b(x, y, a1, a2) as b"
+    ]  # fmt: skip
+
+
+def test_call_nodes_have_the_meta_of_what_they_give() -> None:
+    base = px.transform(px.import_ep(exported(Tower(2), torch.ones(2, 4))))
+    program = px.split_by_module(base, {"layers.0": "a", "layers.1": "b"})
+    for part in px.parts(program):
+        assert part.node.meta["val"].shape == (2, 4)
+        assert all("val" in formal.meta for formal in program.graphs[part.graph].inputs)
+
+
+def test_inputs_that_are_given_back_stay_in_the_root() -> None:
+    program = px.split_by_tags(flat([node("a", NEG, "x")], (px.Ref("x"), px.Ref("a")), "x"), ("a",), tag_of=by_first_letter)
+    assert lines(program)[-2] == "return (x, a)"
+
+
+def test_a_tag_without_nodes_is_a_part_that_does_nothing() -> None:
+    """Inside an outlined program too; the peer makes an empty submodule as well."""
+    for base in (
+        flat([node("a", NEG, "x")], px.Ref("a"), "x"),
+        px.outline(flat([node("a", NEG, "x", stack=(px.Frame("m"),))], px.Ref("a"), "x")),
+    ):
+        program = px.split_by_tags(base, ("z", "a", "q"), tag_of=lambda _: "a")
+        assert [part.name for part in px.parts(program)] == ["z", "a", "q"]
+        assert px.verify(program) == ()
+        assert px.join(program) == base
+
+
+def test_a_part_that_nobody_needs_still_runs() -> None:
+    """Its effects do, so it is no dead code."""
+    nodes = [node("a", ADD_, "x", 1), node("b", NEG, "x")]
+    program = px.split_by_tags(flat(nodes, px.Ref("b"), "x"), ("a", "b"), tag_of=by_first_letter)
+    assert lines(program)[1:3] == ["a_1 = call @a(x) as a", "b = call @b(x) as b"]
+    assert lines(program, "a")[-2] == "return ()"
+
+
+def test_an_untagged_node_follows_what_it_depends_on() -> None:
+    """Or goes to the first part that uses it, if it depends on nothing that has a tag."""
+    nodes = [
+        node("free", NEG, "x"),
+        node("a", NEG, "x"),
+        node("after", NEG, "a"),
+        node("b", ADD, "free", "after"),
+        node("c", ADD, "free", "b"),
+    ]
+    tags = {"a": "a", "b": "b", "c": "c"}
+    program = px.split_by_tags(flat(nodes, px.Ref("c"), "x"), ("a", "b", "c"), tag_of=tags)
+    bodies = {name: [n.name for n in program.graphs[name].nodes] for name in "abc"}
+    assert bodies == {"a": ["a", "after"], "b": ["free", "b"], "c": ["c"]}
+
+
+def test_tags_of_meta_are_used_where_nothing_else_is_said() -> None:
+    nodes = [px.Node("y", NEG, (px.Ref("x"),), meta={"tag": "b"}), px.Node("z", NEG, (px.Ref("y"),), meta={"tag": "c"})]
+    program = px.split_by_tags(flat(nodes, px.Ref("z"), "x"), ["b", "c"])
+    assert [n.name for n in program.graphs["c"].nodes] == ["z"]
+
+
+def test_a_write_is_a_dependency() -> None:
+    """What reads before the write can not go to a later part, though no value says so."""
+    nodes = [node("a1", NEG, "x"), node("b", ADD_, "x", 1), node("a2", NEG, "x")]
+    with pytest.raises(px.PartitionError, match=r"node 'a2' has the tag 'a'.*node 'b'[\s\S]*reads what 'b' writes"):
+        px.split_by_tags(flat(nodes, (px.Ref("a1"), px.Ref("a2")), "x"), ("a", "b"), tag_of=by_first_letter)
+
+
+def test_a_backward_edge_is_told_with_its_path() -> None:
+    nodes = [node("a1", NEG, "x"), node("b", NEG, "a1"), node("m", NEG, "b"), node("a2", NEG, "m")]
+    with pytest.raises(px.PartitionError) as found:
+        px.split_by_tags(flat(nodes, px.Ref("a2"), "x"), ("a", "b"), tag_of={"a1": "a", "a2": "a", "b": "b"})
+    text = str(found.value)
+    assert "node 'm' uses 'b'" in text
+    assert "node 'a2' uses 'm'" in text
+    assert "allow_reuse=True" in text
+
+
+def test_a_tag_that_comes_back_is_a_part_of_its_own() -> None:
+    nodes = [node("a1", NEG, "x"), node("b", NEG, "a1"), node("a2", NEG, "b")]
+    program = px.split_by_tags(flat(nodes, px.Ref("a2"), "x"), ("a", "b"), tag_of=by_first_letter, allow_reuse=True)
+    assert [part.name for part in px.parts(program)] == ["a", "b", "a_1"]
+    assert inlined(program, program.main, into=lambda name: name != "").nodes[-1].args == (px.Ref("b"),)
+
+
+def test_reuse_gives_what_is_given_without_it_where_nothing_comes_back() -> None:
+    nodes = [node("a", NEG, "x"), node("b", NEG, "x"), node("a1", NEG, "a"), node("b1", ADD, "a1", "b")]
+    base = flat(nodes, px.Ref("b1"), "x")
+    one, other = (px.split_by_tags(base, ("a", "b"), tag_of=by_first_letter, allow_reuse=reuse) for reuse in (False, True))
+    assert one == other
+
+
+def test_a_split_program_is_joined_first() -> None:
+    base = px.transform(px.import_ep(exported(Tower(3), torch.ones(2, 4))))
+    first = px.split_by_module(base, {"layers.0": "a", "": "b"})
+    assert px.split_by_module(first, {"layers.0": "a", "": "b"}) is first
+    second = px.split_by_module(first, {"layers.2": "last", "": "first"}, allow_reuse=True)
+    assert second == px.split_by_module(base, {"layers.2": "last", "": "first"}, allow_reuse=True)
+    assert [part.name for part in px.parts(second)] == ["first", "last"]
+
+
+def test_a_buffer_that_two_parts_share_counts_over_calls() -> None:
+    class Twice(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a = Counter()
+            self.lin = nn.Linear(4, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.lin(self.a(x)) * self.a.count + self.a(x)
+
+    module, x = Twice(), torch.randn(3, 4)
+    base = px.transform(px.import_ep(exported(module, x)))
+    program = px.split_by_tags(base, ("p", "q"), tag_of={"a": "p", "lin": "q"}, allow_reuse=True)
+    assert [part.name for part in px.parts(program)] == ["p", "q", "p_1"]
+    assert_like_eager(program, module, (x,), (x + 1,), (x,))
+
+
+@pytest.mark.parametrize("steps", [SUNK, px.DEFAULT], ids=["flat", "outlined"])
+def test_bodies_of_operators_go_with_them(steps: tuple[px.Transformation, ...]) -> None:
+    module, x = Branches(), torch.ones(3, 4)
+    base = px.transform(px.import_ep(exported(module, x)), *steps)
+    names = [n.name for n in px.inline(base).main.nodes if isinstance(n.do, px.Op)]
+    half = set(names[: len(names) // 2])
+    program = px.split_by_tags(base, ("p", "q"), tag_of=lambda of: "p" if of.name in half else "q")
+    assert_like_eager(program, module, (x,), (-x,), (x * 0,))
+
+
+def test_sizes_cross_like_other_values() -> None:
+    class Sized(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.reshape(x.shape[0] * x.shape[1]).neg().reshape(x.shape)
+
+    module, dim = Sized(), torch.export.Dim("n", min=2, max=64)
+    ep = torch.export.export(module, (torch.ones(3, 4),), dynamic_shapes={"x": {0: dim}})
+    program = px.split_balanced(
+        px.transform(px.import_ep(ep), *SUNK), 2, cost=lambda of: of.name.startswith(("view", "neg", "reshape"))
+    )
+    sizes = [formal.meta["val"] for formal in program.graphs["stage1"].inputs]
+    assert any(isinstance(size, torch.SymInt) for size in sizes)
+    assert_like_eager(program, module, (torch.randn(3, 4),), (torch.randn(7, 4),))
+
+
+def test_a_region_is_in_one_part() -> None:
+    def region(scope: int) -> px.Op:
+        return px.Op(f"toy.region{scope}", px.Effects(ordered=True, scope=scope))
+
+    nodes = [px.Node("open", region(1)), node("a", NEG, "x"), node("b", NEG, "a"), px.Node("shut", region(-1))]
+    with pytest.raises(px.PartitionError, match="the region that node 'open' opens would be cut"):
+        px.split_by_tags(flat(nodes, px.Ref("b"), "x"), ("a", "b"), tag_of=by_first_letter)
+    nodes[2] = node("c", NEG, "a")
+    program = px.split_by_tags(
+        flat([node("b", NEG, "x"), *nodes], (px.Ref("b"), px.Ref("c")), "x"), ("b", "a"), tag_of={"b": "b", "a": "a"}
+    )
+    assert [n.name for n in program.graphs["a"].nodes] == ["open", "a", "c", "shut"]
+
+
+def test_a_preserved_call_is_in_one_part() -> None:
+    module, x = Tower(2), torch.ones(2, 4)
+    ep = torch.export.export(module, (x,), preserve_module_call_signature=("layers.1",))
+    base = px.transform(px.import_ep(ep))
+    program = px.split_by_module(base, {"layers.0": "a", "layers.1": "b"})
+    assert list(program.call_signatures) == [px.Frame("b.layers.1")]
+    assert torch.equal(px.lower(program).b.get_submodule("layers.1")(x), module.layers[1](x))
+    with pytest.raises(px.PartitionError, match=r"layers\.1, whose call signature was preserved, would be cut"):
+        px.split_by_module(base, {"layers.1.up": "a", "layers.1.down": "b"})
+
+
+def test_modules_and_state_that_do_nothing_are_kept() -> None:
+    """They go with what is listed before them, and joining puts them back where they were."""
+    module = nn.Sequential(nn.Linear(4, 4), nn.Identity(), nn.Linear(4, 4), nn.Sequential(nn.Identity()))
+    module.register_buffer("idle", torch.ones(2))
+    module[1].register_parameter("never", nn.Parameter(torch.ones(3)))
+    base = px.transform(px.import_ep(exported(module, torch.ones(2, 4))))
+    program = px.split_by_module(base, {"0": "a", "2": "b"})
+    went = px.where_went(program).state
+    assert (went["idle"], went["1.never"]) == (("a.idle",), ("a.1.never",))
+    assert [m.path for m in program.modules if m.path.endswith("3.0")] == ["b.3.0"]
+    assert (px.join(program).modules, px.join(program).state) == (base.modules, base.state)
+
+
+def test_equal_parts_share_a_body() -> None:
+    nodes = [node("a1", NEG, "x"), node("a2", NEG, "a1"), node("b1", NEG, "a2"), node("b2", NEG, "b1")]
+    program = px.deduplicate(px.split_by_tags(flat(nodes, px.Ref("b2"), "x"), ("a", "b"), tag_of=by_first_letter))
+    assert [(part.name, part.graph) for part in px.parts(program)] == [("a", "a"), ("b", "a")]
+    assert [n.args for n in px.join(program).main.nodes[1:]] == [(px.Ref(n.name),) for n in px.join(program).main.nodes[:-1]]
+
+
+@pytest.mark.parametrize(
+    ("tags", "tag_of", "error", "text"),
+    [
+        ("ab", None, TypeError, "tags is a sequence"),
+        ((1,), None, TypeError, "a tag is a string"),
+        ((), None, px.PartitionError, "there is none"),
+        (("a", "a"), None, px.PartitionError, "stand there twice"),
+        (("a.b",), None, px.PartitionError, "can not be the name of a part"),
+        (("forward",), None, px.PartitionError, "can not be the name of a part"),
+        (("a",), {"y": "b"}, px.PartitionError, "none of the tags"),
+        (("a",), {"yy": "a"}, px.PartitionError, "did you mean 'y'"),
+        (("a",), 3, TypeError, "tag_of is a mapping"),
+        (("a",), lambda _: 3, px.PartitionError, "the tag 3"),
+    ],
+)
+def test_what_can_not_be_meant_is_told(tags: object, tag_of: object, error: type[Exception], text: str) -> None:
+    with pytest.raises(error, match=text):
+        px.split_by_tags(flat([node("y", NEG, "x")], px.Ref("y"), "x"), tags, tag_of=tag_of)
+
+
+def test_a_key_that_is_a_node_and_another_module_is_refused() -> None:
+    nodes = [node("act", NEG, "x"), node("y", NEG, "act", stack=(px.Frame("act"),))]
+    with pytest.raises(px.PartitionError, match="a node that is not in the module 'act'"):
+        px.split_by_tags(flat(nodes, px.Ref("y"), "x"), ("a",), tag_of={"act": "a"})
+
+
+def test_state_that_is_an_input_is_refused() -> None:
+    with pytest.raises(px.PipelineError, match="run sink_state, or transform, first"):
+        px.split_by_tags(px.import_ep(exported(Tower(1), torch.ones(2, 4))), ("a",), tag_of=lambda _: "a")
+
+
+def test_options_by_position_are_those_of_the_function() -> None:
+    base = flat([node("y", NEG, "x")], px.Ref("y"), "x")
+    with pytest.raises(TypeError, match="by position and by keyword"):
+        px.split_by_tags(base, ("a",), tags=("a",))
+    with pytest.raises(TypeError, match=r"takes \['a program', 'tags'\] by position"):
+        px.split_by_tags(base, ("a",), {"y": "a"})
+    step = px.split_by_tags.bind(tags=("a",), tag_of={"y": "a"})
+    assert px.transform(base, step) == px.split_by_tags(base, ("a",), tag_of={"y": "a"})

@@ -1,0 +1,132 @@
+"""Cutting: a flat program becomes a root that calls one body for each part.
+
+One idea: inside a part all names are the original ones, so nodes go into the bodies as the objects that they are; only a
+read of state that several parts use is made again for each.  What crosses from part to part is an input of the one and
+an output of the other, in the order of the graph.
+"""
+
+from __future__ import annotations
+
+import operator
+from types import MappingProxyType
+
+from attrs import define, evolve, field
+
+from ...ir.arguments import Arg, Ref
+from ...ir.graph import Graph, Input
+from ...ir.meta import EMPTY_META, Meta
+from ...ir.names import Names
+from ...ir.node import Call, Frame, Node
+from ...ir.operators import op_of
+from ...ir.persistent import pmap
+from ...ir.program import Program
+from .placing import READ, Placing
+
+__all__ = ["cut"]
+
+GETITEM = op_of(operator.getitem)
+
+
+@define
+class _Body:
+    nodes: list[Node] = field(factory=list)
+    inputs: dict[str, None] = field(factory=dict)
+    outputs: dict[str, None] = field(factory=dict)
+
+
+def cut(program: Program, placing: Placing) -> Program:
+    """Return the program with a body for each part; state, modules and signature still have the original names.
+
+    Args:
+        program: a flat program.
+        placing: a part for each node, such that no node is in an earlier part than one that it depends on.
+    """
+    work = _Cutting(program, placing)
+    work.take()
+    return work.program()
+
+
+class _Cutting:
+    def __init__(self, program: Program, placing: Placing) -> None:
+        self.source = program
+        self.graph = program.main
+        self.placing = placing
+        self.bodies = [_Body() for _ in placing.names]
+        self.names = Names([*(formal.name for formal in self.graph.inputs), *(node.name for node in self.graph.nodes)])
+        self.home: dict[str, int] = dict.fromkeys([formal.name for formal in self.graph.inputs], -1)
+        """The part that makes a value; -1 for the inputs of the root."""
+
+    def take(self) -> None:
+        """Put each node into its part, part by part: the same whatever order the parts stood in before."""
+        first = self._first_readers()
+        members: list[list[Node]] = [[] for _ in self.bodies]
+        for node, part in zip(self.graph.nodes, self.placing.of, strict=True):
+            members[first[node.name] if part == READ else part].append(node)
+        for part, nodes in enumerate(members):
+            self._take(part, nodes, first)
+        self.home.update(first)
+        for name in self.graph.output_refs():
+            if self.home[name] >= 0:
+                self.bodies[self.home[name]].outputs[name] = None
+
+    def _take(self, part: int, nodes: list[Node], first: dict[str, int]) -> None:
+        body, reads = self.bodies[part], dict[str, Arg]()
+        for node in nodes:
+            for name in node.refs():
+                if name in first:
+                    if first[name] != part and name not in reads:
+                        read = evolve(self.graph.by_name[name], name=self.names.fresh(name))
+                        reads[name] = Ref(read.name)
+                        body.nodes.append(read)
+                elif self.home.get(name, part) != part:
+                    self._cross(name, body)
+            body.nodes.append(node.using(reads) if reads else node)
+            self.home[node.name] = part
+
+    def _cross(self, name: str, body: _Body) -> None:
+        body.inputs[name] = None
+        if self.home[name] >= 0:
+            self.bodies[self.home[name]].outputs[name] = None
+
+    def _first_readers(self) -> dict[str, int]:
+        # The first part that uses a read has it under its name; what the root gives back comes from there.
+        pairs = list(zip(self.graph.nodes, self.placing.of, strict=True))
+        first = {node.name: len(self.bodies) for node, part in pairs if part == READ}
+        for node, part in pairs if first else ():
+            for name in node.refs() if part != READ else ():
+                if name in first:
+                    first[name] = min(part, first[name])
+        return first
+
+    def program(self) -> Program:
+        """Freeze the parts and the root."""
+        source, graph = self.source, self.graph
+        metas = {formal.name: formal.meta for formal in graph.inputs}
+        metas.update([(node.name, node.meta) for node in graph.nodes])
+        made = [node.name for body in self.bodies for node in body.nodes]
+        rank = {name: number for number, name in enumerate([*(formal.name for formal in graph.inputs), *made])}
+        ids = Names(source.graphs)
+        graphs = {name: source.graphs[name] for name in source.order[1:]}
+        nodes: list[Node] = []
+        for tag, body in zip(self.placing.names, self.bodies, strict=True):
+            inputs = sorted(body.inputs, key=rank.__getitem__)
+            outputs = sorted(body.outputs, key=rank.__getitem__)
+            formals = tuple([Input(name, metas[name]) for name in inputs])
+            refs = tuple([Ref(name) for name in outputs])
+            name = ids.fresh(tag)
+            graphs[name] = Graph(formals, tuple(body.nodes), refs[0] if len(refs) == 1 else refs)
+            nodes += self._calls(Call(Frame(tag), name), inputs, outputs, metas)
+        return source.evolve(graphs=pmap({source.root: Graph(graph.inputs, tuple(nodes), graph.output), **graphs}))
+
+    def _calls(self, call: Call, inputs: list[str], outputs: list[str], metas: dict[str, Meta]) -> list[Node]:
+        args = tuple([Ref(name) for name in inputs])
+        if len(outputs) == 1:
+            return [Node(outputs[0], call, args, (), (), _value_of(metas[outputs[0]]))]
+        result = self.names.fresh(call.instance.path)
+        values = MappingProxyType({"val": tuple([metas[name].get("val") for name in outputs])})
+        taken = [Node(name, GETITEM, (Ref(result), index), (), (), _value_of(metas[name])) for index, name in enumerate(outputs)]
+        return [Node(result, call, args, (), (), values), *taken]
+
+
+def _value_of(meta: Meta) -> Meta:
+    return MappingProxyType({"val": meta["val"]}) if "val" in meta else EMPTY_META

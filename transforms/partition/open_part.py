@@ -1,0 +1,149 @@
+"""``OpenPart``: one part of a split program while values are added to and taken from what it takes and gives.
+
+One idea: a part is a list of inputs, a list of nodes and a list of results, each with the name that the root has for it; the
+body and the nodes of the root are written once, at the end, and a part that nobody changed stays the object that it was.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from types import MappingProxyType
+
+from attrs import evolve
+
+from ...ir.arguments import Arg, Ref
+from ...ir.chain import Part
+from ...ir.graph import Graph, Input
+from ...ir.meta import EMPTY_META, Meta
+from ...ir.names import Names
+from ...ir.node import Call, Node
+from ...ir.operators import op_of
+
+__all__ = ["OpenPart", "value_meta"]
+
+GETITEM = op_of(operator.getitem)
+
+
+class OpenPart:
+    """One part that can be changed.
+
+    Args:
+        part: what it is in the root.
+        graph: its body.
+        names: hands out names for values of the root.
+    """
+
+    def __init__(self, part: Part, graph: Graph, names: Names) -> None:
+        self.part = part
+        self.graph = graph
+        self.formals: list[Input] = list(graph.inputs)
+        self.actuals: list[Arg] = list(part.node.args)
+        self.nodes: list[Node] = list(graph.nodes)
+        self.outputs: list[Arg] = list(part.outputs)
+        self.given: list[str | None] = list(part.given)
+        self.changed = False
+        self._names = names
+        self._inner: Names | None = None
+
+    @property
+    def inner(self) -> Names:
+        """Hands out names for values of the body."""
+        if self._inner is None:
+            self._inner = Names([*(formal.name for formal in self.graph.inputs), *(node.name for node in self.graph.nodes)])
+        return self._inner
+
+    def take(self, value: str, wanted: str, meta: Meta) -> str:
+        """Return what the body calls a value of the root, which becomes an input if it is none yet.
+
+        Args:
+            value: the name in the root.
+            wanted: the name that a new input gets if it is free.
+            meta: of a new input.
+        """
+        for formal, actual in zip(self.formals, self.actuals, strict=True):
+            if type(actual) is Ref and actual.name == value:
+                return formal.name
+        self.changed = True
+        self.formals.append(Input(self.inner.fresh(wanted), meta))
+        self.actuals.append(Ref(value))
+        return self.formals[-1].name
+
+    def take_no_more(self, formal: Input) -> None:
+        """Take an input away; whoever uses it in the body must get it otherwise."""
+        index = next(at for at, one in enumerate(self.formals) if one is formal)
+        del self.formals[index], self.actuals[index]
+        self.changed = True
+
+    def give(self, inner: str, wanted: str) -> str:
+        """Return what the root calls a value of the body, which becomes a result if it is none yet.
+
+        Args:
+            inner: the name in the body.
+            wanted: the name that the root gets for it if that is free.
+        """
+        for index, (output, name) in enumerate(zip(self.outputs, self.given, strict=True)):
+            if type(output) is Ref and output.name == inner:
+                return name if name is not None else self._named(index, wanted)
+        self.outputs.append(Ref(inner))
+        self.given.append(None)
+        return self._named(len(self.given) - 1, wanted)
+
+    def _named(self, index: int, wanted: str) -> str:
+        self.changed = True
+        name = self.given[index] = self._names.fresh(wanted)
+        return name
+
+    def use(self, instead: Callable[[str], str]) -> None:
+        """Take other values of the root in the place of some.
+
+        Args:
+            instead: gives the name of what is taken for a value.
+        """
+        for index, actual in enumerate(self.actuals):
+            if type(actual) is Ref and (name := instead(actual.name)) != actual.name:
+                self.actuals[index] = Ref(name)
+                self.changed = True
+
+    def body(self) -> Graph:
+        """Return the body; the same object where it does not differ."""
+        several = type(self.graph.output) is tuple
+        before = self.graph.output if several else (self.graph.output,)
+        same = len(self.outputs) == len(before) and all(new is old for new, old in zip(self.outputs, before, strict=True))
+        same = same and len(self.formals) == len(self.graph.inputs) and len(self.nodes) == len(self.graph.nodes)
+        if same and all(new is old for new, old in zip(self.nodes, self.graph.nodes, strict=True)):
+            return self.graph
+        output = self.outputs[0] if len(self.outputs) == 1 else tuple(self.outputs)
+        return Graph(tuple(self.formals), tuple(self.nodes), output)
+
+    def in_root(self, graph: str, body: Graph, metas: Sequence[Meta]) -> list[Node]:
+        """Return the nodes of the root that call the part and take its results.
+
+        Args:
+            graph: the id of the body.
+            body: the body.
+            metas: of the results, in order.
+        """
+        node, call = self.part.node, self.part.node.do
+        assert type(call) is Call
+        do = call if call.graph == graph else Call(call.instance, graph)
+        if type(body.output) is not tuple:
+            name = self.given[0] or node.name
+            return [evolve(node, name=name, do=do, args=tuple(self.actuals), meta=metas[0])]
+        kept = type(self.graph.output) is tuple and self.part.node.name not in self.given
+        name = node.name if kept else self._names.fresh(call.instance.path.replace(".", "_"))
+        value = MappingProxyType({"val": tuple([meta.get("val") for meta in metas])})
+        made = [evolve(node, name=name, do=do, args=tuple(self.actuals), meta=value)]
+        for index, (given, meta) in enumerate(zip(self.given, metas, strict=True)):
+            if given is not None:
+                made.append(Node(given, GETITEM, (Ref(name), index), (), (), meta))
+        return made
+
+
+def value_meta(meta: Meta) -> Meta:
+    """Return what the meta of a value says of the value alone, for those that hand it on.
+
+    >>> dict(value_meta({"val": 1, "stack_trace": "here"}))
+    {'val': 1}
+    """
+    return MappingProxyType({"val": meta["val"]}) if "val" in meta else EMPTY_META

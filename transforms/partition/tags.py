@@ -1,0 +1,218 @@
+"""What is asked about which node: ``tag_of`` in its three forms becomes a tag for each node, or none.
+
+One idea: only nodes that do something of their own are asked about.  Reads of state, parts of tuples, borders of preserved
+calls and borders of regions follow others, so nobody has to tag them.  Where nodes without a tag go is decided in
+``placing.py``.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+from attrs import frozen
+
+from ...ir.arguments import Ref
+from ...ir.borders import is_border
+from ...ir.errors import PartitionError
+from ...ir.graph import Graph
+from ...ir.node import Get, Node, Op, Stack
+from ...ir.program import Program
+
+__all__ = ["ByModule", "TagOf", "checked_tags", "follows", "innermost", "wanted_tags"]
+
+TagOf = "ByModule | Mapping[str, str] | Callable[[Node], str | None] | None"
+"""A mapping by name of node or path of module, one by path alone, a function of a node, or None: what ``meta["tag"]`` says."""
+
+GETITEM = "operator.getitem"
+
+
+def checked_tags(tags: Any) -> tuple[str, ...]:
+    """Return the tags as a tuple.
+
+    Args:
+        tags: what the caller passed.
+
+    Raises:
+        TypeError: it is no sequence of strings.
+        PartitionError: a tag can not be the name of a module, or stands there twice.
+
+    >>> checked_tags(["a", "b"])
+    ('a', 'b')
+    """
+    if isinstance(tags, str) or not isinstance(tags, Iterable):
+        raise TypeError(f"tags is a sequence of strings, one for each part in the order in which they run, not {tags!r}")
+    found: tuple[Any, ...] = tuple(tags)
+    for tag in found:
+        if type(tag) is not str:
+            raise TypeError(f"a tag is a string, the name of the part; {tag!r} is a {type(tag).__name__}")
+        if not tag or any(mark in tag for mark in "./@#") or hasattr(torch.nn.Module, tag) or tag == "training":
+            raise PartitionError(
+                f"{tag!r} can not be the name of a part, which is a module of its own: take a name that torch.nn.Module "
+                "has not, without any of the characters . / @ #"
+            )
+    if not found or len(set(found)) < len(found):
+        twice = sorted({tag for tag in found if found.count(tag) > 1})
+        raise PartitionError(f"tags names each part once; {'there is none' if not found else f'{twice} stand there twice'}")
+    return found
+
+
+def follows(node: Node, graph: Graph) -> bool:
+    """Say whether a node goes where others are, so that nobody asks for its tag.
+
+    Args:
+        node: of the flat program.
+        graph: the graph that it is in.
+
+    >>> graph = Graph((), (Node("w", Get("weight")), Node("y", Op("toy.neg"), (Ref("w"),))))
+    >>> [follows(node, graph) for node in graph.nodes]
+    [True, False]
+    """
+    do = node.do
+    if type(do) is Get:
+        return node.name in graph.users
+    if type(do) is not Op:
+        return False
+    if do.name == GETITEM:
+        whole = node.args[0] if node.args else None
+        return type(whole) is Ref and whole.name in graph.by_name
+    return do.effects.scope != 0 or is_border(node)
+
+
+def wanted_tags(program: Program, tags: Sequence[str], tag_of: TagOf) -> list[int | None]:
+    """Return for each node of a flat program the number of the tag that it shall have; None where it follows others.
+
+    Args:
+        program: a flat program.
+        tags: all tags.
+        tag_of: see ``split_by_tags``.
+
+    Raises:
+        PartitionError: a tag is none of the tags, or a key of a mapping is neither a node nor a module.
+        TypeError: ``tag_of`` is none of its forms.
+    """
+    graph = program.main
+    ask = _asking(program, tag_of)
+    numbers: dict[Any, int] = {tag: number for number, tag in enumerate(tags)}
+    found: list[int | None] = []
+    for node in graph.nodes:
+        tag = None if follows(node, graph) else ask(node)
+        number = None if tag is None else numbers.get(tag) if type(tag) is str else None
+        if tag is not None and number is None:
+            raise PartitionError(f"{shown(node)} has the tag {tag!r}, which is none of the tags {list(tags)}")
+        found.append(number)
+    return found
+
+
+def shown(node: Node) -> str:
+    """Return a node as messages name it: its name, its module.
+
+    >>> shown(Node("y", Op("toy.neg")))
+    "node 'y'"
+    """
+    return f"node {node.name!r}" + (f" in {node.stack[-1]}" if node.stack else "")
+
+
+@frozen
+class ByModule:
+    """Tags by path of module, of which the innermost one around a node counts.
+
+    >>> ByModule({"layers.0": "stage0"}).of
+    {'layers.0': 'stage0'}
+    """
+
+    of: Mapping[str, str]
+
+
+def _asking(program: Program, tag_of: TagOf) -> Callable[[Node], Any]:
+    if isinstance(tag_of, ByModule):
+        return _by_module(program, tag_of.of)
+    if tag_of is None:
+        return lambda node: node.meta.get("tag")
+    if isinstance(tag_of, Mapping):
+        return _by_mapping(program, tag_of)
+    if not callable(tag_of):
+        said = "a mapping from names of nodes or paths of modules, or a function of a node"
+        raise TypeError(f"tag_of is {said}, not a {type(tag_of).__name__}")
+    return tag_of
+
+
+def _by_module(program: Program, of: Mapping[str, str]) -> Callable[[Node], Any]:
+    modules = module_paths(program)
+    for path in of:
+        if path not in modules:
+            raise PartitionError(f"{path!r} is the path of no module{_close(path, modules)}")
+    return _by_stack(of)
+
+
+def _by_stack(of: Mapping[str, str]) -> Callable[[Node], str | None]:
+    known: dict[Stack, str | None] = {}
+
+    def asked(node: Node) -> str | None:
+        if node.stack not in known:
+            known[node.stack] = innermost(node.stack, of)
+        return known[node.stack]
+
+    return asked
+
+
+def _close(key: object, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(str(key), sorted(known), n=3)
+    return f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
+
+
+def _by_mapping(program: Program, tag_of: Mapping[str, str]) -> Callable[[Node], Any]:
+    nodes, modules = program.main.by_name, module_paths(program)
+    for key in tag_of:
+        if key not in nodes and key not in modules:
+            said = "which is neither the name of a node of the flat program nor the path of a module"
+            raise PartitionError(f"tag_of has the key {key!r}, {said}{_close(key, {*modules, *nodes})}")
+        if key in nodes and key in modules and innermost(nodes[key].stack, {key: key}) is None:
+            raise PartitionError(
+                f"tag_of has the key {key!r}, which is the name of a node that is not in the module {key!r}: "
+                "say which one is meant with a function of the node, which has `name` and `stack`"
+            )
+    by_stack = _by_stack({key: tag for key, tag in tag_of.items() if key in modules})
+    return lambda node: tag_of[node.name] if node.name in tag_of else by_stack(node)
+
+
+def innermost(stack: Stack, by_path: Mapping[str, str]) -> str | None:
+    """Return what a mapping says of the innermost module that it names around a node; None where it names none.
+
+    Args:
+        stack: of the node.
+        by_path: by path of module; a module stands for those below it.
+
+    >>> from purefx.ir import Frame
+    >>> innermost((Frame("a"), Frame("a.b.c")), {"a": 1, "a.b": 2})
+    2
+    """
+    for frame in reversed(stack):
+        path = frame.path
+        while path:
+            if path in by_path:
+                return by_path[path]
+            path = path.rpartition(".")[0]
+    return by_path.get("")
+
+
+def module_paths(program: Program) -> frozenset[str]:
+    """Return the paths of all modules that a flat program lists or is inside of, those above them too.
+
+    Args:
+        program: a flat program.
+
+    >>> sorted(module_paths(Program.of({"": Graph((), ())})))
+    ['']
+    """
+    found: set[str] = {"", *(module.path for module in program.modules)}
+    for stack in {node.stack for node in program.main.nodes}:
+        found.update(frame.path for frame in stack)
+    for path in tuple(found):
+        above = path.rpartition(".")[0]
+        while above not in found:
+            found.add(above)
+            above = above.rpartition(".")[0]
+    return frozenset(found)
