@@ -23,6 +23,7 @@ from ..ir.node import Call, Frame, Get, Node
 from ..ir.paths import FROM_ROOT
 from ..ir.torch_private import OpOverload, child_of, schema_of, state_of
 from .preserved import CallSite
+from .standing import standing_in
 
 __all__ = ["BodySource", "Table", "attribute_name", "write_body"]
 
@@ -33,6 +34,8 @@ class Table:
 
     reserved: frozenset[str]
     """Attribute names that a module class already has; they are looked up in the module's own dicts."""
+    standing: frozenset[str] = frozenset()
+    """Graphs that read state or call modules: where an operator is given one, it stands in the module around it."""
     values: dict[str, Any] = field(factory=dict)
     _names: dict[Any, str] = field(factory=dict)
 
@@ -188,7 +191,8 @@ class _Writer:
         if kind is slice:
             return f"slice({self.text(arg.start)}, {self.text(arg.stop)}, {self.text(arg.step)})"
         if kind is Body:
-            return self.table.name(("body", arg.graph), None)
+            body = self.table.name(("body", arg.graph), None)
+            return f"{self.table.name('standing', standing_in)}(self, {body})" if arg.graph in self.table.standing else body
         return self.table.name(_literal_key(arg), arg)
 
 

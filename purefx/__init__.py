@@ -8,11 +8,13 @@ Everything public is here; the packages behind it are ``purefx.ir``, ``purefx.tr
 
 from __future__ import annotations
 
+from purefx.capture import capture
 from purefx.ir import (
     Arg,
     Body,
     Call,
     CallSignature,
+    CaptureError,
     Constraints,
     DiffError,
     Effects,
@@ -43,6 +45,7 @@ from purefx.ir import (
     Range,
     Record,
     Ref,
+    RestType,
     Signature,
     Slot,
     SlotKind,
@@ -60,10 +63,11 @@ from purefx.ir import (
 )
 from purefx.ir.diff import Diff, diff
 from purefx.ir.digest import alpha_equal, digest
-from purefx.ir.importing import import_ep
+from purefx.ir.importing import import_ep, import_fx
 from purefx.ir.text import parse
 from purefx.ir.verify import Violation, verify
 from purefx.lowering import lower
+from purefx.stats import ModuleStats, Stats, stats
 from purefx.transforms import (
     DEFAULT,
     Fuel,
@@ -87,13 +91,14 @@ from purefx.transforms import (
 from purefx.unflatten import unflatten
 
 __all__ = [
-    "DEFAULT", "Arg", "Body", "Call", "CallSignature", "Constraints", "Diff", "DiffError", "Effects", "Frame", "Fuel",
+    "DEFAULT", "Arg", "Body", "Call", "CallSignature", "CaptureError", "Constraints", "Diff", "DiffError", "Effects", "Frame", "Fuel",
     "FuelError", "Get", "Graph", "Input", "InputError", "InputGradient", "InputMutation", "InputValueError",
-    "InvalidProgram", "Items", "LiteralType", "LossOutput", "ModeWarning", "Module", "Node", "NumberType", "ObjectType",
-    "Op", "PMap", "ParseError", "PipelineError", "Program", "PurefxError", "Range", "Record", "Ref", "Rewrite",
-    "Signature", "Slot", "SlotKind", "State", "StateGradient", "StateInput", "StateMutation", "Step", "TensorType",
-    "Token", "Transformation", "UnsupportedProgram", "UserInput", "UserOutput", "Violation", "alpha_equal", "bisect",
-    "deduplicate", "diff", "digest", "dispatch", "expand", "functionalize", "import_ep", "inline", "inplace_mutations",
-    "insert_ivals", "lift_state", "lower", "outline", "parse", "pmap", "remove_effect_tokens", "sink_state",
+    "InvalidProgram", "Items", "LiteralType", "LossOutput", "ModeWarning", "Module", "ModuleStats", "Node", "NumberType", "ObjectType",
+    "Op", "PMap", "ParseError", "PipelineError", "Program", "PurefxError", "Range", "Record", "Ref", "RestType",
+    "Rewrite",
+    "Signature", "Slot", "SlotKind", "State", "StateGradient", "StateInput", "StateMutation", "Stats", "Step", "TensorType",
+    "Token", "Transformation", "UnsupportedProgram", "UserInput", "UserOutput", "Violation", "alpha_equal", "bisect", "capture",
+    "deduplicate", "diff", "digest", "dispatch", "expand", "functionalize", "import_ep", "import_fx", "inline", "inplace_mutations",
+    "insert_ivals", "lift_state", "lower", "outline", "parse", "pmap", "remove_effect_tokens", "sink_state", "stats",
     "transform", "transformation", "unflatten", "verify",
 ]  # fmt: skip
