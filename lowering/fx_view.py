@@ -20,6 +20,7 @@ from ..ir.graph import Graph
 from ..ir.meta import Meta, thaw
 from ..ir.methods import Method
 from ..ir.node import Call, Get, Node, Stack
+from ..ir.opaque import is_module_call, read_modules
 from ..ir.paths import is_below, join
 from ..ir.program import Program
 from ..ir.signature import RestType, UserInput
@@ -28,7 +29,7 @@ from .conventions import Convention
 from .custom import common_custom
 from .preserved import CallSite
 from .preserved_view import add_inputs, add_output, call_module
-from .source import attribute_name
+from .source import attribute_name, from_root
 
 __all__ = ["build_fx_graph"]
 
@@ -66,7 +67,7 @@ def build_fx_graph(view: View) -> torch.fx.Graph:
     builder = _Builder(view)
     builder.inputs()
     for node in view.graph.nodes:
-        if not is_border(node):
+        if not is_border(node) and node.name not in builder.modules:
             made = builder.node(node)
             builder.describe(made, node.meta)
             made.meta.setdefault("nn_module_stack", builder.module_stack(node.stack))
@@ -99,6 +100,11 @@ class _Builder:
         self._types = {module.path: module.type_name for module in view.program.modules}
         self._stacks: dict[Stack, dict[str, tuple[str, str]]] = {}
         self._bodies: dict[str, torch.fx.Node] = {}
+        read = read_modules(view.graph.nodes)
+        self.modules = frozenset(read)
+        """Reads of modules that the program holds; in fx the call names them."""
+        calls = [node for node in view.graph.nodes if is_module_call(node)]
+        self._module_calls = {node.name: from_root(read[node.args[0].name]) for node in calls}
 
     def describe(self, made: torch.fx.Node, meta: Meta) -> None:
         made.meta.update({key: thaw(value) for key, value in meta.items()})
@@ -172,7 +178,10 @@ class _Builder:
         create = self.made.create_node
         match do:
             case Get(slot=slot):
-                return create("get_attr", slot, name=node.name)
+                return create("get_attr", from_root(slot), name=node.name)
+            case _ if node.name in self._module_calls:
+                kwargs = {key: self.arg(value) for key, value in node.kwargs}
+                return create("call_module", self._module_calls[node.name], self.arg(node.args[1:]), kwargs, name=node.name)
             case Call() if node.name in self.view.sites:
                 return self._preserved(node, self.view.sites[node.name])
             case Call(instance=instance):

@@ -13,7 +13,7 @@ import torch
 from attrs import define, field
 
 from ..ir.graph import Graph
-from ..ir.node import Call
+from ..ir.node import Call, Op
 from ..ir.paths import FROM_ROOT, join
 from ..ir.program import Program
 from ..ir.state import SlotKind
@@ -158,7 +158,11 @@ def _give_root(tree: Tree, calls: dict[str, dict[Label, str]]) -> None:
 
 
 def _leaves(graph: Graph) -> bool:
-    return any(type(node.do) is Call and node.do.instance.path.startswith(FROM_ROOT) for node in graph.nodes)
+    return any(
+        node.do.instance.path.startswith(FROM_ROOT) if type(node.do) is Call else node.do.slot.startswith(FROM_ROOT)
+        for node in graph.nodes
+        if type(node.do) is not Op
+    )
 
 
 def _register(tree: Tree, cells: dict[int, Any]) -> None:
@@ -172,6 +176,8 @@ def _register(tree: Tree, cells: dict[int, Any]) -> None:
                 buffers_dict(module)[name] = value
                 if not slot.persistent:
                     unsaved_buffers(module).add(name)
+            case SlotKind.MODULE:
+                children_dict(module)[name] = value
             case SlotKind.CONSTANT:
                 for owner in (module, *tree.views.get(path, ())):
                     owner.__dict__[name] = value
