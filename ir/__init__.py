@@ -49,7 +49,8 @@ from .signature import (
 from .state import Slot, SlotKind, State
 
 __all__ = [
-    "ANYTHING", "PURE", "Apply", "Arg", "ArgAt", "Body", "Call", "CallSignature", "CaptureError", "Constraints", "DiffError", "Effects",
+    "ANYTHING", "PURE", "Apply", "Arg", "ArgAt", "Body", "Call", "CallSignature", "CaptureError", "Constraints",
+    "DiffError", "Effects",
     "Expr", "Frame", "FuelError", "Get", "Graph", "Input", "InputDim", "InputError", "InputGradient", "InputMutation",
     "InputValue", "InputValueError", "InvalidProgram", "Items", "LiteralType", "LossOutput", "Meta", "ModeWarning",
     "Module", "Node", "NumberType", "ObjectType", "Op", "PMap", "ParseError", "PipelineError", "Program", "PurefxError",

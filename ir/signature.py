@@ -16,7 +16,8 @@ from .expression import Expr
 
 __all__ = [
     "GIVEN", "ArgumentType", "Constraints", "InputGradient", "InputMutation", "InputSpec", "LiteralType", "LossOutput",
-    "NumberType", "ObjectType", "OutputSpec", "Range", "RestType", "Signature", "StateGradient", "StateInput", "StateMutation", "SunkInput",
+    "NumberType", "ObjectType", "OutputSpec", "Range", "RestType", "Signature", "StateGradient", "StateInput",
+    "StateMutation", "SunkInput",
     "TensorType", "Token", "UserInput", "UserOutput",
 ]  # fmt: skip
 

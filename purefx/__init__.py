@@ -91,14 +91,17 @@ from purefx.transforms import (
 from purefx.unflatten import unflatten
 
 __all__ = [
-    "DEFAULT", "Arg", "Body", "Call", "CallSignature", "CaptureError", "Constraints", "Diff", "DiffError", "Effects", "Frame", "Fuel",
+    "DEFAULT", "Arg", "Body", "Call", "CallSignature", "CaptureError", "Constraints", "Diff", "DiffError", "Effects",
+    "Frame", "Fuel",
     "FuelError", "Get", "Graph", "Input", "InputError", "InputGradient", "InputMutation", "InputValueError",
-    "InvalidProgram", "Items", "LiteralType", "LossOutput", "ModeWarning", "Module", "ModuleStats", "Node", "NumberType", "ObjectType",
+    "InvalidProgram", "Items", "LiteralType", "LossOutput", "ModeWarning", "Module", "ModuleStats", "Node", "NumberType",
+    "ObjectType",
     "Op", "PMap", "ParseError", "PipelineError", "Program", "PurefxError", "Range", "Record", "Ref", "RestType",
     "Rewrite",
     "Signature", "Slot", "SlotKind", "State", "StateGradient", "StateInput", "StateMutation", "Stats", "Step", "TensorType",
     "Token", "Transformation", "UnsupportedProgram", "UserInput", "UserOutput", "Violation", "alpha_equal", "bisect", "capture",
-    "deduplicate", "diff", "digest", "dispatch", "expand", "functionalize", "import_ep", "import_fx", "inline", "inplace_mutations",
+    "deduplicate", "diff", "digest", "dispatch", "expand", "functionalize", "import_ep", "import_fx", "inline",
+    "inplace_mutations",
     "insert_ivals", "lift_state", "lower", "outline", "parse", "pmap", "remove_effect_tokens", "sink_state", "stats",
     "transform", "transformation", "unflatten", "verify",
 ]  # fmt: skip

@@ -11,6 +11,7 @@ import os
 import threading
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -24,7 +25,7 @@ __all__ = ["capture"]
 LOCK = threading.RLock()
 """Held while the exporter runs; a module that captures another one while it is captured does not wait for itself."""
 
-NOT_THE_USERS = (os.path.dirname(torch.__file__) + os.sep, os.path.abspath(__file__), "<")
+NOT_THE_USERS = (f"{Path(torch.__file__).parent}{os.sep}", str(Path(__file__)), "<")
 """Where the code is that is not the user's."""
 
 

@@ -1,7 +1,7 @@
 """Floating point operations of one operator, as torch's counter counts them.
 
-One idea: the operator is run on tensors without contents under ``torch.utils.flop_counter``, which knows formulas for some operators
-and what others are made of.  What it has no formula for is unknown, and not zero.
+One idea: the operator is run on tensors without contents under ``torch.utils.flop_counter``, which knows formulas for some
+operators and what others are made of.  What it has no formula for is unknown, and not zero.
 """
 
 from __future__ import annotations
@@ -65,7 +65,8 @@ class _Shape:
         sizes = [size if type(size) is int else size_number(size) for size in value.shape]
         if None in sizes:
             raise Unknown
-        self.sizes, self.dtype = tuple(map(int, sizes)), value.dtype  # type: ignore[arg-type]
+        self.sizes = tuple([int(size) for size in sizes if size is not None])
+        self.dtype = value.dtype
 
     def __repr__(self) -> str:
         return f"{self.dtype}{self.sizes}"

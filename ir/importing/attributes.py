@@ -52,19 +52,15 @@ class Attributes:
             self.modules[path] = module
             self.paths.setdefault(id(module), []).append(path)
 
-    def find(self, module: torch.nn.Module, target: str) -> tuple[torch.nn.Module, str, Any]:
-        """Return the module that holds an attribute, the path to it, and the attribute; MISSING where there is none."""
-        found: Any = module
-        owner, path = module, ""
+    def find(self, module: torch.nn.Module, target: str) -> tuple[torch.nn.Module, Any]:
+        """Return the module that holds an attribute, and the attribute; MISSING where there is none."""
+        owner: Any = module
         *above, last = target.split(".")
         for part in above:
-            if not isinstance(found, torch.nn.Module):
-                return owner, path, MISSING
-            found = getattr(found, part, MISSING)
-            owner, path = found, f"{path}.{part}" if path else part
-        if not isinstance(owner, torch.nn.Module):
-            return module, "", MISSING
-        return owner, path, getattr(owner, last, MISSING)
+            owner = getattr(owner, part, MISSING)
+            if not isinstance(owner, torch.nn.Module):
+                return module, MISSING
+        return owner, getattr(owner, last, MISSING)
 
     def read(self, holder: torch.nn.Module, target: str, value: Any) -> None:
         """Remember that a graph of a module reads an attribute that need not be a parameter or a buffer."""
@@ -131,7 +127,7 @@ class Attributes:
                 kinds.setdefault(".".join(parts[:depth]), None)
             if parts and (kinds.get(path) is None or kinds[path] == PLAIN_MODULE):
                 kinds[path] = kind or None
-        if "" in traced and traced[""]:
+        if traced.get(""):
             kinds[""] = traced[""]
         return tuple([Module(path, kind) for path, kind in kinds.items()])
 
@@ -154,7 +150,9 @@ def check_path(path: object) -> None:
     >>> check_path("layers.0.weight")
     """
     if not is_path(path):
-        said = f"{short(path)} is no path of an attribute: names are separated by dots and have no quotes and no control characters"
+        said = (
+            f"{short(path)} is no path of an attribute: names are separated by dots and have no quotes and no control characters"
+        )
         raise InvalidProgram([Violation("names", said, advice="rename the module, parameter or attribute")])
 
 

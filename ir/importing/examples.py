@@ -45,8 +45,14 @@ def example_values(module: torch.fx.GraphModule, inputs: Any) -> Mapping[Any, An
             pass  # what is not known without contents, and all behind it, stays unknown
         except Exception as error:
             name = run.current.name if run.current is not None else "the call"
-            raise InputValueError(f"the graph does not run on example_inputs: {name} raises {type(error).__name__}: {error}") from error
-    return {fx_node: run.found[other] for fx_node, other in zip(module.graph.nodes, copied.graph.nodes, strict=True) if other in run.found}
+            raise InputValueError(
+                f"the graph does not run on example_inputs: {name} raises {type(error).__name__}: {error}"
+            ) from error
+    return {
+        fx_node: run.found[other]
+        for fx_node, other in zip(module.graph.nodes, copied.graph.nodes, strict=True)
+        if other in run.found
+    }
 
 
 def _arguments(module: torch.fx.GraphModule, inputs: Any) -> list[Any]:
@@ -67,5 +73,3 @@ class _Run(torch.fx.Interpreter):
         self.current = n
         self.found[n] = result = super().run_node(n)
         return result
-
-

@@ -9,7 +9,9 @@ taken apart sign by sign and never evaluated; what the grammar does not know is 
 
 from __future__ import annotations
 
-__all__ = ["is_name", "is_path", "read_place"]
+import keyword
+
+__all__ = ["is_identifier", "is_name", "is_path", "read_place"]
 
 ROOTS = ("L__self__", "self")
 
@@ -26,8 +28,22 @@ def is_name(text: object) -> bool:
     (True, False, False, False, False)
     """
     return (
-        type(text) is str and bool(text) and text.isprintable() and "." not in text and FORBIDDEN.isdisjoint(text) and text[0] != "/"
+        type(text) is str
+        and bool(text)
+        and text.isprintable()
+        and "." not in text
+        and FORBIDDEN.isdisjoint(text)
+        and text[0] != "/"
     )
+
+
+def is_identifier(text: object) -> bool:
+    """Say whether a text can name a value, an argument or a method: what Python takes for a name, and no keyword.
+
+    >>> is_identifier("add_1"), is_identifier("x=print()"), is_identifier("class"), is_identifier("a b")
+    (True, False, False, False)
+    """
+    return type(text) is str and text.isidentifier() and not keyword.iskeyword(text)
 
 
 def is_path(text: object) -> bool:
@@ -42,8 +58,10 @@ def is_path(text: object) -> bool:
 def read_place(text: object) -> str | None:
     """Return the path that a tracer spelled; "" for the root, None where the text is no place.
 
-    >>> read_place("L['self'].layers[0].up"), read_place("layers.0"), read_place("L__self__"), read_place("L['self']._modules['a']")
-    ('layers.0.up', 'layers.0', '', 'a')
+    >>> read_place("L['self'].layers[0].up"), read_place("layers.0"), read_place("L__self__")
+    ('layers.0.up', 'layers.0', '')
+    >>> read_place("L['self']._modules['a']")
+    'a'
     >>> read_place("L['self'].layers[i]"), read_place("__import__('os')")
     (None, None)
     """

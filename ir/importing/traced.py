@@ -26,7 +26,7 @@ from ..torch_private import PyTreeCodeGen, generator_of_code, hooks_of
 from ..verify import Violation
 from ..verify.kinds import short
 from .attributes import MISSING, Attributes, is_computed, relative_path
-from .spellings import is_name, is_path
+from .spellings import is_identifier, is_path
 from .traced_values import Literals, Operators, is_tensor, meta_of
 from .tracers import TracedStacks
 
@@ -120,7 +120,7 @@ class _GraphReader:
                 self.stack(fx_node)
         output: Arg = ()
         for fx_node in self.job.module.graph.nodes:
-            if not is_name(fx_node.name):
+            if not is_identifier(fx_node.name):
                 raise _misnamed(fx_node, fx_node.name, "the name of a node")
             match fx_node.op:
                 case "placeholder":
@@ -158,31 +158,37 @@ class _GraphReader:
     def operator(self, fx_node: Any) -> None:
         """Add a call of a function or of a method."""
         args = tuple([self.literals.convert(arg, fx_node) for arg in fx_node.args])
-        kwargs = tuple([(key, self.literals.convert(value, fx_node)) for key, value in fx_node.kwargs.items()])
+        kwargs = tuple(self.keywords(fx_node).items())
         if fx_node.op == "call_function":
             if not callable(fx_node.target):
                 raise UnsupportedProgram(f"{where(fx_node)}: its target is {short(fx_node.target)}, which can not be called")
-            do = self.operators_of(fx_node).function(fx_node.target)
+            do = self.reader.operators.function(fx_node.target)
         else:
-            if not is_name(fx_node.target) or not fx_node.target.isidentifier():
+            if not is_identifier(fx_node.target):
                 raise _misnamed(fx_node, fx_node.target, "the name of a method")
             if not args:
                 raise UnsupportedProgram(f"{where(fx_node)}: a method is called of its first argument, and there is none")
-            do = self.operators_of(fx_node).method(fx_node.target, of_tensor=is_tensor(fx_node.args[0], self.reader.values))
+            do = self.reader.operators.method(fx_node.target, of_tensor=is_tensor(fx_node.args[0], self.reader.values))
         self.add(fx_node, do, args, kwargs)
 
-    def operators_of(self, _fx_node: Any) -> Operators:
-        return self.reader.operators
+    def keywords(self, fx_node: Any) -> dict[str, Arg]:
+        """Return the keyword arguments of a node."""
+        for key in fx_node.kwargs:
+            if not is_identifier(key):
+                raise _misnamed(fx_node, key, "a keyword")
+        return {key: self.literals.convert(value, fx_node) for key, value in fx_node.kwargs.items()}
 
     def attribute(self, fx_node: Any) -> None:
         """Add a read of state; a graph module that operators are given is a body, and None is a literal."""
-        owner, above, value = self.find(fx_node)
+        owner, value = self.find(fx_node)
         name = fx_node.target.rpartition(".")[2]
         if isinstance(value, torch.fx.GraphModule):
             self.known[fx_node] = self.body(fx_node, value)
             return
         if isinstance(value, torch.nn.Module):
-            raise UnsupportedProgram(f"{where(fx_node)}: the module {fx_node.target!r} is used as a value; only calls of it are known")
+            raise UnsupportedProgram(
+                f"{where(fx_node)}: the module {fx_node.target!r} is used as a value; only calls of it are known"
+            )
         if value is None:
             self.known[fx_node] = None
             return
@@ -195,33 +201,35 @@ class _GraphReader:
         self.reader.attributes.read(self.job.holder, path, value)
         self.add(fx_node, Get(path))
 
-    def find(self, fx_node: Any) -> tuple[torch.nn.Module, str, Any]:
-        """Return the owner of what a node names, the way to it, and what it is."""
+    def find(self, fx_node: Any) -> tuple[torch.nn.Module, Any]:
+        """Return the owner of what a node names, and what it is."""
         if not is_path(fx_node.target.removeprefix("/.") if type(fx_node.target) is str else fx_node.target):
             raise _misnamed(fx_node, fx_node.target, "the path of an attribute")
-        owner, above, value = self.reader.attributes.find(self.job.module, fx_node.target)
+        owner, value = self.reader.attributes.find(self.job.module, fx_node.target)
         if value is MISSING:
             raise UnsupportedProgram(f"{where(fx_node)}: the module has no attribute {fx_node.target!r}")
-        return owner, above, value
+        return owner, value
 
     def body(self, fx_node: Any, module: torch.fx.GraphModule) -> Body:
         """Return the body that operators are given."""
         for user in fx_node.users:
             if user.op != "call_function" or not self.reader.operators.function(user.target).effects.through_bodies:
-                raise UnsupportedProgram(f"{where(user)}: it uses the module {fx_node.target!r} as a value; only calls of it are known")
+                raise UnsupportedProgram(
+                    f"{where(user)}: it uses the module {fx_node.target!r} as a value; only calls of it are known"
+                )
         path = self.job.path(fx_node.target)
         wanted = f"{self.job.name}.{fx_node.target}" if self.job.name else f"${fx_node.target}"
         return Body(self.reader.body(module, wanted, self.job.holder, path))
 
     def call(self, fx_node: Any) -> None:
         """Add a call of a module: of its body where a graph shows all that it does, else of the module as it is."""
-        _, _, module = self.find(fx_node)
+        _, module = self.find(fx_node)
         if not isinstance(module, torch.nn.Module):
             raise UnsupportedProgram(f"{where(fx_node)}: {fx_node.target!r} is {short(module)}, no module")
         args = tuple([self.literals.convert(arg, fx_node) for arg in fx_node.args])
-        kwargs = {key: self.literals.convert(value, fx_node) for key, value in fx_node.kwargs.items()}
+        kwargs = self.keywords(fx_node)
         path = self.job.path(relative_path(fx_node.target))
-        if not is_transparent(module):
+        if not isinstance(module, torch.fx.GraphModule) or not is_transparent(module):
             self.reader.attributes.hold(self.job.holder, path, module)
             read = self.names.fresh(f"{fx_node.name}_module")
             self.nodes.append(Node(read, Get(path), stack=self.stack(fx_node)))
@@ -242,7 +250,9 @@ class _GraphReader:
     def place(self, path: str, module: torch.nn.Module) -> tuple[Frame, torch.nn.Module]:
         # Lowered modules have the bodies of later calls of a module beside it, as "path@number".
         base = path.partition("@")[0]
-        real = next((at for at in self.reader.attributes.paths.get(id(self.job.holder), ()) if join(at, base) in self.modules), None)
+        real = next(
+            (at for at in self.reader.attributes.paths.get(id(self.job.holder), ()) if join(at, base) in self.modules), None
+        )
         home = module if real is None or base == path else self.modules[join(real, base)]
         return Frame(base, self.reader.number(self.job.holder, base)), home
 
@@ -252,7 +262,7 @@ class _GraphReader:
 
     def build(self, target: Any, args: tuple[Arg, ...], fx_node: Any) -> Ref:
         """Add a node that makes a value that no literal can be, and return its use."""
-        name = self.names.fresh(f"{fx_node.name}_{getattr(target, '__name__', 'value').lower()}")
+        name = self.names.fresh(f"{fx_node.name}_tuple")
         self.nodes.append(Node(name, self.reader.operators.function(target), args, stack=self.stack(fx_node)))
         return Ref(name)
 
@@ -291,7 +301,7 @@ def parameters_of(module: torch.fx.GraphModule) -> list[Parameter]:
         if fx_node.op == "placeholder":
             stars = len(fx_node.target) - len(fx_node.target.lstrip("*")) if type(fx_node.target) is str else 0
             name = fx_node.target[stars:] if stars else fx_node.target
-            if stars > 2 or not is_name(name) or not name.isidentifier():
+            if stars > 2 or not is_identifier(name):
                 raise _misnamed(fx_node, fx_node.target, "a parameter")
             rest = RestType(keywords=stars == 2) if stars else None
             found.append(Parameter(name, tuple(fx_node.args[:1]), rest))
@@ -301,10 +311,10 @@ def parameters_of(module: torch.fx.GraphModule) -> list[Parameter]:
 def where(fx_node: Any) -> str:
     """Return how messages name a node: with the line of the user where that is known."""
     trace = str(fx_node.meta.get("stack_trace") or "").strip().splitlines()
-    name = fx_node.name if is_name(fx_node.name) else ascii(fx_node.name)
+    name = fx_node.name if is_identifier(fx_node.name) else short(fx_node.name)
     return f"node {name}" + (f" ({trace[-2].strip()})" if len(trace) > 1 else "")
 
 
 def _misnamed(fx_node: Any, name: object, what: str) -> InvalidProgram:
-    said = f"{short(name)} can not be {what}: it is no identifier, or has quotes or signs that can not be seen"
+    said = f"{short(name)} can not be {what}: it is no identifier of Python, or has quotes or signs that can not be seen"
     return InvalidProgram([Violation("names", said, node=where(fx_node), advice="rename it in the fx graph")])

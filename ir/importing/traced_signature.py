@@ -6,7 +6,6 @@ does: defaults, the rest of the arguments, any pytree.  Types are not checked: a
 
 from __future__ import annotations
 
-import keyword
 from typing import Any
 
 import torch
@@ -18,9 +17,9 @@ from ..errors import InputError, InvalidProgram, UnsupportedProgram
 from ..signature import LiteralType, ObjectType, Signature, UserInput, UserOutput
 from ..torch_private import EXPORT_HOOKS, PyTreeCodeGen, codegen_of, generator_of_code, hooks_of, pytree
 from ..verify import Violation
-from ..verify.kinds import short
+from ..verify.kinds import PLAIN, short
 from .signature import argument_paths
-from .spellings import is_name
+from .spellings import is_identifier
 from .traced import parameters_of
 
 __all__ = ["bound_example", "read_traced_signature"]
@@ -40,8 +39,8 @@ def read_traced_signature(module: torch.fx.GraphModule, output: Arg) -> tuple[Si
     codegen = generator_of_code(module)
     if codegen is None:
         raise UnsupportedProgram(
-            f"the code of this graph is made by {type(codegen_of(module.graph)).__name__}, which does what the graph does not show; "
-            "call graph.set_codegen(torch.fx.graph.CodeGen()) if the graph is all that is meant"
+            f"the code of this graph is made by {type(codegen_of(module.graph)).__name__}, which does what the graph "
+            "does not show; call graph.set_codegen(torch.fx.graph.CodeGen()) if the graph is all that is meant"
         )
     for hook in hooks_of(module):
         if getattr(hook, "__module__", None) != EXPORT_HOOKS:
@@ -61,8 +60,7 @@ def read_traced_signature(module: torch.fx.GraphModule, output: Arg) -> tuple[Si
 def _plain_inputs(module: torch.fx.GraphModule) -> tuple[tuple[UserInput, ...], Any, tuple[str, ...]]:
     inputs: list[UserInput] = []
     for parameter in parameters_of(module):
-        _check_names([parameter.name])
-        default = LiteralType(_frozen(parameter.default[0])) if parameter.default else None
+        default = LiteralType(_frozen(parameter.default[0], parameter.name)) if parameter.default else None
         inputs.append(UserInput(parameter.rest or ObjectType(), parameter.name, default))
     in_spec = pytree.tree_structure((tuple(range(len(inputs))), {}))
     return tuple(inputs), in_spec, tuple([spec.argument for spec in inputs])
@@ -90,20 +88,21 @@ def _is_call(in_spec: Any) -> bool:
 
 def _check_names(names: list[Any]) -> None:
     for name in names:
-        if not is_name(name) or not name.isidentifier() or keyword.iskeyword(name):
+        if not is_identifier(name):
             said = f"{short(name)} can not be the name of an argument"
             raise InvalidProgram([Violation("names", said, advice="an argument is an identifier and no keyword of Python")])
 
 
-def _frozen(value: Any) -> Arg:
-    # A default: what can be changed is written as a value, anything else is kept as it is.
+def _frozen(value: Any, name: str) -> Arg:
     if type(value) is tuple:
-        return tuple(map(_frozen, value))
+        return tuple([_frozen(part, name) for part in value])
     if isinstance(value, list):
-        return Items(map(_frozen, value))
+        return Items([_frozen(part, name) for part in value])
     if isinstance(value, dict):
-        return Record(tuple([(key, _frozen(part)) for key, part in value.items()]))
-    return value
+        return Record(tuple([(_frozen(key, name), _frozen(part, name)) for key, part in value.items()]))
+    if type(value) in PLAIN:
+        return value
+    raise UnsupportedProgram(f"the default of the argument {name} is {short(value)}, no literal; pass it in each call")
 
 
 class _Leaf:
@@ -127,8 +126,6 @@ def _nested(arg: Arg) -> Any:
     if kind is Record and all(isinstance(key, str | int) for key, _ in arg.items):
         return {key: _nested(part) for key, part in arg.items}
     return _Leaf(arg)
-
-
 
 
 def bound_example(module: torch.fx.GraphModule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:

@@ -6,6 +6,7 @@ tensor, any other object), so that nothing of a graph is ever written as code.
 
 from __future__ import annotations
 
+import types
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -94,18 +95,14 @@ class Literals:
             return slice(*[self.convert(part, at) for part in (arg.start, arg.stop, arg.step)])
         if isinstance(arg, tuple):
             return self._tuple(arg, at)
-        if isinstance(arg, LEAVES):
-            return arg
-        if callable(arg) and not isinstance(arg, torch.nn.Module | torch.Tensor):
+        if isinstance(arg, LEAVES) or kind is type:
             return arg
         return self.constant(arg, at)
 
     def _tuple(self, arg: tuple[Any, ...], at: Any) -> Arg:
+        # fx keeps named tuples, and makes plain ones of all others.
         parts = tuple([self.convert(part, at) for part in arg])
-        if type(arg) is tuple:
-            return parts
-        # A subclass: named tuples take their parts one by one, torch.Size takes all in one.
-        return self.build(type(arg), parts if hasattr(arg, "_fields") else (parts,), at)
+        return self.build(type(arg), parts, at) if hasattr(arg, "_fields") else parts
 
     def packed(self, value: Any) -> Arg:
         """Return what was bound to a parameter as a value: the dict of the rest of the keywords becomes a ``Record``."""
@@ -113,8 +110,10 @@ class Literals:
 
 
 LEAVES: tuple[Any, ...] = (
-    OpOverload, HigherOrderOperator, torch.SymInt, torch.SymFloat, torch.SymBool, torch.ScriptObject, type, range,
+    OpOverload, HigherOrderOperator, torch.SymInt, torch.SymFloat, torch.SymBool, torch.ScriptObject, range,
+    types.FunctionType, types.BuiltinFunctionType, types.MethodType,
 )  # fmt: skip
+"""What an argument may be besides literals and classes.  fx writes any other object as its ``repr``, which could be code."""
 
 
 def meta_of(fx_node: Any, values: Mapping[Any, Any]) -> Meta:

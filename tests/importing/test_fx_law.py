@@ -11,15 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import purefx as px
-
 from tests.importing.traced_graphs import compare, graph_modules, outcome
 
 INPUTS = (torch.linspace(-1, 2, 16).reshape(4, 4), torch.linspace(1, -3, 16).reshape(4, 4))
 
 
 @given(graph_modules(), st.booleans(), st.sampled_from(["graph_module", "interpreter"]))
-@settings(max_examples=60, deadline=None)
-def test_lowered_is_the_graph_module(module: torch.fx.GraphModule, with_example: bool, to: Any) -> None:  # noqa: FBT001
+@settings(max_examples=40, deadline=None)
+def test_lowered_is_the_graph_module(module: torch.fx.GraphModule, with_example: bool, to: Any) -> None:
     """Outputs, inputs that are written to, gradients, state, over two calls; at every stage; and through text."""
     before = copy.deepcopy(module.state_dict())
     program = px.import_fx(module, example_inputs=INPUTS if with_example else None)
@@ -33,7 +32,7 @@ def test_lowered_is_the_graph_module(module: torch.fx.GraphModule, with_example:
 
 
 @given(graph_modules(depth=1))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 def test_what_was_lowered_can_be_imported_again(module: torch.fx.GraphModule) -> None:
     """A lowered module is a GraphModule too."""
     again = px.import_fx(px.lower(px.import_fx(module)))

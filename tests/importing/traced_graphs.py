@@ -43,7 +43,7 @@ def graph_modules(draw: st.DrawFn, *, depth: int = 2) -> torch.fx.GraphModule:
     if depth > 1:
         root.sub = draw(graph_modules(depth=depth - 1))
     drawer = _Drawer(draw, root)
-    for _ in range(draw(st.integers(1, 9))):
+    for _ in range(draw(st.integers(2, 10))):
         drawer.node()
     drawer.output(nested=depth == 1)
     return torch.fx.GraphModule(root, drawer.graph)
@@ -57,7 +57,19 @@ class _Drawer:
         if draw(st.booleans()):
             scale = self.graph.create_node("placeholder", "scale", (2.0,), name="scale")
             self.values.append(self.graph.call_function(torch.mul, (self.values[0], scale)))
-        self.kinds = ["unary", "binary", "method", "writing", "attribute", "module", "chunks", "item", "method_2"]
+        self.kinds = [
+            "module",
+            "writing",
+            "unary",
+            "binary",
+            "method",
+            "attribute",
+            "chunks",
+            "item",
+            "method_2",
+            "module",
+            "writing",
+        ]
         self.root = root
 
     def value(self) -> Any:
