@@ -50,7 +50,11 @@ class ModuleStats:
 
 @frozen
 class Stats:
-    """What ``stats`` found; its text is a table."""
+    """What ``stats`` found; its text is a table.
+
+    >>> print(str(Stats({"aten.relu.default": 1}, (), 1, 0, 0, None, {"aten.relu.default": 1})).splitlines()[0])
+    1 operators in 0 modules (1 graphs)
+    """
 
     operators: Mapping[str, int]
     """How often each operator runs, most frequent first."""

@@ -31,7 +31,9 @@ SELF = (ArgAt(0, "self"), ArgAt(0, "input"))
 OUT = ArgAt(sys.maxsize, "out")
 """Where Python's functions put their results if they are told; it is only given by name."""
 
-STRANGE = frozenset({"set_", "set", "backward", "swap", "record_stream", "resize_", "resize_as_", "from_file"})
+STRANGE = frozenset(
+    {"set_", "set", "backward", "swap", "record_stream", "resize_", "resize_as_", "resize", "resize_as", "from_file", "index"}
+)
 """Operators that do more than their schema says: they replace memory, or run what the graph does not show."""
 
 VIEWS = frozenset({"float", "double", "half", "bfloat16", "int", "long", "short", "bool", "char", "byte", "cpu", "cuda", "type"})

@@ -42,7 +42,8 @@ SILENT_ALIASES = frozenset(
     {
         "aten::einsum", "aten::broadcast_tensors", "aten::meshgrid", "aten::type_as", "aten::sum_to_size",
         "aten::_unsafe_view", "aten::unsafe_split", "aten::unsafe_split_with_sizes", "aten::unsafe_chunk", "aten::pad",
-        "aten::flatten_dense_tensors", "aten::native_dropout", "aten::upsample_nearest2d",
+        "aten::flatten_dense_tensors", "aten::native_dropout", "aten::upsample_nearest2d", "aten::dequantize",
+        "aten::to_dense",
     }
 )  # fmt: skip
 """Operators that may hand back (a view of) an argument although neither schema nor tag says so."""

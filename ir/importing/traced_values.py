@@ -20,7 +20,7 @@ from ..meta import Meta, freeze_meta
 from ..methods import Method
 from ..node import Op
 from ..operators import op_name
-from ..torch_private import HigherOrderOperator, OpOverload
+from ..torch_private import HigherOrderOperator, OpOverload, pytree
 from ..verify.kinds import PLAIN
 
 __all__ = ["Literals", "Operators", "is_tensor", "meta_of", "value_of"]
@@ -102,7 +102,7 @@ class Literals:
     def _tuple(self, arg: tuple[Any, ...], at: Any) -> Arg:
         # fx keeps named tuples, and makes plain ones of all others.
         parts = tuple([self.convert(part, at) for part in arg])
-        return self.build(type(arg), parts, at) if hasattr(arg, "_fields") else parts
+        return self.build(type(arg), parts, at) if pytree.is_namedtuple_instance(arg) else parts
 
     def packed(self, value: Any) -> Arg:
         """Return what was bound to a parameter as a value: the dict of the rest of the keywords becomes a ``Record``."""
