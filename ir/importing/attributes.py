@@ -13,7 +13,7 @@ import torch
 import torch.fx
 
 from ..errors import InvalidProgram
-from ..paths import FROM_ROOT, is_below, join
+from ..paths import FROM_ROOT, join
 from ..persistent import pmap
 from ..program import Module
 from ..state import Slot, SlotKind, State
@@ -69,7 +69,7 @@ class Attributes:
 
     def free(self, holder: torch.nn.Module, wanted: str) -> str:
         """Return a name under which a module has nothing yet."""
-        number = 0
+        number = len(self.constants)
         while hasattr(holder, f"{wanted}{number}") or any(
             join(path, f"{wanted}{number}") in self.constants for path in self._places(holder)
         ):
@@ -105,7 +105,10 @@ class Attributes:
         return State(tuple(slots), pmap(slots))
 
     def _is_inside(self, path: str) -> bool:
-        return any(is_below(path, held) for held in self.held)
+        above = path.rpartition(".")[0]
+        while above and above not in self.held:
+            above = above.rpartition(".")[0]
+        return bool(above)
 
     def _own(self, module: torch.nn.Module, numbers: CellNumbers) -> Iterator[tuple[str, Slot]]:
         for name, value in module.named_parameters(recurse=False, remove_duplicate=False):
