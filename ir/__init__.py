@@ -9,6 +9,7 @@ from __future__ import annotations
 from .arguments import Arg, Body, Items, Record, Ref, same_arg
 from .effects.declared import ANYTHING, PURE, ArgAt, Effects, Unless
 from .errors import (
+    CaptureError,
     DiffError,
     FuelError,
     InputError,
@@ -37,6 +38,7 @@ from .signature import (
     NumberType,
     ObjectType,
     Range,
+    RestType,
     Signature,
     StateGradient,
     StateInput,
@@ -49,11 +51,12 @@ from .signature import (
 from .state import Slot, SlotKind, State
 
 __all__ = [
-    "ANYTHING", "PURE", "Apply", "Arg", "ArgAt", "Body", "Call", "CallSignature", "Constraints", "DiffError", "Effects",
-    "Expr", "Frame", "FuelError", "Get", "Graph", "Input", "InputDim", "InputError", "InputGradient", "InputMutation",
-    "InputValue", "InputValueError", "InvalidProgram", "Items", "LiteralType", "LossOutput", "Meta", "ModeWarning", "Module",
-    "Node", "NumberType", "ObjectType", "Op", "PMap", "ParseError", "PartitionError", "PipelineError", "Program",
-    "PurefxError", "Range", "Record", "Ref", "Signature", "Slot", "SlotKind", "Stack", "StageError", "State", "StateGradient",
-    "StateInput", "StateMutation", "Step", "Sym", "TensorType", "Token", "Unless", "UnsupportedProgram", "UserInput",
-    "UserOutput", "freeze_meta", "pmap", "same_arg",
+    "ANYTHING", "PURE", "Apply", "Arg", "ArgAt", "Body", "Call", "CallSignature", "CaptureError", "Constraints",
+    "DiffError", "Effects", "Expr", "Frame", "FuelError", "Get", "Graph", "Input", "InputDim", "InputError",
+    "InputGradient", "InputMutation", "InputValue", "InputValueError", "InvalidProgram", "Items", "LiteralType",
+    "LossOutput", "Meta", "ModeWarning", "Module", "Node", "NumberType", "ObjectType", "Op", "PMap", "ParseError",
+    "PartitionError", "PipelineError", "Program", "PurefxError", "Range", "Record", "Ref", "RestType", "Signature",
+    "Slot", "SlotKind", "Stack", "StageError", "State", "StateGradient", "StateInput", "StateMutation", "Step",
+    "Sym", "TensorType", "Token", "Unless", "UnsupportedProgram", "UserInput", "UserOutput", "freeze_meta", "pmap",
+    "same_arg",
 ]  # fmt: skip

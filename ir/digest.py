@@ -74,8 +74,18 @@ def alpha_equal(left: Program, right: Program) -> bool:
 
 def _slot_facts(program: Program, name: str) -> tuple[object, ...]:
     slot = program.state[name]
-    value: object = describe_tensor(slot.value) if isinstance(slot.value, torch.Tensor) else type(slot.value).__name__
-    return (slot.kind.value, slot.persistent, slot.cell, slot.storage, value)
+    return (slot.kind.value, slot.persistent, slot.cell, slot.storage, _described(slot.value))
+
+
+def _described(value: Any) -> object:
+    if isinstance(value, torch.Tensor):
+        return describe_tensor(value)
+    if not isinstance(value, torch.nn.Module):
+        return type(value).__name__
+    # What it computes is not known; what it is, and what its state is, is.
+    state = value.state_dict(keep_vars=True)
+    tensors = [(name, describe_tensor(found)) for name, found in state.items() if isinstance(found, torch.Tensor)]
+    return (type(value).__module__, type(value).__qualname__, tensors)
 
 
 def graph_digest(graph: Graph, callees: Mapping[str, str], *, instance: CalleeKey | None = None) -> str:

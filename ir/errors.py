@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CallError",
+    "CaptureError",
     "DiffError",
     "InputError",
     "InputValueError",
@@ -120,6 +121,14 @@ class InputValueError(PurefxError, RuntimeError, ValueError, AssertionError):
 
     >>> issubclass(InputValueError, AssertionError), issubclass(InputValueError, RuntimeError)
     (True, True)
+    """
+
+
+class CaptureError(PurefxError, RuntimeError):
+    """The exporter can not trace a module; the message names the line, and the exporter's error is the cause.
+
+    >>> issubclass(CaptureError, RuntimeError)
+    True
     """
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from .effects.schema import effects_of
+from .methods import Method
 from .node import Op
 from .torch_private import HigherOrderOperator, OpOverload
 
@@ -39,6 +40,15 @@ def op_name(target: Any) -> str:
         return str(target)
     if isinstance(target, HigherOrderOperator):
         return f"higher_order.{target.name()}"
-    module = getattr(target, "__module__", None) or "builtins"
-    name = getattr(target, "__qualname__", None) or getattr(target, "__name__", None) or type(target).__name__
+    if isinstance(target, Method):
+        return str(target)
+    module = _text(target, "__module__") or "builtins"
+    name = _text(target, "__qualname__") or _text(target, "__name__") or type(target).__name__
+    name = name.removeprefix("_VariableFunctionsClass.")  # where torch keeps the functions that it calls torch.relu ...
     return f"{'operator' if module == '_operator' else module}.{name}"
+
+
+def _text(target: Any, name: str) -> str | None:
+    # A callable may be any object, and what it calls its name anything.
+    found = getattr(target, name, None)
+    return found if type(found) is str else None

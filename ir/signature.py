@@ -16,7 +16,8 @@ from .expression import Expr
 
 __all__ = [
     "GIVEN", "ArgumentType", "Constraints", "InputGradient", "InputMutation", "InputSpec", "LiteralType", "LossOutput",
-    "NumberType", "ObjectType", "OutputSpec", "Range", "Signature", "StateGradient", "StateInput", "StateMutation", "SunkInput",
+    "NumberType", "ObjectType", "OutputSpec", "Range", "RestType", "Signature", "StateGradient", "StateInput",
+    "StateMutation", "SunkInput",
     "TensorType", "Token", "UserInput", "UserOutput",
 ]  # fmt: skip
 
@@ -74,7 +75,18 @@ class ObjectType:
     description: str = ""
 
 
-ArgumentType = TensorType | NumberType | LiteralType | ObjectType
+@frozen
+class RestType:
+    """The arguments that no other input takes: a tuple of the positional ones, or a dict of those that were given by name.
+
+    >>> RestType(keywords=True) == RestType()
+    False
+    """
+
+    keywords: bool = False
+
+
+ArgumentType = TensorType | NumberType | LiteralType | ObjectType | RestType
 
 
 @frozen
@@ -87,6 +99,8 @@ class UserInput:
 
     type: ArgumentType
     argument: str = ""
+    default: LiteralType | None = None
+    """What it is where the caller leaves it out; None where it must be passed."""
 
 
 @frozen

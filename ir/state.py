@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from attrs import field, frozen
 
+from .opaque import entangled
 from .persistent import PMap, pmap
 
 __all__ = ["Slot", "SlotKind", "State"]
@@ -31,6 +32,8 @@ class SlotKind(enum.Enum):
     PARAMETER = "parameter"
     BUFFER = "buffer"
     CONSTANT = "constant"
+    MODULE = "module"
+    """A ``torch.nn.Module`` as it is, see ``opaque.py``: all that it holds is in it, and it is one cell."""
 
 
 @frozen(eq=False)
@@ -46,7 +49,7 @@ class Slot:
 
     kind: SlotKind
     value: Any = field(repr=False)
-    """A tensor, a script object or another constant that modules hold."""
+    """A tensor, a module, a script object or another constant that modules hold."""
     cell: int
     """Slots with one cell are one tensor."""
     storage: int
@@ -138,3 +141,13 @@ class State:
         for name, slot in self.pairs:
             cells.setdefault(slot.cell, []).append(name)
         return MappingProxyType({cell: tuple(names) for cell, names in cells.items()})
+
+    @cached_property
+    def entangled(self) -> tuple[tuple[int, int], ...]:
+        """Pairs of storages that share memory because a module of the state holds a tensor that is there too."""
+        return entangled(tuple([(slot.storage, slot.value) for _, slot in self.pairs]))
+
+    @cached_property
+    def modules(self) -> tuple[str, ...]:
+        """The slots that hold a module, in order."""
+        return tuple([name for name, slot in self.pairs if slot.kind is SlotKind.MODULE])

@@ -9,6 +9,7 @@ is wrapped here beyond giving it a typed name.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any, cast
@@ -25,10 +26,20 @@ import torch.utils._pytree
 import torch.utils._sympy.numbers
 import torch.utils._sympy.value_ranges
 from torch._export.verifier import TrainingIRVerifier, Verifier
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeCopyMode,
+    FakeTensor,
+    FakeTensorMode,
+    UnsupportedFakeTensorException,
+)
 
 __all__ = [
     "EMPTY_STACK_KEY",
+    "EXPORT_HOOKS",
+    "FAKE_REFUSALS",
+    "MODES",
     "FakeTensor",
     "FakeTensorMode",
     "HigherOrderOperator",
@@ -39,11 +50,16 @@ __all__ = [
     "Verifier",
     "blank_attributes",
     "buffers_dict",
+    "builtin_functions",
     "child_of",
     "children_dict",
     "codegen_of",
+    "fake_copy",
+    "generator_of_code",
     "guards_of",
+    "hooks_of",
     "is_tracing",
+    "overloads_of",
     "parameters_dict",
     "pytree",
     "resolve_higher_order",
@@ -197,6 +213,74 @@ def resolve_higher_order(name: str) -> Callable[..., Any] | None:
     (True, None)
     """
     return cast("Callable[..., Any] | None", cast(Any, torch._ops)._higher_order_ops.get(name))
+
+
+def overloads_of(name: str) -> list[Any]:
+    """Return the overloads of an operator of aten from the dispatcher's registry; none where it has no such operator.
+
+    >>> torch.ops.aten.relu.default in overloads_of("relu"), overloads_of("no_such_thing")
+    (True, [])
+    """
+    try:
+        found = cast(Any, torch._C)._jit_get_operation(f"aten::{name}")
+    except RuntimeError:
+        return []
+    names = found[1] if found is not None and found[0] is not None else []
+    overloads = [resolve_operator("aten", name, overload or "default") for overload in names]
+    return [overload for overload in overloads if overload is not None]
+
+
+def builtin_functions() -> list[tuple[str, Callable[..., Any]]]:
+    """Return the functions that torch generates for operators, with the names of those: ``torch.relu``, ``F.gelu``."""
+    found: list[tuple[str, Any]] = []
+    for module in (torch, cast(Any, torch._C)._nn):
+        found += [(name, value) for name, value in vars(module).items() if type(value) is type(torch.relu)]
+    return found
+
+
+def _modes() -> dict[Callable[..., Any], int]:
+    private: Any = torch._C
+    autocast: Any = torch.amp.autocast_mode
+    grad: Any = torch.autograd.grad_mode
+    return {
+        private._set_grad_enabled: 1,
+        private._functorch._vmap_increment_nesting: 1,
+        private._functorch._vmap_decrement_nesting: -1,
+        autocast._enter_autocast: 1,
+        autocast._exit_autocast: -1,
+        grad._enter_inference_mode: 1,
+        grad._exit_inference_mode: -1,
+    }
+
+
+MODES = _modes()
+"""Functions that Dynamo writes into graphs and that change what operators mean: 1 opens such a region, -1 closes one."""
+
+
+def generator_of_code(module: torch.fx.GraphModule) -> Any:
+    """Return what generates the code of a module's graph where that is one whose inputs and outputs a graph shows, else None."""
+    codegen: Any = module.graph._codegen
+    return codegen if type(codegen) in (torch.fx.graph.CodeGen, PyTreeCodeGen) else None
+
+
+def hooks_of(module: torch.nn.Module) -> list[Callable[..., Any]]:
+    """Return the hooks that run when a module is called."""
+    kinds = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)
+    return [hook for hooks in kinds for hook in hooks.values()]
+
+
+EXPORT_HOOKS = "torch.export._unlift"
+"""Where the hooks of ``ep.module()`` come from, which check its inputs."""
+
+
+FAKE_REFUSALS = (DataDependentOutputException, DynamicOutputShapeException, UnsupportedFakeTensorException)
+"""What operators raise that can not say what they give without the contents of tensors."""
+
+
+def fake_copy(module: torch.fx.GraphModule, mode: Any) -> torch.fx.GraphModule:
+    """Return a copy of a module with fake tensors in the places of its own; no public copy leaves the contents out."""
+    with FakeCopyMode(mode):
+        return copy.deepcopy(module)
 
 
 def retraced_joint(ep: torch.export.ExportedProgram) -> torch.fx.GraphModule:

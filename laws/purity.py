@@ -22,6 +22,7 @@ import torch
 from torch.export import ExportedProgram
 
 from ..ir.digest import digest
+from ..ir.opaque import tensors_of
 from ..ir.program import Program
 from ..ir.state import same_value
 from ..ir.torch_private import storage_key
@@ -144,8 +145,17 @@ def _meta_keys(nodes: Any) -> list[tuple[str, tuple[str, ...]]]:
     return [(name, tuple(meta)) for name, meta in nodes]
 
 
+def _tensors(state: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+    # Those of modules that a program holds as they are, too.
+    found = {name: value for name, value in state.items() if isinstance(value, torch.Tensor)}
+    for name, value in state.items():
+        if isinstance(value, torch.nn.Module):
+            found.update((f"{name} #{number}", tensor) for number, tensor in enumerate(tensors_of(value)))
+    return found
+
+
 def _tensor_facts(state: Mapping[str, Any]) -> dict[str, object]:
-    tensors = {name: value for name, value in state.items() if isinstance(value, torch.Tensor)}
+    tensors = _tensors(state)
     return {
         f"tensor {name}": (id(value), storage_key(value), value.requires_grad, not value.is_leaf or value.grad is None)
         for name, value in tensors.items()
@@ -153,11 +163,12 @@ def _tensor_facts(state: Mapping[str, Any]) -> dict[str, object]:
 
 
 def _copies(state: Mapping[str, Any]) -> dict[str, torch.Tensor]:
-    return {name: value.detach().clone() for name, value in state.items() if isinstance(value, torch.Tensor)}
+    return {name: value.detach().clone() for name, value in _tensors(state).items()}
 
 
 def _overwritten(copies: Mapping[str, torch.Tensor], state: Mapping[str, Any]) -> list[str]:
-    return [f"the contents of {name} changed" for name, copy in copies.items() if not same_value(copy, state[name].detach())]
+    now = _tensors(state)
+    return [f"the contents of {name} changed" for name, copy in copies.items() if not same_value(copy, now[name].detach())]
 
 
 def _changed(before: dict[str, object], after: dict[str, object]) -> list[str]:

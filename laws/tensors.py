@@ -6,13 +6,15 @@ original.  Contents are compared as dtype, shape and bytes, so NaN equals itself
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from ..ir.program import Program
-from ..ir.state import State
+from ..ir.state import SlotKind, State
+from ..ir.torch_private import storage_key
 from .evaluate import Meaning, evaluate
 
 __all__ = ["TensorMachine", "tensor_meaning"]
@@ -39,20 +41,26 @@ class TensorMachine:
         return (token, *result) if isinstance(result, tuple) else (token, result)
 
     def load(self, state: State) -> dict[str, Any]:
-        """Return copies of the tensors, tied and sharing memory as the originals are; other constants as they are."""
+        """Return copies of tensors and modules, tied and sharing memory as the originals are; other constants as they are."""
         memories: dict[int, torch.UntypedStorage] = {}
         cells: dict[int, Any] = {}
         for name in state:
             slot = state[name]
-            if slot.cell in cells:
+            if slot.cell in cells or slot.kind is SlotKind.MODULE:
                 continue
             value = slot.value
             if isinstance(value, torch.Tensor):
                 plain = value.detach()
-                memory = memories.setdefault(slot.storage, plain.untyped_storage().clone())
+                key = storage_key(plain)
+                memory = memories[key] if key in memories else memories.setdefault(key, plain.untyped_storage().clone())
                 empty = torch.empty(0, dtype=plain.dtype, device=plain.device)
                 value = empty.set_(memory, plain.storage_offset(), plain.shape, plain.stride())
             cells[slot.cell] = value
+        # Modules come last, with one memo: they find the copies of the tensors that they share with the rest.
+        memo: dict[Any, Any] = {"torch": memories}
+        memo.update({id(state[name].value): cells[state[name].cell] for name in state if name not in state.modules})
+        for name in state.modules:
+            cells[state[name].cell] = copy.deepcopy(state[name].value, memo)
         return {name: cells[state[name].cell] for name in state}
 
     def given(self, leaf: Any) -> Any:
@@ -68,7 +76,9 @@ class TensorMachine:
         target.copy_(saved)
 
     def shown(self, saved: Any) -> Any:
-        """Return dtype, shape and bytes of a tensor; type and text of a constant."""
+        """Return dtype, shape and bytes of a tensor; those of a module's state; type and text of a constant."""
+        if isinstance(saved, torch.nn.Module):
+            return [(name, self.shown(value)) for name, value in saved.state_dict(keep_vars=True).items()]
         if not isinstance(saved, torch.Tensor):
             return (type(saved).__name__, repr(saved))
         # A copy: of one element, the strides that torch calls contiguous need not be those that bytes have.

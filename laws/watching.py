@@ -6,7 +6,7 @@ spoils the cases that come later; contents that were written over are put back. 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from functools import wraps
 from typing import Any
 
@@ -15,6 +15,7 @@ from attrs import evolve
 from attrs.exceptions import FrozenInstanceError
 
 from ..ir.errors import PurefxError
+from ..ir.opaque import tensors_of
 from ..ir.program import Program
 from ..ir.state import same_value
 from ..transforms import Transformation
@@ -62,7 +63,7 @@ def watched(transform: Transform) -> Transform:
 def _watched(transform: Callable[..., Any]) -> Callable[..., Program]:
     @wraps(transform)
     def looked_at(program: Program, **options: Any) -> Program:
-        before = {name: slot.value.detach().clone() for name, slot in program.state.pairs if _has_contents(slot.value)}
+        before = [(name, tensor, tensor.detach().clone()) for name, tensor in _tensors(program) if not tensor.is_meta]
         try:
             result = transform(program, **options)
         except (FrozenInstanceError, TypeError) as error:
@@ -74,7 +75,7 @@ def _watched(transform: Callable[..., Any]) -> Callable[..., Program]:
                 writes=True,
             ) from error
         finally:
-            written = _put_back(program, before)
+            written = _put_back(before)
         if written:
             raise NoTransformation(
                 f"it writes into the tensors of {', '.join(map(repr, written))}, which all versions of the program share; "
@@ -89,14 +90,18 @@ def _watched(transform: Callable[..., Any]) -> Callable[..., Program]:
     return looked_at
 
 
-def _has_contents(value: Any) -> bool:
-    return isinstance(value, torch.Tensor) and not value.is_meta
+def _tensors(program: Program) -> Iterator[tuple[str, torch.Tensor]]:
+    # Those of modules that the program holds as they are, too.
+    for name, slot in program.state.pairs:
+        if isinstance(slot.value, torch.Tensor):
+            yield name, slot.value
+        elif isinstance(slot.value, torch.nn.Module):
+            yield from ((name, tensor) for tensor in tensors_of(slot.value))
 
 
-def _put_back(program: Program, before: Mapping[str, torch.Tensor]) -> list[str]:
+def _put_back(before: Iterable[tuple[str, torch.Tensor, torch.Tensor]]) -> list[str]:
     written: list[str] = []
-    for name, contents in before.items():
-        tensor = program.state[name].value
+    for name, tensor, contents in before:
         if not same_value(tensor.detach(), contents):
             written.append(name)
             with torch.no_grad():

@@ -15,8 +15,10 @@ from typing import Any
 
 import torch.fx.immutable_collections
 
+from ..ir.binding import Parameter, bind, thawed
 from ..ir.errors import InputError
 from ..ir.program import Program
+from ..ir.signature import RestType, UserInput
 from ..ir.torch_private import pytree
 from .checks import LeafChecks
 
@@ -32,6 +34,8 @@ class CallPlan:
         self.out_spec = signature.out_spec
         self.names = signature.arg_names
         self.checks = LeafChecks(program)
+        self.parameters = _parameters(program)
+        """What a plain ``forward`` says beyond names: defaults, and which take the rest; None where it says nothing."""
         self.unchecked = False
         """Whether values are taken as they are."""
         self.result: Callable[[Sequence[Any]], Any] = _result_builder(self.out_spec)
@@ -68,7 +72,7 @@ class CallPlan:
         """
         if self.in_spec is None:
             return self._flat(args, kwargs)
-        if self.simple and not kwargs and not self.keyword and len(args) == len(self.positional):
+        if self.simple and not kwargs and not self.keyword and len(args) == len(self.positional) and self.parameters is None:
             return args
         return self._bound(args, kwargs)
 
@@ -104,6 +108,8 @@ class CallPlan:
         return self.names[index] if index < len(self.names) else f"args[{index}]"
 
     def _by_name(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        if self.parameters is not None:
+            return bind(self.parameters, args, kwargs)
         expected = [*(self._name(index) for index in range(len(self.positional))), *self.keyword]
         if len(args) > len(self.positional):
             # What was exported by keyword has an order of its own, which need not be that of the original's parameters.
@@ -163,6 +169,20 @@ def _node_type(value: Any) -> Any:
     return namedtuple if pytree.is_namedtuple_instance(value) else type(value)  # noqa: PYI024  # only its identity is used
 
 
+def _parameters(program: Program) -> list[Parameter] | None:
+    specs = [spec for spec in program.signature.inputs if type(spec) is UserInput]
+    if all(spec.default is None and type(spec.type) is not RestType for spec in specs):
+        return None
+    return [
+        Parameter(
+            spec.argument,
+            () if spec.default is None else (thawed(spec.default.value),),
+            spec.type if type(spec.type) is RestType else None,
+        )
+        for spec in specs
+    ]
+
+
 def _python_signature(plan: CallPlan) -> inspect.Signature | None:
     # Names only: which defaults the original had is not exported. None where a name can not be a parameter's.
     if plan.in_spec is None:
@@ -172,7 +192,21 @@ def _python_signature(plan: CallPlan) -> inspect.Signature | None:
         return None
     count = 1 + len(plan.positional)
     kinds = [inspect.Parameter.POSITIONAL_OR_KEYWORD] * count + [inspect.Parameter.KEYWORD_ONLY] * (len(names) - count)
-    return inspect.Signature([inspect.Parameter(name, kind) for name, kind in zip(names, kinds, strict=True)])
+    found = [inspect.Parameter(name, kind) for name, kind in zip(names, kinds, strict=True)]
+    if plan.parameters is not None:
+        found[1:] = map(_python_parameter, plan.parameters)
+    try:
+        return inspect.Signature(found)
+    except ValueError:  # an order of defaults that no function can have
+        return None
+
+
+def _python_parameter(parameter: Parameter) -> inspect.Parameter:
+    if parameter.rest is not None:
+        kind = inspect.Parameter.VAR_KEYWORD if parameter.rest.keywords else inspect.Parameter.VAR_POSITIONAL
+        return inspect.Parameter(parameter.name, kind)
+    default = parameter.default[0] if parameter.default else inspect.Parameter.empty
+    return inspect.Parameter(parameter.name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=default)
 
 
 def _type_name(spec: Any) -> str:

@@ -19,6 +19,7 @@ from .conventions import Convention, conventions, without_borders
 from .depth import Shallow
 from .preserved import CallSite
 from .source import Table, write_body
+from .standing import that_stand
 
 __all__ = ["Body", "by_code", "compile_bodies"]
 
@@ -67,7 +68,7 @@ def compile_bodies(program: Program, *, reserved: frozenset[str]) -> tuple[dict[
     Raises:
         UnsupportedProgram: an operator has no callable behind it.
     """
-    table = Table(reserved)
+    table = Table(reserved, that_stand(program))
     lines: list[str] = []
     bodies: dict[str, Body] = {}
     shallow = Shallow(program)

@@ -14,18 +14,22 @@ import torch.fx
 from attrs import frozen
 
 from ..ir.arguments import Arg, Body, Items, Record, Ref
+from ..ir.binding import thawed
 from ..ir.borders import is_border
 from ..ir.graph import Graph
 from ..ir.meta import Meta, thaw
+from ..ir.methods import Method
 from ..ir.node import Call, Get, Node, Stack
+from ..ir.opaque import is_module_call, read_modules
 from ..ir.paths import join
 from ..ir.program import Program
-from ..ir.torch_private import PyTreeCodeGen, PyTreeInfo
+from ..ir.signature import RestType, UserInput
+from ..ir.torch_private import PyTreeCodeGen, PyTreeInfo, pytree
 from .conventions import Convention
 from .custom import common_custom
 from .preserved import CallSite
 from .preserved_view import add_inputs, add_output, call_module
-from .source import attribute_name
+from .source import attribute_name, from_root
 
 __all__ = ["build_fx_graph"]
 
@@ -65,14 +69,14 @@ def build_fx_graph(view: View) -> torch.fx.Graph:
     builder = _Builder(view)
     builder.inputs()
     for node in view.graph.nodes:
-        if not is_border(node):
+        if not is_border(node) and node.name not in builder.modules:
             made = builder.node(node)
             builder.describe(made, node.meta)
             made.meta.setdefault("nn_module_stack", builder.module_stack(node.stack))
     builder.output()
     builder.lift_custom()
     signature = view.program.signature
-    if view.is_root and signature.in_spec is not None:
+    if view.is_root and signature.in_spec is not None and not builder.is_plain:
         names = list(signature.arg_names) or [f"arg_{index}" for index in range(_count(signature.in_spec))]
         builder.made.set_codegen(PyTreeCodeGen(PyTreeInfo(names, signature.in_spec, signature.out_spec)))
     return builder.made
@@ -83,6 +87,10 @@ def _count(in_spec: Any) -> int:
     return len(args.children()) + len(kwargs.children())
 
 
+def _is_plain(spec: Any) -> bool:
+    return type(spec) is UserInput and (spec.default is not None or type(spec.type) is RestType)
+
+
 class _Builder:
     def __init__(self, view: View) -> None:
         self.view = view
@@ -90,8 +98,15 @@ class _Builder:
         self.known: dict[str, Any] = {}
         """What stands for each value: a node; for what a preserved call gives back, a tuple of nodes."""
         self._types = view.types
+        self.is_plain = view.is_root and any(map(_is_plain, view.program.signature.inputs))
+        """Whether the code takes its arguments as a plain function does, with defaults and rests."""
         self._stacks: dict[Stack, dict[str, tuple[str, str]]] = {}
         self._bodies: dict[str, torch.fx.Node] = {}
+        read = read_modules(view.graph.nodes)
+        self.modules = frozenset(read)
+        """Reads of modules that the program holds; in fx the call names them."""
+        calls = [node for node in view.graph.nodes if is_module_call(node)]
+        self._module_calls = {node.name: from_root(read[node.args[0].name]) for node in calls}
 
     def describe(self, made: torch.fx.Node, meta: Meta) -> None:
         made.meta.update({key: thaw(value) for key, value in meta.items()})
@@ -119,14 +134,24 @@ class _Builder:
         if view.convention is not None and view.convention.is_closed:
             names = [formal.name for formal in formals]
             self.known.update(add_inputs(self.made, view.convention, names, view.attach_tree))
+        elif self.is_plain:
+            for formal, spec in zip(formals, view.program.signature.inputs, strict=True):
+                self.known[formal.name] = self._parameter(formal.name, spec)
         else:
             self.known.update((formal.name, self.made.placeholder(formal.name)) for formal in formals)
         for formal in formals:
             self.describe(self.known[formal.name], formal.meta)
 
+    def _parameter(self, name: str, spec: Any) -> torch.fx.Node:
+        stars = "" if type(spec.type) is not RestType else "**" if spec.type.keywords else "*"
+        default = () if spec.default is None else (thawed(spec.default.value),)
+        return self.made.create_node("placeholder", stars + name, default, name=name)
+
     def output(self) -> None:
         view = self.view
-        if view.convention is None:
+        if self.is_plain:
+            self.made.output(pytree.tree_unflatten(list(self.arg(view.graph.output)), view.program.signature.out_spec))
+        elif view.convention is None:
             self.made.output(self.arg(view.graph.output))
         elif view.convention.is_closed:
             add_output(self.made, view.convention, self.arg(view.convention.gives), view.attach_tree)
@@ -155,7 +180,10 @@ class _Builder:
         create = self.made.create_node
         match do:
             case Get(slot=slot):
-                return create("get_attr", slot, name=node.name)
+                return create("get_attr", from_root(slot), name=node.name)
+            case _ if node.name in self._module_calls:
+                kwargs = {key: self.arg(value) for key, value in node.kwargs}
+                return create("call_module", self._module_calls[node.name], self.arg(node.args[1:]), kwargs, name=node.name)
             case Call() if node.name in self.view.sites:
                 return self._preserved(node, self.view.sites[node.name])
             case Call(instance=instance):
@@ -167,6 +195,8 @@ class _Builder:
                 assert do.target is not None, "an operator without a callable is refused when bodies are compiled"
                 args = self.arg(node.args)
                 kwargs = {key: self.arg(value) for key, value in node.kwargs}
+                if isinstance(do.target, Method):
+                    return create("call_method", do.target.name, args, kwargs, name=node.name)
                 return create("call_function", do.target, args, kwargs, name=node.name)
 
     def arg(self, arg: Arg) -> Any:

@@ -12,8 +12,9 @@ from typing import Any
 import torch
 from attrs import define, field
 
+from ..ir.arguments import bodies_in
 from ..ir.graph import Graph
-from ..ir.node import Call
+from ..ir.node import Call, Op
 from ..ir.paths import FROM_ROOT, join
 from ..ir.program import Program
 from ..ir.state import SlotKind
@@ -76,14 +77,18 @@ def _calls(program: Program) -> dict[str, dict[Label, str]]:
     found: dict[str, dict[Label, str]] = {}
     seen: set[tuple[str, str]] = set()
     todo = [(program.root, "")]
-    calls_of = {name: [node.do for node in program.graphs[name].callers if type(node.do) is Call] for name in program.order}
+    callers = {name: program.graphs[name].callers for name in program.order}
     while todo:
         name, path = todo.pop()
         if (name, path) in seen:
             continue
         seen.add((name, path))
         inner: list[tuple[str, str]] = []
-        for do in calls_of[name]:
+        for node in callers[name]:
+            do = node.do
+            if type(do) is not Call:  # what the bodies of an operator call is called by the module around it
+                inner.extend([(body, path) for body in bodies_in(node.args, node.kwargs)])
+                continue
             place = join(path, do.instance.path)
             found.setdefault(place, {}).setdefault((do.instance.call, do.instance.part), do.graph)
             inner.append((do.graph, place))
@@ -150,7 +155,12 @@ def _add_views(tree: Tree, path: str, labels: dict[Label, str], types: dict[str,
 def _give_root(tree: Tree, calls: dict[str, dict[Label, str]]) -> None:
     # Bodies that call modules that are not below them find those through the root.  It is no child, so no module is listed
     # twice, and a module that the user puts elsewhere in the tree is the one that they call.
-    leaving = {name for name, body in tree.bodies.items() if _leaves(body.graph) or _leaves(body.runs)}
+    leaving: set[str] = set()
+    for name in tree.program.bottom_up:
+        body = tree.bodies[name]
+        given = [inner for node in body.graph.callers for inner in bodies_in(node.args, node.kwargs)]
+        if _leaves(body.graph) or _leaves(body.runs) or not leaving.isdisjoint(given):
+            leaving.add(name)
     for path in calls if leaving else ():
         if not leaving.isdisjoint(calls[path].values()):
             for owner in (tree.modules[path], *tree.views.get(path, ())):
@@ -158,7 +168,11 @@ def _give_root(tree: Tree, calls: dict[str, dict[Label, str]]) -> None:
 
 
 def _leaves(graph: Graph) -> bool:
-    return any(type(node.do) is Call and node.do.instance.path.startswith(FROM_ROOT) for node in graph.nodes)
+    return any(
+        node.do.instance.path.startswith(FROM_ROOT) if type(node.do) is Call else node.do.slot.startswith(FROM_ROOT)
+        for node in graph.nodes
+        if type(node.do) is not Op
+    )
 
 
 def _register(tree: Tree, cells: dict[int, Any]) -> None:
@@ -172,6 +186,8 @@ def _register(tree: Tree, cells: dict[int, Any]) -> None:
                 buffers_dict(module)[name] = value
                 if not slot.persistent:
                     unsaved_buffers(module).add(name)
+            case SlotKind.MODULE:
+                children_dict(module)[name] = value
             case SlotKind.CONSTANT:
                 for owner in (module, *tree.views.get(path, ())):
                     owner.__dict__[name] = value

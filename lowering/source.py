@@ -23,8 +23,9 @@ from ..ir.node import Call, Frame, Get, Node
 from ..ir.paths import FROM_ROOT
 from ..ir.torch_private import OpOverload, child_of, schema_of, state_of
 from .preserved import CallSite
+from .standing import standing_in
 
-__all__ = ["BodySource", "Table", "attribute_name", "write_body"]
+__all__ = ["BodySource", "Table", "attribute_name", "from_root", "write_body"]
 
 
 @define
@@ -33,6 +34,8 @@ class Table:
 
     reserved: frozenset[str]
     """Attribute names that a module class already has; they are looked up in the module's own dicts."""
+    standing: frozenset[str] = frozenset()
+    """Graphs that read state or call modules: where an operator is given one, it stands in the module around it."""
     values: dict[str, Any] = field(factory=dict)
     _names: dict[Any, str] = field(factory=dict)
 
@@ -72,8 +75,16 @@ def attribute_name(frame: Frame) -> str:
     >>> attribute_name(Frame("b.lin", 1)), attribute_name(Frame("b.lin")), attribute_name(Frame("/a"))
     ('b.lin@1', 'b.lin', '/.a')
     """
-    name = str(frame)
-    return f"{FROM_ROOT}.{name[1:]}" if name.startswith(FROM_ROOT) else name
+    return from_root(str(frame))
+
+
+def from_root(path: str) -> str:
+    """Return the attribute path of what a body reads: through the root, which it has under ``/``, where it says so.
+
+    >>> from_root("b.weight"), from_root("/a.weight")
+    ('b.weight', '/.a.weight')
+    """
+    return f"{FROM_ROOT}.{path[1:]}" if path.startswith(FROM_ROOT) else path
 
 
 def write_body(
@@ -137,7 +148,7 @@ class _Writer:
         do = node.do
         match do:
             case Get(slot=slot):
-                return self._attribute(slot, state_of)
+                return self._attribute(from_root(slot), state_of)
             case Call() if node.name in self.sites:
                 site = self.sites[node.name]
                 called = self._attribute(attribute_name(site.callee), child_of)
@@ -188,7 +199,8 @@ class _Writer:
         if kind is slice:
             return f"slice({self.text(arg.start)}, {self.text(arg.stop)}, {self.text(arg.step)})"
         if kind is Body:
-            return self.table.name(("body", arg.graph), None)
+            body = self.table.name(("body", arg.graph), None)
+            return f"{self.table.name('standing', standing_in)}(self, {body})" if arg.graph in self.table.standing else body
         return self.table.name(_literal_key(arg), arg)
 
 

@@ -8,11 +8,13 @@ Everything public is here; the packages behind it are ``purefx.ir``, ``purefx.tr
 
 from __future__ import annotations
 
+from purefx.capture import capture
 from purefx.ir import (
     Arg,
     Body,
     Call,
     CallSignature,
+    CaptureError,
     Constraints,
     DiffError,
     Effects,
@@ -44,6 +46,7 @@ from purefx.ir import (
     Range,
     Record,
     Ref,
+    RestType,
     Signature,
     Slot,
     SlotKind,
@@ -62,11 +65,12 @@ from purefx.ir import (
 )
 from purefx.ir.diff import Diff, diff
 from purefx.ir.digest import alpha_equal, digest
-from purefx.ir.importing import import_ep
+from purefx.ir.importing import import_ep, import_fx
 from purefx.ir.parts import Part, Whereabouts, parts, where_went
 from purefx.ir.text import mermaid, parse
 from purefx.ir.verify import Violation, verify
 from purefx.lowering import Stages, Tie, lower, lower_stages, pipeline_stage, sum_tied_gradients
+from purefx.stats import ModuleStats, Stats, stats
 from purefx.transforms import (
     DEFAULT,
     Fuel,
@@ -96,15 +100,17 @@ from purefx.transforms import (
 from purefx.unflatten import unflatten
 
 __all__ = [
-    "DEFAULT", "Arg", "Body", "Call", "CallSignature", "Constraints", "Diff", "DiffError", "Effects", "Frame", "Fuel",
-    "FuelError", "Get", "Graph", "Input", "InputError", "InputGradient", "InputMutation", "InputValueError", "InvalidProgram",
-    "Items", "LiteralType", "LossOutput", "ModeWarning", "Module", "Node", "NumberType", "ObjectType", "Op", "PMap",
-    "ParseError", "Part", "PartitionError", "PipelineError", "Program", "PurefxError", "Range", "Record", "Ref", "Rewrite",
-    "Signature", "Slot", "SlotKind", "StageError", "Stages", "State", "StateGradient", "StateInput", "StateMutation", "Step",
+    "DEFAULT", "Arg", "Body", "Call", "CallSignature", "CaptureError", "Constraints", "Diff", "DiffError", "Effects",
+    "Frame", "Fuel", "FuelError", "Get", "Graph", "Input", "InputError", "InputGradient", "InputMutation",
+    "InputValueError", "InvalidProgram", "Items", "LiteralType", "LossOutput", "ModeWarning", "Module",
+    "ModuleStats", "Node", "NumberType", "ObjectType", "Op", "PMap", "ParseError", "Part", "PartitionError",
+    "PipelineError", "Program", "PurefxError", "Range", "Record", "Ref", "RestType", "Rewrite", "Signature", "Slot",
+    "SlotKind", "StageError", "Stages", "State", "StateGradient", "StateInput", "StateMutation", "Stats", "Step",
     "TensorType", "Tie", "Token", "Transformation", "UnsupportedProgram", "UserInput", "UserOutput", "Violation",
-    "Whereabouts", "alpha_equal", "bisect", "deduplicate", "diff", "digest", "dispatch", "expand", "functionalize",
-    "import_ep", "inline", "inplace_mutations", "insert_ivals", "join", "lift_state", "lower", "lower_stages", "mermaid",
-    "move_non_tensor_nodes", "outline", "parse", "parts", "pipeline_stage", "pmap", "relay_skips", "remove_effect_tokens",
-    "sink_state", "split_balanced", "split_by_module", "split_by_tags", "sum_tied_gradients", "transform", "transformation",
-    "unflatten", "verify", "where_went",
+    "Whereabouts", "alpha_equal", "bisect", "capture", "deduplicate", "diff", "digest", "dispatch", "expand",
+    "functionalize", "import_ep", "import_fx", "inline", "inplace_mutations", "insert_ivals", "join", "lift_state",
+    "lower", "lower_stages", "mermaid", "move_non_tensor_nodes", "outline", "parse", "parts", "pipeline_stage",
+    "pmap", "relay_skips", "remove_effect_tokens", "sink_state", "split_balanced", "split_by_module",
+    "split_by_tags", "stats", "sum_tied_gradients", "transform", "transformation", "unflatten", "verify",
+    "where_went",
 ]  # fmt: skip

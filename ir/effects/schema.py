@@ -20,6 +20,7 @@ from attrs import evolve
 from ..borders import gives, takes
 from ..torch_private import HigherOrderOperator, OpOverload, schema_of
 from .declared import ANYTHING, PURE, ArgAt, Effects, Unless
+from .functions import effects_of_function
 
 __all__ = ["effects_of"]
 
@@ -41,7 +42,8 @@ SILENT_ALIASES = frozenset(
     {
         "aten::einsum", "aten::broadcast_tensors", "aten::meshgrid", "aten::type_as", "aten::sum_to_size",
         "aten::_unsafe_view", "aten::unsafe_split", "aten::unsafe_split_with_sizes", "aten::unsafe_chunk", "aten::pad",
-        "aten::flatten_dense_tensors", "aten::native_dropout", "aten::upsample_nearest2d",
+        "aten::flatten_dense_tensors", "aten::native_dropout", "aten::upsample_nearest2d", "aten::dequantize",
+        "aten::to_dense",
     }
 )  # fmt: skip
 """Operators that may hand back (a view of) an argument although neither schema nor tag says so."""
@@ -64,7 +66,6 @@ DRAWS_ONLY_WHEN = (("train", False), ("training", False), ("dropout_p", 0.0), ("
 """Flags of seeded operators under which they draw nothing."""
 
 
-@functools.cache
 def effects_of(target: Callable[..., Any]) -> Effects:
     """Return the effects of a callable that stands in a graph.
 
@@ -83,14 +84,20 @@ def effects_of(target: Callable[..., Any]) -> Effects:
         return _of_schema(target)
     if isinstance(target, HigherOrderOperator):
         return _of_higher_order(cast(Any, target).name())
-    if target in (takes, gives):
+    if target is takes or target is gives:
         return PURE
     if target is operator.getitem:
-        return Effects(aliases=(ArgAt(0, "a"),))
+        return PROJECTION
+    known = effects_of_function(target)
+    if known is not None:
+        return known
     if is_scalar_function(target):
         return PURE
     scope = SCOPES.get(f"{getattr(target, '__module__', '')}.{getattr(target, '__name__', '')}")
     return evolve(ANYTHING, scope=scope) if scope is not None else ANYTHING
+
+
+PROJECTION = Effects(aliases=(ArgAt(0, "a"),))
 
 
 def is_scalar_function(target: Callable[..., Any]) -> bool:
@@ -106,9 +113,10 @@ def is_scalar_function(target: Callable[..., Any]) -> bool:
         return getattr(target, "__name__", "") not in WRITING_FUNCTIONS
     if module == "torch" and getattr(target, "__name__", "").startswith(("sym_", "_sym_")):
         return True
-    return target in (builtins.max, builtins.min, builtins.abs, builtins.round, math.floor)
+    return any(target is known for known in (builtins.max, builtins.min, builtins.abs, builtins.round, math.floor))
 
 
+@functools.cache
 def _of_higher_order(name: str) -> Effects:
     if name in ORDERED_HIGHER_ORDER:
         return Effects(ordered=True, unknown=name == "call_torchbind", through_bodies=True)
@@ -117,6 +125,7 @@ def _of_higher_order(name: str) -> Effects:
     return Effects(through_bodies=True)
 
 
+@functools.cache
 def _of_schema(target: Any) -> Effects:
     schema = schema_of(target)
     arguments = schema.arguments

@@ -28,6 +28,8 @@ def storages(program: Program, graph: Graph, done: list[Happening]) -> Unions:
         for formal, spec in zip(graph.inputs, program.signature.inputs, strict=False):
             if type(spec) is StateInput:
                 found.join(formal.name, slot_storage(program, spec.slot))
+    for module, other in program.state.entangled:
+        found.join(("storage", module), ("storage", other))
     join_aliases(found, graph, done, lambda slot: slot_storage(program, slot))
     return found
 

@@ -1,4 +1,4 @@
-"""Reading what torch made: an ``ExportedProgram`` becomes a ``Program``.
+"""Reading what torch made: an ``ExportedProgram`` or any ``GraphModule`` becomes a ``Program``.
 
 One idea: reading changes nothing and copies no tensor.  ``program.py`` puts the pieces together, each other file
 reads one of them.
@@ -6,6 +6,7 @@ reads one of them.
 
 from __future__ import annotations
 
+from .fx import import_fx
 from .program import import_ep
 
-__all__ = ["import_ep"]
+__all__ = ["import_ep", "import_fx"]

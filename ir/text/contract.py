@@ -20,6 +20,7 @@ from ..signature import (
     ObjectType,
     OutputSpec,
     Range,
+    RestType,
     StateGradient,
     StateInput,
     StateMutation,
@@ -46,12 +47,15 @@ def print_input(spec: InputSpec) -> str:
 
     >>> print_input(StateInput("lin.weight")), print_input(UserInput(LiteralType(None), "mask"))
     ('state lin.weight', 'user mask: literal None')
+    >>> print_input(UserInput(ObjectType(), "y", LiteralType(1))), print_input(UserInput(RestType(), "args"))
+    ('user y: object "" default 1', 'user args: rest')
     """
     match spec:
         case StateInput(slot):
             return f"state {spell_path(slot)}"
-        case UserInput(kind, argument):
-            return f"user {spell_path(argument)}: {_print_type(kind)}"
+        case UserInput(kind, argument, default):
+            otherwise = "" if default is None else f" default {print_arg(default.value)}"
+            return f"user {spell_path(argument)}: {_print_type(kind)}{otherwise}"
         case Token():
             return "token"
         case _:
@@ -69,6 +73,8 @@ def _print_type(kind: ArgumentType) -> str:
             return f"literal {print_arg(value)}"
         case ObjectType(description):
             return f"object {quoted(description)}"
+        case RestType(keywords):
+            return "rest keywords" if keywords else "rest"
         case _:
             assert_never(kind)
 
@@ -85,7 +91,8 @@ def read_input(cursor: Cursor) -> InputSpec:
         case "user":
             argument = cursor.path("the name of an argument")
             cursor.take(":")
-            return UserInput(_read_type(cursor), argument)
+            kind = _read_type(cursor)
+            return UserInput(kind, argument, LiteralType(read_arg(cursor)) if cursor.skip("default") else None)
         case _:
             return Token()
 
@@ -95,6 +102,8 @@ def _read_type(cursor: Cursor) -> ArgumentType:
         return LiteralType(read_arg(cursor))
     if cursor.skip("object"):
         return ObjectType(cursor.string("a description"))
+    if cursor.skip("rest"):
+        return RestType(keywords=cursor.skip("keywords"))
     if cursor.skip("number"):
         name = cursor.path("int, float or bool")
         return NumberType(name, None if cursor.kind in ("newline", "end") else read_expr(cursor))

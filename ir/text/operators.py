@@ -15,6 +15,8 @@ from typing import Any
 import torch
 
 from ..borders import gives, takes
+from ..effects.functions import known_functions, known_method
+from ..opaque import call_module
 from ..operators import op_name
 from ..torch_private import resolve_higher_order, resolve_operator
 from .spelling import is_path
@@ -36,7 +38,7 @@ def _plain_functions() -> dict[str, Target]:
     found += [getattr(builtins, name) for name in BUILTIN_NAMES]
     found += [value for name, value in vars(math).items() if callable(value) and not name.startswith("_")]
     found += [value for name, value in vars(torch).items() if name.startswith(("sym_", "_sym_")) and callable(value)]
-    found += [takes, gives]
+    found += [takes, gives, call_module]
     return {op_name(function): function for function in found}
 
 
@@ -55,13 +57,16 @@ def resolve(name: str) -> Target | None:
     >>> resolve("os.system") is None
     True
     """
-    if name in PLAIN_FUNCTIONS:
-        return PLAIN_FUNCTIONS[name]
+    found = PLAIN_FUNCTIONS.get(name) or known_functions().get(name)
+    if found is not None:
+        return found
     if not is_path(name):
         return None
     match name.split("."):
-        case ["higher_order", found]:
-            return resolve_higher_order(found)
+        case ["higher_order", operation]:
+            return resolve_higher_order(operation)
+        case ["tensor", method]:
+            return known_method(method)
         case [namespace, operation, overload]:
             return resolve_operator(namespace, operation, overload)
         case _:

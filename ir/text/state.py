@@ -143,7 +143,7 @@ class _Reader:
         if name in self._slots:
             raise cursor.error("a second slot of this name", at=at)
         cursor.take(":")
-        value = self._value(name, is_parameter=kind is SlotKind.PARAMETER)
+        value = self._value(name, kind)
         cell, storage = _read_numbers(cursor, self._numbers)
         persistent = cursor.skip("persistent") or (not cursor.skip("not_persistent") and kind is not SlotKind.CONSTANT)
         self._numbers.add(name, cell, storage)
@@ -152,7 +152,7 @@ class _Reader:
             value = None
         self._slots[name] = Slot(kind, value, cell, storage, persistent)
 
-    def _value(self, name: str, *, is_parameter: bool) -> Any:
+    def _value(self, name: str, slot: SlotKind) -> Any:
         cursor, at = self._cursor, self._cursor.start
         value: Any = self._given.get(name)
         if cursor.skip("literal"):
@@ -164,8 +164,10 @@ class _Reader:
             cursor.take(")")
             if name not in self._given:
                 raise cursor.error(f"a value of type {what[:80]!a} can not be read from text: give it in `state`", at=at)
+            if slot is SlotKind.MODULE and not isinstance(value, torch.nn.Module):
+                raise cursor.error("the value given in `state` is no torch.nn.Module", at=at)
             return value
-        facts = _read_tensor(cursor, is_parameter=is_parameter)
+        facts = _read_tensor(cursor, is_parameter=slot is SlotKind.PARAMETER)
         if name not in self._given:
             return facts
         if not facts.fits(value):

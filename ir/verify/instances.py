@@ -16,7 +16,7 @@ from attrs import frozen
 from ..node import Call, Frame, Get, Node
 from ..parts import is_part
 from ..paths import join
-from ..state import Slot
+from ..state import Slot, SlotKind
 from .rule import Finding
 from .screen import Census
 from .tensors import disagreement
@@ -37,6 +37,10 @@ class Instances:
     """Calls of modules that the hierarchy does not have."""
     ambiguous: tuple[Finding, ...]
     """Calls with the path, number and part of another call, and another body."""
+    modules: Mapping[str, frozenset[str]]
+    """The reads that come to a module of the state, by graph."""
+    entered: tuple[Finding, ...]
+    """Calls of bodies at or below the path of a module of the state."""
 
 
 class _Walk:
@@ -55,6 +59,9 @@ class _Walk:
         self.bodies: dict[tuple[str, int, int], tuple[str, str]] = {}
         """For each label, the body that it was first met with, and the graph that calls it."""
         self.agreed: set[int] = set()
+        self.modules_read: dict[str, set[str]] = {}
+        self.held = {name for name, slot in self.slots.items() if slot.kind is SlotKind.MODULE}
+        self.entered: dict[int, Finding] = {}
         self.dead: set[str] = set()
         self.seen: set[tuple[str, str]] = set()
         self.todo: list[tuple[str, str]] = [(survey.root, "")]
@@ -79,7 +86,8 @@ class _Walk:
         # A shared body keeps the meta of one of its calls, so a read must fit one of the slots that it resolves to.
         misshapen = [finding for key, finding in self.misshapen.items() if key not in self.agreed]
         found = (self.unresolved.values(), misshapen, self.off_map.values(), self.ambiguous.values())
-        return Instances(*map(tuple, found))
+        modules = {name: frozenset(reads) for name, reads in self.modules_read.items()}
+        return Instances(*map(tuple, found), modules=modules, entered=tuple(self.entered.values()))
 
     def _resolve(self, census: Census, path: str) -> None:
         slots, agreed = self.slots, self.agreed
@@ -91,6 +99,8 @@ class _Walk:
             if slot is None:
                 if key not in self.unresolved:
                     self.unresolved[key] = _lost(census, index, node, path)
+            elif slot.kind is SlotKind.MODULE:
+                self.modules_read.setdefault(census.name, set()).add(node.name)
             elif key not in agreed:
                 meta = node.meta
                 known = meta.get("val") if type(meta) is MappingProxyType or isinstance(meta, Mapping) else None
@@ -109,6 +119,9 @@ class _Walk:
             inner = join(path, do.instance.path)
             if self.modules and inner not in self.modules and id(node) not in self.off_map:
                 self.off_map[id(node)] = _strange(census, index, node, do.instance, inner)
+            if self.held and id(node) not in self.entered and (held := _held_by(self.held, inner)) is not None:
+                said = f"it calls a body at {inner!r}, and {held!r} is a module that the program holds as it is"
+                self.entered[id(node)] = Finding(said, census.name, index, node.name)
             label = (inner, do.instance.call, do.instance.part)
             known = self.bodies.setdefault(label, (do.graph, census.name))
             if known[0] != do.graph and id(node) not in self.ambiguous:
@@ -130,6 +143,13 @@ def _known_paths(slots: dict[str, Slot]) -> set[str]:
             found.add(path)
             path = path.rpartition(".")[0]
     return found
+
+
+def _held_by(held: set[str], path: str) -> str | None:
+    # The module of the state that a path leads to, or into.
+    while path and path not in held:
+        path = path.rpartition(".")[0]
+    return path or None
 
 
 def _lost(census: Census, index: int, node: Node, path: str) -> Finding:

@@ -25,6 +25,7 @@ from .inference import check_inferred
 from .metadata import check_meta
 from .modules import check_known_modules, check_labels, check_module_paths, check_scopes, check_stacks
 from .names import check_defined, check_earlier, check_unique
+from .opaque import check_modules
 from .parts import check_parts
 from .rule import Rule
 from .signature import check_contents, check_inputs, check_leaves, check_mutations, check_outputs, check_slots, check_types
@@ -80,6 +81,8 @@ RULES: tuple[Rule, ...] = (
          advice="give the call a call number that the module does not have yet, or the body of the other call"),
     Rule("borders", "a preserved call names one leaf for each place of its pytrees, once", check_borders,
          advice="change purefx.takes or purefx.gives and the pytrees in program.call_signatures together"),
+    Rule("opaque-modules", "a module of the state is read to be called, and nothing else is at its path", check_modules,
+         advice="call it with purefx.call_module(Ref(read), ...); what is in the module needs no slot of its own"),
     Rule("signature-inputs", "the signature has one input for each input of the root", check_inputs,
          advice="change signature.inputs and the inputs of the root together"),
     Rule("signature-outputs", "the root gives back a tuple with one value for each output of the signature", check_outputs,
@@ -98,7 +101,7 @@ RULES: tuple[Rule, ...] = (
          advice="keep the user inputs and outputs, or change in_spec and out_spec with them"),
     Rule("state-order", "the order of state lists every slot once", check_order,
          advice="change state.order and state.slots together"),
-    Rule("state-values", "every slot holds a value; parameters and buffers hold tensors", check_values,
+    Rule("state-values", "every slot holds a value; parameters and buffers hold tensors, module slots modules", check_values,
          advice="load or set the missing tensor"),
     Rule("state-ties", "slots with one cell are one tensor", check_ties,
          advice="replace all slots of a cell by one tensor, or give the changed one a cell of its own"),

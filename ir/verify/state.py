@@ -54,13 +54,16 @@ def _order_faults(survey: Survey, order: tuple[Any, ...]) -> Iterator[Finding]:
 
 
 def check_values(survey: Survey) -> Iterator[Finding]:
-    """Find slots without a value, and parameters and buffers that are no tensor."""
+    """Find slots without a value, parameters and buffers that are no tensor, and modules that are none."""
     for name, slot in survey.ordered_slots:
         value = slot.value
         if type(value) is torch.nn.Parameter or (slot.kind is not SlotKind.PARAMETER and isinstance(value, torch.Tensor)):
             continue
         if value is None:
             yield Finding("its value is missing", node=f"state {name!r}")
+        elif slot.kind is SlotKind.MODULE:
+            if not isinstance(value, torch.nn.Module):
+                yield Finding(f"it is a module and holds {short(value)}, no torch.nn.Module", node=f"state {name!r}")
         elif slot.kind is not SlotKind.CONSTANT and not isinstance(slot.value, torch.Tensor):
             yield Finding(f"it is a {slot.kind.value} and holds {short(slot.value)}, not a tensor", node=f"state {name!r}")
 

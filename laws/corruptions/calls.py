@@ -14,6 +14,7 @@ from attrs import evolve
 from ...ir.arguments import Body, Ref, bodies_in
 from ...ir.names import Names
 from ...ir.node import Call, Frame, Node, Op
+from ...ir.opaque import CALL_MODULE
 from ...ir.operators import op_of
 from ...ir.parts import PART, part_names, parts
 from ...ir.program import Module, Program
@@ -159,6 +160,11 @@ def _body_returned(program: Program, seed: int) -> Program | None:
     return with_graph(program, program.root, output=(*output[:-1], Body(name))) if output else None
 
 
+def _no_module_called(program: Program, seed: int) -> Program | None:
+    place = choose(places(program, lambda node: bool(node.args) and type(node.args[0]) is Ref and is_op(node)), seed)
+    return changed(program, place, do=CALL_MODULE) if place is not None else None
+
+
 IN_CALLS: tuple[Corruptor, ...] = (
     Corruptor("no root", "verify:root", "the root names no graph", _no_root),
     Corruptor("subgraph missing", "verify:known-callees", "a graph that is called or given to an operator is gone", _missing),
@@ -182,4 +188,5 @@ IN_CALLS: tuple[Corruptor, ...] = (
     Corruptor("part called again", "verify:parts", "the root calls a part for the second time", _part_again),
     Corruptor("one label for two", "verify:call-labels", "two calls with different bodies get one path, number and part",
               _one_label),
+    Corruptor("no module called", "verify:opaque-modules", "a value is called as if it were a module", _no_module_called),
 )  # fmt: skip

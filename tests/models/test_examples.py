@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from examples import demo, quickstart, train
+from examples import demo, import_fx, quickstart, train
 
 pytestmark = pytest.mark.models
 
@@ -35,6 +35,14 @@ def test_train(capsys: pytest.CaptureFixture[str]) -> None:
     """Eight steps of SGD: the loss goes down and is eager's."""
     assert train.main() == 0
     assert "equal, bit by bit" in capsys.readouterr().out
+
+
+def test_import_fx(capsys: pytest.CaptureFixture[str]) -> None:
+    """A trace with leaf modules and a default, counted and run."""
+    import_fx.main()
+    said = capsys.readouterr().out
+    assert "tensor.div_(" in said
+    assert said.endswith("equal to eager, with and without the default\n")
 
 
 def test_quickstart(capsys: pytest.CaptureFixture[str]) -> None:

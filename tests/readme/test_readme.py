@@ -18,7 +18,11 @@ ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r"^```(python|text|mermaid)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.parametrize(("page", "printed_texts"), [("README.md", 3), ("docs/laws.md", 1), ("docs/partition.md", 4), ("docs/stages.md", 1)])
+PAGES = {"README.md": 3, "docs/laws.md": 1, "docs/partition.md": 4, "docs/stages.md": 1, "docs/import.md": 2}
+"""The texts that each page prints."""
+
+
+@pytest.mark.parametrize(("page", "printed_texts"), PAGES.items())
 def test_the_code_of_a_page_runs(page: str, printed_texts: int) -> None:
     """Every block, in order, in one namespace; every printed text is compared."""
     blocks = BLOCK.findall((ROOT / page).read_text(encoding="utf-8"))

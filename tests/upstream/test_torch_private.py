@@ -141,3 +141,35 @@ def test_pytree_specs() -> None:
     assert (spec.type, spec.num_leaves, spec.num_children) == (tuple, 3, 2)
     assert (kwargs.type, list(kwargs.context), args.children()[0].is_leaf()) == (dict, ["k"], True)
     assert dict in torch_private.pytree.SUPPORTED_NODES
+
+
+def test_operators_and_functions_are_registered() -> None:
+    """All overloads of an operator by its name, and the functions that torch generates for operators."""
+    assert {str(found) for found in torch_private.overloads_of("add_")} >= {"aten.add_.Tensor", "aten.add_.Scalar"}
+    functions = dict(torch_private.builtin_functions())
+    assert functions["relu"] is torch.relu and functions["gelu"] is torch.nn.functional.gelu
+    assert {1, -1} == set(torch_private.MODES.values())
+
+
+def test_what_a_graph_module_runs_besides_its_graph() -> None:
+    """Hooks, the generator of its code, and where ``ep.module()`` has its hooks from."""
+    module = torch.fx.symbolic_trace(torch.nn.ReLU())
+    assert type(torch_private.generator_of_code(module)) is torch.fx.graph.CodeGen  # type: ignore[attr-defined]
+    assert torch_private.hooks_of(module) == []
+    module.register_forward_hook(print)
+    assert torch_private.hooks_of(module) == [print]
+    hooks = torch_private.hooks_of(exported(Tower(1), torch.ones(1, 4)).module())
+    assert {hook.__module__ for hook in hooks} == {torch_private.EXPORT_HOOKS}
+
+
+def test_modules_are_copied_without_contents() -> None:
+    """A copy under the mode has fake tensors, and operators refuse with the errors that are caught."""
+    mode = torch_private.FakeTensorMode(allow_non_fake_inputs=True)
+    copied = torch_private.fake_copy(torch.fx.symbolic_trace(torch.nn.Linear(2, 2)), mode)
+    assert all(isinstance(value, torch_private.FakeTensor) for value in copied.parameters())
+    with mode:
+        try:
+            torch.ones(2).nonzero()
+        except torch_private.FAKE_REFUSALS:
+            return
+    raise AssertionError("nonzero gives a result of a size that nobody knows")

@@ -20,6 +20,8 @@ from purefx.ir import (
     Op,
     Program,
     Ref,
+    Slot,
+    SlotKind,
 )  # fmt: skip
 
 Corruption = Callable[[Program], Program]
@@ -80,6 +82,17 @@ def with_slot(name: str, /, **changes: Any) -> Corruption:
     def apply(program: Program) -> Program:
         state = program.state
         return program.evolve(state=evolve(state, slots=state.slots.set(name, evolve(state[name], **changes))))
+
+    return apply
+
+
+def with_module(name: str) -> Corruption:
+    """Return a corruption that puts a module as it is into the state."""
+
+    def apply(program: Program) -> Program:
+        slot = Slot(SlotKind.MODULE, torch.nn.Identity(), 90, 90)
+        state = program.state
+        return program.evolve(state=evolve(state, order=(*state.order, name), slots=state.slots.set(name, slot)))
 
     return apply
 

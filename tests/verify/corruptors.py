@@ -30,6 +30,7 @@ from purefx.ir import (
     Range,
     Record,
     Ref,
+    SlotKind,
     StateGradient,
     StateInput,
     StateMutation,
@@ -39,6 +40,7 @@ from purefx.ir import (
     pmap,
 )  # fmt: skip
 from purefx.ir.borders import GIVES
+from purefx.ir.opaque import CALL_MODULE
 from purefx.ir.parts import PART
 from purefx.ir.torch_private import pytree
 from tests.verify.changes import (
@@ -56,6 +58,7 @@ from tests.verify.changes import (
     with_fields,
     with_graph,
     with_input,
+    with_module,
     with_node,
     with_outputs,
     with_signature,
@@ -203,6 +206,15 @@ TABLE: dict[str, dict[str, tuple[str, Corruption]]] = {
         "more": ("kept", with_node("in_gives", args=(Ref("x"), 1))),
         "keyword": ("kept", with_node("in_gives", kwargs=(("k", 1),))),
         "twice": ("kept", with_node("in_takes", do=GIVES)),
+    },
+    "opaque-modules": {
+        "state-below": ("flat", with_module("lin")),
+        "body-there": ("tree", with_module("act")),
+        "body-below": ("nested", with_module("out")),
+        "no-module": ("flat", with_node("unused", do=CALL_MODULE)),
+        "literal": ("flat", with_node("unused", do=CALL_MODULE, args=(1,))),
+        "nothing": ("flat", with_node("unused", do=CALL_MODULE, args=())),
+        "as-a-value": ("flat", with_slot("lin.w", kind=SlotKind.MODULE, value=torch.nn.Identity())),
     },
     "signature-inputs": {
         "missing": ("flat", lambda p: with_signature(inputs=p.signature.inputs[:-1])(p)),

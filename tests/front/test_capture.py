@@ -1,0 +1,108 @@
+"""``capture``: what it gives is what export and import give, from any number of threads, and errors name the user's line.
+
+One idea: it adds a lock and a message to the two, so each is looked at alone.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import purefx as px
+from tests.programs import Counter, Tower
+
+X = torch.ones(2, 4)
+
+
+def test_it_is_export_and_import() -> None:
+    """All arguments go to the exporter."""
+    options: dict[str, Any] = {"dynamic_shapes": {"x": {0: torch.export.Dim("n", min=2, max=9)}, "flag": None}}
+    program = px.capture(Counter(), (X,), {"flag": False}, **options, preserve_module_call_signature=("linear",))
+    exported = torch.export.export(
+        Counter(), (X,), {"flag": False}, **options, strict=False, preserve_module_call_signature=("linear",)
+    )
+    assert px.alpha_equal(program, px.import_ep(exported))
+    assert [str(frame) for frame in program.call_signatures] == ["linear"]
+    assert program.constraints.ranges
+
+
+class Branches(nn.Module):
+    """Asks for the contents of a tensor."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Give one of two things."""
+        y = x * 2
+        if y.sum() > 0:  # this line
+            return y
+        return x
+
+
+class Misfit(nn.Module):
+    """Multiplies what does not fit, one call down."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lin = nn.Linear(7, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Fail."""
+        return self.lin(x)  # this line
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("kind", [Branches, Misfit])
+def test_errors_name_the_users_line(kind: type[nn.Module], strict: bool) -> None:
+    """File, number and text of the line; the exporter's error is the cause."""
+    with pytest.raises(px.CaptureError) as refused:
+        px.capture(kind(), (X,), strict=strict)
+    said = str(refused.value)
+    assert f"can not export {kind.__name__}" in said
+    assert f'File "{__file__}"' in said
+    assert "# this line" in said.splitlines()[2]
+    assert refused.value.__cause__ is not None
+    assert isinstance(refused.value, RuntimeError)
+
+
+def test_errors_without_a_line() -> None:
+    """What is wrong before anything is traced is told as the exporter tells it."""
+    with pytest.raises(px.CaptureError, match="dynamic_shapes"):
+        px.capture(Tower(1), (X,), dynamic_shapes={"nothing": None})
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs", "message"),
+    [((Tower(1), X), {}, "args is the tuple"), ((X, (X,)), {}, "torch.nn.Module"), ((Tower(1), (X,), X), {}, "kwargs")],
+)
+def test_wrong_arguments(args: tuple[Any, ...], kwargs: dict[str, Any], message: str) -> None:
+    """A tensor in the place of a tuple, and other slips."""
+    with pytest.raises(TypeError, match=message):
+        px.capture(*args, **kwargs)
+
+
+def test_threads() -> None:
+    """Eight threads at once, strict and not, each with what it gives alone."""
+    alone = {strict: px.digest(px.capture(Tower(1), (X,), strict=strict)) for strict in (False, True)}
+    found: list[tuple[bool, str]] = []
+    start = threading.Barrier(6)
+
+    def run(strict: bool) -> None:
+        start.wait()
+        found.append((strict, px.digest(px.capture(Tower(1), (X,), strict=strict))))
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        threads = [threading.Thread(target=run, args=(number % 3 == 0,)) for number in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert len(found) == 6
+    assert all(digest == alone[strict] for strict, digest in found)

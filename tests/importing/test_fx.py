@@ -1,0 +1,334 @@
+"""``import_fx`` of what each tracer makes, and what it refuses.
+
+One idea: one test for each source, each compared with the graph module itself over two calls, state and gradients included.
+"""
+
+from __future__ import annotations
+
+import copy
+import operator
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+import torch.fx
+import torch.fx.graph as codegens
+from torch import nn
+from torch.fx.experimental.proxy_tensor import make_fx
+
+import purefx as px
+from tests.importing.traced_graphs import compare, outcome
+from tests.programs import Shared, Tower
+
+X = torch.linspace(-2, 3, 12).reshape(3, 4)
+
+
+def operators(program: px.Program) -> list[Any]:
+    """Return the nodes of the root that call operators."""
+    return [node for node in program.main.nodes if isinstance(node.do, px.Op)]
+
+
+def check(module: torch.fx.GraphModule, *args: Any, **options: Any) -> px.Program:
+    """Import a module and compare what was lowered with it, as imported and transformed; return the program."""
+    program = px.import_fx(module, **options)
+    expected = outcome(module, args)
+    compare(outcome(px.lower(program), args), expected)
+    compare(outcome(px.lower(px.transform(program), to="interpreter"), args), expected)
+    assert px.import_fx(module, **options) == program
+    return program
+
+
+class Residual(nn.Module):
+    """A convolution block with batch norm and pooling, as vision models have."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 3, 3, padding=1)
+        self.bn = nn.BatchNorm2d(3)
+        self.relu = nn.ReLU(inplace=True)
+        self.head = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Dropout(0.5), nn.Linear(3, 2))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Give two numbers for each image."""
+        for _ in range(2):
+            x = self.relu(self.bn(self.conv(x)) + x)
+        return self.head(x)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_symbolic_trace_of_a_vision_model(training: bool) -> None:
+    """Leaf modules stay as they are, in their places, with their mode and their statistics."""
+    module = torch.fx.symbolic_trace(Residual().train(training))
+    program = check(module, torch.randn(2, 3, 5, 5))
+    assert [entry.path for entry in program.modules] == [name for name, _ in module.named_modules()][:5] + [
+        f"head.{index}" for index in range(4)
+    ]
+    lowered: Any = px.lower(program)
+    assert [name for name, _ in lowered.named_modules()] == [name for name, _ in module.named_modules()]
+    assert lowered.head[3].training is training
+    lowered.eval()
+    assert not lowered.head[2].training
+
+
+def test_symbolic_trace_keeps_places() -> None:
+    """Operators of modules that were traced through stand in them, and outline finds the hierarchy."""
+
+    class Leafless(torch.fx.Tracer):
+        def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+            return False
+
+    tower = Tower(2)
+    program = check(torch.fx.GraphModule(tower, Leafless().trace(tower)), X)
+    assert [str(frame) for frame in program.main.nodes[2].stack] == ["layers.0", "layers.0.up"]
+    assert px.transform(program).order == ("", "layers.0", "layers.0.up")
+    assert {entry.path: entry.type_name for entry in program.modules}["layers.1.up"] == "torch.nn.modules.linear.Linear"
+
+
+def test_make_fx() -> None:
+    """Pytrees in and out, a tensor that the function closes over, a write to an input."""
+    weight = torch.ones(4)
+
+    def function(batch: dict[str, Any]) -> dict[str, Any]:
+        return {"y": batch["a"] + weight, "z": [batch["b"].add_(1)]}
+
+    module = make_fx(function)({"a": X, "b": X.clone()})
+    program = px.import_fx(module)
+    given, expected = {"a": X.clone(), "b": X.clone()}, {"a": X.clone(), "b": X.clone()}
+    compare(px.lower(program)(given), module(expected))
+    compare(given, expected)
+    assert [str(getattr(spec, "argument", "")) for spec in program.signature.inputs] == ["batch['a']", "batch['b']"]
+    assert [slot.kind for _, slot in program.state.pairs] == [px.SlotKind.BUFFER]
+    assert program.main.nodes[1].meta["val"].shape == X.shape
+
+
+def test_graph_of_dynamo() -> None:
+    """What a backend of torch.compile is given: parameters as inputs, a region without gradients, places written in Python."""
+
+    class Halves(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = nn.ModuleList([nn.Linear(4, 4), nn.Linear(4, 4)])
+
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            for layer in self.layers:
+                x = layer(x).relu()
+            with torch.no_grad():
+                y = x * 2
+            return x, y.view(-1)
+
+    caught: list[torch.fx.GraphModule] = []
+
+    def backend(module: torch.fx.GraphModule, _: Any) -> torch.fx.GraphModule:
+        caught.append(module)
+        return module
+
+    torch.compile(Halves(), backend=backend)(X)
+    formals = [node.meta["example_value"] for node in caught[0].graph.nodes if node.op == "placeholder"]
+    inputs = tuple(torch.randn(tuple(value.shape)).requires_grad_() for value in formals)
+    program = px.import_fx(caught[0])
+    compare(px.lower(px.transform(program))(*inputs), caught[0](*inputs))
+    assert [node.stack[-1].path for node in program.main.nodes if "linear" in node.name] == ["layers.0", "layers.1"]
+    assert "tensor.relu" in [node.do.name for node in operators(program)]  # known by example_value
+    region = [node.do.effects.scope for node in operators(program) if "grad" in node.name]
+    assert region == [1, 1]
+
+
+def test_module_of_an_exported_program() -> None:
+    """``ep.module()`` with its guards, its own pytrees, shared modules and tied weights."""
+    exported = torch.export.export(Shared(), (X,), dynamic_shapes=[{0: torch.export.Dim("n", min=2, max=8)}])
+    module = exported.module()
+    program = check(module, X)
+    lowered: Any = px.lower(program)
+    assert lowered.tied.weight is lowered.a.linear.weight
+    with pytest.raises(AssertionError):
+        lowered(torch.ones(9, 4))
+
+
+def test_higher_order_operators_and_the_state_of_their_bodies() -> None:
+    """A branch reads a buffer of its own graph module, and calls a module."""
+
+    class Branch(nn.Module):
+        def __init__(self, factor: float) -> None:
+            super().__init__()
+            self.register_buffer("factor", torch.full((4,), factor))
+
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor]:
+            return (x * self.factor,)
+
+    root, graph = nn.Module(), torch.fx.Graph()
+    root.yes, root.no = torch.fx.symbolic_trace(Branch(3.0)), torch.fx.symbolic_trace(Branch(5.0))
+    x, yes, no = graph.placeholder("x"), graph.get_attr("yes"), graph.get_attr("no")
+    total = graph.call_function(torch.ops.aten.sum.default, (x,))
+    positive = graph.call_function(torch.ops.aten.gt.Scalar, (total, 0))
+    chosen = graph.call_function(torch.ops.higher_order.cond, (positive, yes, no, (x,)))
+    graph.output(graph.call_function(operator.getitem, (chosen, 0)))
+    program = check(torch.fx.GraphModule(root, graph), X)
+    check(torch.fx.GraphModule(root, graph), -X)
+    assert program.order == ("", "$yes", "$no")
+    mapped = make_fx(lambda x: torch.cond(x.sum() > 0, lambda x: x * 2, lambda x: x - 1, (x,)))(X)
+    check(mapped, X)
+
+
+def test_rest_and_defaults() -> None:
+    """``*args``, ``**kwargs`` and defaults bind as in Python, and say so when they do not."""
+    graph = torch.fx.Graph()
+    x = graph.placeholder("x")
+    scale = graph.create_node("placeholder", "scale", (2.0,), name="scale")
+    rest = graph.create_node("placeholder", "*rest", name="rest")
+    options = graph.create_node("placeholder", "**options", name="options")
+    first = graph.call_function(torch.mul, (x, scale))
+    count = graph.call_function(len, (rest,))
+    names = graph.call_function(sorted, (options,))
+    graph.output({"y": first, "count": count, "names": names, "none": None})
+    module = torch.fx.GraphModule(nn.Module(), graph)
+    program = px.import_fx(module)
+    lowered: Any = px.lower(program)
+    for call in ((X,), (X, 3.0), (X, 3.0, 1, 2)):
+        compare(lowered(*call), module(*call))
+    compare(lowered(X, b=1, a=2), module(X, b=1, a=2))
+    with pytest.raises(px.InputError, match="missing argument 'x'"):
+        lowered(scale=1.0)
+    with pytest.raises(px.InputError, match="twice"):
+        lowered(X, x=X)
+    assert px.parse(str(program)) == program
+    compare(torch.fx.GraphModule(lowered, lowered.graph)(X, 3.0, 1), module(X, 3.0, 1))
+
+
+class Pair(NamedTuple):
+    """What fx knows how to write."""
+
+    a: Any
+    b: Any
+
+
+def test_values_that_are_no_literals() -> None:
+    """Named tuples and other objects among the arguments arrive as what they are."""
+    graph = torch.fx.Graph()
+    x = graph.placeholder("x")
+    y = graph.call_function(lambda pair: pair.a * pair.b, (Pair(x, 2),))
+    z = graph.call_function(lambda kind, x: x.to(kind), (torch.float64, x))
+    w = graph.call_function(lambda tensor, x: x + tensor, (torch.ones(4), x))
+    graph.output((y, z, w))
+    program = px.import_fx(torch.fx.GraphModule(nn.Module(), graph))
+    compare(px.lower(program)(X), (X * 2, X.double(), X + 1))
+    assert len({node.do.name for node in operators(program) if "lambda" in node.do.name}) == 3
+    assert program.state.order == ("_constant0",)
+
+
+def test_examples_make_methods_known() -> None:
+    """With example inputs a method of a tensor is an operator; nothing of the example or of the module is written to."""
+
+    class Writes(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.bn = nn.BatchNorm1d(4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.bn(x.add_(1)).view(-1)
+
+    module: Any = torch.fx.symbolic_trace(Writes())
+    x = X.clone()
+    unknown = px.import_fx(module)
+    known = px.import_fx(module, example_inputs=(x,))
+    assert px.import_fx(module, example_inputs={"x": x}) == known
+    assert torch.equal(x, X) and int(module.bn.num_batches_tracked) == 0
+    assert [node.do.effects.unknown for node in operators(unknown)] == [True, True, True]
+    assert [node.do.effects.unknown for node in operators(known)] == [False, True, False]
+    assert known.main.nodes[-1].meta["val"].shape == (12,)
+    with pytest.raises(px.InputError, match="unexpected"):
+        px.import_fx(module, example_inputs={"z": x})
+    with pytest.raises(px.InputValueError, match="does not run on example_inputs: bn"):
+        px.import_fx(module, example_inputs=(torch.ones(2, 3),))
+
+
+def test_the_module_stays_as_it_was() -> None:
+    """Nothing is written to the graph module, and tensors are shared."""
+    module = torch.fx.symbolic_trace(Residual())
+    code, meta = module.code, [dict(node.meta) for node in module.graph.nodes]
+    before = copy.deepcopy(module.state_dict())
+    program = px.import_fx(module, example_inputs=(torch.randn(2, 3, 5, 5),))
+    assert module.code == code
+    assert [dict(node.meta) for node in module.graph.nodes] == meta
+    compare(dict(module.state_dict()), dict(before))
+    assert program.state["conv"].value is module.conv
+
+
+def test_tags_are_kept() -> None:
+    """What passes of torch write on nodes is in meta."""
+    module = torch.fx.symbolic_trace(Residual())
+    for number, node in enumerate(module.graph.nodes):
+        node.tag = f"part{number % 2}"
+    tags = {node.name: node.meta.get("tag") for node in px.import_fx(module).main.nodes}
+    assert tags["conv"] == "part1" and tags["bn"] == "part0"
+
+
+class Computed(nn.Module):
+    """Has an attribute that is computed."""
+
+    @property
+    def value(self) -> torch.Tensor:
+        """Something new each time."""
+        return torch.ones(3)
+
+
+def made(build: Any, root: nn.Module | None = None) -> torch.fx.GraphModule:
+    """Return a graph module of a function that fills a graph."""
+    graph = torch.fx.Graph()
+    graph.output(build(graph, graph.placeholder("x")))
+    return torch.fx.GraphModule(root or nn.Module(), graph)
+
+
+def hooked(_: Any) -> torch.fx.GraphModule:
+    """Return a graph module with a hook."""
+    module = made(lambda _, x: x)
+    module.register_forward_hook(lambda *_: None)
+    return module
+
+
+def boxed(_: Any) -> torch.fx.GraphModule:
+    """Return a graph module whose code takes its arguments in a list."""
+    module = made(lambda _, x: x)
+    module.graph.set_codegen(codegens._BoxedCodeGen())
+    return module
+
+
+def lacking(_: Any) -> torch.fx.GraphModule:
+    """Return a graph module that has lost an attribute."""
+    root = nn.Module()
+    root.register_buffer("nothing", torch.ones(1))
+    module = made(lambda graph, _: graph.create_node("get_attr", "nothing"), root)
+    del module.nothing
+    return module
+
+
+def parametrized(_: Any) -> torch.fx.GraphModule:
+    """Return a graph module that reads a property."""
+    root = nn.Module()
+    root.sub = Computed()
+    graph = torch.fx.Graph()
+    module = torch.fx.GraphModule(root, graph)
+    module.add_submodule("sub", Computed())
+    graph.output(graph.create_node("get_attr", "sub.value"))
+    return module
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (hooked, "forward hooks"),
+        (boxed, "_BoxedCodeGen"),
+        (parametrized, "computed when it is read"),
+        (lacking, "no attribute 'nothing'"),
+    ],
+)
+def test_what_the_graph_does_not_show_is_refused(build: Any, message: str) -> None:
+    """Each with what it is and what to do."""
+    with pytest.raises(px.UnsupportedProgram, match=message):
+        px.import_fx(build(None))
+
+
+def test_other_things_are_refused() -> None:
+    """A module that was not traced, and no module at all."""
+    for thing in (nn.ReLU(), 3):
+        with pytest.raises(TypeError, match="GraphModule"):
+            px.import_fx(thing)  # type: ignore[arg-type]
