@@ -84,6 +84,7 @@ from purefx.transforms import (
     transform,
     transformation,
 )
+from purefx.to_ep import to_ep
 from purefx.unflatten import unflatten
 
 __all__ = [
@@ -95,5 +96,5 @@ __all__ = [
     "Token", "Transformation", "UnsupportedProgram", "UserInput", "UserOutput", "Violation", "alpha_equal", "bisect",
     "deduplicate", "diff", "digest", "dispatch", "expand", "functionalize", "import_ep", "inline", "inplace_mutations",
     "insert_ivals", "lift_state", "lower", "outline", "parse", "pmap", "remove_effect_tokens", "sink_state",
-    "transform", "transformation", "unflatten", "verify",
+    "to_ep", "transform", "transformation", "unflatten", "verify",
 ]  # fmt: skip
