@@ -55,7 +55,7 @@ class GraphMaker:
         self.program = program
         self.values = values
         self.metas = Metas(program)
-        self._bodies: dict[str, torch.fx.GraphModule] = {}
+        self._bodies: dict[tuple[str, Stack], torch.fx.GraphModule] = {}
 
     def root(self) -> Made:
         """Return the root graph; its state inputs and tokens come first where the program has them first."""
@@ -77,7 +77,7 @@ class GraphMaker:
         return work.made
 
     def body(self, name: str, owner: Node, operands: Sequence[Any], base: Stack) -> torch.fx.GraphModule:
-        """Return the module of an operator's body, made once.
+        """Return the module of an operator's body, made once for each stack of calls that it stands in.
 
         Args:
             name: the id of its graph.
@@ -85,12 +85,12 @@ class GraphMaker:
             operands: the fake values of what the operator takes, the last for the last input of the body.
             base: the module calls around the operator.
         """
-        module = self._bodies.get(name)
+        module = self._bodies.get((name, base))
         if module is None:
             graph = self.program.graphs[name]
             given = [self.values.of_operand(formal, owner, value) for formal, value in _from_the_end(graph.inputs, operands)]
             made = self._graph(graph, given, base)
-            module = self._bodies[name] = torch.fx.GraphModule(made.attributes, made.graph)
+            module = self._bodies[name, base] = torch.fx.GraphModule(made.attributes, made.graph)
         return module
 
 
@@ -110,7 +110,10 @@ class _Work:
         self.fakes: dict[str, Any] = {}
         """The fake value of each value."""
         self._attributes = Names([])
-        self._readers: dict[str, torch.fx.Node] = {}
+        self._readers: dict[tuple[str, Stack], torch.fx.Node] = {}
+        """What reads a body, for each stack of calls that it is used in."""
+        self._stack: Stack = ()
+        """The calls around the node at hand."""
 
     def placeholder(self, formal: Input, value: Any) -> None:
         """Add an input; it is called as in the program wherever Python allows that name, because callers see it."""
@@ -141,10 +144,10 @@ class _Work:
             made.meta["unbacked_bindings"] = bindings
 
     def _value(self, node: Node, target: Any) -> Any:
-        stack = self.maker.metas.absolute(self.base, node.stack)
+        self._stack = stack = self.maker.metas.absolute(self.base, node.stack)
         for body in bodies_in(node.args, node.kwargs):
             operands = [self._fake(part) for part in _operands(node.args)]
-            self._attach(body, self.maker.body(body, node, operands, stack))
+            self._attach(body, stack, self.maker.body(body, node, operands, stack))
         values = self.maker.values
         known, value = values.told(node)
         if known:
@@ -157,13 +160,13 @@ class _Work:
         self.made.nodes[name] = made
         self.fakes[name] = value
 
-    def _attach(self, body: str, module: torch.fx.GraphModule) -> None:
-        if body not in self._readers:
+    def _attach(self, body: str, stack: Stack, module: torch.fx.GraphModule) -> None:
+        if (body, stack) not in self._readers:
             wanted = body.rpartition(".")[2].lstrip("$")
             plain = wanted.isidentifier() and not keyword.iskeyword(wanted) and not hasattr(torch.fx.GraphModule, wanted)
             name = self._attributes.fresh(wanted if plain else "body")
             self.made.attributes[name] = module
-            self._readers[body] = self.made.graph.create_node("get_attr", name, name=name)
+            self._readers[body, stack] = self.made.graph.create_node("get_attr", name, name=name)
 
     def arg(self, arg: Arg) -> Any:
         """Return an argument as fx has it."""
@@ -171,7 +174,7 @@ class _Work:
         if kind is Ref:
             return self.made.nodes[arg.name]
         if kind is Body:
-            return self._readers[arg.graph]
+            return self._readers[arg.graph, self._stack]
         if kind in CONTAINERS:
             return _rebuilt(arg, self.arg)
         return check_literal(arg)
@@ -181,7 +184,7 @@ class _Work:
         if kind is Ref:
             return self.fakes[arg.name]
         if kind is Body:
-            return self.made.attributes[str(self._readers[arg.graph].target)]
+            return self.made.attributes[str(self._readers[arg.graph, self._stack].target)]
         return _rebuilt(arg, self._fake) if kind in CONTAINERS else arg
 
 

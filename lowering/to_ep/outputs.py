@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from attrs import evolve
 
-from ...ir.arguments import Arg, Ref
+from ...ir.arguments import Arg, Ref, replace_refs
 from ...ir.effects.happenings import happenings
 from ...ir.effects.storages import storages
 from ...ir.graph import Graph
@@ -19,13 +19,11 @@ from ...ir.names import Names
 from ...ir.node import Node
 from ...ir.operators import op_of
 from ...ir.program import Program
-from ...ir.signature import InputMutation, StateInput, StateMutation, Token
+from ...ir.signature import InputMutation, LiteralType, StateInput, StateMutation, Token, UserInput
 
 __all__ = ["apart"]
 
 CLONE = op_of(torch.ops.aten.clone.default)
-
-MUTATIONS = (StateMutation, InputMutation)
 
 
 def apart(program: Program) -> Program:
@@ -35,19 +33,33 @@ def apart(program: Program) -> Program:
     >>> apart(program) is program
     True
     """
+    program = _with_literals(program)
     specs = program.signature.outputs
     order = sorted(range(len(specs)), key=lambda number: _rank(specs[number]))
     if order != sorted(order):
         output = tuple([program.main.output[number] for number in order])
         signature = evolve(program.signature, outputs=tuple([specs[number] for number in order]))
         program = program.with_main(evolve(program.main, output=output), signature=signature)
-    if not any(type(spec) in MUTATIONS for spec in specs):
+    if not any(type(spec) in (StateMutation, InputMutation) for spec in specs):
         return program
     return _with_clones(program)
 
 
+def _with_literals(program: Program) -> Program:
+    # An input that is None or a text in every call is no value that a node can give back.
+    pairs = zip(program.main.inputs, program.signature.inputs, strict=True)
+    fixed = {
+        formal.name: spec.type.value
+        for formal, spec in pairs
+        if type(spec) is UserInput and type(spec.type) is LiteralType and isinstance(spec.type.value, str | None)
+    }
+    if fixed.keys().isdisjoint(program.main.output_refs()):
+        return program
+    return program.with_main(evolve(program.main, output=replace_refs(program.main.output, fixed)))
+
+
 def _rank(spec: object) -> int:
-    return 0 if type(spec) is Token else 1 if type(spec) is StateMutation else 2 if type(spec) is InputMutation else 3
+    return 0 if type(spec) is Token else 1 if type(spec) in (StateMutation, InputMutation) else 2
 
 
 def _with_clones(program: Program) -> Program:

@@ -29,6 +29,7 @@ from ...ir.program import Program
 from ...ir.signature import (
     InputGradient,
     InputMutation,
+    LiteralType,
     LossOutput,
     StateGradient,
     StateInput,
@@ -41,6 +42,13 @@ from ...ir.torch_private import script_class
 from .graphs import Made
 
 __all__ = ["argument", "graph_signature"]
+
+NUMBERS: tuple[tuple[Any, Any], ...] = (
+    ((torch.SymBool, bool), SymBoolArgument),
+    ((torch.SymInt, int), SymIntArgument),
+    ((torch.SymFloat, float), SymFloatArgument),
+)
+"""How torch names the number that a node gives; bool is an int, so it comes first."""
 
 KINDS = {SlotKind.PARAMETER: InputKind.PARAMETER, SlotKind.BUFFER: InputKind.BUFFER}
 
@@ -90,6 +98,8 @@ def _input(program: Program, node: torch.fx.Node, spec: Any) -> InputSpec:
             return InputSpec(kind, TensorArgument(node.name), name, persistent)
         case Token():
             return InputSpec(InputKind.TOKEN, TokenArgument(node.name), None)
+        case UserInput(type=LiteralType(value=value)):
+            return InputSpec(InputKind.USER_INPUT, ConstantArgument(node.name, value), None)
         case _:
             return InputSpec(InputKind.USER_INPUT, argument(node), None)
 
@@ -119,12 +129,9 @@ def argument(leaf: Any) -> ArgumentSpec:
     name, value = (leaf.name, leaf.meta.get("val")) if is_node else ("", leaf)
     if isinstance(value, torch.Tensor):
         return TensorArgument(name)
-    if isinstance(value, torch.SymInt):
-        return SymIntArgument(name)
-    if isinstance(value, torch.SymFloat):
-        return SymFloatArgument(name)
-    if isinstance(value, torch.SymBool):
-        return SymBoolArgument(name)
+    for kinds, spec in NUMBERS if is_node else ():
+        if isinstance(value, kinds):
+            return spec(name)
     if value is None or isinstance(value, bool | int | float | str):
         return ConstantArgument(name, value)
     if is_node and isinstance(value, CustomObjArgument):
