@@ -55,7 +55,7 @@ def guard_texts(program: Program, root: ModuleCallEntry) -> list[str]:
         return []
     assert root.signature is not None
     spellings = _spellings(root.signature.in_spec, root.signature.forward_arg_names or [])
-    return [_written(guard, spellings) for guard in guards]
+    return [_bare(_written(guard, spellings)) if isinstance(guard, Apply) else _written(guard, spellings) for guard in guards]
 
 
 def _spellings(in_spec: Any, names: list[str]) -> list[str]:
@@ -80,6 +80,10 @@ def _written(expr: Expr, spellings: list[str]) -> str:
             return repr(expr)
         case _:
             raise UnsupportedProgram(f"a guard speaks of {expr}, which is no input; write it over sizes of inputs")
+
+
+def _bare(text: str) -> str:
+    return text[1:-1] if text.startswith("(") else text
 
 
 PREFIXES: Mapping[str, str] = {"neg": "-", "not": "not "}
