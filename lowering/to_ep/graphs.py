@@ -6,7 +6,6 @@ around it.  fx may choose another name than the program's; what the signature sa
 
 from __future__ import annotations
 
-import keyword
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -22,7 +21,7 @@ from ...ir.names import Names
 from ...ir.node import Get, Node, Op, Stack
 from ...ir.program import Program
 from .meta import Metas
-from .targets import check_literal, check_target
+from .targets import check_literal, check_target, is_plain_name
 from .values import Values
 
 __all__ = ["GraphMaker", "Made"]
@@ -118,7 +117,7 @@ class _Work:
     def placeholder(self, formal: Input, value: Any) -> None:
         """Add an input; it is called as in the program wherever Python allows that name, because callers see it."""
         name = formal.name
-        plain = name.isidentifier() and not keyword.iskeyword(name)
+        plain = is_plain_name(name)
         made = self.made.graph.placeholder(name if plain else f"input_{len(self.made.nodes)}")
         if plain and made.name != name:
             made.name = name  # fx puts a number behind names of builtins, such as `input`
@@ -134,20 +133,23 @@ class _Work:
             )
         assert type(do) is Op, "the program calls no module"
         target = check_target(node)
-        value = self._value(node, target)
+        self._attach_bodies(node)
         args = tuple([self.arg(arg) for arg in node.args]) if node.args else ()
         kwargs = {key: self.arg(part) for key, part in node.kwargs}
+        value = self._value(node, target)
         made = self.made.graph.create_node("call_function", target, args, kwargs, name=node.name)
         self._keep(node.name, made, value, self.maker.metas.of_node(node, self.base, value))
         bindings = self.maker.values.bindings.pop(node.name, None)
         if bindings:
             made.meta["unbacked_bindings"] = bindings
 
-    def _value(self, node: Node, target: Any) -> Any:
+    def _attach_bodies(self, node: Node) -> None:
         self._stack = stack = self.maker.metas.absolute(self.base, node.stack)
         for body in bodies_in(node.args, node.kwargs):
             operands = [self._fake(part) for part in _operands(node.args)]
             self._attach(body, stack, self.maker.body(body, node, operands, stack))
+
+    def _value(self, node: Node, target: Any) -> Any:
         values = self.maker.values
         known, value = values.told(node)
         if known:
@@ -163,7 +165,7 @@ class _Work:
     def _attach(self, body: str, stack: Stack, module: torch.fx.GraphModule) -> None:
         if (body, stack) not in self._readers:
             wanted = body.rpartition(".")[2].lstrip("$")
-            plain = wanted.isidentifier() and not keyword.iskeyword(wanted) and not hasattr(torch.fx.GraphModule, wanted)
+            plain = is_plain_name(wanted) and not hasattr(torch.fx.GraphModule, wanted)
             name = self._attributes.fresh(wanted if plain else "body")
             self.made.attributes[name] = module
             self._readers[body, stack] = self.made.graph.create_node("get_attr", name, name=name)

@@ -16,7 +16,7 @@ from ...ir.errors import UnsupportedProgram
 from ...ir.node import Node, Op
 from ...ir.torch_private import HigherOrderOperator, OpOverload
 
-__all__ = ["check_literal", "check_target", "place_of"]
+__all__ = ["check_literal", "check_target", "is_plain_name", "place_of"]
 
 LITERALS = frozenset(
     {
@@ -31,6 +31,19 @@ NUMBERS: tuple[Any, ...] = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 MODULES = ("_operator", "math", "builtins", "torch")
 """Where the plain functions live that torch's exporter writes: arithmetic of sizes, modes, levels of vmap."""
+
+
+RESERVED = frozenset({"self", "torch", "device", "inf", "nan", "NoneType", "pytree", "fx_pytree"})
+"""What generated code means something by."""
+
+
+def is_plain_name(name: str) -> bool:
+    """Say whether an input or an attribute can have a name in generated code.
+
+    >>> is_plain_name("input"), is_plain_name("self"), is_plain_name("class"), is_plain_name("a b")
+    (True, False, False, False)
+    """
+    return name.isidentifier() and not keyword.iskeyword(name) and name not in RESERVED
 
 
 def check_target(node: Node) -> Any:

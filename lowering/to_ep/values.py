@@ -126,8 +126,7 @@ class Values:
                 ) from error
         if bindings:
             self.bindings[node.name] = bindings
-        wants = any(isinstance(arg, torch.Tensor) and arg.requires_grad for arg in (*args, *kwargs.values()))
-        return _wanting_gradients(value) if wants else value
+        return value
 
     def _taken(self, arg: Any, *, fresh: bool) -> Any:
         # An operator that writes may change the shape of what it takes, which others go on to use.
@@ -155,13 +154,6 @@ def _running(mode: Any) -> Generator[None, None, None]:
             stack.enter_context(mode.shape_env.suppress_guards())
         stack.enter_context(mode)
         yield
-
-
-def _wanting_gradients(value: Any) -> Any:
-    if isinstance(value, torch.Tensor):
-        floats = value.is_floating_point() or value.is_complex()
-        return value.detach().requires_grad_() if floats and not value.requires_grad else value
-    return type(value)([_wanting_gradients(part) for part in value]) if type(value) in (tuple, list) else value
 
 
 def _gives_nothing(node: Node) -> bool:
