@@ -64,6 +64,7 @@ from purefx.ir.importing import import_ep
 from purefx.ir.text import parse
 from purefx.ir.verify import Violation, verify
 from purefx.lowering import lower
+from purefx.to_ep import to_ep
 from purefx.transforms import (
     DEFAULT,
     Fuel,
@@ -84,7 +85,6 @@ from purefx.transforms import (
     transform,
     transformation,
 )
-from purefx.to_ep import to_ep
 from purefx.unflatten import unflatten
 
 __all__ = [

@@ -6,8 +6,6 @@ names again, those of the made nodes.
 
 from __future__ import annotations
 
-from typing import Any
-
 from torch.export import ModuleCallEntry, ModuleCallSignature
 
 from ...ir.arguments import Arg
@@ -58,8 +56,8 @@ def _preserved(program: Program, root: Made) -> dict[str, ModuleCallSignature]:
         if is_border(node) and node.stack:
             borders.setdefault(node.stack[-1], {})[node.do.name] = node.args  # type: ignore[union-attr]
     found: dict[str, ModuleCallSignature] = {}
-    for frame in borders:
-        told, leaves = program.call_signatures.get(frame), borders[frame]
+    for frame, leaves in borders.items():
+        told = program.call_signatures.get(frame)
         if told is not None and len(leaves) == len((TAKES, GIVES)):
             names = list(told.arg_names) or None
             inputs, outputs = ([argument(root.leaf(arg)) for arg in leaves[op.name]] for op in (TAKES, GIVES))
@@ -69,4 +67,3 @@ def _preserved(program: Program, root: Made) -> dict[str, ModuleCallSignature]:
 
 def _fqn(frame: Frame) -> str:
     return f"{frame.path}@{frame.call}" if frame.call else frame.path
-

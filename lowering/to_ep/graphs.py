@@ -59,7 +59,9 @@ class GraphMaker:
     def root(self) -> Made:
         """Return the root graph; its state inputs and tokens come first where the program has them first."""
         graph = self.program.main
-        given = [self.values.of_input(formal, spec) for formal, spec in zip(graph.inputs, self.program.signature.inputs, strict=True)]
+        given = [
+            self.values.of_input(formal, spec) for formal, spec in zip(graph.inputs, self.program.signature.inputs, strict=True)
+        ]
         made = self._graph(graph, given, ())
         if not isinstance(graph.output, tuple):
             raise UnsupportedProgram(f"the root gives back {graph.output}, and an exported program gives back a tuple")
@@ -210,4 +212,3 @@ def _operands(args: Iterable[Arg]) -> list[Arg]:
         elif type(arg) is not Body:
             found.append(arg)
     return found
-

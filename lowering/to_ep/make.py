@@ -32,6 +32,7 @@ __all__ = ["DIALECTS", "make_ep"]
 DIALECTS: Mapping[str, Any] = {"TRAINING": TrainingIRVerifier, "ATEN": Verifier}
 """What torch calls the rules that an exported program keeps: operators that write are allowed in the first alone."""
 
+
 def make_ep(
     program: Program,
     *,

@@ -13,7 +13,7 @@ from attrs import evolve
 from torch.fx.traceback import NodeSource, NodeSourceAction
 
 from ...ir.meta import Meta, thaw
-from ...ir.node import Frame, Node, Stack
+from ...ir.node import Node, Stack
 from ...ir.paths import join
 from ...ir.program import Program
 from ...ir.signature import LossOutput
@@ -115,5 +115,3 @@ def _forward_calls(program: Program) -> dict[str, int]:
             for frame in node.stack:
                 counts[frame.path] = max(counts.get(frame.path, 0), frame.call + 1)
     return counts
-
-

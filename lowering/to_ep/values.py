@@ -121,7 +121,7 @@ class Values:
             except Exception as error:
                 said = (str(error) or type(error).__name__).splitlines()[0]
                 raise UnsupportedProgram(
-                    f"{place_of(node)}: it has no fake value, and its operator can not be run on those of its arguments ({said}); "
+                    f"{place_of(node)}: it has no fake value, and its operator does not take those of its arguments ({said}); "
                     "mend the node, or put what it gives into meta['val']"
                 ) from error
         if bindings:
@@ -192,5 +192,3 @@ def _mode_of(program: Program) -> Any:
         for mode in _modes_in(meta.get("val")):
             return mode
     return None
-
-

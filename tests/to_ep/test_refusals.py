@@ -39,7 +39,9 @@ def test_options() -> None:
         px.to_ep(program, dialect="EDGE")
 
 
-@pytest.mark.parametrize("examples", [(torch.ones(1, 4),), ((), {"x": 1, "z": 2}), [(), {}], ((torch.ones(1), torch.ones(1)), {})])
+@pytest.mark.parametrize(
+    "examples", [(torch.ones(1, 4),), ((), {"x": 1, "z": 2}), [(), {}], ((torch.ones(1), torch.ones(1)), {})]
+)
 def test_example_inputs_of_another_structure(examples: Any) -> None:
     with pytest.raises(px.InputError, match="example_inputs"):
         px.to_ep(imported(Block(), torch.ones(1, 4)), example_inputs=examples)
@@ -74,13 +76,13 @@ def test_state_that_a_branch_reads() -> None:
     cond = op_of(torch.ops.higher_order.cond)
     nodes = [px.Node("cond", cond, (True, px.Body("then"), px.Body("then"), (px.Ref("x"),)))]
     program = flat(nodes, px.Ref("cond"), "x", state=px.State(("n",), px.pmap({"n": slot})))
-    with pytest.raises(px.UnsupportedProgram, match="node b reads the state 'n' inside the body of an operator.*as an operand"):
+    with pytest.raises(px.UnsupportedProgram, match=r"node b reads the state 'n' inside the body of an operator.*as an operand"):
         px.to_ep(program.evolve(graphs=program.graphs.set("then", branch)))
 
 
 def test_an_output_that_is_a_list() -> None:
     nodes = [px.Node("y", op_of(torch.ops.aten.split.Tensor), (px.Ref("x"), 1))]
-    with pytest.raises(px.UnsupportedProgram, match="the value 'y' is a list.*operator.getitem"):
+    with pytest.raises(px.UnsupportedProgram, match=r"the value 'y' is a list.*operator\.getitem"):
         px.to_ep(flat(nodes, px.Ref("y"), "x"))
 
 
