@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
-from purefx.ir import Program
+from purefx.ir import Call, Program
 from purefx.ir.verify import check
 from purefx.lowering.to_ep import DIALECTS, make_ep
-from purefx.transforms import functionalize, inline, lift_state
+from purefx.transforms import functionalize, inline, lift_state, transform
+from purefx.transforms.regions import with_regions
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -25,6 +26,7 @@ def to_ep(
     state: Literal["copy", "share"] = "copy",
     dialect: Literal["TRAINING", "ATEN"] | None = None,
     example_inputs: tuple[tuple[Any, ...], dict[str, Any]] | None = None,
+    nested: bool = False,
 ) -> ExportedProgram:
     """Return a program as an exported program, which saves, loads, decomposes, compiles and exports like any other.
 
@@ -41,6 +43,9 @@ def to_ep(
             makes, and ``"ATEN"`` where it has effect tokens; say ``"ATEN"`` for one that was decomposed.
         example_inputs: ``(args, kwargs)`` to keep in it. None makes up zeros of the sizes that were exported: a program does
             not keep the inputs of its export, and torch enforces guards only where there are some.
+        nested: keep bodies that several calls share as ``invoke_subgraph`` regions, which torch's compilers compile once; a
+            flat program goes through the default pipeline first. Bodies that write, print, return what they were given, or
+            have a preserved signature, are inlined all the same. Torch (2.13) takes no gradients through such regions in eager.
 
     Returns:
         An exported program that torch's verifier took. ``import_ep`` gives back the flattened program, up to names.
@@ -63,5 +68,9 @@ def to_ep(
         raise ValueError(f'state={state!r}: it is "copy" or "share"')
     if dialect is not None and dialect not in DIALECTS:
         raise ValueError(f'dialect={dialect!r}: it is None, "TRAINING" or "ATEN"')
-    flat = functionalize(lift_state(inline(check(program))))
+    check(program)
+    if nested:
+        is_flat = not any(type(node.do) is Call for node in program.main.nodes)
+        program = with_regions(transform(program) if is_flat else program)
+    flat = functionalize(lift_state(inline(program)))
     return make_ep(flat, state=state, dialect=dialect, example_inputs=example_inputs)

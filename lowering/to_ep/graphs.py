@@ -17,6 +17,7 @@ from ...ir.arguments import CONTAINERS, Arg, Body, Items, Record, Ref, bodies_in
 from ...ir.borders import is_border
 from ...ir.errors import UnsupportedProgram
 from ...ir.graph import Graph, Input
+from ...ir.importing.bodies import REGIONS
 from ...ir.names import Names
 from ...ir.node import Get, Node, Op, Stack
 from ...ir.program import Program
@@ -78,7 +79,7 @@ class GraphMaker:
         return work.made
 
     def body(self, name: str, owner: Node, operands: Sequence[Any], base: Stack) -> torch.fx.GraphModule:
-        """Return the module of an operator's body, made once for each stack of calls that it stands in.
+        """Return the module of an operator's body, made once; that of a region once for each stack of calls around it.
 
         Args:
             name: the id of its graph.
@@ -86,13 +87,24 @@ class GraphMaker:
             operands: the fake values of what the operator takes, the last for the last input of the body.
             base: the module calls around the operator.
         """
-        module = self._bodies.get((name, base))
+        place = place_of_body(owner, base)
+        module = self._bodies.get((name, place))
         if module is None:
             graph = self.program.graphs[name]
             given = [self.values.of_operand(formal, owner, value) for formal, value in _from_the_end(graph.inputs, operands)]
             made = self._graph(graph, given, base)
-            module = self._bodies[name, base] = torch.fx.GraphModule(made.attributes, made.graph)
+            module = self._bodies[name, place] = torch.fx.GraphModule(made.attributes, made.graph)
         return module
+
+
+def place_of_body(owner: Node, stack: Stack) -> Stack:
+    """Return what tells modules of one body apart: import puts a region where the operators inside it are.
+
+    Args:
+        owner: the operator that is given the body.
+        stack: the module calls around it.
+    """
+    return stack if type(owner.do) is Op and owner.do.name in REGIONS else ()
 
 
 def _from_the_end(formals: Sequence[Input], operands: Sequence[Any]) -> list[tuple[Input, Any]]:
@@ -112,9 +124,9 @@ class _Work:
         """The fake value of each value."""
         self._attributes = Names([])
         self._readers: dict[tuple[str, Stack], torch.fx.Node] = {}
-        """What reads a body, for each stack of calls that it is used in."""
-        self._stack: Stack = ()
-        """The calls around the node at hand."""
+        """What reads a body, for each place that it has a module for."""
+        self._place: Stack = ()
+        """That of the node at hand."""
 
     def placeholder(self, formal: Input, value: Any) -> None:
         """Add an input; it is called as in the program wherever Python allows that name, because callers see it."""
@@ -146,10 +158,11 @@ class _Work:
             made.meta["unbacked_bindings"] = bindings
 
     def _attach_bodies(self, node: Node) -> None:
-        self._stack = stack = self.maker.metas.absolute(self.base, node.stack)
+        stack = self.maker.metas.absolute(self.base, node.stack)
+        self._place = place_of_body(node, stack)
         for body in bodies_in(node.args, node.kwargs):
             operands = [self._fake(part) for part in _operands(node.args)]
-            self._attach(body, stack, self.maker.body(body, node, operands, stack))
+            self._attach(body, self._place, self.maker.body(body, node, operands, stack))
 
     def _value(self, node: Node, target: Any) -> Any:
         values = self.maker.values
@@ -164,13 +177,13 @@ class _Work:
         self.made.nodes[name] = made
         self.fakes[name] = value
 
-    def _attach(self, body: str, stack: Stack, module: torch.fx.GraphModule) -> None:
-        if (body, stack) not in self._readers:
+    def _attach(self, body: str, place: Stack, module: torch.fx.GraphModule) -> None:
+        if (body, place) not in self._readers:
             wanted = body.rpartition(".")[2].lstrip("$")
             plain = is_plain_name(wanted) and not hasattr(torch.fx.GraphModule, wanted)
             name = self._attributes.fresh(wanted if plain else "body")
             self.made.attributes[name] = module
-            self._readers[body, stack] = self.made.graph.create_node("get_attr", name, name=name)
+            self._readers[body, place] = self.made.graph.create_node("get_attr", name, name=name)
 
     def arg(self, arg: Arg) -> Any:
         """Return an argument as fx has it."""
@@ -178,7 +191,7 @@ class _Work:
         if kind is Ref:
             return self.made.nodes[arg.name]
         if kind is Body:
-            return self._readers[arg.graph, self._stack]
+            return self._readers[arg.graph, self._place]
         if kind in CONTAINERS:
             return _rebuilt(arg, self.arg)
         return check_literal(arg)
@@ -188,7 +201,7 @@ class _Work:
         if kind is Ref:
             return self.fakes[arg.name]
         if kind is Body:
-            return self.made.attributes[str(self._readers[arg.graph, self._stack].target)]
+            return self.made.attributes[str(self._readers[arg.graph, self._place].target)]
         return _rebuilt(arg, self._fake) if kind in CONTAINERS else arg
 
 
