@@ -73,11 +73,11 @@ def test_symbols_are_made_under_a_name_and_bounds() -> None:
 
 def test_new_symbols_are_bound_where_they_stand() -> None:
     """What an operator makes of data is a symbol that must be bound by its node, once."""
-    mode = torch_private.FakeTensorMode(shape_env=torch_private.new_shape_env())
-    with mode, mode.shape_env.suppress_guards():
+    env = torch_private.new_shape_env()
+    with torch_private.FakeTensorMode(shape_env=env), env.suppress_guards():
         value = torch.empty(3).nonzero()
-        assert list(map(str, torch_private.fresh_bindings(mode.shape_env, value))) == ["u0"]
-        assert not torch_private.fresh_bindings(mode.shape_env, value)
+        assert list(map(str, torch_private.fresh_bindings(env, value))) == ["u0"]
+        assert not torch_private.fresh_bindings(env, value)
 
 
 def test_classes_of_objects_have_names() -> None:
