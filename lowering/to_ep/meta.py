@@ -59,8 +59,9 @@ class Metas:
         if self._forward and stack and _is_backward(node.meta):
             stack = tuple([evolve(frame, call=frame.call - self._forward.get(frame.path, 0)) for frame in stack])
         meta["nn_module_stack"] = self.spelled(self.absolute(base, stack))
-        if "from_node" not in meta and "stack_trace" not in meta and self.program.trail:
-            meta["from_node"] = [NodeSource(None, f"purefx.{self._maker(node.name)}", NodeSourceAction.CREATE)]
+        maker = self._maker(node.name) if "from_node" not in meta and "stack_trace" not in meta else ""
+        if maker:
+            meta["from_node"] = [NodeSource(None, f"purefx.{maker}", NodeSourceAction.CREATE)]
         return meta
 
     def absolute(self, base: Stack, stack: Stack) -> Stack:
@@ -80,14 +81,15 @@ class Metas:
         return dict(found)
 
     def _maker(self, name: str) -> str:
-        # The step of the trail that made a node: the first one after which there is a node of that name.
+        # The step of the trail that made a node: the first one after which there is a node of that name; none for one that
+        # was there before.
         if self._made_by is None:
             found: dict[str, str] = {}
             steps = self.program.trail
-            for step, after in zip(steps, [*[later.before for later in steps[1:]], self.program], strict=True):
-                for graph in after.graphs.values():
-                    for node in graph.nodes:
-                        found.setdefault(node.name, step.name)
+            versions = [*[step.before for step in steps], self.program]
+            for maker, version in zip(["", *[step.name for step in steps]], versions, strict=True):
+                for _, node in version.nodes():
+                    found.setdefault(node.name, maker)
             self._made_by = found
         return self._made_by.get(name, "to_ep")
 

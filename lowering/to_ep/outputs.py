@@ -64,7 +64,9 @@ def _rank(spec: object) -> int:
 
 def _with_clones(program: Program) -> Program:
     graph, specs = program.main, program.signature.outputs
-    targets = [_target(program, spec) for spec in specs]
+    pairs = zip(graph.inputs, program.signature.inputs, strict=True)
+    owner = {spec.slot: formal.name for formal, spec in pairs if type(spec) is StateInput}
+    targets = [_target(graph, owner, spec) for spec in specs]
     memory = storages(program, graph, happenings(program, graph))
     written = {memory.find(target) for target in targets if target is not None}
     clones = _Clones(graph)
@@ -84,14 +86,13 @@ def _with_clones(program: Program) -> Program:
     return program.with_main(Graph(graph.inputs, (*graph.nodes, *clones.nodes), tuple(output)))
 
 
-def _target(program: Program, spec: object) -> str | None:
+def _target(graph: Graph, owner: dict[str, str], spec: object) -> str | None:
     # The input that an output is the new contents of.
-    pairs = zip(program.main.inputs, program.signature.inputs, strict=True)
     match spec:
         case StateMutation(slot=slot):
-            return next((formal.name for formal, kind in pairs if type(kind) is StateInput and kind.slot == slot), None)
+            return owner.get(slot)
         case InputMutation(index=index):
-            return program.main.inputs[index].name
+            return graph.inputs[index].name
         case _:
             return None
 
