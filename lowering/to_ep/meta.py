@@ -13,7 +13,7 @@ from attrs import evolve
 from torch.fx.traceback import NodeSource, NodeSourceAction
 
 from ...ir.meta import Meta, thaw
-from ...ir.node import Node, Stack
+from ...ir.node import Node, Op, Stack
 from ...ir.paths import join
 from ...ir.program import Program
 from ...ir.signature import LossOutput
@@ -37,7 +37,7 @@ class Metas:
         self.types = {module.path: module.type_name or "" for module in program.modules}
         self._stacks: dict[Stack, dict[str, tuple[str, str]]] = {}
         self._forward = _forward_calls(program)
-        self._made_by: Mapping[str, str] | None = None
+        self._made_by: Mapping[tuple[str, str], str] | None = None
 
     def of_input(self, node: Any, value: Any) -> dict[str, Any]:
         """Return the meta of an input, with its fake value."""
@@ -59,7 +59,7 @@ class Metas:
         if self._forward and stack and _is_backward(node.meta):
             stack = tuple([evolve(frame, call=frame.call - self._forward.get(frame.path, 0)) for frame in stack])
         meta["nn_module_stack"] = self.spelled(self.absolute(base, stack))
-        maker = self._maker(node.name) if "from_node" not in meta and "stack_trace" not in meta else ""
+        maker = self._maker(node) if "from_node" not in meta and "stack_trace" not in meta else ""
         if maker:
             meta["from_node"] = [NodeSource(None, f"purefx.{maker}", NodeSourceAction.CREATE)]
         return meta
@@ -80,18 +80,20 @@ class Metas:
                 found[key] = (frame.path, self.types.get(frame.path, ""))
         return dict(found)
 
-    def _maker(self, name: str) -> str:
-        # The step of the trail that made a node: the first one after which there is a node of that name; none for one that
-        # was there before.
+    def _maker(self, node: Node) -> str:
+        # The step of the trail that made a node: the first one after which there is a node of that name and operator;
+        # none for one that was there before.
         if self._made_by is None:
-            found: dict[str, str] = {}
+            found: dict[tuple[str, str], str] = {}
             steps = self.program.trail
             versions = [*[step.before for step in steps], self.program]
             for maker, version in zip(["", *[step.name for step in steps]], versions, strict=True):
-                for _, node in version.nodes():
-                    found.setdefault(node.name, maker)
+                for _, other in version.nodes():
+                    if type(other.do) is Op:
+                        found.setdefault((other.name, other.do.name), maker)
             self._made_by = found
-        return self._made_by.get(name, "to_ep")
+        assert type(node.do) is Op
+        return self._made_by.get((node.name, node.do.name), "to_ep")
 
 
 def _thawed(meta: Meta) -> dict[str, Any]:
