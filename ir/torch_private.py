@@ -10,7 +10,7 @@ is wrapped here beyond giving it a typed name.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
 from typing import Any, cast
 
@@ -25,7 +25,7 @@ import torch.fx.traceback
 import torch.utils._pytree
 import torch.utils._sympy.numbers
 import torch.utils._sympy.value_ranges
-from torch._export.verifier import TrainingIRVerifier, Verifier
+from torch._export.verifier import SpecViolationError, TrainingIRVerifier, Verifier
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
@@ -34,6 +34,8 @@ from torch._subclasses.fake_tensor import (
     FakeTensorMode,
     UnsupportedFakeTensorException,
 )
+from torch.fx.experimental.symbolic_shapes import ShapeEnv, compute_unbacked_bindings
+from torch.utils._traceback import CapturedTraceback
 
 __all__ = [
     "EMPTY_STACK_KEY",
@@ -46,6 +48,7 @@ __all__ = [
     "OpOverload",
     "PyTreeCodeGen",
     "PyTreeInfo",
+    "SpecViolationError",
     "TrainingIRVerifier",
     "Verifier",
     "blank_attributes",
@@ -55,21 +58,28 @@ __all__ = [
     "children_dict",
     "codegen_of",
     "fake_copy",
+    "fresh_bindings",
     "generator_of_code",
     "guards_of",
     "hooks_of",
     "is_tracing",
+    "new_shape_env",
+    "new_symbol",
     "overloads_of",
     "parameters_dict",
     "pytree",
+    "ranges_in",
     "resolve_higher_order",
     "resolve_operator",
     "retraced_joint",
     "schema_of",
+    "script_class",
+    "set_guards",
     "size_number",
     "state_of",
     "storage_key",
     "symbolic_range",
+    "symbols_of",
     "tree_flatten_spec",
     "unsaved_buffers",
 ]  # fmt: skip
@@ -185,6 +195,73 @@ def size_number(size: Any) -> int | float | bool | None:
 def guards_of(ep: torch.export.ExportedProgram) -> list[str]:
     """Return the guards that ``ep.module()`` enforces, as Python text; no public attribute has them."""
     return list(getattr(ep, "_guards_code", None) or [])
+
+
+def set_guards(ep: torch.export.ExportedProgram, guards: list[str]) -> None:
+    """Give an exported program the guards that ``ep.module()`` enforces; its constructor asks the fake values alone."""
+    ep._guards_code = guards
+
+
+def script_class(value: Any) -> str:
+    """Return the class of a script object as torch names it in signatures; that of any other object by its Python name."""
+    if isinstance(value, torch.ScriptObject):
+        return str(cast(Any, value)._type().qualified_name())
+    return f"{type(value).__module__}.{type(value).__qualname__}"
+
+
+def new_shape_env() -> Any:
+    """Return an environment for symbolic sizes; no public module has the class."""
+    return ShapeEnv()
+
+
+def new_symbol(env: Any, name: str, number: int, low: int | None, high: int | None) -> torch.SymInt:
+    """Return a symbolic integer of a given name: what torch does when it loads an exported program.
+
+    Args:
+        env: the environment that it lives in.
+        name: of the symbol; ``u0`` is one that no input tells.
+        number: what stands for it where a size must be decided.
+        low: the bounds, both included; None is what sizes have.
+        high: likewise.
+    """
+    symbol: Any = sympy.Symbol(name, integer=True, positive=True) if name.startswith("s") else sympy.Symbol(name, integer=True)
+    is_backed = name.startswith("s")
+    if is_backed:
+        env.add_backed_var_to_val(symbol, number)
+    infinite = torch.utils._sympy.numbers.int_oo
+    env.constrain_symbol_range(symbol, compiler_min=0 if low is None else low, compiler_max=infinite if high is None else high)
+    env.var_to_stack[symbol] = CapturedTraceback.extract(skip=1)
+    return cast(torch.SymInt, env.create_symintnode(symbol, hint=number if is_backed else None))
+
+
+def symbols_of(env: Any) -> dict[str, Any]:
+    """Return the symbolic integers of an environment by name."""
+    if env is None:
+        return {}
+    numbers: Mapping[Any, Any] = env.backed_var_to_val
+    symbols = [symbol for symbol in env.var_to_range if symbol not in env.replacements]
+    hints = {symbol: int(numbers[symbol]) if symbol in numbers else None for symbol in symbols}
+    return {str(symbol): env.create_symintnode(symbol, hint=hint) for symbol, hint in hints.items()}
+
+
+def ranges_in(values: Iterable[Any]) -> dict[Any, Any]:
+    """Return the bounds of the symbols in fake values, as their environment has them, in the order in which they are met."""
+    found: dict[Any, Any] = {}
+    for value in values:
+        for part in value if isinstance(value, tuple | list) else (value,):
+            sizes: Iterable[Any] = (*part.shape, *part.stride()) if isinstance(part, FakeTensor) else (part,)
+            for size in sizes:
+                if isinstance(size, torch.SymInt | torch.SymFloat | torch.SymBool):
+                    node = size.node
+                    known = node.shape_env.var_to_range
+                    symbols = sorted(node.expr.free_symbols, key=str)
+                    found.update((symbol, known[symbol]) for symbol in symbols if symbol in known and symbol not in found)
+    return found
+
+
+def fresh_bindings(env: Any, value: Any) -> Any:
+    """Return where a fake value holds symbols that its operator has just made, and take them from the list of those to bind."""
+    return compute_unbacked_bindings(env, value)
 
 
 def resolve_operator(namespace: str, name: str, overload: str) -> Callable[..., Any] | None:

@@ -71,6 +71,7 @@ from purefx.ir.text import mermaid, parse
 from purefx.ir.verify import Violation, verify
 from purefx.lowering import Stages, Tie, lower, lower_stages, pipeline_stage, sum_tied_gradients
 from purefx.stats import ModuleStats, Stats, stats
+from purefx.to_ep import to_ep
 from purefx.transforms import (
     DEFAULT,
     Fuel,
@@ -111,6 +112,6 @@ __all__ = [
     "functionalize", "import_ep", "import_fx", "inline", "inplace_mutations", "insert_ivals", "join", "lift_state",
     "lower", "lower_stages", "mermaid", "move_non_tensor_nodes", "outline", "parse", "parts", "pipeline_stage",
     "pmap", "relay_skips", "remove_effect_tokens", "sink_state", "split_balanced", "split_by_module",
-    "split_by_tags", "stats", "sum_tied_gradients", "transform", "transformation", "unflatten", "verify",
+    "split_by_tags", "stats", "sum_tied_gradients", "to_ep", "transform", "transformation", "unflatten", "verify",
     "where_went",
 ]  # fmt: skip

@@ -56,7 +56,7 @@ class StackReader:
             path, _, inner = str(path).partition("@")
             number = key.rpartition("@")[2] if "@" in key else inner
             place = self.aliases.where.get(path, path)
-            if kind is not None:
+            if kind:  # "" where a program that was made again does not know the class
                 self.types.setdefault(place, _class_name(kind))
             if place != path:
                 number = str(self.aliases.numbers.get(call_of(entries[:depth]), 0))

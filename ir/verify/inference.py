@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from .screen import Census
     from .survey import Survey
 
-__all__ = ["check_inferred"]
+__all__ = ["check_inferred", "silence"]
 
 SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
@@ -45,7 +45,7 @@ def check_inferred(survey: Survey) -> Iterator[Finding]:
     silent = _under_autocast(survey)
     inference = _Inference()
     with ExitStack() as stack:
-        stack.enter_context(_silence())
+        stack.enter_context(silence())
         stack.enter_context(torch.no_grad())
         for device in ("cpu", "cuda"):
             stack.enter_context(torch.autocast(device, enabled=False))
@@ -60,7 +60,8 @@ def check_inferred(survey: Survey) -> Iterator[Finding]:
 
 
 @contextmanager
-def _silence() -> Generator[None, None, None]:
+def silence() -> Generator[None, None, None]:
+    """Keep what this thread does with fake tensors out of torch's log."""
     # torch logs a traceback for every operator that refuses its arguments; other threads may want to read theirs.
     mine, logger = threading.get_ident(), logging.getLogger(FakeTensorMode.__module__)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from examples import demo, import_fx, quickstart, train
+from examples import demo, import_fx, quickstart, to_ep, train
 
 pytestmark = pytest.mark.models
 
@@ -49,3 +49,9 @@ def test_quickstart(capsys: pytest.CaptureFixture[str]) -> None:
     """The README's lines; the two blocks are one body."""
     quickstart.main()
     assert "call @0(" in capsys.readouterr().out
+
+
+def test_to_ep(capsys: pytest.CaptureFixture[str]) -> None:
+    """A rewritten model is saved, loaded and compared."""
+    to_ep.main()
+    assert "equal to the rewritten model" in capsys.readouterr().out

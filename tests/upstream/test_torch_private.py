@@ -8,6 +8,7 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
+import pytest
 import torch
 import torch.fx
 from torch.export.unflatten import InterpreterModule
@@ -45,6 +46,43 @@ def test_symbolic_sizes_have_the_numbers_of_the_export() -> None:
     assert torch_private.size_number(rows * 2 + 1) == 7
     assert torch_private.size_number(env.create_unbacked_symint()) is None
     assert len(env.guards) == before
+
+
+def test_guards_are_where_we_put_them() -> None:
+    """``ep.module()`` enforces the list that we set, and the constructor made another one of the fake values."""
+    ep = torch.export.export(torch.nn.ReLU(), (torch.ones(4, 2),), dynamic_shapes=({0: torch.export.Dim.DYNAMIC},))
+    assert torch_private.guards_of(ep) == []
+    torch_private.set_guards(ep, ["L['input'].size()[0] % 2 == 0"])
+    assert ep.module()(torch.ones(6, 2)).shape == (6, 2)
+    with pytest.raises(AssertionError, match="Guard failed"):
+        ep.module()(torch.ones(5, 2))
+
+
+def test_symbols_are_made_under_a_name_and_bounds() -> None:
+    """A new one has the number that stands for it, one that only a run knows has none; both are found again by name."""
+    env = torch_private.new_shape_env()
+    size = torch_private.new_symbol(env, "s7", 5, 2, None)
+    unknown = torch_private.new_symbol(env, "u0", 5, None, 9)
+    assert (str(size), torch_private.size_number(size), torch_private.size_number(unknown)) == ("s7", 5, None)
+    assert list(torch_private.symbols_of(env)) == ["s7", "u0"]
+    assert torch_private.symbols_of(None) == {}
+    bounds = {str(symbol): str(bounds) for symbol, bounds in torch_private.ranges_in([size * 2, (unknown, None)]).items()}
+    assert bounds == {"s7": "VR[2, int_oo]", "u0": "VR[0, 9]"}
+    assert env.guards == []
+
+
+def test_new_symbols_are_bound_where_they_stand() -> None:
+    """What an operator makes of data is a symbol that must be bound by its node, once."""
+    env = torch_private.new_shape_env()
+    with torch_private.FakeTensorMode(shape_env=env), env.suppress_guards():
+        value = torch.empty(3).nonzero()
+        assert list(map(str, torch_private.fresh_bindings(env, value))) == ["u0"]
+        assert not torch_private.fresh_bindings(env, value)
+
+
+def test_classes_of_objects_have_names() -> None:
+    """Objects that are none of TorchScript have Python's."""
+    assert torch_private.script_class(1) == "builtins.int"
 
 
 def test_the_joint_graph_says_where_its_nodes_come_from() -> None:

@@ -1,0 +1,227 @@
+"""fx graphs of a flat program: the root, and the bodies that its operators are given.
+
+One idea: one walk, in which every value gets its fx node, its fake value and the exporter's spelling of the module calls
+around it.  fx may choose another name than the program's; what the signature says is asked of the made nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+import torch.fx
+from attrs import Factory, frozen
+
+from ...ir.arguments import CONTAINERS, Arg, Body, Items, Record, Ref, bodies_in
+from ...ir.borders import is_border
+from ...ir.errors import UnsupportedProgram
+from ...ir.graph import Graph, Input
+from ...ir.importing.bodies import REGIONS
+from ...ir.names import Names
+from ...ir.node import Get, Node, Op, Stack
+from ...ir.program import Program
+from .meta import Metas
+from .targets import check_literal, check_target, is_plain_name
+from .values import Values
+
+__all__ = ["GraphMaker", "Made"]
+
+
+@frozen
+class Made:
+    """An fx graph, and what stands in it for the values of a graph."""
+
+    graph: torch.fx.Graph
+    attributes: dict[str, torch.fx.GraphModule] = Factory(dict)
+    """The bodies of operators, by the name under which the graph reads them."""
+    nodes: dict[str, torch.fx.Node] = Factory(dict)
+    """By the name of the value."""
+
+    def leaf(self, arg: Arg) -> Any:
+        """Return the fx node of a value, or a literal as it is."""
+        return self.nodes[arg.name] if type(arg) is Ref else arg
+
+
+class GraphMaker:
+    """Makes the graphs of one program.
+
+    Args:
+        program: flat, without module calls, its state as inputs.
+        values: gives fake values.
+    """
+
+    def __init__(self, program: Program, values: Values) -> None:
+        self.program = program
+        self.values = values
+        self.metas = Metas(program)
+        self._bodies: dict[tuple[str, Stack], torch.fx.GraphModule] = {}
+
+    def root(self) -> Made:
+        """Return the root graph; its state inputs and tokens come first where the program has them first."""
+        graph = self.program.main
+        given = [
+            self.values.of_input(formal, spec) for formal, spec in zip(graph.inputs, self.program.signature.inputs, strict=True)
+        ]
+        made = self._graph(graph, given, ())
+        if not isinstance(graph.output, tuple):
+            raise UnsupportedProgram(f"the root gives back {graph.output}, and an exported program gives back a tuple")
+        return made
+
+    def _graph(self, graph: Graph, given: Sequence[Any], base: Stack) -> Made:
+        work = _Work(self, base)
+        for formal, value in zip(graph.inputs, given, strict=True):
+            work.placeholder(formal, value)
+        for node in graph.nodes:
+            if not is_border(node):
+                work.node(node)
+        work.made.graph.output(work.arg(graph.output))
+        return work.made
+
+    def body(self, name: str, owner: Node, operands: Sequence[Any], base: Stack) -> torch.fx.GraphModule:
+        """Return the module of an operator's body, made once; that of a region once for each stack of calls around it.
+
+        Args:
+            name: the id of its graph.
+            owner: the operator.
+            operands: the fake values of what the operator takes, the last for the last input of the body.
+            base: the module calls around the operator.
+        """
+        place = place_of_body(owner, base)
+        module = self._bodies.get((name, place))
+        if module is None:
+            graph = self.program.graphs[name]
+            given = [self.values.of_operand(formal, owner, value) for formal, value in _from_the_end(graph.inputs, operands)]
+            made = self._graph(graph, given, base)
+            module = self._bodies[name, place] = torch.fx.GraphModule(made.attributes, made.graph)
+        return module
+
+
+def place_of_body(owner: Node, stack: Stack) -> Stack:
+    """Return what tells modules of one body apart: import puts a region where the operators inside it are.
+
+    Args:
+        owner: the operator that is given the body.
+        stack: the module calls around it.
+    """
+    return stack if type(owner.do) is Op and owner.do.name in REGIONS else ()
+
+
+def _from_the_end(formals: Sequence[Input], operands: Sequence[Any]) -> list[tuple[Input, Any]]:
+    missing = len(formals) - len(operands)
+    padded = [None] * missing + list(operands) if missing > 0 else list(operands)[-missing:]
+    return list(zip(formals, padded, strict=True))
+
+
+class _Work:
+    """One graph in the making."""
+
+    def __init__(self, maker: GraphMaker, base: Stack) -> None:
+        self.maker = maker
+        self.base = base
+        self.made = Made(torch.fx.Graph())
+        self.fakes: dict[str, Any] = {}
+        """The fake value of each value."""
+        self._attributes = Names([])
+        self._readers: dict[tuple[str, Stack], torch.fx.Node] = {}
+        """What reads a body, for each place that it has a module for."""
+        self._place: Stack = ()
+        """That of the node at hand."""
+
+    def placeholder(self, formal: Input, value: Any) -> None:
+        """Add an input; it is called as in the program wherever Python allows that name, because callers see it."""
+        name = formal.name
+        plain = is_plain_name(name)
+        made = self.made.graph.placeholder(name if plain else f"input_{len(self.made.nodes)}")
+        if plain and made.name != name:
+            made.name = name  # fx puts a number behind names of builtins, such as `input`
+        self._keep(name, made, value, self.maker.metas.of_input(formal, value))
+
+    def node(self, node: Node) -> None:
+        """Add an operator."""
+        do = node.do
+        if type(do) is Get:
+            raise UnsupportedProgram(
+                f"node {node.name} reads the state {do.slot!r} inside the body of an operator, which exported programs do not; "
+                "give the value to the operator as an operand"
+            )
+        assert type(do) is Op, "the program calls no module"
+        target = check_target(node)
+        self._attach_bodies(node)
+        args = tuple([self.arg(arg) for arg in node.args]) if node.args else ()
+        kwargs = {key: self.arg(part) for key, part in node.kwargs}
+        value = self._value(node, target)
+        made = self.made.graph.create_node("call_function", target, args, kwargs, name=node.name)
+        self._keep(node.name, made, value, self.maker.metas.of_node(node, self.base, value))
+        bindings = self.maker.values.bindings.pop(node.name, None)
+        if bindings:
+            made.meta["unbacked_bindings"] = bindings
+
+    def _attach_bodies(self, node: Node) -> None:
+        stack = self.maker.metas.absolute(self.base, node.stack)
+        self._place = place_of_body(node, stack)
+        for body in bodies_in(node.args, node.kwargs):
+            operands = [self._fake(part) for part in _operands(node.args)]
+            self._attach(body, self._place, self.maker.body(body, node, operands, stack))
+
+    def _value(self, node: Node, target: Any) -> Any:
+        values = self.maker.values
+        known, value = values.told(node)
+        if known:
+            return value
+        args = [self._fake(arg) for arg in node.args]
+        return values.inferred(node, target, args, {key: self._fake(part) for key, part in node.kwargs})
+
+    def _keep(self, name: str, made: torch.fx.Node, value: Any, meta: dict[str, Any]) -> None:
+        made.meta = meta
+        self.made.nodes[name] = made
+        self.fakes[name] = value
+
+    def _attach(self, body: str, place: Stack, module: torch.fx.GraphModule) -> None:
+        if (body, place) not in self._readers:
+            wanted = body.rpartition(".")[2].lstrip("$")
+            plain = is_plain_name(wanted) and not hasattr(torch.fx.GraphModule, wanted)
+            name = self._attributes.fresh(wanted if plain else "body")
+            self.made.attributes[name] = module
+            self._readers[body, place] = self.made.graph.create_node("get_attr", name, name=name)
+
+    def arg(self, arg: Arg) -> Any:
+        """Return an argument as fx has it."""
+        kind = type(arg)
+        if kind is Ref:
+            return self.made.nodes[arg.name]
+        if kind is Body:
+            return self._readers[arg.graph, self._place]
+        if kind in CONTAINERS:
+            return _rebuilt(arg, self.arg)
+        return check_literal(arg)
+
+    def _fake(self, arg: Arg) -> Any:
+        kind = type(arg)
+        if kind is Ref:
+            return self.fakes[arg.name]
+        if kind is Body:
+            return self.made.attributes[str(self._readers[arg.graph, self._place].target)]
+        return _rebuilt(arg, self._fake) if kind in CONTAINERS else arg
+
+
+def _rebuilt(arg: Any, part: Any) -> Any:
+    kind = type(arg)
+    if kind is Items:
+        return [part(item) for item in arg]
+    if kind is tuple:
+        return tuple([part(item) for item in arg])
+    if kind is Record:
+        return {key: part(value) for key, value in arg.items}
+    return slice(part(arg.start), part(arg.stop), part(arg.step))
+
+
+def _operands(args: Iterable[Arg]) -> list[Arg]:
+    # What an operator hands to its bodies: its arguments, tuples and lists of them opened, without the bodies.
+    found: list[Arg] = []
+    for arg in args:
+        if type(arg) in (tuple, Items):
+            found.extend(arg)
+        elif type(arg) is not Body:
+            found.append(arg)
+    return found

@@ -1,0 +1,258 @@
+"""What the signature of the result says: derived from the program, in torch's order, under the names of the made nodes."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from typing import Any
+
+import pytest
+import torch
+from attrs import evolve
+from torch import nn
+from torch.export.experimental import _export_forward_backward
+from torch.export.graph_signature import InputKind, OutputKind
+
+import purefx as px
+from purefx.ir.operators import op_of
+from tests.programs import ADD, COPY_, NEG, Counter, Shared, exported, flat
+from tests.to_ep.support import decomposed, differences, flattened, imported, loaded
+
+
+def kinds(ep: torch.export.ExportedProgram) -> list[tuple[str, str | None]]:
+    """Return the kind and target of each output."""
+    return [(spec.kind.name, spec.target) for spec in ep.graph_signature.output_specs]
+
+
+def test_copies_into_state_become_outputs_again() -> None:
+    program = imported(Counter(), torch.ones(2, 4), decomposed=True)
+    ep = px.to_ep(px.transform(program), dialect="ATEN")
+    assert ep.dialect == "ATEN"
+    assert kinds(ep) == [("BUFFER_MUTATION", "count"), ("USER_OUTPUT", None)]
+    assert not any(str(node.target).endswith("copy_.default") for node in ep.graph.nodes)
+
+
+def test_a_program_that_writes_in_place_is_no_aten() -> None:
+    program = imported(Counter(), torch.ones(2, 4))
+    assert px.to_ep(program).dialect == "TRAINING"
+    with pytest.raises(px.UnsupportedProgram, match=r"add_.Tensor' is not functional"):
+        px.to_ep(program, dialect="ATEN")
+
+
+def test_mutations_of_state_and_of_an_input() -> None:
+    class Both(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("n", torch.zeros(2))
+
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            y.mul_(2)
+            self.n.add_(x)
+            return self.n + y
+
+    module = Both()
+    for program in (
+        imported(module, torch.ones(2), torch.ones(2)),
+        imported(module, torch.ones(2), torch.ones(2), decomposed=True),
+    ):
+        for made in (program, px.transform(program)):
+            ep = px.to_ep(made)
+            calls = [(torch.randn(2), torch.randn(2)) for _ in range(3)]
+            assert differences(ep, module, calls) == []
+    assert differences(decomposed(ep), module, calls) == []
+    assert kinds(ep) == [("BUFFER_MUTATION", "n"), ("USER_INPUT_MUTATION", "y"), ("USER_OUTPUT", None)]
+
+
+def test_two_buffers_of_one_value() -> None:
+    """Torch keys mutations by the name of the value, and takes the second one for a result."""
+
+    class Two(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("a", torch.zeros(2))
+            self.register_buffer("b", torch.ones(2))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = x + self.a
+            self.a.copy_(y)
+            self.b.copy_(y)
+            return x * 2
+
+    module, calls = Two(), [(torch.ones(2),), (torch.full((2,), 3.0),)]
+    ep = exported(module, *calls[0])
+    with pytest.raises(Exception, match="not in the correct order"):
+        decomposed(ep)
+    made = px.to_ep(px.import_ep(ep))
+    assert kinds(made)[:2] == [("BUFFER_MUTATION", "a"), ("BUFFER_MUTATION", "b")]
+    assert differences(made, module, calls) == []
+    assert differences(decomposed(made), module, calls) == []
+
+
+def test_old_contents_that_are_returned_or_swapped() -> None:
+    """``ep.module()`` writes before it returns, one buffer after the other; what it overwrites is saved first."""
+    slots = {
+        name: px.Slot(px.SlotKind.BUFFER, torch.tensor([float(number)] * 2), number, number) for number, name in enumerate("ab")
+    }
+    inputs = tuple(px.Input(name) for name in ("a", "b", "x"))
+    signature = px.Signature(
+        (px.StateInput("a"), px.StateInput("b"), px.UserInput(px.TensorType(torch.float32, (2,)), "x")),
+        (px.StateMutation("a"), px.StateMutation("b"), px.UserOutput(), px.UserOutput()),
+    )
+    graph = px.Graph(inputs, (px.Node("y", ADD, (px.Ref("x"), px.Ref("a"))),), tuple(map(px.Ref, ("b", "a", "a", "y"))))
+    program = px.Program.of({"": graph}, signature=signature, state=px.State(("a", "b"), px.pmap(slots)))
+    expected = px.lower(program)
+    for ep in (px.to_ep(program), loaded(px.to_ep(program)), px.to_ep(px.transform(program))):
+        module, eager = ep.module(), copy.deepcopy(expected)
+        for _ in range(3):
+            for given, wanted in zip(module(torch.ones(2)), eager(torch.ones(2)), strict=True):
+                assert torch.equal(given, wanted)
+        assert {name: value.tolist() for name, value in module.state_dict().items()} == {
+            name: value.tolist() for name, value in eager.state_dict().items()
+        }
+    assert px.to_ep(program).module()(torch.ones(2))[0].tolist() == [0, 0]
+
+
+def test_outputs_in_torchs_order() -> None:
+    program = flat([px.Node("y", NEG, (px.Ref("x"),))], (px.Ref("y"), px.Ref("y")), "x")
+    signature = evolve(program.signature, outputs=(px.UserOutput(), px.InputMutation(0)))
+    ep = px.to_ep(program.evolve(signature=signature))
+    assert kinds(ep) == [("USER_INPUT_MUTATION", "x"), ("USER_OUTPUT", None)]
+    x = torch.ones(2)
+    assert ep.module()(x)[0].tolist() == [-1, -1]
+    assert x.tolist() == [-1, -1]
+
+
+def test_every_kind_of_input_and_output() -> None:
+    class Kinds(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(2))
+            self.register_buffer("kept", torch.ones(2))
+            self.register_buffer("dropped", torch.ones(2), persistent=False)
+            self.constant = torch.ones(2)
+
+        def forward(self, x: torch.Tensor, input: dict[str, Any], n: int, *, id: None, text: str) -> Any:  # noqa: A002
+            y = x * self.weight + self.kept + self.dropped + self.constant * n
+            return {"y": y + input["k"], "rows": x.shape[0], "text": text, "none": id, "flag": True}
+
+    module = Kinds()
+    kwargs: dict[str, Any] = {"id": None, "text": "t"}
+    shapes = {"x": {0: torch.export.Dim.DYNAMIC}, "input": {"k": None}, "n": None, "id": None, "text": None}
+    args = (torch.randn(3, 2), {"k": torch.randn(2)}, 4)
+    source = torch.export.export(copy.deepcopy(module), args, kwargs, dynamic_shapes=shapes)
+    program = px.import_ep(source)
+    ep = px.to_ep(px.transform(program))
+    assert px.alpha_equal(px.import_ep(ep), program)
+    found = {(spec.kind, spec.target, spec.persistent) for spec in ep.graph_signature.input_specs}
+    assert found == {(spec.kind, spec.target, spec.persistent) for spec in source.graph_signature.input_specs}
+    assert (InputKind.BUFFER, "dropped", False) in found
+    assert [type(spec.arg) for spec in ep.graph_signature.output_specs] == [
+        type(spec.arg) for spec in source.graph_signature.output_specs
+    ]
+    assert ep.graph_signature.user_inputs == source.graph_signature.user_inputs
+    assert {name: list(getattr(ep, name)) for name in ("state_dict", "constants")} == {
+        name: list(getattr(source, name)) for name in ("state_dict", "constants")
+    }
+    given, wanted = ep.module()(*args, **kwargs), module(*args, **kwargs)
+    assert torch.equal(given.pop("y"), wanted.pop("y"))
+    assert given == wanted
+
+
+def test_names_follow_the_nodes() -> None:
+    """A name that Python or fx can not have is another one in the graph, and in the signature alike."""
+    nodes = [px.Node("1 bad", NEG, (px.Ref("class"),)), px.Node("input", NEG, (px.Ref("1 bad"),))]
+    ep = px.to_ep(flat(nodes, (px.Ref("input"), px.Ref("1 bad")), "class", "id"))
+    assert ep.graph_signature.user_inputs == ("input_0", "id")
+    assert [node.name for node in ep.graph.nodes if node.op == "call_function"] == list(reversed(ep.graph_signature.user_outputs))
+    assert ep.module()(torch.ones(2), torch.ones(2))[1].tolist() == [-1, -1]
+
+
+def test_preserved_call_signatures_name_nodes_that_exist() -> None:
+    """Also after values have other names, and torch's own unflatten keeps the boundary."""
+    module, x = Shared(), torch.randn(3, 4)
+    program = imported(module, x, preserve_module_call_signature=("items.0", "items.1"))
+    entries = {
+        entry.fqn: entry.signature
+        for entry in exported(module, x, preserve_module_call_signature=("items.0", "items.1")).module_call_graph
+    }
+    ep = px.to_ep(px.transform(program))
+    assert [entry.fqn for entry in ep.module_call_graph] == list(entries)
+    nodes = {node.name for node in ep.graph.nodes}
+    for entry in ep.module_call_graph[1:]:
+        theirs = entries[entry.fqn]
+        assert (entry.signature is None) == (theirs is None)
+        if entry.signature is not None and theirs is not None:
+            assert {arg.name for arg in (*entry.signature.inputs, *entry.signature.outputs)} <= nodes
+            assert entry.signature.in_spec == theirs.in_spec
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert torch.equal(px.unflatten(ep)(x)[0], copy.deepcopy(module)(x)[0])
+
+
+def test_effect_tokens_stay_or_become_order() -> None:
+    class Prints(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            torch.ops.aten._print("first")
+            torch.ops.aten._print("second")
+            return x + 1
+
+    program = imported(Prints(), torch.ones(2), decomposed=True)
+    ep = px.to_ep(program)
+    assert ep.dialect == "ATEN"
+    assert next(spec.kind for spec in ep.graph_signature.input_specs) is InputKind.TOKEN
+    assert kinds(ep)[0][0] == OutputKind.TOKEN.name
+    assert px.alpha_equal(px.import_ep(ep), program)
+    ordered = px.to_ep(px.transform(program))
+    assert [str(node.args[0]) for node in ordered.graph.nodes if "_print" in str(node.target)] == ["first", "second"]
+    assert [node.args[1:] for node in decomposed(ordered).graph.nodes if "with_effects" in str(node.target)] == [
+        node.args[1:] for node in ep.graph.nodes if "with_effects" in str(node.target)
+    ]
+
+
+def test_joint_programs() -> None:
+    """The backward signature stays, and ``module()`` gives the loss and the gradients; torch's own program raises."""
+
+    class Loss(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(3, 3)
+
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            return nn.functional.cross_entropy(self.layer(self.layer(x)), y)
+
+    module, args = Loss(), (torch.randn(2, 3, requires_grad=True), torch.tensor([0, 1]))
+    forward = exported(module, *args)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        joint = _export_forward_backward(forward)
+    with pytest.raises(ValueError, match="treespec"):
+        joint.module()(*args)
+    for program in (px.import_ep(joint), px.import_ep(joint, forward=forward)):
+        ep = px.to_ep(program)
+        assert px.import_ep(ep) == program
+        assert ep.graph_signature.backward_signature is not None
+        loss, *gradients = ep.module()(*args)
+        expected = module(*args)
+        torch.testing.assert_close(loss, expected)
+        wanted = torch.autograd.grad(expected, [*module.parameters(), args[0]])
+        for gradient, other in zip(gradients, wanted, strict=True):
+            torch.testing.assert_close(gradient, other)
+        assert px.alpha_equal(px.import_ep(px.to_ep(px.transform(program))), flattened(px.transform(program)))
+
+
+def test_hierarchy_and_types() -> None:
+    program = imported(Shared(), torch.randn(3, 4))
+    ep = px.to_ep(px.transform(program))
+    assert [entry.fqn for entry in ep.module_call_graph] == [module.path for module in program.modules]
+    assert px.import_ep(ep).modules == program.modules
+    calls = {key for node in ep.graph.nodes for key in node.meta.get("nn_module_stack", ())}
+    assert {"L__self__a", "L__self__a@1", "L__self__items.1"} <= calls
+
+
+def test_unused_copy_stays_where_it_is_read() -> None:
+    """A write whose memory is read later stays a write; the result is a training program."""
+    nodes = [px.Node("w", COPY_, (px.Ref("x"), px.Ref("y"))), px.Node("z", op_of(torch.ops.aten.sin.default), (px.Ref("x"),))]
+    ep = px.to_ep(flat(nodes, px.Ref("z"), "x", "y"))
+    x = torch.ones(2)
+    assert torch.equal(ep.module()(x, torch.zeros(2))[0], torch.zeros(2))
+    assert torch.equal(x, torch.zeros(2))

@@ -1,0 +1,231 @@
+"""Repeated bodies as regions: calls of one body become ``invoke_subgraph`` operators, which torch's compilers compile once.
+
+One idea: a region knows no state, so what its body reads is handed to it by each call, and calls inside it are put in place
+first.  A body stays a call, to be inlined, where that could change anything: it writes, prints, returns what it was given,
+takes other shapes in another call, or has a preserved signature.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator
+
+import torch
+from attrs import evolve, frozen
+
+from ..ir.arguments import Arg, Body, Ref, replace_refs
+from ..ir.borders import is_border
+from ..ir.effects.happenings import happenings
+from ..ir.effects.storages import storages
+from ..ir.graph import Graph, Input
+from ..ir.names import Names
+from ..ir.node import Call, Get, Node, Op
+from ..ir.operators import op_of
+from ..ir.paths import FROM_ROOT, join, nested
+from ..ir.persistent import pmap
+from ..ir.program import Program
+from ..ir.state import describe_tensor
+from .deduplicate import below
+from .inline import inline
+from .metas import alike, without_values
+
+__all__ = ["with_regions"]
+
+INVOKE = op_of(torch.ops.higher_order.invoke_subgraph)
+GETITEM = op_of(operator.getitem)
+
+
+HARMLESS = frozenset({"aten._assert_tensor_metadata.default"})
+"""Ordered operators that say the same wherever they stand: each cast of a decoder has one."""
+
+
+@frozen
+class Site:
+    """A call: the graph that it stands in, its node, and the module that it calls, from the root."""
+
+    caller: str
+    node: Node
+    path: str
+
+
+@frozen
+class Region:
+    """A body that several calls share, flat, with its state as inputs."""
+
+    name: str
+    graph: Graph
+    slots: tuple[str, ...]
+    """What its last inputs are, relative to the module of a call."""
+    is_one: bool
+    """Whether a call gives one value and not a tuple."""
+
+
+def with_regions(program: Program) -> Program:
+    """Return a program in which calls of repeated bodies are operators; the same object where there is none.
+
+    Args:
+        program: an outlined and deduplicated program.
+
+    >>> from purefx.ir import Graph
+    >>> program = Program.of({"": Graph((), (), ())})
+    >>> with_regions(program) is program
+    True
+    """
+    counts = _counts(program)
+    calls = _repeated_calls(program, counts)
+    bare = _without_values(program, counts)
+    regions: dict[str, Region | None] = {}
+    for body, mine in calls.items():
+        regions[body] = _region(program, bare, body, mine, len(regions)) if len(mine) == counts[body] else None
+    bodies = {region.name: region.graph for region in regions.values() if region is not None}
+    if not bodies:
+        return program
+    callers = dict.fromkeys(call.caller for mine in calls.values() for call in mine)
+    changed = {name: _rewritten(bare.graphs[name], regions) for name in callers}
+    facts = program.facts - {"outlined", "deduplicated", "dispatched"}
+    made = program.evolve(graphs=bare.graphs.update(changed | bodies), facts=facts)
+    return made.evolve(graphs=pmap({name: made.graphs[name] for name in made.order}))
+
+
+def _counts(program: Program) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for name in program.order:
+        for callee in program.graphs[name].callees:
+            counts[callee] = counts.get(callee, 0) + 1
+    return counts
+
+
+def _repeated_calls(program: Program, counts: dict[str, int]) -> dict[str, list[Site]]:
+    found: dict[str, list[Site]] = {}
+    for name, path in _walk(program, counts):
+        for node in program.graphs[name].nodes:
+            if type(node.do) is Call and counts[node.do.graph] > 1:
+                found.setdefault(node.do.graph, []).append(Site(name, node, below(path, node.do)))
+    return found
+
+
+def _without_values(program: Program, counts: dict[str, int]) -> Program:
+    # The fake values in a shared body are those of its first call, which may be one that becomes part of a region.
+    shared: set[str] = set()
+    for name in program.order:
+        if name in shared or counts.get(name, 0) > 1:
+            shared.add(name)
+            shared.update(program.graphs[name].callees)
+    bare: dict[str, Graph] = {}
+    for name in shared:
+        graph = program.graphs[name]
+        inputs = tuple([evolve(formal, meta=without_values(formal.meta)) for formal in graph.inputs])
+        bare[name] = Graph(inputs, tuple([evolve(node, meta=without_values(node.meta)) for node in graph.nodes]), graph.output)
+    return program.evolve(graphs=program.graphs.update(bare))
+
+
+def _walk(program: Program, counts: dict[str, int]) -> Iterator[tuple[str, str]]:
+    # The root, and the graphs below it that one call stands for, each with its module: what is called once is inlined.
+    todo = [(program.root, "")]
+    while todo:
+        name, path = todo.pop()
+        yield name, path
+        for node in reversed(program.graphs[name].nodes):
+            if type(node.do) is Call and counts[node.do.graph] == 1:
+                todo.append((node.do.graph, below(path, node.do)))
+
+
+def _region(program: Program, bare: Program, body: str, calls: list[Site], number: int) -> Region | None:
+    own = program.graphs[body]
+    if not all(_takes_alike(program, site, own) for site in calls) or _leaves_its_module(program, body):
+        return None
+    flat = inline(bare.evolve(root=body, graphs=bare.graphs.set(body, own)))
+    slots = tuple(dict.fromkeys(node.do.slot for node in flat.main.nodes if type(node.do) is Get))
+    if not _is_contained(flat) or not _alike(program, slots, [site.path for site in calls]):
+        return None
+    return _as_region(flat.main, slots, number)
+
+
+def _takes_alike(program: Program, site: Site, body: Graph) -> bool:
+    caller = program.graphs[site.caller]
+    values = {formal.name: formal.meta.get("val") for formal in caller.inputs}
+    values.update((node.name, node.meta.get("val")) for node in caller.nodes)
+    pairs = zip(site.node.args, body.inputs, strict=True)
+    return all(type(arg) is Ref and alike(values.get(arg.name), formal.meta.get("val")) for arg, formal in pairs)
+
+
+def _as_region(graph: Graph, slots: tuple[str, ...], number: int) -> Region:
+    names = Names([*(formal.name for formal in graph.inputs), *(node.name for node in graph.nodes)])
+    first: dict[str, Node] = {}
+    for node in graph.nodes:
+        if type(node.do) is Get:
+            first.setdefault(node.do.slot, node)
+    formals = {slot: Input(names.fresh(read.name), read.meta) for slot, read in first.items()}
+    known = {node.name: Ref(formals[node.do.slot].name) for node in graph.nodes if type(node.do) is Get}
+    nodes = tuple([node.using(known) for node in graph.nodes if type(node.do) is not Get])
+    output = replace_refs(graph.output, known)
+    is_one = type(output) is Ref
+    made = Graph((*graph.inputs, *formals.values()), nodes, (output,) if is_one else output)
+    return Region(f"$repeated_{number}", made, slots, is_one)
+
+
+def _leaves_its_module(program: Program, body: str) -> bool:
+    # A path from the root is another one for each call.
+    for name in program.evolve(root=body).order:
+        for node in program.graphs[name].nodes:
+            do = node.do
+            paths = [frame.path for frame in node.stack]
+            paths.append(do.slot if type(do) is Get else do.instance.path if type(do) is Call else "")
+            if any(path.startswith(FROM_ROOT) for path in paths):
+                return True
+    return False
+
+
+def _is_contained(flat: Program) -> bool:
+    # It only computes, and what it gives is new: distinct results of its own nodes, no view of what it was given.
+    graph = flat.main
+    done = happenings(flat, graph)
+    if any(happening.writes or happening.writes_slots for happening in done):
+        return False
+    for node in graph.nodes:
+        do = node.do
+        if is_border(node) or (type(do) is Op and do.name not in HARMLESS and _does_more(do)):
+            return False
+    parts: tuple[Arg, ...] = graph.output if type(graph.output) is tuple else (graph.output,)
+    names = [part.name for part in parts if type(part) is Ref]
+    memory = storages(flat, graph, done)
+    given = {memory.find(formal.name) for formal in graph.inputs}
+    given.update(memory.find(node.name) for node in graph.nodes if type(node.do) is Get)
+    results = {memory.find(name) for name in names}
+    return len(names) == len(parts) > 0 and len(results) == len(names) and results.isdisjoint(given)
+
+
+def _does_more(op: Op) -> bool:
+    effects = op.effects
+    return effects.ordered or effects.unknown or effects.through_bodies or bool(effects.scope)
+
+
+def _alike(program: Program, slots: tuple[str, ...], paths: list[str]) -> bool:
+    found = [
+        [
+            describe_tensor(value) if isinstance(value := program.state[join(path, slot)].value, torch.Tensor) else None
+            for slot in slots
+        ]
+        for path in paths
+    ]
+    return all(None not in facts and facts == found[0] for facts in found)
+
+
+def _rewritten(graph: Graph, regions: dict[str, Region | None]) -> Graph:
+    names = Names([*(formal.name for formal in graph.inputs), *(node.name for node in graph.nodes)])
+    nodes: list[Node] = []
+    for node in graph.nodes:
+        region = regions.get(node.do.graph) if type(node.do) is Call else None
+        if region is None or type(node.do) is not Call:
+            nodes.append(node)
+            continue
+        stack = (*node.stack, node.do.instance)
+        reads = [Node(names.fresh(slot.replace(".", "_")), Get(nested(node.do.instance.path, slot))) for slot in region.slots]
+        operands = (*node.args, *[Ref(read.name) for read in reads])
+        name = names.fresh("invoke_subgraph") if region.is_one else node.name
+        meta = {} if region.is_one or "val" not in node.meta else node.meta
+        called = Node(name, INVOKE, (Body(region.name), region.name[1:], *operands), (), stack, meta)
+        nodes += [*reads, called]
+        if region.is_one:
+            nodes.append(Node(node.name, GETITEM, (Ref(name), 0), (), stack, node.meta))
+    return evolve(graph, nodes=tuple(nodes))
