@@ -23,6 +23,7 @@ __all__ = [
     "ParseError",
     "PipelineError",
     "PurefxError",
+    "StoreError",
     "UnsupportedProgram",
 ]
 
@@ -83,6 +84,14 @@ class ParseError(PurefxError, ValueError):
     """A text is not a program; the message has the line and the column.
 
     >>> issubclass(ParseError, ValueError)
+    True
+    """
+
+
+class StoreError(PurefxError, ValueError):
+    """A file is not a saved program: something else, damaged, crafted, or of a later version; or what is given does not fit it.
+
+    >>> issubclass(StoreError, ValueError)
     True
     """
 

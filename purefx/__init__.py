@@ -51,6 +51,7 @@ from purefx.ir import (
     StateInput,
     StateMutation,
     Step,
+    StoreError,
     TensorType,
     Token,
     UnsupportedProgram,
@@ -61,6 +62,7 @@ from purefx.ir import (
 from purefx.ir.diff import Diff, diff
 from purefx.ir.digest import alpha_equal, digest
 from purefx.ir.importing import import_ep
+from purefx.ir.store import load, save
 from purefx.ir.text import parse
 from purefx.ir.verify import Violation, verify
 from purefx.lowering import lower
@@ -91,9 +93,9 @@ __all__ = [
     "FuelError", "Get", "Graph", "Input", "InputError", "InputGradient", "InputMutation", "InputValueError",
     "InvalidProgram", "Items", "LiteralType", "LossOutput", "ModeWarning", "Module", "Node", "NumberType", "ObjectType",
     "Op", "PMap", "ParseError", "PipelineError", "Program", "PurefxError", "Range", "Record", "Ref", "Rewrite",
-    "Signature", "Slot", "SlotKind", "State", "StateGradient", "StateInput", "StateMutation", "Step", "TensorType",
+    "Signature", "Slot", "SlotKind", "State", "StateGradient", "StateInput", "StateMutation", "Step", "StoreError", "TensorType",
     "Token", "Transformation", "UnsupportedProgram", "UserInput", "UserOutput", "Violation", "alpha_equal", "bisect",
     "deduplicate", "diff", "digest", "dispatch", "expand", "functionalize", "import_ep", "inline", "inplace_mutations",
-    "insert_ivals", "lift_state", "lower", "outline", "parse", "pmap", "remove_effect_tokens", "sink_state",
+    "insert_ivals", "lift_state", "load", "lower", "outline", "parse", "pmap", "remove_effect_tokens", "save", "sink_state",
     "transform", "transformation", "unflatten", "verify",
 ]  # fmt: skip

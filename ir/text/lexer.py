@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from ..errors import ParseError
+from .operators import NOTHING_MORE, Known
 from .spelling import is_path, is_word, unquoted
 
 __all__ = ["MAX_DEPTH", "Cursor", "read_list", "read_rest"]
@@ -55,7 +56,9 @@ class Cursor:
     text: str
     start: int
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, known: Known = NOTHING_MORE) -> None:
+        self.known = known
+        """Where names of operators and types are looked up."""
         self._source = text
         self._matches: Iterator[re.Match[str]] = TOKEN.finditer(text)
         self._open = 0
