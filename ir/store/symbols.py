@@ -108,7 +108,7 @@ class Symbols:
             raise StoreError(f"a size is {text[:80]!a}, which is no expression of a few symbols")
         hint = self._hint(expr)
         found = self._sympy(expr)
-        if isinstance(found, sympy.logic.boolalg.Boolean) is not (kind == "bool"):
+        if isinstance(found, sympy.Expr) is (kind == "bool"):
             raise StoreError(f"the size {text[:80]!a} is no {kind}")
         if kind == "bool":
             return self.env.create_symboolnode(found)
