@@ -53,6 +53,6 @@ __all__ = [
     "InputValue", "InputValueError", "InvalidProgram", "Items", "LiteralType", "LossOutput", "Meta", "ModeWarning",
     "Module", "Node", "NumberType", "ObjectType", "Op", "PMap", "ParseError", "PipelineError", "Program", "PurefxError",
     "Range", "Record", "Ref", "Signature", "Slot", "SlotKind", "Stack", "State", "StateGradient", "StateInput",
-    "StateMutation", "Step", "StoreError", "Sym", "TensorType", "Token", "Unless", "UnsupportedProgram", "UserInput", "UserOutput",
-    "freeze_meta", "pmap", "same_arg",
+    "StateMutation", "Step", "StoreError", "Sym", "TensorType", "Token", "Unless", "UnsupportedProgram", "UserInput",
+    "UserOutput", "freeze_meta", "pmap", "same_arg",
 ]  # fmt: skip

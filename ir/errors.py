@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from .names import escaped
+
 if TYPE_CHECKING:
     from .verify.violation import Violation
 
@@ -29,11 +31,14 @@ __all__ = [
 
 
 class PurefxError(Exception):
-    """The root of everything that purefx raises on purpose.
+    r"""The root of everything that purefx raises on purpose; what is not printable in a message is escaped.
 
-    >>> issubclass(UnsupportedProgram, PurefxError)
-    True
+    >>> issubclass(UnsupportedProgram, PurefxError), str(UnsupportedProgram("\x1b[2J"))
+    (True, '\\x1b[2J')
     """
+
+    def __str__(self) -> str:
+        return escaped(super().__str__())
 
 
 class InvalidProgram(PurefxError, ValueError):

@@ -35,6 +35,7 @@ __all__ = [
     "HigherOrderOperator",
     "NodeSource",
     "OpOverload",
+    "OpOverloadPacket",
     "PyTreeCodeGen",
     "PyTreeInfo",
     "TrainingIRVerifier",
@@ -68,6 +69,9 @@ pytree: Any = torch.utils._pytree
 
 OpOverload: Any = torch._ops.OpOverload
 """The type of ``torch.ops.aten.add.Tensor``; public code only has its instances."""
+
+OpOverloadPacket: Any = torch._ops.OpOverloadPacket
+"""The type of ``torch.ops.aten.add``."""
 
 HigherOrderOperator: Any = torch._ops.HigherOrderOperator
 """The type of ``torch.ops.higher_order.cond``."""

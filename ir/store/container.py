@@ -34,8 +34,8 @@ MARK = "purefx"
 """The one entry of the header's metadata: the version.  With two, their order would change from file to file."""
 
 KINDS: Mapping[str, str] = {
-    "BOOL": "bool", "U8": "uint8", "I8": "int8", "U16": "uint16", "I16": "int16", "U32": "uint32", "I32": "int32", "U64": "uint64",
-    "I64": "int64", "F16": "float16", "BF16": "bfloat16", "F32": "float32", "F64": "float64", "C64": "complex64",
+    "BOOL": "bool", "U8": "uint8", "I8": "int8", "U16": "uint16", "I16": "int16", "U32": "uint32", "I32": "int32",
+    "U64": "uint64", "I64": "int64", "F16": "float16", "BF16": "bfloat16", "F32": "float32", "F64": "float64", "C64": "complex64",
     "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2",
 }  # fmt: skip
 
@@ -79,7 +79,7 @@ def write_file(path: str | os.PathLike[str], structure: Mapping[str, Any], tenso
         try:
             library.serialize_file(specs, str(temporary), metadata={MARK: str(VERSION)})
         except library.SafetensorError as error:
-            raise OSError(f"{ascii(os.fspath(path))} can not be written: {_line(error)}") from error
+            raise OSError(f"{os.fspath(path)!a} can not be written: {_line(error)}") from error
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from attrs import evolve
 
 from ..collector import collector_paused
 from ..errors import ParseError, StoreError, UnsupportedProgram
+from ..identifiers import check_identifiers
 from ..node import Op
 from ..persistent import pmap
 from ..program import Program
@@ -80,9 +81,9 @@ def load(
             facts = {name: facts_of(slot.value) for name, slot in program.state.pairs if isinstance(slot.value, torch.Tensor)}
             found = _read_state(file, program.state, places, facts, device)
             found = found if state is None else put_in(state, found, facts)
-            return check(program.evolve(state=found))
+            return check_identifiers(check(program.evolve(state=found)))
         except StoreError as error:
-            raise StoreError(f"{ascii(os.fspath(path))}: {error}") from error
+            raise StoreError(f"{os.fspath(path)!a}: {error}") from error
 
 
 def _read_program(structure: dict[str, Any], known: Known) -> Program:

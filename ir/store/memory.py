@@ -16,7 +16,7 @@ from ..errors import StoreError, UnsupportedProgram
 from ..names import Names
 from ..program import Program
 from ..state import Slot
-from ..text.tensors import TensorFacts, facts_of
+from ..text.tensors import TensorFacts
 from ..torch_private import FakeTensor
 from .container import STORED_AS_THEY_ARE, STRUCTURE, File
 
@@ -87,7 +87,9 @@ def _fault(value: torch.Tensor) -> str | None:
     if value.is_quantized:
         return "is quantised, and only plain numbers can be stored: store its int_repr(), and dequantise in the graph"
     if value.layout is not torch.strided:
-        return f"is {value.layout}, and only dense tensors can be stored: store its to_dense(), or its parts as slots of their own"
+        return (
+            f"is {value.layout}, and only dense tensors can be stored: store its to_dense(), or its parts as slots of their own"
+        )
     if value.is_conj() or value.is_neg():
         return "is a lazy conjugate or negative: store value.resolve_conj().resolve_neg()"
     return None

@@ -30,6 +30,8 @@ from .symbols import NUMBERS, Symbols, SymbolTable
 
 __all__ = ["read_metas", "write_metas"]
 
+INTEGERS = frozenset({int})
+
 BIG = 2**53
 """From here on numbers in JSON are not safe with every reader."""
 
@@ -45,9 +47,7 @@ def write_metas(program: Program) -> dict[str, Any]:
         program: whose meta it is.
     """
     writer = _Writer()
-    graphs = {
-        name: [writer.rows(program.graphs[name].inputs), writer.rows(program.graphs[name].nodes)] for name in program.order
-    }
+    graphs = {name: [writer.rows(program.graphs[name].inputs), writer.rows(program.graphs[name].nodes)] for name in program.order}
     return {"keys": list(map(list, writer.keys)), "values": writer.values, "symbols": writer.symbols.symbols, "graphs": graphs}
 
 
@@ -131,7 +131,9 @@ class _Writer:
         if depth > MAX_DEPTH:
             raise _Lost
         info = source.node_info
-        place = None if info is None else [info.name, info.target, self._graph_ids.setdefault(info.graph_id, len(self._graph_ids))]
+        place = (
+            None if info is None else [info.name, info.target, self._graph_ids.setdefault(info.graph_id, len(self._graph_ids))]
+        )
         actions = [action.name.lower() for action in source.action]
         return [source.pass_name, actions, place, [self._source(part, depth + 1) for part in source.from_node]]
 
@@ -143,7 +145,7 @@ def _key(value: Any) -> Any:
         return value, 0
     if kind is FakeTensor:
         sizes = (*value.shape, *value.stride())
-        if all([type(size) is int for size in sizes]):
+        if INTEGERS.issuperset(map(type, sizes)):
             return value.dtype, sizes, value.device, value.requires_grad, value.layout
     return None
 
@@ -206,7 +208,7 @@ class _Reader:
         except (TypeError, ValueError, RuntimeError, OverflowError) as error:
             if isinstance(error, StoreError):
                 raise
-            raise StoreError(f"a value in the meta is none: {ascii(str(error)[:200])}") from error
+            raise StoreError(f"a value in the meta is none: {str(error)[:200]!a}") from error
 
     def meta(self, row: Any) -> Meta:
         """Return the meta of one node or input."""
@@ -265,7 +267,7 @@ class _Reader:
         shape, steps = [self._size(size) for size in sizes], [self._size(step) for step in strides]
         if len(shape) != len(steps) or type(grad) is not bool:
             raise StoreError("a tensor in the meta has not as many strides as sizes")
-        is_static = all([type(size) is int for size in (*shape, *steps)])
+        is_static = INTEGERS.issuperset(map(type, (*shape, *steps)))
 
         def make() -> torch.Tensor:
             if is_static:  # four times as fast as under the mode

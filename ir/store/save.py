@@ -15,6 +15,7 @@ import torch
 from ..arguments import Arg, same_arg
 from ..collector import collector_paused
 from ..errors import ParseError, UnsupportedProgram
+from ..identifiers import check_identifiers
 from ..node import Op
 from ..program import Program
 from ..text.arguments import print_arg, read_arg
@@ -54,7 +55,7 @@ def save(program: Program, path: str | os.PathLike[str], *, weights: bool = True
     ...     px.load(f"{folder}/linear.purefx") == program
     True
     """
-    check(program)
+    check_identifiers(check(program))
     with collector_paused():
         text = print_program(program)
         if "opaque(" in text:
@@ -63,7 +64,9 @@ def save(program: Program, path: str | os.PathLike[str], *, weights: bool = True
         structure = {
             "made with": {"torch": str(torch.__version__)},
             "program": text,
-            "operators": sorted({node.do.name for _, node in program.nodes() if type(node.do) is Op and node.do.target is not None}),
+            "operators": sorted(
+                {node.do.name for _, node in program.nodes() if type(node.do) is Op and node.do.target is not None}
+            ),
             "storages": [[place.storage, place.key, place.slot, place.device] for place in places],
             "weights": weights,
             "meta": write_metas(program),

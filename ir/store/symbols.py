@@ -19,9 +19,9 @@ from ..expression import OPERATORS, Apply, Expr, Sym, leaves_in
 from ..importing.expressions import read_expression
 from ..text.expressions import print_expr, read_expr
 from ..text.lexer import Cursor
-from ..torch_private import sympy_operators, symbolic_range, symbol_facts
+from ..torch_private import symbol_facts, symbolic_range, sympy_operators
 
-__all__ = ["NUMBERS", "Symbols", "SymbolTable"]
+__all__ = ["NUMBERS", "SymbolTable", "Symbols"]
 
 NUMBERS: Mapping[str, Any] = {"int": torch.SymInt, "float": torch.SymFloat, "bool": torch.SymBool}
 

@@ -90,7 +90,8 @@ class Known:
         if name in self.types:
             return self.types[name]
         # The last one: a notebook defines and registers a class of one name again and again.
-        return next((kind for kind in reversed(pytree.SUPPORTED_NODES) if isinstance(kind, type) and type_name(kind) == name), None)
+        registered = (kind for kind in reversed(pytree.SUPPORTED_NODES) if isinstance(kind, type))
+        return next((kind for kind in registered if type_name(kind) == name), None)
 
 
 NOTHING_MORE = Known()

@@ -118,7 +118,7 @@ def _read_custom(cursor: Cursor, at: int) -> Any:
     kind = cursor.known.type(name)
     is_named = isinstance(kind, type) and issubclass(kind, tuple) and len(getattr(kind, "_fields", ())) == len(children)
     if not kept and is_named:
-        return pytree.TreeSpec(namedtuple, kind, children)
+        return pytree.TreeSpec(namedtuple, kind, children)  # noqa: PYI024  under this torch registers all of them
     if not kept or kind not in pytree.SUPPORTED_NODES or kind in SPELLED:
         said = f"a pytree of the registered type {name[:80]!a} can not be read from text: it is not registered here; "
         raise cursor.error(said + "import what registers it, or give the class in `types`", at=at)
