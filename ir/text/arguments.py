@@ -14,7 +14,7 @@ import torch
 
 from ..arguments import Arg, Body, Items, Record, Ref
 from ..operators import op_name
-from .lexer import MAX_DEPTH, Cursor, read_list, read_rest
+from .lexer import HUGE, MAX_DEPTH, Cursor, read_list, read_rest
 from .operators import resolve
 from .spelling import WORD, quoted, spell_path, spell_value
 
@@ -26,9 +26,6 @@ CONSTANTS: Mapping[str, Any] = {
 """Data types, layouts and memory formats by the name that torch prints."""
 
 WORDS: Mapping[str, Any] = {"None": None, "True": True, "False": False}
-
-HUGE = 10**4000
-"""From here on integers are written in hexadecimal: Python refuses to convert so many decimal digits."""
 
 
 def print_arg(arg: Arg, depth: int = 0) -> str:
