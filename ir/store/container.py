@@ -93,9 +93,11 @@ def _replacing(path: str | os.PathLike[str]) -> Generator[Path, None, None]:
     if final.exists() and not final.is_file():
         raise FileExistsError(f"{str(final)!a} is no plain file, and is not replaced")
     temporary = final.with_name(f".{final.name[:100]}.{secrets.token_hex(8)}")
-    temporary.touch(mode=final.stat().st_mode & 0o777 if final.exists() else 0o666, exist_ok=False)
+    temporary.touch(exist_ok=False)
+    mode = stat.S_IMODE((final if final.exists() else temporary).stat().st_mode)
     try:
         yield temporary
+        temporary.chmod(mode)  # safetensors makes it anew, for its owner alone
         temporary.replace(final)
     except BaseException:
         with suppress(OSError):

@@ -248,15 +248,15 @@ def print_nothing() -> None:
 def test_a_broken_program_is_refused(tmp_path: Path) -> None:
     with pytest.raises(px.InvalidProgram, match="'gone'"):
         px.save(flat([], px.Ref("gone"), "x"), tmp_path / "program.purefx")
-    with pytest.raises(TypeError, match="no|not"):
+    with pytest.raises(TypeError, match="not a Linear"):
         px.save(nn.Linear(1, 1), tmp_path / "program.purefx")  # type: ignore[arg-type]
     assert list(tmp_path.iterdir()) == []
 
 
 LITERALS = (
-    math.nan, -0.0, math.inf, 10**5000, -(2**63) - 1, True, 1, 1.0, complex(-0.0, math.nan), "opaque(", "a\n\x00\ud800\u202e", b"\xff",
-    None, ..., torch.bfloat16, torch.channels_last, torch.device("cuda:1"), operator.add, torch.ops.aten.add.Tensor, slice(1, None, px.Ref("x")),
-    px.Items([1, (2,)]), px.Record((("a\n", 1),)), range(3),
+    math.nan, -0.0, math.inf, 10**5000, -(2**63) - 1, True, 1, 1.0, complex(-0.0, math.nan), "opaque(", "a\n\x00\ud800\u202e",
+    b"\xff", None, ..., torch.bfloat16, torch.channels_last, torch.device("cuda:1"), operator.add, torch.ops.aten.add.Tensor,
+    slice(1, None, px.Ref("x")), px.Items([1, (2,)]), px.Record((("a\n", 1),)), range(3),
 )  # fmt: skip
 
 
@@ -276,7 +276,7 @@ def test_plain_functions_are_given_when_loading(tmp_path: Path) -> None:
 
     op = op_of(twice)
     program = flat([px.Node("y", op, (px.Ref("x"),))], px.Ref("y"), "x")
-    with pytest.raises(px.UnsupportedProgram, match="operators that are not registered here: .*twice.*`operators`"):
+    with pytest.raises(px.UnsupportedProgram, match=r"operators that are not registered here: .*twice.*`operators`"):
         again(program, tmp_path)
     found = px.load(tmp_path / "program.purefx", operators={op.name: twice})
     assert_same(found, program)
@@ -294,7 +294,7 @@ def test_custom_operators_are_found_where_they_are_registered(tmp_path: Path) ->
         library.impl("double", lambda x: x * 2, "CompositeExplicitAutograd")
         program = flat([px.Node("y", op_of(torch.ops.purefx_store.double.default), (px.Ref("x"),))], px.Ref("y"), "x")
         assert px.lower(again(program, tmp_path))(torch.ones(2))[0].tolist() == [2, 2]
-    with pytest.raises(px.UnsupportedProgram, match="purefx_store.double.default"):
+    with pytest.raises(px.UnsupportedProgram, match=r"purefx_store\.double\.default"):
         px.load(tmp_path / "program.purefx")
 
 
