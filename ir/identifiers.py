@@ -53,6 +53,8 @@ def odd_names(program: Program) -> Iterator[tuple[str, str, str | None, str | No
     for module in program.modules:
         paths += [(module.path, "a module"), (module.type_name or "", "a class")]
     paths += [(frame.path, "a module") for frame in program.call_signatures]
+    named = program.state.order
+    yield from ((name, "a slot", None, None) for name in named if not name or name[0] == "." or name[-1] == "." or ".." in name)
     yield from ((name, what, None, None) for name, what in dict.fromkeys(paths) if not is_plain_path(name))
     words = [*program.signature.arg_names]
     for signature in program.call_signatures.values():

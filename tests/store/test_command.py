@@ -47,7 +47,11 @@ def test_digest_verify_and_diff(folder: Path, capsys: pytest.CaptureFixture[str]
     assert run(capsys, "digest", folder / "flat.purefx") == (0, px.digest(flat) + "\n", "")
     assert run(capsys, "verify", "--infer", folder / "tree.purefx") == (0, "", "")
     assert run(capsys, "diff", folder / "flat.purefx", folder / "flat.purefx") == (0, "", "")
-    assert run(capsys, "diff", folder / "flat.purefx", folder / "tree.purefx") == (1, str(px.diff(flat, tree)).rstrip("\n") + "\n", "")
+    assert run(capsys, "diff", folder / "flat.purefx", folder / "tree.purefx") == (
+        1,
+        str(px.diff(flat, tree)).rstrip("\n") + "\n",
+        "",
+    )
 
 
 def test_a_pt2_takes_trust(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

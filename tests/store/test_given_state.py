@@ -87,7 +87,10 @@ def given(**changes: Any) -> dict[str, Any]:
         (given(seen=torch.ones(3)), r"the slot 'seen' is torch.float32 \(2,\), and `state` gives torch.float32 \(3,\)"),
         (given(seen=torch.ones(2).double()), "gives torch.float64"),
         (given(seen=[1.0, 2.0]), "`state` gives a list"),
-        ({f"module.{key}": value for key, value in given().items()}, "no slot of the program: 'module.seen', 'module.one.weight'"),
+        (
+            {f"module.{key}": value for key, value in given().items()},
+            "no slot of the program: 'module.seen', 'module.one.weight'",
+        ),
         (given(**{"other.weight": torch.ones(2, 2)}), "'one.weight', 'other.weight' are one tensor, and `state` gives several"),
     ],
 )
