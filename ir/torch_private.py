@@ -45,6 +45,7 @@ __all__ = [
     "child_of",
     "children_dict",
     "codegen_of",
+    "fields_of",
     "guards_of",
     "is_tracing",
     "parameters_dict",
@@ -150,6 +151,15 @@ def state_of(module: Any, name: str) -> Any:
         return own[name]
     own = module._buffers
     return own[name] if name in own else getattr(module, name)
+
+
+def fields_of(kind: type) -> tuple[str, ...]:
+    """Return the fields of a named tuple's class, () for another class; the underscore is Python's, not torch's.
+
+    >>> fields_of(PyTreeInfo), fields_of(tuple)
+    (('orig_args', 'in_spec', 'out_spec'), ())
+    """
+    return getattr(kind, "_fields", ()) if issubclass(kind, tuple) else ()
 
 
 def codegen_of(graph: torch.fx.Graph) -> Any:

@@ -130,11 +130,12 @@ def _read_state(
     file: File, state: State, places: list[Place], facts: Mapping[str, TensorFacts], device: torch.device | str | None
 ) -> State:
     storages: dict[int, torch.UntypedStorage] = {}
+    devices = {place.device: _device(place.device if device is None else device) for place in places}
     for place in places:
         slot = state.slots.get(place.slot) if place.slot is not None else None
         if place.slot is not None and (slot is None or place.slot not in facts or slot.storage != place.storage):
             raise StoreError(f"a storage in it is that of {place.slot[:80]!a}, which is no such slot")
-        storages[place.storage] = read_storage(file, place, facts, _device(place.device if device is None else device))
+        storages[place.storage] = read_storage(file, place, facts, devices[place.device])
     cells: dict[int, torch.Tensor] = {}
     slots: dict[str, Slot] = {}
     for name, slot in state.pairs:

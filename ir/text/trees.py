@@ -11,7 +11,7 @@ from collections import OrderedDict, namedtuple
 from typing import Any
 
 from ..arguments import Arg, Items, Record
-from ..torch_private import pytree
+from ..torch_private import fields_of, pytree
 from .arguments import opaque, print_arg, read_arg
 from .lexer import MAX_DEPTH, Cursor, read_rest
 from .operators import type_name
@@ -116,7 +116,7 @@ def _read_custom(cursor: Cursor, at: int) -> Any:
     cursor.take("(")
     children = read_rest(cursor, read_tree, ")")
     kind = cursor.known.type(name)
-    is_named = isinstance(kind, type) and issubclass(kind, tuple) and len(getattr(kind, "_fields", ())) == len(children)
+    is_named = isinstance(kind, type) and len(fields_of(kind)) == len(children) > 0
     if not kept and is_named:
         return pytree.TreeSpec(namedtuple, kind, children)  # noqa: PYI024  under this torch registers all of them
     if not kept or kind not in pytree.SUPPORTED_NODES or kind in SPELLED:

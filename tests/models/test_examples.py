@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from examples import demo, quickstart, train
+from examples import demo, quickstart, save_load, train
 
 pytestmark = pytest.mark.models
 
@@ -41,3 +41,9 @@ def test_quickstart(capsys: pytest.CaptureFixture[str]) -> None:
     """The README's lines; the two blocks are one body."""
     quickstart.main()
     assert "call @0(" in capsys.readouterr().out
+
+
+def test_save_load(capsys: pytest.CaptureFixture[str]) -> None:
+    """With weights and without: the same digest, equal to eager."""
+    assert save_load.main() == 0
+    assert "same digest, equal to eager" in capsys.readouterr().out

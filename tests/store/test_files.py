@@ -88,16 +88,19 @@ def load(raw: bytes, folder: Path) -> px.Program:
     return px.load(folder / "crafted.purefx")
 
 
+def tried(raw: bytes, folder: Path) -> px.Program | px.PurefxError:
+    try:
+        return load(raw, folder)
+    except px.PurefxError as error:
+        return error
+
+
 def outcome(raw: bytes, folder: Path) -> str:
     """Load a file: return the name of the error, or "" for a program, which must be right."""
-    refused: px.PurefxError | None = None
-    try:
-        program = load(raw, folder)
-    except px.PurefxError as error:
-        refused = error
-    if refused is not None:
-        assert all(char.isprintable() or char == "\n" for char in str(refused))
-        return type(refused).__name__
+    program = tried(raw, folder)
+    if isinstance(program, px.PurefxError):
+        assert all(char.isprintable() or char == "\n" for char in str(program))
+        return type(program).__name__
     assert px.verify(program) == ()
     assert px.parse(str(program), state={name: program.state[name].value for name in program.state}) == program
     px.digest(program)

@@ -20,7 +20,7 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 import purefx as px
-from purefx.ir import Apply, Range, Sym
+from purefx.ir import Apply, InputDim, Range, Sym
 from purefx.ir.operators import op_of
 from purefx.ir.torch_private import storage_key
 from purefx.laws.tiers import Tier, drawn_cases, stages_of
@@ -335,7 +335,7 @@ def test_guards_and_ranges(tmp_path: Path) -> None:
     program = flat([px.Node("y", NEG, (px.Ref("x"),))], px.Ref("y"), "x")
     kind = px.TensorType(torch.float32, (Apply("*", (2, Sym("s0"))),))
     signature = evolve(program.signature, inputs=(px.UserInput(kind, "x"),))
-    constraints = px.Constraints((Range(Sym("s0"), 2, 9),), (Apply("<", (px.ir.InputDim(0, 0), 9)),))
+    constraints = px.Constraints((Range(Sym("s0"), 2, 9),), (Apply("<", (InputDim(0, 0), 9)),))
     program = program.evolve(signature=signature, constraints=constraints)
     found = again(program, tmp_path)
     assert_same(found, program)
