@@ -163,7 +163,8 @@ def test_symbols_have_the_facts_that_saved_programs_keep() -> None:
     (symbol,) = rows.node.expr.free_symbols
     assert torch_private.symbol_facts(rows.node, symbol) == (3, 2, 9)
     env = ShapeEnv()
-    made, bounds = torch_private.symbolic_range(Sym(symbol.name), 2, 9) or (None, None)
+    found: Any = torch_private.symbolic_range(Sym(symbol.name), 2, 9)
+    made, bounds = found
     env.var_to_range[made] = bounds
     env.add_backed_var_to_val(made, 3)
     again = env.create_symintnode(torch_private.sympy_operators()["//"](made * 4, 2), hint=6)
