@@ -118,6 +118,15 @@ def test_views_are_made_again(tmp_path: Path) -> None:
         px.load(tmp_path / "bare.purefx", state={**copies, "part": torch.zeros(2)})
 
 
+def test_numbers_that_lie_otherwise_are_put_where_the_program_has_them(tmp_path: Path) -> None:
+    model = nn.Conv2d(2, 3, 1).to(memory_format=torch.channels_last)
+    px.save(px.import_ep(exported(model, torch.ones(1, 2, 4, 4))), tmp_path / "bare.purefx", weights=False)
+    state = {name: value.clone(memory_format=torch.contiguous_format) for name, value in model.state_dict().items()}
+    weight = px.load(tmp_path / "bare.purefx", state=state).state["weight"].value
+    assert weight.stride() == model.weight.stride()
+    assert torch.equal(weight, model.weight)
+
+
 def test_devices(tmp_path: Path, bare: Path) -> None:
     path = tmp_path / "full.purefx"
     px.save(px.import_ep(exported(nn.Linear(2, 2), X)), path)
