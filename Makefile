@@ -34,8 +34,8 @@ install: .venv/installed
 .venv/installed: pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { echo "purefx needs Python 3.11 or newer with venv: make PYTHON=/path/to/python" >&2; exit 1; }
 	@test -x $(BIN)/python || $(STEP) "make .venv with $(PYTHON)" $(PYTHON) -m venv .venv
-	@$(STEP) "install purefx[laws,demo,dev] (about a minute the first time)" \
-		$(BIN)/python -m pip install -qq --progress-bar off --editable '.[laws,demo,dev]'
+	@$(STEP) "install purefx[laws,store,demo,dev] (about a minute the first time)" \
+		$(BIN)/python -m pip install -qq --progress-bar off --editable '.[laws,store,demo,dev]'
 	@touch $@
 
 demo: .venv/installed

@@ -21,6 +21,7 @@ from .errors import (
     PipelineError,
     PurefxError,
     StageError,
+    StoreError,
     UnsupportedProgram,
 )
 from .expression import Apply, Expr, InputDim, InputValue, Sym
@@ -57,6 +58,6 @@ __all__ = [
     "LossOutput", "Meta", "ModeWarning", "Module", "Node", "NumberType", "ObjectType", "Op", "PMap", "ParseError",
     "PartitionError", "PipelineError", "Program", "PurefxError", "Range", "Record", "Ref", "RestType", "Signature",
     "Slot", "SlotKind", "Stack", "StageError", "State", "StateGradient", "StateInput", "StateMutation", "Step",
-    "Sym", "TensorType", "Token", "Unless", "UnsupportedProgram", "UserInput", "UserOutput", "freeze_meta", "pmap",
-    "same_arg",
+    "StoreError", "Sym", "TensorType", "Token", "Unless", "UnsupportedProgram", "UserInput", "UserOutput",
+    "freeze_meta", "pmap", "same_arg",
 ]  # fmt: skip

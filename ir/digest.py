@@ -14,6 +14,7 @@ from functools import lru_cache
 from typing import Any
 
 import torch
+from attrs import astuple, has
 
 from .arguments import CONTAINERS, Arg, Body, Items, Record, Ref, children_of
 from .graph import Graph
@@ -49,9 +50,9 @@ def digest(program: Program) -> str:
     signature = program.signature
     parts = [
         known.get(program.root, ""),
-        repr((signature.inputs, signature.outputs, signature.arg_names)),
+        _printed((signature.inputs, signature.outputs, signature.arg_names)),
         f"{signature.in_spec}{signature.out_spec}",
-        repr(program.constraints),
+        _printed(program.constraints),
         repr([module.path for module in program.modules]),
         repr([(name, *_slot_facts(program, name)) for name in program.state]),
     ]
@@ -70,6 +71,22 @@ def alpha_equal(left: Program, right: Program) -> bool:
     True
     """
     return left is right or digest(left) == digest(right)
+
+
+def _printed(value: object) -> str:
+    try:
+        return repr(value)
+    except ValueError:  # an integer of more digits than Python writes
+        return "\n".join(_parts(value))
+
+
+def _parts(value: Any) -> list[str]:
+    if type(value) is int:
+        return [hex(value)]
+    inside = value if type(value) is tuple else astuple(value, recurse=False) if has(type(value)) else None
+    if inside is None:
+        return [repr(value)]
+    return [f"{type(value).__name__} {len(inside)}", *[text for part in inside for text in _parts(part)]]
 
 
 def _slot_facts(program: Program, name: str) -> tuple[object, ...]:
@@ -178,7 +195,7 @@ def literal_token(value: Any) -> str:
     """
     kind = type(value)
     if kind in (int, bool, float, complex, str, bytes, type(None)):
-        return f"{kind.__name__} {value!r}"
+        return f"{kind.__name__} {_printed(value)}"
     if kind.__module__ == "torch":
         # dtype, device, layout, memory_format print what they are; a symbolic number must not be asked anything.
         return f"{kind.__name__} {id(value)}" if kind.__name__.startswith("Sym") else f"{kind.__name__} {value}"

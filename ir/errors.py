@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from .names import escaped
+
 if TYPE_CHECKING:
     from .verify.violation import Violation
 
@@ -26,16 +28,20 @@ __all__ = [
     "PipelineError",
     "PurefxError",
     "StageError",
+    "StoreError",
     "UnsupportedProgram",
 ]
 
 
 class PurefxError(Exception):
-    """The root of everything that purefx raises on purpose.
+    r"""The root of everything that purefx raises on purpose; what is not printable in a message is escaped.
 
-    >>> issubclass(UnsupportedProgram, PurefxError)
-    True
+    >>> issubclass(UnsupportedProgram, PurefxError), str(UnsupportedProgram("\x1b[2J"))
+    (True, '\\x1b[2J')
     """
+
+    def __str__(self) -> str:
+        return escaped(super().__str__())
 
 
 class InvalidProgram(PurefxError, ValueError):
@@ -94,6 +100,14 @@ class ParseError(PurefxError, ValueError):
     """A text is not a program; the message has the line and the column.
 
     >>> issubclass(ParseError, ValueError)
+    True
+    """
+
+
+class StoreError(PurefxError, ValueError):
+    """A file is not a saved program: something else, damaged, crafted, or of a later version; or what is given does not fit it.
+
+    >>> issubclass(StoreError, ValueError)
     True
     """
 

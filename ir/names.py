@@ -1,13 +1,44 @@
-"""Fresh names for values and graphs.
+"""Names: fresh ones for values and graphs, and the one grammar of those that come from outside.
 
-One idea: a name that is wanted and free is taken as it is, else the smallest free number is put behind it.
+One idea: a name that is wanted and free is taken as it is, else the smallest free number is put behind it.  A name is data:
+our own code never compiles one, but torch does (fx writes them into Python text), so what comes from a file or from another
+library has to be a name.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-__all__ = ["Names"]
+__all__ = ["Names", "escaped", "is_identifier", "is_plain_path"]
+
+
+def is_identifier(name: object) -> bool:
+    r"""Say whether a name of a value, an argument or a keyword is one that Python would read as one word.
+
+    >>> is_identifier("p_0_weight"), is_identifier("x=print()"), is_identifier("a\nb")
+    (True, False, False)
+    """
+    return isinstance(name, str) and name.isidentifier()
+
+
+def is_plain_path(name: object) -> bool:
+    r"""Say whether the path of a module, of a slot or of a class can stand between quotes: printable, without " and backslash.
+
+    >>> is_plain_path("layers.0@1"), is_plain_path("a b"), is_plain_path('x") or f("'), is_plain_path("\u202e")
+    (True, True, False, False)
+    """
+    return isinstance(name, str) and name.isprintable() and '"' not in name and "\\" not in name
+
+
+def escaped(text: str) -> str:
+    r"""Return a text in which whatever is not printable is written as an escape, but for the ends of lines.
+
+    >>> escaped("a\x1b[2J\n\u202e")
+    'a\\x1b[2J\n\\u202e'
+    """
+    if text.replace("\n", "").isprintable():
+        return text
+    return "".join([char if char.isprintable() or char == "\n" else ascii(char)[1:-1] for char in text])
 
 
 class Names:

@@ -23,6 +23,7 @@ import torch.fx._symbolic_trace
 import torch.fx.graph
 import torch.fx.traceback
 import torch.utils._pytree
+import torch.utils._sympy.functions
 import torch.utils._sympy.numbers
 import torch.utils._sympy.value_ranges
 from torch._export.verifier import SpecViolationError, TrainingIRVerifier, Verifier
@@ -45,7 +46,9 @@ __all__ = [
     "FakeTensor",
     "FakeTensorMode",
     "HigherOrderOperator",
+    "NodeSource",
     "OpOverload",
+    "OpOverloadPacket",
     "PyTreeCodeGen",
     "PyTreeInfo",
     "SpecViolationError",
@@ -58,6 +61,7 @@ __all__ = [
     "children_dict",
     "codegen_of",
     "fake_copy",
+    "fields_of",
     "fresh_bindings",
     "generator_of_code",
     "guards_of",
@@ -69,6 +73,7 @@ __all__ = [
     "parameters_dict",
     "pytree",
     "ranges_in",
+    "read_node_source",
     "resolve_higher_order",
     "resolve_operator",
     "retraced_joint",
@@ -78,8 +83,10 @@ __all__ = [
     "size_number",
     "state_of",
     "storage_key",
+    "symbol_facts",
     "symbolic_range",
     "symbols_of",
+    "sympy_operators",
     "tree_flatten_spec",
     "unsaved_buffers",
 ]  # fmt: skip
@@ -89,6 +96,9 @@ pytree: Any = torch.utils._pytree
 
 OpOverload: Any = torch._ops.OpOverload
 """The type of ``torch.ops.aten.add.Tensor``; public code only has its instances."""
+
+OpOverloadPacket: Any = torch._ops.OpOverloadPacket
+"""The type of ``torch.ops.aten.add``."""
 
 HigherOrderOperator: Any = torch._ops.HigherOrderOperator
 """The type of ``torch.ops.higher_order.cond``."""
@@ -101,6 +111,9 @@ PyTreeCodeGen: Any = torch.fx.graph._PyTreeCodeGen
 
 PyTreeInfo: Any = torch.fx.graph._PyTreeInfo
 """Its argument names and specs."""
+
+NodeSource: Any = torch.fx.traceback.NodeSource
+"""What ``meta["from_node"]`` holds: which node a node was made from, and by which pass."""
 
 EMPTY_STACK_KEY = "_empty_nn_module_stack_from_metadata_hook"
 """The key that the exporter gives to a node that no module stack is known for."""
@@ -164,6 +177,15 @@ def state_of(module: Any, name: str) -> Any:
         return own[name]
     own = module._buffers
     return own[name] if name in own else getattr(module, name)
+
+
+def fields_of(kind: type) -> tuple[str, ...]:
+    """Return the fields of a named tuple's class, () for another class; the underscore is Python's, not torch's.
+
+    >>> fields_of(PyTreeInfo), fields_of(tuple)
+    (('orig_args', 'in_spec', 'out_spec'), ())
+    """
+    return getattr(kind, "_fields", ()) if issubclass(kind, tuple) else ()
 
 
 def codegen_of(graph: torch.fx.Graph) -> Any:
@@ -404,3 +426,50 @@ def symbolic_range(expr: Any, low: int | None, high: int | None) -> tuple[Any, A
     symbol = sympy.Symbol(name, integer=True, positive=True) if name.startswith("s") else sympy.Symbol(name, integer=True)
     bounds: Any = torch.utils._sympy.value_ranges.ValueRanges
     return symbol, bounds(-infinite if low is None else low, infinite if high is None else high)
+
+
+def read_node_source(written: dict[str, Any]) -> Any:
+    """Return the ``NodeSource`` that its ``to_dict`` gave; the constructor wants the node itself.
+
+    >>> read_node_source({"pass_name": "p", "action": "create", "name": "y", "target": "t", "graph_id": 0}).name
+    'y'
+    """
+    return NodeSource._from_dict(written)
+
+
+def symbol_facts(node: Any, symbol: Any) -> tuple[int | None, int | None, int | None]:
+    """Return what the environment of a symbolic number knows of one of its symbols: the number that was seen, and its bounds.
+
+    Args:
+        node: the node of a symbolic number.
+        symbol: one of the symbols in its expression.
+    """
+    env = node.shape_env
+    bounds = env.var_to_range.get(symbol)
+    ends = (None, None) if bounds is None else (bounds.lower, bounds.upper)
+    return _finite(env.backed_var_to_val.get(symbol)), _finite(ends[0]), _finite(ends[1])
+
+
+def _finite(number: Any) -> int | None:
+    if number is None or not getattr(number, "is_Integer", False) or abs(int(number)) >= 2**62:
+        return None
+    return int(number)
+
+
+def sympy_operators() -> Mapping[str, Callable[..., Any]]:
+    """Return what makes sympy expressions as torch has them, by the names of ``purefx.ir.expression``.
+
+    >>> sympy_operators()["//"](sympy.Symbol("s0"), 2)
+    (s0//2)
+    """
+    return _SYMPY_OPERATORS
+
+
+_functions: Any = torch.utils._sympy.functions
+
+_SYMPY_OPERATORS: Mapping[str, Callable[..., Any]] = {
+    "+": sympy.Add, "*": sympy.Mul, "**": sympy.Pow, "-": lambda a, b: a - b, "neg": lambda a: -a,
+    "//": _functions.FloorDiv, "/": _functions.IntTrueDiv, "%": _functions.Mod, "ceildiv": _functions.CeilDiv,
+    "max": _functions.Max, "min": _functions.Min, "abs": sympy.Abs, "==": sympy.Eq, "!=": sympy.Ne, "<": sympy.Lt,
+    "<=": sympy.Le, ">": sympy.Gt, ">=": sympy.Ge, "and": sympy.And, "or": sympy.Or, "not": sympy.Not,
+}  # fmt: skip

@@ -8,6 +8,8 @@ and do not are told by their conditions.  That each side is right by itself is t
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from attrs import frozen
 
@@ -18,6 +20,7 @@ from ..ir.errors import UnsupportedProgram
 from ..ir.node import Op
 from ..ir.program import Program
 from ..ir.signature import InputMutation, StateInput, StateMutation
+from ..ir.store import load, save
 from ..ir.text import parse
 from ..transforms import (
     Transformation,
@@ -136,6 +139,13 @@ def _read_back(case: Case) -> tuple[Program, Program]:
     return parse(str(program), state={name: slot.value for name, slot in program.state.pairs}), program
 
 
+def _loaded(case: Case) -> tuple[Program, Program]:
+    program = case.program
+    with TemporaryDirectory() as folder:
+        save(program, Path(folder, "program.purefx"))
+        return load(Path(folder, "program.purefx")), program
+
+
 def _applied(change: Callable[[Case], Program]) -> Callable[[Case], tuple[Program, Program]]:
     def equation(case: Case) -> tuple[Program, Program]:
         other = change(case)
@@ -239,6 +249,7 @@ INVERSES: tuple[PairLaw, ...] = (
             ("split_by_tags", "join"), ("sunk", "ivals", "deduplicated"), split_and_joined, exact=True),
     PairLaw("parse after print", "parse undoes printing", ("print", "parse"), ("tokens", "flat", "sunk", "deduplicated", "tree"),
             _read_back, exact=True),
+    PairLaw("load after save", "load undoes saving", ("save", "load"), ("flat", "tree"), _loaded, exact=True),
     PairLaw("apply after diff", "a diff applied to the one program gives the other", ("diff", "apply"), ("flat", "tree"),
             _applied(_changed), exact=True),
     PairLaw("apply after diff of outline", "what outline did can be done again", ("diff", "apply"), ("flat",),

@@ -27,6 +27,7 @@ from ..ir.signature import RestType, UserInput
 from ..ir.torch_private import PyTreeCodeGen, PyTreeInfo, pytree
 from .conventions import Convention
 from .custom import common_custom
+from .fx_names import argument_names, check_fx_names
 from .preserved import CallSite
 from .preserved_view import add_inputs, add_output, call_module
 from .source import attribute_name, from_root
@@ -77,9 +78,10 @@ def build_fx_graph(view: View) -> torch.fx.Graph:
     builder.lift_custom()
     signature = view.program.signature
     if view.is_root and signature.in_spec is not None and not builder.is_plain:
-        names = list(signature.arg_names) or [f"arg_{index}" for index in range(_count(signature.in_spec))]
+        keywords = signature.in_spec.children()[1].context or ()
+        names = argument_names(signature.arg_names, _count(signature.in_spec), keywords)
         builder.made.set_codegen(PyTreeCodeGen(PyTreeInfo(names, signature.in_spec, signature.out_spec)))
-    return builder.made
+    return check_fx_names(builder.made)
 
 
 def _count(in_spec: Any) -> int:

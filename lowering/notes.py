@@ -8,6 +8,7 @@ from __future__ import annotations
 from types import CodeType, TracebackType
 from typing import Any
 
+from ..ir.names import escaped
 from ..ir.node import Call, Get, Node
 from .compiled import Body
 
@@ -42,7 +43,7 @@ def describe(path: str, node: Node) -> str:
             what = do.name
     trace = str(node.meta.get("stack_trace") or "").strip().splitlines()
     lines = "".join(f"\n    {line.strip()}" for line in trace[-2:])
-    return f"while running {path or 'the root'} / {node.name} ({what}){lines}"
+    return escaped(f"while running {path or 'the root'} / {node.name} ({what}){lines}")
 
 
 def note_from_traceback(error: BaseException, bodies: dict[CodeType, Body]) -> None:

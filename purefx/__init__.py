@@ -56,6 +56,7 @@ from purefx.ir import (
     StateInput,
     StateMutation,
     Step,
+    StoreError,
     TensorType,
     Token,
     UnsupportedProgram,
@@ -67,6 +68,7 @@ from purefx.ir.diff import Diff, diff
 from purefx.ir.digest import alpha_equal, digest
 from purefx.ir.importing import import_ep, import_fx
 from purefx.ir.parts import Part, Whereabouts, parts, where_went
+from purefx.ir.store import load, save
 from purefx.ir.text import mermaid, parse
 from purefx.ir.verify import Violation, verify
 from purefx.lowering import Stages, Tie, lower, lower_stages, pipeline_stage, sum_tied_gradients
@@ -107,11 +109,11 @@ __all__ = [
     "ModuleStats", "Node", "NumberType", "ObjectType", "Op", "PMap", "ParseError", "Part", "PartitionError",
     "PipelineError", "Program", "PurefxError", "Range", "Record", "Ref", "RestType", "Rewrite", "Signature", "Slot",
     "SlotKind", "StageError", "Stages", "State", "StateGradient", "StateInput", "StateMutation", "Stats", "Step",
-    "TensorType", "Tie", "Token", "Transformation", "UnsupportedProgram", "UserInput", "UserOutput", "Violation",
-    "Whereabouts", "alpha_equal", "bisect", "capture", "deduplicate", "diff", "digest", "dispatch", "expand",
-    "functionalize", "import_ep", "import_fx", "inline", "inplace_mutations", "insert_ivals", "join", "lift_state",
-    "lower", "lower_stages", "mermaid", "move_non_tensor_nodes", "outline", "parse", "parts", "pipeline_stage",
-    "pmap", "relay_skips", "remove_effect_tokens", "sink_state", "split_balanced", "split_by_module",
-    "split_by_tags", "stats", "sum_tied_gradients", "to_ep", "transform", "transformation", "unflatten", "verify",
-    "where_went",
+    "StoreError", "TensorType", "Tie", "Token", "Transformation", "UnsupportedProgram", "UserInput", "UserOutput",
+    "Violation", "Whereabouts", "alpha_equal", "bisect", "capture", "deduplicate", "diff", "digest", "dispatch",
+    "expand", "functionalize", "import_ep", "import_fx", "inline", "inplace_mutations", "insert_ivals", "join",
+    "lift_state", "load", "lower", "lower_stages", "mermaid", "move_non_tensor_nodes", "outline", "parse", "parts",
+    "pipeline_stage", "pmap", "relay_skips", "remove_effect_tokens", "save", "sink_state", "split_balanced",
+    "split_by_module", "split_by_tags", "stats", "sum_tied_gradients", "to_ep", "transform", "transformation",
+    "unflatten", "verify", "where_went",
 ]  # fmt: skip

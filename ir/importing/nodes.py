@@ -7,7 +7,9 @@ keeps them after the write.
 
 from __future__ import annotations
 
+import functools
 import operator
+import types
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -21,7 +23,7 @@ from ..graph import Graph, Input
 from ..meta import freeze_meta
 from ..node import Node, Op, Stack, common_prefix
 from ..operators import op_of
-from ..torch_private import HigherOrderOperator, OpOverload
+from ..torch_private import HigherOrderOperator, OpOverload, OpOverloadPacket
 from ..verify import Violation
 from .bodies import settle_bodies
 from .regions import is_from_region, place_borders, place_regions
@@ -160,10 +162,16 @@ class GraphReader:
             return slice(*(self._convert(part, known) for part in (arg.start, arg.stop, arg.step)))
         if isinstance(arg, OpOverload | HigherOrderOperator | torch.SymInt | torch.SymFloat | torch.SymBool | torch.ScriptObject):
             return arg
-        if isinstance(arg, type | range) or callable(arg):
+        if isinstance(arg, CODE):
             return arg
-        raise UnsupportedProgram(f"an argument of type {kind.__module__}.{kind.__qualname__} ({arg!r}) is not supported")
+        # What it prints is not shown: a class may print anything.
+        raise UnsupportedProgram(f"an argument of type {kind.__module__}.{kind.__qualname__} is not supported")
 
+
+CODE: tuple[Any, ...] = (
+    type, range, OpOverloadPacket, types.FunctionType, types.BuiltinFunctionType, types.MethodType, functools.partial,
+)  # fmt: skip
+"""What can be called and is no object of somebody's class: fx writes arguments into Python text by their ``repr``."""
 
 FxNode = torch.fx.Node
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from torch.export import ExportedProgram
 
 from ..collector import collector_paused
+from ..identifiers import check_identifiers
 from ..persistent import pmap
 from ..program import Module, Program
 from ..verify import check
@@ -52,7 +53,7 @@ def import_ep(ep: ExportedProgram, *, forward: ExportedProgram | None = None) ->
     if not isinstance(ep, ExportedProgram):
         raise TypeError(f"import_ep takes a torch.export.ExportedProgram, not a {type(ep).__name__}")
     with collector_paused():
-        return check(_read(ep, forward))
+        return check_identifiers(check(_read(ep, forward)))
 
 
 def _read(ep: ExportedProgram, forward: ExportedProgram | None) -> Program:

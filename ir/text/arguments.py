@@ -14,7 +14,7 @@ import torch
 
 from ..arguments import Arg, Body, Items, Record, Ref
 from ..operators import op_name
-from .lexer import MAX_DEPTH, Cursor, read_list, read_rest
+from .lexer import HUGE, MAX_DEPTH, Cursor, read_list, read_rest
 from .operators import resolve
 from .spelling import WORD, quoted, spell_path, spell_value
 
@@ -26,9 +26,6 @@ CONSTANTS: Mapping[str, Any] = {
 """Data types, layouts and memory formats by the name that torch prints."""
 
 WORDS: Mapping[str, Any] = {"None": None, "True": True, "False": False}
-
-HUGE = 10**4000
-"""From here on integers are written in hexadecimal: Python refuses to convert so many decimal digits."""
 
 
 def print_arg(arg: Arg, depth: int = 0) -> str:
@@ -188,7 +185,7 @@ def _make(cursor: Cursor, word: str, at: int) -> Arg:
         wanted = ", ".join("any" if kind is None else kind.__name__ for kind in types)
         raise cursor.error(f"expected {word}({wanted})", at=at)
     try:
-        return make(*parts)
+        return _operator(cursor, *parts) if make is None else make(*parts)
     except (TypeError, ValueError, RuntimeError) as error:
         raise cursor.error(f"{word}: {str(error).splitlines()[0]}", at=at) from None
 
@@ -197,22 +194,22 @@ def _make_opaque(what: str) -> Arg:
     raise ValueError(f"a value of type {what[:80]!a} was printed, but can not be read from text")
 
 
-def _make_operator(name: str) -> Arg:
-    found = resolve(name)
+def _operator(cursor: Cursor, name: str) -> Arg:
+    found = cursor.known.operator(name)
     if found is None:
         raise ValueError(f"no operator is called {name[:80]!a}; import what registers it")
     return found
 
 
-MAKERS: Mapping[str, tuple[tuple[type | None, ...], Callable[..., Any]]] = {
+MAKERS: Mapping[str, tuple[tuple[type | None, ...], Callable[..., Any] | None]] = {
     "slice": ((None, None, None), slice),
     "complex": ((float, float), complex),
     "range": ((int, int, int), range),
     "device": ((str,), torch.device),
-    "op": ((str,), _make_operator),
+    "op": ((str,), None),
     "opaque": ((str,), _make_opaque),
 }
-"""What stands before ``(`` in a literal: the types of what it takes, and what makes it."""
+"""What stands before ``(`` in a literal: the types of what it takes, and what makes it; operators are looked up."""
 
 
 def read_kwarg(cursor: Cursor) -> tuple[str | None, Arg]:

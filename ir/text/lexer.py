@@ -12,9 +12,10 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from ..errors import ParseError
+from .operators import NOTHING_MORE, Known
 from .spelling import is_path, is_word, unquoted
 
-__all__ = ["MAX_DEPTH", "Cursor", "read_list", "read_rest"]
+__all__ = ["HUGE", "MAX_DEPTH", "Cursor", "read_list", "read_rest"]
 
 T = TypeVar("T")
 
@@ -40,6 +41,9 @@ TOKEN = re.compile(
     re.VERBOSE,
 )
 
+HUGE = 10**4000
+"""From here on integers are written in hexadecimal: Python refuses to convert so many decimal digits."""
+
 OPENS = {"(": 1, "[": 1, ")": -1, "]": -1}
 
 
@@ -55,7 +59,9 @@ class Cursor:
     text: str
     start: int
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, known: Known = NOTHING_MORE) -> None:
+        self.known = known
+        """Where names of operators and types are looked up."""
         self._source = text
         self._matches: Iterator[re.Match[str]] = TOKEN.finditer(text)
         self._open = 0
@@ -165,6 +171,8 @@ class Cursor:
         found = self.number() if self.kind == "number" else None
         if not isinstance(found, int):
             raise self.error(f"expected {what}", at=start)
+        if not -HUGE < found < HUGE:
+            raise self.error(f"expected {what}, and an integer of so many digits is none", at=start)
         return found
 
     def line_end(self) -> None:

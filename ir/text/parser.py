@@ -6,7 +6,7 @@ is kept by name with its printed effects.  Reading checks the form only: ``verif
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ..arguments import Arg
@@ -24,20 +24,28 @@ from .contract import read_constraints, read_input, read_lifted, read_names, rea
 from .effects import read_effects
 from .frames import read_frame, read_stack
 from .lexer import Cursor, read_list
-from .operators import resolve
+from .operators import Known, Target, named_types
 from .state import read_state
 from .trees import read_tree
 
 __all__ = ["parse"]
 
 
-def parse(text: str, *, state: Mapping[str, Any] | None = None) -> Program:
+def parse(
+    text: str,
+    *,
+    state: Mapping[str, Any] | None = None,
+    operators: Mapping[str, Target] | None = None,
+    types: Iterable[type] = (),
+) -> Program:
     r"""Return the program that a text describes.
 
     Args:
         text: what ``print_program`` gave, or written by hand; ``;`` starts a comment.
         state: tensors and other values by name of slot.  Those that it lacks are made on the meta device, with the
             printed dtype, shape and ties.
+        operators: what runs operators that are not registered with torch, by name.
+        types: classes of pytree nodes that are not registered as such under their own name: named tuples.
 
     Returns:
         A program equal to the printed one, when ``state`` gives its values; without meta and trail.
@@ -45,7 +53,7 @@ def parse(text: str, *, state: Mapping[str, Any] | None = None) -> Program:
     Raises:
         ParseError: the text is not a program; the message has the line, the column and what was expected.
         UnsupportedProgram: torch can not make a tensor that ``state`` lacks.
-        TypeError: ``text`` is not a string.
+        TypeError: ``text`` is not a string, or ``types`` holds something else than classes.
 
     >>> program = parse('program { \n graph @""(x) { \n y = aten.relu.default(x) \n return (y,) \n } \n }')
     >>> program.main.nodes[0].do.name
@@ -53,7 +61,7 @@ def parse(text: str, *, state: Mapping[str, Any] | None = None) -> Program:
     """
     if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"parse takes text, not a {type(text).__name__}")
-    return _Parser(Cursor(text), state or {}).program()
+    return _Parser(Cursor(text, Known(operators or {}, named_types(types))), state or {}).program()
 
 
 class _Parser:
@@ -157,15 +165,17 @@ class _Parser:
 
     def _op(self, name: str) -> Op:
         if self._cursor.skip("!"):
-            return _make_op(name, read_effects(self._cursor))
+            return self._make_op(name, read_effects(self._cursor))
         op = self._ops.get(name)
         if op is None:
-            op = self._ops[name] = _make_op(name, None)
+            op = self._ops[name] = self._make_op(name, None)
         return op
 
+    def _make_op(self, name: str, effects: Effects | None) -> Op:
+        return _make_op(name, self._cursor.known.operator(name), effects)
 
-def _make_op(name: str, effects: Effects | None) -> Op:
-    target = resolve(name)
+
+def _make_op(name: str, target: Target | None, effects: Effects | None) -> Op:
     if effects is None:
         effects = ANYTHING if target is None else effects_of(target)
     return Op(name, effects, target)

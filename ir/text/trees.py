@@ -1,19 +1,20 @@
 """Pytree specs as text: ``((*, [*]), {"mask": *})``, written and read.
 
-One idea: a spec looks like the value that it describes, with a star for each leaf.  Tuples, lists, dicts and ordered
-dicts are read back; a registered type is printed by its name and refused when read, because making one from text
-would run code that the text chooses.
+One idea: a spec looks like the value that it describes, with a star for each leaf.  A type that users register is written
+by its name, with what it keeps beside its leaves as plain data, and looked up when read: among the types that are
+registered here, or given.  Nothing is imported, and none of its functions runs.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import OrderedDict, namedtuple
 from typing import Any
 
-from ..arguments import Arg
-from ..torch_private import pytree
-from .arguments import print_arg, read_arg
+from ..arguments import Arg, Items, Record
+from ..torch_private import fields_of, pytree
+from .arguments import opaque, print_arg, read_arg
 from .lexer import MAX_DEPTH, Cursor, read_rest
+from .operators import type_name
 from .spelling import quoted
 
 __all__ = ["print_tree", "read_tree"]
@@ -28,9 +29,12 @@ def print_tree(spec: Any, depth: int = 0) -> str:
 
     >>> print_tree(pytree.tree_structure(((1, [2]), {"mask": 3})))
     '((*, [*]), {"mask": *})'
+    >>> from collections import deque
+    >>> print_tree(pytree.tree_structure(deque([1, 2], 9)))
+    'custom "collections.deque" with 9 (*, *)'
     """
     if not isinstance(spec, pytree.TreeSpec) or depth > MAX_DEPTH:
-        return f"custom {quoted(f'{type(spec).__module__}.{type(spec).__qualname__}')}()"
+        return f"custom {quoted(type_name(type(spec)))} with {opaque('no pytree')} ()"
     if spec.is_leaf():
         return "*"
     inside = [print_tree(child, depth + 1) for child in spec.children()]
@@ -41,15 +45,49 @@ def print_tree(spec: Any, depth: int = 0) -> str:
     if spec.type in (dict, OrderedDict):
         pairs = ", ".join([f"{print_arg(key)}: {child}" for key, child in zip(spec.context, inside, strict=True)])
         return f"{'ordered ' if spec.type is OrderedDict else ''}{{{pairs}}}"
-    kind = spec.context if isinstance(spec.context, type) else spec.type
-    return f"custom {quoted(f'{kind.__module__}.{kind.__qualname__}')}({', '.join(inside)})"
+    return f"custom {_print_type(spec)}({', '.join(inside)})"
+
+
+def _print_type(spec: Any) -> str:
+    # The context of a named tuple is its class, which is all that there is to say.
+    if isinstance(spec.context, type):
+        return quoted(type_name(spec.context))
+    kept = print_arg(_frozen(spec.context)) if pytree.SUPPORTED_NODES.get(spec.type) else opaque(type_name(type(spec.context)))
+    return f"{quoted(type_name(spec.type))} with {kept} "
+
+
+def _frozen(context: Any, depth: int = 0) -> Arg:
+    """Return what a type keeps beside its leaves, as an argument; what has no text stays, and is printed as such.
+
+    >>> print_arg(_frozen([["x"], {"n": (1, None)}]))
+    '[["x"], {"n": (1, None)}]'
+    """
+    if depth > MAX_DEPTH:
+        return context
+    if type(context) is list:
+        return Items([_frozen(part, depth + 1) for part in context])
+    if type(context) is tuple:
+        return tuple([_frozen(part, depth + 1) for part in context])
+    if type(context) is dict:
+        return Record(tuple([(_frozen(key, depth + 1), _frozen(part, depth + 1)) for key, part in context.items()]))
+    return context
+
+
+def _thawed(context: Arg) -> Any:
+    if type(context) is Items:
+        return [_thawed(part) for part in context]
+    if type(context) is tuple:
+        return tuple([_thawed(part) for part in context])
+    if type(context) is Record:
+        return {_thawed(key): _thawed(part) for key, part in context.items}
+    return context
 
 
 def read_tree(cursor: Cursor) -> Any:
     """Read a pytree spec.
 
     Raises:
-        ParseError: something else stands here, or a registered type.
+        ParseError: something else stands here, or a type that is neither registered here nor given.
 
     >>> read_tree(Cursor("(*, [*])")) == pytree.tree_structure((1, [2]))
     True
@@ -69,8 +107,34 @@ def read_tree(cursor: Cursor) -> Any:
                 cursor.take("{")
                 return _read_dict(cursor, OrderedDict)
             case _:
-                name = cursor.string("the name of a type")
-                raise cursor.error(f"a pytree of the registered type {name[:80]!a} can not be read from text", at=at)
+                return _read_custom(cursor, at)
+
+
+def _read_custom(cursor: Cursor, at: int) -> Any:
+    name = cursor.string("the name of a type")
+    kept = (_read_context(cursor),) if cursor.skip("with") else ()
+    cursor.take("(")
+    children = read_rest(cursor, read_tree, ")")
+    kind = cursor.known.type(name)
+    is_named = isinstance(kind, type) and len(fields_of(kind)) == len(children) > 0
+    if not kept and is_named:
+        return pytree.TreeSpec(namedtuple, kind, children)  # noqa: PYI024  under this torch registers all of them
+    if not kept or kind not in pytree.SUPPORTED_NODES or kind in SPELLED:
+        said = f"a pytree of the registered type {name[:200]!a} can not be read from text: it is not registered here; "
+        raise cursor.error(said + "import what registers it, or give the class in `types`", at=at)
+    return pytree.TreeSpec(kind, kept[0], children)
+
+
+def _read_context(cursor: Cursor) -> Any:
+    at = cursor.start
+    try:
+        return _thawed(read_arg(cursor))
+    except TypeError:
+        raise cursor.error("a dict has no such key", at=at) from None
+
+
+SPELLED = (tuple, list, dict, OrderedDict)
+"""Types that look like the value itself."""
 
 
 def _read_dict(cursor: Cursor, kind: type) -> Any:

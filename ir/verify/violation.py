@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from attrs import frozen
 
+from ..names import escaped
+
 __all__ = ["Violation"]
 
 
@@ -56,4 +58,4 @@ class Violation:
             lines.append(f"  from {self.source}")
         if self.advice:
             lines.append(f"  to do: {self.advice}")
-        return "\n".join(lines)
+        return escaped("\n".join(lines))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from examples import demo, import_fx, quickstart, to_ep, train
+from examples import demo, import_fx, quickstart, save_load, to_ep, train
 
 pytestmark = pytest.mark.models
 
@@ -55,3 +55,9 @@ def test_to_ep(capsys: pytest.CaptureFixture[str]) -> None:
     """A rewritten model is saved, loaded and compared."""
     to_ep.main()
     assert "equal to the rewritten model" in capsys.readouterr().out
+
+
+def test_save_load(capsys: pytest.CaptureFixture[str]) -> None:
+    """With weights and without: the same digest, equal to eager."""
+    assert save_load.main() == 0
+    assert "same digest, equal to eager" in capsys.readouterr().out

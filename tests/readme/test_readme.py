@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r"^```(python|text|mermaid)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
-PAGES = {"README.md": 3, "docs/laws.md": 1, "docs/partition.md": 4, "docs/stages.md": 1, "docs/import.md": 2}
+PAGES = {"docs/format.md": 0, "README.md": 3, "docs/laws.md": 1, "docs/partition.md": 4, "docs/stages.md": 1, "docs/import.md": 2}
 """The texts that each page prints."""
 
 

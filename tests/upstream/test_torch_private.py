@@ -12,9 +12,11 @@ import pytest
 import torch
 import torch.fx
 from torch.export.unflatten import InterpreterModule
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.fx.immutable_collections import immutable_list
 
-from purefx.ir import torch_private
+from purefx.ir import Sym, torch_private
+from purefx.ir.importing.expressions import read_expression
 from tests.programs import Tower, exported
 
 
@@ -211,3 +213,49 @@ def test_modules_are_copied_without_contents() -> None:
         except torch_private.FAKE_REFUSALS:
             return
     raise AssertionError("nonzero gives a result of a size that nobody knows")
+
+
+def test_where_nodes_come_from_can_be_written_and_read() -> None:
+    """``NodeSource`` has the fields that saved programs keep, and is made again from its dict."""
+    ep = exported(Tower(1), torch.ones(1, 4), decomposed=True)
+    source = next(node for node in ep.graph.nodes if node.op == "call_function").meta["from_node"][0]
+    assert type(source) is torch_private.NodeSource
+    again = torch_private.read_node_source(source.to_dict())
+    assert (again.name, again.target, again.pass_name) == (source.name, source.target, source.pass_name)
+    assert (again.node_info.graph_id, again.action) == (source.node_info.graph_id, source.action)
+    assert [part.name for part in again.from_node] == [part.name for part in source.from_node]
+
+
+def test_symbols_have_the_facts_that_saved_programs_keep() -> None:
+    """What the exporter saw and the bounds are told, and a new environment can be given them."""
+    ep = torch.export.export(torch.nn.ReLU(), (torch.ones(3, 2),), dynamic_shapes=({0: torch.export.Dim("n", min=2, max=9)},))
+    rows = next(node for node in ep.graph.nodes if node.op == "placeholder").meta["val"].shape[0]
+    (symbol,) = rows.node.expr.free_symbols
+    assert torch_private.symbol_facts(rows.node, symbol) == (3, 2, 9)
+    env = ShapeEnv()
+    found: Any = torch_private.symbolic_range(Sym(symbol.name), 2, 9)
+    made, bounds = found
+    env.var_to_range[made] = bounds
+    env.add_backed_var_to_val(made, 3)
+    again = env.create_symintnode(torch_private.sympy_operators()["//"](made * 4, 2), hint=6)
+    assert torch_private.size_number(again) == 6
+    assert torch_private.symbol_facts(again.node, made) == (3, 2, 9)  # type: ignore[union-attr]
+
+
+def test_operators_of_sizes_are_those_of_torch() -> None:
+    """What our names of operators make is what reading a size gives back."""
+    size: Any = symbolic_range_symbol()
+    for name, make in torch_private.sympy_operators().items():
+        if name in ("+", "*", "//", "%", "max", "min", "==", "<", ">="):
+            assert read_expression(make(size, 7)).op in (name, ">", "<="), name  # type: ignore[union-attr]
+
+
+def symbolic_range_symbol() -> Any:
+    found = torch_private.symbolic_range(Sym("s0"), 2, None)
+    assert found is not None
+    return found[0]
+
+
+def test_packets_are_told_from_operators() -> None:
+    assert isinstance(torch.ops.aten.add, torch_private.OpOverloadPacket)
+    assert not isinstance(torch.ops.aten.add.Tensor, torch_private.OpOverloadPacket)

@@ -1,0 +1,95 @@
+"""``check_identifiers``: every name in a program that came from outside is a name.
+
+One idea: one grammar (``names.py``), asked at each door: ``import_ep``, ``save`` and ``load``.  Values, arguments and keywords
+are Python identifiers; module paths, slots, graphs and operators are printable and can stand in quotes.  Programs that are
+built or parsed by hand may have any names: they run all the same, because no name is ever compiled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from .errors import InvalidProgram
+from .graph import Graph
+from .names import is_identifier, is_plain_path
+from .node import Call, Get, Node, Stack
+from .program import Program
+from .verify import Violation
+
+__all__ = ["check_identifiers", "odd_names"]
+
+ADVICE = "rename it: letters, digits and _ for values and arguments; no quotes, backslashes and control characters elsewhere"
+
+
+def check_identifiers(program: Program) -> Program:
+    """Return the program itself if all names in it are names.
+
+    Raises:
+        InvalidProgram: some are not; all of them are listed.
+
+    >>> from purefx.ir import Graph, Input, Program
+    >>> program = Program.of({"": Graph((Input("x"),), (), ())})
+    >>> check_identifiers(program) is program
+    True
+    """
+    found = [
+        Violation("identifiers", f"{ascii(name)[:200]} is no name of {what}", graph, node, advice=ADVICE)
+        for name, what, graph, node in odd_names(program)
+    ]
+    if found:
+        raise InvalidProgram(found)
+    return program
+
+
+def odd_names(program: Program) -> Iterator[tuple[str, str, str | None, str | None]]:
+    """Iterate over what is no name: the text, of what, in which graph, at which node.
+
+    >>> from purefx.ir import Graph, Input, Program
+    >>> list(odd_names(Program.of({"": Graph((Input("x=1"),), (), ())})))
+    [('x=1', 'an input', '', None)]
+    """
+    paths = [(name, "a slot") for name in program.state.order]
+    paths += [(name, "a graph") for name in program.graphs]
+    for module in program.modules:
+        paths += [(module.path, "a module"), (module.type_name or "", "a class")]
+    paths += [(frame.path, "a module") for frame in program.call_signatures]
+    named = program.state.order
+    yield from ((name, "a slot", None, None) for name in named if not name or name[0] == "." or name[-1] == "." or ".." in name)
+    yield from ((name, what, None, None) for name, what in dict.fromkeys(paths) if not is_plain_path(name))
+    words = [*program.signature.arg_names]
+    for signature in program.call_signatures.values():
+        words += signature.arg_names
+    yield from ((name, "an argument", None, None) for name in words if not is_identifier(name))
+    known: set[int] = set()
+    for name in program.order:
+        yield from _in_graph(name, program.graphs[name], known)
+
+
+def _in_graph(name: str, graph: Graph, known: set[int]) -> Iterator[tuple[str, str, str | None, str | None]]:
+    yield from ((formal.name, "an input", name, None) for formal in graph.inputs if not is_identifier(formal.name))
+    for node in graph.nodes:
+        if not is_identifier(node.name):
+            yield node.name, "a value", name, None
+        yield from ((key, "a keyword", name, node.name) for key, _ in node.kwargs if not is_identifier(key))
+        if id(node.stack) not in known:
+            known.add(id(node.stack))
+            yield from ((path, "a module", name, node.name) for path in _paths(node.stack) if not is_plain_path(path))
+        if id(node.do) not in known:
+            known.add(id(node.do))  # the program holds it, so no other object gets this id meanwhile
+            odd = _deed(node)
+            if not is_plain_path(odd):
+                yield odd, "an operator, a call or a read", name, node.name
+
+
+def _paths(stack: Stack) -> list[str]:
+    return [frame.path for frame in stack]
+
+
+def _deed(node: Node) -> str:
+    match node.do:
+        case Get(slot=slot):
+            return slot
+        case Call(instance=instance):
+            return instance.path
+        case do:
+            return do.name

@@ -1,0 +1,303 @@
+"""Meta of nodes and inputs as JSON, written and read.
+
+One idea: every distinct value is written once, and a node has a row of numbers: which keys, which values.  Plain data is
+kept, fake values as what they are (dtype, sizes, strides, device) and made again; what is neither is left out, because none
+is better than a wrong one.  Two nodes never get one fake tensor: passes tell memory by the identity of its storage.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import torch
+from attrs import evolve
+
+from ..errors import ParseError, StoreError
+from ..graph import Graph, Input
+from ..meta import EMPTY_META, Meta
+from ..node import Node
+from ..persistent import PMap, pmap
+from ..program import Program
+from ..text.arguments import print_arg, read_arg
+from ..text.lexer import MAX_DEPTH, Cursor
+from ..text.operators import Known
+from ..text.tensors import print_dtype, read_dtype
+from ..torch_private import FakeTensor, FakeTensorMode, NodeSource, read_node_source
+from .symbols import NUMBERS, Symbols, SymbolTable
+
+__all__ = ["read_metas", "write_metas"]
+
+INTEGERS = frozenset({int})
+
+BIG = 2**53
+"""From here on numbers in JSON are not safe with every reader."""
+
+
+class _Lost(Exception):
+    """A value is no plain data."""
+
+
+def write_metas(program: Program) -> dict[str, Any]:
+    """Return the meta of all graphs, for JSON.
+
+    Args:
+        program: whose meta it is.
+    """
+    writer = _Writer()
+    graphs = {name: [writer.rows(program.graphs[name].inputs), writer.rows(program.graphs[name].nodes)] for name in program.order}
+    return {"keys": list(map(list, writer.keys)), "values": writer.values, "symbols": writer.symbols.symbols, "graphs": graphs}
+
+
+class _Writer:
+    def __init__(self) -> None:
+        self.keys: dict[tuple[str, ...], int] = {}
+        self.values: list[Any] = []
+        self.symbols = SymbolTable()
+        self._numbers: dict[Any, int] = {}
+        self._graph_ids: dict[Any, int] = {}
+
+    def rows(self, items: Iterable[Node | Input]) -> list[list[int]]:
+        """Return a row for each node or input."""
+        rows: list[list[int]] = []
+        for item in items:
+            numbers = {key: self._number(value) for key, value in item.meta.items()}
+            keys = tuple([key for key, number in numbers.items() if number is not None])
+            rows.append([self.keys.setdefault(keys, len(self.keys)), *[numbers[key] for key in keys]])  # type: ignore[list-item]
+        return rows
+
+    def _number(self, value: Any) -> int | None:
+        key = _key(value)
+        number = self._numbers.get(key) if key is not None else None
+        if number is not None:
+            return number
+        try:
+            written = self._value(value, 0)
+        except _Lost:
+            return None
+        if key is None:
+            key = json.dumps(written)
+        number = self._numbers.get(key)
+        if number is None:
+            number = self._numbers[key] = len(self.values)
+            self.values.append(written)
+        return number
+
+    def _value(self, value: Any, depth: int) -> Any:
+        kind = type(value)
+        if depth > MAX_DEPTH:
+            raise _Lost
+        if kind in (str, bool, type(None)) or (kind is int and -BIG < value < BIG):
+            return value
+        if kind is tuple or kind is list:
+            return [self._value(part, depth + 1) for part in value]
+        if kind is MappingProxyType or kind is dict:
+            return {"map": [[self._value(key, depth + 1), self._value(part, depth + 1)] for key, part in value.items()]}
+        if kind is FakeTensor:
+            return {"tensor": self._tensor(value)}
+        if kind is NodeSource:
+            return {"from": self._source(value, depth)}
+        for name, symbolic in NUMBERS.items():
+            if kind is symbolic:
+                return {"number": [name, self._symbolic(value)]}
+        text = print_arg(value)
+        if text.startswith("opaque("):
+            raise _Lost
+        return {"arg": text}
+
+    def _tensor(self, tensor: torch.Tensor) -> list[Any]:
+        if tensor.layout is not torch.strided:
+            raise _Lost
+        return [
+            print_dtype(tensor.dtype),
+            [self._size(size) for size in tensor.shape],
+            [self._size(step) for step in tensor.stride()],
+            str(tensor.device),
+            tensor.requires_grad,
+        ]
+
+    def _size(self, size: Any) -> int | str:
+        return size if type(size) is int else self._symbolic(size)
+
+    def _symbolic(self, number: Any) -> str:
+        text = self.symbols.write(number)
+        if text is None:
+            raise _Lost
+        return text
+
+    def _source(self, source: Any, depth: int) -> list[Any]:
+        if depth > MAX_DEPTH:
+            raise _Lost
+        info = source.node_info
+        place = (
+            None if info is None else [info.name, info.target, self._graph_ids.setdefault(info.graph_id, len(self._graph_ids))]
+        )
+        actions = [action.name.lower() for action in source.action]
+        return [source.pass_name, actions, place, [self._source(part, depth + 1) for part in source.from_node]]
+
+
+def _key(value: Any) -> Any:
+    """Return what tells values apart cheaply, where there is such a thing."""
+    kind = type(value)
+    if kind is str:
+        return value, 0
+    if kind is FakeTensor:
+        sizes = (*value.shape, *value.stride())
+        if INTEGERS.issuperset(map(type, sizes)):
+            return value.dtype, sizes, value.device, value.requires_grad, value.layout
+    return None
+
+
+def read_metas(program: Program, written: Any, known: Known) -> PMap[str, Graph]:
+    """Return the graphs of a program with the meta that was written of them.
+
+    Args:
+        program: without meta.
+        written: what JSON had.
+        known: where names of operators are looked up.
+
+    Raises:
+        StoreError: it does not fit the program, or is no meta.
+    """
+    if type(written) is not dict or set(written) != {"keys", "values", "symbols", "graphs"}:
+        raise StoreError("the meta is no object of keys, values, symbols and graphs")
+    reader = _Reader(written, known)
+    graphs: Any = written["graphs"]
+    if type(graphs) is not dict or set(graphs) != set(program.graphs):
+        raise StoreError("the meta is of other graphs than the program has")
+    found: dict[str, Graph] = {}
+    for name in program.graphs:
+        graph, rows = program.graphs[name], graphs[name]
+        if type(rows) is not list or list(map(_length, rows)) != [len(graph.inputs), len(graph.nodes)]:
+            raise StoreError(f"the meta of the graph {name[:80]!a} is not one row for each input and node")
+        inputs = [evolve(formal, meta=reader.meta(row)) for formal, row in zip(graph.inputs, rows[0], strict=True)]
+        nodes = [
+            Node(node.name, node.do, node.args, node.kwargs, node.stack, reader.meta(row))
+            for node, row in zip(graph.nodes, rows[1], strict=True)
+        ]
+        found[name] = Graph(tuple(inputs), tuple(nodes), graph.output)
+    return pmap(found)
+
+
+def _length(rows: Any) -> int:
+    return len(rows) if type(rows) is list else -1
+
+
+class _Reader:
+    def __init__(self, written: Mapping[str, Any], known: Known) -> None:
+        self._known = known
+        self._symbols = Symbols(written["symbols"])
+        self._mode = FakeTensorMode(shape_env=self._symbols.env, static_shapes=False)
+        self._keys = self._read_keys(written["keys"])
+        self._makers = self._read_values(written["values"])
+
+    def _read_keys(self, written: Any) -> list[tuple[str, ...]]:
+        if type(written) is not list or not all(
+            type(keys) is list and all(type(key) is str for key in keys) and len(set(keys)) == len(keys) for keys in written
+        ):
+            raise StoreError("the keys of the meta are no names")
+        return list(map(tuple, written))
+
+    def _read_values(self, written: Any) -> list[Callable[[], Any]]:
+        if type(written) is not list:
+            raise StoreError("the values of the meta are no list")
+        try:
+            return [self._maker(value) for value in written]
+        except (TypeError, ValueError, RuntimeError, OverflowError) as error:
+            if isinstance(error, StoreError):
+                raise
+            raise StoreError(f"a value in the meta is none: {str(error)[:200]!a}") from error
+
+    def meta(self, row: Any) -> Meta:
+        """Return the meta of one node or input."""
+        if type(row) is not list or not all(type(number) is int and number >= 0 for number in row) or not row:
+            raise StoreError("a row of the meta is no list of numbers")
+        keys = self._keys[row[0]] if row[0] < len(self._keys) else None
+        if keys is None or len(row) != len(keys) + 1 or (row[1:] and max(row[1:]) >= len(self._makers)):
+            raise StoreError("a row of the meta names keys or values that are not there")
+        if not keys:
+            return EMPTY_META
+        return MappingProxyType({key: self._makers[number]() for key, number in zip(keys, row[1:], strict=True)})
+
+    def _maker(self, written: Any, depth: int = 0) -> Callable[[], Any]:
+        """Return what makes a value: a new one each time where it holds a tensor."""
+        if depth > MAX_DEPTH:
+            raise StoreError("a value in the meta nests too deep")
+        if type(written) is list:
+            parts = [self._maker(part, depth + 1) for part in written]
+            return lambda: tuple([part() for part in parts])
+        if type(written) is not dict:
+            return lambda: written
+        if len(written) != 1:
+            raise StoreError("a value in the meta is of no kind")
+        ((kind, inside),) = written.items()
+        match kind:
+            case "tensor":
+                return self._tensor(inside)
+            case "map":
+                pairs = [(self._maker(key, depth + 1)(), self._maker(part, depth + 1)) for key, part in inside]
+                dict.fromkeys([key for key, _ in pairs])
+                return lambda: MappingProxyType({key: part() for key, part in pairs})
+            case "number":
+                name, text = inside
+                number = self._symbols.make(str(name), str(text)) if name in NUMBERS else None
+            case "from":
+                number = read_node_source(_source(inside))
+            case "arg" if type(inside) is str:
+                number = self._argument(inside)
+            case _:
+                raise StoreError(f"a value in the meta is of no kind that is known: {kind[:40]!a}")
+        return lambda: number
+
+    def _argument(self, text: str) -> Any:
+        try:
+            cursor = Cursor(text, self._known)
+            found = read_arg(cursor)
+        except ParseError as error:
+            raise StoreError(f"a value in the meta can not be read: {error}") from error
+        if cursor.kind != "end":
+            raise StoreError(f"a value in the meta is more than one: {text[:80]!a}")
+        return found
+
+    def _tensor(self, written: Any) -> Callable[[], Any]:
+        dtype_name, sizes, strides, device_name, grad = written
+        dtype, device = read_dtype(Cursor(str(dtype_name))), torch.device(device_name)
+        shape, steps = [self._size(size) for size in sizes], [self._size(step) for step in strides]
+        if len(shape) != len(steps) or type(grad) is not bool:
+            raise StoreError("a tensor in the meta has not as many strides as sizes")
+        is_static = INTEGERS.issuperset(map(type, (*shape, *steps)))
+
+        def make() -> torch.Tensor:
+            if is_static:  # four times as fast as under the mode
+                plain = torch.empty_strided(shape, steps, dtype=dtype, device="meta")
+                found: torch.Tensor = FakeTensor(self._mode, plain, device)
+            else:
+                with self._mode, self._symbols.env.suppress_guards():
+                    found = torch.empty_strided(shape, steps, dtype=dtype, device=device)
+            return found.requires_grad_() if grad else found
+
+        make()  # what torch refuses is told now
+        return make
+
+    def _size(self, written: Any) -> Any:
+        if type(written) is int and 0 <= written < BIG:
+            return written
+        if type(written) is str:
+            return self._symbols.make("int", written)
+        raise StoreError("a tensor in the meta has a size that is none")
+
+
+def _source(written: Any, depth: int = 0) -> dict[str, Any]:
+    """Return where a node comes from, in the form in which torch reads it."""
+    pass_name, actions, place, parts = written
+    if depth > MAX_DEPTH or type(pass_name) is not str or type(parts) is not list or not set(actions) <= {"create", "replace"}:
+        raise StoreError("a value in the meta says where a node comes from, and is nonsense")
+    found: dict[str, Any] = {"pass_name": pass_name, "action": "+".join(actions)}
+    if place is not None:
+        name, target, number = place
+        if type(name) is not str or type(target) is not str or type(number) is not int:
+            raise StoreError("a value in the meta says where a node comes from, and is nonsense")
+        found |= {"name": name, "target": target, "graph_id": number}
+    return {**found, "from_node": [_source(part, depth + 1) for part in parts]}

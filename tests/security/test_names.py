@@ -1,0 +1,265 @@
+"""Names are data: hostile ones are refused or harmless at every door.
+
+One idea: a corpus of names that are code wherever torch writes them into Python text, each at every place of an exported
+program and of a program that has such a place; a list that any of them would append to says whether one ran.
+"""
+
+from __future__ import annotations
+
+import builtins
+import copy
+import pickle
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import purefx as px
+from purefx.ir.operators import op_of
+from tests.programs import NEG, flat
+
+CORPUS = (
+    "x=RAN.append(1)",
+    "x):\n    RAN.append(1)\n    return (lambda self",
+    "x\nRAN.append(1)\ny",
+    'x"); RAN.append(1); ("',
+    "x'); RAN.append(1); ('",
+    "a=RAN.append(1), min",
+    "\x1b[2Jx",
+    "x\u202ey",
+    "x\u2028y",
+    "\ud800",
+    "x\x00",
+    "x\\",
+    "{RAN.append(1)}",
+    "%(RAN.append(1))s",
+    "__class__",
+    "",
+)  # fmt: skip
+
+Change = Callable[[torch.export.ExportedProgram, str], None]
+
+
+class Model(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(2, 2)
+        self.register_buffer("seen", torch.ones(2))
+
+    def forward(self, x: torch.Tensor, *, y: torch.Tensor) -> torch.Tensor:
+        return self.linear(x).clamp(min=0.5) + y + self.seen
+
+
+@pytest.fixture
+def ran(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return the list that hostile names append to."""
+    found: list[int] = []
+    monkeypatch.setattr(builtins, "RAN", found, raising=False)
+    return found
+
+
+def _node(ep: torch.export.ExportedProgram, op: str, number: int) -> torch.fx.Node:
+    return [node for node in ep.graph.nodes if node.op == op][number]
+
+
+def _placeholder(ep: torch.export.ExportedProgram, name: str) -> None:
+    node = _node(ep, "placeholder", -1)
+    for spec in ep.graph_signature.input_specs:
+        if spec.arg.name == node.name:
+            spec.arg.name = name
+    node.name = name
+    node.target = name
+
+
+def _value(ep: torch.export.ExportedProgram, name: str) -> None:
+    _node(ep, "call_function", 0).name = name
+
+
+def _keyword(ep: torch.export.ExportedProgram, name: str) -> None:
+    _node(ep, "call_function", 1).kwargs = {name: 0.5}
+
+
+def _slot(ep: torch.export.ExportedProgram, name: str) -> None:
+    for spec in ep.graph_signature.input_specs:
+        if spec.target == "seen":
+            spec.target = name
+    ep.state_dict[name] = ep.state_dict.pop("seen")
+
+
+def _argument(ep: torch.export.ExportedProgram, name: str) -> None:
+    signature = ep.module_call_graph[0].signature
+    assert signature is not None
+    signature.forward_arg_names = [name, "y"]
+
+
+def _module(ep: torch.export.ExportedProgram, name: str) -> None:
+    _node(ep, "call_function", 0).meta["nn_module_stack"] = {"L": ("", "Model"), name: (name, name)}
+
+
+def _trace(ep: torch.export.ExportedProgram, name: str) -> None:
+    node = _node(ep, "call_function", 0)
+    node.meta["stack_trace"] = f'  File "{name}", line 1, in {name}\n    {name}\n'
+    node.args = (*node.args[:1], "no tensor")
+
+
+def _string(ep: torch.export.ExportedProgram, name: str) -> None:
+    _node(ep, "call_function", 1).args = (_node(ep, "call_function", 0), name)
+
+
+PLACES: tuple[Change, ...] = (_placeholder, _value, _keyword, _slot, _argument, _module, _trace, _string)
+
+
+def outputs(ep: torch.export.ExportedProgram, folder: Path) -> Iterator[str]:
+    """Take an exported program through every door; iterate over all that is said."""
+    try:
+        program = px.import_ep(ep)
+    except px.PurefxError as error:
+        yield str(error)
+        return
+    yield str(program)
+    yield px.digest(program)
+    yield from map(str, px.verify(program))
+    given = {name: slot.value for name, slot in program.state.pairs}
+    assert px.parse(str(program), state=given) == program
+    px.save(program, folder / "program.purefx")
+    assert px.load(folder / "program.purefx") == program
+    tree = px.transform(program)
+    yield str(px.diff(program, tree))
+    yield from lowered(tree)
+
+
+def lowered(program: px.Program) -> Iterator[str]:
+    """Lower a program, run it, look at it, have torch compile it; iterate over the errors of ours, and all text of graphs."""
+    for to in ("graph_module", "interpreter"):
+        module = px.lower(program, to=to)  # type: ignore[arg-type]
+        for use in (_call, _graphs, _recompiled, copy.deepcopy, lambda made: pickle.loads(pickle.dumps(made))):
+            try:
+                use(module)
+            except px.PurefxError as error:
+                yield str(error)
+            except (RuntimeError, TypeError) as error:  # the dispatcher's: the program is nonsense
+                yield "\n".join(getattr(error, "__notes__", []))
+
+
+def _call(module: Any) -> None:
+    module(torch.ones(1, 2), y=torch.ones(1, 2))
+
+
+def _graphs(module: Any) -> None:
+    for part in module.modules():
+        str(getattr(part, "graph", ""))
+        str(getattr(part, "code", ""))
+
+
+def _recompiled(module: Any) -> None:
+    for part in module.modules():
+        if isinstance(getattr(part, "graph", None), torch.fx.Graph):
+            torch.fx.GraphModule(part, part.graph)
+        if hasattr(part, "recompile"):
+            part.recompile()
+    _call(module)
+
+
+@pytest.mark.parametrize("place", PLACES, ids=lambda place: place.__name__.strip("_"))
+def test_exported_programs(place: Change, ran: list[int], tmp_path: Path) -> None:
+    exported = torch.export.export(Model(), (torch.ones(1, 2),), {"y": torch.ones(1, 2)})
+    accepted = 0
+    for name in CORPUS:
+        ep = copy.deepcopy(exported)
+        place(ep, name)
+        said = list(outputs(ep, tmp_path))
+        accepted += len(said) > 1
+        for text in said:
+            assert all(char.isprintable() or char == "\n" for char in text), (name, text)
+        assert ran == [], name
+    assert accepted == len(CORPUS) if place in (_trace, _string) else 0 < accepted < len(CORPUS)
+
+
+class Crafted:
+    """What it prints is code."""
+
+    def __repr__(self) -> str:
+        return "RAN.append(1)\x1b[2J"
+
+    def __call__(self) -> None:
+        pass
+
+
+class Number(float):
+    __repr__ = Crafted.__repr__
+
+
+class Word(str):
+    __slots__ = ()
+    __repr__ = Crafted.__repr__
+
+
+@pytest.mark.parametrize(
+    "value", [Crafted(), Number(0.5), Word("a"), [Number(0.5)], {"a": Crafted()}], ids=lambda value: type(value).__name__
+)
+def test_objects_that_print_code(value: Any, ran: list[int]) -> None:
+    """They are no data, and their text is not asked for."""
+    ep = torch.export.export(Model(), (torch.ones(1, 2),), {"y": torch.ones(1, 2)})
+    node = _node(ep, "call_function", 1)
+    node.args = (node.args[0], value)
+    with pytest.raises(px.UnsupportedProgram, match=r"an argument of type .*(Crafted|Number|Word) is not supported") as caught:
+        px.import_ep(ep)
+    assert "RAN" not in str(caught.value)
+    assert ran == []
+
+
+@pytest.mark.parametrize("name", CORPUS[:13])
+def test_programs_by_hand(name: str, ran: list[int], tmp_path: Path) -> None:
+    """Any name runs, because none is compiled; where torch would compile it, it is renamed or refused, and no file takes it."""
+    weight = px.Slot(px.SlotKind.BUFFER, torch.ones(2), 0, 0)
+    slot = f"m.{name}"
+    nodes = [
+        px.Node(f"{name}1", px.Get(slot)),
+        px.Node(f"{name}2", op_of(torch.ops.aten.mul.Tensor), (px.Ref(name), px.Ref(f"{name}1"))),
+        px.Node(f"{name}3", NEG, (px.Ref(f"{name}2"),)),
+    ]
+    program = flat(
+        nodes,
+        px.Ref(f"{name}3"),
+        name,
+        state=px.State((slot,), px.pmap({slot: weight})),
+        modules=(px.Module("", name), px.Module("m", name)),
+    )
+    assert px.lower(program)(torch.ones(2))[0].tolist() == [-1, -1]
+    assert px.parse(str(program), state={slot: weight.value}) == program
+    for text in (str(program), str(px.diff(program, px.Program.of({"": px.Graph((), (), ())})))):
+        assert all(char.isprintable() or char == "\n" for char in text)
+    with pytest.raises(px.InvalidProgram, match="is no name of an input") as caught:
+        px.save(program, tmp_path / "program.purefx")
+    assert all(char.isprintable() or char == "\n" for char in str(caught.value))
+    list(lowered(program))
+    assert ran == []
+
+
+def test_keywords_by_hand(ran: list[int]) -> None:
+    """A keyword reaches the operator as data; the graph that torch would compile is refused."""
+
+    def take(x: torch.Tensor, **given: Any) -> torch.Tensor:
+        return x + len(given)
+
+    program = flat([px.Node("y", op_of(take), (px.Ref("x"),), (("a=RAN.append(1), b", 1),))], px.Ref("y"), "x")
+    module: Any = px.lower(program)
+    assert module(torch.ones(2))[0].tolist() == [2, 2]
+    with pytest.raises(px.UnsupportedProgram, match="has no place in an fx graph"):
+        _ = module.graph
+    assert ran == []
+
+
+def test_operators_are_never_found_by_following_names(tmp_path: Path) -> None:
+    """A file may name any function; it gets those of the registries, or those that the reader gave."""
+    for name in ("os.system", "builtins.eval", "torch.load", "torch.ops.load_library", "purefx.ir.text.operators.builtins.exec"):
+        program = flat([px.Node("y", px.Op(name), (px.Ref("x"),))], px.Ref("y"), "x")
+        px.save(program, tmp_path / "program.purefx")
+        op = px.load(tmp_path / "program.purefx").main.nodes[0].do
+        assert isinstance(op, px.Op)
+        assert op.target is None
+        with pytest.raises(px.UnsupportedProgram, match="is not known to this torch"):
+            px.lower(px.load(tmp_path / "program.purefx"))

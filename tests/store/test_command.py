@@ -1,0 +1,120 @@
+"""The command line says what the library says, takes no code for data, and never ends in a traceback."""
+
+from __future__ import annotations
+
+import os
+import runpy
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import purefx as px
+from purefx.command import main
+from tests.programs import Block, exported
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with a model as a .pt2 and as a saved program, and with its tree."""
+    folder = tmp_path_factory.mktemp("command")
+    ep = exported(nn.Sequential(Block(), Block()), torch.ones(1, 4))
+    torch.export.save(ep, folder / "model.pt2")
+    px.save(px.import_ep(ep), folder / "flat.purefx")
+    px.save(px.transform(px.import_ep(ep)), folder / "tree.purefx")
+    return folder
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
+    status = main([str(argument) for argument in arguments])
+    said = capsys.readouterr()
+    assert "Traceback" not in said.err
+    return status, said.out, said.err
+
+
+def test_show(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(capsys, "show", folder / "flat.purefx") == (0, str(px.load(folder / "flat.purefx")), "")
+    status, out, _ = run(capsys, "show", folder / "tree.purefx", "--graph", "0.up")
+    assert (status, out.splitlines()[0]) == (0, "graph @0.up(input) {")
+    status, _, err = run(capsys, "show", folder / "tree.purefx", "--graph", "gone\x1b[2J")
+    assert status == 2
+    assert "has no graph 'gone\\x1b[2J'; it has '', '0'" in err
+
+
+def test_digest_verify_and_diff(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flat, tree = px.load(folder / "flat.purefx"), px.load(folder / "tree.purefx")
+    assert run(capsys, "digest", folder / "flat.purefx") == (0, px.digest(flat) + "\n", "")
+    assert run(capsys, "verify", "--infer", folder / "tree.purefx") == (0, "", "")
+    assert run(capsys, "diff", folder / "flat.purefx", folder / "flat.purefx") == (0, "", "")
+    assert run(capsys, "diff", folder / "flat.purefx", folder / "tree.purefx") == (
+        1,
+        str(px.diff(flat, tree)).rstrip("\n") + "\n",
+        "",
+    )
+
+
+def test_a_pt2_takes_trust(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = folder / "converted.purefx"
+    status, _, err = run(capsys, "convert", folder / "model.pt2", out)
+    assert status == 2
+    assert "torch runs code while it loads a .pt2" in err
+    assert "--trust" in err
+    assert not out.exists()
+    assert run(capsys, "convert", folder / "model.pt2", out, "--trust", "--transform") == (0, "", "")
+    assert px.digest(px.load(out)) == px.digest(px.load(folder / "tree.purefx"))
+    assert run(capsys, "convert", folder / "tree.purefx", out, "--no-weights")[0] == 0
+    assert px.load(out).state["0.up.weight"].value.is_meta
+
+
+def test_what_is_wrong_is_one_message(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    broken = tmp_path / "broken\x1b[2J.purefx"
+    broken.write_bytes((folder / "flat.purefx").read_bytes()[:-1])
+    (tmp_path / "zip.pt2").write_bytes(b"PK\x03\x04 and nothing else")
+    for arguments, message in (
+        (("show", tmp_path / "gone"), "No such file"),
+        (("show", broken), "broken\\x1b[2J.purefx' is no saved program, or not all of one"),
+        (("show", tmp_path), "Is a directory"),
+        (("show", tmp_path / "zip.pt2", "--trust"), "torch can not load it"),
+        (("digest", "--import", "no_such_module_of_mine", folder / "flat.purefx"), "No module named 'no_such_module_of_mine'"),
+        (("convert", folder / "flat.purefx", tmp_path / "no" / "folder"), "there is no folder"),
+    ):
+        status, out, err = run(capsys, *arguments)
+        assert (status, out) == (2, "")
+        assert message in err
+        assert all(char.isprintable() or char == "\n" for char in err)
+
+
+def test_a_program_that_breaks_invariants(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "wrong.purefx"
+    # One letter of the text, of the same length: the file is right, the program is not.
+    path.write_bytes((folder / "flat.purefx").read_bytes().replace(b"relu = aten", b"rolu = aten"))
+    status, _, err = run(capsys, "verify", path)
+    assert status == 1
+    assert "it uses 'relu', which its graph does not define" in err
+
+
+def test_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in ([], ["convert", "a"], ["run", "a"]):
+        with pytest.raises(SystemExit) as ended:
+            main(arguments)
+        assert ended.value.code == 2
+    assert "usage: python -m purefx" in capsys.readouterr().err
+
+
+def test_a_reader_that_goes_away(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """``... | head -n 1`` is no trouble: nothing is said, also when Python flushes at its end."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w", encoding="ascii") as stream:
+        monkeypatch.setattr("sys.stdout", stream)
+        assert main(["show", str(folder / "flat.purefx")]) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_as_a_module(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("sys.argv", ["purefx", "digest", str(folder / "flat.purefx")])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_module("purefx", run_name="__main__")
+    assert ended.value.code == 0
+    assert capsys.readouterr().out == px.digest(px.load(folder / "flat.purefx")) + "\n"

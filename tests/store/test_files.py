@@ -1,0 +1,357 @@
+"""Files: damaged, crafted, of a later version, no files at all; written whole or not at all.
+
+One idea: every file is a program that verifies or an error of ours, and nothing in it runs or makes us allocate what it does
+not hold.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import random
+import re
+import stat
+import threading
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import safetensors.torch
+import torch
+from torch import nn
+
+import purefx as px
+from purefx.ir.store import container
+from tests.programs import Aliased
+
+HUGE = 10**12
+
+
+class Mixed(nn.Module):
+    """State with ties, views and bytes; dynamic sizes; branches."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.aliased, self.linear = Aliased(), nn.Linear(2, 2)
+
+    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+        y = self.linear(self.aliased(x))
+        return {"y": y.reshape(x.shape[0] * 2), "z": torch.cond(x.sum() > 0, lambda a: a.sin(), lambda a: a.cos(), (x,))}
+
+
+@cache
+def saved(stage: int) -> bytes:
+    """Return the bytes of a saved program, flat or as a tree."""
+    size = torch.export.Dim("n", min=2, max=64)
+    program = px.import_ep(torch.export.export(Mixed(), (torch.ones(4, 2),), dynamic_shapes=({0: size},)))
+    path = Path(os.environ["PYTEST_TMP"]) / "whole.purefx"
+    px.save(px.transform(program) if stage else program, path)
+    return path.read_bytes()
+
+
+@pytest.fixture(autouse=True)
+def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # pyright: ignore[reportUnusedFunction]
+    monkeypatch.setenv("PYTEST_TMP", str(tmp_path))
+
+
+class Parts:
+    """A file taken apart: its header, its structure, its data; and put together again."""
+
+    def __init__(self, raw: bytes) -> None:
+        size = int.from_bytes(raw[:8], "little")
+        self.header: dict[str, Any] = json.loads(raw[8 : 8 + size])
+        self.data = raw[8 + size :]
+        self.begin, self.end = self.header[container.STRUCTURE]["data_offsets"]
+        self.structure: dict[str, Any] = json.loads(self.data[self.begin : self.end])
+
+    def whole(self) -> bytes:
+        """Return the bytes with the structure as it is now."""
+        text = json.dumps(self.structure).encode()
+        header = copy.deepcopy(self.header)
+        for name, entry in header.items():
+            if name != "__metadata__" and entry["data_offsets"][0] >= self.end:
+                entry["data_offsets"] = [at + len(text) - (self.end - self.begin) for at in entry["data_offsets"]]
+        header[container.STRUCTURE].update(shape=[len(text)], data_offsets=[self.begin, self.begin + len(text)])
+        return with_header(header, self.data[: self.begin] + text + self.data[self.end :])
+
+
+def with_header(header: Any, data: bytes) -> bytes:
+    text = json.dumps(header).encode()
+    return len(text).to_bytes(8, "little") + text + data
+
+
+def load(raw: bytes, folder: Path) -> px.Program:
+    (folder / "crafted.purefx").write_bytes(raw)
+    return px.load(folder / "crafted.purefx")
+
+
+def tried(raw: bytes, folder: Path) -> px.Program | px.PurefxError:
+    try:
+        return load(raw, folder)
+    except px.PurefxError as error:
+        return error
+
+
+def outcome(raw: bytes, folder: Path) -> str:
+    """Load a file: return the name of the error, or "" for a program, which must be right."""
+    program = tried(raw, folder)
+    if isinstance(program, px.PurefxError):
+        assert all(char.isprintable() or char == "\n" for char in str(program))
+        return type(program).__name__
+    assert px.verify(program) == ()
+    assert px.parse(str(program), state={name: program.state[name].value for name in program.state}) == program
+    px.digest(program)
+    return ""
+
+
+def edited(change: Callable[[dict[str, Any]], Any], stage: int = 0) -> bytes:
+    parts = Parts(saved(stage))
+    change(parts.structure)
+    return parts.whole()
+
+
+def text_of(old: str, new: str) -> Callable[[dict[str, Any]], None]:
+    def change(structure: dict[str, Any]) -> None:
+        assert old in structure["program"]
+        structure["program"] = structure["program"].replace(old, new, 1)
+
+    return change
+
+
+def first(structure: dict[str, Any], kind: str) -> dict[str, Any]:
+    """Return the first value in the meta of a kind."""
+    return next(value for value in structure["meta"]["values"] if isinstance(value, dict) and kind in value)
+
+
+def name_of(structure: dict[str, Any]) -> str:
+    return next(iter(structure["meta"]["symbols"]))
+
+
+def symbol(structure: dict[str, Any]) -> list[Any]:
+    return next(iter(structure["meta"]["symbols"].values()))
+
+
+CRAFTED: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
+    "no key": (lambda s: s.pop("meta"), "lacks keys, or has others .*'meta'"),
+    "a key more": (lambda s: s.update(run="os.system"), "'run'"),
+    "no text": (lambda s: s.update(program=["program {}"]), "its program is no text"),
+    "another text": (lambda s: s.update(program="import os"), "line 1, column 1: expected 'program', found 'import'"),
+    "operators": (lambda s: s.update(operators={"a": 1}), "operators are no list"),
+    "storages": (lambda s: s.update(storages=[[0]]), "a storage in it"),
+    "a storage twice": (lambda s: s["storages"].append(s["storages"][0]), "twice"),
+    "no such tensor": (lambda s: s["storages"][0].__setitem__(1, "gone"), "has no tensor 'gone'"),
+    "no such slot": (lambda s: s["storages"][0].__setitem__(2, "gone"), "'gone', which is no such slot"),
+    "a slot of another storage": (lambda s: s["storages"][0].__setitem__(2, s["storages"][1][2]), "is no such slot"),
+    "another slot's tensor": (lambda s: s["storages"][0].__setitem__(1, container.STRUCTURE), "is torch.float32 .*uint8"),
+    "contents without contents": (lambda s: s["storages"][0].__setitem__(3, "meta"), "on the meta device have no contents"),
+    "a tensor as bytes": (lambda s: s["storages"][0].__setitem__(2, None), "is no plain bytes"),
+    "a view outside": (text_of("offset 1", "offset 3"), "reaches beyond what the file has"),
+    "a huge tensor": (
+        text_of("parameter linear.weight: f32[2, 2]", f"parameter linear.weight: f32[2, {HUGE}]"),
+        r"1000000000000\)",
+    ),
+    "a huge view": (text_of("offset 1", f"strides [{HUGE}] offset 1"), "reaches beyond"),
+    "rows": (lambda s: s["meta"]["graphs"][""][1].pop(), "not one row for each"),
+    "a row": (lambda s: s["meta"]["graphs"][""][1].__setitem__(0, [0, -1]), "no list of numbers"),
+    "other graphs": (lambda s: s["meta"]["graphs"].pop(""), "other graphs than the program"),
+    "a value of no kind": (lambda s: s["meta"]["values"].__setitem__(0, {"pickle": "x"}), "of no kind that is known: 'pickle'"),
+    "a huge fake": (lambda s: first(s, "tensor")["tensor"].__setitem__(1, [HUGE * HUGE]), "a size that is none"),
+    "deep": (lambda s: s["meta"]["values"].append(json.loads("[" * 100 + "]" * 100)), "nests too deep"),
+    "no expression": (lambda s: first(s, "number").update(number=["int", "__import__('os')"]), "which is no expression"),
+    "an unknown symbol": (lambda s: first(s, "number").update(number=["int", "evil * 2"]), "names a symbol that"),
+    "a power": (lambda s: first(s, "number").update(number=["int", f"({name_of(s)} ** 63) ** 63"]), "too large"),
+    "a tower": (lambda s: first(s, "number").update(number=["int", f"2 ** {name_of(s)}"]), "large or symbolic exponent"),
+    "no symbol": (lambda s: s["meta"]["symbols"].update({"x=1": [1, 2, 3]}), "no symbol 'x=1'"),
+    "a symbol's number": (lambda s: symbol(s).__setitem__(0, "4"), "no number and bounds"),
+    "not finite": (lambda s: symbol(s).__setitem__(1, float("inf")), "no number and bounds|no symbol"),
+}
+
+
+@pytest.mark.parametrize("name", CRAFTED)
+def test_crafted_structure(name: str, tmp_path: Path) -> None:
+    change, message = CRAFTED[name]
+    with pytest.raises(px.StoreError, match=message):
+        load(edited(change), tmp_path)
+
+
+def test_a_program_that_is_none_is_told_as_one(tmp_path: Path) -> None:
+    """What is well formed and wrong is refused as anywhere: other effects, values that are not there, hostile names."""
+
+    def drawing(structure: dict[str, Any]) -> None:
+        before, _, after = structure["program"].partition("aten.linear.default")
+        call, _, rest = after.partition(")")
+        structure["program"] = f"{before}aten.linear.default{call}) ! random{rest}"
+
+    with pytest.raises(px.InvalidProgram, match=r"aten\.linear\.default is said to have random=True"):
+        load(edited(drawing), tmp_path)
+    with pytest.raises(px.InvalidProgram, match="which its graph does not define"):
+        load(edited(text_of("aten.linear.default(", "aten.linear.default(gone, ")), tmp_path)
+    with pytest.raises(px.InvalidProgram, match=r"'x=f\(\)' is no name of a value"):
+        load(edited(lambda s: s.update(program=re.sub(r"\bsym_size_int_1\b", '%"x=f()"', s["program"]))), tmp_path)
+
+
+def test_a_missing_operator_is_named(tmp_path: Path) -> None:
+    def change(structure: dict[str, Any]) -> None:
+        structure["program"] = structure["program"].replace("aten.linear.default", "evil.system.default")
+        structure["operators"].append("evil.system.default")
+
+    with pytest.raises(px.UnsupportedProgram, match=r"not registered here: 'evil\.system\.default'; import what"):
+        load(edited(change), tmp_path)
+
+
+def test_headers_that_claim_more_than_there_is(tmp_path: Path) -> None:
+    """Nothing of the size that is claimed is allocated: safetensors wants the file to be covered exactly."""
+    parts = Parts(saved(0))
+    name = next(name for name in parts.header if name.endswith("weight"))
+    for entry in (
+        {"shape": [HUGE]},
+        {"shape": [HUGE], "data_offsets": [0, 4 * HUGE]},
+        {"data_offsets": [0, 2**63]},
+        {"dtype": "F99"},
+    ):
+        header = copy.deepcopy(parts.header)
+        header[name].update(entry)
+        with pytest.raises(px.StoreError, match="no saved program, or not all of one"):
+            load(with_header(header, parts.data), tmp_path)
+    for raw in (b"", b"\x00" * 7, HUGE.to_bytes(8, "little") + b"{}", b"\xff" * 64, (2).to_bytes(8, "little") + b"[]"):
+        assert outcome(raw, tmp_path) == "StoreError"
+
+
+def test_versions(tmp_path: Path) -> None:
+    parts = Parts(saved(0))
+
+    def marked(version: Any) -> bytes:
+        return with_header({**parts.header, "__metadata__": {"purefx": version}}, parts.data)
+
+    assert outcome(marked("1"), tmp_path) == ""
+    with pytest.raises(px.StoreError, match=r"has version 2 of the format, and this purefx reads up to 1: use a later purefx"):
+        load(marked("2"), tmp_path)
+    for odd in ("0", "-1", "1.5", "", "one", "9" * 5000, "\u0661"):
+        with pytest.raises(px.StoreError, match="which version"):
+            load(marked(odd), tmp_path)
+
+
+def test_other_files_get_a_name(tmp_path: Path) -> None:
+    with pytest.raises(px.StoreError, match="a safetensors file without a program"):
+        load(safetensors.torch.save({"w": torch.ones(1)}, metadata={"format": "pt"}), tmp_path)
+    torch.save({"w": torch.ones(1)}, tmp_path / "zip.pt2")
+    with pytest.raises(px.StoreError, match=r"a zip file, as torch\.export\.save .*\(loading runs code\)"):
+        px.load(tmp_path / "zip.pt2")
+    with pytest.raises(FileNotFoundError):
+        px.load(tmp_path / "nothing")
+    with pytest.raises(IsADirectoryError):
+        px.load(tmp_path)
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(px.StoreError, match="is no file"):
+        px.load(tmp_path / "pipe")
+
+
+def test_truncated_files(tmp_path: Path) -> None:
+    raw = saved(0)
+    for at in [*range(0, 64, 7), *range(64, len(raw), len(raw) // 40)]:
+        assert outcome(raw[:at], tmp_path) == "StoreError"
+    assert outcome(raw + b"\x00", tmp_path) == "StoreError"
+
+
+ODD: tuple[Any, ...] = (
+    None, True, -1, 0, 2**31, 2**63, 10**30, float("nan"), "", "x", "s17 * 2", "\ud800", "\x1b[2J", [], [[]], {},
+    {"tensor": ["f32", [2], [1], "cpu", False]}, {"number": ["int", "s17"]}, {"map": [[[], 1]]}, {"from": [1, 2, 3, 4]},
+)  # fmt: skip
+
+
+def damaged(parts: Parts, choose: random.Random) -> bytes:
+    """Return a file with some part of its structure replaced, doubled or dropped."""
+    structure = parts.structure = copy.deepcopy(parts.structure)
+    if choose.random() < 0.4:
+        text = structure["program"]
+        at = choose.randrange(len(text))
+        put = choose.choice(["", text[choose.randrange(len(text))], "9" * choose.randrange(1, 25), " tied a", '"', ",", "("])
+        structure["program"] = text[:at] + put + text[at + choose.randrange(4) :]
+        return parts.whole()
+    place: Any = structure
+    while True:
+        key = choose.choice(list(place)) if isinstance(place, dict) else choose.randrange(len(place))
+        if not isinstance(place[key], dict | list) or not place[key] or choose.random() < 0.1:
+            break
+        place = place[key]
+    match choose.randrange(3):
+        case 0:
+            del place[key]
+        case _:
+            place[key] = choose.choice(ODD)
+    return parts.whole()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_any_file_is_a_program_or_an_error_of_ours(seed: int, tmp_path: Path) -> None:
+    choose = random.Random(seed)
+    found: list[str] = []
+    for _ in range(30):
+        raw = bytearray(saved(seed % 2))
+        if choose.random() < 0.3:
+            for _ in range(choose.choice([1, 2, 8])):
+                raw[choose.randrange(choose.choice([400, len(raw)]))] ^= 1 << choose.randrange(8)
+            found.append(outcome(bytes(raw), tmp_path))
+        else:
+            found.append(outcome(damaged(Parts(bytes(raw)), choose), tmp_path))
+    assert "StoreError" in found
+
+
+def small(number: float = 1.0) -> px.Program:
+    slot = px.Slot(px.SlotKind.BUFFER, torch.full((3,), number), 0, 0)
+    return px.Program.of({"": px.Graph((), (), ())}, state=px.State(("a",), px.pmap({"a": slot})))
+
+
+def test_a_failure_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "program.purefx"
+    px.save(small(), path)
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("safetensors.serialize_file", fail)
+    with pytest.raises(KeyboardInterrupt):
+        px.save(small(2.0), path)
+    assert list(tmp_path.iterdir()) == [path]
+    assert px.load(path) == small()
+
+
+def test_saving_replaces_files_follows_links_and_keeps_permissions(tmp_path: Path) -> None:
+    path, link = tmp_path / "program.purefx", tmp_path / "link"
+    px.save(small(), path)
+    path.chmod(0o640)
+    link.symlink_to(path)
+    px.save(small(2.0), link)
+    assert link.is_symlink()
+    assert px.load(path) == small(2.0)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640
+    with pytest.raises(IsADirectoryError):
+        px.save(small(), tmp_path)
+    with pytest.raises(FileNotFoundError, match="no folder"):
+        px.save(small(), tmp_path / "gone" / "program.purefx")
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(FileExistsError, match="no plain file"):
+        px.save(small(), tmp_path / "pipe")
+    assert sorted(found.name for found in tmp_path.iterdir()) == ["link", "pipe", "program.purefx"]
+
+
+def test_two_threads_save_to_one_file(tmp_path: Path) -> None:
+    path = tmp_path / "program.purefx"
+    threads = [threading.Thread(target=px.save, args=(small(number), path)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert any(px.load(path) == small(number) for number in range(8))
+
+
+def test_without_safetensors_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    px.save(small(), tmp_path / "program.purefx")
+    monkeypatch.setitem(__import__("sys").modules, "safetensors", None)
+    with pytest.raises(px.UnsupportedProgram, match=r"pip install 'purefx\[store\]'"):
+        px.load(tmp_path / "program.purefx")
+    with pytest.raises(px.UnsupportedProgram, match=r"pip install 'purefx\[store\]'"):
+        px.save(small(), tmp_path / "other.purefx")

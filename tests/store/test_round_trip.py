@@ -1,0 +1,351 @@
+"""``load(save(p)) == p``: for generated programs of every tier and stage, and what a program is made of, one by one.
+
+One idea: besides equality, what equality does not see: contents and memory of tensors, meta, and that the pipeline makes the
+same of what was loaded.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections import OrderedDict, namedtuple
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from attrs import evolve
+from torch import nn
+from torch.utils import _pytree as pytree
+
+import purefx as px
+from purefx.ir import Apply, InputDim, Range, Sym
+from purefx.ir.operators import op_of
+from purefx.ir.torch_private import storage_key
+from purefx.laws.tiers import Tier, drawn_cases, stages_of
+from tests.programs import ADD, NEG, Aliased, Shared, exported, flat
+
+EXAMPLES: dict[Tier, int] = {"toy": 12, "aten": 8, "modules": 2}
+
+
+def again(program: px.Program, folder: Path, **options: Any) -> px.Program:
+    """Save a program and load it."""
+    path = folder / "program.purefx"
+    px.save(program, path)
+    return px.load(path, **options)
+
+
+def assert_same(found: px.Program, program: px.Program) -> None:
+    """Equality, and what it leaves out: facts, which tensors share memory, and where in it they lie."""
+    assert found == program
+    assert px.digest(found) == px.digest(program)
+    assert found.facts == program.facts
+    assert found.state.order == program.state.order
+    for name, slot in program.state.pairs:
+        mine, theirs = found.state[name].value, slot.value
+        if isinstance(theirs, torch.Tensor):
+            assert type(mine) is type(theirs)
+            assert mine.storage_offset() == theirs.storage_offset()
+            assert mine.untyped_storage().nbytes() == theirs.untyped_storage().nbytes()
+    for left, right in zip(program.nodes(), found.nodes(), strict=True):
+        if isinstance(left[1].do, px.Op) and isinstance(right[1].do, px.Op):
+            assert left[1].do.target is right[1].do.target
+
+
+@pytest.mark.parametrize(("tier", "stage"), [(tier, stage) for tier in EXAMPLES for stage in stages_of(tier)])
+def test_generated_programs(tier: Tier, stage: Any, tmp_path: Path) -> None:
+    cases = drawn_cases(tier, stage, EXAMPLES[tier])
+    assert len(cases) >= EXAMPLES[tier] // 2
+    for case in cases:
+        assert_same(again(case.program, tmp_path), case.program)
+
+
+def test_what_is_loaded_runs_as_what_was_saved(tmp_path: Path) -> None:
+    """Outputs and state over several calls are eager's; saved before and after the pipeline."""
+    eager, x = Shared(), torch.randn(3, 4)
+    program = px.import_ep(exported(eager, x))
+    for stage in (program, px.transform(program)):
+        found = again(stage, tmp_path)
+        module = px.lower(px.transform(found) if stage is program else found)
+        model = type(eager)()
+        model.load_state_dict(eager.state_dict())
+        for _ in range(3):
+            torch.testing.assert_close(module(x), model(x), rtol=0, atol=0)
+        assert list(module.state_dict()) == list(model.state_dict())
+        torch.testing.assert_close(dict(module.state_dict()), dict(model.state_dict()), rtol=0, atol=0)
+        assert [path for path, _ in module.named_modules()] == [
+            path for path, _ in px.lower(px.transform(program)).named_modules()
+        ]
+
+
+class Sizes(nn.Module):
+    """Dynamic sizes, sizes that only a run knows, branches, a preserved signature, pytrees."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = Scaled()
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> dict[str, Any]:
+        z = torch.cond(x.sum() > 0, lambda a: a.sin(), lambda a: a.cos(), (self.inner(x),))
+        return {"z": z.reshape(x.shape[0] * 3), "n": x.shape[0] * 2 + 1, "found": y.nonzero()}
+
+
+class Scaled(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * x.shape[0]
+
+
+def test_dynamic_sizes_and_what_the_pipeline_makes_of_them(tmp_path: Path) -> None:
+    size = torch.export.Dim("n", min=2, max=64)
+    arguments = (torch.ones(4, 3), torch.ones(4, 3))
+    ep = torch.export.export(Sizes(), arguments, dynamic_shapes=({0: size}, {0: size}), preserve_module_call_signature=("inner",))
+    program = px.import_ep(ep)
+    found = again(program, tmp_path)
+    assert_same(found, program)
+    for (_, node), (_, mine) in zip(program.nodes(), found.nodes(), strict=True):
+        assert str(mine.meta.get("val")) == str(node.meta.get("val"))
+        assert mine.meta.get("stack_trace") == node.meta.get("stack_trace")
+    assert px.verify(found, infer=True) == ()
+    assert px.transform(found) == px.transform(program)
+    module = px.lower(px.transform(found))
+    assert module(torch.ones(7, 3), torch.ones(7, 3))["n"] == 15
+    with pytest.raises(px.InputValueError):
+        module(torch.ones(65, 3), torch.ones(65, 3))
+
+
+def test_what_a_decomposed_program_came_from_is_kept(tmp_path: Path) -> None:
+    """``from_node`` tells the pipeline what an operator was; two nodes never get one fake tensor."""
+    program = px.import_ep(exported(Shared(), torch.ones(3, 4), decomposed=True))
+    found = again(program, tmp_path)
+    for (_, node), (_, mine) in zip(program.nodes(), found.nodes(), strict=True):
+        history, kept = node.meta["from_node"], mine.meta["from_node"]
+        assert [(part.name, part.target, part.pass_name) for part in kept] == [
+            (part.name, part.target, part.pass_name) for part in history
+        ]
+    values = [id(node.meta["val"]) for _, node in found.nodes()]
+    assert len(set(values)) == len(values)
+    assert px.transform(found) == px.transform(program)
+
+
+def test_the_file_is_the_same_each_time(tmp_path: Path) -> None:
+    program = px.import_ep(exported(Aliased(), torch.ones(1, 2)))
+    for name in "ab":
+        px.save(program, tmp_path / name)
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+    px.save(px.load(tmp_path / "a"), tmp_path / "b")
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+def holding(**values: Any) -> px.Program:
+    """Return a program with these constants in its state, cells and storages numbered as the tensors are."""
+    cells: dict[Any, int] = {}
+    storages: dict[Any, int] = {}
+    slots: dict[str, px.Slot] = {}
+    for name, value in values.items():
+        is_tensor = isinstance(value, torch.Tensor) and value.layout is torch.strided
+        storage = storages.setdefault(storage_key(value) if is_tensor else id(value), len(storages))
+        kind = px.SlotKind.PARAMETER if isinstance(value, nn.Parameter) else px.SlotKind.BUFFER
+        kind = kind if isinstance(value, torch.Tensor) else px.SlotKind.CONSTANT
+        persistent = kind is px.SlotKind.PARAMETER
+        slots[name] = px.Slot(kind, value, cells.setdefault(id(value), len(cells)), storage, persistent)
+    return px.Program.of({"": px.Graph((), (), ())}, state=px.State(tuple(slots), px.pmap(slots)))
+
+
+MEMORY = torch.arange(24.0)
+
+KINDS: dict[str, Callable[[], dict[str, torch.Tensor]]] = {
+    "scalar": lambda: {"a": torch.tensor(-0.0)},
+    "empty": lambda: {"a": torch.empty(0, 3), "b": torch.empty(3, 0, 2).transpose(0, 1)},
+    "transposed": lambda: {"a": torch.randn(2, 3).t(), "b": torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last)},
+    "views of one memory": lambda: {"a": MEMORY[2:8], "b": MEMORY.view(4, 6)[:, ::2], "c": MEMORY, "d": MEMORY[5:5]},
+    "a view of more memory": lambda: {"a": torch.arange(10)[3:5]},
+    "overlapping": lambda: {"a": torch.ones(1).expand(5), "b": torch.arange(6.0).as_strided((3, 3), (1, 1))},
+    "other types in one memory": lambda: {"a": MEMORY, "b": MEMORY.view(torch.int32)},
+    "numbers": lambda: {
+        str(dtype).replace(".", "_"): torch.tensor([0, 1, 3]).to(dtype)
+        for dtype in (
+            torch.bool, torch.uint8, torch.int8, torch.int16, torch.uint16, torch.int32, torch.uint32, torch.int64, torch.uint64,
+            torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64, torch.complex128, torch.float8_e4m3fn,
+            torch.float8_e5m2, torch.float8_e4m3fnuz,
+        )
+    },
+    "no numbers": lambda: {"a": torch.tensor([math.nan, -math.nan, math.inf, -math.inf, -0.0])},
+    "parameters": lambda: {
+        "a": nn.Parameter(torch.randn(2, 3)),
+        "b": nn.Parameter(torch.randn(2).bfloat16(), requires_grad=False),
+        "c": nn.Parameter(torch.tensor([1, 2]), requires_grad=False),
+        "d": torch.ones(2, requires_grad=True),
+    },
+    "a parameter in a buffer's memory": lambda: {"a": MEMORY[1:], "b": nn.Parameter(MEMORY[:3])},
+    "odd names": lambda: {"__metadata__": torch.ones(1), "purefx.program": torch.ones(2), "purefx.storage.0": torch.ones(3)[1:]},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_tensors_of_every_kind(kind: str, tmp_path: Path) -> None:
+    torch.manual_seed(1)
+    program = holding(**KINDS[kind]())
+    found = again(program, tmp_path)
+    assert_same(found, program)
+    for name in program.state:
+        assert found.state[name].value is not program.state[name].value
+
+
+def test_writing_to_a_loaded_view_writes_to_its_memory_and_to_no_file(tmp_path: Path) -> None:
+    found = again(holding(whole=torch.zeros(4), part=(whole := torch.zeros(4))[1:3], other=whole), tmp_path)
+    before = (tmp_path / "program.purefx").read_bytes()
+    found.state["part"].value.fill_(7)
+    assert found.state["other"].value.tolist() == [0, 7, 7, 0]
+    assert found.state["whole"].value.tolist() == [0, 0, 0, 0]
+    assert (tmp_path / "program.purefx").read_bytes() == before
+
+
+def test_a_tensor_without_contents_stays_one(tmp_path: Path) -> None:
+    found = again(holding(a=torch.ones(2, 3, device="meta"), b=torch.ones(2)), tmp_path)
+    assert found.state["a"].value.device.type == "meta"
+    assert found.state["b"].value.tolist() == [1, 1]
+
+
+def test_other_tools_find_the_weights(tmp_path: Path) -> None:
+    from safetensors.torch import load_file
+
+    model = nn.Sequential(nn.Linear(2, 3), nn.Conv2d(2, 3, 2).to(memory_format=torch.channels_last))
+    px.save(holding(**dict(model.named_parameters())), tmp_path / "program.purefx")
+    found = load_file(tmp_path / "program.purefx")
+    del found["purefx.program"]
+    assert list(found) == sorted(model.state_dict())
+    assert all(torch.equal(found[name], value) for name, value in model.state_dict().items())
+
+
+def refused(program: px.Program, folder: Path, message: str) -> None:
+    """Save a program, which must be refused before anything is written."""
+    with pytest.raises(px.UnsupportedProgram, match=message):
+        px.save(program, folder / "program.purefx")
+    assert list(folder.iterdir()) == []
+
+
+@pytest.mark.filterwarnings("ignore:.*quantized:UserWarning", "ignore:torch.quantize_per_tensor:UserWarning")
+def test_what_is_no_data_is_refused(tmp_path: Path) -> None:
+    class Counted(torch.Tensor):
+        pass
+
+    refused(holding(a=torch.ones(2).to_sparse()), tmp_path, r"the buffer 'a' is torch.sparse_coo.*to_dense")
+    refused(holding(a=torch.ones(2).as_subclass(Counted)), tmp_path, "'a' is a .*Counted, and only plain tensors")
+    refused(holding(a=torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.qint8)), tmp_path, "'a' is quantised")
+    refused(holding(a=torch.ones(2, dtype=torch.complex64).conj()), tmp_path, "resolve_conj")
+    refused(holding(ok=torch.ones(1), script=object()), tmp_path, "the constant 'script' is a builtins.object, which is no data")
+    refused(
+        flat([px.Node("y", ADD, (px.Ref("x"), print_nothing))], px.Ref("y"), "x"), tmp_path, "the root graph / y' takes opaque"
+    )
+    refused(holding(strings="opaque(", script=object()), tmp_path, "'script'")
+
+
+def print_nothing() -> None:
+    """Do nothing: a function that is no operator."""
+
+
+def test_a_broken_program_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(px.InvalidProgram, match="'gone'"):
+        px.save(flat([], px.Ref("gone"), "x"), tmp_path / "program.purefx")
+    with pytest.raises(TypeError, match="not a Linear"):
+        px.save(nn.Linear(1, 1), tmp_path / "program.purefx")  # type: ignore[arg-type]
+    assert list(tmp_path.iterdir()) == []
+
+
+LITERALS = (
+    math.nan, -0.0, math.inf, 10**5000, -(2**63) - 1, True, 1, 1.0, complex(-0.0, math.nan), "opaque(", "a\n\x00\ud800\u202e",
+    b"\xff", None, ..., torch.bfloat16, torch.channels_last, torch.device("cuda:1"), operator.add, torch.ops.aten.add.Tensor,
+    slice(1, None, px.Ref("x")), px.Items([1, (2,)]), px.Record((("a\n", 1),)), range(3),
+)  # fmt: skip
+
+
+def test_literals_survive(tmp_path: Path) -> None:
+    nodes = [
+        px.Node(f"y{number}", op_of(torch.ops.aten.add.Tensor), (px.Ref("x"), value)) for number, value in enumerate(LITERALS)
+    ]
+    program = flat(nodes, px.Ref("y0"), "x")
+    assert_same(again(program, tmp_path), program)
+
+
+def test_plain_functions_are_given_when_loading(tmp_path: Path) -> None:
+    """A function of the user's has no place in a registry: the file names it, the reader gives it."""
+
+    def twice(x: torch.Tensor) -> torch.Tensor:
+        return x + x
+
+    op = op_of(twice)
+    program = flat([px.Node("y", op, (px.Ref("x"),))], px.Ref("y"), "x")
+    with pytest.raises(px.UnsupportedProgram, match=r"operators that are not registered here: .*twice.*`operators`"):
+        again(program, tmp_path)
+    found = px.load(tmp_path / "program.purefx", operators={op.name: twice})
+    assert_same(found, program)
+    assert px.lower(found)(torch.ones(2))[0].tolist() == [2, 2]
+
+
+def test_operators_without_a_callable_stay_without(tmp_path: Path) -> None:
+    program = flat([px.Node("y", px.Op("toy.neg"), (px.Ref("x"),))], px.Ref("y"), "x")
+    assert_same(again(program, tmp_path), program)
+
+
+def test_custom_operators_are_found_where_they_are_registered(tmp_path: Path) -> None:
+    with torch.library._scoped_library("purefx_store", "FRAGMENT") as library:
+        library.define("double(Tensor x) -> Tensor")
+        library.impl("double", lambda x: x * 2, "CompositeExplicitAutograd")
+        program = flat([px.Node("y", op_of(torch.ops.purefx_store.double.default), (px.Ref("x"),))], px.Ref("y"), "x")
+        assert px.lower(again(program, tmp_path))(torch.ones(2))[0].tolist() == [2, 2]
+    with pytest.raises(px.UnsupportedProgram, match=r"purefx_store\.double\.default"):
+        px.load(tmp_path / "program.purefx")
+
+
+Point = namedtuple("Point", ["x", "y"])  # noqa: PYI024  # pyright: ignore[reportUntypedNamedTuple]  as users write them
+
+
+def test_pytrees_of_registered_and_given_types(tmp_path: Path) -> None:
+    class Pair:
+        pass
+
+    pytree.register_pytree_node(Pair, lambda _: ([], None), lambda _, __: Pair(), serialized_type_name="tests.store.Pair")
+    leaf = pytree.treespec_leaf()
+    spec = pytree.TreeSpec(Pair, [["x"], {"n": (1, None)}], [leaf, pytree.tree_structure(OrderedDict(a=1))])
+    program = flat([], (px.Ref("x"), px.Ref("x")), "x")
+    program = program.evolve(signature=evolve(program.signature, out_spec=spec))
+    try:
+        assert again(program, tmp_path).signature.out_spec == spec
+    finally:
+        pytree._deregister_pytree_node(Pair)
+    with pytest.raises(px.StoreError, match=r"registered type '.*Pair' can not be read .* import what registers it"):
+        px.load(tmp_path / "program.purefx")
+
+    named = program.evolve(signature=evolve(program.signature, out_spec=pytree.tree_structure(Point(1, 2))))
+    with pytest.raises(px.StoreError, match="give the class in `types`"):
+        again(named, tmp_path)
+    found = px.load(tmp_path / "program.purefx", types=[Point])
+    assert_same(found, named)
+    assert px.lower(found)(torch.ones(2)).y.tolist() == [1, 1]
+
+
+def test_a_pytree_that_keeps_objects_is_refused(tmp_path: Path) -> None:
+    spec = pytree.TreeSpec(OrderedDict, ["a"], [pytree.TreeSpec(dict, [object()], [pytree.treespec_leaf()])])
+    program = flat([], (px.Ref("x"),), "x")
+    refused(program.evolve(signature=evolve(program.signature, out_spec=spec)), tmp_path, "no data and can not be saved")
+
+
+def test_guards_and_ranges(tmp_path: Path) -> None:
+    program = flat([px.Node("y", NEG, (px.Ref("x"),))], px.Ref("y"), "x")
+    kind = px.TensorType(torch.float32, (Apply("*", (2, Sym("s0"))),))
+    signature = evolve(program.signature, inputs=(px.UserInput(kind, "x"),))
+    constraints = px.Constraints((Range(Sym("s0"), 2, 9),), (Apply("<", (InputDim(0, 0), 9)),))
+    program = program.evolve(signature=signature, constraints=constraints)
+    found = again(program, tmp_path)
+    assert_same(found, program)
+    with pytest.raises(px.InputValueError):
+        px.lower(found)(torch.ones(20))
+
+
+def test_the_trail_is_left_behind(tmp_path: Path) -> None:
+    program = px.sink_state(px.import_ep(exported(nn.Linear(2, 2), torch.ones(1, 2))))
+    found = again(program, tmp_path)
+    assert program.trail
+    assert found.trail == ()
+    assert px.lift_state(found) == px.lift_state(program)
