@@ -17,7 +17,7 @@ INPUTS = (torch.linspace(-1, 2, 16).reshape(4, 4), torch.linspace(1, -3, 16).res
 
 
 @given(graph_modules(), st.booleans(), st.sampled_from(["graph_module", "interpreter"]))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_lowered_is_the_graph_module(module: torch.fx.GraphModule, with_example: bool, to: Any) -> None:
     """Outputs, inputs that are written to, gradients, state, over two calls; at every stage; and through text."""
     before = copy.deepcopy(module.state_dict())
