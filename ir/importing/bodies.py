@@ -16,7 +16,7 @@ from ..graph import Graph
 from ..node import Frame, Node, Op, Stack, common_prefix
 from ..paths import relative
 
-__all__ = ["REGIONS", "settle_bodies"]
+__all__ = ["settle_bodies"]
 
 REGIONS = frozenset(
     {

@@ -17,7 +17,6 @@ from ...ir.arguments import CONTAINERS, Arg, Body, Items, Record, Ref, bodies_in
 from ...ir.borders import is_border
 from ...ir.errors import UnsupportedProgram
 from ...ir.graph import Graph, Input
-from ...ir.importing.bodies import REGIONS
 from ...ir.names import Names
 from ...ir.node import Get, Node, Op, Stack
 from ...ir.program import Program
@@ -79,7 +78,7 @@ class GraphMaker:
         return work.made
 
     def body(self, name: str, owner: Node, operands: Sequence[Any], base: Stack) -> torch.fx.GraphModule:
-        """Return the module of an operator's body, made once; that of a region once for each stack of calls around it.
+        """Return the module of an operator's body, made once for each stack of calls around it.
 
         Args:
             name: the id of its graph.
@@ -87,24 +86,23 @@ class GraphMaker:
             operands: the fake values of what the operator takes, the last for the last input of the body.
             base: the module calls around the operator.
         """
-        place = place_of_body(owner, base)
-        module = self._bodies.get((name, place))
+        module = self._bodies.get((name, base))
         if module is None:
             graph = self.program.graphs[name]
             given = [self.values.of_operand(formal, owner, value) for formal, value in _from_the_end(graph.inputs, operands)]
             made = self._graph(graph, given, base)
-            module = self._bodies[name, place] = torch.fx.GraphModule(made.attributes, made.graph)
+            module = self._bodies[name, base] = torch.fx.GraphModule(made.attributes, made.graph)
         return module
 
 
 def place_of_body(owner: Node, stack: Stack) -> Stack:
-    """Return what tells modules of one body apart: import puts a region where the operators inside it are.
+    """Return what tells readers of one body apart in a graph: the calls around them, except for what is there to be shared.
 
     Args:
         owner: the operator that is given the body.
         stack: the module calls around it.
     """
-    return stack if type(owner.do) is Op and owner.do.name in REGIONS else ()
+    return () if type(owner.do) is Op and owner.do.name == "higher_order.invoke_subgraph" else stack
 
 
 def _from_the_end(formals: Sequence[Input], operands: Sequence[Any]) -> list[tuple[Input, Any]]:
@@ -161,8 +159,9 @@ class _Work:
         stack = self.maker.metas.absolute(self.base, node.stack)
         self._place = place_of_body(node, stack)
         for body in bodies_in(node.args, node.kwargs):
-            operands = [self._fake(part) for part in _operands(node.args)]
-            self._attach(body, self._place, self.maker.body(body, node, operands, stack))
+            if (body, self._place) not in self._readers:
+                operands = [self._fake(part) for part in _operands(node.args)]
+                self._attach(body, self.maker.body(body, node, operands, stack))
 
     def _value(self, node: Node, target: Any) -> Any:
         values = self.maker.values
@@ -177,13 +176,12 @@ class _Work:
         self.made.nodes[name] = made
         self.fakes[name] = value
 
-    def _attach(self, body: str, place: Stack, module: torch.fx.GraphModule) -> None:
-        if (body, place) not in self._readers:
-            wanted = body.rpartition(".")[2].lstrip("$")
-            plain = is_plain_name(wanted) and not hasattr(torch.fx.GraphModule, wanted)
-            name = self._attributes.fresh(wanted if plain else "body")
-            self.made.attributes[name] = module
-            self._readers[body, place] = self.made.graph.create_node("get_attr", name, name=name)
+    def _attach(self, body: str, module: torch.fx.GraphModule) -> None:
+        wanted = body.rpartition(".")[2].lstrip("$")
+        plain = is_plain_name(wanted) and not hasattr(torch.fx.GraphModule, wanted)
+        name = self._attributes.fresh(wanted if plain else "body")
+        self.made.attributes[name] = module
+        self._readers[body, self._place] = self.made.graph.create_node("get_attr", name, name=name)
 
     def arg(self, arg: Arg) -> Any:
         """Return an argument as fx has it."""

@@ -22,7 +22,7 @@ from tests.laws.direct import direct_meaning
 from tests.programs import Aliased, Counter, Shared, Tower, exported
 from tests.to_ep.support import differences, flattened, imported, loaded, stages
 
-OPERATORS, MODULES = 24, 4
+OPERATORS, MODULES = 30, 4
 
 
 @pytest.fixture(autouse=True)

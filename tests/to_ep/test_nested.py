@@ -56,7 +56,7 @@ def test_blocks_are_one_body(shapes: Any) -> None:
 def test_the_body_keeps_its_hierarchy() -> None:
     """What is imported again has the modules of each block below the call that the region stands in."""
     ep = px.to_ep(px.transform(imported(Tower(3), torch.randn(3, 4))), nested=True)
-    body = ep.graph_module.get_submodule(regions(ep)[0])
+    body: Any = ep.graph_module.get_submodule(regions(ep)[0])
     paths = [list(node.meta["nn_module_stack"].values())[-1][0] for node in body.graph.nodes if node.op == "call_function"]
     assert paths == ["layers.0.up", "layers.0", "layers.0.down", "layers.0"]
     assert next(node.meta["val"].shape for node in body.graph.nodes if node.op == "placeholder") == (3, 4)
