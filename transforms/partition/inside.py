@@ -10,7 +10,7 @@ from attrs import evolve
 
 from ...ir.graph import Graph
 from ...ir.names import Names
-from ...ir.node import Call, Node
+from ...ir.node import Call, Frame, Node
 from ...ir.parts import parts
 from ...ir.persistent import pmap
 from ...ir.program import Program
@@ -37,7 +37,7 @@ def outlined_inside(program: Program) -> Program:
         if chunk is None:  # it does nothing, so inlining left nothing of it
             graph = ids.fresh(part.graph)
             graphs[graph] = program.graphs[part.graph]
-            chunk = [evolve(part.node, name=names.fresh(part.node.name), do=Call(part.node.do.instance, graph))]
+            chunk = [evolve(part.node, name=names.fresh(part.node.name), do=Call(Frame(part.name), graph))]
         else:
             chunk[0] = _in_order(chunk[0], graphs, rank)
         for node in chunk:
@@ -50,6 +50,7 @@ def outlined_inside(program: Program) -> Program:
 def _chunks(graph: Graph) -> dict[str, list[Node]]:
     # The call of each part with the nodes that take its results apart.
     chunks: dict[str, list[Node]] = {}
+    chunk: list[Node] = []
     for node in graph.nodes:
         if type(node.do) is Call:
             chunk = chunks[node.do.instance.path] = []
