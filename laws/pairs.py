@@ -35,7 +35,7 @@ from ..transforms import (
     sink_state,
 )
 from .law import Case, Transform
-from .partition import again_coarser, as_one, resplit, split_and_joined
+from .partition import again_coarser, as_one, resplit, split_again, split_and_joined
 from .specific import is_gathered
 from .strategies.programs import Stage
 from .variants import renamed, reordered
@@ -247,6 +247,8 @@ INVERSES: tuple[PairLaw, ...] = (
     _undoes(deduplicate, expand, "deduplicated", "tree"),
     PairLaw("join after split_by_tags", "join undoes split_by_tags, but for second reads and a legal order",
             ("split_by_tags", "join"), ("sunk", "ivals", "deduplicated"), split_and_joined, exact=True),
+    PairLaw("split_by_tags after join", "split_by_tags with the same tags undoes join", ("join", "split_by_tags"), ("split",),
+            split_again, exact=True),
     PairLaw("parse after print", "parse undoes printing", ("print", "parse"), ("tokens", "flat", "sunk", "deduplicated", "tree"),
             _read_back, exact=True),
     PairLaw("load after save", "load undoes saving", ("save", "load"), ("flat", "tree"), _loaded, exact=True),

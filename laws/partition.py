@@ -16,10 +16,11 @@ from ..ir.program import Program
 from ..transforms import inline, join, split_by_tags
 from ..transforms.partition.join import one_read_each
 from .law import Case, Law, Transform
-from .strategies.tags import coarser, in_order_of, legal_tags
+from .strategies.tags import coarser, in_order_of, legal_tags, split_somewhere
 
 __all__ = [
-    "JOINS", "NAMES_MOVE", "NO_PARTS", "PARTS_TIGHT", "STATE_PLACED", "again_coarser", "as_one", "resplit", "split_and_joined",
+    "JOINS", "NAMES_MOVE", "NO_PARTS", "PARTS_TIGHT", "STATE_PLACED", "again_coarser", "as_one", "resplit", "split_again",
+    "split_and_joined",
 ]  # fmt: skip
 
 GETITEM = "operator.getitem"
@@ -138,6 +139,15 @@ def split_and_joined(case: Case) -> tuple[Program, Program]:
     """
     tags, tag_of = legal_tags(case.program, seed=case.seed)
     return _given_back(case.program, join(split_by_tags(case.program, tags, tag_of=tag_of)))
+
+
+def split_again(case: Case) -> tuple[Program, Program]:
+    """Return a split program joined and split by the tags that it was split by, and the split program.
+
+    Args:
+        case: a program of the stage ``"split"``, which chose its tags itself.
+    """
+    return split_somewhere(join(case.program)), case.program
 
 
 def as_one(case: Case) -> tuple[Program, Program]:

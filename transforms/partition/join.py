@@ -25,6 +25,7 @@ __all__ = ["join", "joined_flat", "one_read_each"]
 @transformation(
     proven=True,
     forgets={"split", "deduplicated"},
+    inverse="split_by_tags",
     laws=["it gives back the program that was split, nodes in an order that is legal", "no name has a part in it afterwards"],
 )
 def join(program: Program) -> Program:
