@@ -102,7 +102,7 @@ def test_inputs_reads_and_parts_of_tuples_need_no_tag() -> None:
 def test_a_tied_state_of_two_parts_is_one_parameter() -> None:
     """A step of an optimizer on the one is seen by the other, and joining gives one name again."""
     tower = Tower(2)
-    tower.layers[1].up.weight = tower.layers[0].up.weight
+    tower.layers[1].get_submodule("up").weight = tower.layers[0].get_submodule("up").weight
     base = px.transform(px.import_ep(exported(tower, torch.ones(2, 4))))
     program = px.split_by_module(base, {"layers.0": "a", "layers.1": "b"})
     lowered = px.lower(program)
@@ -282,7 +282,7 @@ def test_a_preserved_call_is_in_one_part() -> None:
     base = px.transform(px.import_ep(ep))
     program = px.split_by_module(base, {"layers.0": "a", "layers.1": "b"})
     assert list(program.call_signatures) == [px.Frame("b.layers.1")]
-    assert torch.equal(px.lower(program).b.get_submodule("layers.1")(x), module.layers[1](x))
+    assert torch.equal(px.lower(program).get_submodule("b.layers.1")(x), module.layers[1](x))
     with pytest.raises(px.PartitionError, match=r"layers\.1, whose call signature was preserved, would be cut"):
         px.split_by_module(base, {"layers.1.up": "a", "layers.1.down": "b"})
 

@@ -11,7 +11,7 @@ from attrs import evolve
 from ...ir.graph import Graph
 from ...ir.inlining import inlined
 from ...ir.names import Names
-from ...ir.node import Call, Node
+from ...ir.node import Call, Frame, Node
 from ...ir.parts import parts
 from ...ir.persistent import pmap
 from ...ir.program import Program
@@ -38,7 +38,7 @@ def outlined_inside(program: Program) -> Program:
         if chunk is None:  # it does nothing, so inlining left nothing of it
             graph = ids.fresh(part.graph)
             graphs[graph] = program.graphs[part.graph]
-            chunk = [evolve(part.node, name=names.fresh(part.node.name), do=Call(part.node.do.instance, graph))]
+            chunk = [evolve(part.node, name=names.fresh(part.node.name), do=Call(Frame(part.name), graph))]
         else:
             chunk[0] = _in_order(chunk[0], graphs, rank)
         for node in chunk:
@@ -67,6 +67,7 @@ def _everything(_: str) -> bool:
 def _chunks(graph: Graph) -> dict[str, list[Node]]:
     # The call of each part with the nodes that take its results apart.
     chunks: dict[str, list[Node]] = {}
+    chunk: list[Node] = []
     for node in graph.nodes:
         if type(node.do) is Call:
             chunk = chunks[node.do.instance.path] = []

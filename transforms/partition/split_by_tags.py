@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from ...ir.node import Node
+from ...ir.node import Call, Node
 from ...ir.parts import part_names
 from ...ir.program import Program
 from ..transformation import transformation
@@ -94,7 +94,7 @@ def split_by_tags(
     flat, outlined = joined_flat(program)
     placing = place(flat, names, tag_of, allow_reuse=allow_reuse)
     made = cut(flat, placing)
-    bodies = tuple([part.do.graph for part in made.main.callers])
+    bodies = tuple([node.do.graph for node in made.main.callers if type(node.do) is Call])
     made = below_parts(flat, made, placing.names, bodies)
     if outlined:
         made = outlined_inside(made)

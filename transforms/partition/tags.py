@@ -23,7 +23,19 @@ from ...ir.program import Program
 
 __all__ = ["ByModule", "TagOf", "checked_tags", "follows", "innermost", "wanted_tags"]
 
-TagOf = "ByModule | Mapping[str, str] | Callable[[Node], str | None] | None"
+
+@frozen
+class ByModule:
+    """Tags by path of module, of which the innermost one around a node counts.
+
+    >>> ByModule({"layers.0": "stage0"}).of
+    {'layers.0': 'stage0'}
+    """
+
+    of: Mapping[str, str]
+
+
+TagOf = ByModule | Mapping[str, str] | Callable[[Node], str | None] | None
 """A mapping by name of node or path of module, one by path alone, a function of a node, or None: what ``meta["tag"]`` says."""
 
 GETITEM = "operator.getitem"
@@ -113,17 +125,6 @@ def shown(node: Node) -> str:
     "node 'y'"
     """
     return f"node {node.name!r}" + (f" in {node.stack[-1]}" if node.stack else "")
-
-
-@frozen
-class ByModule:
-    """Tags by path of module, of which the innermost one around a node counts.
-
-    >>> ByModule({"layers.0": "stage0"}).of
-    {'layers.0': 'stage0'}
-    """
-
-    of: Mapping[str, str]
 
 
 def _asking(program: Program, tag_of: TagOf) -> Callable[[Node], Any]:
