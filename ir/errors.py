@@ -23,6 +23,7 @@ __all__ = [
     "ParseError",
     "PipelineError",
     "PurefxError",
+    "SwapError",
     "UnsupportedProgram",
 ]
 
@@ -67,6 +68,14 @@ class PipelineError(PurefxError, ValueError):
     """A pipeline is ordered so that a transformation can not get what it requires.
 
     >>> issubclass(PipelineError, ValueError)
+    True
+    """
+
+
+class SwapError(PurefxError, ValueError):
+    """A module can not be swapped for what was given: the message says which, why, and what to do.
+
+    >>> issubclass(SwapError, ValueError)
     True
     """
 

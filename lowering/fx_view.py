@@ -13,8 +13,9 @@ from typing import Any
 import torch.fx
 from attrs import frozen
 
-from ..ir.arguments import Arg, Body, Items, Record, Ref
+from ..ir.arguments import TREES, Arg, Body, Items, Record, Ref
 from ..ir.borders import is_border
+from ..ir.conventions import Convention
 from ..ir.graph import Graph
 from ..ir.meta import Meta, thaw
 from ..ir.node import Call, Get, Node, Stack
@@ -22,7 +23,6 @@ from ..ir.opaque import is_module_call, read_modules
 from ..ir.paths import is_below, join
 from ..ir.program import Program
 from ..ir.torch_private import PyTreeCodeGen, PyTreeInfo
-from .conventions import Convention
 from .custom import common_custom
 from .preserved import CallSite
 from .preserved_view import add_inputs, add_output, call_module
@@ -188,6 +188,8 @@ class _Builder:
             return tuple([self.arg(part) for part in arg])
         if kind is Record:
             return {key: self.arg(value) for key, value in arg.items}
+        if isinstance(arg, TREES):
+            return self.made.get_attr(self.view.attach_tree(arg))
         if kind is slice:
             return slice(self.arg(arg.start), self.arg(arg.stop), self.arg(arg.step))
         return arg

@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from functools import cached_property
+from inspect import signature
 from typing import Any
 
 from attrs import evolve, field, frozen
@@ -69,11 +70,12 @@ class Transformation:
         told = {name: getattr(self.apply, name, None) for name in ("__doc__", "__module__", "__name__", "__qualname__")}
         self.__dict__.update(told, __wrapped__=self.apply)
 
-    def __call__(self, program: Program, *, fuel: int | None = None, **options: Any) -> Program:
+    def __call__(self, program: Program, *given: Any, fuel: int | None = None, **options: Any) -> Program:
         """Return the transformed program.
 
         Args:
             program: any valid program; it is not changed.
+            given: options that its function takes by position.
             fuel: how many rewrites may be done, by default all; with too little the rest stays as it is, and what the
                 transformation establishes is not claimed.
             options: override bound options.
@@ -84,7 +86,7 @@ class Transformation:
             FuelError: it takes no fuel, or ``fuel`` is no number of rewrites.
             TypeError: ``program`` is not a Program, or an option is unknown.
         """
-        chosen = {**dict(self.options), **options}
+        chosen = {**dict(self.options), **(self._by_position(given, options) if given else options)}
         bound = chosen.pop("fuel", None)
         limit = bound if fuel is None else fuel
         return self.spend(program, UNLIMITED if limit is None else Fuel(limit), **chosen)
@@ -127,6 +129,16 @@ class Transformation:
         )
         return trust(result) if self.proven and program.checked else result
 
+    def _by_position(self, given: tuple[Any, ...], options: dict[str, Any]) -> dict[str, Any]:
+        kinds = signature(self.apply).parameters.values()
+        names = [one.name for one in kinds if one.kind is one.POSITIONAL_OR_KEYWORD][1:]
+        if len(given) > len(names):
+            raise TypeError(f"{self.name} takes {['a program', *names]} by position; pass other options by keyword")
+        twice = [name for name in names[: len(given)] if name in options]
+        if twice:
+            raise TypeError(f"{self.name} was given {twice[0]!r} by position and by keyword")
+        return {**dict(zip(names, given, strict=False)), **options}
+
     @cached_property
     def takes_fuel(self) -> bool:
         """Whether it can be stopped after some rewrites: its function has a keyword ``fuel``."""
@@ -150,6 +162,9 @@ ADVICE = defaultdict(
     {
         "flat": "run it before outline, or after inline",
         "state as inputs": "run it before sink_state, or after lift_state",
+        "state sunk": "run sink_state, or transform, first",
+        "token free": "run remove_effect_tokens, or transform, first",
+        "split": "run split_by_tags first",
     },
 )
 

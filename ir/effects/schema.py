@@ -19,6 +19,7 @@ from attrs import evolve
 
 from ..borders import gives, takes
 from ..torch_private import HigherOrderOperator, OpOverload, schema_of
+from ..trees import PACK, UNPACK, pack, unpack
 from .declared import ANYTHING, PURE, ArgAt, Effects, Unless
 
 __all__ = ["effects_of"]
@@ -85,6 +86,8 @@ def effects_of(target: Callable[..., Any]) -> Effects:
         return _of_higher_order(cast(Any, target).name())
     if target in (takes, gives):
         return PURE
+    if target in (pack, unpack):
+        return PACK.effects if target is pack else UNPACK.effects
     if target is operator.getitem:
         return Effects(aliases=(ArgAt(0, "a"),))
     if is_scalar_function(target):
