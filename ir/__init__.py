@@ -18,6 +18,7 @@ from .errors import (
     ParseError,
     PipelineError,
     PurefxError,
+    SwapError,
     UnsupportedProgram,
 )
 from .expression import Apply, Expr, InputDim, InputValue, Sym
@@ -52,6 +53,6 @@ __all__ = [
     "InputValue", "InputValueError", "InvalidProgram", "Items", "LiteralType", "LossOutput", "Meta", "ModeWarning",
     "Module", "Node", "NumberType", "ObjectType", "Op", "PMap", "ParseError", "PipelineError", "Program", "PurefxError",
     "Range", "Record", "Ref", "Signature", "Slot", "SlotKind", "Stack", "State", "StateGradient", "StateInput",
-    "StateMutation", "Step", "Sym", "TensorType", "Token", "Unless", "UnsupportedProgram", "UserInput", "UserOutput",
+    "StateMutation", "Step", "SwapError", "Sym", "TensorType", "Token", "Unless", "UnsupportedProgram", "UserInput", "UserOutput",
     "freeze_meta", "pmap", "same_arg",
 ]  # fmt: skip

@@ -51,6 +51,7 @@ from purefx.ir import (
     StateInput,
     StateMutation,
     Step,
+    SwapError,
     TensorType,
     Token,
     UnsupportedProgram,
@@ -81,6 +82,7 @@ from purefx.transforms import (
     outline,
     remove_effect_tokens,
     sink_state,
+    swap_modules,
     transform,
     transformation,
 )
@@ -91,9 +93,9 @@ __all__ = [
     "FuelError", "Get", "Graph", "Input", "InputError", "InputGradient", "InputMutation", "InputValueError",
     "InvalidProgram", "Items", "LiteralType", "LossOutput", "ModeWarning", "Module", "Node", "NumberType", "ObjectType",
     "Op", "PMap", "ParseError", "PipelineError", "Program", "PurefxError", "Range", "Record", "Ref", "Rewrite",
-    "Signature", "Slot", "SlotKind", "State", "StateGradient", "StateInput", "StateMutation", "Step", "TensorType",
+    "Signature", "Slot", "SlotKind", "State", "StateGradient", "StateInput", "StateMutation", "Step", "SwapError", "TensorType",
     "Token", "Transformation", "UnsupportedProgram", "UserInput", "UserOutput", "Violation", "alpha_equal", "bisect",
     "deduplicate", "diff", "digest", "dispatch", "expand", "functionalize", "import_ep", "inline", "inplace_mutations",
-    "insert_ivals", "lift_state", "lower", "outline", "parse", "pmap", "remove_effect_tokens", "sink_state",
+    "insert_ivals", "lift_state", "lower", "outline", "parse", "pmap", "remove_effect_tokens", "sink_state", "swap_modules",
     "transform", "transformation", "unflatten", "verify",
 ]  # fmt: skip

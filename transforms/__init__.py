@@ -20,10 +20,11 @@ from .outline import outline
 from .pipeline import DEFAULT, transform
 from .remove_effect_tokens import remove_effect_tokens
 from .sink_state import sink_state
+from .swap import swap_modules
 from .transformation import Transformation, transformation
 
 __all__ = [
     "DEFAULT", "Fuel", "Rewrite", "Transformation", "bisect", "deduplicate", "dispatch", "expand", "functionalize", "inline",
-    "inplace_mutations", "insert_ivals", "lift_state", "outline", "remove_effect_tokens", "sink_state", "transform",
+    "inplace_mutations", "insert_ivals", "lift_state", "outline", "remove_effect_tokens", "sink_state", "swap_modules", "transform",
     "transformation",
 ]  # fmt: skip
