@@ -25,6 +25,6 @@ from .transformation import Transformation, transformation
 
 __all__ = [
     "DEFAULT", "Fuel", "Rewrite", "Transformation", "bisect", "deduplicate", "dispatch", "expand", "functionalize", "inline",
-    "inplace_mutations", "insert_ivals", "lift_state", "outline", "remove_effect_tokens", "sink_state", "swap_modules", "transform",
-    "transformation",
+    "inplace_mutations", "insert_ivals", "lift_state", "outline", "remove_effect_tokens", "sink_state", "swap_modules",
+    "transform", "transformation",
 ]  # fmt: skip

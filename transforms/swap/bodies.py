@@ -71,7 +71,7 @@ class _Rewriting:
         self.modules: dict[tuple[str, Stack], str] = {}
         """The reads of modules, by slot and place."""
         self.at: Node = graph.nodes[0]
-        self.packing = Packing(lambda wish, op, args: self._add(wish, op, args), GETITEM)
+        self.packing = Packing(self._add, GETITEM)
 
     def run(self) -> Graph:
         for node in self.graph.nodes:

@@ -42,8 +42,8 @@ def check_module(site: Site, module: torch.nn.Module) -> None:
     except TypeError as error:
         given = [f"{len(args_spec.children())} positional", *(f"{key}=" for key in keys)]
         raise SwapError(
-            f"module {site.path!r}: the call {site.node.name} passes {', '.join(given)}, and {kind}.forward{taken} does not take that "
-            f"({error}); wrap it in a module that does"
+            f"module {site.path!r}: the call {site.node.name} passes {', '.join(given)}, and {kind}.forward{taken} does not "
+            f"take that ({error}); wrap it in a module that does"
         ) from error
 
 
@@ -67,17 +67,13 @@ def check_program(site: Site, program: Program, outer: Program, values: Mapping[
     order = leaves_for(signature, program)
     if order is None or len(order) != len(theirs.inputs):
         raise SwapError(
-            f"{where}the call {site.node.name} passes {_spelled(signature.in_spec)}, the program takes {_spelled(theirs.in_spec)}; "
-            "export it with arguments that are structured and passed like those"
+            f"{where}the call {site.node.name} passes {_spelled(signature.in_spec)}, the program takes "
+            f"{_spelled(theirs.in_spec)}; export it with arguments that are structured and passed like those"
         )
-    same = (
-        len(theirs.outputs) == signature.out_spec.num_leaves if theirs.out_spec is None else theirs.out_spec == signature.out_spec
-    )
-    if not same:
-        gives = "flat values" if theirs.out_spec is None else print_tree(theirs.out_spec)
-        raise SwapError(
-            f"{where}its result is {print_tree(signature.out_spec)}, the program's {gives}; let it give the same structure"
-        )
+    mine, given = signature.out_spec, theirs.out_spec
+    if len(theirs.outputs) != mine.num_leaves if given is None else given != mine:
+        said = "flat values" if given is None else print_tree(given)
+        raise SwapError(f"{where}its result is {print_tree(mine)}, the program's {said}; let it give the same structure")
     faults = list(misfits(program, [site.leaves[leaf] for leaf in order], values, outer))
     if faults:
         raise SwapError(f"{where}the program does not fit the call {site.node.name}: {'; '.join(faults)}")

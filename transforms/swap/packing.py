@@ -99,15 +99,14 @@ def _way(outer: Any, leaf: int, wanted: Any) -> list[Any] | None:
     while outer != wanted or start != leaf:
         if outer.is_leaf() or outer.type not in (tuple, list, dict):
             return None
-        names = outer.context if outer.type is dict else range(len(outer.children()))
-        for key, child in zip(names, outer.children(), strict=True):
-            if start <= leaf < start + child.num_leaves:
-                break
-            start += child.num_leaves
-        else:
+        children = outer.children()
+        names = list(outer.context) if outer.type is dict else list(range(len(children)))
+        place = 0
+        while start + children[place].num_leaves <= leaf:
+            start += children[place].num_leaves
+            place += 1
+        if type(names[place]) not in PLAIN_KEYS:
             return None
-        if type(key) not in PLAIN_KEYS:
-            return None
-        keys.append(key)
-        outer = child
+        keys.append(names[place])
+        outer = children[place]
     return keys

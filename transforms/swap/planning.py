@@ -7,6 +7,7 @@ pair of body and path.  Pairs of which the same becomes share a graph again, and
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
+from typing import Any
 
 from attrs import define, field, frozen
 
@@ -17,6 +18,7 @@ from ...ir.node import Call, Node
 from ...ir.paths import join
 from ...ir.program import Program
 from .bodies import Changes, Swap, rewritten
+from .state import covering
 
 __all__ = ["Decision", "Instance", "called", "instances", "new_graphs"]
 
@@ -24,7 +26,7 @@ Instance = tuple[str, str]
 """A body, and the path of the module that it stands in."""
 
 
-def instances(program: Program, swapped: Mapping[str, object]) -> list[Instance]:
+def instances(program: Program, swapped: Mapping[str, Any]) -> list[Instance]:
     """Return the bodies where they stand, each after those that it calls; those of swapped modules are left out.
 
     >>> from purefx.ir import Graph, Program
@@ -42,7 +44,7 @@ def instances(program: Program, swapped: Mapping[str, object]) -> list[Instance]
             opened.add(place)
             todo.append((place, True))
             inner = [found for node in program.graphs[place[0]].callers for found in called(node, place[1])]
-            todo.extend((found, False) for found in reversed(inner) if found[1] not in swapped)
+            todo.extend((found, False) for found in reversed(inner) if covering(swapped, found[1]) is None)
     return list(done)
 
 
@@ -100,6 +102,7 @@ class _Renewal:
             if decision.swaps or decision.slots or not self.touched.isdisjoint(self._inner(place, decision)):
                 self.touched.add(place)
         self.kept.update(place[0] for place in self.decisions if place not in self.touched)
+        self.made.update({(name, None): name for name in self.kept})
 
     def _inner(self, place: Instance, decision: Decision) -> list[Instance]:
         callers = self.program.graphs[place[0]].callers
@@ -116,9 +119,12 @@ class _Renewal:
         for node in graph.callers:
             if node.name not in decision.swaps:
                 callees.update({(node.name, body): self.ids[body, where] for body, where in called(node, path)})
-        key = (name, (decision.key, tuple(callees.items())))
+        # What it calls may have become something else under the same id: then it is what it was.
+        same = all(body == became for (_, body), became in callees.items()) and not (decision.swaps or decision.slots)
+        key = (name, None if same else (decision.key, tuple(callees.items())))
         if key not in self.made:
             self.made[key] = self.names.fresh(name) if name in self.kept else name
             self.kept.add(name)
-            self.graphs[self.made[key]] = rewritten(graph, Changes(decision.swaps, callees, decision.slots))
+            changes = Changes(decision.swaps, callees, decision.slots)
+            self.graphs[self.made[key]] = graph if same else rewritten(graph, changes)
         self.ids[place] = self.made[key]

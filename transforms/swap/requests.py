@@ -77,8 +77,8 @@ def _replacement(path: str, by: Any) -> Replacement:
         raise SwapError(f"module {path!r}: {by.__name__} is a class; give an instance of it")
     if not isinstance(by, torch.nn.Module):
         raise SwapError(
-            f"module {path!r}: a {type(by).__name__} can not stand in for a module; give a torch.nn.Module (eager, fx or compiled) "
-            "or a purefx Program"
+            f"module {path!r}: a {type(by).__name__} can not stand in for a module; give a torch.nn.Module (eager, fx or "
+            "compiled) or a purefx Program"
         )
     return by
 
@@ -96,8 +96,8 @@ def _nested(found: dict[str, Request], known: set[str]) -> dict[str, Request]:
         else:
             inside = path[len(outer.path) + 1 :]
             raise SwapError(
-                f"module {path!r} is below {outer.path!r}, which is swapped as well for a {type(outer.by).__name__}: put it into that "
-                f"({inside} = ...), or leave one of the two out"
+                f"module {path!r} is below {outer.path!r}, which is swapped as well for a {type(outer.by).__name__}: put it "
+                f"into that ({inside} = ...), or leave one of the two out"
             )
     return {path: outermost[path] for path in found if path in outermost}
 

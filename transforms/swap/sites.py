@@ -55,8 +55,8 @@ def site_of(program: Program, path: str, node: Node, convention: Convention | No
         raise SwapError(f"{where} {_why_not(program, call, path)}")
     if convention.unnamed:
         raise SwapError(
-            f"{where}: {', '.join(convention.unnamed)} is used outside of it and not a part of its result, so nothing that stands in "
-            "for it could give that; swap a module around it, whose result or inside that is"
+            f"{where}: {', '.join(convention.unnamed)} is used outside of it and is no part of its result, so nothing that "
+            "stands in for it could give that; swap a module around it, whose result or inside that is"
         )
     graph = program.graphs[call.graph]
     actual = {formal.name: arg for formal, arg in zip(graph.inputs, node.args, strict=True)}

@@ -1,8 +1,8 @@
 """State, modules and call signatures of a program in which modules were swapped.
 
-One idea: all at and below a swapped path goes, and what stands there now comes, with its own ties and with those to what stays:
-one tensor object is one cell, wherever it comes from.  What others still read at such a path is, as in eager, what the replacement
-has under that name.
+One idea: all at and below a swapped path goes, and what stands there now comes, with its own ties and with those to what
+stays: one tensor object is one cell, wherever it comes from.  What others still read at such a path is, as in eager, what the
+replacement has under that name.
 """
 
 from __future__ import annotations
@@ -99,9 +99,8 @@ def new_state(state: State, arrivals: Mapping[str, Mapping[str, Slot]]) -> State
     """
     numbers = _Numbers()
     stays = {name: covering(arrivals, name) for name in state.order}
-    for name, path in stays.items():
-        if path is None:
-            numbers.note(state[name])
+    for name in state.order:
+        numbers.note(state[name])  # those that go too: what comes may be the same tensor
     slots: dict[str, Slot] = {}
     waiting = dict(arrivals)
     for name, path in stays.items():

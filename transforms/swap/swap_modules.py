@@ -1,13 +1,13 @@
 """``swap_modules``: modules of a program are replaced by other modules, or by other programs.
 
-One idea: a call is swapped at its border.  What its preserved signature says that the original took is what the replacement takes,
-and what its result is stands in for what the caller used of it; all else stays the same objects.
+One idea: a call is swapped at its border.  What its preserved signature says that the original took is what the replacement
+takes, and its result stands in for what the caller used of the original's; all else stays the same objects.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from attrs import define, evolve, field
@@ -17,6 +17,7 @@ from ...ir.errors import PipelineError, SwapError
 from ...ir.graph import Graph
 from ...ir.names import Names
 from ...ir.node import Call, Frame, Get, Node
+from ...ir.opaque import attribute_of
 from ...ir.paths import join, relative
 from ...ir.persistent import pmap
 from ...ir.program import CallSignature, Module, Program
@@ -38,7 +39,7 @@ __all__ = ["swap_modules"]
 
 @transformation(
     requires={"state sunk", "mutations in place"},
-    forgets={"deduplicated"},
+    forgets={"deduplicated", "state as inputs", "flat"},
     laws=[
         "a module that is swapped for its own body keeps the meaning",
         "swapping nothing gives the same object",
@@ -144,13 +145,13 @@ class _Swapping:
             inside = [name for name, node in self.program.nodes() if any(frame.path == path for frame in node.stack)]
             if inside:
                 raise PipelineError(
-                    f"swap_modules requires a program in which the calls of {path!r} are outlined, and some of its nodes stand in "
-                    f"{inside[0] or 'the root'!s}; run transform, or outline, first"
+                    f"swap_modules requires a program in which the calls of {path!r} are outlined, and some of its nodes stand "
+                    f"in {inside[0] or 'the root'!s}; run transform, or outline, first"
                 )
             if path not in calls:
                 raise SwapError(
-                    f"module {path!r} is not called in this program, or its call did nothing that was exported; export again with "
-                    f"preserve_module_call_signature=({path!r},) to keep the call"
+                    f"module {path!r} is not called in this program, or its call did nothing that was exported; export again "
+                    f"with preserve_module_call_signature=({path!r},) to keep the call"
                 )
 
     def program_after(self) -> Program:
@@ -175,12 +176,6 @@ class _Swapping:
 
     def _decision(self, place: Instance) -> Decision:
         name, path = place
-        inside = covering(self.requests, path)
-        if inside is not None:
-            raise SwapError(
-                f"module {path!r} is called from outside of {inside!r}, with which it would go; swap a module around both, or the "
-                "inner one alone"
-            )
         graph = self.program.graphs[name]
         swaps: dict[str, Swap] = {}
         slots: dict[str, str] = {}
@@ -188,7 +183,7 @@ class _Swapping:
             do = node.do
             if type(do) is Call:
                 target = join(path, do.instance.path)
-                if target in self.requests:
+                if covering(self.requests, target) is not None:
                     swaps[node.name] = self._swap(graph, node, do, target)
             elif type(do) is Get:
                 slot = join(path, do.slot)
@@ -206,9 +201,7 @@ class _Swapping:
         through = passed_on(graph, site, self.through, is_root=graph is program.main)
         by = self.programs.get(path)
         if by is None:
-            module = self.requests[path].by
-            assert isinstance(module, torch.nn.Module)
-            check_module(site, module)
+            check_module(site, self._module(path))
             return Swap(site, None, (), through)
         values = {formal.name: formal.meta.get("val") for formal in graph.inputs}
         values.update((found.name, found.meta.get("val")) for found in graph.nodes)
@@ -218,6 +211,21 @@ class _Swapping:
             self.grafts[path, order] = graft(path, by, self.names, order, count)
         self.signed[Frame(path, call.instance.call)] = site.convention.signature
         return Swap(site, self.grafts[path, order], order, through)
+
+    def _module(self, path: str) -> torch.nn.Module:
+        # What stands in for a module; for one below it that others call, what that has there.
+        outer = covering(self.requests, path)
+        assert outer is not None
+        by: Any = self.requests[outer].by
+        if outer != path:
+            by = None if outer in self.programs else attribute_of(by, path[len(outer) + 1 :])
+            if not isinstance(by, torch.nn.Module):
+                raise SwapError(
+                    f"module {path!r} is called from outside of {outer!r}, with which it goes, and what stands in for that "
+                    "has no such module to call; swap a module around both"
+                )
+            self.read[path] = Slot(SlotKind.MODULE, by, 0, 0)
+        return by
 
     def _reads(self, slot: str, gone: str, reader: str, slots: dict[str, str], node: str, path: str) -> None:
         # The same tensor under a name that stays; else what the replacement has there, as eager would find it.
@@ -263,6 +271,6 @@ class _Swapping:
         for spec in self.program.signature.outputs:
             if type(spec) is StateGradient and covering(paths, spec.slot) is not None:
                 raise SwapError(
-                    f"module {covering(paths, spec.slot)!r}: the program gives back the gradient of its {spec.slot}, which would go; "
-                    "swap modules of the program that was exported without gradients"
+                    f"module {covering(paths, spec.slot)!r}: the program gives back the gradient of its {spec.slot}, which "
+                    "would go; swap modules of the program that was exported without gradients"
                 )
