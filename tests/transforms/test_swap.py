@@ -59,7 +59,8 @@ class UsesOne(UsesAll):
 class Twice(UsesAll):
     def forward(self, x: Any) -> Any:
         first = self.part(x, {"a": x + 1, "b": [x * 2]}, False, scale=0.5, mask=None)
-        return self.part(first["out"], {"a": first["aux"][0], "b": [x]}, False, scale=0.5, mask=None)
+        second = self.part(first["out"], {"a": first["aux"][0], "b": [x]}, False, scale=0.5, mask=None)
+        return second["aux"], second["out"]
 
 
 class Nothing(UsesAll):
@@ -110,12 +111,12 @@ def gradients(module: nn.Module, case: Case) -> dict[str, list[float] | None]:
     return {name: None if value.grad is None else value.grad.flatten().tolist() for name, value in module.named_parameters()}
 
 
-@pytest.mark.parametrize("make", [UsesAll, UsesOne, Twice, Nothing])
-@pytest.mark.parametrize("way", ["plain", "decomposed"])
+WAYS = [(UsesAll, "plain"), (UsesAll, "decomposed"), (UsesOne, "plain"), (Twice, "plain"), (Nothing, "plain")]
+
+
+@pytest.mark.parametrize(("make", "way"), WAYS)
 def test_constants_containers_and_parts_of_results(make: Any, way: str) -> None:
     model = make()
-    if make is Nothing and way == "decomposed":
-        return  # the exporter drops what is dead, and then refuses its own record of it
     swapped = same(transformed(model, "part", way=way), model, {"part": OtherParts()})
     assert not any(name.startswith("part.") for name in swapped.state)
 
@@ -154,7 +155,7 @@ def test_one_module_under_two_names() -> None:
     model = Model()
     program = transformed(model, "a", "b")
     swapped = same(program, model, {"a": nn.Linear(3, 3)})
-    assert [name for name in swapped.state] == ["a", "b.weight", "b.bias"]
+    assert list(swapped.state) == ["a", "b.weight", "b.bias"]
     child = nn.Linear(3, 3)
     eager = copy.deepcopy(model)
     eager.a = eager.b = copy.deepcopy(child)
@@ -193,12 +194,6 @@ def test_what_is_given_back_as_it_was_is_asked_for() -> None:
     program = transformed(model, "none")
     with pytest.raises(px.SwapError, match=r"gives back linear as it was given, and mul, exp use it 2 times .* through="):
         px.swap_modules(program, {"none": nn.Tanh()})
-    same(
-        transformed(nn.Sequential(nn.Linear(3, 3), nn.Identity()), "1"),
-        nn.Sequential(nn.Linear(3, 3), nn.Identity()),
-        {},
-        through="result",
-    )
     y = model.first(X)
     for through, expected in (("result", y.tanh() * 2 + y.tanh().exp()), ("argument", y * 2 + y.exp())):
         swapped = px.lower(px.swap_modules(program, {"none": nn.Tanh()}, through=through))
@@ -342,7 +337,7 @@ def test_children_that_others_call() -> None:
     program = transformed(model, "p", "p.child")
     same(program, model, {"p": Parent(nn.Tanh())})
     same(program, model, {"p.child": nn.Tanh()})
-    with pytest.raises(px.SwapError, match="'p.child' is called from outside of 'p'"):
+    with pytest.raises(px.SwapError, match=r"'p\.child' is called from outside of 'p'"):
         px.swap_modules(program, {"p": nn.Tanh()})
 
 
@@ -367,7 +362,7 @@ def test_a_result_of_another_structure_is_told_where_it_runs() -> None:
             return {"out": args[0]}
 
     lowered = px.lower(px.swap_modules(transformed(UsesAll(), "part"), {"part": Wrong()}))
-    with pytest.raises(px.CallError if hasattr(px, "CallError") else TypeError, match="gave back something else"):
+    with pytest.raises(TypeError, match="gave back something else"):
         lowered(X)
 
 
@@ -403,14 +398,16 @@ def test_other_options_and_stages_are_told() -> None:
     with pytest.raises(px.PipelineError, match="requires a program that is"):
         px.swap_modules(flat, {"part": PART})
     sunk = px.transform(flat, px.inplace_mutations, px.sink_state)
-    with pytest.raises(px.PipelineError, match=r"the calls of 'part' are outlined .* run transform"):
+    with pytest.raises(px.PipelineError, match=r"the calls of 'part' are outlined, .* run transform"):
         px.swap_modules(sunk, {"part": PART})
 
 
 def test_values_that_cross_unnamed_are_told() -> None:
+    box: list[Any] = []
+
     class Child(nn.Module):
-        def forward(self, x: Any, box: Any) -> Any:
-            box.append(x.exp())
+        def forward(self, x: Any) -> Any:
+            box[:] = [x.exp()]
             return x + 1
 
     class Model(nn.Module):
@@ -419,8 +416,7 @@ def test_values_that_cross_unnamed_are_told() -> None:
             self.a = Child()
 
         def forward(self, x: Any) -> Any:
-            box: list[Any] = []
-            return self.a(x, box) + box[0]
+            return self.a(x) + box[0]
 
     with pytest.raises(px.SwapError, match="exp is used outside of it and is no part of its result"):
         px.swap_modules(transformed(Model(), "a"), {"a": Child()})

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from attrs import evolve, frozen
 
-from ...ir.arguments import Arg, Body, Ref, replace_refs
+from ...ir.arguments import Arg, Body, Ref, refs_in, replace_refs
 from ...ir.graph import Graph
 from ...ir.names import Names
 from ...ir.node import Call, Frame, Get, Node, Op, Stack
@@ -68,6 +68,8 @@ class _Rewriting:
         """What stands for values from the point of the walk on."""
         self.results: dict[str, list[Arg]] = {}
         """What stands for the parts of a call that gave several."""
+        self.parts: set[str] = set()
+        """Nodes that were added and only take something apart."""
         self.modules: dict[tuple[str, Stack], str] = {}
         """The reads of modules, by slot and place."""
         self.at: Node = graph.nodes[0]
@@ -83,13 +85,24 @@ class _Rewriting:
                 self.nodes.append(self._carried(node))
         known = self._known()
         output = replace_refs(self.graph.output, known)
-        return Graph(self.graph.inputs, tuple(self.nodes), output)
+        return Graph(self.graph.inputs, self._used(output), output)
+
+    def _used(self, output: Arg) -> tuple[Node, ...]:
+        # A container that goes on as it is need not be taken apart; nor need what nobody uses.
+        used = set(refs_in((output,)))
+        kept: list[Node] = []
+        for node in reversed(self.nodes):
+            if node.name in used or node.name not in self.parts:
+                used.update(node.refs())
+                kept.append(node)
+        return tuple(reversed(kept))
 
     def _known(self) -> dict[str, Arg]:
         return self.known | {name: tuple(parts) for name, parts in self.results.items()}
 
     def _add(self, wish: str, op: Op, args: tuple[Arg, ...]) -> Ref:
         name = self.names.fresh(wish)
+        self.parts.add(name)
         self.nodes.append(Node(name, op, args, (), self.at.stack, without_values(self.at.meta)))
         return Ref(name)
 
@@ -144,6 +157,7 @@ class _Rewriting:
     def _leaf(self, site: Site, whole: Ref, place: int, like: Node | None) -> Ref:
         if like is None:
             return self._add(_wish(site), GETITEM, (whole, place))
+        self.parts.add(like.name)
         self.nodes.append(Node(like.name, GETITEM, (whole, place), (), self.at.stack, like.meta))
         return Ref(like.name)
 
