@@ -49,6 +49,7 @@ from .specific import (
     READS_BELOW,
     READS_ONLY,
 )
+from .swapping import SWAPPED, swap_own_bodies
 
 __all__ = ["REGISTRY", "Entry"]
 
@@ -87,5 +88,6 @@ REGISTRY: tuple[Entry, ...] = (
     Entry(inline, ("outlined", "deduplicated", "tree"), (NO_CALLS, EXPANDS)),
     Entry(functionalize, ("in place",), (COPIES_GO,)),
     Entry(lift_state, ("sunk",), (NO_READS,)),
+    Entry(swap_own_bodies, ("tree",), SWAPPED, {"idempotent": "each swap puts new bodies in the place of old ones"}),
 )
 """Every transformation of ``purefx.transforms``."""

@@ -121,33 +121,39 @@ def _calls(program: Program, graph: str | None = None, path: str = "") -> list[t
     return found
 
 
-def own_programs(program: Program) -> dict[str, Program]:
-    """Return the outermost modules that can be swapped for their own bodies, each with that."""
-    chosen: dict[str, Program] = {}
+def own_programs(program: Program) -> tuple[dict[str, Program], Program]:
+    """Return the outermost modules that can be swapped for their own bodies, each with that, and the program then."""
+    found: dict[str, Program] = {}
     for path in sorted({place for _, place in _calls(program)}, key=lambda path: (path.count("."), path)):
-        own = own_program(program, path) if not any(is_below(path, outer) for outer in chosen) else None
+        own = own_program(program, path) if not any(is_below(path, outer) for outer in found) else None
         if own is not None:
-            try:
-                swap_modules(program, {path: own}, through="argument", signature="flat")
-            except SwapError:
-                continue
-            chosen[path] = own
-    return chosen
+            found[path] = own
+    whole = _swapped_for(program, found)
+    if whole is None:
+        found = {path: own for path, own in found.items() if _swapped_for(program, {path: own}) is not None}
+        whole = _swapped_for(program, found)
+    return (found, whole) if whole is not None else ({}, program)
 
 
-def _swapped(program: Program) -> Program:
+def _swapped_for(program: Program, found: dict[str, Program]) -> Program | None:
+    try:
+        return swap_modules.apply(program, found, through="argument", signature="flat")
+    except SwapError:
+        return None
+
+
+def swapped_for_own_bodies(program: Program) -> Program:
     """Swap modules for their own bodies."""
-    chosen = own_programs(program)
-    return swap_modules.apply(program, chosen, through="argument", signature="flat") if chosen else program
+    return own_programs(program)[1]
 
 
-swap_own_bodies: Transformation = evolve(swap_modules, apply=_swapped)
+swap_own_bodies: Transformation = evolve(swap_modules, apply=swapped_for_own_bodies)
 """``swap_modules`` as a transformation without options: modules are swapped for their own bodies."""
 
 
 def _others_stay(transform: Transform, case: Case) -> list[str]:
     program, result = case.program, transform(case.program)
-    swapped = own_programs(program)
+    swapped, _ = own_programs(program)
     stays: dict[str, bool] = {}
     for name, path in [(program.root, ""), *_calls(program)]:
         if not any(path == outer or is_below(path, outer) for outer in swapped):

@@ -101,13 +101,16 @@ def new_state(state: State, arrivals: Mapping[str, Mapping[str, Slot]]) -> State
     stays = {name: covering(arrivals, name) for name in state.order}
     for name in state.order:
         numbers.note(state[name])  # those that go too: what comes may be the same tensor
+    # A name that was there before keeps its place; new ones come where the first of their module was.
+    waiting = {path: {new: slot for new, slot in slots.items() if new not in state} for path, slots in arrivals.items()}
     slots: dict[str, Slot] = {}
-    waiting = dict(arrivals)
     for name, path in stays.items():
         if path is None:
             slots[name] = state[name]
-        else:
-            slots.update({new: numbers.numbered(slot) for new, slot in waiting.pop(path, {}).items()})
+            continue
+        slots.update({new: numbers.numbered(slot) for new, slot in waiting.pop(path, {}).items()})
+        if name in arrivals[path]:
+            slots[name] = numbers.numbered(arrivals[path][name])
     for rest in waiting.values():
         slots.update({new: numbers.numbered(slot) for new, slot in rest.items()})
     return State(tuple(slots), pmap(slots))

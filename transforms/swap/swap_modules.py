@@ -139,20 +139,18 @@ class _Swapping:
                 self.programs[path] = swap_modules(by, request.inside) if request.inside else by
 
     def check_calls(self) -> None:
-        """Refuse modules that nothing calls, and those whose calls are not cut out."""
+        """Refuse modules that nothing calls."""
         calls = calls_by_path(self.program)
         for path in self.requests:
-            inside = [name for name, node in self.program.nodes() if any(frame.path == path for frame in node.stack)]
-            if inside:
-                raise PipelineError(
-                    f"swap_modules requires a program in which the calls of {path!r} are outlined, and some of its nodes stand "
-                    f"in {inside[0] or 'the root'!s}; run transform, or outline, first"
-                )
-            if path not in calls:
+            if path not in calls and not self._stands(path):
                 raise SwapError(
                     f"module {path!r} is not called in this program, or its call did nothing that was exported; export again "
                     f"with preserve_module_call_signature=({path!r},) to keep the call"
                 )
+
+    def _stands(self, path: str) -> bool:
+        # Whether nodes stand in a call that is not cut out, which is told better later.
+        return any(frame.path == path for _, node in self.program.nodes() for frame in node.stack)
 
     def program_after(self) -> Program:
         """Return the program with the replacements."""
@@ -177,6 +175,7 @@ class _Swapping:
     def _decision(self, place: Instance) -> Decision:
         name, path = place
         graph = self.program.graphs[name]
+        self._check_stacks(graph, name, path)
         swaps: dict[str, Swap] = {}
         slots: dict[str, str] = {}
         for node in graph.nodes:
@@ -191,6 +190,16 @@ class _Swapping:
                 if gone is not None:
                     self._reads(slot, gone, f"{path or 'the root'} ({node.name})", slots, node.name, path)
         return Decision(swaps, slots)
+
+    def _check_stacks(self, graph: Graph, name: str, path: str) -> None:
+        for node in graph.nodes:
+            for frame in node.stack:
+                if covering(self.requests, join(path, frame.path)) is not None:
+                    raise PipelineError(
+                        f"swap_modules requires a program in which the calls of {frame.path!r} are outlined, and {node.name} in "
+                        f"{name or 'the root'} stands in one; run transform, or outline, first, or where that is the body of an "
+                        "operator, swap a module around it"
+                    )
 
     def _swap(self, graph: Graph, node: Node, call: Call, path: str) -> Swap:
         program = self.program
