@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r"^```(python|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.parametrize(("page", "printed_texts"), [("README.md", 3), ("docs/laws.md", 1)])
+@pytest.mark.parametrize(("page", "printed_texts"), [("README.md", 3), ("docs/laws.md", 1), ("docs/swap.md", 0)])
 def test_the_code_of_a_page_runs(page: str, printed_texts: int) -> None:
     """Every block, in order, in one namespace; every printed text is compared."""
     blocks = BLOCK.findall((ROOT / page).read_text(encoding="utf-8"))

@@ -78,8 +78,8 @@ def test_a_child_is_swapped_in_the_program_that_stands_in_for_its_parent() -> No
     replacement = transformed(other, "inner")
     result = px.swap_modules(transformed(model, "a"), {"a": replacement, "a.inner": nn.Tanh()})
     eager, inner = copy.deepcopy(model), copy.deepcopy(other)
-    inner.inner = nn.Tanh()
-    eager.a = inner
+    inner.set_submodule("inner", nn.Tanh())
+    eager.set_submodule("a", inner)
     compare(px.lower(result), eager, Case(lambda: eager, [(X,)] * 2))
     with pytest.raises(px.SwapError, match=r"no module 'iner'.*did you mean 'inner'"):
         px.swap_modules(transformed(model, "a"), {"a": replacement, "a.iner": nn.Tanh()})
@@ -91,7 +91,7 @@ def test_dynamic_sizes() -> None:
     dynamic = px.import_ep(export(other, (X,), dynamic_shapes=DYNAMIC))
     lowered = px.lower(px.swap_modules(program, {"a": dynamic}))
     eager = copy.deepcopy(model)
-    eager.a = copy.deepcopy(other)
+    eager.set_submodule("a", copy.deepcopy(other))
     compare(lowered, eager, Case(lambda: eager, [(torch.randn(rows, 3),) for rows in (4, 2, 9)]))
     with pytest.raises(
         px.SwapError, match=r"in dimension 0 was exported for the size 4, .* export it with that dimension dynamic"
