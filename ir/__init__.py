@@ -22,6 +22,7 @@ from .errors import (
     PurefxError,
     StageError,
     StoreError,
+    SwapError,
     UnsupportedProgram,
 )
 from .expression import Apply, Expr, InputDim, InputValue, Sym
@@ -58,6 +59,6 @@ __all__ = [
     "LossOutput", "Meta", "ModeWarning", "Module", "Node", "NumberType", "ObjectType", "Op", "PMap", "ParseError",
     "PartitionError", "PipelineError", "Program", "PurefxError", "Range", "Record", "Ref", "RestType", "Signature",
     "Slot", "SlotKind", "Stack", "StageError", "State", "StateGradient", "StateInput", "StateMutation", "Step",
-    "StoreError", "Sym", "TensorType", "Token", "Unless", "UnsupportedProgram", "UserInput", "UserOutput",
-    "freeze_meta", "pmap", "same_arg",
+    "StoreError", "SwapError", "Sym", "TensorType", "Token", "Unless", "UnsupportedProgram", "UserInput",
+    "UserOutput", "freeze_meta", "pmap", "same_arg",
 ]  # fmt: skip

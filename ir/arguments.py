@@ -15,6 +15,8 @@ from typing import Any
 import torch
 from attrs import frozen
 
+from .torch_private import pytree
+
 __all__ = [
     "Arg",
     "Body",
@@ -88,6 +90,10 @@ COMPARABLE = frozenset(
     }
 )  # fmt: skip
 """Leaf types whose ``==`` is exact once the types agree, and runs nothing that belongs to a program."""
+
+
+TREES: type[Any] = pytree.TreeSpec
+"""Pytree specs: immutable, and equal where they describe the same structure."""
 
 
 def refs_in(args: tuple[Arg, ...], kwargs: tuple[tuple[str, Arg], ...] = ()) -> list[str]:
@@ -244,7 +250,7 @@ def _same_leaf(kind: type, a: Any, b: Any) -> bool:
         return _same_float(a, b)
     if kind is complex:
         return _same_float(a.real, b.real) and _same_float(a.imag, b.imag)
-    return kind in COMPARABLE and bool(a == b)
+    return (kind in COMPARABLE or issubclass(kind, TREES)) and bool(a == b)
 
 
 def _same_float(a: float, b: float) -> bool:

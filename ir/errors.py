@@ -29,6 +29,7 @@ __all__ = [
     "PurefxError",
     "StageError",
     "StoreError",
+    "SwapError",
     "UnsupportedProgram",
 ]
 
@@ -84,6 +85,14 @@ class PartitionError(PurefxError, ValueError):
     """A program can not be split as asked: the message names the nodes or modules, and what connects them.
 
     >>> issubclass(PartitionError, ValueError)
+    True
+    """
+
+
+class SwapError(PurefxError, ValueError):
+    """A module can not be swapped for what was given: the message says which, why, and what to do.
+
+    >>> issubclass(SwapError, ValueError)
     True
     """
 

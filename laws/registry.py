@@ -55,6 +55,7 @@ from .specific import (
     READS_ONLY,
 )
 from .strategies.tags import split_somewhere
+from .swapping import SWAPPED, swap_own_bodies
 
 __all__ = ["REGISTRY", "Entry"]
 
@@ -99,5 +100,6 @@ REGISTRY: tuple[Entry, ...] = (
     Entry(move_non_tensor_nodes, ("split",), (NO_NUMBER_CROSSES, TENSORS_STAY)),
     Entry(relay_skips, ("split",), (STRAIGHT, NODES_STAY)),
     Entry(join, ("split",), (NO_PARTS, NAMES_MOVE), STATE_MOVES),
+    Entry(swap_own_bodies, ("tree",), SWAPPED, {"idempotent": "each swap puts new bodies in the place of old ones"}),
 )
 """Every transformation of ``purefx.transforms``."""

@@ -12,10 +12,10 @@ from typing import Any
 
 from attrs import define, field
 
+from ..ir.conventions import Convention, conventions, without_borders
 from ..ir.graph import Graph
 from ..ir.node import Call
 from ..ir.program import Program
-from .conventions import Convention, conventions, without_borders
 from .depth import Shallow
 from .preserved import CallSite
 from .source import Table, write_body

@@ -13,9 +13,10 @@ from typing import Any
 import torch.fx
 from attrs import frozen
 
-from ..ir.arguments import Arg, Body, Items, Record, Ref
+from ..ir.arguments import TREES, Arg, Body, Items, Record, Ref
 from ..ir.binding import thawed
 from ..ir.borders import is_border
+from ..ir.conventions import Convention
 from ..ir.graph import Graph
 from ..ir.meta import Meta, thaw
 from ..ir.methods import Method
@@ -25,7 +26,6 @@ from ..ir.paths import join
 from ..ir.program import Program
 from ..ir.signature import RestType, UserInput
 from ..ir.torch_private import PyTreeCodeGen, PyTreeInfo, pytree
-from .conventions import Convention
 from .custom import common_custom
 from .fx_names import argument_names, check_fx_names
 from .preserved import CallSite
@@ -213,6 +213,8 @@ class _Builder:
             return tuple([self.arg(part) for part in arg])
         if kind is Record:
             return {key: self.arg(value) for key, value in arg.items}
+        if isinstance(arg, TREES):
+            return self.made.get_attr(self.view.attach_tree(arg))
         if kind is slice:
             return slice(self.arg(arg.start), self.arg(arg.stop), self.arg(arg.step))
         return arg

@@ -15,12 +15,12 @@ import torch
 from attrs import evolve
 
 from ..ir.arguments import Arg, Ref
+from ..ir.conventions import Convention
 from ..ir.errors import CallError, InputError
 from ..ir.node import Call, Node
 from ..ir.paths import FROM_ROOT
 from ..ir.torch_private import pytree
 from .arguments import flatten
-from .conventions import Convention
 
 __all__ = ["Answer", "Answers", "CallSite", "answering", "edited"]
 

@@ -14,8 +14,8 @@ from typing import Any, cast
 import torch.fx
 
 from ..ir.arguments import Ref
+from ..ir.conventions import Convention
 from ..ir.torch_private import pytree, tree_flatten_spec
-from .conventions import Convention
 from .preserved import CallSite
 
 __all__ = ["add_inputs", "add_output", "call_module"]

@@ -21,10 +21,12 @@ from .partition import join, move_non_tensor_nodes, relay_skips, split_balanced,
 from .pipeline import DEFAULT, transform
 from .remove_effect_tokens import remove_effect_tokens
 from .sink_state import sink_state
+from .swap import swap_modules
 from .transformation import Transformation, transformation
 
 __all__ = [
-    "DEFAULT", "Fuel", "Rewrite", "Transformation", "bisect", "deduplicate", "dispatch", "expand", "functionalize", "inline",
-    "inplace_mutations", "insert_ivals", "join", "lift_state", "move_non_tensor_nodes", "outline", "relay_skips",
-    "remove_effect_tokens", "sink_state", "split_balanced", "split_by_module", "split_by_tags", "transform", "transformation",
+    "DEFAULT", "Fuel", "Rewrite", "Transformation", "bisect", "deduplicate", "dispatch", "expand", "functionalize",
+    "inline", "inplace_mutations", "insert_ivals", "join", "lift_state", "move_non_tensor_nodes", "outline",
+    "relay_skips", "remove_effect_tokens", "sink_state", "split_balanced", "split_by_module", "split_by_tags",
+    "swap_modules", "transform", "transformation",
 ]  # fmt: skip

@@ -19,6 +19,7 @@ from attrs import evolve
 
 from ..borders import gives, takes
 from ..torch_private import HigherOrderOperator, OpOverload, schema_of
+from ..trees import PACK, UNPACK, pack, unpack
 from .declared import ANYTHING, PURE, ArgAt, Effects, Unless
 from .functions import effects_of_function
 
@@ -86,6 +87,8 @@ def effects_of(target: Callable[..., Any]) -> Effects:
         return _of_higher_order(cast(Any, target).name())
     if target is takes or target is gives:
         return PURE
+    if target in (pack, unpack):
+        return PACK.effects if target is pack else UNPACK.effects
     if target is operator.getitem:
         return PROJECTION
     known = effects_of_function(target)

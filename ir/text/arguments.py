@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import torch
 
-from ..arguments import Arg, Body, Items, Record, Ref
+from ..arguments import TREES, Arg, Body, Items, Record, Ref
 from ..operators import op_name
 from .lexer import HUGE, MAX_DEPTH, Cursor, read_list, read_rest
 from .operators import resolve
@@ -46,9 +46,18 @@ def print_arg(arg: Arg, depth: int = 0) -> str:
         return write(arg)
     if kind in (tuple, Items, Record, slice):
         return _container(arg, kind, depth + 1) if depth < MAX_DEPTH else opaque(f"more than {MAX_DEPTH} levels")
+    if isinstance(arg, TREES):
+        return f"tree({_trees().print_tree(arg)})"
     if callable(arg) and resolve(op_name(arg)) is arg:
         return f"op({quoted(op_name(arg))})"
     return opaque(f"{kind.__module__}.{kind.__qualname__}")
+
+
+def _trees() -> Any:
+    # The text of a pytree has arguments in it, the keys of dicts.
+    from . import trees
+
+    return trees
 
 
 def _container(arg: Any, kind: type, depth: int) -> str:
@@ -129,6 +138,10 @@ def read_arg(cursor: Cursor) -> Arg:
 def _read_word(cursor: Cursor) -> Arg:
     at = cursor.start
     word = cursor.advance()
+    if word == "tree" and cursor.skip("("):
+        spec = _trees().read_tree(cursor)
+        cursor.take(")")
+        return spec
     if word in MAKERS and cursor.text == "(":
         return _make(cursor, word, at)
     if word in WORDS:

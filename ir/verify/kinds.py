@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from ..arguments import CONTAINERS, Body, Record, Ref, children_of
+from ..arguments import CONTAINERS, TREES, Body, Record, Ref, children_of
 from ..torch_private import HigherOrderOperator, OpOverload
 
 __all__ = ["PLAIN", "is_argument", "is_nested", "leaves", "short"]
@@ -25,7 +25,7 @@ PLAIN = frozenset(
 """Literal types that need no second look."""
 
 OBJECTS: tuple[Any, ...] = (
-    OpOverload, HigherOrderOperator, torch.SymInt, torch.SymFloat, torch.SymBool, torch.ScriptObject, type, range,
+    OpOverload, HigherOrderOperator, torch.SymInt, torch.SymFloat, torch.SymBool, torch.ScriptObject, type, range, TREES,
 )  # fmt: skip
 
 

@@ -18,7 +18,15 @@ ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r"^```(python|text|mermaid)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
-PAGES = {"docs/format.md": 0, "README.md": 3, "docs/laws.md": 1, "docs/partition.md": 4, "docs/stages.md": 1, "docs/import.md": 2}
+PAGES = {
+    "README.md": 3,
+    "docs/format.md": 0,
+    "docs/import.md": 2,
+    "docs/laws.md": 1,
+    "docs/partition.md": 4,
+    "docs/stages.md": 1,
+    "docs/swap.md": 0,
+}
 """The texts that each page prints."""
 
 

@@ -2,7 +2,7 @@
 
 One idea: a body that begins and ends with borders (``ir/borders.py``) is called with the arguments of the original module;
 values that the signature does not name travel beside them.  Everything is worked out once, when a program is lowered;
-``preserved.py`` makes the calls.
+``lowering/preserved.py`` makes the calls.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from typing import Any
 
 from attrs import frozen
 
-from ..ir.arguments import Arg, Ref, refs_in
-from ..ir.borders import GIVES, TAKES, is_border
-from ..ir.callers import signatures_of_bodies
-from ..ir.graph import Graph
-from ..ir.node import Node, Op
-from ..ir.program import CallSignature, Program
+from .arguments import Arg, Ref, refs_in
+from .borders import GIVES, TAKES, is_border
+from .callers import signatures_of_bodies
+from .graph import Graph
+from .node import Node, Op
+from .program import CallSignature, Program
 
 __all__ = ["Convention", "conventions", "without_borders"]
 

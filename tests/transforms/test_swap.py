@@ -1,0 +1,427 @@
+"""``swap_modules`` does what eager does with the same replacement: results, state, gradients, over several calls."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import purefx as px
+from purefx.ir.torch_private import pytree
+from tests.unflatten.harness import LOWERED, Case, compare, export
+
+X = torch.randn(4, 3)
+
+
+class Parts(nn.Module):
+    """Takes constants, keywords and containers, gives a dict with a tuple in it, and counts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3, 3)
+        self.register_buffer("n", torch.zeros(3))
+
+    def forward(self, x: Any, table: Any, flag: Any = True, *, scale: Any = 1.0, mask: Any = None) -> Any:
+        self.n.add_(1)
+        y = self.linear(x) * scale if flag else self.linear(x) - scale
+        return {"out": y + table["a"], "aux": (y * 2, table["b"][0] - 1), "none": mask, "one": 1}
+
+
+class OtherParts(Parts):
+    """Another module that is called alike; it tells what it is called with."""
+
+    def forward(self, x: Any, table: Any, flag: Any = True, *, scale: Any = 1.0, mask: Any = None) -> Any:
+        self.n.sub_(2)
+        assert type(table) is dict
+        assert (list(table), type(table["b"])) == (["a", "b"], list)
+        assert (flag, scale, mask) == (False, 0.5, None)
+        return {"one": 1, "aux": (x * table["a"], self.linear(x)), "out": table["b"][0] * self.n, "none": None}
+
+
+class UsesAll(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.part = Parts()
+
+    def forward(self, x: Any) -> Any:
+        r = self.part(x, {"a": x + 1, "b": [x * 2]}, False, scale=0.5, mask=None)
+        return r["aux"][1] - r["out"], r["aux"][0]
+
+
+class UsesOne(UsesAll):
+    def forward(self, x: Any) -> Any:
+        return self.part(x, {"a": x + 1, "b": [x * 2]}, False, scale=0.5, mask=None)["aux"][1].relu()
+
+
+class Twice(UsesAll):
+    def forward(self, x: Any) -> Any:
+        first = self.part(x, {"a": x + 1, "b": [x * 2]}, False, scale=0.5, mask=None)
+        second = self.part(first["out"], {"a": first["aux"][0], "b": [x]}, False, scale=0.5, mask=None)
+        return second["aux"], second["out"]
+
+
+class Nothing(UsesAll):
+    """Uses nothing of the result."""
+
+    def forward(self, x: Any) -> Any:
+        self.part(x, {"a": x + 1, "b": [x * 2]}, False, scale=0.5, mask=None)
+        return x + 1
+
+
+def transformed(model: nn.Module, *paths: str, args: tuple[Any, ...] = (X,), **options: Any) -> px.Program:
+    return px.transform(px.import_ep(export(model, args, preserve=paths, **options)))
+
+
+def with_children(model: nn.Module, children: dict[str, nn.Module]) -> nn.Module:
+    """Return a copy of eager with copies of other children."""
+    other = copy.deepcopy(model)
+    for path, child in children.items():
+        other.set_submodule(path, copy.deepcopy(child))
+    return other
+
+
+def same(
+    program: px.Program, model: nn.Module, children: dict[str, nn.Module], *calls: tuple[Any, ...], **options: Any
+) -> px.Program:
+    """Assert that a swapped program does what eager does; return it."""
+    kept = {path: copy.deepcopy(child.state_dict()) for path, child in children.items()}
+    swapped = px.swap_modules(program, children, **options)
+    assert px.verify(swapped) == ()
+    eager = with_children(model, children)
+    case = Case(lambda: eager, calls or ((X,),) * 3)
+    for to in LOWERED:
+        compare(px.lower(swapped, to=to), eager, case)
+        assert gradients(px.lower(swapped, to=to), case) == gradients(copy.deepcopy(eager), case)
+    for path, child in children.items():
+        assert all(torch.equal(kept[path][name], value) for name, value in child.state_dict().items()), (
+            "the replacement was written"
+        )
+    return swapped
+
+
+def gradients(module: nn.Module, case: Case) -> dict[str, list[float] | None]:
+    """Return the gradients of parameters, as numbers."""
+    leaves = pytree.tree_leaves(module(*case.calls[0]))
+    parts = [leaf.sum() for leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.requires_grad]
+    if parts:
+        torch.autograd.backward(parts)
+    return {name: None if value.grad is None else value.grad.flatten().tolist() for name, value in module.named_parameters()}
+
+
+WAYS = [(UsesAll, "plain"), (UsesAll, "decomposed"), (UsesOne, "plain"), (Twice, "plain"), (Nothing, "plain")]
+
+
+@pytest.mark.parametrize(("make", "way"), WAYS)
+def test_constants_containers_and_parts_of_results(make: Any, way: str) -> None:
+    model = make()
+    swapped = same(transformed(model, "part", way=way), model, {"part": OtherParts()})
+    assert not any(name.startswith("part.") for name in swapped.state)
+
+
+def test_calls_with_different_constants_each_get_their_own() -> None:
+    class Seen(nn.Module):
+        def forward(self, x: Any, k: Any = 1) -> Any:
+            return x * k + 1
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a = Seen()
+
+        def forward(self, x: Any) -> Any:
+            return self.a(self.a(self.a(x, k=2), k=-3), k=0.5)
+
+    class Other(nn.Module):
+        def forward(self, x: Any, k: Any) -> Any:
+            return x - k
+
+    model = Model()
+    same(transformed(model, "a"), model, {"a": Other()})
+
+
+def test_one_module_under_two_names() -> None:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a = nn.Linear(3, 3)
+            self.b = self.a
+
+        def forward(self, x: Any) -> Any:
+            return self.a(x) - self.b(x + 1)
+
+    model = Model()
+    program = transformed(model, "a", "b")
+    swapped = same(program, model, {"a": nn.Linear(3, 3)})
+    assert list(swapped.state) == ["a", "b.weight", "b.bias"]
+    child = nn.Linear(3, 3)
+    eager = copy.deepcopy(model)
+    eager.a = eager.b = copy.deepcopy(child)
+    lowered: Any = px.lower(px.swap_modules(program, {"a": child, "b": child}))
+    compare(lowered, eager, Case(lambda: eager, [(X,)]))
+    assert lowered.a is lowered.b
+
+
+def test_a_module_that_emits_nothing() -> None:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.none, self.last = nn.Linear(3, 3), nn.Identity(), nn.Linear(3, 3)
+
+        def forward(self, x: Any) -> Any:
+            return self.last(self.none(self.first(x)))
+
+    model = Model()
+    same(transformed(model, "none"), model, {"none": nn.Softplus()})
+    with pytest.raises(px.SwapError, match=r"not called .* preserve_module_call_signature=\('none',\)"):
+        px.swap_modules(transformed(model), {"none": nn.Softplus()})
+
+
+class Residual(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.none = nn.Linear(3, 3), nn.Identity()
+
+    def forward(self, x: Any) -> Any:
+        y = self.first(x)
+        return self.none(y) * 2 + y.exp()
+
+
+def test_what_is_given_back_as_it_was_is_asked_for() -> None:
+    model = Residual()
+    program = transformed(model, "none")
+    with pytest.raises(px.SwapError, match=r"gives back linear as it was given, and mul, exp use it 2 times .* through="):
+        px.swap_modules(program, {"none": nn.Tanh()})
+    y = model.first(X)
+    for through, expected in (("result", y.tanh() * 2 + y.tanh().exp()), ("argument", y * 2 + y.exp())):
+        swapped = px.lower(px.swap_modules(program, {"none": nn.Tanh()}, through=through))
+        torch.testing.assert_close(swapped(X), expected)
+
+
+def test_a_container_goes_from_one_replacement_to_the_next_as_it_is() -> None:
+    class Gives(nn.Module):
+        def forward(self, x: Any) -> Any:
+            return {"a": x + 1, "b": [x * 2, x - 1]}
+
+    class Takes(nn.Module):
+        def forward(self, table: Any, rest: Any) -> Any:
+            return table["a"] * table["b"][0] + rest[1]
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.gives, self.takes = Gives(), Takes()
+
+        def forward(self, x: Any) -> Any:
+            table = self.gives(x)
+            return self.takes(table, table["b"])
+
+    class Told(Gives):
+        def forward(self, x: Any) -> Any:
+            table = super().forward(x * 3)
+            self.told = table
+            return table
+
+    class Hears(Takes):
+        def forward(self, table: Any, rest: Any) -> Any:
+            self.heard = (table, rest)
+            return super().forward(table, rest) * 2
+
+    model = Model()
+    swapped = same(transformed(model, "gives", "takes"), model, {"gives": Told(), "takes": Hears()})
+    names = [node.do.name for node in swapped.main.nodes if type(node.do) is px.Op]
+    assert names == ["purefx.call_module", "operator.getitem", "purefx.call_module"]
+    lowered: Any = px.lower(swapped)
+    lowered(X)
+    assert lowered.takes.heard[0] is lowered.gives.told
+    assert lowered.takes.heard[1] is lowered.gives.told["b"]
+
+
+def test_dynamic_sizes_fx_modules_and_compiled_ones() -> None:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a = nn.Linear(3, 3)
+
+        def forward(self, x: Any) -> Any:
+            return self.a(x).reshape(-1) * x.shape[0]
+
+    model, other = Model(), nn.Sequential(nn.Linear(3, 3), nn.ReLU())
+    program = transformed(model, "a", dynamic_shapes=({0: torch.export.Dim.DYNAMIC},))
+    calls = [(torch.randn(rows, 3),) for rows in (4, 2, 7)]
+    same(program, model, {"a": other}, *calls)
+    same(program, model, {"a": torch.fx.symbolic_trace(other)}, *calls)
+    lowered: Any = px.lower(px.swap_modules(program, {"a": torch.compile(other, backend="eager")}))
+    eager = with_children(model, {"a": other})
+    assert all(torch.equal(lowered(*call), eager(*call)) for call in calls)
+
+
+def test_one_of_several_modules_that_share_a_body() -> None:
+    class Block(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.up, self.down = nn.Linear(3, 3), nn.Linear(3, 3)
+
+        def forward(self, x: Any) -> Any:
+            return self.down(self.up(x).relu())
+
+    model = nn.Sequential(Block(), Block(), Block())
+    program = transformed(model, "0.up", "1.up", "2.up")
+    assert program.graphs["0"] is not None
+    assert len(program.order) == 4
+    swapped = same(program, model, {"1.up": nn.Tanh()})
+    assert all(swapped.graphs[name] is program.graphs[name] for name in ("0", "0.up", "0.down"))
+    everywhere = same(program, model, {f"{number}.up": nn.Linear(3, 3) for number in range(3)})
+    assert len(everywhere.order) == 3, "bodies of which the same becomes share a graph"
+
+
+def test_state_that_others_read_is_that_of_the_replacement_as_in_eager() -> None:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a = nn.Linear(3, 3)
+
+        def forward(self, x: Any) -> Any:
+            return self.a(x) @ self.a.weight
+
+    model = Model()
+    program = transformed(model, "a")
+    swapped = same(program, model, {"a": nn.Linear(3, 3)})
+    assert swapped.state["a.weight"].value is swapped.state["a"].value.weight
+    with pytest.raises(px.SwapError, match="reads its weight, and what stands in for it has no such tensor"):
+        px.swap_modules(program, {"a": nn.Tanh()})
+    with pytest.raises(px.SwapError, match=r"which is torch.float32 \(3, 3\), and what stands in for it has torch.float64"):
+        px.swap_modules(program, {"a": nn.Linear(3, 3).double()})
+
+
+def test_tied_state_stays_tied() -> None:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embed, self.head = nn.Linear(3, 3), nn.Linear(3, 3)
+            self.head.weight = self.embed.weight
+
+        def forward(self, x: Any) -> Any:
+            return self.head(self.embed(x))
+
+    model = Model()
+    program = transformed(model, "embed", "head")
+    same(program, model, {"head": nn.Linear(3, 3)})
+    tied = nn.Linear(3, 3)
+    tied.weight = program.state["head.weight"].value
+    lowered: Any = px.lower(px.swap_modules(program, {"embed": tied}))
+    assert lowered.embed.weight is lowered.head.weight
+    assert lowered.embed.weight is not tied.weight
+
+
+def test_children_that_others_call() -> None:
+    class Parent(nn.Module):
+        def __init__(self, child: nn.Module) -> None:
+            super().__init__()
+            self.child = child
+
+        def forward(self, x: Any) -> Any:
+            return self.child(x) + 1
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.p = Parent(nn.Linear(3, 3))
+
+        def forward(self, x: Any) -> Any:
+            return self.p(x) * self.p.child(x)
+
+    model = Model()
+    program = transformed(model, "p", "p.child")
+    same(program, model, {"p": Parent(nn.Tanh())})
+    same(program, model, {"p.child": nn.Tanh()})
+    with pytest.raises(px.SwapError, match=r"'p\.child' is called from outside of 'p'"):
+        px.swap_modules(program, {"p": nn.Tanh()})
+
+
+def test_swapping_nothing_is_nothing() -> None:
+    program = transformed(UsesAll(), "part")
+    assert px.swap_modules(program, {}) is program
+    assert px.swap_modules(program, modules={}) is program
+    assert px.swap_modules.bind(modules={})(program) is program
+    assert px.swap_modules(program, {"part": OtherParts()}, fuel=0) is program
+
+
+def test_the_trail_tells_what_was_swapped() -> None:
+    program = transformed(UsesAll(), "part")
+    swapped = px.swap_modules(program, {"part": OtherParts()})
+    assert (swapped.trail[-1].name, swapped.trail[-1].before) == ("swap_modules", program)
+    assert px.transform(program, px.swap_modules.bind(modules={"part": OtherParts()})).trail[-1].name == "swap_modules"
+
+
+def test_a_result_of_another_structure_is_told_where_it_runs() -> None:
+    class Wrong(Parts):
+        def forward(self, *args: Any, **kwargs: Any) -> Any:
+            return {"out": args[0]}
+
+    lowered = px.lower(px.swap_modules(transformed(UsesAll(), "part"), {"part": Wrong()}))
+    with pytest.raises(TypeError, match="gave back something else"):
+        lowered(X)
+
+
+PART = Parts()
+REFUSED: list[tuple[Any, str]] = [
+    ({"prat": PART}, r"no module 'prat'; did you mean 'part'\?"),
+    ({"": PART}, "the root can not be swapped"),
+    ({3: PART}, "paths, which are strings"),
+    ({"part": Parts}, "Parts is a class; give an instance"),
+    ({"part": torch.relu}, r"can not stand in for a module"),
+    ({"part": nn.Linear(3, 3)}, r"passes 3 positional, scale=, mask=, and Linear\.forward\(.*\) .* does not take that"),
+    ({"part": nn.ModuleList()}, "a ModuleList has no forward"),
+    ({"part": PART, "part.linear": nn.Tanh()}, r"'part.linear' is below 'part', which is swapped as well"),
+    ([("part", PART), ("part", PART)], "given twice"),
+    (7, "a mapping from paths"),
+    ({"part.linear": nn.Linear(3, 3)}, r"no preserved call signature.*preserve_module_call_signature=\('part.linear',\)"),
+]
+
+
+@pytest.mark.parametrize(("modules", "said"), REFUSED)
+def test_what_can_not_be_swapped_is_told_before_anything_happens(modules: Any, said: str) -> None:
+    program = transformed(UsesAll(), "part")
+    with pytest.raises(px.SwapError, match=said):
+        px.swap_modules(program, modules)
+
+
+def test_other_options_and_stages_are_told() -> None:
+    program = transformed(UsesAll(), "part")
+    for options in ({"signature": "falt"}, {"through": "both"}):
+        with pytest.raises(px.SwapError, match="it is"):
+            px.swap_modules(program, {"part": PART}, **options)
+    flat = px.import_ep(export(UsesAll(), (X,), preserve=("part",)))
+    with pytest.raises(px.PipelineError, match="requires a program that is"):
+        px.swap_modules(flat, {"part": PART})
+    sunk = px.transform(flat, px.inplace_mutations, px.sink_state)
+    with pytest.raises(px.PipelineError, match=r"the calls of 'part' are outlined, .* run transform"):
+        px.swap_modules(sunk, {"part": PART})
+
+
+def test_values_that_cross_unnamed_are_told() -> None:
+    box: list[Any] = []
+
+    class Child(nn.Module):
+        def forward(self, x: Any) -> Any:
+            box[:] = [x.exp()]
+            return x + 1
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a = Child()
+
+        def forward(self, x: Any) -> Any:
+            return self.a(x) + box[0]
+
+    with pytest.raises(px.SwapError, match="exp is used outside of it and is no part of its result"):
+        px.swap_modules(transformed(Model(), "a"), {"a": Child()})
+
+
+def test_flat_calls_without_a_signature() -> None:
+    model = nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 3))
+    same(transformed(model), model, {"0": nn.Tanh(), "2": nn.Linear(3, 2)}, signature="flat")

@@ -1,0 +1,137 @@
+"""A program in the place of a module: its bodies, state and inner signatures; what does not fit is refused."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import purefx as px
+from purefx.laws.swapping import own_program
+from tests.transforms.test_swap import Parts, UsesAll, X, transformed
+from tests.unflatten.harness import LOWERED, Case, compare, export
+
+DYNAMIC = ({0: torch.export.Dim.DYNAMIC},)
+
+
+class Counted(nn.Module):
+    """Reads and writes state, and has a child that is called twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(3, 3)
+        self.register_buffer("n", torch.zeros(3))
+
+    def forward(self, x: Any) -> Any:
+        self.n.add_(1)
+        return self.inner(self.inner(x)) + self.n
+
+
+class Model(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Linear(3, 3), nn.Linear(3, 3)
+
+    def forward(self, x: Any) -> Any:
+        return self.b(self.a(self.a(x)).relu())
+
+
+def swapped_like_eager(model: nn.Module, path: str, other: nn.Module, replacement: px.Program, program: px.Program) -> px.Program:
+    result = px.swap_modules(program, {path: replacement})
+    assert px.verify(result) == ()
+    eager = copy.deepcopy(model)
+    eager.set_submodule(path, copy.deepcopy(other))
+    for to in LOWERED:
+        compare(px.lower(result, to=to), eager, Case(lambda: eager, [(X,)] * 3))
+    return result
+
+
+@pytest.mark.parametrize("outlined", [True, False], ids=["outlined", "as imported"])
+def test_a_program_becomes_a_body_with_its_state(outlined: bool) -> None:
+    model, other = Model(), Counted()
+    imported = px.import_ep(export(other, (X,)))
+    replacement = px.transform(imported) if outlined else imported
+    result = swapped_like_eager(model, "a", other, replacement, transformed(model, "a"))
+    assert [name for name in result.state if name.startswith("a.")] == ["a.inner.weight", "a.inner.bias", "a.n"]
+    assert [module.path for module in result.modules] == ["", "a", "a.inner", "b"]
+    lowered: Any = px.lower(result)
+    lowered.a = nn.Tanh()  # its signature is preserved still
+    torch.testing.assert_close(lowered(X), model.b(X.tanh().tanh().relu()))
+
+
+def test_a_module_for_its_own_body() -> None:
+    for model, path in ((UsesAll(), "part"), (Model(), "a")):
+        program = transformed(model, path)
+        own = own_program(program, path)
+        assert own is not None
+        result = px.swap_modules(program, {path: own})
+        compare(px.lower(result), model, Case(lambda model=model: model, [(X,)] * 2))
+        assert result.state.by_cell.keys() == program.state.by_cell.keys()
+        assert px.swap_modules(result, {path: own}).graphs is not program.graphs
+
+
+def test_a_child_is_swapped_in_the_program_that_stands_in_for_its_parent() -> None:
+    model, other = Model(), Counted()
+    replacement = transformed(other, "inner")
+    result = px.swap_modules(transformed(model, "a"), {"a": replacement, "a.inner": nn.Tanh()})
+    eager, inner = copy.deepcopy(model), copy.deepcopy(other)
+    inner.set_submodule("inner", nn.Tanh())
+    eager.set_submodule("a", inner)
+    compare(px.lower(result), eager, Case(lambda: eager, [(X,)] * 2))
+    with pytest.raises(px.SwapError, match=r"no module 'iner'.*did you mean 'inner'"):
+        px.swap_modules(transformed(model, "a"), {"a": replacement, "a.iner": nn.Tanh()})
+
+
+def test_dynamic_sizes() -> None:
+    model, other = Model(), Counted()
+    program = transformed(model, "a", dynamic_shapes=DYNAMIC)
+    dynamic = px.import_ep(export(other, (X,), dynamic_shapes=DYNAMIC))
+    lowered = px.lower(px.swap_modules(program, {"a": dynamic}))
+    eager = copy.deepcopy(model)
+    eager.set_submodule("a", copy.deepcopy(other))
+    compare(lowered, eager, Case(lambda: eager, [(torch.randn(rows, 3),) for rows in (4, 2, 9)]))
+    with pytest.raises(
+        px.SwapError, match=r"in dimension 0 was exported for the size 4, .* export it with that dimension dynamic"
+    ):
+        px.swap_modules(program, {"a": px.import_ep(export(other, (X,)))})
+    limited = px.import_ep(export(other, (X,), dynamic_shapes=({0: torch.export.Dim("rows", min=3, max=8)},)))
+    with pytest.raises(px.SwapError, match="sizes from 3 on"):
+        px.swap_modules(program, {"a": limited})
+
+
+def test_what_does_not_fit_is_told() -> None:
+    program = transformed(Model(), "a")
+
+    class Two(nn.Module):
+        def forward(self, x: Any, y: Any) -> Any:
+            return x + y
+
+    class Pair(nn.Module):
+        def forward(self, x: Any) -> Any:
+            return x + 1, x
+
+    cases: list[tuple[nn.Module, tuple[Any, ...], str]] = [
+        (Two(), (X, X), r"passes \(\*\), the program takes \(\*, \*\)"),
+        (Pair(), (X,), r"its result is \*, the program's \(\*, \*\)"),
+        (nn.Tanh(), (X.double(),), "is a torch.float64, and a torch.float32 here"),
+        (nn.Tanh(), (X[0],), "has 1 dimensions, and 2 here"),
+        (nn.Tanh(), (X[:2],), "was exported for the size 2, and that is 4 here"),
+    ]
+    for module, args, said in cases:
+        with pytest.raises(px.SwapError, match=said):
+            px.swap_modules(program, {"a": px.import_ep(export(module, args))})
+    with pytest.raises(px.SwapError, match="the program that shall stand in for it can not"):
+        px.swap_modules(program, {"a": px.Program.of({"": px.Graph((), (), (px.Ref("nowhere"),))})})
+
+
+def test_constants_are_compared() -> None:
+    program = transformed(UsesAll(), "part")
+    kwargs = {"scale": 0.5, "mask": None}
+    same = export(Parts(), (X, {"a": X, "b": [X]}, False), kwargs)
+    assert px.verify(px.swap_modules(program, {"part": px.import_ep(same)})) == ()
+    other = export(Parts(), (X, {"a": X, "b": [X]}, True), kwargs)
+    with pytest.raises(px.SwapError, match="flag was exported as the constant True, and is False here"):
+        px.swap_modules(program, {"part": px.import_ep(other)})

@@ -1,0 +1,209 @@
+"""Bodies in which calls go elsewhere: one graph rewritten in one walk.
+
+One idea: what the result of a swapped call is, leaf by leaf, stands in for what its caller used; names of values stay where they
+can.  Which calls are swapped, and what the bodies that are called have become, is decided before.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping
+
+from attrs import evolve, frozen
+
+from ...ir.arguments import Arg, Body, Ref, refs_in, replace_refs
+from ...ir.graph import Graph
+from ...ir.names import Names
+from ...ir.node import Call, Frame, Get, Node, Op, Stack
+from ...ir.opaque import CALL_MODULE
+from ...ir.operators import op_of
+from ...ir.trees import UNPACK
+from ..metas import without_values
+from .grafts import Graft
+from .packing import Origin, Packing
+from .sites import Site
+
+__all__ = ["Changes", "Swap", "rewritten"]
+
+GETITEM = op_of(operator.getitem)
+
+
+@frozen(eq=False)
+class Swap:
+    """A call that is swapped."""
+
+    site: Site
+    graft: Graft | None
+    """The program that stands in; None for a module that the program then holds."""
+    order: tuple[int, ...] = ()
+    """For a program, the leaf that each of its inputs is."""
+    through: frozenset[str] = frozenset()
+    """Values that the original gave back as they were, and that mean its result from here on."""
+
+
+@frozen(eq=False)
+class Changes:
+    """What becomes of one body, where it stands."""
+
+    swaps: Mapping[str, Swap]
+    """By name of the call."""
+    callees: Mapping[tuple[str, str], str]
+    """What a called body has become, by name of the node and the body."""
+    slots: Mapping[str, str]
+    """What is read instead, by name of the read."""
+
+
+def rewritten(graph: Graph, changes: Changes) -> Graph:
+    """Return a graph with its calls swapped."""
+    return _Rewriting(graph, changes).run()
+
+
+class _Rewriting:
+    def __init__(self, graph: Graph, changes: Changes) -> None:
+        self.graph = graph
+        self.changes = changes
+        self.names = Names([*(formal.name for formal in graph.inputs), *(node.name for node in graph.nodes)])
+        self.nodes: list[Node] = []
+        self.known: dict[str, Arg] = {}
+        """What stands for values from the point of the walk on."""
+        self.results: dict[str, list[Arg]] = {}
+        """What stands for the parts of a call that gave several."""
+        self.parts: set[str] = set()
+        """Nodes that were added and only take something apart."""
+        self.modules: dict[tuple[str, Stack], str] = {}
+        """The reads of modules, by slot and place."""
+        self.at: Node = graph.nodes[0]
+        self.packing = Packing(self._add, GETITEM)
+
+    def run(self) -> Graph:
+        for node in self.graph.nodes:
+            self.at = node
+            swap = self.changes.swaps.get(node.name)
+            if swap is not None:
+                self._swap(node, swap)
+            elif not self._is_part(node):
+                self.nodes.append(self._carried(node))
+        known = self._known()
+        output = replace_refs(self.graph.output, known)
+        return Graph(self.graph.inputs, self._used(output), output)
+
+    def _used(self, output: Arg) -> tuple[Node, ...]:
+        # A container that goes on as it is need not be taken apart; nor need what nobody uses.
+        used = set(refs_in((output,)))
+        kept: list[Node] = []
+        for node in reversed(self.nodes):
+            if node.name in used or node.name not in self.parts:
+                used.update(node.refs())
+                kept.append(node)
+        return tuple(reversed(kept))
+
+    def _known(self) -> dict[str, Arg]:
+        return self.known | {name: tuple(parts) for name, parts in self.results.items()}
+
+    def _add(self, wish: str, op: Op, args: tuple[Arg, ...]) -> Ref:
+        name = self.names.fresh(wish)
+        self.parts.add(name)
+        self.nodes.append(Node(name, op, args, (), self.at.stack, without_values(self.at.meta)))
+        return Ref(name)
+
+    def _carried(self, node: Node) -> Node:
+        # A node that stays, with what stands for the values that it uses.
+        node = node.using(self.known)
+        if self.results and not self.results.keys().isdisjoint(node.refs()):
+            node = node.using(self._known())
+        callees, do = self.changes.callees, node.do
+        if type(do) is Get and node.name in self.changes.slots:
+            return evolve(node, do=Get(self.changes.slots[node.name]))
+        if type(do) is Call:
+            callee = callees.get((node.name, do.graph), do.graph)
+            return node if callee == do.graph else evolve(node, do=Call(do.instance, callee))
+        if type(do) is Op and do.effects.through_bodies:
+            return node.with_refs(lambda ref: _given(ref, node.name, callees))
+        return node
+
+    def _is_part(self, node: Node) -> bool:
+        # One of several results of a swapped call is there already, or is given the name that it had.
+        if type(node.do) is not Op or node.do.name != GETITEM.name or type(node.args[0]) is not Ref:
+            return False
+        parts = self.results.get(node.args[0].name)
+        if parts is None or type(node.args[1]) is not int:
+            return False
+        self.known[node.name] = parts[node.args[1]]
+        return True
+
+    def _swap(self, node: Node, swap: Swap) -> None:
+        site, convention = swap.site, swap.site.convention
+        leaves = [self.known.get(leaf.name, leaf) if type(leaf) is Ref else leaf for leaf in site.leaves]
+        wanted = self._wanted(node, swap)
+        given = (
+            self._to_module(node, site, leaves, wanted) if swap.graft is None else self._to_program(node, swap, leaves, wanted)
+        )
+        if convention.single:
+            self.known[node.name] = given[convention.outputs[0]]
+        else:
+            self.results[node.name] = [given[leaf] for leaf in convention.outputs]
+        self.known.update({name: given[site.through[name]] for name in swap.through})
+
+    def _wanted(self, node: Node, swap: Swap) -> dict[int, Node | None]:
+        # The leaves of the result that somebody uses, each with the node whose name and meta it takes over.
+        convention = swap.site.convention
+        found: dict[int, Node | None] = dict.fromkeys(swap.site.through[name] for name in sorted(swap.through))
+        if convention.single:
+            return found | {convention.outputs[0]: node}
+        users = [self.graph.by_name[name] for name in self.graph.users.get(node.name, ())]
+        parts = {user.args[1]: user for user in reversed(users) if user.do == GETITEM and user.args[0] == Ref(node.name)}
+        return found | {leaf: parts.get(place) for place, leaf in enumerate(convention.outputs)}
+
+    def _leaf(self, site: Site, whole: Ref, place: int, like: Node | None) -> Ref:
+        if like is None:
+            return self._add(_wish(site), GETITEM, (whole, place))
+        self.parts.add(like.name)
+        self.nodes.append(Node(like.name, GETITEM, (whole, place), (), self.at.stack, like.meta))
+        return Ref(like.name)
+
+    def _to_module(self, node: Node, site: Site, leaves: list[Arg], wanted: dict[int, Node | None]) -> dict[int, Arg]:
+        signature = site.convention.signature
+        module = self._read(site)
+        args, kwargs = self.packing.arguments(signature.in_spec, leaves)
+        is_leaf = signature.out_spec.is_leaf()
+        like = wanted.get(0) if is_leaf else None
+        name = self.names.fresh(_wish(site)) if like is None else like.name
+        meta = without_values(node.meta) if like is None else like.meta
+        self.nodes.append(Node(name, CALL_MODULE, (Ref(module), *args), kwargs, node.stack, meta))
+        if is_leaf or not wanted:
+            return {0: Ref(name)}
+        whole = self._add("leaves", UNPACK, (Ref(name), signature.out_spec))
+        given: dict[int, Arg] = {}
+        for number in sorted(wanted):
+            found = given[number] = self._leaf(site, whole, number, wanted[number])
+            self.packing.origins[found.name] = Origin(name, signature.out_spec, number)
+        return given
+
+    def _read(self, site: Site) -> str:
+        slot, stack = site.call.instance.path, self.at.stack
+        found = self.modules.get((slot, stack))
+        if found is None:
+            found = self.modules[slot, stack] = self.names.fresh(f"{_wish(site)}_module")
+            self.nodes.append(Node(found, Get(slot), (), (), stack))
+        return found
+
+    def _to_program(self, node: Node, swap: Swap, leaves: list[Arg], wanted: dict[int, Node | None]) -> dict[int, Arg]:
+        graft, site = swap.graft, swap.site
+        assert graft is not None
+        frame = Frame(site.call.instance.path, site.call.instance.call)
+        args = tuple([leaves[leaf] for leaf in swap.order])
+        name = self.names.fresh(_wish(site))
+        self.nodes.append(Node(name, Call(frame, graft.root), args, (), node.stack, without_values(node.meta)))
+        given: dict[int, Arg] = dict(enumerate(graft.program.main.output))  # the constants stay
+        for place, number in enumerate(graft.outputs):
+            if number in wanted:
+                given[number] = self._leaf(site, Ref(name), place, wanted[number])
+        return given
+
+
+def _wish(site: Site) -> str:
+    return site.path.rpartition(".")[2]
+
+
+def _given(ref: Arg, node: str, callees: Mapping[tuple[str, str], str]) -> Arg:
+    return Body(callees.get((node, ref.graph), ref.graph)) if type(ref) is Body else ref

@@ -1,0 +1,74 @@
+"""What a module gave back as it was given: does a later use of that value mean the argument or the result?
+
+One idea: the exporter keeps one name for both, so a program can not tell.  A value with one later use means the result, or
+nobody would use that; with several, whoever swaps must say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+from ...ir.arguments import Ref
+from ...ir.borders import is_border
+from ...ir.errors import SwapError
+from ...ir.graph import Graph
+from .sites import Site
+
+__all__ = ["Through", "passed_on"]
+
+Through = Literal["refuse", "result", "argument"]
+
+
+def passed_on(graph: Graph, site: Site, through: Through, *, is_root: bool) -> frozenset[str]:
+    """Return the values that mean the result of a call from there on.
+
+    Args:
+        graph: the caller.
+        site: the call; what it gives back as it was given is in ``through``.
+        through: what later uses mean, where that is asked.
+        is_root: whether the caller is the root.
+
+    Raises:
+        SwapError: several later uses may mean either.
+    """
+    if not site.through or through == "argument":
+        return frozenset()
+    later = _later_uses(graph, site)
+    if through == "refuse":
+        inputs = set() if is_root else {formal.name for formal in graph.inputs}
+        for name in site.through:
+            _check(graph, site, name, later[name], escapes=name in inputs)
+    return frozenset([name for name in site.through if later[name]])
+
+
+def _later_uses(graph: Graph, site: Site) -> Mapping[str, list[str]]:
+    found: dict[str, list[str]] = {name: [] for name in site.through}
+    place = next(number for number, node in enumerate(graph.nodes) if node is site.node)
+    for node in graph.nodes[place + 1 :]:
+        if not is_border(node):
+            for name in node.refs():
+                if name in found:
+                    found[name].append(node.name)
+    for name in graph.output_refs():
+        if name in found:
+            found[name].append("the result of the caller")
+    return found
+
+
+def _check(graph: Graph, site: Site, name: str, uses: list[str], *, escapes: bool) -> None:
+    # An input of the caller that its own border gives back may mean the result as well, one level up.
+    borders = [node for node in graph.nodes if is_border(node) and node.name.endswith("gives") and not node.stack]
+    given_back = escapes and any(Ref(name) in node.args for node in borders)
+    if len(uses) == 1 and not given_back:
+        return
+    if not uses and not escapes:
+        return
+    said = f"module {site.path!r}: the call {site.node.name} gives back {name} as it was given"
+    if uses and not given_back:
+        why = (
+            f"and {', '.join(dict.fromkeys(uses))} use it {len(uses)} times afterwards, which may mean the argument or the result"
+        )
+    else:
+        why = "and so may the module that calls it, where the program can not tell the argument from the result"
+    raise SwapError(f'{said}, {why}; pass through="result" or through="argument" to say which, or swap a module around it')

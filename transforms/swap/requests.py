@@ -1,0 +1,142 @@
+"""What is asked for: paths that can be swapped, and what may stand in for a module.
+
+One idea: everything is asked before anything is made, and each refusal says what, where and what to do.  A path below another
+one is a part of what replaces that: a program has it swapped in turn.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+from attrs import define, field
+
+from ...ir.errors import SwapError
+from ...ir.node import Call
+from ...ir.paths import is_below, join
+from ...ir.program import Program
+
+__all__ = ["Request", "calls_by_path", "read_requests"]
+
+Replacement = torch.nn.Module | Program
+
+
+@define
+class Request:
+    """One module to swap."""
+
+    path: str
+    by: Replacement
+    inside: dict[str, Replacement] = field(factory=dict)
+    """What is swapped in the replacement, by path below it."""
+
+
+def read_requests(program: Program, modules: Any) -> dict[str, Request]:
+    """Return what is to be swapped, by path.
+
+    Args:
+        program: whose modules they are.
+        modules: a mapping from paths to replacements, or pairs of them.
+
+    Raises:
+        SwapError: a path is unknown, given twice or the root's; or something is no replacement.
+
+    >>> from purefx.ir import Graph, Program
+    >>> read_requests(Program.of({"": Graph((), ())}), {})
+    {}
+    """
+    found: dict[str, Request] = {}
+    known = _known_paths(program)
+    for path, by in _pairs(modules):
+        if not isinstance(path, str):
+            raise SwapError(f"modules are named by their paths, which are strings; {path!r} is a {type(path).__name__}")
+        if path in found:
+            raise SwapError(f"module {path!r} is given twice; give one replacement for each path")
+        if not path:
+            raise SwapError("the root can not be swapped: what stands in for it takes and gives what it likes; use that instead")
+        found[path] = Request(path, _replacement(path, by))
+    return _nested(found, known)
+
+
+def _pairs(modules: Any) -> Iterable[tuple[Any, Any]]:
+    if isinstance(modules, Mapping):
+        return list(modules.items())
+    try:
+        return [(path, by) for path, by in modules]
+    except (TypeError, ValueError):
+        said = f"swap_modules takes a mapping from paths to replacements, not a {type(modules).__name__}"
+        raise SwapError(f'{said}: swap_modules(program, {{"layers.0.mlp": module}})') from None
+
+
+def _replacement(path: str, by: Any) -> Replacement:
+    if isinstance(by, Program):
+        return by
+    if isinstance(by, type) and issubclass(by, torch.nn.Module):
+        raise SwapError(f"module {path!r}: {by.__name__} is a class; give an instance of it")
+    if not isinstance(by, torch.nn.Module):
+        raise SwapError(
+            f"module {path!r}: a {type(by).__name__} can not stand in for a module; give a torch.nn.Module (eager, fx or "
+            "compiled) or a purefx Program"
+        )
+    return by
+
+
+def _nested(found: dict[str, Request], known: set[str]) -> dict[str, Request]:
+    outermost: dict[str, Request] = {}
+    for path in sorted(found, key=lambda path: path.count(".")):
+        outer = next((request for request in outermost.values() if is_below(path, request.path)), None)
+        if outer is None:
+            if path not in known:
+                raise SwapError(f"there is no module {path!r}{_suggestion(path, known)}")
+            outermost[path] = found[path]
+        elif isinstance(outer.by, Program):
+            outer.inside[path[len(outer.path) + 1 :]] = found[path].by
+        else:
+            inside = path[len(outer.path) + 1 :]
+            raise SwapError(
+                f"module {path!r} is below {outer.path!r}, which is swapped as well for a {type(outer.by).__name__}: put it "
+                f"into that ({inside} = ...), or leave one of the two out"
+            )
+    return {path: outermost[path] for path in found if path in outermost}
+
+
+def _suggestion(path: str, known: set[str]) -> str:
+    near = difflib.get_close_matches(path, sorted(known), n=3)
+    if near:
+        return f"; did you mean {' or '.join(map(repr, near))}?"
+    few = sorted(known, key=lambda path: (path.count("."), path))[:5]
+    return f"; the program has {', '.join(map(repr, few))}{' ...' if len(known) > len(few) else ''}" if few else ""
+
+
+def _known_paths(program: Program) -> set[str]:
+    listed = [module.path for module in program.modules]
+    stacks = [frame.path for node in program.main.nodes for frame in node.stack]
+    return {path for path in (*listed, *calls_by_path(program), *stacks) if path}
+
+
+def calls_by_path(program: Program) -> dict[str, list[tuple[str, str]]]:
+    """Return, for each module that is called, the bodies that call it, each with the path that it stands in.
+
+    >>> from purefx.ir import Graph, Program
+    >>> calls_by_path(Program.of({"": Graph((), ())}))
+    {}
+    """
+    found: dict[str, list[tuple[str, str]]] = {}
+    todo, seen = [(program.root, "")], {(program.root, "")}
+    while todo:
+        name, path = todo.pop()
+        inner: list[tuple[str, str]] = []
+        called = [node.do for node in program.graphs[name].callers if type(node.do) is Call]
+        for do in called:
+            below = join(path, do.instance.path)
+            found.setdefault(below, []).append((name, path))
+            inner.append((do.graph, below))
+        bodies = {do.graph for do in called}
+        inner += [(body, path) for body in program.graphs[name].callees if body not in bodies]
+        for place in inner:
+            if place not in seen:
+                seen.add(place)
+                todo.append(place)
+    return found

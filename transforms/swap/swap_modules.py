@@ -1,0 +1,285 @@
+"""``swap_modules``: modules of a program are replaced by other modules, or by other programs.
+
+One idea: a call is swapped at its border.  What its preserved signature says that the original took is what the replacement
+takes, and its result stands in for what the caller used of the original's; all else stays the same objects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import torch
+from attrs import define, evolve, field
+
+from ...ir.conventions import Convention, conventions
+from ...ir.errors import PipelineError, SwapError
+from ...ir.graph import Graph
+from ...ir.names import Names
+from ...ir.node import Call, Frame, Get, Node
+from ...ir.opaque import attribute_of
+from ...ir.paths import join, relative
+from ...ir.persistent import pmap
+from ...ir.program import CallSignature, Module, Program
+from ...ir.signature import StateGradient
+from ...ir.state import Slot, SlotKind
+from ..fuel import UNLIMITED, Fuel
+from ..transformation import transformation
+from .bodies import Swap
+from .fitting import check_module, check_program
+from .grafts import Graft, graft, prepared
+from .passing import Through, passed_on
+from .planning import Decision, Instance, instances, new_graphs
+from .requests import Request, calls_by_path, read_requests
+from .sites import flat_convention, site_of
+from .state import covering, new_lifted, new_modules, new_state, stands_for
+
+__all__ = ["swap_modules"]
+
+
+@transformation(
+    requires={"state sunk", "mutations in place"},
+    forgets={"deduplicated", "state as inputs", "flat"},
+    laws=[
+        "a module that is swapped for its own body keeps the meaning",
+        "swapping nothing gives the same object",
+        "graphs that do not lead to a swapped module stay the same objects",
+        "the replacement is called as often as the module was",
+    ],
+)
+def swap_modules(
+    program: Program,
+    modules: Mapping[str, torch.nn.Module | Program],
+    *,
+    signature: Literal["preserved", "flat"] = "preserved",
+    through: Through = "refuse",
+    fuel: Fuel = UNLIMITED,
+) -> Program:
+    """Put other modules, or programs, in the place of modules.
+
+    Before::
+
+        up = call layers.0.mlp(x)                            # purefx.takes(x), purefx.gives(up) in its body
+
+    After::
+
+        mlp_module = get layers.0.mlp                        # a module of the state
+        up = purefx.call_module(mlp_module, x)
+
+    All calls of a module go to its replacement, which is given what the original was given in eager: constants, keywords and
+    containers as the preserved call signature has them.  The state of the module goes; that of the replacement comes, under
+    the same path.  A program becomes a body like any other; a module is called as it is, so nothing moves across the call.
+
+    Args:
+        program: an outlined program, as ``transform(program)`` gives it.
+        modules: for each path what stands in there: a ``torch.nn.Module`` (eager, fx, compiled) or a program.  A path below
+            another one is swapped in what stands in for that, which must be a program.
+        signature: ``"flat"`` takes modules without a preserved call signature as well, and gives the replacement the inputs
+            of the body by position; say it only where you know them.
+        through: what uses of a value that the module gave back as it was given mean afterwards: ``"result"`` or
+            ``"argument"``.  By default one use means the result, and several are refused.
+        fuel: a rewrite is one module that is swapped, in the order in which they are given.
+
+    Returns:
+        The program with the replacements; ``program`` itself where nothing is swapped.
+
+    Raises:
+        SwapError: a path or a replacement is not known or does not fit.  Nothing was done.
+        PipelineError: the module's call is not outlined yet.
+
+    >>> import torch, purefx as px
+    >>> model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU())
+    >>> ep = torch.export.export(model, (torch.ones(1, 2),), preserve_module_call_signature=("1",))
+    >>> swapped = px.swap_modules(px.transform(px.import_ep(ep)), {"1": torch.nn.Softplus()})
+    >>> px.lower(swapped).get_submodule("1")
+    Softplus(beta=1.0, threshold=20.0)
+    """
+    _check_options(signature, through)
+    requests = read_requests(program, modules)
+    requests = {path: request for path, request in requests.items() if fuel.burn("swap", path)}
+    if not requests:
+        return program
+    work = _Swapping(program, requests, signature == "flat", through)
+    work.check_calls()
+    return work.program_after()
+
+
+def _check_options(signature: str, through: str) -> None:
+    if signature not in ("preserved", "flat"):
+        raise SwapError(f'signature={signature!r}: it is "preserved" or "flat"')
+    if through not in ("refuse", "result", "argument"):
+        raise SwapError(f'through={through!r}: it is "refuse", "result" or "argument"')
+
+
+@define
+class _Swapping:
+    """One swap: what is asked for, and what was found out."""
+
+    program: Program
+    requests: dict[str, Request]
+    flat: bool
+    through: Through
+    names: Names = field(init=False)
+    known: dict[str, Convention] = field(init=False)
+    grafts: dict[tuple[str, tuple[int, ...]], Graft] = field(factory=dict)
+    programs: dict[str, Program] = field(factory=dict)
+    """What stands in, ready to be a body."""
+    signed: dict[Frame, CallSignature] = field(factory=dict)
+    """The signatures of calls that go to programs."""
+    read: dict[str, Slot] = field(factory=dict)
+    """State of replacements that others read, by slot."""
+
+    def __attrs_post_init__(self) -> None:
+        self.names = Names(self.program.graphs)
+        self.known = conventions(self.program)
+        for path, request in self.requests.items():
+            if isinstance(request.by, Program):
+                by = prepared(path, request.by)
+                # A path below this one is swapped in what stands in here.
+                self.programs[path] = swap_modules(by, request.inside) if request.inside else by
+
+    def check_calls(self) -> None:
+        """Refuse modules that nothing calls."""
+        calls = calls_by_path(self.program)
+        for path in self.requests:
+            if path not in calls and not self._stands(path):
+                raise SwapError(
+                    f"module {path!r} is not called in this program, or its call did nothing that was exported; export again "
+                    f"with preserve_module_call_signature=({path!r},) to keep the call"
+                )
+
+    def _stands(self, path: str) -> bool:
+        # Whether nodes stand in a call that is not cut out, which is told better later.
+        return any(frame.path == path for _, node in self.program.nodes() for frame in node.stack)
+
+    def program_after(self) -> Program:
+        """Return the program with the replacements."""
+        program = self.program
+        decisions = {place: self._decision(place) for place in instances(program, self.requests)}
+        graphs = new_graphs(program, decisions, self.names)
+        for made in self.grafts.values():
+            graphs.update(made.graphs)
+        paths = set(self.requests)
+        state = new_state(program.state, self._arrivals())
+        self._check_gradients(paths)
+        after = program.evolve(
+            graphs=pmap(graphs),
+            state=state,
+            modules=new_modules(program, {path: self._modules(path) for path in self.requests}),
+            call_signatures=pmap(self._call_signatures(paths)),
+            signature=evolve(program.signature, lifted=new_lifted(program, paths, state)),
+        )
+        reached = after.order
+        return after if len(reached) == len(graphs) else after.evolve(graphs=pmap({name: graphs[name] for name in reached}))
+
+    def _decision(self, place: Instance) -> Decision:
+        name, path = place
+        graph = self.program.graphs[name]
+        self._check_stacks(graph, name, path)
+        swaps: dict[str, Swap] = {}
+        slots: dict[str, str] = {}
+        for node in graph.nodes:
+            do = node.do
+            if type(do) is Call:
+                target = join(path, do.instance.path)
+                if covering(self.requests, target) is not None:
+                    swaps[node.name] = self._swap(graph, node, do, target)
+            elif type(do) is Get:
+                slot = join(path, do.slot)
+                gone = covering(self.requests, slot)
+                if gone is not None:
+                    self._reads(slot, gone, f"{path or 'the root'} ({node.name})", slots, node.name, path)
+        return Decision(swaps, slots)
+
+    def _check_stacks(self, graph: Graph, name: str, path: str) -> None:
+        for node in graph.nodes:
+            for frame in node.stack:
+                if covering(self.requests, join(path, frame.path)) is not None:
+                    raise PipelineError(
+                        f"swap_modules requires a program in which the calls of {frame.path!r} are outlined, and {node.name} in "
+                        f"{name or 'the root'} stands in one; run transform, or outline, first, or where that is the body of an "
+                        "operator, swap a module around it"
+                    )
+
+    def _swap(self, graph: Graph, node: Node, call: Call, path: str) -> Swap:
+        program = self.program
+        convention = self.known.get(call.graph)
+        if convention is None and self.flat and Frame(path, call.instance.call) not in program.call_signatures:
+            convention = flat_convention(program.graphs[call.graph])
+        site = site_of(program, path, node, convention)
+        through = passed_on(graph, site, self.through, is_root=graph is program.main)
+        by = self.programs.get(path)
+        if by is None:
+            check_module(site, self._module(path))
+            return Swap(site, None, (), through)
+        values = {formal.name: formal.meta.get("val") for formal in graph.inputs}
+        values.update((found.name, found.meta.get("val")) for found in graph.nodes)
+        order = check_program(site, by, program, values)
+        if (path, order) not in self.grafts:
+            count = site.convention.signature.in_spec.num_leaves
+            self.grafts[path, order] = graft(path, by, self.names, order, count)
+        self.signed[Frame(path, call.instance.call)] = site.convention.signature
+        return Swap(site, self.grafts[path, order], order, through)
+
+    def _module(self, path: str) -> torch.nn.Module:
+        # What stands in for a module; for one below it that others call, what that has there.
+        outer = covering(self.requests, path)
+        assert outer is not None
+        by: Any = self.requests[outer].by
+        if outer != path:
+            by = None if outer in self.programs else attribute_of(by, path[len(outer) + 1 :])
+            if not isinstance(by, torch.nn.Module):
+                raise SwapError(
+                    f"module {path!r} is called from outside of {outer!r}, with which it goes, and what stands in for that "
+                    "has no such module to call; swap a module around both"
+                )
+            self.read[path] = Slot(SlotKind.MODULE, by, 0, 0)
+        return by
+
+    def _reads(self, slot: str, gone: str, reader: str, slots: dict[str, str], node: str, path: str) -> None:
+        # The same tensor under a name that stays; else what the replacement has there, as eager would find it.
+        state = self.program.state
+        others = [name for name in state.by_cell[state[slot].cell] if covering(self.requests, name) is None]
+        if others:
+            slots[node] = relative(others[0], path)
+        else:
+            self.read[slot] = stands_for(self.program, gone, slot, self.programs.get(gone, self.requests[gone].by), reader)
+
+    def _arrivals(self) -> dict[str, dict[str, Slot]]:
+        found: dict[str, dict[str, Slot]] = {}
+        for path, request in self.requests.items():
+            by = self.programs.get(path)
+            if by is None:
+                found[path] = {path: Slot(SlotKind.MODULE, request.by, 0, 0)}
+                found[path].update({slot: kept for slot, kept in self.read.items() if covering({path}, slot) is not None})
+            else:
+                found[path] = {f"{path}.{name}": slot for name, slot in by.state.pairs}
+        return found
+
+    def _modules(self, path: str) -> tuple[Module, ...]:
+        by = self.programs.get(path)
+        if by is None:
+            kind = type(self.requests[path].by)
+            return (Module(path, f"{kind.__module__}.{kind.__qualname__}"),)
+        types = {module.path: module.type_name for module in by.modules}
+        inner = dict.fromkeys(inner for inner in types if inner)
+        for called in calls_by_path(by):
+            parts = called.split(".")
+            inner.update(dict.fromkeys(".".join(parts[:depth]) for depth in range(1, len(parts) + 1)))
+        return (Module(path, types.get("")), *(Module(f"{path}.{name}", types.get(name)) for name in inner))
+
+    def _call_signatures(self, paths: set[str]) -> dict[Frame, CallSignature]:
+        before = self.program.call_signatures
+        found = {frame: before[frame] for frame in before if covering(paths, frame.path) is None}
+        found.update(self.signed)
+        for made in self.grafts.values():
+            found.update(made.call_signatures())
+        return found
+
+    def _check_gradients(self, paths: set[str]) -> None:
+        for spec in self.program.signature.outputs:
+            if type(spec) is StateGradient and covering(paths, spec.slot) is not None:
+                raise SwapError(
+                    f"module {covering(paths, spec.slot)!r}: the program gives back the gradient of its {spec.slot}, which "
+                    "would go; swap modules of the program that was exported without gradients"
+                )
