@@ -1,4 +1,4 @@
-"""Private names of others: only ``ir/torch_private.py`` may touch torch's.
+"""Private names of others: only ``ir/torch_private/`` may touch torch's.
 
 One idea: a name with one leading underscore that the file does not define itself belongs to somebody else; in this
 library that is torch.  It goes by syntax: imports, attributes, and ``getattr`` with a literal name.  What a subclass of
@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from .checkers import imports
 from .sources import Source
 
-DOORS = frozenset({"ir/torch_private.py", "ir/persistent.py"})
+DOORS = ("ir/torch_private/", "ir/persistent.py")
 
 ALLOWED: dict[str, str] = {
     "_apply": "nn.Module: what .to() and .double() call; overridden to notice another dtype",
@@ -54,14 +54,14 @@ def touched(tree: ast.Module) -> Iterator[tuple[int, str]]:
 
 
 def torch_privates(source: Source) -> Iterator[str]:
-    """Private names of torch are used in one file only."""
-    if source.path in DOORS:
+    """Private names of torch are used in one folder only."""
+    if source.path.startswith(DOORS):
         return
     for line, name in imports(source):
         if name.split(".")[0] == "torch" and any(is_private(part) for part in name.split(".")):
-            yield f"{source.path}:{line}: imports {name}; give it a name in ir/torch_private.py"
+            yield f"{source.path}:{line}: imports {name}; give it a name in ir/torch_private/"
     own = own_names(source.tree)
     allowed = ALLOWED if source.layer == "lowering" else {}
     for line, name in touched(source.tree):
         if is_private(name) and name not in own and name not in allowed:
-            yield f"{source.path}:{line}: touches {name}, which it does not define; give it a name in ir/torch_private.py"
+            yield f"{source.path}:{line}: touches {name}, which it does not define; give it a name in ir/torch_private/"

@@ -1,4 +1,4 @@
-"""The private names of torch that purefx touches are where ``ir/torch_private.py`` says, and mean what it needs.
+"""The private names of torch that purefx touches are where ``ir/torch_private/`` says, and mean what it needs.
 
 One idea: when a torch release moves one, this file fails and names it.
 """

@@ -1,0 +1,123 @@
+"""Every name of torch that is not public and that purefx touches, with the reason.
+
+One idea: when torch moves one, one file of this folder changes, and ``tests/upstream/test_torch_private.py`` says which.  Nothing
+is wrapped here beyond giving it a typed name.
+"""
+
+from __future__ import annotations
+
+from .exports import (
+    EXPORT_HOOKS,
+    SpecViolationError,
+    TrainingIRVerifier,
+    Verifier,
+    guards_of,
+    retraced_joint,
+    script_class,
+    set_guards,
+)
+from .fakes import (
+    FAKE_REFUSALS,
+    FakeTensor,
+    FakeTensorMode,
+    fake_copy,
+)
+from .graphs import (
+    EMPTY_STACK_KEY,
+    NodeSource,
+    PyTreeCodeGen,
+    PyTreeInfo,
+    codegen_of,
+    fields_of,
+    generator_of_code,
+    is_tracing,
+    pytree,
+    read_node_source,
+    tree_flatten_spec,
+)
+from .modules import (
+    blank_attributes,
+    buffers_dict,
+    child_of,
+    children_dict,
+    hooks_of,
+    parameters_dict,
+    state_of,
+    storage_key,
+    unsaved_buffers,
+)
+from .operators import (
+    MODES,
+    HigherOrderOperator,
+    OpOverload,
+    OpOverloadPacket,
+    builtin_functions,
+    overloads_of,
+    resolve_higher_order,
+    resolve_operator,
+    schema_of,
+)
+from .sizes import (
+    fresh_bindings,
+    new_shape_env,
+    new_symbol,
+    ranges_in,
+    size_number,
+    symbol_facts,
+    symbolic_range,
+    symbols_of,
+    sympy_operators,
+)
+
+__all__ = [
+    "EMPTY_STACK_KEY",
+    "EXPORT_HOOKS",
+    "FAKE_REFUSALS",
+    "MODES",
+    "FakeTensor",
+    "FakeTensorMode",
+    "HigherOrderOperator",
+    "NodeSource",
+    "OpOverload",
+    "OpOverloadPacket",
+    "PyTreeCodeGen",
+    "PyTreeInfo",
+    "SpecViolationError",
+    "TrainingIRVerifier",
+    "Verifier",
+    "blank_attributes",
+    "buffers_dict",
+    "builtin_functions",
+    "child_of",
+    "children_dict",
+    "codegen_of",
+    "fake_copy",
+    "fields_of",
+    "fresh_bindings",
+    "generator_of_code",
+    "guards_of",
+    "hooks_of",
+    "is_tracing",
+    "new_shape_env",
+    "new_symbol",
+    "overloads_of",
+    "parameters_dict",
+    "pytree",
+    "ranges_in",
+    "read_node_source",
+    "resolve_higher_order",
+    "resolve_operator",
+    "retraced_joint",
+    "schema_of",
+    "script_class",
+    "set_guards",
+    "size_number",
+    "state_of",
+    "storage_key",
+    "symbol_facts",
+    "symbolic_range",
+    "symbols_of",
+    "sympy_operators",
+    "tree_flatten_spec",
+    "unsaved_buffers",
+]

@@ -1,0 +1,76 @@
+"""Private names of torch for fx graphs and pytrees: generated code, specs, where nodes come from.
+
+One idea: a name is given a type and a reason here, and nothing more.
+"""
+
+# pyright: reportPrivateUsage=false
+# Using private names in one place is what this folder is for.
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.fx._pytree
+import torch.fx._symbolic_trace
+import torch.fx.graph
+import torch.fx.traceback
+import torch.utils._pytree
+
+__all__ = [
+    "EMPTY_STACK_KEY", "NodeSource", "PyTreeCodeGen", "PyTreeInfo", "codegen_of", "fields_of", "generator_of_code",
+    "is_tracing", "pytree", "read_node_source", "tree_flatten_spec",
+]  # fmt: skip
+
+
+pytree: Any = torch.utils._pytree
+"""The pytree library; torch has no public name for it, and exported signatures are its ``TreeSpec``."""
+
+tree_flatten_spec: Any = torch.fx._pytree.tree_flatten_spec
+"""Takes a value apart as a spec says; torch's own graphs with preserved call signatures use it."""
+
+PyTreeCodeGen: Any = torch.fx.graph._PyTreeCodeGen
+"""Makes a graph's code take and give pytrees, as the graph of ``ep.module()`` does."""
+
+PyTreeInfo: Any = torch.fx.graph._PyTreeInfo
+"""Its argument names and specs."""
+
+NodeSource: Any = torch.fx.traceback.NodeSource
+"""What ``meta["from_node"]`` holds: which node a node was made from, and by which pass."""
+
+EMPTY_STACK_KEY = "_empty_nn_module_stack_from_metadata_hook"
+"""The key that the exporter gives to a node that no module stack is known for."""
+
+
+def fields_of(kind: type) -> tuple[str, ...]:
+    """Return the fields of a named tuple's class, () for another class; the underscore is Python's, not torch's.
+
+    >>> fields_of(PyTreeInfo), fields_of(tuple)
+    (('orig_args', 'in_spec', 'out_spec'), ())
+    """
+    return getattr(kind, "_fields", ()) if issubclass(kind, tuple) else ()
+
+
+def codegen_of(graph: torch.fx.Graph) -> Any:
+    """Return what generates a graph's code; a GraphModule copies its pytree specs."""
+    return graph._codegen
+
+
+def generator_of_code(module: torch.fx.GraphModule) -> Any:
+    """Return what generates the code of a module's graph where that is one whose inputs and outputs a graph shows, else None."""
+    codegen: Any = module.graph._codegen
+    return codegen if type(codegen) in (torch.fx.graph.CodeGen, PyTreeCodeGen) else None
+
+
+def is_tracing() -> bool:
+    """Say whether ``torch.fx.symbolic_trace`` is running the code that asks; the exporter sets the same flag and is not meant."""
+    return torch.fx._symbolic_trace.is_fx_symbolic_tracing()
+
+
+def read_node_source(written: dict[str, Any]) -> Any:
+    """Return the ``NodeSource`` that its ``to_dict`` gave; the constructor wants the node itself.
+
+    >>> read_node_source({"pass_name": "p", "action": "create", "name": "y", "target": "t", "graph_id": 0}).name
+    'y'
+    """
+    return NodeSource._from_dict(written)

@@ -1,0 +1,109 @@
+"""Private names of torch for operators and plain functions: how they are found, and what they say of themselves.
+
+One idea: a name is given a type and a reason here, and nothing more.
+"""
+
+# pyright: reportPrivateUsage=false
+# Using private names in one place is what this folder is for.
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+import torch
+import torch._ops
+
+__all__ = [
+    "MODES", "HigherOrderOperator", "OpOverload", "OpOverloadPacket", "builtin_functions", "overloads_of",
+    "resolve_higher_order", "resolve_operator", "schema_of",
+]  # fmt: skip
+
+
+OpOverload: Any = torch._ops.OpOverload
+"""The type of ``torch.ops.aten.add.Tensor``; public code only has its instances."""
+
+OpOverloadPacket: Any = torch._ops.OpOverloadPacket
+"""The type of ``torch.ops.aten.add``."""
+
+HigherOrderOperator: Any = torch._ops.HigherOrderOperator
+"""The type of ``torch.ops.higher_order.cond``."""
+
+
+def schema_of(target: Any) -> Any:
+    """Return the schema of an operator overload: the only place where torch states its effects.
+
+    >>> schema_of(torch.ops.aten.relu.default).name
+    'aten::relu'
+    """
+    return target._schema
+
+
+def resolve_operator(namespace: str, name: str, overload: str) -> Callable[..., Any] | None:
+    """Return a registered operator from the dispatcher's registry, or None.
+
+    The registry is asked first, so that a name never becomes an attribute of something else.
+
+    >>> resolve_operator("aten", "relu", "default") is torch.ops.aten.relu.default
+    True
+    >>> resolve_operator("aten", "no_such_thing", "default"), resolve_operator("aten", "relu", "op")
+    (None, None)
+    """
+    try:
+        suffix = "" if overload == "default" else overload
+        registered = cast(Any, torch._C)._get_operation_overload(f"{namespace}::{name}", suffix)
+        found = getattr(getattr(getattr(torch.ops, namespace), name), overload) if registered is not None else None
+    except (AttributeError, RuntimeError, TypeError):
+        return None
+    return found if isinstance(found, OpOverload) else None
+
+
+def resolve_higher_order(name: str) -> Callable[..., Any] | None:
+    """Return a registered higher-order operator, or None; torch keeps them in a dict beside the dispatcher.
+
+    >>> resolve_higher_order("cond") is torch.ops.higher_order.cond, resolve_higher_order("__class__")
+    (True, None)
+    """
+    return cast("Callable[..., Any] | None", cast(Any, torch._ops)._higher_order_ops.get(name))
+
+
+def overloads_of(name: str) -> list[Any]:
+    """Return the overloads of an operator of aten from the dispatcher's registry; none where it has no such operator.
+
+    >>> torch.ops.aten.relu.default in overloads_of("relu"), overloads_of("no_such_thing")
+    (True, [])
+    """
+    try:
+        found = cast(Any, torch._C)._jit_get_operation(f"aten::{name}")
+    except RuntimeError:
+        return []
+    names = found[1] if found is not None and found[0] is not None else []
+    overloads = [resolve_operator("aten", name, overload or "default") for overload in names]
+    return [overload for overload in overloads if overload is not None]
+
+
+def builtin_functions() -> list[tuple[str, Callable[..., Any]]]:
+    """Return the functions that torch generates for operators, with the names of those: ``torch.relu``, ``F.gelu``."""
+    found: list[tuple[str, Any]] = []
+    for module in (torch, cast(Any, torch._C)._nn):
+        found += [(name, value) for name, value in vars(module).items() if type(value) is type(torch.relu)]
+    return found
+
+
+def _modes() -> dict[Callable[..., Any], int]:
+    private: Any = torch._C
+    autocast: Any = torch.amp.autocast_mode
+    grad: Any = torch.autograd.grad_mode
+    return {
+        private._set_grad_enabled: 1,
+        private._functorch._vmap_increment_nesting: 1,
+        private._functorch._vmap_decrement_nesting: -1,
+        autocast._enter_autocast: 1,
+        autocast._exit_autocast: -1,
+        grad._enter_inference_mode: 1,
+        grad._exit_inference_mode: -1,
+    }
+
+
+MODES = _modes()
+"""Functions that Dynamo writes into graphs and that change what operators mean: 1 opens such a region, -1 closes one."""
