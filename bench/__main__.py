@@ -29,6 +29,7 @@ def main() -> None:
     parser.add_argument("--sizes", type=int, nargs="+", default=[1_000, 10_000, 100_000], help="chain sizes, in nodes")
     parser.add_argument("--rounds", type=int, default=5, help="timed rounds of each candidate")
     parser.add_argument("--device", default="auto", help="where the part `device` runs; auto is CUDA or nothing")
+    parser.add_argument("--alone", action="store_true", help="of making, only making: no forward and no looking")
     parser.add_argument("--json", help="write the figures to this file")
     parser.add_argument("--plot", help="draw nodes against time into this .svg or .png; needs what was made, and matplotlib")
     options = parser.parse_args()
@@ -46,7 +47,7 @@ def _making(options: argparse.Namespace) -> list[dict[str, Any]]:
     print(making.HEADER)
     found: list[dict[str, Any]] = []
     for name in options.workloads:
-        found.append(making.making(workload(name), options.rounds))
+        found.append(making.making(workload(name), options.rounds, alone=options.alone))
         print(making.line(found[-1]), flush=True)
         gc.collect()
     decoders = [figures for figures in found if figures["name"].startswith("gpt-") and figures["nodes"] > 1_000]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-__all__ = ["Names", "escaped", "is_identifier", "is_plain_path"]
+__all__ = ["Names", "escaped", "is_identifier", "is_plain_path", "word_of"]
 
 
 def is_identifier(name: object) -> bool:
@@ -19,6 +19,19 @@ def is_identifier(name: object) -> bool:
     (True, False, False)
     """
     return isinstance(name, str) and name.isidentifier()
+
+
+def word_of(path: str) -> str:
+    r"""Return a name for a value that belongs to a module or to state: the path, as one word that is an identifier.
+
+    >>> word_of("layers.0.mlp"), word_of("0"), word_of("/a-b")
+    ('layers_0_mlp', '_0', 'a_b')
+    """
+    word = path.removeprefix("/").replace(".", "_")
+    if word.isidentifier():
+        return word
+    word = "".join([char if f"_{char}".isidentifier() else "_" for char in word])
+    return word if word.isidentifier() else f"_{word}"
 
 
 def is_plain_path(name: object) -> bool:

@@ -59,6 +59,9 @@ from .swapping import SWAPPED, swap_own_bodies
 
 __all__ = ["REGISTRY", "Entry"]
 
+TAGS_VARY = {"order": "of outlined programs tags are drawn along the flat relation, which is coarser than that between calls"}
+"""Between calls more reorderings are legal than the flat relation allows: the same tags can not be drawn after them."""
+
 STATE_MOVES = MappingProxyType({"state": "names of state get the part in front, and state that two parts read gets two of them"})
 
 
@@ -96,7 +99,8 @@ REGISTRY: tuple[Entry, ...] = (
     Entry(inline, ("outlined", "deduplicated", "tree"), (NO_CALLS, EXPANDS)),
     Entry(functionalize, ("in place",), (COPIES_GO,)),
     Entry(lift_state, ("sunk",), (NO_READS,)),
-    Entry(split_somewhere, ("sunk", "outlined"), (PARTS_TIGHT, STATE_PLACED, NAMES_MOVE, JOINS), STATE_MOVES),
+    Entry(split_somewhere, ("sunk",), (PARTS_TIGHT, STATE_PLACED, NAMES_MOVE, JOINS), STATE_MOVES),
+    Entry(split_somewhere, ("outlined",), (PARTS_TIGHT, STATE_PLACED, NAMES_MOVE, JOINS), STATE_MOVES | TAGS_VARY),
     Entry(move_non_tensor_nodes, ("split",), (NO_NUMBER_CROSSES, TENSORS_STAY)),
     Entry(relay_skips, ("split",), (STRAIGHT, NODES_STAY)),
     Entry(join, ("split",), (NO_PARTS, NAMES_MOVE), STATE_MOVES),

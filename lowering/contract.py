@@ -28,6 +28,7 @@ from torch.export.graph_signature import (
 
 from ..ir.arguments import Arg, Ref
 from ..ir.borders import GIVES, TAKES
+from ..ir.names import word_of
 from ..ir.node import Frame, Node, Op
 from ..ir.paths import join
 from ..ir.signature import (
@@ -68,7 +69,7 @@ def graph_signature(family: Family) -> ExportGraphSignature:
 def _named_inputs(signature: Signature, names: tuple[str, ...]) -> list[tuple[Any, str]]:
     pairs: list[tuple[Any, str]] = list(zip(signature.inputs, names, strict=False))
     # A program that never was flat here: its state inputs are listed first, named like their slots.
-    lifted = [(StateInput(place.slot), place.slot.replace(".", "_")) for place in signature.lifted]
+    lifted = [(StateInput(place.slot), word_of(place.slot)) for place in signature.lifted]
     return lifted + pairs
 
 

@@ -37,8 +37,12 @@ def argument_names(names: Sequence[str], count: int, keywords: Sequence[Any]) ->
     return [name if is_identifier(name) else f"arg_{index}" for index, name in enumerate(names or [""] * count)]
 
 
-def check_fx_names(graph: torch.fx.Graph) -> torch.fx.Graph:
+def check_fx_names(graph: torch.fx.Graph, *, starred: bool = False) -> torch.fx.Graph:
     """Return the graph itself, its placeholders renamed where their names are none.
+
+    Args:
+        graph: as it was made of a program.
+        starred: whether its placeholders may take the rest of the arguments, as in ``*rest``.
 
     Raises:
         UnsupportedProgram: an attribute or a keyword has a name that would be read as code.
@@ -49,7 +53,7 @@ def check_fx_names(graph: torch.fx.Graph) -> torch.fx.Graph:
     ['x_f_']
     """
     for node in graph.nodes:
-        if node.op == "placeholder" and not is_identifier(node.target):
+        if node.op == "placeholder" and not is_identifier(node.target.lstrip("*") if starred else node.target):
             node.target = node.name
         elif node.op in ("get_attr", "call_module") and not is_plain_path(node.target):
             _refuse("the attribute", node.target)

@@ -81,7 +81,7 @@ def build_fx_graph(view: View) -> torch.fx.Graph:
         keywords = signature.in_spec.children()[1].context or ()
         names = argument_names(signature.arg_names, _count(signature.in_spec), keywords)
         builder.made.set_codegen(PyTreeCodeGen(PyTreeInfo(names, signature.in_spec, signature.out_spec)))
-    return check_fx_names(builder.made)
+    return check_fx_names(builder.made, starred=builder.is_plain)
 
 
 def _count(in_spec: Any) -> int:

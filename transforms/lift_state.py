@@ -14,7 +14,7 @@ from ..ir.arguments import Ref, replace_refs
 from ..ir.errors import PipelineError
 from ..ir.graph import Graph, Input
 from ..ir.meta import EMPTY_META
-from ..ir.names import Names
+from ..ir.names import Names, word_of
 from ..ir.node import Call, Get, Node
 from ..ir.program import Program
 from ..ir.signature import InputMutation, InputSpec, StateInput, UserInput
@@ -142,7 +142,7 @@ class _Lifting:
         for slot, _ in self.places:
             read = first.get(slot)
             meta = EMPTY_META if read is None else read.meta
-            formals[slot] = Input(names.fresh(slot.replace(".", "_")) if read is None else read.name, meta)
+            formals[slot] = Input(names.fresh(word_of(slot)) if read is None else read.name, meta)
         return formals
 
     def _order(self, formals: dict[str, Input]) -> list[tuple[Input, InputSpec, int]]:

@@ -18,7 +18,7 @@ from ..ir.borders import is_border
 from ..ir.effects.happenings import happenings
 from ..ir.effects.storages import storages
 from ..ir.graph import Graph, Input
-from ..ir.names import Names
+from ..ir.names import Names, word_of
 from ..ir.node import Call, Get, Node, Op
 from ..ir.operators import op_of
 from ..ir.paths import FROM_ROOT, join, nested
@@ -220,7 +220,7 @@ def _rewritten(graph: Graph, regions: dict[str, Region | None]) -> Graph:
             nodes.append(node)
             continue
         stack = (*node.stack, node.do.instance)
-        reads = [Node(names.fresh(slot.replace(".", "_")), Get(nested(node.do.instance.path, slot))) for slot in region.slots]
+        reads = [Node(names.fresh(word_of(slot)), Get(nested(node.do.instance.path, slot))) for slot in region.slots]
         operands = (*node.args, *[Ref(read.name) for read in reads])
         name = names.fresh("invoke_subgraph") if region.is_one else node.name
         meta = {} if region.is_one or "val" not in node.meta else node.meta

@@ -15,7 +15,7 @@ from torch.export.graph_signature import ConstantArgument
 from ..arguments import Arg, Ref
 from ..borders import GIVES, TAKES
 from ..graph import Graph
-from ..names import Names
+from ..names import Names, word_of
 from ..node import Frame, Node, Op, Stack
 from ..program import CallSignature
 from ..torch_private import OpOverload, schema_of
@@ -142,7 +142,7 @@ class _Borders:
 
     def _node(self, frame: Frame, op: Op, leaves: tuple[Arg, ...], stack: Stack) -> Node:
         word = op.name.rpartition(".")[2]
-        return Node(self.names.fresh(f"{frame.path.replace('.', '_')}_{word}"), op, leaves, (), stack)
+        return Node(self.names.fresh(word_of(f"{frame.path}.{word}")), op, leaves, (), stack)
 
 
 def _is_written(node: Node, index: Any) -> bool:

@@ -38,14 +38,14 @@ def check_parts(survey: Survey) -> Iterator[Finding]:
 
 
 def _calls(survey: Survey, names: set[str]) -> Iterator[Finding]:
-    called: set[str] = set()
+    called: dict[str, str] = {}
     for census in survey.censuses.values():
         for index, node in census.calls:
             path = node.do.instance.path if type(node.do) is Call else ""
             if census.name != survey.root:
                 if path.startswith(FROM_ROOT) and path[1:] in names:
                     yield Finding(f"it calls the part {path[1:]!r}, which the root alone may", census.name, index, node.name)
-            elif path in called:
+            elif path in called and called[path] != node.name:  # a node that stands there twice is told as that
                 yield Finding(f"it calls the part {path!r} for the second time", census.name, index, node.name)
             elif path in names:
-                called.add(path)
+                called[path] = node.name

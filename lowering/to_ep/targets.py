@@ -14,6 +14,7 @@ import torch
 from ...ir.arguments import Arg
 from ...ir.errors import UnsupportedProgram
 from ...ir.node import Node, Op
+from ...ir.opaque import is_module_call
 from ...ir.torch_private import HigherOrderOperator, OpOverload
 
 __all__ = ["check_literal", "check_target", "is_plain_name", "place_of"]
@@ -57,10 +58,10 @@ def check_target(node: Node) -> Any:
     known = isinstance(target, OPERATORS) or str(getattr(target, "__module__", "")).partition(".")[0] in MODULES
     if target is None or not known:
         what = "has no callable behind it" if target is None else "is no operator of torch"
-        raise UnsupportedProgram(
-            f"{place_of(node)}: {node.do.name} {what}, and exported programs hold nothing else; "
-            "register it with torch.library.custom_op and call that, or lower the program instead"
-        )
+        advice = "register it with torch.library.custom_op and call that, or lower the program instead"
+        if is_module_call(node):
+            advice = "export what the module does with px.capture(px.lower(program), args), or lower the program instead"
+        raise UnsupportedProgram(f"{place_of(node)}: {node.do.name} {what}, and exported programs hold nothing else; {advice}")
     for key, _ in node.kwargs:
         if not key.isidentifier() or keyword.iskeyword(key):
             raise UnsupportedProgram(f"{place_of(node)}: the keyword {key!r} is none in Python")

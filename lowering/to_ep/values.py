@@ -76,7 +76,8 @@ class Values:
             case _:
                 said = kind.description if isinstance(kind, ObjectType) else f"a {kind.kind} of any value"
                 raise UnsupportedProgram(
-                    f"the input {name!r} ({said}) has no fake value, and none can be made; put one into its meta['val']"
+                    f"the input {name!r} ({said}) has no fake value, and none can be made; "
+                    "put one into its meta['val'], as import_fx does with example_inputs="
                 )
 
     def of_operand(self, formal: Any, owner: Node, operand: Any) -> Any:

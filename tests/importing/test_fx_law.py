@@ -24,6 +24,7 @@ def test_lowered_is_the_graph_module(module: torch.fx.GraphModule, with_example:
     program = px.import_fx(module, example_inputs=INPUTS if with_example else None)
     expected = outcome(module, INPUTS)
     compare(outcome(px.lower(program, to=to), INPUTS), expected)
+    assert list(px.lower(program).state_dict()) == list(before)
     compare(outcome(px.lower(px.transform(program), to=to), INPUTS), expected)
     compare(outcome(px.lower(px.inline(program), to=to), INPUTS), expected)
     compare(dict(module.state_dict()), dict(before))

@@ -115,6 +115,6 @@ def test_a_reader_that_goes_away(folder: Path, monkeypatch: pytest.MonkeyPatch, 
 def test_as_a_module(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr("sys.argv", ["purefx", "digest", str(folder / "flat.purefx")])
     with pytest.raises(SystemExit) as ended:
-        runpy.run_module("purefx", run_name="__main__")
+        runpy.run_path(str(Path(px.__file__).parent / "__main__.py"), run_name="__main__")
     assert ended.value.code == 0
     assert capsys.readouterr().out == px.digest(px.load(folder / "flat.purefx")) + "\n"

@@ -105,3 +105,16 @@ def test_names_of_values_run_nothing(name: str) -> None:
 
 def _with_specs_of(program: px.Program) -> px.Program:
     return program.evolve(signature=px.import_ep(px.to_ep(program)).signature)
+
+
+def test_a_held_module_is_exported_by_capture() -> None:
+    """What the message advises is a way through: the trace of a model with leaf modules becomes an ExportedProgram."""
+    x = torch.ones(1, 4)
+    traced = torch.fx.symbolic_trace(torch.nn.Sequential(torch.nn.Linear(4, 4)))
+    program = px.import_fx(traced, example_inputs=(x,))
+    with pytest.raises(px.UnsupportedProgram, match=r"px\.capture\(px\.lower\(program\), args\)"):
+        px.to_ep(program)
+    with pytest.raises(px.UnsupportedProgram, match="import_fx does with example_inputs"):
+        px.to_ep(px.import_fx(traced))
+    ep = px.to_ep(px.capture(px.lower(program), (x,)))
+    assert torch.equal(ep.module()(x), traced(x)) and list(ep.state_dict) == list(traced.state_dict())

@@ -13,6 +13,7 @@ import torch
 from attrs import evolve
 
 import purefx as px
+from purefx.ir.borders import is_border
 from purefx.ir.meta import Meta
 from purefx.laws import toy
 from purefx.laws.asking import assert_law, refuses
@@ -98,13 +99,25 @@ def test_what_is_added_bears_the_meta_of_its_value() -> None:
     assert found > 20
 
 
+REMADE = frozenset({"split_by_tags", "swap_modules"})
+"""Those that call other bodies than before: such a call, and a border of its signature, is no operator of the original."""
+
+
+def is_of_a_call(graph: px.Graph, node: px.Node) -> bool:
+    """Say whether a node is a call of a module, or takes the results of one apart."""
+    whole = graph.by_name.get(node.args[0].name) if node.do == toy.GETITEM and isinstance(node.args[0], px.Ref) else node
+    return whole is not None and isinstance(whole.do, px.Call)
+
+
 @pytest.mark.parametrize(("transformation", "stage"), BODIES, ids=[f"{one.name}-{stage}" for one, stage in BODIES])
 def test_bodies_keep_their_meta(transformation: px.Transformation, stage: Stage) -> None:
     """Every operator still says where it is from, and which value it gives."""
     for program in map(with_meta, programs(stage, transformation)):
         result = transformation(program)
         traces = {node.meta["stack_trace"] for _, node in program.nodes()}
-        for _, node in result.nodes():
+        for name, node in result.nodes():
+            if transformation.name in REMADE and (is_of_a_call(result.graphs[name], node) or is_border(node)):
+                continue
             assert node.meta["stack_trace"] in traces
             # Which operand is which input of an operator's body is not known, so what it gives may be dropped there.
             assert "val" in node.meta or stage != "tree"
@@ -139,6 +152,8 @@ def by_keyword(node: px.Node) -> px.Node:
 @pytest.mark.parametrize(("transformation", "stage"), ASKED, ids=NAMES)
 def test_arguments_by_keyword_are_arguments(transformation: px.Transformation, stage: Stage, law: Law) -> None:
     """What holds with arguments by position holds with keywords."""
+    if any(law.name in entry.exempt for entry in REGISTRY if entry.transformation is transformation and stage in entry.stages):
+        return
     for case in drawn_cases("toy", stage, PROGRAMS, 3):
         given = evolve(case, program=with_keywords(case.program), meaning=toy.toy_meaning)
         if not refuses(transformation, given):

@@ -6,6 +6,7 @@ One idea: one small program for each transformation, and all that is said when i
 from __future__ import annotations
 
 import pytest
+import torch
 
 import purefx as px
 
@@ -171,6 +172,68 @@ FLAT = """program {
   }
 }"""
 
+SPLIT = """program {
+  facts (split, "state sunk")
+  modules {
+    ""
+    a: purefx.Part
+    b: purefx.Part
+    c: purefx.Part
+  }
+  takes {
+    user x: f32[2]
+  }
+  gives {
+    user
+  }
+  graph @""(x) {
+    p = call @a(x) as a
+    n = operator.getitem(p, 0)
+    y = operator.getitem(p, 1)
+    z = call @b(n, y) as b
+    u = call @c(z, x) as c
+    return (u,)
+  }
+  graph @a(x) {
+    n = aten.sym_size.int(x, 0)
+    y = aten.neg.default(x)
+    return (n, y)
+  }
+  graph @b(n, y) {
+    z = aten.mul.Scalar(y, n)
+    return z
+  }
+  graph @c(z, x) {
+    u = aten.add.Tensor(z, x)
+    return u
+  }
+}"""
+
+SIGNED = """program {
+  facts ("mutations in place", outlined, "state sunk", "token free")
+  takes {
+    user x: f32[2]
+  }
+  gives {
+    user
+  }
+  signature a {
+    names ()
+    in_spec ((*,), {})
+    out_spec *
+  }
+  graph @""(x) {
+    y = call @a(x) as a
+    return (y,)
+  }
+  graph @a(x) {
+    taken = purefx.takes(x)
+    z = aten.neg.default(x)
+    given = purefx.gives(z)
+    return z
+  }
+}"""
+
 LABELS: dict[px.Transformation, tuple[str, tuple[str, ...]]] = {
     px.remove_effect_tokens: (TOKENS, ("unthread w", "take the tokens from the signature")),
     px.inplace_mutations: (RETURNED, ("copy m into bn", "copy y into x")),
@@ -183,6 +246,9 @@ LABELS: dict[px.Transformation, tuple[str, tuple[str, ...]]] = {
     px.inline: (SHARED, ("copy 'a' (2 of 2)", "inline 'a'", "inline 'a@1'")),
     px.functionalize: (WRITTEN, ("return z instead of d", "return y instead of c")),
     px.lift_state: (str(px.sink_state(px.parse(WRITTEN))), ("lift n",)),
+    px.move_non_tensor_nodes: (SPLIT, ("compute 'n' in b",)),
+    px.relay_skips: (SPLIT, ("relay 'x'",)),
+    px.swap_modules: (SIGNED, ("swap a",)),
 }
 
 
@@ -190,9 +256,10 @@ LABELS: dict[px.Transformation, tuple[str, tuple[str, ...]]] = {
 def test_every_rewrite_is_told_in_order(transformation: px.Transformation) -> None:
     """With as much fuel as it takes, so nothing is left out."""
     text, labels = LABELS[transformation]
+    options = {"modules": {"a": torch.nn.ReLU()}} if transformation is px.swap_modules else {}
     program, fuel = px.parse(text), px.Fuel(10)
     assert px.verify(program) == ()
-    assert transformation.spend(program, fuel) is not program
+    assert transformation.spend(program, fuel, **options) is not program
     assert fuel.labels == labels
 
 

@@ -14,10 +14,10 @@ from types import MappingProxyType
 from ...ir.arguments import Ref
 from ...ir.graph import Graph, Input
 from ...ir.meta import EMPTY_META, Meta
-from ...ir.names import Names
+from ...ir.names import Names, word_of
 from ...ir.node import Call, Frame, Node, Op
 from ...ir.operators import op_of
-from ...ir.paths import FROM_ROOT, relative
+from ...ir.paths import relative
 from ...ir.persistent import pmap
 from ...ir.program import Program
 from .bodies import MovedBodies, seen_from
@@ -169,7 +169,7 @@ class _Walk:
         args = tuple([Ref(name) for name in inputs])
         if len(outputs) == 1:
             return (Node(outputs[0], call, args, (), (), self._value_meta(outputs[0])),)
-        result = names.fresh(path.removeprefix(FROM_ROOT).replace(".", "_"))
+        result = names.fresh(word_of(path))
         value = MappingProxyType({"val": tuple([self.metas[output].get("val") for output in outputs])})
         made = [Node(result, call, args, (), (), value)]
         made += [

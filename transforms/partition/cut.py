@@ -15,7 +15,7 @@ from attrs import define, evolve, field
 from ...ir.arguments import Arg, Ref
 from ...ir.graph import Graph, Input
 from ...ir.meta import EMPTY_META, Meta
-from ...ir.names import Names
+from ...ir.names import Names, word_of
 from ...ir.node import Call, Frame, Node
 from ...ir.operators import op_of
 from ...ir.persistent import pmap
@@ -122,7 +122,7 @@ class _Cutting:
         args = tuple([Ref(name) for name in inputs])
         if len(outputs) == 1:
             return [Node(outputs[0], call, args, (), (), _value_of(metas[outputs[0]]))]
-        result = self.names.fresh(call.instance.path)
+        result = self.names.fresh(word_of(call.instance.path))
         values = MappingProxyType({"val": tuple([metas[name].get("val") for name in outputs])})
         taken = [Node(name, GETITEM, (Ref(result), index), (), (), _value_of(metas[name])) for index, name in enumerate(outputs)]
         return [Node(result, call, args, (), (), values), *taken]

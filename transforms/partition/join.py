@@ -17,6 +17,7 @@ from ...ir.program import Program
 from ..inline import inline
 from ..outline import outline
 from ..transformation import transformation
+from .inside import with_bodies_of
 from .tables import without_parts
 
 __all__ = ["join", "joined_flat", "one_read_each"]
@@ -61,7 +62,7 @@ def join(program: Program) -> Program:
     if not part_names(program):
         return program
     flat, outlined = joined_flat(program)
-    return outline(flat) if outlined else flat
+    return with_bodies_of(program, outline(flat) if outlined else flat)
 
 
 def joined_flat(program: Program) -> tuple[Program, bool]:

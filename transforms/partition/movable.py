@@ -116,6 +116,8 @@ class Movable:
         number, name = place
         if number >= target or name not in self.free(number) or any(self.writing[number + 1 : target]):
             return False
+        if self.depths[target]:
+            return False
         return self.recompute or self.needed[number].get(name) == {target}
 
     def _is_number(self, place: Place) -> bool:
@@ -138,11 +140,21 @@ class Movable:
         return self._origin(made[0], output.name)
 
     @cached_property
-    def writing(self) -> list[bool]:
-        """For each part whether it writes into what others have."""
+    def done(self) -> list[Happening]:
+        """For each part what it does to the world."""
         done = happenings(self.program, self.program.main)
         calls = {node.name: happening for node, happening in zip(self.program.main.nodes, done, strict=True)}
-        return [bool(calls[part.node.name].writes or calls[part.node.name].writes_slots) for part in self.chain.parts]
+        return [calls[part.node.name] for part in self.chain.parts]
+
+    @cached_property
+    def writing(self) -> list[bool]:
+        """For each part whether it writes into what others have."""
+        return [bool(happening.writes or happening.writes_slots) for happening in self.done]
+
+    @cached_property
+    def depths(self) -> list[int]:
+        """For each part in how many regions it begins, which parts before it opened."""
+        return _depths(self.done)
 
     def _numbers(self) -> list[frozenset[str]]:
         known = {formal.name for formal in self.program.main.inputs if is_number(formal.meta)}
@@ -173,7 +185,7 @@ class Movable:
         part, graph, numbers = self.chain.parts[number], self.graphs[number], self.numbers[number]
         done = happenings(self.program, graph, path=part.path)
         memory = storages(self.program, graph, done)
-        inside = _in_regions(done)
+        inside = [depth != 0 for depth in _depths(done, self.depths[number])[1:]]
         written: set[object] = set()
         found: set[str] = set()
         for at in range(len(done) - 1, -1, -1):
@@ -209,14 +221,13 @@ class Movable:
         return found
 
 
-def _in_regions(done: Sequence[Happening]) -> list[bool]:
-    # What a region does to its operators (a vmap makes other sizes of them) it does nowhere else.
-    depth = 0
-    found: list[bool] = []
+def _depths(done: Sequence[Happening], depth: int = 0) -> list[int]:
+    # How many regions are open before each step, and after the last: what a region does to its operators (a vmap makes other
+    # sizes of them) it does nowhere else.  Below 0 where a region ends that was opened before all of them.
+    found = [depth]
     for happening in done:
         closes, opens = happening.scope
-        depth = max(0, depth - closes) + opens
-        found.append(depth > 0)
+        found.append(found[-1] - closes + opens)
     return found
 
 

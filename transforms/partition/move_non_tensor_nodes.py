@@ -17,7 +17,7 @@ from ...ir.node import Node
 from ...ir.program import Program
 from ..fuel import UNLIMITED, Fuel
 from ..transformation import transformation
-from .inside import flat_inside, outlined_inside
+from .inside import flat_inside, outlined_inside, with_bodies_of
 from .movable import ROOT, Movable, Place, Tree
 from .open_part import OpenPart, value_meta
 from .rebuilt import rebuilt
@@ -81,7 +81,7 @@ def move_non_tensor_nodes(
     flat = flat_inside(program)
     chain = chain_of(flat, asked_by="move_non_tensor_nodes")
     moved = _moved(flat, chain, Movable(flat, chain, keep=keep, recompute=recompute), fuel)
-    return program if moved is flat else _kept(program, outlined_inside(moved))
+    return program if moved is flat else with_bodies_of(program, outlined_inside(moved))
 
 
 def _moved(program: Program, chain: Chain, movable: Movable, fuel: Fuel) -> Program:
@@ -92,13 +92,6 @@ def _moved(program: Program, chain: Chain, movable: Movable, fuel: Fuel) -> Prog
     if not any(part.changed for part in work.parts):
         return program
     return rebuilt(program, chain, work.parts, metas=work.metas, output={})
-
-
-def _kept(before: Program, after: Program) -> Program:
-    # Bodies that came out as they were are the objects that they were.
-    pairs = [(name, before.graphs.get(name)) for name in after.order]
-    same = {name: graph for name, graph in pairs if graph is not None and graph == after.graphs[name]}
-    return after.evolve(graphs=after.graphs.update(same)) if same else after
 
 
 class _Moving:

@@ -16,7 +16,7 @@ from ...ir.arguments import Arg, Ref
 from ...ir.chain import Part
 from ...ir.graph import Graph, Input
 from ...ir.meta import EMPTY_META, Meta
-from ...ir.names import Names
+from ...ir.names import Names, word_of
 from ...ir.node import Call, Node
 from ...ir.operators import op_of
 
@@ -131,7 +131,7 @@ class OpenPart:
             name = self.given[0] or node.name
             return [evolve(node, name=name, do=do, args=tuple(self.actuals), meta=metas[0])]
         kept = type(self.graph.output) is tuple and self.part.node.name not in self.given
-        name = node.name if kept else self._names.fresh(call.instance.path.replace(".", "_"))
+        name = node.name if kept else self._names.fresh(word_of(call.instance.path))
         value = MappingProxyType({"val": tuple([meta.get("val") for meta in metas])})
         made = [evolve(node, name=name, do=do, args=tuple(self.actuals), meta=value)]
         for index, (given, meta) in enumerate(zip(self.given, metas, strict=True)):

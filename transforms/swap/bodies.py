@@ -13,7 +13,7 @@ from attrs import evolve, frozen
 
 from ...ir.arguments import Arg, Body, Ref, refs_in, replace_refs
 from ...ir.graph import Graph
-from ...ir.names import Names
+from ...ir.names import Names, word_of
 from ...ir.node import Call, Frame, Get, Node, Op, Stack
 from ...ir.opaque import CALL_MODULE
 from ...ir.operators import op_of
@@ -202,7 +202,7 @@ class _Rewriting:
 
 
 def _wish(site: Site) -> str:
-    return site.path.rpartition(".")[2]
+    return word_of(site.path.rpartition(".")[2])
 
 
 def _given(ref: Arg, node: str, callees: Mapping[tuple[str, str], str]) -> Arg:

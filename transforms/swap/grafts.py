@@ -12,7 +12,7 @@ from ...ir.arguments import Arg, Body, Ref
 from ...ir.borders import GIVES, TAKES
 from ...ir.errors import PurefxError, SwapError
 from ...ir.graph import Graph, Input
-from ...ir.names import Names
+from ...ir.names import Names, word_of
 from ...ir.node import Call, Frame, Get, Node, Stack
 from ...ir.paths import FROM_ROOT
 from ...ir.program import CallSignature, Program
@@ -80,7 +80,7 @@ def graft(path: str, program: Program, names: Names, order: tuple[int, ...], cou
     output = body.output if type(body.output) is tuple else (body.output,)
     inputs = {leaf: Ref(formal.name) for leaf, formal in zip(order, body.inputs, strict=True)}
     taken = Names([*(formal.name for formal in body.inputs), *(node.name for node in body.nodes)])
-    word = path.replace(".", "_")
+    word = word_of(path)
     takes = Node(taken.fresh(f"{word}_takes"), TAKES, tuple([inputs.get(leaf) for leaf in range(count)]))
     gives = Node(taken.fresh(f"{word}_gives"), GIVES, output)
     given = tuple([number for number, leaf in enumerate(output) if type(leaf) is Ref])
