@@ -14,7 +14,7 @@ from ...ir.parts import part_names
 from ...ir.program import Program
 from ..transformation import transformation
 from .cut import cut
-from .inside import outlined_inside
+from .inside import outlined_inside, with_bodies_of
 from .join import joined_flat
 from .placing import place
 from .tables import below_parts
@@ -98,4 +98,5 @@ def split_by_tags(
     made = below_parts(flat, made, placing.names, bodies)
     if outlined:
         made = outlined_inside(made)
+    made = with_bodies_of(program, made)
     return program if part_names(program) and made == program else made
