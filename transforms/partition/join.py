@@ -9,11 +9,13 @@ from __future__ import annotations
 from attrs import evolve
 
 from ...ir.arguments import Arg, Ref, replace_refs
+from ...ir.errors import UnsupportedProgram
 from ...ir.graph import Graph
 from ...ir.node import Call, Do, Frame, Get, Node, Stack
 from ...ir.parts import original, part_names
 from ...ir.persistent import pmap
 from ...ir.program import Program
+from ...ir.verify import verify
 from ..inline import inline
 from ..outline import outline
 from ..transformation import transformation
@@ -21,6 +23,9 @@ from .inside import with_bodies_of
 from .tables import without_parts
 
 __all__ = ["join", "joined_flat", "one_read_each"]
+
+OF_CALLS = frozenset({"stacks", "scopes", "call-labels", "borders"})
+"""Rules that a program breaks in which two calls have one number."""
 
 
 @transformation(
@@ -51,7 +56,8 @@ def join(program: Program) -> Program:
         otherwise; the program itself where it has no parts.
 
     Raises:
-        UnsupportedProgram: state that was one tensor in several parts is another one in some of them now.
+        UnsupportedProgram: state that was one tensor in several parts is another one in some of them now; or calls of a
+            module that several parts call were numbered anew, as ``deduplicate`` does, and are not told apart any more.
 
     >>> import purefx as px
     >>> node = px.Node("y", px.Op("toy.neg"), (px.Ref("x"),))
@@ -74,7 +80,18 @@ def joined_flat(program: Program) -> tuple[Program, bool]:
     names = frozenset(part_names(program))
     outlined = any(type(node.do) is Call and node.do.instance.path not in names for _, node in program.nodes())
     flat = inline(program)
-    return one_read_each(_Stripped(flat, names).program() if names else flat), outlined
+    return one_read_each(_with_own_calls(_Stripped(flat, names).program()) if names else flat), outlined
+
+
+def _with_own_calls(flat: Program) -> Program:
+    # Calls that parts share have the numbers that they had before splitting, unless `deduplicate` numbered them anew.
+    for violation in [found for found in verify(flat) if found.rule in OF_CALLS]:
+        raise UnsupportedProgram(
+            "the parts of this program can not be joined: calls of a module that several of them call were numbered anew since "
+            f"the split, and two have one number now ({violation.message}); deduplicate does that, so join first, or take the "
+            "program before it from program.trail"
+        )
+    return flat
 
 
 def one_read_each(flat: Program) -> Program:

@@ -7,7 +7,7 @@ replacement has under that name.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -21,7 +21,7 @@ from ...ir.signature import SunkInput
 from ...ir.state import Slot, SlotKind, State, describe_tensor
 from ...ir.torch_private import storage_key
 
-__all__ = ["covering", "new_modules", "new_state", "stands_for"]
+__all__ = ["covering", "new_modules", "new_state", "stands_for", "with_modules"]
 
 
 def covering(paths: Iterable[str], name: str) -> str | None:
@@ -125,7 +125,23 @@ def new_modules(program: Program, arrivals: Mapping[str, tuple[Module, ...]]) ->
     for module in program.modules:
         path = covering(arrivals, module.path)
         found += [module] if path is None else waiting.pop(path, ())
-    return (*found, *(module for rest in waiting.values() for module in rest))
+    return with_modules(found, [module for rest in waiting.values() for module in rest])
+
+
+def with_modules(listed: Sequence[Module], more: Iterable[Module]) -> tuple[Module, ...]:
+    """Return a hierarchy with other modules in it, each after those above it, which are listed as well.
+
+    >>> [module.path for module in with_modules([Module("")], [Module("a.b")])]
+    ['', 'a', 'a.b']
+    """
+    found = {module.path: module for module in listed}
+    for module in more:
+        names = module.path.split(".")
+        for depth in range(1, len(names)):
+            above = ".".join(names[:depth])
+            found.setdefault(above, Module(above))
+        found.setdefault(module.path, module)
+    return tuple(found.values())
 
 
 def new_lifted(program: Program, paths: set[str], state: State) -> tuple[SunkInput, ...]:

@@ -32,7 +32,7 @@ from .passing import Through, passed_on
 from .planning import Decision, Instance, instances, new_graphs
 from .requests import Request, calls_by_path, read_requests
 from .sites import flat_convention, site_of
-from .state import covering, new_lifted, new_modules, new_state, stands_for
+from .state import covering, new_lifted, new_modules, new_state, stands_for, with_modules
 
 __all__ = ["swap_modules"]
 
@@ -169,6 +169,8 @@ class _Swapping:
             call_signatures=pmap(self._call_signatures(paths)),
             signature=evolve(program.signature, lifted=new_lifted(program, paths, state)),
         )
+        if after.modules:  # what a program lists in part, as one does that was split, has to have what is called now
+            after = after.evolve(modules=with_modules(after.modules, [Module(called) for called in calls_by_path(after)]))
         reached = after.order
         return after if len(reached) == len(graphs) else after.evolve(graphs=pmap({name: graphs[name] for name in reached}))
 
