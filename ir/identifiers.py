@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from .errors import InvalidProgram
 from .graph import Graph
 from .names import is_identifier, is_plain_path
-from .node import Call, Get, Node, Stack
+from .node import Call, Get, Node
 from .program import Program
 from .verify import Violation
 
@@ -70,19 +70,21 @@ def _in_graph(name: str, graph: Graph, known: set[int]) -> Iterator[tuple[str, s
     for node in graph.nodes:
         if not is_identifier(node.name):
             yield node.name, "a value", name, None
-        yield from ((key, "a keyword", name, node.name) for key, _ in node.kwargs if not is_identifier(key))
+        for key, _ in node.kwargs:
+            if not is_identifier(key):
+                yield key, "a keyword", name, node.name
         if id(node.stack) not in known:
             known.add(id(node.stack))
-            yield from ((path, "a module", name, node.name) for path in _paths(node.stack) if not is_plain_path(path))
+            for frame in node.stack:
+                if id(frame) not in known:  # one call stands in many stacks
+                    known.add(id(frame))
+                    if not is_plain_path(frame.path):
+                        yield frame.path, "a module", name, node.name
         if id(node.do) not in known:
             known.add(id(node.do))  # the program holds it, so no other object gets this id meanwhile
             odd = _deed(node)
             if not is_plain_path(odd):
                 yield odd, "an operator, a call or a read", name, node.name
-
-
-def _paths(stack: Stack) -> list[str]:
-    return [frame.path for frame in stack]
 
 
 def _deed(node: Node) -> str:

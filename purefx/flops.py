@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch.utils.flop_counter import FlopCounterMode
 
 from purefx.ir.arguments import Arg, Body, Items, Record, Ref
 from purefx.ir.binding import thawed
@@ -102,6 +101,8 @@ def _described_value(value: Any) -> Any:
 
 
 def _counted(target: Any, args: list[Any], kwargs: list[tuple[str, Any]]) -> int | None:
+    from torch.utils.flop_counter import FlopCounterMode  # here, because importing it takes long and few count
+
     counter = FlopCounterMode(display=False)
     try:
         with counter:

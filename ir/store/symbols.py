@@ -12,14 +12,13 @@ from typing import Any
 
 import sympy
 import torch
-from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from ..errors import ParseError, StoreError, UnsupportedProgram
 from ..expression import OPERATORS, Apply, Expr, Sym, leaves_in
 from ..importing.expressions import read_expression
 from ..text.expressions import print_expr, read_expr
 from ..text.lexer import Cursor
-from ..torch_private import symbol_facts, symbolic_range, sympy_operators
+from ..torch_private import new_shape_env, symbol_facts, symbolic_range, sympy_operators
 
 __all__ = ["NUMBERS", "SymbolTable", "Symbols"]
 
@@ -59,7 +58,7 @@ class Symbols:
     """
 
     def __init__(self, table: Any) -> None:
-        self.env = ShapeEnv()
+        self.env: Any = new_shape_env()
         self._known: dict[tuple[str, str], Any] = {}
         self._symbols: dict[str, Any] = {}
         self._hints: dict[str, int | None] = {}

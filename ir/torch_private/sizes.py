@@ -16,7 +16,6 @@ import torch
 import torch.utils._sympy.functions
 import torch.utils._sympy.numbers
 import torch.utils._sympy.value_ranges
-from torch.fx.experimental.symbolic_shapes import ShapeEnv, compute_unbacked_bindings
 from torch.utils._traceback import CapturedTraceback
 
 from .fakes import FakeTensor
@@ -40,6 +39,9 @@ def size_number(size: Any) -> int | float | bool | None:
 
 def new_shape_env() -> Any:
     """Return an environment for symbolic sizes; no public module has the class."""
+    # Importing these takes a quarter of what purefx takes, and few programs ask.
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
     return ShapeEnv()
 
 
@@ -53,7 +55,7 @@ def new_symbol(env: Any, name: str, number: int, low: int | None, high: int | No
         low: the bounds, both included; None is what sizes have.
         high: likewise.
     """
-    symbol: Any = sympy.Symbol(name, integer=True, positive=True) if name.startswith("s") else sympy.Symbol(name, integer=True)
+    symbol = _symbol(name)
     is_backed = name.startswith("s")
     if is_backed:
         env.add_backed_var_to_val(symbol, number)
@@ -61,6 +63,11 @@ def new_symbol(env: Any, name: str, number: int, low: int | None, high: int | No
     env.constrain_symbol_range(symbol, compiler_min=0 if low is None else low, compiler_max=infinite if high is None else high)
     env.var_to_stack[symbol] = CapturedTraceback.extract(skip=1)
     return cast(torch.SymInt, env.create_symintnode(symbol, hint=number if is_backed else None))
+
+
+def _symbol(name: str) -> Any:
+    # As torch makes it: a size that an input tells is positive.
+    return sympy.Symbol(name, integer=True, positive=True) if name.startswith("s") else sympy.Symbol(name, integer=True)
 
 
 def symbols_of(env: Any) -> dict[str, Any]:
@@ -90,6 +97,8 @@ def ranges_in(values: Iterable[Any]) -> dict[Any, Any]:
 
 def fresh_bindings(env: Any, value: Any) -> Any:
     """Return where a fake value holds symbols that its operator has just made, and take them from the list of those to bind."""
+    from torch.fx.experimental.symbolic_shapes import compute_unbacked_bindings
+
     return compute_unbacked_bindings(env, value)
 
 
@@ -104,7 +113,7 @@ def symbolic_range(expr: Any, low: int | None, high: int | None) -> tuple[Any, A
     if name is None:
         return None
     infinite = torch.utils._sympy.numbers.int_oo
-    symbol = sympy.Symbol(name, integer=True, positive=True) if name.startswith("s") else sympy.Symbol(name, integer=True)
+    symbol = _symbol(name)
     bounds: Any = torch.utils._sympy.value_ranges.ValueRanges
     return symbol, bounds(-infinite if low is None else low, infinite if high is None else high)
 
