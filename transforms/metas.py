@@ -11,9 +11,9 @@ from typing import Any
 
 import torch
 
-from ..ir.meta import Meta
+from ..ir.meta import EMPTY_META, Meta
 
-__all__ = ["alike", "without_values"]
+__all__ = ["alike", "value_only", "without_values"]
 
 VALUES = ("val", "tensor_meta")
 
@@ -44,6 +44,15 @@ def without_values(meta: Meta) -> Meta:
     if not any(_told(meta.get(key)) for key in VALUES):
         return meta
     return MappingProxyType({key: value for key, value in meta.items() if key not in VALUES})
+
+
+def value_only(meta: Meta) -> Meta:
+    """Return what the meta of a value says of the value alone, for those that hand it on.
+
+    >>> dict(value_only({"val": 1, "stack_trace": "here"}))
+    {'val': 1}
+    """
+    return MappingProxyType({"val": meta["val"]}) if "val" in meta else EMPTY_META
 
 
 def _told(value: object) -> bool:

@@ -7,7 +7,6 @@ takes other shapes in another call, or has a preserved signature.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterator
 
 import torch
@@ -25,6 +24,7 @@ from ..ir.paths import FROM_ROOT, join, nested
 from ..ir.persistent import pmap
 from ..ir.program import Program
 from ..ir.state import describe_tensor
+from .calls import GETITEM
 from .deduplicate import below
 from .inline import inline
 from .metas import alike, without_values
@@ -32,7 +32,6 @@ from .metas import alike, without_values
 __all__ = ["with_regions"]
 
 INVOKE = op_of(torch.ops.higher_order.invoke_subgraph)
-GETITEM = op_of(operator.getitem)
 
 
 HARMLESS = frozenset({"aten._assert_tensor_metadata.default"})

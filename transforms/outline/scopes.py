@@ -7,24 +7,20 @@ a value back and the value itself share one name.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
-from types import MappingProxyType
 
 from ...ir.arguments import Ref
 from ...ir.graph import Graph, Input
-from ...ir.meta import EMPTY_META, Meta
-from ...ir.names import Names, word_of
+from ...ir.meta import Meta
+from ...ir.names import Names
 from ...ir.node import Call, Frame, Node, Op
-from ...ir.operators import op_of
 from ...ir.paths import relative
 from ...ir.persistent import pmap
 from ...ir.program import Program
+from ..calls import call_nodes
 from .bodies import MovedBodies, seen_from
 
 __all__ = ["cut_out"]
-
-GETITEM = op_of(operator.getitem)
 
 
 class _Scope:
@@ -166,20 +162,7 @@ class _Walk:
         assert frame is not None and parent is not None
         path = frame.path if parent.frame is None else relative(frame.path, parent.frame.path)
         call = Call(Frame(path, frame.call, frame.part), name)
-        args = tuple([Ref(name) for name in inputs])
-        if len(outputs) == 1:
-            return (Node(outputs[0], call, args, (), (), self._value_meta(outputs[0])),)
-        result = names.fresh(word_of(path))
-        value = MappingProxyType({"val": tuple([self.metas[output].get("val") for output in outputs])})
-        made = [Node(result, call, args, (), (), value)]
-        made += [
-            Node(output, GETITEM, (Ref(result), index), (), (), self._value_meta(output)) for index, output in enumerate(outputs)
-        ]
-        return tuple(made)
-
-    def _value_meta(self, name: str) -> Meta:
-        meta = self.metas[name]
-        return MappingProxyType({"val": meta["val"]}) if "val" in meta else EMPTY_META
+        return call_nodes(call, inputs, outputs, names, self.metas)
 
 
 def _inside(node: Node, frame: Frame) -> Node:

@@ -7,24 +7,18 @@ an output of the other, in the order of the graph.
 
 from __future__ import annotations
 
-import operator
-from types import MappingProxyType
-
 from attrs import define, evolve, field
 
 from ...ir.arguments import Arg, Ref
 from ...ir.graph import Graph, Input
-from ...ir.meta import EMPTY_META, Meta
-from ...ir.names import Names, word_of
+from ...ir.names import Names
 from ...ir.node import Call, Frame, Node
-from ...ir.operators import op_of
 from ...ir.persistent import pmap
 from ...ir.program import Program
+from ..calls import call_nodes
 from .placing import READ, Placing
 
 __all__ = ["cut"]
-
-GETITEM = op_of(operator.getitem)
 
 
 @define
@@ -115,18 +109,5 @@ class _Cutting:
             refs = tuple([Ref(name) for name in outputs])
             name = ids.fresh(tag)
             graphs[name] = Graph(formals, tuple(body.nodes), refs[0] if len(refs) == 1 else refs)
-            nodes += self._calls(Call(Frame(tag), name), inputs, outputs, metas)
+            nodes += call_nodes(Call(Frame(tag), name), inputs, outputs, self.names, metas)
         return source.evolve(graphs=pmap({source.root: Graph(graph.inputs, tuple(nodes), graph.output), **graphs}))
-
-    def _calls(self, call: Call, inputs: list[str], outputs: list[str], metas: dict[str, Meta]) -> list[Node]:
-        args = tuple([Ref(name) for name in inputs])
-        if len(outputs) == 1:
-            return [Node(outputs[0], call, args, (), (), _value_of(metas[outputs[0]]))]
-        result = self.names.fresh(word_of(call.instance.path))
-        values = MappingProxyType({"val": tuple([metas[name].get("val") for name in outputs])})
-        taken = [Node(name, GETITEM, (Ref(result), index), (), (), _value_of(metas[name])) for index, name in enumerate(outputs)]
-        return [Node(result, call, args, (), (), values), *taken]
-
-
-def _value_of(meta: Meta) -> Meta:
-    return MappingProxyType({"val": meta["val"]}) if "val" in meta else EMPTY_META

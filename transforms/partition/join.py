@@ -85,10 +85,11 @@ def joined_flat(program: Program) -> tuple[Program, bool]:
 
 def _with_own_calls(flat: Program) -> Program:
     # Calls that parts share have the numbers that they had before splitting, unless `deduplicate` numbered them anew.
-    for violation in [found for found in verify(flat) if found.rule in OF_CALLS]:
+    clash = next((found for found in verify(flat) if found.rule in OF_CALLS), None)
+    if clash is not None:
         raise UnsupportedProgram(
             "the parts of this program can not be joined: calls of a module that several of them call were numbered anew since "
-            f"the split, and two have one number now ({violation.message}); deduplicate does that, so join first, or take the "
+            f"the split, and two have one number now ({clash.message}); deduplicate does that, so join first, or take the "
             "program before it from program.trail"
         )
     return flat

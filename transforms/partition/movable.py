@@ -114,9 +114,7 @@ class Movable:
 
     def _moves(self, place: Place, target: int) -> bool:
         number, name = place
-        if number >= target or name not in self.free(number) or any(self.writing[number + 1 : target]):
-            return False
-        if self.depths[target]:
+        if number >= target or self.depths[target] or name not in self.free(number) or any(self.writing[number + 1 : target]):
             return False
         return self.recompute or self.needed[number].get(name) == {target}
 

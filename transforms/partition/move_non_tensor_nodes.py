@@ -16,10 +16,11 @@ from ...ir.names import Names
 from ...ir.node import Node
 from ...ir.program import Program
 from ..fuel import UNLIMITED, Fuel
+from ..metas import value_only
 from ..transformation import transformation
 from .inside import flat_inside, outlined_inside, with_bodies_of
 from .movable import ROOT, Movable, Place, Tree
-from .open_part import OpenPart, value_meta
+from .open_part import OpenPart
 from .rebuilt import rebuilt
 
 __all__ = ["move_non_tensor_nodes"]
@@ -148,11 +149,11 @@ class _Moving:
     def _brought(self, part: OpenPart, origin: Place) -> str:
         number, name = origin
         if number == ROOT:
-            return part.take(name, name, value_meta(self.metas[name]))
+            return part.take(name, name, value_only(self.metas[name]))
         meta = self.movable.graphs[number].by_name[name].meta
         value = self.parts[number].give(name, name)
         self.metas.setdefault(value, meta)
-        return part.take(value, name, value_meta(meta))
+        return part.take(value, name, value_only(meta))
 
     def clear(self, number: int) -> None:
         """Take away what was in a part only for the numbers that others compute now: results, operators and inputs."""

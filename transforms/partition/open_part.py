@@ -6,7 +6,6 @@ body and the nodes of the root are written once, at the end, and a part that nob
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Sequence
 from types import MappingProxyType
 
@@ -15,14 +14,12 @@ from attrs import evolve
 from ...ir.arguments import Arg, Ref
 from ...ir.chain import Part
 from ...ir.graph import Graph, Input
-from ...ir.meta import EMPTY_META, Meta
+from ...ir.meta import Meta
 from ...ir.names import Names, word_of
 from ...ir.node import Call, Node
-from ...ir.operators import op_of
+from ..calls import GETITEM
 
-__all__ = ["OpenPart", "value_meta"]
-
-GETITEM = op_of(operator.getitem)
+__all__ = ["OpenPart"]
 
 
 class OpenPart:
@@ -138,12 +135,3 @@ class OpenPart:
             if given is not None:
                 made.append(Node(given, GETITEM, (Ref(name), index), (), (), meta))
         return made
-
-
-def value_meta(meta: Meta) -> Meta:
-    """Return what the meta of a value says of the value alone, for those that hand it on.
-
-    >>> dict(value_meta({"val": 1, "stack_trace": "here"}))
-    {'val': 1}
-    """
-    return MappingProxyType({"val": meta["val"]}) if "val" in meta else EMPTY_META

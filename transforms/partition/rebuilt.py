@@ -18,7 +18,8 @@ from ...ir.meta import EMPTY_META, Meta
 from ...ir.names import Names
 from ...ir.node import Node
 from ...ir.program import Program
-from .open_part import OpenPart, value_meta
+from ..metas import value_only
+from .open_part import OpenPart
 
 __all__ = ["rebuilt"]
 
@@ -63,7 +64,7 @@ def _written(program: Program, parts: Sequence[OpenPart], metas: Mapping[str, Me
                 calls[graph] -= 1
                 graph = ids.fresh(graph)
             graphs[graph] = body
-        told = [value_meta(metas.get(name or "", EMPTY_META)) for name in part.given]
+        told = [value_only(metas.get(name or "", EMPTY_META)) for name in part.given]
         nodes.extend(part.in_root(graph, body, told))
     return graphs, nodes
 

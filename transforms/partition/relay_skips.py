@@ -15,8 +15,9 @@ from ...ir.names import Names
 from ...ir.program import Program
 from ...ir.signature import GIVEN
 from ..fuel import UNLIMITED, Fuel
+from ..metas import value_only
 from ..transformation import transformation
-from .open_part import OpenPart, value_meta
+from .open_part import OpenPart
 from .rebuilt import rebuilt
 
 __all__ = ["relay_skips"]
@@ -80,7 +81,7 @@ def relay_skips(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
     for part, values in zip(parts, through, strict=True):
         part.use(lambda name: now.get(chain.value(name), name))
         for value in values:
-            inner = part.take(now.get(value, value), value, value_meta(metas[value]))
+            inner = part.take(now.get(value, value), value, value_only(metas[value]))
             now[value] = part.give(inner, value)
             metas[now[value]] = metas[value]
     output = {at: now[value] for at, value in _returned(program, chain) if value in now}

@@ -6,7 +6,6 @@ can.  Which calls are swapped, and what the bodies that are called have become, 
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Mapping
 
 from attrs import evolve, frozen
@@ -16,16 +15,14 @@ from ...ir.graph import Graph
 from ...ir.names import Names, word_of
 from ...ir.node import Call, Frame, Get, Node, Op, Stack
 from ...ir.opaque import CALL_MODULE
-from ...ir.operators import op_of
 from ...ir.trees import UNPACK
+from ..calls import GETITEM
 from ..metas import without_values
 from .grafts import Graft
 from .packing import Origin, Packing
 from .sites import Site
 
 __all__ = ["Changes", "Swap", "rewritten"]
-
-GETITEM = op_of(operator.getitem)
 
 
 @frozen(eq=False)
