@@ -103,17 +103,21 @@ def refs_in(args: tuple[Arg, ...], kwargs: tuple[tuple[str, Arg], ...] = ()) -> 
     ['x', 'y', 'x']
     """
     names: list[str] = []
-    nested = False
     for arg in args:
         kind = type(arg)
         if kind is Ref:
             names.append(arg.name)
         elif kind in CONTAINERS:
-            nested = True
-    if not nested and not kwargs:
-        return names
-    leaves = (*args, *(value for _, value in kwargs))
-    return [leaf.name for leaf in _leaves(leaves) if type(leaf) is Ref]
+            _add_refs(arg, names)
+    for _, arg in kwargs:
+        _add_refs(arg, names)
+    return names
+
+
+def _add_refs(arg: Arg, names: list[str]) -> None:
+    if (type(arg) is tuple or type(arg) is Items) and MAPPED.isdisjoint(map(type, arg)):
+        return  # most are sizes
+    names.extend([leaf.name for leaf in _leaves((arg,)) if type(leaf) is Ref])
 
 
 def bodies_in(args: tuple[Arg, ...], kwargs: tuple[tuple[str, Arg], ...] = ()) -> list[str]:

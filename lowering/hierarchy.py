@@ -7,6 +7,7 @@ share its dicts and are no children, so no key is invented.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -21,7 +22,7 @@ from ..ir.state import SlotKind
 from ..ir.torch_private import buffers_dict, children_dict, parameters_dict, unsaved_buffers
 from .compiled import Body
 from .family import Family
-from .module import Place, new_module
+from .module import Place, new_container, new_module
 from .preserved import Answer, Answers
 
 __all__ = ["Tree", "grow"]
@@ -64,12 +65,14 @@ def grow(tree: Tree, cells: dict[int, Any], root: type[torch.nn.Module]) -> torc
     _give_root(tree, calls)
     _register(tree, cells)
     for module in tree.modules.values():
-        if type(module) is torch.nn.Module and list(children_dict(module)) == [
-            str(index) for index in range(len(children_dict(module)))
-        ]:
+        if type(module) is torch.nn.Module and _counts(children_dict(module)):
             # A container that was never called and counts its children: let it be indexed like the original.
-            module.__class__ = torch.nn.ModuleList
+            object.__setattr__(module, "__class__", torch.nn.ModuleList)
     return tree.modules[""]
+
+
+def _counts(names: Iterable[str]) -> bool:
+    return all(name == str(number) for number, name in enumerate(names))
 
 
 def _calls(program: Program) -> dict[str, dict[Label, str]]:
@@ -109,7 +112,7 @@ def _grow_path(tree: Tree, path: str, calls: dict[str, dict[Label, str]], types:
             made = new_module(tree.classes[body.name], Place(body, place, first[0], types.get(place), tree.nested))
             _answer(tree, made, place, labels, first)
         else:
-            made = torch.nn.Module()
+            made = new_container()
         tree.modules[place] = made
         above, _, name = place.rpartition(".")
         children_dict(tree.modules[above])[name] = made
@@ -159,7 +162,8 @@ def _give_root(tree: Tree, calls: dict[str, dict[Label, str]]) -> None:
     for name in tree.program.bottom_up:
         body = tree.bodies[name]
         given = [inner for node in body.graph.callers for inner in bodies_in(node.args, node.kwargs)]
-        if _leaves(body.graph) or _leaves(body.runs) or not leaving.isdisjoint(given):
+        runs = body.runs is not body.graph and _leaves(body.runs)
+        if runs or _leaves(body.graph) or not leaving.isdisjoint(given):
             leaving.add(name)
     for path in calls if leaving else ():
         if not leaving.isdisjoint(calls[path].values()):
