@@ -30,6 +30,7 @@ __all__ = [
     "replace_refs",
     "same_arg",
     "strict_hash",
+    "thawed",
     "with_children",
 ]
 
@@ -200,6 +201,28 @@ def instead_by(known: Mapping[str, Arg]) -> Callable[[Ref | Body], Arg]:
     (7, Body(graph='y'))
     """
     return lambda ref: known.get(ref.name, ref) if type(ref) is Ref else ref
+
+
+def thawed(arg: Arg, leaf: Callable[[Arg], Any] = lambda part: part) -> Any:
+    """Return an argument as Python writes it: lists and dicts in the places of ``Items`` and ``Record``.
+
+    Args:
+        arg: any argument.
+        leaf: gives what stands for a part that holds no others.
+
+    >>> thawed(Items([1, Record((("a", Ref("x")),))]), lambda part: part if type(part) is int else str(part.name))
+    [1, {'a': 'x'}]
+    """
+    kind = type(arg)
+    if kind not in CONTAINERS:
+        return leaf(arg)
+    if kind is Items:
+        return [thawed(part, leaf) for part in arg]
+    if kind is tuple:
+        return tuple([thawed(part, leaf) for part in arg])
+    if kind is Record:
+        return {thawed(key): thawed(value, leaf) for key, value in arg.items}
+    return slice(thawed(arg.start, leaf), thawed(arg.stop, leaf), thawed(arg.step, leaf))
 
 
 def with_children(arg: Arg, parts: list[Arg]) -> Arg:
