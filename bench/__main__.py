@@ -79,7 +79,7 @@ RUN = {
     "memory": lambda _: memory.memory(workload("gpt-96")),
     "stages": lambda options: growth.stages(workload("gpt-96"), options.rounds),
     "growth": lambda options: growth.growth(options.sizes, options.rounds),
-    "limits": lambda options: limits.limits(workload("gpt-96"), options.rounds),
+    "limits": lambda options: {name: limits.limits(workload(name), options.rounds) for name in ("gpt-96", "llama", "flatseq-2000")},
     "device": lambda options: device.devices(options.device, options.rounds),
     "split": _split,
 }
