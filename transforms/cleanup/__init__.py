@@ -5,3 +5,10 @@ that can be used one by one, on any program.  Nothing here traces.
 """
 
 from __future__ import annotations
+
+from .lift_constants import lift_constants
+from .mark_non_persistent import mark_non_persistent
+from .name_inputs import name_inputs
+from .restore_names import restore_names
+
+__all__ = ["lift_constants", "mark_non_persistent", "name_inputs", "restore_names"]
