@@ -24,6 +24,7 @@ from ..transformation import transformation
 from .original import Original, original_of
 from .renamed_state import with_state
 from .state_inputs import with_state_inputs
+from .tracer_constants import made_constants
 
 __all__ = ["restore_names"]
 
@@ -59,7 +60,8 @@ def restore_names(
 
     A slot that is the very tensor of the module, or shows the same window on the same memory with the same dtype, gets its
     name; where the module has several names for a tensor, all of them exist afterwards.  Kinds (parameter, buffer, saved or
-    not, constant) are those of the module.  State of the module comes first, in the order in which the module declares it.
+    not, constant) are those of the module, and a buffer ``_tensor_constant0`` that it does not have and that nothing writes is a
+    constant.  State of the module comes first, in the order in which the module declares it.
     What the program does not have is not added, because a pass that names should not make a program larger: say
     ``add_unused=True`` where ``state_dict`` shall be that of the module.
 
@@ -96,7 +98,8 @@ def restore_names(
         program = with_state_inputs(program, original, inputs)
     naming = _Naming(program.state, original, fuel)
     naming.check()
-    state = naming.state_after(add_unused=add_unused)
+    made = made_constants(program, naming.unmatched) if original.tells_kinds and naming.whole else frozenset[str]()
+    state = naming.state_after(made, add_unused=add_unused)
     names = naming.names
     if state is program.state and not names:
         return program
@@ -164,12 +167,16 @@ class _Naming:
     @property
     def _others(self) -> dict[str, str]:
         # What is not the module's gives way where a name is needed.
-        rest = [name for name in self.state if name not in self.target]
-        names = Names([*self.given, *(name for name in rest if name not in self.given)])
-        return {name: names.fresh(name) for name in rest if name in self.given}
+        names = Names([*self.given, *self.unmatched])
+        return {name: names.fresh(name) for name in self.unmatched if name in self.given}
 
-    def state_after(self, *, add_unused: bool) -> State:
-        """Return the state with these names; the same object where nothing differs."""
+    @property
+    def unmatched(self) -> list[str]:
+        """The slots that get no name of the original."""
+        return [name for name in self.state if name not in self.target]
+
+    def state_after(self, made: frozenset[str], *, add_unused: bool) -> State:
+        """Return the state with these names, and constants that a tracer made buffers; the same object where nothing differs."""
         slots: dict[str, Slot] = {}
         numbers = CellNumbers(self.state)
         for name, own in self.original.slots.items():
@@ -178,9 +185,10 @@ class _Naming:
             elif add_unused and self.whole and own.kind is not SlotKind.CONSTANT and not self._is_held(name):
                 slots[name] = numbers.slot(own.value, own.kind, persistent=own.persistent)
         others = self._others
-        for name, slot in self.state.pairs:
-            if name not in self.target:
-                slots[others.get(name, name)] = slot
+        for name in self.unmatched:
+            slot = self.state[name]
+            is_made = name in made
+            slots[others.get(name, name)] = evolve(slot, kind=SlotKind.CONSTANT, persistent=False) if is_made else slot
         same = tuple(slots) == self.state.order and all(slots[name] is slot for name, slot in self.state.pairs)
         return self.state if same else State(tuple(slots), pmap(slots))
 
