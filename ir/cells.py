@@ -6,6 +6,7 @@ itself alone.  Numbers are given in the order in which values are met.  It looks
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -13,7 +14,7 @@ import torch
 from .state import Slot, SlotKind, State
 from .torch_private import storage_key
 
-__all__ = ["CellNumbers", "cell_key"]
+__all__ = ["CellNumbers", "cell_key", "numbered"]
 
 
 def cell_key(value: Any) -> tuple[object, object]:
@@ -30,6 +31,22 @@ def cell_key(value: Any) -> tuple[object, object]:
     storage = storage_key(value)
     # The same window on the same memory is one tensor, also after saving and loading made two objects of it.
     return (storage, value.storage_offset(), tuple(value.shape), value.stride(), value.dtype), storage
+
+
+def numbered(slots: Mapping[str, Slot]) -> dict[str, Slot]:
+    """Return slots with their cells and storages numbered in order; a slot whose numbers are right is the same object.
+
+    >>> numbered({"w": Slot(SlotKind.BUFFER, None, 7, 3), "v": Slot(SlotKind.BUFFER, None, 7, 3)})["v"].cell
+    0
+    """
+    cells: dict[int, int] = {}
+    storages: dict[int, int] = {}
+    found: dict[str, Slot] = {}
+    for name, slot in slots.items():
+        cell, storage = cells.setdefault(slot.cell, len(cells)), storages.setdefault(slot.storage, len(storages))
+        right = cell == slot.cell and storage == slot.storage
+        found[name] = slot if right else Slot(slot.kind, slot.value, cell, storage, slot.persistent)
+    return found
 
 
 class CellNumbers:

@@ -14,13 +14,13 @@ from attrs import evolve
 
 from ..ir.arguments import Arg, Body, Ref, map_refs
 from ..ir.callers import all_places
-from ..ir.cells import cell_key
+from ..ir.cells import cell_key, numbered
 from ..ir.graph import Graph
 from ..ir.node import Get, Node
 from ..ir.paths import FROM_ROOT, join
 from ..ir.persistent import pmap
 from ..ir.program import Program
-from ..ir.signature import StateInput, StateMutation, Token
+from ..ir.signature import StateGradient, StateInput, StateMutation, SunkInput, Token
 from ..ir.state import Slot, SlotKind, State
 from ..transforms import Fuel, Transformation, lift_constants, mark_non_persistent, restore_names
 from ..transforms.fuel import UNLIMITED
@@ -31,6 +31,9 @@ __all__ = [
     "CLEANED_NAMES", "INPUTS_NAMED", "MARKED_ONLY", "NAMES_RESTORED", "READS_MOVE", "dirty_constants", "dirty_names",
     "lift_own_constants", "mark_some_buffers", "restore_own_names",
 ]  # fmt: skip
+
+
+OF_STATE = (StateInput, StateMutation, StateGradient)
 
 
 def dirty_constants(program: Program) -> Program:
@@ -58,7 +61,7 @@ def dirty_constants(program: Program) -> Program:
 def _movable(program: Program, places: dict[str, tuple[str, ...]]) -> dict[str, Any]:
     # Tensors that nothing else is a second name or window of, and that reads name alone.
     state, signature = program.state, program.signature
-    named = {spec.slot for spec in (*signature.inputs, *signature.outputs) if isinstance(spec, StateInput | StateMutation)}
+    named = {spec.slot for spec in (*signature.inputs, *signature.outputs) if isinstance(spec, OF_STATE)}
     keys = [cell_key(slot.value)[0] for _, slot in state.pairs]
     read: set[str] = set()
     for name, node in program.nodes():
@@ -120,7 +123,7 @@ def dirty_names(program: Program) -> Program:
     ('_tensor0',)
     """
     places = all_places(program)
-    used = {spec.slot for spec in (*program.signature.inputs, *program.signature.outputs) if hasattr(spec, "slot")}
+    used = {spec.slot for spec in (*program.signature.inputs, *program.signature.outputs) if isinstance(spec, OF_STATE)}
     used |= {place.slot for place in program.signature.lifted}
     used |= {join(place, node.do.slot) for name, node in program.nodes() if type(node.do) is Get for place in places[name]}
     names: dict[str, str] = {}
@@ -148,7 +151,7 @@ def _renamed(program: Program, names: dict[str, str], state: State, places: dict
         graphs[name] = Graph(graph.inputs, tuple(nodes), graph.output)
 
     def spec(one: Any) -> Any:
-        return evolve(one, slot=names[one.slot]) if hasattr(one, "slot") else one
+        return evolve(one, slot=names[one.slot]) if isinstance(one, (*OF_STATE, SunkInput)) else one
 
     signature = program.signature
     new = evolve(
@@ -164,7 +167,13 @@ def _restore_own_names(program: Program) -> Program:
     if not program.state.order or len(_values(program)) < len(program.state) or _shares(program):
         return program
     result = restore_names.apply(dirty_names(program), _values(program))
-    return program if result == program else result
+    return program if result == _counted(program) else result
+
+
+def _counted(program: Program) -> Program:
+    # Which number a tensor has says nothing: with the same ties, in order.
+    slots = numbered(dict(program.state.pairs))
+    return program.evolve(state=State(tuple(slots), pmap(slots)))
 
 
 def _shares(program: Program) -> bool:
@@ -198,7 +207,7 @@ def _but_reads(nodes: tuple[Node, ...]) -> list[tuple[object, ...]]:
 
 
 def _names_restored(transform: Transform, case: Case) -> list[str]:
-    program, result = case.program, transform(case.program)
+    program, result = _counted(case.program), _counted(transform(case.program))
     found = [] if result.state == program.state else ["the state has other names"]
     return found if canonical(result) == canonical(program) else [*found, "the program reads other state than it did"]
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from attrs import evolve
 
-from ...ir.cells import CellNumbers, cell_key
+from ...ir.cells import CellNumbers, cell_key, numbered
 from ...ir.errors import NamingError
 from ...ir.names import Names
 from ...ir.paths import is_below
@@ -20,6 +20,7 @@ from ...ir.persistent import pmap
 from ...ir.program import Program
 from ...ir.state import Slot, SlotKind, State
 from ..fuel import UNLIMITED, Fuel
+from ..sink_state import sink_state
 from ..transformation import transformation
 from .original import Original, original_of
 from .renamed_state import with_state
@@ -94,16 +95,16 @@ def restore_names(
     (Get(slot='weight'), <SlotKind.PARAMETER: 'parameter'>)
     """
     original = original_of(module)
-    if inputs is not None:
-        program = with_state_inputs(program, original, inputs)
-    naming = _Naming(program.state, original, fuel)
+    taken = program if inputs is None else with_state_inputs(program, original, inputs)
+    naming = _Naming(taken.state, original, fuel)
     naming.check()
-    made = made_constants(program, naming.unmatched) if original.tells_kinds and naming.whole else frozenset[str]()
+    made = made_constants(taken, naming.unmatched) if original.tells_kinds and naming.whole else frozenset[str]()
     state = naming.state_after(made, add_unused=add_unused)
-    names = naming.names
-    if state is program.state and not names:
-        return program
-    return with_state(program, state, names, {one.path: one for one in original.modules})
+    named = taken
+    if state is not taken.state or naming.names:
+        named = with_state(taken, state, naming.names, {one.path: one for one in original.modules})
+    # Reads are placed where the state is, so after it has its names.
+    return sink_state.apply(named) if taken is not program and "state sunk" in program.facts else named
 
 
 class _Naming:
@@ -189,6 +190,7 @@ class _Naming:
             slot = self.state[name]
             is_made = name in made
             slots[others.get(name, name)] = evolve(slot, kind=SlotKind.CONSTANT, persistent=False) if is_made else slot
+        slots = numbered(slots)
         same = tuple(slots) == self.state.order and all(slots[name] is slot for name, slot in self.state.pairs)
         return self.state if same else State(tuple(slots), pmap(slots))
 

@@ -1,7 +1,7 @@
 """``with_state_inputs``: inputs that were given a tensor of the module become state.
 
 One idea: Dynamo and AOTAutograd hand parameters over as arguments; what the graph was called with tells which inputs those are.
-The input stays where it is and becomes a state input, and where the program reads its state, reads.
+The input stays where it is and becomes a state input.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from ...ir.signature import InputGradient, InputMutation, RestType, Signature, S
 from ...ir.state import State
 from ...ir.torch_private import pytree
 from ...ir.verify.kinds import short
-from ..sink_state import sink_state
 from ..transformation import ADVICE
 from .original import Original
 
@@ -55,9 +54,7 @@ def with_state_inputs(program: Program, original: Original, inputs: Sequence[Any
     constraints, signature = program.constraints, program.signature
     if constraints.ranges or constraints.guards or any(type(spec) is InputGradient for spec in signature.outputs):
         raise UnsupportedProgram("inputs can not become state: the constraints, or gradients, of the program count its inputs")
-    state = _state(program.state, original, slots)
-    after = program.evolve(state=state, signature=_signature(signature, slots))
-    return sink_state.apply(after) if "state sunk" in program.facts else after
+    return program.evolve(state=_state(program.state, original, slots), signature=_signature(signature, slots))
 
 
 def _leaves(program: Program, inputs: Sequence[Any]) -> dict[int, Any]:
