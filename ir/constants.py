@@ -115,6 +115,8 @@ class _Constants:
         if self.uses:
             self.places = all_places(program)
             self.parts = frozenset(part_names(program))
+            self.entered = self._entered()
+            """The modules that are called around some use."""
             self.slots: dict[tuple[object, str], str] = {}
             """The name of each constant; in a split program, one for each part that uses it."""
             self.state = self._state()
@@ -160,16 +162,24 @@ class _Constants:
                 self.slots[key, part] = name
         return State(tuple(slots), pmap(slots)) if len(slots) > len(state) else state
 
+    def _entered(self) -> set[str]:
+        found = {place for places in self.places.values() for place in places}
+        for use in (use for uses in self.uses.values() for use in uses):
+            found.update([join(place, frame.path) for frame in use.stack for place in self.places.get(use.graph, ("",))])
+        return found
+
     def _homes(self, use: _Use) -> list[str]:
         inner = use.stack[-1].path if use.stack else ""
         return [join(place, inner) if inner else place for place in self.places.get(use.graph, ("",))]
 
     def _owner(self, homes: list[str]) -> str:
-        # The innermost module around all of them; nothing stands inside a module that is held as it is.
+        # The innermost module around all of them that is called; nothing stands inside a module that is held as it is.
         found = homes[0]
         for home in homes:
             while found and home != found and not is_below(home, found):
                 found = found.rpartition(".")[0]
+        while found and found not in self.entered:
+            found = found.rpartition(".")[0]
         held = set(self.program.state.modules)
         return found if not held else _outside(found, held)
 
