@@ -89,7 +89,7 @@ def test_inputs_that_are_the_modules_tensors() -> None:
     graph, inputs = caught
     program = px.import_fx(graph)
     named = px.name_inputs(px.restore_names(program, module, inputs=inputs), ["ids"])
-    lowered = assert_equal(named, module)
+    assert_equal(named, module)
     assert torch.equal(px.lower(named)(ids=IDS)[0], px.lower(named)(IDS)[0])
     assert [formal.name for formal in named.main.inputs] == ["ids"] and named.signature.arg_names == ("ids",)
     reads = {(node.do.slot, node.stack[-1:]) for node in named.main.nodes if isinstance(node.do, px.Get)}
