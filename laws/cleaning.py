@@ -64,10 +64,11 @@ def _movable(program: Program, places: dict[str, tuple[str, ...]]) -> dict[str, 
     named = {spec.slot for spec in (*signature.inputs, *signature.outputs) if isinstance(spec, OF_STATE)}
     keys = [cell_key(slot.value)[0] for _, slot in state.pairs]
     read: set[str] = set()
+    given = {name: set(program.graphs[name].output_refs()) for name in program.order}
     for name, node in program.nodes():
         if type(node.do) is Get:
             found = {join(place, node.do.slot) for place in places[name]}
-            (read if len(found) == 1 else named).update(found)
+            (read if len(found) == 1 and node.name not in given[name] else named).update(found)
     return {
         name: slot.value
         for name, slot in state.pairs

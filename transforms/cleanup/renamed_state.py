@@ -14,6 +14,7 @@ from ...ir.callers import all_places
 from ...ir.errors import UnsupportedProgram
 from ...ir.graph import Graph
 from ...ir.node import Get, Node
+from ...ir.parts import is_part, part_names
 from ...ir.paths import FROM_ROOT, join, relative
 from ...ir.program import Module, Program
 from ...ir.signature import StateGradient, StateInput, StateMutation, SunkInput
@@ -32,7 +33,8 @@ def with_state(program: Program, state: State, names: Mapping[str, str], modules
         modules: of the modules that hold state now those that are known, by path.
 
     Raises:
-        UnsupportedProgram: a body that several modules share would have to read state under several names.
+        UnsupportedProgram: a body that several modules share would have to read state under several names, or state would
+            leave the parts of a split program.
 
     >>> from purefx.ir import Slot, SlotKind, pmap
     >>> slot = Slot(SlotKind.BUFFER, None, 0, 0)
@@ -40,6 +42,7 @@ def with_state(program: Program, state: State, names: Mapping[str, str], modules
     >>> with_state(program, State(("lin.w",), pmap({"lin.w": slot})), {"c": "lin.w"}, {}).main.nodes[0].do
     Get(slot='lin.w')
     """
+    _check_parts(program, state)
     graphs = program.graphs
     places = all_places(program) if names else {}
     for name in program.order if names else ():
@@ -47,8 +50,19 @@ def with_state(program: Program, state: State, names: Mapping[str, str], modules
         renamed = _renamed(graph, name, places[name], names)
         if renamed is not graph:
             graphs = graphs.set(name, renamed)
-    listed = _listed(program.modules, state.order, modules) if program.modules else ()
+    lists = any(not is_part(module) for module in program.modules)
+    listed = _listed(program.modules, state.order, modules) if lists else program.modules
     return program.evolve(graphs=graphs, state=state, signature=_signature(program, names), modules=listed)
+
+
+def _check_parts(program: Program, state: State) -> None:
+    parts = part_names(program)
+    strange = [name for name in state if name not in program.state and name.partition(".")[0] not in parts] if parts else []
+    if strange:
+        raise UnsupportedProgram(
+            f"the program is split, so its state lies in the parts, and {strange[0]!r} is in none: restore names before "
+            "split_by_tags, or join the parts first"
+        )
 
 
 def _renamed(graph: Graph, name: str, places: tuple[str, ...], names: Mapping[str, str]) -> Graph:

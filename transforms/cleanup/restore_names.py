@@ -81,7 +81,8 @@ def restore_names(
     Raises:
         NamingError: the module has none of the program's tensors, or another tensor under the name of one that is not its;
             ``inputs`` are not as many as the user inputs, or a part of an argument would become state.
-        UnsupportedProgram: a body that several modules share would have to read one slot under several names.
+        UnsupportedProgram: a body that several modules share would have to read one slot under several names, or the program is
+            split and the names are of no part.
         PipelineError: ``inputs`` are given for a program that calls modules.
         TypeError: ``module`` is neither a module nor a mapping.
 
