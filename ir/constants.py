@@ -7,6 +7,7 @@ around all that use it, one slot for one object, and is read where it stood.  No
 from __future__ import annotations
 
 import types
+from collections.abc import Iterable
 from types import MappingProxyType
 from typing import Any
 
@@ -142,7 +143,7 @@ class _Constants:
         state, program = self.program.state, self.program
         known = {_identity(slot.value): name for name, slot in reversed(state.pairs)}
         numbers = CellNumbers(state)
-        taken = {*state.order, *(module.path for module in program.modules)}
+        names = _Numbered([*state.order, *(module.path for module in program.modules)])
         slots = dict(state.pairs)
         for key, uses in self.uses.items():
             by_part: dict[str, list[str]] = {}
@@ -154,8 +155,7 @@ class _Constants:
                 if key in known and not part:
                     self.slots[key, part] = known[key]
                     continue
-                name = _free(self._owner(homes), taken)
-                taken.add(name)
+                name = names.fresh(self._owner(homes))
                 is_parameter = isinstance(self.values[key], torch.nn.Parameter)
                 kind = SlotKind.PARAMETER if is_parameter else SlotKind.CONSTANT
                 slots[name] = numbers.slot(self.values[key], kind, persistent=is_parameter)
@@ -185,10 +185,8 @@ class _Constants:
 
     def program_after(self) -> Program:
         """Return the program with reads in the place of constants."""
-        graphs = self.program.graphs
-        for name in self.changed:
-            graphs = graphs.set(name, self._rewritten(name))
-        return self.program.evolve(graphs=graphs, state=self.state)
+        graphs = {name: self._rewritten(name) for name in self.changed}
+        return self.program.evolve(graphs=self.program.graphs.update(graphs), state=self.state)
 
     def _rewritten(self, name: str) -> Graph:
         graph = self.program.graphs[name]
@@ -251,6 +249,22 @@ class _Reading:
         return ways.pop() if len(ways) == 1 else FROM_ROOT + slot
 
 
+class _Numbered:
+    """Names ``_constant0``, ``_constant1`` ... in each module, of those that are free."""
+
+    def __init__(self, taken: Iterable[str]) -> None:
+        self.taken = set(taken)
+        self.next: dict[str, int] = {}
+
+    def fresh(self, owner: str) -> str:
+        """Return the next name in a module."""
+        number = self.next.get(owner, 0)
+        while (name := join(owner, f"_constant{number}")) in self.taken:
+            number += 1
+        self.next[owner] = number + 1
+        return name
+
+
 def _constants_in(arg: Arg) -> list[Any]:
     if type(arg) in CONTAINERS:
         return [leaf for part in children_of(arg) for leaf in _constants_in(part)]
@@ -270,10 +284,3 @@ def _outside(path: str, held: set[str]) -> str:
 
 def _identity(value: Any) -> object:
     return ("script", hash(value)) if isinstance(value, torch.ScriptObject) else id(value)
-
-
-def _free(owner: str, taken: set[str]) -> str:
-    number = 0
-    while (name := join(owner, f"_constant{number}")) in taken:
-        number += 1
-    return name

@@ -188,3 +188,21 @@ def test_names_of_others_give_way_and_fuel() -> None:
     partly = px.restore_names(program, exchanged, fuel=1)
     assert px.verify(partly) == () and partly.state[second].value is values[first] and f"{second}_1" in partly.state
     assert evolve(px.restore_names(swapped, values), trail=()) == evolve(program, trail=())
+
+
+def test_leaf_modules_and_parts_keep_what_is_theirs() -> None:
+    """State inside a module that is held as it is stays there; state of a split program stays in its parts."""
+    module = Tied()
+    leaves = px.import_fx(torch.fx.symbolic_trace(module))
+    assert leaves.state["embed"].kind is px.SlotKind.MODULE
+    for add_unused in (False, True):
+        named = px.restore_names(leaves, module, add_unused=add_unused)
+        assert px.verify(named) == () and "embed.weight" not in named.state
+        assert torch.equal(px.lower(named)(IDS), px.lower(leaves)(IDS))
+    program = px.transform(px.import_ep(exported(Tower(2), torch.ones(3, 4))))
+    split = px.split_by_module(program, {"layers.0": "a", "layers.1": "b"})
+    weight = split.state["a.layers.0.up.weight"].value
+    with pytest.raises(px.UnsupportedProgram, match="join the parts first"):
+        px.restore_names(split, {"up.weight": weight})
+    inside = px.restore_names(split, {"a.up.weight": weight})
+    assert px.verify(inside) == () and "a.up.weight" in inside.state

@@ -6,7 +6,8 @@ gets a number.  Which names there are to give is in ``exporter_names.py``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Container, Iterable, Mapping
 
 from attrs import evolve
 
@@ -70,7 +71,7 @@ def name_inputs(program: Program, names: Iterable[str] | Mapping[str, str] | Non
     given = {} if names is None else _given(program, names)
     for position, name in given.items():
         wanted[position] = name
-    found = _settled(program, wanted, list(given), fuel)
+    found = _settled(program, wanted, given, fuel)
     signature = _signature(program.signature, given if not fuel.refused else {})
     if not found and signature is program.signature:
         return program
@@ -99,7 +100,7 @@ def _check(pairs: Mapping[int, str]) -> None:
     for name in pairs.values():
         if not is_identifier(name):
             raise NamingError(f"{short(name)} can not be the name of an input: it is no identifier of Python, or a keyword")
-    twice = [name for name in pairs.values() if list(pairs.values()).count(name) > 1]
+    twice = [name for name, times in Counter(pairs.values()).items() if times > 1]
     if twice:
         raise NamingError(f"two inputs can not both be called {twice[0]!r}")
 
@@ -120,7 +121,7 @@ def _shown(program: Program, position: int) -> str:
     return (spec.argument if type(spec) is UserInput else "") or program.main.inputs[position].name
 
 
-def _settled(program: Program, wanted: list[str], first: list[int], fuel: Fuel) -> dict[str, str]:
+def _settled(program: Program, wanted: list[str], first: Container[int], fuel: Fuel) -> dict[str, str]:
     # New names of inputs by their old ones: those that the caller gave come first, then those of the user inputs.
     inputs, specs = program.main.inputs, program.signature.inputs
     order = sorted(range(len(inputs)), key=lambda at: (at not in first, type(specs[at]) is not UserInput, at))
@@ -134,8 +135,8 @@ def _settled(program: Program, wanted: list[str], first: list[int], fuel: Fuel) 
         else:
             taken.add(wish)
             moving.append(at)
-    kept = {inputs[at].name for at in order if at not in set(moving)}
-    names = Names(kept)
+    left = set(order).difference(moving)
+    names = Names([inputs[at].name for at in left])
     return {inputs[at].name: names.fresh(wanted[at]) for at in moving}
 
 

@@ -43,16 +43,13 @@ def with_state(program: Program, state: State, names: Mapping[str, str], modules
     Get(slot='lin.w')
     """
     _check_parts(program, state)
-    graphs = program.graphs
     places = all_places(program) if names else {}
-    for name in program.order if names else ():
-        graph = program.graphs[name]
-        renamed = _renamed(graph, name, places[name], names)
-        if renamed is not graph:
-            graphs = graphs.set(name, renamed)
+    graphs = {name: _renamed(program.graphs[name], name, places[name], names) for name in places}
+    changed = {name: graph for name, graph in graphs.items() if graph is not program.graphs[name]}
     lists = any(not is_part(module) for module in program.modules)
     listed = _listed(program.modules, state.order, modules) if lists else program.modules
-    return program.evolve(graphs=graphs, state=state, signature=_signature(program, names), modules=listed)
+    signature = _signature(program, names)
+    return program.evolve(graphs=program.graphs.update(changed), state=state, signature=signature, modules=listed)
 
 
 def _check_parts(program: Program, state: State) -> None:
