@@ -15,6 +15,7 @@ from torch import nn
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import purefx as px
+from purefx.ir.operators import op_of
 from tests.programs import ADD, ADD_, MUL, NEG, Tower, exported, flat
 
 X = torch.tensor([1.0, 2.0])
@@ -159,3 +160,22 @@ def test_the_door_and_the_pass_do_the_same() -> None:
     dirty = px.import_fx(make_fx(lambda x: x + 1)(X))
     dirty = dirty.with_main(evolve(dirty.main, nodes=tuple(evolve(n, args=(n.args[0], tensor)) for n in dirty.main.nodes)))
     assert torch.equal(px.lower(px.lift_constants(dirty))(X), copy.copy(X) + 1)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.skipif(
+    "fbgemm" not in torch.backends.quantized.supported_engines, reason="torch packs weights for fbgemm only on x86"
+)
+def test_script_objects() -> None:
+    """A script object that two nodes use is one constant, though it is an argument that a program may have."""
+    weight = torch.quantize_per_tensor(torch.ones(2, 2), 0.1, 0, torch.qint8)
+    packed = torch.ops.quantized.linear_prepack(weight, None)
+    linear = op_of(torch.ops.quantized.linear_dynamic.default)
+    nodes = [px.Node(name, linear, (px.Ref(of), packed)) for name, of in ("yx", "zy")]
+    spec = px.UserInput(px.TensorType(torch.float32, (1, 2)), "x")
+    clean = px.lift_constants(flat(nodes, px.Ref("z"), "x"))
+    assert clean.state.order == ("_constant0",) and clean.state["_constant0"].value is packed
+    lowered = px.lower(clean.evolve(signature=px.Signature((spec,), clean.signature.outputs)))
+    x = torch.ones(1, 2)
+    once = torch.ops.quantized.linear_dynamic(x, packed)
+    assert torch.equal(lowered(x)[0], torch.ops.quantized.linear_dynamic(once, packed))
