@@ -174,6 +174,8 @@ def test_other_modules_are_refused() -> None:
             px.restore_names(program, wrong)
     empty = px.import_fx(torch.fx.symbolic_trace(nn.ReLU()))
     assert px.restore_names(empty, module) is empty
+    made = px.restore_names(px.import_fx(make_fx(lambda x: x + torch.tensor([2.0]))(torch.ones(4))), module)
+    assert made.state["_tensor_constant0"].kind is px.SlotKind.CONSTANT, "the trace uses nothing of the module"
 
 
 def test_names_of_others_give_way_and_fuel() -> None:

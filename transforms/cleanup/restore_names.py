@@ -25,9 +25,12 @@ from ..transformation import transformation
 from .original import Original, original_of
 from .renamed_state import with_state
 from .state_inputs import with_state_inputs
-from .tracer_constants import made_constants
+from .tracer_constants import is_made, made_constants
 
 __all__ = ["restore_names"]
+
+
+REGISTERED = (SlotKind.PARAMETER, SlotKind.BUFFER)
 
 
 @transformation(
@@ -73,7 +76,7 @@ def restore_names(
         inputs: what the traced graph was called with (Dynamo's ``example_inputs``), as pytrees: inputs that were given a tensor
             of the module become state, and the lowered module is called without them.
         add_unused: whether parameters and buffers of the module that the program does not have are added.
-        fuel: a rewrite is one tensor of the module, in its order.
+        fuel: a rewrite is one tensor of the module, in the order of the program's state.
 
     Returns:
         The program with these names.
@@ -120,7 +123,7 @@ class _Naming:
             key = cell_key(slot.value)[0]
             if key in by_key and slot.kind is not SlotKind.MODULE and slot.value is not None:
                 shown.setdefault(key, []).append(name)
-        self.matched = {key: slots for key, slots in shown.items() if fuel.burn("name", ", ".join(by_key[key]))}
+        self.matched = {key: slots for key, slots in shown.items() if fuel.burn("name", *by_key[key])}
         self.whole = not fuel.refused
         self.given: dict[str, str] = {}
         """For each name of the original the slot of the program that is that tensor."""
@@ -155,7 +158,7 @@ class _Naming:
                     f"the module has another tensor under the name {strange[0]!r}: state is known by its memory, so give the "
                     "module as it was traced, before its tensors were replaced, moved or copied"
                 )
-        elif original and any(isinstance(slot.value, torch.Tensor) for _, slot in state.pairs):
+        elif original and any(slot.kind in REGISTERED and not is_made(name) for name, slot in state.pairs):
             raise NamingError(
                 f"the module has none of the {len(state)} tensors of the program ({', '.join(map(repr, state.order[:3]))} ...): "
                 "state is known by its memory, so give the very module that was traced, not a copy"

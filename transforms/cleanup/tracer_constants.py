@@ -14,7 +14,7 @@ from ...ir.program import Program
 from ...ir.signature import StateInput, StateMutation
 from ...ir.state import SlotKind
 
-__all__ = ["made_constants"]
+__all__ = ["is_made", "made_constants"]
 
 MADE = "_tensor_constant"
 """How tracers of torch call a tensor that no module has; a number follows."""
@@ -32,7 +32,7 @@ def made_constants(program: Program, names: Iterable[str]) -> frozenset[str]:
     frozenset()
     """
     state = program.state
-    found = {name for name in names if state[name].kind is SlotKind.BUFFER and _is_made(name.rpartition(".")[2])}
+    found = {name for name in names if state[name].kind is SlotKind.BUFFER and is_made(name)}
     if not found:
         return frozenset()
     does = summary(program.main, happenings(program, program.main))
@@ -44,5 +44,11 @@ def made_constants(program: Program, names: Iterable[str]) -> frozenset[str]:
     return frozenset(name for name in found if state[name].storage not in memory)
 
 
-def _is_made(word: str) -> bool:
+def is_made(name: str) -> bool:
+    """Say whether a tracer calls a tensor so that no module has.
+
+    >>> is_made("_tensor_constant0"), is_made("a._tensor_constant12"), is_made("_tensor_constant")
+    (True, True, False)
+    """
+    word = name.rpartition(".")[2]
     return word.startswith(MADE) and word[len(MADE) :].isdecimal()
