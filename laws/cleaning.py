@@ -68,7 +68,8 @@ def _movable(program: Program, places: dict[str, tuple[str, ...]]) -> dict[str, 
     for name, node in program.nodes():
         if type(node.do) is Get:
             found = {join(place, node.do.slot) for place in places[name]}
-            (read if len(found) == 1 and node.name not in given[name] else named).update(found)
+            inside = node.name in program.graphs[name].users and node.name not in given[name]
+            (read if len(found) == 1 and inside else named).update(found)
     return {
         name: slot.value
         for name, slot in state.pairs
