@@ -11,7 +11,7 @@ from .node import Call, Frame
 from .paths import join
 from .program import CallSignature, Program
 
-__all__ = ["places_of_bodies", "signatures_of_bodies"]
+__all__ = ["all_places", "places_of_bodies", "signatures_of_bodies"]
 
 
 def signatures_of_bodies(program: Program) -> dict[str, CallSignature]:
@@ -60,3 +60,30 @@ def places_of_bodies(program: Program) -> dict[str, str]:
                     found[body] = join(path, do.instance.path) if type(do) is Call else path
                     todo.append(body)
     return found
+
+
+def all_places(program: Program) -> dict[str, tuple[str, ...]]:
+    """Return all paths of modules that each body stands in, by graph id; bodies of operators stand where those do.
+
+    >>> from purefx.ir import Graph, Node
+    >>> calls = tuple(Node(path, Call(Frame(path), "body")) for path in "ab")
+    >>> all_places(Program.of({"": Graph((), calls, ()), "body": Graph((), ())}))["body"]
+    ('a', 'b')
+    """
+    found: dict[str, dict[str, None]] = {program.root: {"": None}}
+    todo = [(program.root, "")]
+    while todo:
+        name, path = todo.pop()
+        inner: list[tuple[str, str]] = []
+        for node in program.graphs[name].callers:
+            do = node.do
+            if type(do) is Call:
+                inner.append((do.graph, join(path, do.instance.path)))
+            else:
+                inner += [(body, path) for body in bodies_in(node.args, node.kwargs)]
+        for body, place in inner:
+            places = found.setdefault(body, {})
+            if place not in places and body in program.graphs:
+                places[place] = None
+                todo.append((body, place))
+    return {name: tuple(places) for name, places in found.items()}

@@ -23,10 +23,21 @@ from ..transforms import (
     join,
     lift_state,
     move_non_tensor_nodes,
+    name_inputs,
     outline,
     relay_skips,
     remove_effect_tokens,
     sink_state,
+)
+from .cleaning import (
+    CLEANED_NAMES,
+    INPUTS_NAMED,
+    MARKED_ONLY,
+    NAMES_RESTORED,
+    READS_MOVE,
+    lift_own_constants,
+    mark_some_buffers,
+    restore_own_names,
 )
 from .crossings import NO_NUMBER_CROSSES, NODES_STAY, STRAIGHT, TENSORS_STAY
 from .fuel import FUEL
@@ -105,5 +116,9 @@ REGISTRY: tuple[Entry, ...] = (
     Entry(relay_skips, ("split",), (STRAIGHT, NODES_STAY)),
     Entry(join, ("split",), (NO_PARTS, NAMES_MOVE), STATE_MOVES),
     Entry(swap_own_bodies, ("tree",), SWAPPED, {"idempotent": "each swap puts new bodies in the place of old ones"}),
+    Entry(lift_own_constants, ("deduplicated",), (READS_MOVE,)),
+    Entry(restore_own_names, ("outlined",), (NAMES_RESTORED,)),
+    Entry(mark_some_buffers, ("tree",), (MARKED_ONLY,), {"state": "what is not saved any more is what it is for"}),
+    Entry(name_inputs, ("flat",), (CLEANED_NAMES, INPUTS_NAMED)),
 )
 """Every transformation of ``purefx.transforms``."""

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 import torch.fx
 
+from ..cells import CellNumbers
 from ..errors import InvalidProgram
 from ..paths import FROM_ROOT, join
 from ..persistent import pmap
@@ -21,7 +22,6 @@ from ..torch_private import unsaved_buffers
 from ..verify import Violation
 from ..verify.kinds import short
 from .spellings import is_path
-from .state import CellNumbers
 
 __all__ = ["MISSING", "Attributes", "is_computed", "relative_path"]
 
@@ -66,15 +66,6 @@ class Attributes:
         """Remember that a graph of a module reads an attribute that need not be a parameter or a buffer."""
         for path in self._places(holder):
             self.constants.setdefault(join(path, target), value)
-
-    def free(self, holder: torch.nn.Module, wanted: str) -> str:
-        """Return a name under which a module has nothing yet."""
-        number = len(self.constants)
-        while hasattr(holder, f"{wanted}{number}") or any(
-            join(path, f"{wanted}{number}") in self.constants for path in self._places(holder)
-        ):
-            number += 1
-        return f"{wanted}{number}"
 
     def hold(self, holder: torch.nn.Module, target: str, module: torch.nn.Module) -> None:
         """Remember that a graph of a module calls a module as it is."""

@@ -14,6 +14,7 @@ import torch.fx
 from attrs import evolve
 
 from ..collector import collector_paused
+from ..constants import with_constants
 from ..node import Call
 from ..persistent import pmap
 from ..program import Program
@@ -69,10 +70,11 @@ def _read(module: torch.fx.GraphModule, values: Mapping[Any, Any]) -> Program:
     signature, leaves = read_traced_signature(module, root.output)
     reader.graphs[""] = evolve(root, output=leaves)
     called = any(type(node.do) is Call for graph in reader.graphs.values() for node in graph.nodes)
-    return Program(
+    program = Program(
         graphs=pmap(reader.graphs),
         state=reader.attributes.state(),
         signature=signature,
         modules=reader.attributes.hierarchy(reader.stacks.types),
         facts=frozenset({"state sunk"} if called else {"flat", "state sunk"}),
     )
+    return with_constants(program)

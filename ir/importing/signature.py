@@ -36,7 +36,7 @@ from ..torch_private import pytree
 from ..verify import Violation
 from .expressions import read_size
 
-__all__ = ["argument_paths", "read_signature"]
+__all__ = ["argument_keys", "argument_paths", "read_signature"]
 
 STATE_KINDS = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR, InputKind.CUSTOM_OBJ)
 
@@ -138,15 +138,25 @@ def argument_paths(in_spec: Any, names: tuple[str, ...]) -> list[str]:
         in_spec: the pytree of ``(args, kwargs)``, or None.
         names: the argument names of the original ``forward``.
     """
+    return [head + pytree.keystr(rest) for head, rest in argument_keys(in_spec, names)]
+
+
+def argument_keys(in_spec: Any, names: tuple[str, ...]) -> list[tuple[str, tuple[Any, ...]]]:
+    """Return for each leaf of the inputs the argument that it is in, and the keys of the pytree that lead to it there.
+
+    Args:
+        in_spec: the pytree of ``(args, kwargs)``, or None.
+        names: the argument names of the original ``forward``.
+    """
     if in_spec is None:
         return []
     leaves = pytree.tree_unflatten(list(range(in_spec.num_leaves)), in_spec)
-    found: list[str] = []
+    found: list[tuple[str, tuple[Any, ...]]] = []
     for path, _ in pytree.tree_flatten_with_path(leaves)[0]:
         side, first, *rest = path
         if side.idx == 0:
             head = names[first.idx] if first.idx < len(names) else f"args[{first.idx}]"
         else:
             head = str(first.key)
-        found.append(head + pytree.keystr(tuple(rest)))
+        found.append((head, tuple(rest)))
     return found

@@ -5,15 +5,13 @@ One idea: tensors are shared, not copied; cells and storages are numbered in the
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 
+from ..cells import CellNumbers
 from ..persistent import pmap
 from ..state import Slot, SlotKind, State
-from ..torch_private import storage_key
 
 __all__ = ["read_state"]
 
@@ -58,29 +56,3 @@ def _unsaved_before(ep: ExportedProgram) -> dict[str, list[str]]:
             found[str(spec.target)] = unsaved
             unsaved = []
     return found
-
-
-class CellNumbers:
-    """Numbers tensors and their memory in the order in which they are met."""
-
-    def __init__(self) -> None:
-        self._cells: dict[object, int] = {}
-        self._storages: dict[object, int] = {}
-
-    def slot(self, value: Any, kind: SlotKind, *, persistent: bool) -> Slot:
-        """Return a slot that shows a value; tied values get one cell, aliasing ones one storage."""
-        cell, storage = self._keys(value)
-        return Slot(
-            kind,
-            value,
-            self._cells.setdefault(cell, len(self._cells)),
-            self._storages.setdefault(storage, len(self._storages)),
-            persistent,
-        )
-
-    def _keys(self, value: Any) -> tuple[object, object]:
-        if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
-            return id(value), id(value)
-        storage = storage_key(value)
-        # The same window on the same memory is one tensor, also after saving and loading made two objects of it.
-        return (storage, value.storage_offset(), tuple(value.shape), value.stride(), value.dtype), storage

@@ -111,7 +111,7 @@ class _GraphReader:
 
     def __attrs_post_init__(self) -> None:
         self.names = Names([fx_node.name for fx_node in self.job.module.graph.nodes])
-        self.literals = Literals(self.known, self.build, self.constant)
+        self.literals = Literals(self.known, self.build)
 
     def graph(self) -> Graph:
         """Return the graph."""
@@ -264,14 +264,6 @@ class _GraphReader:
         """Add a node that makes a value that no literal can be, and return its use."""
         name = self.names.fresh(f"{fx_node.name}_tuple")
         self.nodes.append(Node(name, self.reader.operators.function(target), args, stack=self.stack(fx_node)))
-        return Ref(name)
-
-    def constant(self, value: Any, fx_node: Any) -> Ref:
-        """Add a read of a constant that a node has among its arguments, and return its use."""
-        slot = self.job.path(self.reader.attributes.free(self.job.holder, "_constant"))
-        self.reader.attributes.read(self.job.holder, slot, value)
-        name = self.names.fresh(f"{fx_node.name}_constant")
-        self.nodes.append(Node(name, Get(slot), stack=self.stack(fx_node)))
         return Ref(name)
 
 

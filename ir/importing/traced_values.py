@@ -6,7 +6,6 @@ tensor, any other object), so that nothing of a graph is ever written as code.
 
 from __future__ import annotations
 
-import types
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -20,7 +19,7 @@ from ..meta import Meta, freeze_meta
 from ..methods import Method
 from ..node import Op
 from ..operators import op_name
-from ..torch_private import HigherOrderOperator, OpOverload, pytree
+from ..torch_private import pytree
 from ..verify.kinds import PLAIN
 
 __all__ = ["Literals", "Operators", "is_tensor", "meta_of", "value_of"]
@@ -68,17 +67,15 @@ class Operators:
 
 @frozen
 class Literals:
-    """Converts the arguments of fx nodes.
+    """Converts the arguments of fx nodes; objects that no argument can be stay, until ``constants.py`` makes them state.
 
     Args:
         known: what stands for each fx node.
         build: adds a node that calls a class, and returns its use.
-        constant: puts an object into the state, and returns its use.
     """
 
     known: Mapping[Any, Arg]
     build: Callable[[Any, tuple[Arg, ...], Any], Ref]
-    constant: Callable[[Any, Any], Ref]
 
     def convert(self, arg: Any, at: Any) -> Arg:
         """Return an argument of a node as a value."""
@@ -95,9 +92,7 @@ class Literals:
             return slice(*[self.convert(part, at) for part in (arg.start, arg.stop, arg.step)])
         if isinstance(arg, tuple):
             return self._tuple(arg, at)
-        if isinstance(arg, LEAVES) or kind is type:
-            return arg
-        return self.constant(arg, at)
+        return arg
 
     def _tuple(self, arg: tuple[Any, ...], at: Any) -> Arg:
         # fx keeps named tuples, and makes plain ones of all others.
@@ -107,13 +102,6 @@ class Literals:
     def packed(self, value: Any) -> Arg:
         """Return what was bound to a parameter as a value: the dict of the rest of the keywords becomes a ``Record``."""
         return Record(tuple(value.items())) if type(value) is dict else value
-
-
-LEAVES: tuple[Any, ...] = (
-    OpOverload, HigherOrderOperator, torch.SymInt, torch.SymFloat, torch.SymBool, torch.ScriptObject, range,
-    types.FunctionType, types.BuiltinFunctionType, types.MethodType,
-)  # fmt: skip
-"""What an argument may be besides literals and classes.  fx writes any other object as its ``repr``, which could be code."""
 
 
 def meta_of(fx_node: Any, values: Mapping[Any, Any]) -> Meta:

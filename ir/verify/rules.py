@@ -44,7 +44,7 @@ RULES: tuple[Rule, ...] = (
     Rule("earlier-values", "a value is used only after the node that makes it", check_earlier,
          advice="put the node behind the one that makes the value"),
     Rule("argument-kinds", "arguments are references, literals, and tuple, Items, Record or slice of them", check_kinds,
-         advice="write Items for a list, Record for a dict, a slot of the state and Get for a tensor, Body for a graph"),
+         advice="write Items for a list, Record for a dict, Body for a graph; lift_constants(program) makes tensors state"),
     Rule("keywords", "the keywords of a node are strings, each once", check_keywords,
          advice="give each keyword argument once"),
     Rule("meta", "meta is a mapping from strings; val is a value that a node can have and stack_trace is text", check_meta,

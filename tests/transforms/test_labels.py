@@ -5,6 +5,9 @@ One idea: one small program for each transformation, and all that is said when i
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 import torch
 
@@ -249,6 +252,15 @@ LABELS: dict[px.Transformation, tuple[str, tuple[str, ...]]] = {
     px.move_non_tensor_nodes: (SPLIT, ("compute 'n' in b",)),
     px.relay_skips: (SPLIT, ("relay 'x'",)),
     px.swap_modules: (SIGNED, ("swap a",)),
+    px.mark_non_persistent: (WRITTEN, ("leave out n",)),
+    px.name_inputs: (WRITTEN, ("name bn -> b_n",)),
+    px.restore_names: (WRITTEN, ("name m a.n",)),
+}
+
+OPTIONS: dict[px.Transformation, Callable[[px.Program], dict[str, Any]]] = {
+    px.swap_modules: lambda _: {"modules": {"a": torch.nn.ReLU()}},
+    px.mark_non_persistent: lambda _: {"buffers": ["n"]},
+    px.restore_names: lambda program: {"module": dict.fromkeys(("m", "a.n"), program.state["n"].value)},
 }
 
 
@@ -256,8 +268,8 @@ LABELS: dict[px.Transformation, tuple[str, tuple[str, ...]]] = {
 def test_every_rewrite_is_told_in_order(transformation: px.Transformation) -> None:
     """With as much fuel as it takes, so nothing is left out."""
     text, labels = LABELS[transformation]
-    options = {"modules": {"a": torch.nn.ReLU()}} if transformation is px.swap_modules else {}
     program, fuel = px.parse(text), px.Fuel(10)
+    options = OPTIONS[transformation](program) if transformation in OPTIONS else {}
     assert px.verify(program) == ()
     assert transformation.spend(program, fuel, **options) is not program
     assert fuel.labels == labels

@@ -1,0 +1,181 @@
+"""Objects among arguments become state: where the slot is, that one object is one slot, and what is refused.
+
+One idea: each program is what a rewrite leaves behind, and is compared with eager on the same tensors over several calls.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from attrs import evolve
+from torch import nn
+from torch.fx.experimental.proxy_tensor import make_fx
+
+import purefx as px
+from purefx.ir.operators import op_of
+from tests.programs import ADD, ADD_, MUL, NEG, Tower, exported, flat
+
+X = torch.tensor([1.0, 2.0])
+
+
+def test_a_rewrite_may_put_a_tensor_into_a_node() -> None:
+    """Verify says what to do, and the result runs as eager does, also after the hierarchy is restored."""
+    torch.manual_seed(0)
+    tower = Tower(2)
+    program = px.import_ep(exported(tower, torch.ones(3, 4)))
+    relus = [node for node in program.main.nodes if isinstance(node.do, px.Op) and node.do.name == "aten.relu.default"]
+    scale = torch.tensor(3.0)
+    scaled = {node.name: evolve(node, do=MUL, args=(*node.args, scale)) for node in relus}
+    nodes = tuple(scaled.get(node.name, node) for node in program.main.nodes)
+    dirty = program.with_main(evolve(program.main, nodes=nodes))
+    found = px.verify(dirty)
+    assert {violation.rule for violation in found} == {"argument-kinds"} and "lift_constants" in found[0].advice
+    clean = px.lift_constants(dirty)
+    assert px.verify(clean) == ()
+    assert clean.state.order[-1] == "_constant0" and len(clean.state) == len(program.state) + 1
+    assert clean.facts == frozenset({"flat"}) and px.lift_constants(clean) is clean
+
+    class Scaled(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            for layer in tower.layers:
+                x = x + layer.down(layer.up(x) * scale)
+            return x
+
+    x = torch.randn(3, 4)
+    for done in (clean, px.transform(px.lift_state(clean))):
+        lowered: Any = px.lower(done)
+        assert torch.equal(lowered(x), Scaled()(x)) and "_constant0" not in lowered.state_dict()
+    assert torch.equal(px.to_ep(clean).module()(x), Scaled()(x))
+
+
+def test_the_slot_belongs_to_the_innermost_module_around_all_uses() -> None:
+    tensor, other, both = (torch.full((2,), float(number)) for number in (2, 3, 5))
+    a, inner, b = px.Frame("a"), px.Frame("a.b"), px.Frame("c", 1)
+    nodes = [
+        px.Node("p", MUL, (px.Ref("x"), tensor), stack=(a, inner)),
+        px.Node("q", MUL, (px.Ref("p"), other), stack=(a,)),
+        px.Node("r", ADD, (px.Ref("q"), other), stack=(a, inner)),
+        px.Node("s", ADD, (px.Ref("r"), both), stack=(a, inner)),
+        px.Node("t", ADD, (px.Ref("s"), both), stack=(b,)),
+    ]
+    clean = px.lift_constants(flat(nodes, px.Ref("t"), "x"))
+    assert clean.state.order == ("a.b._constant0", "a._constant0", "_constant0")
+    reads = [(node.name, node.do.slot, node.stack) for node in clean.main.nodes if isinstance(node.do, px.Get)]
+    assert reads == [
+        ("p_constant", "a.b._constant0", (a, inner)),
+        ("q_constant", "a._constant0", (a,)),
+        ("s_constant", "_constant0", ()),
+    ]
+    expected = (X * tensor * other + other) + both + both
+    for done in (clean, px.transform(clean)):
+        assert torch.equal(px.lower(done)(X)[0], expected)
+
+
+def test_one_object_is_one_tensor_wherever_it_stands() -> None:
+    """A write to it is seen by whoever reads it, in every call; a window on its memory is known as one."""
+    total = torch.zeros(2)
+    nodes = [
+        px.Node("one", ADD_, (total, 1)),
+        px.Node("y", ADD, (px.Ref("x"), total)),
+        px.Node("z", MUL, (px.Ref("y"), total[:1])),
+    ]
+    clean = px.lift_constants(flat(nodes, (px.Ref("z"), total), "x"))
+    assert [slot.storage for _, slot in clean.state.pairs] == [0, 0] and len(clean.state) == 2
+    lowered: Any = px.lower(clean)
+    mine = total.clone()
+    for _ in range(3):
+        mine.add_(1)
+        given = lowered(X)
+        assert torch.equal(given[0], (X + mine) * mine[:1]) and torch.equal(given[1], mine)
+    assert torch.equal(total, torch.zeros(2)), "the program has a copy"
+
+
+def test_state_that_is_there_already_is_read() -> None:
+    slot = px.Slot(px.SlotKind.BUFFER, torch.ones(2), 0, 0)
+    state = px.State(("a.w",), px.pmap({"a.w": slot}))
+    clean = px.lift_constants(flat([px.Node("y", MUL, (px.Ref("x"), slot.value))], px.Ref("y"), "x", state=state))
+    assert clean.state is state and clean.main.nodes[0].do == px.Get("a.w")
+
+
+def test_shared_bodies_nested_containers_and_parameters() -> None:
+    """A body that two modules share reads one slot of the root; a parameter stays one, and gets its gradient."""
+    weight = nn.Parameter(torch.ones(2))
+    cat = px.Op("aten.cat.default", target=torch.ops.aten.cat.default)
+    body = px.Graph((px.Input("a"),), (px.Node("b", cat, (px.Items([px.Ref("a"), weight]),)),), px.Ref("b"))
+    calls = [px.Node(f"y{path}", px.Call(px.Frame(path), "body"), (px.Ref("x"),)) for path in "uv"]
+    total = px.Node("z", ADD, (px.Ref("yu"), px.Ref("yv")))
+    program = flat([*calls, total], px.Ref("z"), "x", facts=frozenset())
+    clean = px.lift_constants(program.evolve(graphs=program.graphs.set("body", body)))
+    assert px.verify(clean) == () and clean.state["_constant0"].kind is px.SlotKind.PARAMETER
+    assert clean.graphs["body"].nodes[0].do == px.Get("/_constant0")
+    lowered: Any = px.lower(clean)
+    lowered(X)[0].sum().backward()
+    assert torch.equal(lowered._constant0.grad, torch.full((2,), 2.0))
+
+
+def test_other_objects() -> None:
+    """What no argument can be becomes a constant; functions, classes and operators stay; lists are told by verify."""
+
+    class Factor:
+        value = 4
+
+    def times(x: torch.Tensor, factor: Any, kind: type) -> torch.Tensor:
+        return x * factor.value + kind(1)
+
+    factor = Factor()
+    node = px.Node("y", px.Op("tests.times", target=times), (px.Ref("x"), factor, float))
+    clean = px.lift_constants(flat([node], px.Ref("y"), "x"))
+    assert clean.state["_constant0"].value is factor and clean.main.nodes[1].args[2] is float
+    wrong = flat([px.Node("y", NEG, ([px.Ref("x"), X],))], px.Ref("y"), "x")
+    assert px.lift_constants(wrong) is wrong and "Items" in px.verify(wrong)[0].advice
+
+
+def test_what_has_no_contents_or_is_no_value_is_refused() -> None:
+    with torch._subclasses.FakeTensorMode() as mode:
+        fake = mode.from_tensor(X)
+    for value, said in ((fake, "fake tensor"), (nn.ReLU(), "call_module")):
+        with pytest.raises(px.UnsupportedProgram, match=said):
+            px.lift_constants(flat([px.Node("y", NEG, (value,))], px.Ref("y"), "x"))
+    with pytest.raises(px.FuelError, match="no fuel"):
+        px.lift_constants(flat([], (), "x"), fuel=1)
+
+
+def test_the_door_and_the_pass_do_the_same() -> None:
+    """A tensor among the arguments of an fx node is one slot, however often it is used, in the module of its node."""
+    graph, tensor = torch.fx.Graph(), torch.ones(2)
+    x = graph.placeholder("x")
+    y = graph.call_function(torch.add, (x, tensor))
+    y.meta["nn_module_stack"] = {"a": ("a", "toy.A")}
+    z = graph.call_function(torch.mul, (y, tensor))
+    z.meta["nn_module_stack"] = {"a": ("a", "toy.A")}
+    graph.output((z, tensor))
+    module = torch.fx.GraphModule(nn.Module(), graph)
+    program = px.import_fx(module)
+    assert program.state.order == ("_constant0",)
+    given = px.lower(program)(X)
+    assert torch.equal(given[0], (X + 1) * 1) and torch.equal(given[1], tensor)
+    dirty = px.import_fx(make_fx(lambda x: x + 1)(X))
+    dirty = dirty.with_main(evolve(dirty.main, nodes=tuple(evolve(n, args=(n.args[0], tensor)) for n in dirty.main.nodes)))
+    assert torch.equal(px.lower(px.lift_constants(dirty))(X), copy.copy(X) + 1)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.skipif(
+    "fbgemm" not in torch.backends.quantized.supported_engines, reason="torch packs weights for fbgemm only on x86"
+)
+def test_script_objects() -> None:
+    """A script object that two nodes use is one constant, though it is an argument that a program may have."""
+    weight = torch.quantize_per_tensor(torch.ones(2, 2), 0.1, 0, torch.qint8)
+    packed = torch.ops.quantized.linear_prepack(weight, None)
+    linear = op_of(torch.ops.quantized.linear_dynamic.default)
+    nodes = [px.Node(name, linear, (px.Ref(of), packed)) for name, of in ("yx", "zy")]
+    spec = px.UserInput(px.TensorType(torch.float32, (1, 2)), "x")
+    clean = px.lift_constants(flat(nodes, px.Ref("z"), "x"))
+    assert clean.state.order == ("_constant0",) and clean.state["_constant0"].value is packed
+    lowered = px.lower(clean.evolve(signature=px.Signature((spec,), clean.signature.outputs)))
+    x = torch.ones(1, 2)
+    once = torch.ops.quantized.linear_dynamic(x, packed)
+    assert torch.equal(lowered(x)[0], torch.ops.quantized.linear_dynamic(once, packed))

@@ -1,0 +1,210 @@
+"""State gets the names of the module back: from each tracer, tied and aliased, with kinds; and what is refused.
+
+One idea: the lowered result is compared with the module on the same calls, and its ``state_dict`` with that of the module.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from attrs import evolve
+from torch import nn
+from torch.func import functional_call
+from torch.fx.experimental.proxy_tensor import make_fx
+
+import purefx as px
+from tests.programs import Tower, exported
+
+
+class Tied(nn.Module):
+    """Ties a weight, counts in a buffer, has one that is not saved, a window on another, and a plain tensor."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.head = nn.Embedding(5, 4), nn.Linear(4, 5, bias=False)
+        self.head.weight = self.embed.weight
+        self.register_buffer("mask", torch.ones(4), persistent=False)
+        self.register_buffer("part", self.mask[:2])
+        self.register_buffer("count", torch.zeros(()))
+        self.scale = torch.full((4,), 2.0)
+        self.unused = nn.Linear(2, 2)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        """Embed, mask, scale, shift."""
+        self.count.add_(1)
+        self.part.mul_(1.5)
+        hidden = self.embed(ids) * self.mask * self.scale + torch.tensor([1.0, 2.0, 3.0, 4.0])
+        return self.head(hidden) + self.count
+
+
+IDS = torch.tensor([1, 2, 3])
+
+
+def assert_equal(program: px.Program, module: nn.Module) -> Any:
+    """Raise unless the lowered program does what a copy of the module does, over three calls; return it."""
+    assert px.verify(program) == ()
+    eager = copy.deepcopy(module)
+    lowered: Any = px.lower(program)
+    for _ in range(3):
+        given = lowered(IDS)
+        assert torch.equal(given[0] if isinstance(given, tuple) else given, eager(IDS))
+    mine = lowered.state_dict()
+    assert all(torch.equal(mine[name], value) for name, value in eager.state_dict().items() if name in mine)
+    return lowered
+
+
+def test_what_make_fx_forgot() -> None:
+    """Names, kinds, ties; what the trace made is a constant, and the state dict is that of the module with its unused state."""
+    module = Tied()
+    program = px.import_fx(make_fx(module)(IDS))
+    assert "_param_constant0" in program.state and "head.weight" not in program.state
+    named = px.restore_names(program, module)
+    lowered = assert_equal(named, module)
+    assert list(lowered.state_dict()) == ["part", "count", "embed.weight", "head.weight"]
+    assert lowered.head.weight is lowered.embed.weight and lowered.mask.data_ptr() == lowered.part.data_ptr()
+    kinds = {name: (slot.kind.value, slot.persistent) for name, slot in named.state.pairs}
+    assert kinds["mask"] == ("buffer", False) and kinds["scale"] == ("constant", False) == kinds["_tensor_constant4"]
+    assert {entry.path for entry in named.modules} >= {"embed", "head"}
+    assert px.restore_names(named, module) is named
+    full = px.restore_names(program, module, add_unused=True)
+    assert list(px.lower(full).state_dict()) == list(module.state_dict())
+    px.lower(full).load_state_dict(module.state_dict())
+    assert_equal(px.transform(px.lift_state(full)), module)
+    assert_equal(px.import_ep(px.to_ep(full)), module)
+
+
+def test_inputs_that_are_the_modules_tensors() -> None:
+    """Dynamo hands parameters over; the lowered module is called without them, and reads stand in their modules."""
+    module = Tied()
+    caught: list[Any] = []
+
+    def backend(graph: torch.fx.GraphModule, inputs: list[Any]) -> torch.fx.GraphModule:
+        caught.extend((graph, inputs))
+        return graph
+
+    torch.compile(module, backend=backend)(IDS)
+    graph, inputs = caught
+    program = px.import_fx(graph)
+    named = px.name_inputs(px.restore_names(program, module, inputs=inputs), ["ids"])
+    assert_equal(named, module)
+    assert torch.equal(px.lower(named)(ids=IDS)[0], px.lower(named)(IDS)[0])
+    assert [formal.name for formal in named.main.inputs] == ["ids"] and named.signature.arg_names == ("ids",)
+    reads = {(node.do.slot, node.stack[-1:]) for node in named.main.nodes if isinstance(node.do, px.Get)}
+    assert {(f"{path}.weight", (px.Frame(path),)) for path in ("embed", "head")} <= reads
+    with pytest.raises(px.NamingError, match="inputs are 1 values"):
+        px.restore_names(program, module, inputs=[IDS])
+    with pytest.raises(TypeError, match="in a tuple or a list"):
+        px.restore_names(program, module, inputs=IDS)  # type: ignore[arg-type]
+
+
+def test_a_functional_call() -> None:
+    """A dict of parameters is an argument that goes; one that has something else in it can not."""
+    module = Tied()
+    weights = dict(module.named_parameters(remove_duplicate=False))
+    traced = make_fx(lambda weights, ids: functional_call(module, weights, (ids,)))(weights, IDS)
+    named = px.restore_names(px.import_fx(traced), module, inputs=(weights, IDS))
+    lowered = assert_equal(named, module)
+    assert isinstance(lowered.embed.weight, nn.Parameter) and named.signature.arg_names == ("ids",)
+    mixed = make_fx(lambda both: functional_call(module, {"embed.weight": both["w"]}, (both["ids"],)))(
+        {
+            "w": module.embed.weight,
+            "ids": IDS,
+        }
+    )
+    with pytest.raises(px.NamingError, match="of the argument 'both' some tensors"):
+        px.restore_names(px.import_fx(mixed), module, inputs=({"w": module.embed.weight, "ids": IDS},))
+
+
+def test_strict_and_non_strict_become_one_program() -> None:
+    """A strict export has one name of a tied weight and no unused state."""
+    module = Tied()
+    strict, other = (px.import_ep(torch.export.export(module, (IDS,), strict=strict)) for strict in (True, False))
+    assert not px.alpha_equal(px.transform(strict), px.transform(other))
+    left, right = (px.transform(px.restore_names(one, module, add_unused=True)) for one in (strict, other))
+    assert px.alpha_equal(left, right)
+    assert_equal(left, module)
+
+
+def test_a_mapping_says_names_alone() -> None:
+    """What ``state_dict`` gives are other objects on the same memory."""
+    module = Tied()
+    program = px.import_fx(make_fx(module)(IDS))
+    named = px.restore_names(program, module.state_dict())
+    assert named.state["embed.weight"].kind is px.SlotKind.PARAMETER and named.state["head.weight"].cell == 2
+    assert named.state["count"].persistent and "_tensor_constant2" in named.state
+    assert_equal(named, module)
+
+
+def test_bodies_name_state_relative_to_their_module() -> None:
+    """Names are restored in outlined programs too; a shared body can not read its state under two names."""
+    tower = Tower(2)
+    program = px.import_ep(exported(tower, torch.ones(3, 4)))
+    outlined = px.transform(program, *px.DEFAULT[:-2])
+    values = {name: slot.value for name, slot in program.state.pairs}
+    moved = px.restore_names(outlined, {name.replace("up.", "up.inner."): value for name, value in values.items()})
+    assert px.verify(moved) == () and moved.graphs["layers.0.up"].nodes[0].do == px.Get("inner.weight")
+    x = torch.randn(3, 4)
+    assert torch.equal(px.lower(moved)(x), px.lower(program)(x))
+    back = px.restore_names(moved, values)
+    assert (back.graphs, back.signature) == (outlined.graphs, outlined.signature) and back.state.order == outlined.state.order
+    with pytest.raises(px.UnsupportedProgram, match="before deduplicate"):
+        px.restore_names(px.transform(program), {**values, "layers.0.up.weight": x, "w": values["layers.0.up.weight"]})
+
+
+def test_other_modules_are_refused() -> None:
+    """A copy, a module with a replaced tensor, and things that are neither; before anything happens."""
+    module = Tied()
+    program = px.import_fx(make_fx(module)(IDS))
+    named = px.restore_names(program, module)
+    with pytest.raises(px.NamingError, match="the very module that was traced, not a copy"):
+        px.restore_names(program, copy.deepcopy(module))
+    changed = copy.copy(module)
+    changed._buffers = {**module._buffers, "count": torch.zeros(())}
+    with pytest.raises(px.NamingError, match="another tensor under the name 'count'"):
+        px.restore_names(named, changed)
+    for wrong, error, said in (
+        ({"a..b": IDS}, px.NamingError, "separated by dots"),
+        ({"a": 3}, px.NamingError, "'a' is the int 3"),
+        ([IDS], TypeError, "module that was traced, or a mapping"),
+    ):
+        with pytest.raises(error, match=said):
+            px.restore_names(program, wrong)
+    empty = px.import_fx(torch.fx.symbolic_trace(nn.ReLU()))
+    assert px.restore_names(empty, module) is empty
+    made = px.restore_names(px.import_fx(make_fx(lambda x: x + torch.tensor([2.0]))(torch.ones(4))), module)
+    assert made.state["_tensor_constant0"].kind is px.SlotKind.CONSTANT, "the trace uses nothing of the module"
+
+
+def test_names_of_others_give_way_and_fuel() -> None:
+    """Names that were exchanged come back at once; with fuel for one of them, no tensor gets the name of another."""
+    program = px.import_ep(exported(Tower(1), torch.ones(3, 4)))
+    values = {name: slot.value for name, slot in program.state.pairs}
+    first, second, *rest = values
+    exchanged = {first: values[second], second: values[first], **{name: values[name] for name in rest}}
+    swapped = px.restore_names(program, exchanged)
+    assert swapped.state[first].value is values[second] and px.verify(swapped) == ()
+    assert [swapped.signature.inputs[at].slot for at in (0, 1)] == [second, first]  # type: ignore[union-attr]
+    partly = px.restore_names(program, exchanged, fuel=1)
+    assert px.verify(partly) == () and partly.state[second].value is values[first] and f"{second}_1" in partly.state
+    assert evolve(px.restore_names(swapped, values), trail=()) == evolve(program, trail=())
+
+
+def test_leaf_modules_and_parts_keep_what_is_theirs() -> None:
+    """State inside a module that is held as it is stays there; state of a split program stays in its parts."""
+    module = Tied()
+    leaves = px.import_fx(torch.fx.symbolic_trace(module))
+    assert leaves.state["embed"].kind is px.SlotKind.MODULE
+    for add_unused in (False, True):
+        named = px.restore_names(leaves, module, add_unused=add_unused)
+        assert px.verify(named) == () and "embed.weight" not in named.state
+        assert torch.equal(px.lower(named)(IDS), px.lower(leaves)(IDS))
+    program = px.transform(px.import_ep(exported(Tower(2), torch.ones(3, 4))))
+    split = px.split_by_module(program, {"layers.0": "a", "layers.1": "b"})
+    weight = split.state["a.layers.0.up.weight"].value
+    with pytest.raises(px.UnsupportedProgram, match="join the parts first"):
+        px.restore_names(split, {"up.weight": weight})
+    inside = px.restore_names(split, {"a.up.weight": weight})
+    assert px.verify(inside) == () and "a.up.weight" in inside.state

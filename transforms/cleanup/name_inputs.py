@@ -1,0 +1,189 @@
+"""``name_inputs``: the inputs of the root are called what the caller calls the arguments.
+
+One idea: names mean nothing, so nothing but names changes; an input gets its name before the nodes, and a node that has it
+gets a number.  Which names there are to give is in ``exporter_names.py``.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Container, Iterable, Mapping
+
+from attrs import evolve
+
+from ...ir.arguments import Ref, replace_refs
+from ...ir.errors import NamingError
+from ...ir.graph import Graph
+from ...ir.importing.spellings import is_identifier
+from ...ir.names import Names
+from ...ir.node import Node
+from ...ir.program import Program
+from ...ir.signature import Signature, UserInput
+from ...ir.torch_private import pytree
+from ...ir.verify.kinds import short
+from ..fuel import UNLIMITED, Fuel
+from ..transformation import transformation
+from .exporter_names import exporter_names
+from .wanted import did_you_mean
+
+__all__ = ["name_inputs"]
+
+
+@transformation(
+    proven=True,
+    laws=["nothing but names changes", "an input has the name of its argument, or that with a number where two would have it"],
+)
+def name_inputs(program: Program, names: Iterable[str] | Mapping[str, str] | None = None, *, fuel: Fuel = UNLIMITED) -> Program:
+    """Call the inputs of the root what the caller calls the arguments, and what state they are.
+
+    Before::
+
+        inputs arg0_1 = state "lin.weight", l_batch_ids_ = batch['ids']
+
+    After::
+
+        inputs p_lin_weight = state "lin.weight", batch_ids = batch['ids']
+
+    Without ``names`` they are those that ``torch.export`` gives: the path of each leaf as one word in small letters, ``p_``,
+    ``b_``, ``c_`` and ``obj_`` before parameters, buffers, constants and other objects, ``token`` for tokens.  So a program of
+    ``import_ep`` is left as it is.  Two inputs that would have one name are numbered in order.
+
+    Args:
+        program: a program at any stage.
+        names: a name for each user input, in order, or for some by the name or the path that they have now.  Where such an
+            input is a whole positional argument, callers of the lowered module call it that as well.
+        fuel: a rewrite is one input, in order.
+
+    Returns:
+        The program whose root has these inputs.
+
+    Raises:
+        NamingError: a name is no identifier, there is not one for each user input, two are equal, or there is no such input.
+        TypeError: ``names`` is neither names nor a mapping.
+
+    >>> import purefx as px
+    >>> signature = px.Signature((px.UserInput(px.ObjectType(), "batch['ids']"),))
+    >>> program = px.Program.of({"": px.Graph((px.Input("l_batch_ids_"),), ())}, signature=signature)
+    >>> px.name_inputs(program).main.inputs[0].name, px.name_inputs(program, ["ids"]).main.inputs[0].name
+    ('batch_ids', 'ids')
+    """
+    wanted = exporter_names(program)
+    given = {} if names is None else _given(program, names)
+    for position, name in given.items():
+        wanted[position] = name
+    found = _settled(program, wanted, given, fuel)
+    signature = _signature(program.signature, given if not fuel.refused else {})
+    if not found and signature is program.signature:
+        return program
+    return program.with_main(_renamed(program.main, found), signature=signature)
+
+
+def _given(program: Program, names: Iterable[str] | Mapping[str, str]) -> dict[int, str]:
+    # What the caller says, by position among the inputs of the root.
+    users = [position for position, spec in enumerate(program.signature.inputs) if type(spec) is UserInput]
+    if isinstance(names, str) or not isinstance(names, Iterable):
+        said = f"not {short(names)}; write [{names!r}] for one input" if isinstance(names, str) else f"not {short(names)}"
+        raise TypeError(f"name_inputs takes names, one for each user input, or a mapping from inputs to names, {said}")
+    if isinstance(names, Mapping):
+        pairs = {_position(program, users, key): name for key, name in names.items()}
+    else:
+        listed = list(names)
+        if len(listed) != len(users):
+            there = ", ".join([_shown(program, position) for position in users]) or "none"
+            raise NamingError(f"{len(listed)} names for {len(users)} user inputs: {there}; give a mapping to name some of them")
+        pairs = dict(zip(users, listed, strict=True))
+    _check(pairs)
+    return pairs
+
+
+def _check(pairs: Mapping[int, str]) -> None:
+    for name in pairs.values():
+        if not is_identifier(name):
+            raise NamingError(f"{short(name)} can not be the name of an input: it is no identifier of Python, or a keyword")
+    twice = [name for name, times in Counter(pairs.values()).items() if times > 1]
+    if twice:
+        raise NamingError(f"two inputs can not both be called {twice[0]!r}")
+
+
+def _position(program: Program, users: list[int], key: object) -> int:
+    known: dict[object, int] = {}
+    for position in users:
+        spec = program.signature.inputs[position]
+        known.setdefault(program.main.inputs[position].name, position)
+        known.setdefault(spec.argument if type(spec) is UserInput else "", position)
+    if key not in known:
+        raise NamingError(f"there is no user input {key!r}{did_you_mean(key, [str(name) for name in known if name])}")
+    return known[key]
+
+
+def _shown(program: Program, position: int) -> str:
+    spec = program.signature.inputs[position]
+    return (spec.argument if type(spec) is UserInput else "") or program.main.inputs[position].name
+
+
+def _settled(program: Program, wanted: list[str], first: Container[int], fuel: Fuel) -> dict[str, str]:
+    # New names of inputs by their old ones: those that the caller gave come first, then those of the user inputs.
+    inputs, specs = program.main.inputs, program.signature.inputs
+    order = sorted(range(len(inputs)), key=lambda at: (at not in first, type(specs[at]) is not UserInput, at))
+    taken: set[str] = set()
+    moving: list[int] = []
+    for at in order:
+        name, wish = inputs[at].name, wanted[at]
+        stays = name == wish or (wish in taken and _is_numbered(name, wish))
+        if (stays and name not in taken) or not fuel.burn("name", name, "->", wish):
+            taken.add(name)
+        else:
+            taken.add(wish)
+            moving.append(at)
+    left = set(order).difference(moving)
+    names = Names([inputs[at].name for at in left])
+    return {inputs[at].name: names.fresh(wanted[at]) for at in moving}
+
+
+def _is_numbered(name: str, wish: str) -> bool:
+    base, _, number = name.rpartition("_")
+    return base == wish and number.isdecimal()
+
+
+def _renamed(graph: Graph, found: dict[str, str]) -> Graph:
+    if not found:
+        return graph
+    inputs = tuple([evolve(one, name=found[one.name]) if one.name in found else one for one in graph.inputs])
+    given = {one.name for one in inputs}
+    names = Names([*given, *(node.name for node in graph.nodes)])
+    known = {old: Ref(new) for old, new in found.items()}
+    nodes: list[Node] = []
+    for node in graph.nodes:
+        node = node.using(known)
+        if node.name in given:
+            name = names.fresh(node.name)
+            known[node.name] = Ref(name)
+            node = Node(name, node.do, node.args, node.kwargs, node.stack, node.meta)
+        nodes.append(node)
+    return Graph(inputs, tuple(nodes), replace_refs(graph.output, known))
+
+
+def _signature(signature: Signature, given: dict[int, str]) -> Signature:
+    # Arguments that are one input each, by position, are called what the caller said.
+    users = [position for position, spec in enumerate(signature.inputs) if type(spec) is UserInput]
+    leaves = {users[number]: argument for argument, number in enumerate(_whole(signature, len(users))) if number is not None}
+    names, inputs = list(signature.arg_names), list(signature.inputs)
+    for position, name in given.items():
+        spec, argument = inputs[position], leaves.get(position)
+        if argument is None or type(spec) is not UserInput:
+            continue
+        names += [f"args_{number}" for number in range(len(names), argument + 1)]
+        names[argument], inputs[position] = name, evolve(spec, argument=name)
+    if tuple(inputs) == signature.inputs and tuple(names) == signature.arg_names:
+        return signature
+    if len(set(names)) < len(names):
+        raise NamingError(f"two arguments would have one name: {', '.join(names)}; name both of them")
+    return evolve(signature, inputs=tuple(inputs), arg_names=tuple(names))
+
+
+def _whole(signature: Signature, users: int) -> list[int | None]:
+    # For each positional argument the leaf that it is; None where it is several.
+    if signature.in_spec is None:
+        return list(range(users))
+    args, _ = pytree.tree_unflatten(list(range(signature.in_spec.num_leaves)), signature.in_spec)
+    return [part if type(part) is int else None for part in args]
