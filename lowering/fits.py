@@ -44,7 +44,11 @@ def is_home(family: Family, path: str, value: Any) -> bool:
     if not isinstance(value, Watched) or "purefx_plan" in value.__dict__:
         return False
     where = value.purefx_where
-    return where.path == path and (where.family is family or _bodies(where.family, path) == _bodies(family, path))
+    return (
+        where is not None
+        and where.path == path
+        and (where.family is family or _bodies(where.family, path) == _bodies(family, path))
+    )
 
 
 def _bodies(family: Family, path: str) -> list[Any]:

@@ -43,7 +43,7 @@ class Lowered(Watched):
         return self.purefx_place.bodies
 
     @property
-    def purefx_where(self) -> Where:
+    def purefx_where(self) -> Where | None:
         """Which lowering it is of, and where."""
         return Where(self.purefx_place.bodies, self.purefx_place.path)
 

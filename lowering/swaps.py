@@ -43,6 +43,8 @@ def admitted(owner: Watched, name: str, value: Any) -> Any:
     Tanh()
     """
     where = owner.purefx_where
+    if where is None:
+        return value
     family: Family = where.family
     path = f"{where.path}.{name}" if where.path else name
     needs = family.needs.get(path)
@@ -114,9 +116,10 @@ class _Swap:
         rest = path[len(self.path) + 1 :]
         found = None if isinstance(self.value, Program) else attribute_of(self.value, rest)
         if not isinstance(found, torch.nn.Module):
+            todo = "assign px.lower(program), which may have" if isinstance(self.value, Program) else "give one that has"
             raise SwapError(
                 f"module {self.path!r}: {_named(asked.caller)} calls its {rest}, and a {_kind(self.value)} has no such module; "
-                f"give one that has, or replace {path!r}"
+                f"{todo}, or replace {path!r}"
             )
         return found
 

@@ -45,9 +45,9 @@ class Watched(torch.nn.Module):
     """A module that notices assignments; see the file's docstring."""
 
     @property
-    def purefx_where(self) -> Where:
-        """Which lowering it is of, and where."""
-        return self.__dict__["purefx_at"]
+    def purefx_where(self) -> Where | None:
+        """Which lowering it is of, and where; None for a slice of a list, which is no part of one."""
+        return self.__dict__.get("purefx_at")
 
     def __setattr__(self, name: str, value: Any) -> None:
         if isinstance(value, _REPLACEMENTS) or (value is None and name in self.__dict__.get("_modules", ())):
@@ -119,7 +119,7 @@ class LoweredList(LoweredContainer, torch.nn.ModuleList):
 
     def _fixed(self) -> None:
         where = self.purefx_where
-        if where.path in where.family.needs:
+        if where is not None and where.path in where.family.needs:
             raise SwapError(
                 f"{where.path!r} can not get another module: the program calls the {len(self)} that are in it, one by one, and "
                 "would never call a new one; add it to the original and export that again"

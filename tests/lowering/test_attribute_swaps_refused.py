@@ -192,6 +192,8 @@ def test_a_list_gets_no_more_modules() -> None:
     (module, *_) = both(program_of(idle))
     module.a.append(Plus())
     assert len(module.a) == 2
+    part = module.a[:1].append(Plus())
+    assert len(part) == len(module.a[0:]) == 2
 
 
 def test_the_advice_helps() -> None:
