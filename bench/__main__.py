@@ -18,6 +18,8 @@ from bench import device, forward, growth, limits, making, memory, plot, split
 from bench.measure import exponent
 from bench.workloads import DEFAULT, SLOW, workload
 
+LIMITED = ("gpt-96", "llama", "flatseq-2000")
+
 PARTS = ("making", "forward", "memory", "stages", "growth", "limits", "split", "device")
 
 
@@ -79,7 +81,7 @@ RUN = {
     "memory": lambda _: memory.memory(workload("gpt-96")),
     "stages": lambda options: growth.stages(workload("gpt-96"), options.rounds),
     "growth": lambda options: growth.growth(options.sizes, options.rounds),
-    "limits": lambda options: limits.limits(workload("gpt-96"), options.rounds),
+    "limits": lambda options: {name: limits.limits(workload(name), options.rounds) for name in LIMITED},
     "device": lambda options: device.devices(options.device, options.rounds),
     "split": _split,
 }

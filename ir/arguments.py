@@ -30,6 +30,7 @@ __all__ = [
     "replace_refs",
     "same_arg",
     "strict_hash",
+    "thawed",
     "with_children",
 ]
 
@@ -103,17 +104,21 @@ def refs_in(args: tuple[Arg, ...], kwargs: tuple[tuple[str, Arg], ...] = ()) -> 
     ['x', 'y', 'x']
     """
     names: list[str] = []
-    nested = False
     for arg in args:
         kind = type(arg)
         if kind is Ref:
             names.append(arg.name)
         elif kind in CONTAINERS:
-            nested = True
-    if not nested and not kwargs:
-        return names
-    leaves = (*args, *(value for _, value in kwargs))
-    return [leaf.name for leaf in _leaves(leaves) if type(leaf) is Ref]
+            _add_refs(arg, names)
+    for _, arg in kwargs:
+        _add_refs(arg, names)
+    return names
+
+
+def _add_refs(arg: Arg, names: list[str]) -> None:
+    if (type(arg) is tuple or type(arg) is Items) and MAPPED.isdisjoint(map(type, arg)):
+        return  # most are sizes
+    names.extend([leaf.name for leaf in _leaves((arg,)) if type(leaf) is Ref])
 
 
 def bodies_in(args: tuple[Arg, ...], kwargs: tuple[tuple[str, Arg], ...] = ()) -> list[str]:
@@ -196,6 +201,28 @@ def instead_by(known: Mapping[str, Arg]) -> Callable[[Ref | Body], Arg]:
     (7, Body(graph='y'))
     """
     return lambda ref: known.get(ref.name, ref) if type(ref) is Ref else ref
+
+
+def thawed(arg: Arg, leaf: Callable[[Arg], Any] = lambda part: part) -> Any:
+    """Return an argument as Python writes it: lists and dicts in the places of ``Items`` and ``Record``.
+
+    Args:
+        arg: any argument.
+        leaf: gives what stands for a part that holds no others.
+
+    >>> thawed(Items([1, Record((("a", Ref("x")),))]), lambda part: part if type(part) is int else str(part.name))
+    [1, {'a': 'x'}]
+    """
+    kind = type(arg)
+    if kind not in CONTAINERS:
+        return leaf(arg)
+    if kind is Items:
+        return [thawed(part, leaf) for part in arg]
+    if kind is tuple:
+        return tuple([thawed(part, leaf) for part in arg])
+    if kind is Record:
+        return {thawed(key): thawed(value, leaf) for key, value in arg.items}
+    return slice(thawed(arg.start, leaf), thawed(arg.stop, leaf), thawed(arg.step, leaf))
 
 
 def with_children(arg: Arg, parts: list[Arg]) -> Arg:

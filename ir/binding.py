@@ -11,11 +11,10 @@ from typing import Any
 
 from attrs import frozen
 
-from .arguments import Arg, Items, Record
 from .errors import InputError
 from .signature import RestType
 
-__all__ = ["Parameter", "bind", "thawed"]
+__all__ = ["Parameter", "bind"]
 
 
 @frozen
@@ -74,21 +73,3 @@ def _check(plain: Sequence[str], by_name: Mapping[str, Any], rests: Mapping[bool
     if missing:
         named = ", ".join(map(repr, missing))
         raise InputError(f"missing argument{'s' * (len(missing) > 1)} {named}; the program takes ({', '.join(plain)})")
-
-
-def thawed(arg: Arg) -> Any:
-    """Return what a literal argument stands for: lists and dicts in the places of ``Items`` and ``Record``.
-
-    >>> thawed(Items([1, Record((("a", 2),))]))
-    [1, {'a': 2}]
-    """
-    kind = type(arg)
-    if kind is Items:
-        return [thawed(part) for part in arg]
-    if kind is tuple:
-        return tuple([thawed(part) for part in arg])
-    if kind is Record:
-        return {thawed(key): thawed(value) for key, value in arg.items}
-    if kind is slice:
-        return slice(thawed(arg.start), thawed(arg.stop), thawed(arg.step))
-    return arg

@@ -6,11 +6,11 @@ frozen; the leaves (fake tensors) are shared.  Meta is carried by every transfor
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-__all__ = ["EMPTY_META", "Meta", "freeze_meta"]
+__all__ = ["EMPTY_META", "Meta", "freeze_meta", "is_backward", "spelled_stack"]
 
 Meta = Mapping[str, Any]
 
@@ -67,3 +67,28 @@ def thaw(value: Any) -> Any:
     if type(value) is MappingProxyType:
         return {key: thaw(part) for key, part in value.items()}
     return value
+
+
+def is_backward(meta: Mapping[str, Any]) -> bool:
+    """Say whether the meta of a node tells that autograd made it.
+
+    >>> is_backward({"partitioner_tag": "is_backward"}), is_backward({})
+    (True, False)
+    """
+    return meta.get("partitioner_tag") == "is_backward" or "autograd_backward" in meta or "fwd_nn_module_stack" in meta
+
+
+def spelled_stack(calls: Iterable[tuple[str, int]], types: Mapping[str, str | None]) -> dict[str, tuple[str, str]]:
+    """Return module calls as the exporter spells them: the root first, under keys that tell calls of one module apart.
+
+    Args:
+        calls: path and number of each call, outermost first.
+        types: the class of each module, by path.
+
+    >>> spelled_stack([("a", 1)], {"": "M", "a": "A"})
+    {'L__self__': ('', 'M'), 'L__self__a@1': ('a', 'A')}
+    """
+    found = {"L__self__": ("", types.get("") or "")}
+    for path, call in calls:
+        found[f"L__self__{path}@{call}" if call else f"L__self__{path}"] = (path, types.get(path) or "")
+    return found

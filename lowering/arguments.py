@@ -15,7 +15,8 @@ from typing import Any
 
 import torch.fx.immutable_collections
 
-from ..ir.binding import Parameter, bind, thawed
+from ..ir.arguments import thawed
+from ..ir.binding import Parameter, bind
 from ..ir.errors import InputError
 from ..ir.program import Program
 from ..ir.signature import RestType, UserInput

@@ -1,27 +1,29 @@
-"""Bodies that can be called: one function for each distinct body, all of them from one ``compile``.
+"""Bodies that can be called: one function for each distinct body, compiled when it is first called.
 
-One idea: a function takes the module whose state it reads as ``self``, so every module with the same body shares it.
-The source is not registered anywhere: nothing outlives the modules.
+One idea: a function takes the module whose state it reads as ``self``, so every module with the same body shares it; what is
+never called is never compiled.  The source is not registered anywhere: nothing outlives the modules.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from types import CodeType, FunctionType
 from typing import Any
 
 from attrs import define, field
 
 from ..ir.conventions import Convention, conventions, without_borders
+from ..ir.errors import UnsupportedProgram
 from ..ir.graph import Graph
-from ..ir.node import Call
+from ..ir.node import Call, Op
 from ..ir.program import Program
+from .deferred import deferred
 from .depth import Shallow
+from .family import Family
 from .preserved import CallSite
 from .source import Table, write_body
-from .standing import that_stand
 
-__all__ = ["Body", "by_code", "compile_bodies"]
+__all__ = ["FILE", "Body", "bodies_of"]
 
 FILE = "<purefx>"
 
@@ -35,56 +37,73 @@ class Body:
     program: Program = field(repr=False)
     runs: Graph = field(repr=False)
     """What its code runs: the graph without borders, with some calls inlined where modules nest deeply."""
-    convention: Convention | None = field(default=None, repr=False)
+    convention: Convention | None = field(repr=False)
     """How it is called, where the exporter was asked to preserve that."""
-    sites: Mapping[str, CallSite] = field(factory=dict, repr=False)
+    sites: Mapping[str, CallSite] = field(repr=False)
     """Its calls of modules with a preserved signature, by name of node."""
-    table: Table = field(default=None, repr=False)  # type: ignore[assignment]
-    """What its code refers to."""
+    new_table: Callable[[], Table] = field(repr=False)
+    """Makes a table for what its code refers to."""
     tape: Any = field(default=None, repr=False)
     """What runs it step by step, once somebody did, see ``tape.py``."""
-    first_line: int = 0
-    run: Callable[..., Any] = field(default=None, repr=False)  # type: ignore[assignment]
+    run: FunctionType = field(default=None, repr=False)  # type: ignore[assignment]
 
     def node_at(self, line: int) -> int | None:
         """Return the number of the node that a source line runs."""
-        index = line - self.first_line
+        index = line - 2  # the first line is the `def`
         return index if 0 <= index < len(self.runs.nodes) else None
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Body:
         return self  # code is not state
 
 
-def compile_bodies(program: Program, *, reserved: frozenset[str]) -> tuple[dict[str, Body], Table]:
-    """Return a function for every graph that the root reaches.
+def bodies_of(family: Family, *, reserved: frozenset[str]) -> tuple[dict[str, Body], dict[CodeType, Body]]:
+    """Return a body for every graph that the root reaches, and those that were compiled, by the code that runs each.
 
     Args:
-        program: what to run; its root takes and gives user values only.
+        family: of the program to run, whose root takes and gives user values only; it gets the modules of nested graphs later.
         reserved: attribute names that the module classes use themselves.
-
-    Returns:
-        The bodies by graph id, and the table that their code reads; the entries ``("body", id)`` are still None.
 
     Raises:
         UnsupportedProgram: an operator has no callable behind it.
     """
-    table = Table(reserved, that_stand(program))
-    lines: list[str] = []
+    program = family.program
     bodies: dict[str, Body] = {}
+    codes: dict[CodeType, Body] = {}
     shallow = Shallow(program)
     called = conventions(program)
+
+    def new_table() -> Table:
+        return Table(reserved, family.standing, family)
+
     for number, name in enumerate(program.order):
         graph = without_borders(shallow.graph(name), called.get(name))
+        _check_known(graph)
         sites = _sites(program, graph, called) if called else {}
-        source = write_body(graph, table, sites)
-        lines.append(f"def body_{number}({', '.join(('self', *source.parameters))}):")
-        first = len(lines) + 1
-        bodies[name] = Body(name, program.graphs[name], program, graph, called.get(name), sites, table, first_line=first)
-        lines += ["    " + line for line in source.lines]
-    exec(compile("\n".join(lines), FILE, "exec"), table.values)  # noqa: S102 - the text is ours, see source.py
-    for number, body in enumerate(bodies.values()):
-        body.run = table.values.pop(f"body_{number}")
-    return bodies, table
+        body = bodies[name] = Body(name, program.graphs[name], program, graph, called.get(name), sites, new_table)
+        body.run = _runner(body, f"body_{number}", codes)
+    return bodies, codes
+
+
+def _check_known(graph: Graph) -> None:
+    for node in graph.nodes:
+        if type(node.do) is Op and node.do.target is None:
+            raise UnsupportedProgram(
+                f"node {node.name}: the operator {node.do.name} is not known to this torch, so it can not run"
+            )
+
+
+def _runner(body: Body, name: str, codes: dict[CodeType, Body]) -> FunctionType:
+    def write() -> tuple[CodeType, Mapping[str, Any]]:
+        table = body.new_table()
+        source = write_body(body.runs, table, body.sites)
+        lines = [f"def {name}({', '.join(('self', *source.parameters))}):", *(f"    {line}" for line in source.lines)]
+        made: dict[str, Any] = {}
+        exec(compile("\n".join(lines), FILE, "exec"), {}, made)  # noqa: S102 - the text is ours, see source.py
+        code: CodeType = made[name].__code__
+        codes[code] = body
+        return code, table.values
+
+    return deferred(write, name, parameters=len(body.runs.inputs))
 
 
 def _sites(program: Program, graph: Graph, called: Mapping[str, Convention]) -> dict[str, CallSite]:
@@ -94,8 +113,3 @@ def _sites(program: Program, graph: Graph, called: Mapping[str, Convention]) -> 
             formals = [formal.name for formal in program.graphs[node.do.graph].inputs]
             found[node.name] = CallSite(node, node.do, called[node.do.graph], formals)
     return found
-
-
-def by_code(bodies: Iterable[Body]) -> dict[CodeType, Body]:
-    """Return the bodies by the code object that runs each."""
-    return {body.run.__code__: body for body in bodies if isinstance(body.run, FunctionType)}

@@ -24,6 +24,7 @@ from ..ir.signature import Signature
 from ..ir.state import Slot, SlotKind, State
 from .depth import Shallow
 from .needs import Needs, needs_by_path
+from .standing import that_stand
 
 __all__ = ["Family", "calls_below", "without_state"]
 
@@ -83,6 +84,11 @@ class Family(dict[str, torch.nn.Module]):
         from .pickling import reduce_family
 
         return reduce_family(self)
+
+    @cached_property
+    def standing(self) -> frozenset[str]:
+        """The graphs that read state or call modules, see ``standing.py``."""
+        return that_stand(self.program)
 
     @cached_property
     def types(self) -> Mapping[str, str | None]:

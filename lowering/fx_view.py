@@ -13,12 +13,11 @@ from typing import Any
 import torch.fx
 from attrs import frozen
 
-from ..ir.arguments import TREES, Arg, Body, Items, Record, Ref
-from ..ir.binding import thawed
+from ..ir.arguments import TREES, Arg, Body, Ref, thawed
 from ..ir.borders import is_border
 from ..ir.conventions import Convention
 from ..ir.graph import Graph
-from ..ir.meta import Meta, thaw
+from ..ir.meta import Meta, spelled_stack, thaw
 from ..ir.methods import Method
 from ..ir.node import Call, Get, Node, Stack
 from ..ir.opaque import is_module_call, read_modules
@@ -202,22 +201,15 @@ class _Builder:
                 return create("call_function", do.target, args, kwargs, name=node.name)
 
     def arg(self, arg: Arg) -> Any:
+        return thawed(arg, self._leaf)
+
+    def _leaf(self, arg: Arg) -> Any:
         kind = type(arg)
         if kind is Ref:
             return self.known[arg.name]
         if kind is Body:
             return self._body(arg.graph)
-        if kind is Items:
-            return [self.arg(part) for part in arg]
-        if kind is tuple:
-            return tuple([self.arg(part) for part in arg])
-        if kind is Record:
-            return {key: self.arg(value) for key, value in arg.items}
-        if isinstance(arg, TREES):
-            return self.made.get_attr(self.view.attach_tree(arg))
-        if kind is slice:
-            return slice(self.arg(arg.start), self.arg(arg.stop), self.arg(arg.step))
-        return arg
+        return self.made.get_attr(self.view.attach_tree(arg)) if isinstance(arg, TREES) else arg
 
     def _body(self, name: str) -> torch.fx.Node:
         if name not in self._bodies:
@@ -228,11 +220,7 @@ class _Builder:
         """Return the exporter's spelling of the module calls around a node."""
         found = self._stacks.get(stack)
         if found is None:
-            found = {"L__self__": ("", self._types.get("") or "")}
-            for path, call in self._frames(stack):
-                key = f"L__self__{path}@{call}" if call else f"L__self__{path}"
-                found[key] = (path, self._types.get(path) or "")
-            self._stacks[stack] = found
+            found = self._stacks[stack] = spelled_stack(self._frames(stack), self._types)
         return dict(found)
 
     def _frames(self, stack: Stack) -> list[tuple[str, int]]:

@@ -7,6 +7,7 @@ share its dicts and are no children, so no key is invented.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -65,12 +66,14 @@ def grow(tree: Tree, cells: dict[int, Any], root: type[torch.nn.Module]) -> torc
     _give_root(tree, calls)
     _register(tree, cells)
     for module in tree.modules.values():
-        if type(module) is LoweredContainer and list(children_dict(module)) == [
-            str(index) for index in range(len(children_dict(module)))
-        ]:
+        if type(module) is LoweredContainer and _counts(children_dict(module)):
             # A container that was never called and counts its children: let it be indexed like the original.
-            module.__class__ = LoweredList
+            object.__setattr__(module, "__class__", LoweredList)
     return tree.modules[""]
+
+
+def _counts(names: Iterable[str]) -> bool:
+    return all(name == str(number) for number, name in enumerate(names))
 
 
 def _calls(program: Program) -> dict[str, dict[Label, str]]:
@@ -160,7 +163,8 @@ def _give_root(tree: Tree, calls: dict[str, dict[Label, str]]) -> None:
     for name in tree.program.bottom_up:
         body = tree.bodies[name]
         given = [inner for node in body.graph.callers for inner in bodies_in(node.args, node.kwargs)]
-        if _leaves(body.graph) or _leaves(body.runs) or not leaving.isdisjoint(given):
+        runs = body.runs is not body.graph and _leaves(body.runs)
+        if runs or _leaves(body.graph) or not leaving.isdisjoint(given):
             leaving.add(name)
     for path in calls if leaving else ():
         if not leaving.isdisjoint(calls[path].values()):

@@ -11,11 +11,12 @@ from typing import Any, Literal
 import torch
 from torch.export import FlatArgsAdapter
 
+from ..ir.arguments import bodies_in
 from ..ir.collector import collector_paused
 from ..ir.program import Program
 from ..ir.verify import check
 from .arguments import CallPlan
-from .compiled import Body, by_code, compile_bodies
+from .compiled import Body, bodies_of
 from .devices import moved
 from .executable import executable
 from .family import Family
@@ -88,19 +89,27 @@ def lower_unchecked(given: Program, to: str, device: torch.device | None = None,
     if device is not None:
         program = moved(program, device)
     nested = Family(program, given, to)
-    bodies, table = compile_bodies(nested.program, reserved=RESERVED)
+    bodies, codes = bodies_of(nested, reserved=RESERVED)
     base, root_base = (LoweredModule, LoweredRoot) if to == "graph_module" else (LoweredInterpreter, LoweredInterpreterRoot)
     classes: dict[str, Any] = {}
     for name, body in bodies.items():
         classes[name] = make_class(base, _members(body, to))
-    for key in table.nested():
+    for key in _given(nested.program):
         nested[key] = new_module(classes[key], Place(bodies[key], "", 0, None, nested))
-        table.fill(("body", key), nested[key])
-    plan, codes = CallPlan(program), by_code(bodies.values())
+    plan = CallPlan(program)
     root = root_class(root_base, plan, codes)
     made = grow(Tree(program, bodies, classes, nested), materialise(program, copy=copy, device=device), root)
     made.__dict__["purefx_plan"] = plan
     return made
+
+
+def _given(program: Program) -> dict[str, None]:
+    # The graphs that operators are given.
+    found: dict[str, None] = {}
+    for name in program.order:
+        for node in program.graphs[name].callers:
+            found.update(dict.fromkeys(bodies_in(node.args, node.kwargs)))
+    return found
 
 
 def _members(body: Body, to: str) -> dict[str, Any]:

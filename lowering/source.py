@@ -17,7 +17,6 @@ from typing import Any
 from attrs import define, field, frozen
 
 from ..ir.arguments import Arg, Body, Items, Record, Ref
-from ..ir.errors import UnsupportedProgram
 from ..ir.graph import Graph
 from ..ir.node import Call, Frame, Get, Node
 from ..ir.paths import FROM_ROOT
@@ -36,6 +35,8 @@ class Table:
     """Attribute names that a module class already has; they are looked up in the module's own dicts."""
     standing: frozenset[str] = frozenset()
     """Graphs that read state or call modules: where an operator is given one, it stands in the module around it."""
+    nested: Mapping[str, Any] = MappingProxyType({})
+    """The modules of the graphs that operators are given, by id."""
     values: dict[str, Any] = field(factory=dict)
     _names: dict[Any, str] = field(factory=dict)
 
@@ -46,14 +47,6 @@ class Table:
             name = self._names[key] = f"t{len(self._names)}"
             self.values[name] = value
         return name
-
-    def nested(self) -> list[str]:
-        """Return the ids of the graphs that operators are given, in order."""
-        return [key[1] for key in self._names if type(key) is tuple and key[0] == "body"]
-
-    def fill(self, key: Any, value: Any) -> None:
-        """Give the value of an entry that was made before there was one."""
-        self.values[self._names[key]] = value
 
 
 @frozen
@@ -98,12 +91,9 @@ def write_body(
 
     Args:
         graph: the body.
-        table: where operators, names and literals are entered; ``("body", id)`` are the keys of nested graphs.
+        table: where operators, names and literals are entered.
         sites: the calls of modules with a preserved signature, by name of node.
         register: how a register is written, by its number.
-
-    Raises:
-        UnsupportedProgram: an operator has no callable behind it.
     """
     writer = _Writer(graph, table, sites, register)
     lines = [writer.statement(index, node) for index, node in enumerate(graph.nodes)]
@@ -158,10 +148,6 @@ class _Writer:
                 called = self._attribute(attribute_name(instance), child_of)
                 return f"{called}({', '.join([self.text(arg) for arg in node.args])})"
             case _:
-                if do.target is None:
-                    raise UnsupportedProgram(
-                        f"node {node.name}: the operator {do.name} is not known to this torch, so it can not run"
-                    )
                 target = self.table.name(("op", id(do.target)), do.target)
         parts = [self.text(arg) for arg in node.args]
         parts += [self._keyword(do.target, key, value) for key, value in node.kwargs]
@@ -199,7 +185,7 @@ class _Writer:
         if kind is slice:
             return f"slice({self.text(arg.start)}, {self.text(arg.stop)}, {self.text(arg.step)})"
         if kind is Body:
-            body = self.table.name(("body", arg.graph), None)
+            body = self.table.name(("body", arg.graph), self.table.nested[arg.graph])
             return f"{self.table.name('standing', standing_in)}(self, {body})" if arg.graph in self.table.standing else body
         return self.table.name(_literal_key(arg), arg)
 

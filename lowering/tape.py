@@ -38,9 +38,10 @@ def tape_of(body: Body) -> Tape:
 
 
 def _made(body: Body) -> Tape:
-    source = write_body(body.runs, body.table, body.sites, register="r[{}]".format)
+    table = body.new_table()
+    source = write_body(body.runs, table, body.sites, register="r[{}]".format)
     lines = [line for number, step in enumerate(source.lines) for line in (f"def step_{number}(self, r):", f"    {step}")]
     made: dict[str, Any] = {}
-    exec(compile("\n".join(lines), FILE, "exec"), body.table.values, made)  # noqa: S102 - the text is ours, see source.py
+    exec(compile("\n".join(lines), FILE, "exec"), table.values, made)  # noqa: S102 - the text is ours, see source.py
     *steps, result = made.values()
     return Tape(tuple(steps), result, source.registers)

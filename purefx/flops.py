@@ -11,8 +11,7 @@ from typing import Any
 
 import torch
 
-from purefx.ir.arguments import Arg, Body, Items, Record, Ref
-from purefx.ir.binding import thawed
+from purefx.ir.arguments import Arg, Body, Ref, thawed
 from purefx.ir.graph import Graph
 from purefx.ir.meta import Meta
 from purefx.ir.node import Node, Op
@@ -76,16 +75,12 @@ def _value(meta: Meta) -> Any:
 
 
 def _described(arg: Arg, values: Mapping[str, Any]) -> Any:
-    kind = type(arg)
-    if kind is Ref:
-        return _described_value(values.get(arg.name))
-    if kind is Body:
-        raise Unknown
-    if kind is Items:
-        return [_described(part, values) for part in arg]
-    if kind is tuple:
-        return tuple([_described(part, values) for part in arg])
-    return thawed(arg) if kind is not Record else {key: _described(part, values) for key, part in arg.items}
+    def leaf(part: Arg) -> Any:
+        if type(part) is Body:
+            raise Unknown
+        return _described_value(values.get(part.name)) if type(part) is Ref else part
+
+    return thawed(arg, leaf)
 
 
 def _described_value(value: Any) -> Any:

@@ -15,7 +15,7 @@ from ..graph import Graph
 from ..node import Call, Get, Node
 from ..paths import FROM_ROOT, join, nested
 from ..program import Program
-from .declared import Effects
+from .declared import ArgAt, Effects, Unless
 from .resolved import NOTHING, Happening
 from .summaries import summary
 
@@ -71,19 +71,23 @@ def _happening(node: Node, program: Program, summaries: dict[str, Happening]) ->
 
 
 def _of_op(node: Node, effects: Effects) -> Happening:
-    args, kwargs = node.args, node.kwargs
     if not (effects.writes or effects.aliases or effects.random or effects.ordered or effects.scope):
         return NOTHING
-    writes = effects.writes
-    if any(flag.spares(args, kwargs) for flag in effects.writes_unless):
-        writes = ()
     return Happening(
-        writes=tuple(name for at in writes for name in refs_in((at.find(args, kwargs),))),
-        aliases=tuple(name for at in effects.aliases for name in refs_in((at.find(args, kwargs),))),
-        random=effects.random and not any(flag.spares(args, kwargs) for flag in effects.random_unless),
+        writes=() if _spared(node, effects.writes_unless) else _named(node, effects.writes),
+        aliases=_named(node, effects.aliases),
+        random=effects.random and not _spared(node, effects.random_unless),
         ordered=effects.ordered,
         scope=_scope(effects),
     )
+
+
+def _named(node: Node, places: tuple[ArgAt, ...]) -> tuple[str, ...]:
+    return tuple([name for at in places for name in refs_in((at.find(node.args, node.kwargs),))]) if places else ()
+
+
+def _spared(node: Node, flags: tuple[Unless, ...]) -> bool:
+    return bool(flags) and any(flag.spares(node.args, node.kwargs) for flag in flags)
 
 
 def _scope(effects: Effects) -> tuple[int, int]:
@@ -124,6 +128,8 @@ def _through(called: Happening, node: Node, call: Call, program: Program) -> Hap
 
 
 def _from_root(happening: Happening, path: str) -> Happening:
+    if happening is NOTHING:
+        return happening
     slots = (*happening.writes_slots, *happening.reads_slots, *happening.aliases_slots)
     if not slots or not (path or any(slot.startswith(FROM_ROOT) for slot in slots)):
         return happening

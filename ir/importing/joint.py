@@ -18,6 +18,7 @@ from torch.export import ExportedProgram
 
 from ..errors import UnsupportedProgram
 from ..graph import Graph
+from ..meta import is_backward
 from ..node import Frame
 from ..torch_private import retraced_joint
 
@@ -62,7 +63,7 @@ def read_provenance(ep: ExportedProgram, forward: ExportedProgram | None) -> Pro
     for node in ep.graph_module.graph.nodes:
         if node.op == "call_function":
             meta: Mapping[str, Any] = origins.get(node) or node.meta
-            if _is_backward(meta):
+            if is_backward(meta):
                 backward.add(node.name)
             stack = meta.get("fwd_nn_module_stack") or meta.get("nn_module_stack")
             if not stack and "is_gradient_acc" in meta:
@@ -79,10 +80,6 @@ def _around(stacks: list[Any]) -> Any:
     while entries and all(len(found) > depth and found[depth] == entries[0][depth] for found in entries):
         depth += 1
     return dict(entries[0][:depth]) if entries else None
-
-
-def _is_backward(meta: Mapping[str, Any]) -> bool:
-    return meta.get("partitioner_tag") == "is_backward" or "autograd_backward" in meta or "fwd_nn_module_stack" in meta
 
 
 def _traced(ep: ExportedProgram, forward: ExportedProgram) -> torch.fx.GraphModule:

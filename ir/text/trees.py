@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import OrderedDict, namedtuple
 from typing import Any
 
-from ..arguments import Arg, Items, Record
+from ..arguments import Arg, Items, Record, thawed
 from ..torch_private import fields_of, pytree
 from .arguments import opaque, print_arg, read_arg
 from .lexer import MAX_DEPTH, Cursor, read_rest
@@ -73,16 +73,6 @@ def _frozen(context: Any, depth: int = 0) -> Arg:
     return context
 
 
-def _thawed(context: Arg) -> Any:
-    if type(context) is Items:
-        return [_thawed(part) for part in context]
-    if type(context) is tuple:
-        return tuple([_thawed(part) for part in context])
-    if type(context) is Record:
-        return {_thawed(key): _thawed(part) for key, part in context.items}
-    return context
-
-
 def read_tree(cursor: Cursor) -> Any:
     """Read a pytree spec.
 
@@ -128,7 +118,7 @@ def _read_custom(cursor: Cursor, at: int) -> Any:
 def _read_context(cursor: Cursor) -> Any:
     at = cursor.start
     try:
-        return _thawed(read_arg(cursor))
+        return thawed(read_arg(cursor))
     except TypeError:
         raise cursor.error("a dict has no such key", at=at) from None
 

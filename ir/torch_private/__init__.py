@@ -33,6 +33,7 @@ from .graphs import (
     is_tracing,
     pytree,
     read_node_source,
+    run_while_tracing,
     tree_flatten_spec,
 )
 from .modules import (
@@ -109,6 +110,7 @@ __all__ = [
     "resolve_higher_order",
     "resolve_operator",
     "retraced_joint",
+    "run_while_tracing",
     "schema_of",
     "script_class",
     "set_guards",

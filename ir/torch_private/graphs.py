@@ -8,6 +8,7 @@ One idea: a name is given a type and a reason here, and nothing more.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -19,7 +20,7 @@ import torch.utils._pytree
 
 __all__ = [
     "EMPTY_STACK_KEY", "NodeSource", "PyTreeCodeGen", "PyTreeInfo", "codegen_of", "fields_of", "generator_of_code",
-    "is_tracing", "pytree", "read_node_source", "tree_flatten_spec",
+    "is_tracing", "pytree", "read_node_source", "run_while_tracing", "tree_flatten_spec",
 ]  # fmt: skip
 
 
@@ -65,6 +66,21 @@ def generator_of_code(module: torch.fx.GraphModule) -> Any:
 def is_tracing() -> bool:
     """Say whether ``torch.fx.symbolic_trace`` is running the code that asks; the exporter sets the same flag and is not meant."""
     return torch.fx._symbolic_trace.is_fx_symbolic_tracing()
+
+
+def run_while_tracing(function: Callable[[], None]) -> Callable[[], None]:
+    """Return a function that dynamo runs, and does not trace.
+
+    ``torch.compiler.assume_constant_result`` does the same, but imports dynamo, which takes a second.
+
+    >>> run_while_tracing(lambda: None)()
+    """
+
+    def run() -> None:
+        function()
+
+    run._dynamo_marked_constant = True  # type: ignore[attr-defined]
+    return run
 
 
 def read_node_source(written: dict[str, Any]) -> Any:

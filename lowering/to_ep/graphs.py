@@ -13,7 +13,7 @@ import torch
 import torch.fx
 from attrs import Factory, frozen
 
-from ...ir.arguments import CONTAINERS, Arg, Body, Items, Record, Ref, bodies_in
+from ...ir.arguments import Arg, Body, Items, Ref, bodies_in, thawed
 from ...ir.borders import is_border
 from ...ir.errors import UnsupportedProgram
 from ...ir.graph import Graph, Input
@@ -185,33 +185,22 @@ class _Work:
 
     def arg(self, arg: Arg) -> Any:
         """Return an argument as fx has it."""
+        return thawed(arg, self._leaf)
+
+    def _leaf(self, arg: Arg) -> Any:
         kind = type(arg)
         if kind is Ref:
             return self.made.nodes[arg.name]
-        if kind is Body:
-            return self._readers[arg.graph, self._place]
-        if kind in CONTAINERS:
-            return _rebuilt(arg, self.arg)
-        return check_literal(arg)
+        return self._readers[arg.graph, self._place] if kind is Body else check_literal(arg)
 
     def _fake(self, arg: Arg) -> Any:
+        return thawed(arg, self._fake_leaf)
+
+    def _fake_leaf(self, arg: Arg) -> Any:
         kind = type(arg)
         if kind is Ref:
             return self.fakes[arg.name]
-        if kind is Body:
-            return self.made.attributes[str(self._readers[arg.graph, self._place].target)]
-        return _rebuilt(arg, self._fake) if kind in CONTAINERS else arg
-
-
-def _rebuilt(arg: Any, part: Any) -> Any:
-    kind = type(arg)
-    if kind is Items:
-        return [part(item) for item in arg]
-    if kind is tuple:
-        return tuple([part(item) for item in arg])
-    if kind is Record:
-        return {key: part(value) for key, value in arg.items}
-    return slice(part(arg.start), part(arg.stop), part(arg.step))
+        return self.made.attributes[str(self._readers[arg.graph, self._place].target)] if kind is Body else arg
 
 
 def _operands(args: Iterable[Arg]) -> list[Arg]:

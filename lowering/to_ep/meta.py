@@ -12,7 +12,7 @@ from typing import Any
 from attrs import evolve
 from torch.fx.traceback import NodeSource, NodeSourceAction
 
-from ...ir.meta import Meta, thaw
+from ...ir.meta import Meta, is_backward, spelled_stack, thaw
 from ...ir.node import Node, Op, Stack
 from ...ir.paths import join
 from ...ir.program import Program
@@ -23,9 +23,6 @@ __all__ = ["Metas"]
 LISTS = frozenset({"from_node", "source_fn_stack"})
 """Entries that torch keeps in lists, which meta has as tuples."""
 
-BACKWARD = ("fwd_nn_module_stack", "autograd_backward")
-"""Entries that tell a node of the backward; import numbers its calls behind those of the forward."""
-
 PLAIN = (str, int, bool, float, type(None))
 
 
@@ -34,7 +31,7 @@ class Metas:
 
     def __init__(self, program: Program) -> None:
         self.program = program
-        self.types = {module.path: module.type_name or "" for module in program.modules}
+        self.types = {module.path: module.type_name for module in program.modules}
         self._stacks: dict[Stack, dict[str, tuple[str, str]]] = {}
         self._forward = _forward_calls(program)
         self._made_by: Mapping[tuple[str, str], str] | None = None
@@ -56,7 +53,7 @@ class Metas:
         meta = _thawed(node.meta)
         meta["val"] = value
         stack = node.stack
-        if self._forward and stack and _is_backward(node.meta):
+        if self._forward and stack and is_backward(node.meta):
             stack = tuple([evolve(frame, call=frame.call - self._forward.get(frame.path, 0)) for frame in stack])
         meta["nn_module_stack"] = self.spelled(self.absolute(base, stack))
         maker = self._maker(node) if "from_node" not in meta and "stack_trace" not in meta else ""
@@ -74,10 +71,7 @@ class Metas:
         """Return the exporter's spelling of a stack: a new dict of key to (path, class)."""
         found = self._stacks.get(stack)
         if found is None:
-            found = self._stacks[stack] = {"L__self__": ("", self.types.get("", ""))}
-            for frame in stack:
-                key = f"L__self__{frame.path}@{frame.call}" if frame.call else f"L__self__{frame.path}"
-                found[key] = (frame.path, self.types.get(frame.path, ""))
+            found = self._stacks[stack] = spelled_stack([(frame.path, frame.call) for frame in stack], self.types)
         return dict(found)
 
     def _maker(self, node: Node) -> str:
@@ -105,17 +99,13 @@ def _thawed(meta: Meta) -> dict[str, Any]:
     return made
 
 
-def _is_backward(meta: Meta) -> bool:
-    return meta.get("partitioner_tag") == "is_backward" or any(key in meta for key in BACKWARD)
-
-
 def _forward_calls(program: Program) -> dict[str, int]:
     # How often the forward calls each module; nothing for a program without backward.
     if not any(type(spec) is LossOutput for spec in program.signature.outputs):
         return {}
     counts: dict[str, int] = {}
     for node in program.main.nodes:
-        if not _is_backward(node.meta):
+        if not is_backward(node.meta):
             for frame in node.stack:
                 counts[frame.path] = max(counts.get(frame.path, 0), frame.call + 1)
     return counts

@@ -41,9 +41,12 @@ def hostile() -> px.Program:
     )
 
 
-def compiled(module: torch.nn.Module) -> list[CodeType]:
-    """Return every code object that lowering made, the nested ones too."""
-    todo: list[Any] = [body.run.__code__ for body in module.purefx_codes.values()]  # type: ignore[union-attr, operator]
+def compiled(module: Any) -> list[CodeType]:
+    """Return every code object that running the module made, the nested ones too."""
+    todo: list[Any] = list(module.purefx_codes)
+    for child in module.modules():
+        tape = child.purefx_place.body.tape
+        todo += [step.__code__ for step in (*tape.steps, tape.result)] if tape is not None else []
     found: list[CodeType] = []
     while todo:
         code = todo.pop()
@@ -58,12 +61,14 @@ def test_hostile_names_run_and_are_not_compiled(to: Any) -> None:
     program = hostile()
     module = px.lower(program, to=to)
     assert module(torch.ones(2))[0].tolist() == [-1.0, -1.0]
-    seen = {text for code in compiled(module) for text in (*code.co_names, *code.co_varnames, *map(str, code.co_consts))}
+    codes = compiled(module)
+    seen = {text for code in codes for text in (code.co_name, *code.co_names, *code.co_varnames, *map(str, code.co_consts))}
     schema = {"rounding_mode"}  # the dispatcher's own argument names may stand in the text
-    ours = {name for name in seen if name[:1] in "vt" and name[1:].isdigit()} | {"self", "getattr", "slice", "None", "2.0"}
+    ours = {name for name in seen if name[:1] in "vt" and name[1:].isdigit()} | {"self", "getattr", "slice", "None", "2.0", "r"}
     keywords = {str(tuple(schema))}
-    assert seen <= ours | schema | keywords | {f"body_{index}" for index in range(9)}, seen
-    assert len(compiled(module)) == 2
+    parts = {f"{part}_{index}" for part in ("body", "step") for index in range(9)} | set(map(str, range(9)))
+    assert seen <= ours | schema | keywords | parts, seen
+    assert len(codes) == (2 if to == "graph_module" else 7)
 
 
 def test_hostile_names_are_escaped_in_text_and_read_back() -> None:

@@ -267,3 +267,14 @@ def symbolic_range_symbol() -> Any:
 def test_packets_are_told_from_operators() -> None:
     assert isinstance(torch.ops.aten.add, torch_private.OpOverloadPacket)
     assert not isinstance(torch.ops.aten.add.Tensor, torch_private.OpOverloadPacket)
+
+
+def test_dynamo_runs_what_is_marked() -> None:
+    """Our mark is the one of the public function, which imports dynamo."""
+
+    def done() -> None:
+        """Do nothing."""
+
+    public = {name for name in vars(torch.compiler.assume_constant_result(done)) if name.startswith("_dynamo")}
+    assert public <= set(vars(torch_private.run_while_tracing(lambda: None)))
+    assert public

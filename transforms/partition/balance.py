@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from fractions import Fraction
 from itertools import accumulate, pairwise
 
 __all__ = ["balanced"]
@@ -25,8 +24,7 @@ def balanced(sizes: Sequence[float], depths: Sequence[int], parts: int) -> list[
     >>> balanced([4, 1, 1, 2, 2, 1], [0] * 7, 3)
     [1, 4, 6]
     """
-    # Fractions, because a sum of floats that was found must be met again.
-    sums = [Fraction(0), *accumulate(map(Fraction, sizes))]
+    sums = _exact_sums(sizes)
     bound = _smallest_bound(sums, parts)
     count = len(sizes)
     # How far a part that begins at a segment may go, and how many parts the rest needs at least.
@@ -37,17 +35,26 @@ def balanced(sizes: Sequence[float], depths: Sequence[int], parts: int) -> list[
     ends: list[int] = []
     start = 0
     for left in range(parts - 1, 0, -1):
-        ideal = sums[start] + (sums[count] - sums[start]) / (left + 1)
         fits = [end for end in range(start + 1, reach[start] + 1) if need[end] <= left <= count - end]
-        start = min(fits, key=lambda end: (depths[end], abs(sums[end] - ideal)))
+        # Best would be an equal share of what is left; all is multiplied by the number of shares.
+        share, shares = sums[count] - sums[start], left + 1
+        off = {end: abs((sums[end] - sums[start]) * shares - share) for end in fits}
+        start = min(fits, key=lambda end: (depths[end], off[end]))
         ends.append(start)
     return [*ends, count]
 
 
-def _smallest_bound(sums: Sequence[Fraction], parts: int) -> Fraction:
+def _exact_sums(sizes: Sequence[float]) -> list[int]:
+    # Integers, because a sum of floats that was found must be met again: a float is an integer over a power of two.
+    ratios = [size.as_integer_ratio() for size in sizes]
+    unit = max(below for _, below in ratios)
+    return [0, *accumulate([above * (unit // below) for above, below in ratios])]
+
+
+def _smallest_bound(sums: Sequence[int], parts: int) -> int:
     low, high = max(end - start for start, end in pairwise(sums)), sums[-1]
     while low < high:
-        middle = (low + high) / 2
+        middle = (low + high) // 2
         used, largest, over, start = 0, low, high, 0
         while start < len(sums) - 1:
             end = _reach(sums, start, middle)
@@ -63,6 +70,6 @@ def _smallest_bound(sums: Sequence[Fraction], parts: int) -> Fraction:
     return high
 
 
-def _reach(sums: Sequence[Fraction], start: int, bound: Fraction) -> int:
+def _reach(sums: Sequence[int], start: int, bound: int) -> int:
     # The last segment that still fits, counted from the front; sums do not fall, so it can be searched.
     return bisect_right(sums, sums[start] + bound) - 1

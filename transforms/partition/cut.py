@@ -47,26 +47,28 @@ class _Cutting:
         self.placing = placing
         self.bodies = [_Body() for _ in placing.names]
         self.names = Names([*(formal.name for formal in self.graph.inputs), *(node.name for node in self.graph.nodes)])
+        self.refs = [node.refs() for node in self.graph.nodes]
         self.home: dict[str, int] = dict.fromkeys([formal.name for formal in self.graph.inputs], -1)
         """The part that makes a value; -1 for the inputs of the root."""
 
     def take(self) -> None:
         """Put each node into its part, part by part: the same whatever order the parts stood in before."""
         first = self._first_readers()
-        members: list[list[Node]] = [[] for _ in self.bodies]
-        for node, part in zip(self.graph.nodes, self.placing.of, strict=True):
-            members[first[node.name] if part == READ else part].append(node)
-        for part, nodes in enumerate(members):
-            self._take(part, nodes, first)
+        members: list[list[int]] = [[] for _ in self.bodies]
+        for number, (node, part) in enumerate(zip(self.graph.nodes, self.placing.of, strict=True)):
+            members[first[node.name] if part == READ else part].append(number)
+        for part, numbers in enumerate(members):
+            self._take(part, numbers, first)
         self.home.update(first)
         for name in self.graph.output_refs():
             if self.home[name] >= 0:
                 self.bodies[self.home[name]].outputs[name] = None
 
-    def _take(self, part: int, nodes: list[Node], first: dict[str, int]) -> None:
+    def _take(self, part: int, numbers: list[int], first: dict[str, int]) -> None:
         body, reads = self.bodies[part], dict[str, Arg]()
-        for node in nodes:
-            for name in node.refs():
+        for number in numbers:
+            node = self.graph.nodes[number]
+            for name in self.refs[number]:
                 if name in first:
                     if first[name] != part and name not in reads:
                         read = evolve(self.graph.by_name[name], name=self.names.fresh(name))
@@ -86,8 +88,8 @@ class _Cutting:
         # The first part that uses a read has it under its name; what the root gives back comes from there.
         pairs = list(zip(self.graph.nodes, self.placing.of, strict=True))
         first = {node.name: len(self.bodies) for node, part in pairs if part == READ}
-        for node, part in pairs if first else ():
-            for name in node.refs() if part != READ else ():
+        for (_, part), refs in zip(pairs, self.refs, strict=True) if first else ():
+            for name in refs if part != READ else ():
                 if name in first:
                     first[name] = min(part, first[name])
         return first
