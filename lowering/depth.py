@@ -32,8 +32,11 @@ class Shallow:
         graph = self.program.graphs[name]
         if not self.group:
             return graph
-        mine = self.heights[name] // self.group
-        return inlined(self.program, graph, into=lambda callee: self.heights[callee] // self.group == mine)
+        return inlined(self.program, graph, into=lambda callee: self.inlines(name, callee))
+
+    def inlines(self, caller: str, callee: str) -> bool:
+        """Say whether the code of a body runs another one inline, instead of calling it as a module."""
+        return self.group > 0 and self.heights[callee] // self.group == self.heights[caller] // self.group
 
 
 def _heights(program: Program) -> dict[str, int]:

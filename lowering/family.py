@@ -15,12 +15,15 @@ import torch
 from attrs import evolve
 
 from ..ir.arguments import Arg
+from ..ir.conventions import Convention, conventions
 from ..ir.graph import Graph
 from ..ir.node import Call, Frame
 from ..ir.paths import join
 from ..ir.program import Program
 from ..ir.signature import Signature
 from ..ir.state import Slot, SlotKind, State
+from .depth import Shallow
+from .needs import Needs, needs_by_path
 from .standing import that_stand
 
 __all__ = ["Family", "calls_below", "without_state"]
@@ -67,6 +70,8 @@ class Family(dict[str, torch.nn.Module]):
             [(name, slot.kind, slot.persistent) for name, slot in given.state.pairs]
         )
         self.constants = _constants(given.state.pairs)
+        self.ties = _ties(given.state)
+        """All names of a tensor that has several, by each of them."""
         self.twins: dict[Key, tuple[type[torch.nn.Module], dict[str, Any]]] = {}
         """In a family that was loaded: class and own attributes of each module."""
         self.said_modes = False
@@ -123,6 +128,46 @@ class Family(dict[str, torch.nn.Module]):
     def calls(self) -> tuple[tuple[Frame, str], ...]:
         """Every call of a module, with its absolute path, and the graph that it runs; outer modules first."""
         return calls_below(self.program, self.program.root, "")
+
+    @cached_property
+    def needs(self) -> dict[str, Needs]:
+        """What is asked of each module from outside, by path."""
+        return needs_by_path(self.program, self.calls, self.ties)
+
+    @cached_property
+    def conventions(self) -> dict[str, Convention]:
+        """How each body with a preserved call signature is called, by graph id."""
+        return conventions(self.program)
+
+    @cached_property
+    def shallow(self) -> Shallow:
+        """Which bodies run inside of the code of those that call them."""
+        return Shallow(self.program)
+
+    @cached_property
+    def _children(self) -> dict[str, list[str]]:
+        found: dict[str, list[str]] = {}
+        for path in self.types:
+            found.setdefault(path.rpartition(".")[0], []).append(path)
+        return found
+
+    def children_of(self, path: str) -> list[str]:
+        """Return the paths of the modules that the original had right below one, as far as the program lists them."""
+        return self._children.get(path, [])
+
+    @cached_property
+    def bodies_at(self) -> dict[str, tuple[tuple[Frame, str], ...]]:
+        """The calls of each module and the body that each runs, by path."""
+        found: dict[str, list[tuple[Frame, str]]] = {}
+        for frame, name in self.calls:
+            found.setdefault(frame.path, []).append((frame, name))
+        return {path: tuple(calls) for path, calls in found.items()}
+
+
+def _ties(state: State) -> dict[str, tuple[str, ...]]:
+    if len({slot.cell for _, slot in state.pairs}) == len(state.order):
+        return {}
+    return {name: names for names in state.by_cell.values() if len(names) > 1 for name in names}
 
 
 def _constants(pairs: tuple[tuple[str, Slot], ...]) -> dict[str, tuple[str, ...]]:

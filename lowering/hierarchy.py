@@ -22,8 +22,9 @@ from ..ir.state import SlotKind
 from ..ir.torch_private import buffers_dict, children_dict, parameters_dict, unsaved_buffers
 from .compiled import Body
 from .family import Family
-from .module import Place, new_container, new_module
+from .module import Place, new_module
 from .preserved import Answer, Answers
+from .watched import LoweredContainer, LoweredList, new_container
 
 __all__ = ["Tree", "grow"]
 
@@ -65,9 +66,9 @@ def grow(tree: Tree, cells: dict[int, Any], root: type[torch.nn.Module]) -> torc
     _give_root(tree, calls)
     _register(tree, cells)
     for module in tree.modules.values():
-        if type(module) is torch.nn.Module and _counts(children_dict(module)):
+        if type(module) is LoweredContainer and _counts(children_dict(module)):
             # A container that was never called and counts its children: let it be indexed like the original.
-            object.__setattr__(module, "__class__", torch.nn.ModuleList)
+            object.__setattr__(module, "__class__", LoweredList)
     return tree.modules[""]
 
 
@@ -112,7 +113,7 @@ def _grow_path(tree: Tree, path: str, calls: dict[str, dict[Label, str]], types:
             made = new_module(tree.classes[body.name], Place(body, place, first[0], types.get(place), tree.nested))
             _answer(tree, made, place, labels, first)
         else:
-            made = new_container()
+            made = new_container(tree.nested, place)
         tree.modules[place] = made
         above, _, name = place.rpartition(".")
         children_dict(tree.modules[above])[name] = made

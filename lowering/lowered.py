@@ -18,6 +18,7 @@ from ..ir.torch_private import codegen_of, pytree
 from .conversion import Once, convert_constants, restore_ties, tied_parameters
 from .family import Family
 from .modes import warn_of_modes
+from .watched import Watched, Where
 
 if TYPE_CHECKING:
     from .module import Place
@@ -31,7 +32,7 @@ DERIVED = frozenset({"_in_spec", "_out_spec", "_code", "graph_module", "module_c
 """Attributes that are made again from others when they are next read."""
 
 
-class Lowered(torch.nn.Module):
+class Lowered(Watched):
     """A module made by ``lower``; see the file's docstring."""
 
     purefx_place: Place
@@ -40,6 +41,11 @@ class Lowered(torch.nn.Module):
     def purefx_family(self) -> Family:
         """What this module shares with the others of its lowering."""
         return self.purefx_place.bodies
+
+    @property
+    def purefx_where(self) -> Where | None:
+        """Which lowering it is of, and where."""
+        return Where(self.purefx_place.bodies, self.purefx_place.path)
 
     def type_name(self) -> str | None:
         """Return the class name of the original module."""

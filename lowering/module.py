@@ -21,7 +21,7 @@ from .lowered import DERIVED, Lowered
 from .original import as_it_was
 from .preserved import edited
 
-__all__ = ["LAZY", "LoweredModule", "Place", "make_class", "new_container", "new_module"]
+__all__ = ["LAZY", "LoweredModule", "Place", "make_class", "new_module"]
 
 
 class Place:
@@ -180,15 +180,4 @@ def new_module(kind: type[torch.nn.Module], place: Place) -> torch.nn.Module:
     """Return a module of a class made by ``make_class``, without children or state."""
     module = kind.__new__(kind)
     module.__dict__.update(blank_attributes(), purefx_place=place)
-    return module
-
-
-def new_container() -> torch.nn.Module:
-    """Return a plain module without children or state, for what is never called.
-
-    >>> new_container()
-    Module()
-    """
-    module = torch.nn.Module.__new__(torch.nn.Module)
-    module.__dict__.update(blank_attributes())
     return module

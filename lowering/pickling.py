@@ -27,7 +27,7 @@ from .writes import write_parameter
 if TYPE_CHECKING:
     from .lowered import Lowered
 
-__all__ = ["load_family", "load_module", "reduce_family", "reduce_module"]
+__all__ = ["edited", "load_family", "load_module", "reduce_family", "reduce_module"]
 
 
 def key_of(module: Any) -> Key:
@@ -46,7 +46,7 @@ def reduce_module(module: Lowered) -> tuple[Any, ...]:
 
     attributes = module.__dict__
     graphs = [attributes[key] for key in GRAPHS if isinstance(attributes.get(key), torch.fx.Graph)]
-    if any(_edited(module, graph) for graph in graphs):
+    if any(edited(module, graph) for graph in graphs):
         where = module.purefx_place.path or "the root"
         raise UnsupportedProgram(
             f"{where}: its graph was edited, and an edited graph can not be pickled; pickle the module before the "
@@ -69,7 +69,8 @@ def reduce_module(module: Lowered) -> tuple[Any, ...]:
 FX = frozenset({"_tracer_cls", "_tracer_extras", "shape_env"})
 
 
-def _edited(module: Any, graph: torch.fx.Graph) -> bool:
+def edited(module: Any, graph: torch.fx.Graph) -> bool:
+    """Say whether a graph differs from the one that the module was lowered with."""
     fresh = module.purefx_place.fx_graph(module)
     return [_written(node) for node in fresh.nodes] != [_written(node) for node in graph.nodes]
 
@@ -103,7 +104,7 @@ def reduce_family(family: Family) -> tuple[Any, ...]:
     signature = program.signature
     specs = (write_tree(signature.in_spec), write_tree(signature.out_spec))
     calls = [(frame, write_tree(found.in_spec), write_tree(found.out_spec)) for frame, found in _call_signatures(program)]
-    said = (family.exported, family.slots, family.constants, family.to)
+    said = (family.exported, family.slots, family.constants, family.ties, family.to)
     return load_family, (text, specs, calls, write_meta(program, _shared(family)), said)
 
 
@@ -161,7 +162,7 @@ def load_family(text: str, specs: Any, calls: Any, metas: Mapping[str, Any], sai
     """
     from .lower import lower_unchecked
 
-    exported, slots, constants, to = said
+    exported, slots, constants, ties, to = said
     program = parse(text)
     found = {
         frame: evolve(program.call_signatures[frame], in_spec=read_tree(one), out_spec=read_tree(other))
@@ -173,7 +174,7 @@ def load_family(text: str, specs: Any, calls: Any, metas: Mapping[str, Any], sai
     )
     root: Any = lower_unchecked(program, to)
     family: Family = root.purefx_family
-    family.exported, family.slots, family.constants = exported, slots, constants
+    family.exported, family.slots, family.constants, family.ties = exported, slots, constants, ties
     for module in (*root.modules(), *(found for _, found in root.purefx_hidden()), *family.values()):
         if "purefx_place" in module.__dict__:
             ours = {name: value for name, value in module.__dict__.items() if name.startswith("purefx_")}

@@ -45,6 +45,7 @@ from .modules import (
     parameters_dict,
     state_of,
     storage_key,
+    uncompiled,
     unsaved_buffers,
 )
 from .operators import (
@@ -121,5 +122,6 @@ __all__ = [
     "symbols_of",
     "sympy_operators",
     "tree_flatten_spec",
+    "uncompiled",
     "unsaved_buffers",
 ]

@@ -15,7 +15,7 @@ import torch
 
 __all__ = [
     "blank_attributes", "buffers_dict", "child_of", "children_dict", "hooks_of", "parameters_dict", "state_of",
-    "storage_key", "unsaved_buffers",
+    "storage_key", "uncompiled", "unsaved_buffers",
 ]  # fmt: skip
 
 
@@ -45,6 +45,16 @@ def parameters_dict(module: torch.nn.Module) -> dict[str, torch.nn.Parameter | N
 def buffers_dict(module: torch.nn.Module) -> dict[str, torch.Tensor | None]:
     """Return the dict that holds a module's buffers."""
     return module._buffers
+
+
+def uncompiled(module: Any) -> Any:
+    """Return the module that ``torch.compile`` was given, any other module itself.
+
+    A compiled module takes ``*args, **kwargs`` whatever the module takes, and no public name leads from it to that one.
+    """
+    while "_orig_mod" in getattr(module, "_modules", ()):
+        module = module._orig_mod
+    return module
 
 
 def unsaved_buffers(module: torch.nn.Module) -> set[str]:

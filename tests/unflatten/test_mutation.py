@@ -294,7 +294,7 @@ for preserve in ((), ("a",)):
             z = self.a(y)
             return y + z
 
-    @CASES.add(X, preserve=preserve)
+    @CASES.add(X, preserve=preserve, passes=("plain", "strict"))
     class InPlaceOnTheInput(nn.Module):
         def __init__(self) -> None:
             super().__init__()

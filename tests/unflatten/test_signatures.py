@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from purefx.ir.torch_private import pytree
-from tests.unflatten.harness import Case, Cases, same_as_eager
+from tests.unflatten.harness import WAYS, Case, Cases, same_as_eager
 from tests.unflatten.parts import Linear, parent
 
 CASES = Cases()
@@ -45,7 +45,7 @@ class Nested(Linear):
         return {"o": (self.linear(x), [y, more["k"]]), "c": 1.5, "s": 0.5, "b": True, "n": nothing, "i": 3, "x": x}
 
 
-@CASES.add(X, preserve=("a",))
+@CASES.add(X, preserve=("a",), passes=WAYS)
 class NestedDictsAndTuples(parent(a=Nested)):
     def forward(self, x: Any) -> Any:
         r = self.a(((x, [x * 2]), {"k": x + 1, "z": 3}), k=x, nothing=None)
@@ -57,7 +57,7 @@ class OnPair(Linear):
         return Pair(self.linear(pair.second), other.first + pair.first), pair
 
 
-@CASES.add(X, preserve=("a",))
+@CASES.add(X, preserve=("a",), passes=WAYS)
 class Dataclasses(parent(a=OnPair)):
     def forward(self, x: Any) -> Any:
         pair, again = self.a(Pair(x, x * 2), other=Pair(x - 1, x))
@@ -75,7 +75,7 @@ class OnTuples(Linear):
         return Point(self.linear(point.x), table["b"]), OrderedDict(q=table["a"] + point.y, p=point.x)
 
 
-@CASES.add(X, preserve=("a",))
+@CASES.add(X, preserve=("a",), passes=WAYS)
 class NamedTuplesAndOrderedDicts(parent(a=OnTuples)):
     def forward(self, x: Any) -> Any:
         point, table = self.a(Point(x, x + 1), OrderedDict(b=x * 3, a=x * 2))
@@ -155,7 +155,7 @@ class UnusedOutputOfOneIsUnusedArgumentOfAnother(parent(a=Half, b=Half)):
         return self.b(y, z, y + z)[0]
 
 
-@CASES.add(X, preserve=("a",), refused=DEAD)
+@CASES.add(X, preserve=("a",), passes=WAYS, refused=DEAD)
 class NothingIsUsed(parent(a=Half)):
     def forward(self, x: Any) -> Any:
         self.a(x, x)
@@ -189,14 +189,14 @@ class Through(Linear):
         return y, self.linear(x), x, x
 
 
-@CASES.add(X, preserve=("a",))
+@CASES.add(X, preserve=("a",), passes=WAYS)
 class PassThrough(parent(a=Through)):
     def forward(self, x: Any) -> Any:
         y, z, w, v = self.a(x, x + 1)
         return y, z, w + v
 
 
-@CASES.add(X, preserve=("a",))
+@CASES.add(X, preserve=("a",), passes=WAYS)
 class PassThroughToTheOutput(parent(a=Through)):
     def forward(self, x: Any) -> Any:
         return self.a(x, x)
@@ -207,13 +207,13 @@ class Itself(nn.Module):
         return x
 
 
-@CASES.add(X, preserve=("a", "b", "c"))
+@CASES.add(X, preserve=("a", "b", "c"), passes=WAYS)
 class OnlyReturnsItsInput(parent(a=Itself, b=nn.Identity, c=nn.Sequential)):
     def forward(self, x: Any) -> Any:
         return self.b(self.a(x) + 1) * self.c(x)
 
 
-@CASES.add(X, preserve=("a",))
+@CASES.add(X, preserve=("a",), passes=WAYS)
 class RootOnlyReturns(parent(a=Itself)):
     def forward(self, x: Any) -> Any:
         return self.a(x)

@@ -174,6 +174,14 @@ def test_a_module_begins_as_its_attributes_alone() -> None:
         assert isinstance(value, bool | int | str | None) or (not value and value is not again[name]), name
 
 
+def test_what_was_compiled() -> None:
+    """A compiled module is unwrapped, twice compiled too; any other is itself."""
+    linear = torch.nn.Linear(2, 2)
+    compiled: Any = torch.compile(torch.compile(linear, backend="eager"), backend="eager")
+    assert torch_private.uncompiled(compiled) is linear
+    assert torch_private.uncompiled(linear) is linear
+
+
 def test_pytree_specs() -> None:
     """The parts of a TreeSpec that binding, printing and checking read."""
     spec = torch_private.pytree.tree_structure(((1, [2]), {"k": 3}))

@@ -15,12 +15,12 @@ from ...ir.graph import Graph
 from ...ir.names import Names, word_of
 from ...ir.node import Call, Frame, Get, Node, Op, Stack
 from ...ir.opaque import CALL_MODULE
+from ...ir.sites import Site
 from ...ir.trees import UNPACK
 from ..calls import GETITEM
 from ..metas import without_values
 from .grafts import Graft
 from .packing import Origin, Packing
-from .sites import Site
 
 __all__ = ["Changes", "Swap", "rewritten"]
 

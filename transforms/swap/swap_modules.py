@@ -22,16 +22,14 @@ from ...ir.paths import join, relative
 from ...ir.persistent import pmap
 from ...ir.program import CallSignature, Module, Program
 from ...ir.signature import StateGradient
+from ...ir.sites import Through, check_module, check_program, flat_convention, passed_on, site_of
 from ...ir.state import Slot, SlotKind
 from ..fuel import UNLIMITED, Fuel
 from ..transformation import transformation
 from .bodies import Swap
-from .fitting import check_module, check_program
 from .grafts import Graft, graft, prepared
-from .passing import Through, passed_on
 from .planning import Decision, Instance, instances, new_graphs
 from .requests import Request, calls_by_path, read_requests
-from .sites import flat_convention, site_of
 from .state import covering, new_lifted, new_modules, new_state, stands_for, with_modules
 
 __all__ = ["swap_modules"]

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-from ...ir.arguments import Ref
-from ...ir.borders import is_border
-from ...ir.errors import SwapError
-from ...ir.graph import Graph
+from ..arguments import Ref
+from ..borders import is_border
+from ..errors import SwapError
+from ..graph import Graph
 from .sites import Site
 
-__all__ = ["Through", "passed_on"]
+__all__ = ["Through", "passed_on", "uses_of_passed"]
 
 Through = Literal["refuse", "result", "argument"]
 
@@ -34,7 +34,7 @@ def passed_on(graph: Graph, site: Site, through: Through, *, is_root: bool) -> f
     """
     if not site.through or through == "argument":
         return frozenset()
-    later = _later_uses(graph, site)
+    later = uses_of_passed(graph, site)
     if through == "refuse":
         inputs = set() if is_root else {formal.name for formal in graph.inputs}
         for name in site.through:
@@ -42,7 +42,13 @@ def passed_on(graph: Graph, site: Site, through: Through, *, is_root: bool) -> f
     return frozenset([name for name in site.through if later[name]])
 
 
-def _later_uses(graph: Graph, site: Site) -> Mapping[str, list[str]]:
+def uses_of_passed(graph: Graph, site: Site) -> Mapping[str, list[str]]:
+    """Return who uses what a call gives back as it was given, after it: for each value, the names of nodes.
+
+    Args:
+        graph: the caller.
+        site: the call.
+    """
     found: dict[str, list[str]] = {name: [] for name in site.through}
     place = next(number for number, node in enumerate(graph.nodes) if node is site.node)
     for node in graph.nodes[place + 1 :]:

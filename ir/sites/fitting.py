@@ -12,13 +12,14 @@ from typing import Any
 
 import torch
 
-from ...ir.errors import SwapError
-from ...ir.program import CallSignature, Program
-from ...ir.text.trees import print_tree
+from ..errors import SwapError
+from ..program import CallSignature, Program
+from ..text.trees import print_tree
+from ..torch_private import uncompiled
 from .sites import Site
 from .sizes import misfits
 
-__all__ = ["check_module", "check_program", "leaves_for"]
+__all__ = ["check_module", "check_program", "check_structure", "leaves_for"]
 
 
 def check_module(site: Site, module: torch.nn.Module) -> None:
@@ -27,6 +28,7 @@ def check_module(site: Site, module: torch.nn.Module) -> None:
     Raises:
         SwapError: it takes other arguments, or has no ``forward``.
     """
+    module = uncompiled(module)  # what is compiled takes anything, and hands it on
     kind = type(module).__name__
     if getattr(type(module), "forward", None) is torch.nn.Module.forward and "forward" not in module.__dict__:
         raise SwapError(f"module {site.path!r}: a {kind} has no forward, so it can not be called; give one that has")
@@ -62,6 +64,26 @@ def check_program(site: Site, program: Program, outer: Program, values: Mapping[
     Raises:
         SwapError: pytrees, types or sizes differ.
     """
+    order = check_structure(site, program)
+    faults = list(misfits(program, [site.leaves[leaf] for leaf in order], values, outer))
+    if faults:
+        raise SwapError(f"module {site.path!r}: the program does not fit the call {site.node.name}: {'; '.join(faults)}")
+    return order
+
+
+def check_structure(site: Site, program: Program) -> tuple[int, ...]:
+    """Refuse a program whose arguments or results are structured otherwise than those of a call.
+
+    Args:
+        site: the call.
+        program: what stands in; its inputs and outputs are the user's only.
+
+    Returns:
+        For each input of the program, the leaf of the call's arguments that it is.
+
+    Raises:
+        SwapError: pytrees differ.
+    """
     signature, theirs = site.convention.signature, program.signature
     where = f"module {site.path!r}: "
     order = leaves_for(signature, program)
@@ -74,9 +96,6 @@ def check_program(site: Site, program: Program, outer: Program, values: Mapping[
     if len(theirs.outputs) != mine.num_leaves if given is None else given != mine:
         said = "flat values" if given is None else print_tree(given)
         raise SwapError(f"{where}its result is {print_tree(mine)}, the program's {said}; let it give the same structure")
-    faults = list(misfits(program, [site.leaves[leaf] for leaf in order], values, outer))
-    if faults:
-        raise SwapError(f"{where}the program does not fit the call {site.node.name}: {'; '.join(faults)}")
     return order
 
 

@@ -13,10 +13,10 @@ from typing import Any
 import torch
 from attrs import define, field
 
-from ...ir.arguments import Arg, Ref, same_arg
-from ...ir.expression import Expr, InputDim, InputValue, Sym, evaluate
-from ...ir.program import Program
-from ...ir.signature import ArgumentType, LiteralType, NumberType, TensorType, UserInput
+from ..arguments import Arg, Ref, same_arg
+from ..expression import Expr, InputDim, InputValue, Sym, evaluate
+from ..program import Program
+from ..signature import ArgumentType, LiteralType, NumberType, TensorType, UserInput
 
 __all__ = ["misfits"]
 

@@ -10,13 +10,13 @@ from collections.abc import Mapping
 
 from attrs import frozen
 
-from ...ir.arguments import Arg, Ref, refs_in
-from ...ir.conventions import Convention
-from ...ir.errors import SwapError
-from ...ir.graph import Graph
-from ...ir.node import Call, Node
-from ...ir.program import CallSignature, Program
-from ...ir.torch_private import pytree
+from ..arguments import Arg, Ref, refs_in
+from ..conventions import Convention
+from ..errors import SwapError
+from ..graph import Graph
+from ..node import Call, Node
+from ..program import CallSignature, Program
+from ..torch_private import pytree
 
 __all__ = ["Site", "flat_convention", "site_of"]
 

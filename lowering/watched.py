@@ -1,0 +1,133 @@
+"""Modules that notice when somebody assigns them a child: all lowered ones, and the containers between them.
+
+One idea: what runs was written when the program was exported, so another child is put in only where it will be called with what
+the original took; all other assignments are torch's.  Nothing here is on the way of a call.  What may stand where is in
+``swaps.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+
+from ..ir.errors import SwapError
+from ..ir.program import Program
+from ..ir.torch_private import blank_attributes
+
+if TYPE_CHECKING:
+    from .family import Family
+
+__all__ = ["LoweredContainer", "LoweredList", "Watched", "Where", "new_container"]
+
+
+_REPLACEMENTS = (torch.nn.Module, Program)
+
+
+class Where:
+    """Which lowering a module is of, and its path there."""
+
+    __slots__ = ("family", "path")
+
+    def __init__(self, family: Family, path: str) -> None:
+        self.family = family
+        self.path = path
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Where:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Where, (self.family, self.path)
+
+
+class Watched(torch.nn.Module):
+    """A module that notices assignments; see the file's docstring."""
+
+    @property
+    def purefx_where(self) -> Where | None:
+        """Which lowering it is of, and where; None for a slice of a list, which is no part of one."""
+        return self.__dict__.get("purefx_at")
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if isinstance(value, _REPLACEMENTS) or (value is None and name in self.__dict__.get("_modules", ())):
+            value = _admitted(self, name, value)
+        super().__setattr__(name, cast(Any, value))
+
+    def add_module(self, name: str, module: Any) -> None:
+        """Add a child, or put another one in its place; a program is lowered.
+
+        Raises:
+            SwapError: the program calls that child, and this can not stand in for it.  Nothing was done.
+        """
+        super().add_module(name, _admitted(self, name, module))
+
+    def set_submodule(self, target: str, module: Any, strict: bool = False) -> None:  # noqa: FBT001, FBT002  torch's signature
+        """Put a module, or a program, in the place of another one, by its path.
+
+        Raises:
+            SwapError: the program calls what was there, and this can not stand in for it.  Nothing was done.
+        """
+        if isinstance(module, Program) and target:
+            above, _, name = target.rpartition(".")
+            parent = self.get_submodule(above)
+            if name in dict(parent.named_children()):
+                setattr(parent, name, module)
+                return
+        super().set_submodule(target, cast(Any, module), strict)
+
+
+def _admitted(owner: Watched, name: str, value: Any) -> Any:
+    from .swaps import admitted
+
+    return admitted(owner, name, value)
+
+
+class LoweredContainer(Watched):
+    """A module that is never called, only what is in it."""
+
+
+class LoweredList(LoweredContainer, torch.nn.ModuleList):
+    """A container whose children are counted, so it is indexed like the original."""
+
+    def insert(self, index: int, module: Any) -> None:
+        """Refuse to insert where the program calls what is there: the calls are written into it.
+
+        Raises:
+            SwapError: the program calls a child.
+        """
+        self._fixed()
+        super().insert(index, module)
+
+    def append(self, module: Any) -> Any:
+        """Refuse to append where the program calls what is there, and would never call this.
+
+        Raises:
+            SwapError: the program calls a child.
+        """
+        self._fixed()
+        return super().append(module)
+
+    def extend(self, modules: Iterable[Any]) -> Any:
+        """Refuse to append several modules likewise.
+
+        Raises:
+            SwapError: the program calls a child.
+        """
+        self._fixed()
+        return super().extend(modules)
+
+    def _fixed(self) -> None:
+        where = self.purefx_where
+        if where is not None and where.path in where.family.needs:
+            raise SwapError(
+                f"{where.path!r} can not get another module: the program calls the {len(self)} that are in it, one by one, and "
+                "would never call a new one; add it to the original and export that again"
+            )
+
+
+def new_container(family: Family, path: str) -> LoweredContainer:
+    """Return a container without children."""
+    made = LoweredContainer.__new__(LoweredContainer)
+    made.__dict__.update(blank_attributes(), purefx_at=Where(family, path))
+    return made

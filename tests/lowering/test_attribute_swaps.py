@@ -1,0 +1,193 @@
+"""``module.path = replacement`` on lowered modules: it does what the same assignment does on the original."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import purefx as px
+from tests.lowering.swaps import (
+    Add,
+    Around,
+    Counting,
+    Dicts,
+    Layer,
+    Layers,
+    Pair,
+    Parent,
+    Plus,
+    Reads,
+    Scaled,
+    Sub,
+    X,
+    both,
+    program_of,
+    put,
+    same,
+)  # fmt: skip
+
+Made = Callable[[], Any]
+
+
+def dicts(parent: Any, x: torch.Tensor) -> torch.Tensor:
+    return parent.a({"a": x, "b": x + 0.5}, more=[x.exp()])["sum"]
+
+
+PRESERVED: dict[str, tuple[Made, str, Made]] = {
+    "a constant argument": (lambda: Parent(lambda p, x: p.a(x, 0.5), a=Scaled()), "a", lambda: Scaled(-1.0)),
+    "a constant keyword": (lambda: Parent(lambda p, x: p.a(x, scale=0.5), a=Scaled()), "a", lambda: Scaled(-1.0)),
+    "reordered results": (lambda: Parent(lambda p, x: torch.sub(*p.a(x)), a=Pair()), "a", lambda: Pair(7.0)),
+    "one of two results": (lambda: Parent(lambda p, x: p.a(x)[1] + 0, a=Pair()), "a", lambda: Pair(7.0)),
+    "reordered arguments": (lambda: Parent(lambda p, x: p.a(x.relu(), x), a=Sub()), "a", Add),
+    "dicts and lists": (lambda: Parent(dicts, a=Dicts()), "a", lambda: Dicts(2.0)),
+    "two calls of one module": (lambda: Parent(lambda p, x: p.a(p.a(x, 2.0), -1.0), a=Scaled()), "a", lambda: Scaled(-1.0)),
+    "a buffer that is written, and read outside": (
+        lambda: Parent(lambda p, x: p.a(p.a(x)) + p.a.n, a=Counting()), "a", lambda: Counting(2.0)
+    ),
+    "a compiled module": (
+        lambda: Parent(lambda p, x: p.a(x, 0.5), a=Scaled()), "a", lambda: torch.compile(Scaled(-1.0), backend="eager")
+    ),
+}  # fmt: skip
+
+FLAT: dict[str, tuple[Made, str, Made]] = {
+    "one tensor in and one out": (Layers, "layers.1", Plus),
+    "a child of a child": (Layers, "layers.1.act", nn.Tanh),
+    "a layer of torch, for what may take more": (Layers, "layers.0.act", Scaled),
+    "a graph module": (Layers, "layers.0", lambda: torch.fx.symbolic_trace(Layer())),
+    "a lowered module": (Layers, "layers.0", lambda: px.unflatten(torch.export.export(Layer(), (X,)))),
+    "a list": (Layers, "layers", lambda: nn.ModuleList([Layer(), Plus()])),
+    "state that others read": (Reads, "emb", lambda: nn.Linear(4, 4)),
+    "a buffer that is written": (lambda: Parent(lambda p, x: p.a(p.a(x)) + 1, a=Counting()), "a", lambda: Counting(2.0)),
+    "the weight of an embedding that is the head's as well": (
+        lambda: Parent(lambda p, x: p.head(p.emb(x)), **_tied()), "emb", lambda: nn.Linear(4, 4, bias=False)
+    ),
+}  # fmt: skip
+
+
+def _tied() -> dict[str, nn.Module]:
+    emb, head = nn.Linear(4, 4, bias=False), nn.Linear(4, 4, bias=False)
+    head.weight = emb.weight
+    return {"emb": emb, "head": head}
+
+
+@pytest.mark.parametrize("case", [*PRESERVED, *FLAT])
+def test_an_assignment_is_that_on_the_original(case: str) -> None:
+    torch.manual_seed(0)
+    make, path, new = (PRESERVED | FLAT)[case]
+    eager, replacement = make(), new()
+    program = program_of(eager, (path,) if case in PRESERVED else ())
+    other = copy.deepcopy(eager)
+    put(other, path, copy.deepcopy(replacement))
+    for module in both(program):
+        put(module, path, copy.deepcopy(replacement))
+        same(module, other)
+        assert list(module.state_dict()) == list(other.state_dict())
+
+
+@pytest.mark.parametrize("preserve", [(), ("layers.0", "layers.1", "layers.0.act", "layers.1.act")], ids=["flat", "preserved"])
+def test_one_after_another(preserve: tuple[str, ...]) -> None:
+    """Parent then child, child then parent, deleted and set again, what was there, siblings; each by all that sets a child."""
+    torch.manual_seed(0)
+    model, layer = Layers(), Layer()
+    program = program_of(model, preserve)
+
+    def parent_then_child(module: Any) -> None:
+        module.layers[0] = copy.deepcopy(layer)
+        module.layers[0].act = nn.Tanh()
+
+    def child_then_parent(module: Any) -> None:
+        module.set_submodule("layers.0.act", nn.Tanh())
+        module.layers.add_module("0", copy.deepcopy(layer))
+
+    def deleted(module: Any) -> None:
+        del module.layers[1].act
+        module.layers[1].act = nn.Tanh()
+
+    def back(module: Any) -> None:
+        first, layers = module.layers[0], module.layers
+        module.layers[0] = Plus()
+        module.layers[0] = first
+        module.layers = nn.ModuleList([Plus(), Plus()])
+        module.layers = layers
+
+    def crossed(module: Any) -> None:
+        module.layers[0], module.layers[1] = module.layers[1], module.layers[0]
+        module.layers[0].act, module.layers[1].act = nn.Tanh(), module.layers[0].act
+
+    def around(module: Any) -> None:
+        module.layers[0] = Around(module.layers[0])
+
+    for change in (parent_then_child, child_then_parent, deleted, back, crossed, around):
+        other = copy.deepcopy(model)
+        change(other)
+        for module in both(program):
+            change(module)
+            same(module, other)
+
+
+def test_what_was_lowered_there_comes_back_from_copies() -> None:
+    """A copy of a child, that of a copy of the whole, and that of another lowering."""
+    torch.manual_seed(0)
+    model = Layers()
+    program = program_of(model)
+    first, second = both(program)
+    first.layers[0] = copy.deepcopy(first.layers[0])
+    first.layers = copy.deepcopy(first).layers
+    first.layers[1] = px.lower(program).layers[1]
+    second.layers = copy.deepcopy(second.layers)
+    for module in (first, second):
+        same(module, model)
+
+
+def test_a_child_that_is_compiled() -> None:
+    """It is the one that was there; a module with such a child compiles as a whole, too."""
+    model = Layers()
+    for module in both(program_of(model)):
+        module.layers[1] = torch.compile(module.layers[1], backend="eager", fullgraph=True)
+        assert torch.equal(module(X), model(X))
+        module.layers[0] = Plus()
+        assert torch.equal(torch.compile(module, backend="eager", fullgraph=True)(X), model.layers[1](X + 3))
+    torch._dynamo.reset()
+
+
+def test_parts_of_a_split_program_take_what_their_bodies_take() -> None:
+    """They are nobody's original, so there is no other way to call them."""
+    model = Parent(lambda p, x: p.b(x.exp(), p.a(x)), a=nn.Linear(4, 4), b=Sub())
+    split = px.split_by_module(program_of(model), {"a": "first", "b": "second"})
+    (module, *_) = both(split)
+    assert len(module.second.purefx_place.body.graph.inputs) == 2
+    module.second = Around(module.second)
+    assert torch.equal(module(X), model(X) * 2)
+
+
+def test_a_module_that_the_program_holds() -> None:
+    """One that ``swap_modules`` put in is replaced by what takes the same."""
+    model = Layers()
+    swapped = px.swap_modules(program_of(model, ("layers.0",)), {"layers.0": Plus()})
+    for module in both(swapped):
+        other = copy.deepcopy(model)
+        for each in (module, other):
+            put(each, "layers.0", Counting())
+        same(module, other)
+        with pytest.raises(px.SwapError, match="does not take what the call"):
+            module.layers[0] = Sub()
+
+
+def test_other_attributes_are_torchs() -> None:
+    """New names, notes, tensors and programs under them."""
+    model = Layers()
+    program = program_of(model)
+    for module in both(program):
+        module.note, module.extra, module.program = 1, Plus(), program
+        module.add_module("more", Plus())
+        module.layers[0].lin.weight = nn.Parameter(torch.zeros(4, 4))
+        assert module.program is program
+        assert [name for name, _ in module.named_children()] == ["layers", "extra", "more"]
+        with pytest.raises(TypeError, match="as child module"):
+            module.layers[0] = torch.relu
+        assert torch.equal(module.layers[0](X), torch.relu(model.get_parameter("layers.0.lin.bias").expand(3, 4)))
