@@ -17,6 +17,7 @@ from ..transforms import (
     dispatch,
     expand,
     functionalize,
+    infer,
     inline,
     inplace_mutations,
     insert_ivals,
@@ -56,6 +57,7 @@ from .specific import (
 )
 from .strategies.tags import split_somewhere
 from .swapping import SWAPPED, swap_own_bodies
+from .values import INFERRED
 
 __all__ = ["REGISTRY", "Entry"]
 
@@ -63,6 +65,13 @@ TAGS_VARY = {"order": "of outlined programs tags are drawn along the flat relati
 """Between calls more reorderings are legal than the flat relation allows: the same tags can not be drawn after them."""
 
 STATE_MOVES = MappingProxyType({"state": "names of state get the part in front, and state that two parts read gets two of them"})
+
+META = MappingProxyType(
+    {
+        "no-op": "values are meta, and equality leaves meta out",
+        "frame": "a graph that got values equals the one without them, since meta is left out",
+    }
+)
 
 
 @frozen
@@ -104,6 +113,7 @@ REGISTRY: tuple[Entry, ...] = (
     Entry(move_non_tensor_nodes, ("split",), (NO_NUMBER_CROSSES, TENSORS_STAY)),
     Entry(relay_skips, ("split",), (STRAIGHT, NODES_STAY)),
     Entry(join, ("split",), (NO_PARTS, NAMES_MOVE), STATE_MOVES),
+    Entry(infer, ("flat", "deduplicated"), INFERRED, META),
     Entry(swap_own_bodies, ("tree",), SWAPPED, {"idempotent": "each swap puts new bodies in the place of old ones"}),
 )
 """Every transformation of ``purefx.transforms``."""

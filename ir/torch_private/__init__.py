@@ -21,6 +21,8 @@ from .fakes import (
     FakeTensor,
     FakeTensorMode,
     fake_copy,
+    is_refusal,
+    without_kernels,
 )
 from .graphs import (
     EMPTY_STACK_KEY,
@@ -97,6 +99,7 @@ __all__ = [
     "generator_of_code",
     "guards_of",
     "hooks_of",
+    "is_refusal",
     "is_tracing",
     "new_shape_env",
     "new_symbol",
@@ -120,4 +123,5 @@ __all__ = [
     "sympy_operators",
     "tree_flatten_spec",
     "unsaved_buffers",
+    "without_kernels",
 ]

@@ -1,0 +1,10 @@
+"""Passes that make a clean program of a raw trace: names, stacks, signatures, values and checks.
+
+One idea: what a tracer leaves beside the operators is put in order by pure functions, one for each thing, usable alone.
+"""
+
+from __future__ import annotations
+
+from .infer import infer
+
+__all__ = ["infer"]
