@@ -13,6 +13,7 @@ from attrs import field, frozen
 
 from ..transforms import (
     Transformation,
+    add_runtime_assertions,
     deduplicate,
     dispatch,
     expand,
@@ -29,6 +30,7 @@ from ..transforms import (
     remove_effect_tokens,
     sink_state,
 )
+from .checked import CHECKED
 from .crossings import NO_NUMBER_CROSSES, NODES_STAY, STRAIGHT, TENSORS_STAY
 from .fuel import FUEL
 from .law import GENERIC, Law
@@ -113,6 +115,7 @@ REGISTRY: tuple[Entry, ...] = (
     Entry(move_non_tensor_nodes, ("split",), (NO_NUMBER_CROSSES, TENSORS_STAY)),
     Entry(relay_skips, ("split",), (STRAIGHT, NODES_STAY)),
     Entry(join, ("split",), (NO_PARTS, NAMES_MOVE), STATE_MOVES),
+    Entry(add_runtime_assertions, ("flat", "outlined"), CHECKED),
     Entry(infer, ("flat", "deduplicated"), INFERRED, META),
     Entry(swap_own_bodies, ("tree",), SWAPPED, {"idempotent": "each swap puts new bodies in the place of old ones"}),
 )

@@ -5,6 +5,7 @@ One idea: what a tracer leaves beside the operators is put in order by pure func
 
 from __future__ import annotations
 
+from .add_runtime_assertions import add_runtime_assertions
 from .infer import infer
 
-__all__ = ["infer"]
+__all__ = ["add_runtime_assertions", "infer"]

@@ -68,9 +68,8 @@ class Propagation:
         source, found = self.source, {graph for graph, _ in self.changed}
         for name in source.bottom_up:
             graph = source.graphs[name]
-            if not found.isdisjoint(graph.callees) or any(map(self._lacks, graph.inputs)):
-                found.add(name)
-            elif any((is_runnable(node) or type(node.do) is Call) and self._lacks(node) for node in graph.nodes):
+            asked = [node for node in graph.nodes if type(node.do) is Call or is_runnable(node)]
+            if not found.isdisjoint(graph.callees) or any(map(self._lacks, (*graph.inputs, *asked))):
                 found.add(name)
         return found
 
