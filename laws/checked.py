@@ -16,7 +16,7 @@ from attrs import evolve
 
 from ..ir.arguments import Ref
 from ..ir.expression import Apply, Expr, InputDim, Sym, evaluate
-from ..ir.graph import Graph, Input
+from ..ir.graph import Input
 from ..ir.node import Node, Op
 from ..ir.program import Program
 from ..ir.signature import Constraints, Range, TensorType, UserInput

@@ -25,12 +25,14 @@ from ..transforms import (
     join,
     lift_state,
     move_non_tensor_nodes,
+    normalize_stacks,
     outline,
     relay_skips,
     remove_effect_tokens,
     sink_state,
 )
 from .checked import CHECKED
+from .cleaned import NORMAL_STACKS
 from .crossings import NO_NUMBER_CROSSES, NODES_STAY, STRAIGHT, TENSORS_STAY
 from .fuel import FUEL
 from .law import GENERIC, Law
@@ -116,6 +118,7 @@ REGISTRY: tuple[Entry, ...] = (
     Entry(relay_skips, ("split",), (STRAIGHT, NODES_STAY)),
     Entry(join, ("split",), (NO_PARTS, NAMES_MOVE), STATE_MOVES),
     Entry(add_runtime_assertions, ("flat", "outlined"), CHECKED),
+    Entry(normalize_stacks, ("flat", "sunk"), NORMAL_STACKS),
     Entry(infer, ("flat", "deduplicated"), INFERRED, META),
     Entry(swap_own_bodies, ("tree",), SWAPPED, {"idempotent": "each swap puts new bodies in the place of old ones"}),
 )

@@ -7,5 +7,6 @@ from __future__ import annotations
 
 from .add_runtime_assertions import add_runtime_assertions
 from .infer import infer
+from .normalize_stacks import normalize_stacks
 
-__all__ = ["add_runtime_assertions", "infer"]
+__all__ = ["add_runtime_assertions", "infer", "normalize_stacks"]

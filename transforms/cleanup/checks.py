@@ -16,7 +16,7 @@ import torch
 
 from ...ir.arguments import Arg, Ref
 from ...ir.expression import Apply, Expr, InputDim, InputValue, Sym, symbols_in
-from ...ir.node import Node, Op
+from ...ir.node import Op
 from ...ir.operators import op_of
 from ...ir.program import Program
 from ...ir.signature import NumberType, Range, TensorType, UserInput
