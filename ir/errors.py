@@ -23,6 +23,7 @@ __all__ = [
     "InputValueError",
     "InvalidProgram",
     "ModeWarning",
+    "NamingError",
     "ParseError",
     "PartitionError",
     "PipelineError",
@@ -93,6 +94,14 @@ class SwapError(PurefxError, ValueError):
     """A module can not be swapped for what was given: the message says which, why, and what to do.
 
     >>> issubclass(SwapError, ValueError)
+    True
+    """
+
+
+class NamingError(PurefxError, ValueError):
+    """Names do not fit a program: of inputs, of state, or of a module that the program is said to be a trace of.
+
+    >>> issubclass(NamingError, ValueError)
     True
     """
 

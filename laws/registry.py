@@ -14,6 +14,7 @@ from attrs import field, frozen
 from ..transforms import (
     Transformation,
     add_runtime_assertions,
+    collect_call_signatures,
     deduplicate,
     dispatch,
     expand,
@@ -61,6 +62,7 @@ from .specific import (
 )
 from .strategies.tags import split_somewhere
 from .swapping import SWAPPED, swap_own_bodies
+from .traced import COLLECTED
 from .values import INFERRED
 
 __all__ = ["REGISTRY", "Entry"]
@@ -117,9 +119,10 @@ REGISTRY: tuple[Entry, ...] = (
     Entry(move_non_tensor_nodes, ("split",), (NO_NUMBER_CROSSES, TENSORS_STAY)),
     Entry(relay_skips, ("split",), (STRAIGHT, NODES_STAY)),
     Entry(join, ("split",), (NO_PARTS, NAMES_MOVE), STATE_MOVES),
-    Entry(add_runtime_assertions, ("flat", "outlined"), CHECKED),
-    Entry(normalize_stacks, ("flat", "sunk"), NORMAL_STACKS),
-    Entry(infer, ("flat", "deduplicated"), INFERRED, META),
+    Entry(add_runtime_assertions, ("flat",), CHECKED),
+    Entry(normalize_stacks, ("sunk",), NORMAL_STACKS),
+    Entry(collect_call_signatures, ("flat",), COLLECTED),
+    Entry(infer, ("deduplicated",), INFERRED, META),
     Entry(swap_own_bodies, ("tree",), SWAPPED, {"idempotent": "each swap puts new bodies in the place of old ones"}),
 )
 """Every transformation of ``purefx.transforms``."""

@@ -7,7 +7,7 @@ program that it was given.  Nothing here runs a program or builds a torch module
 from __future__ import annotations
 
 from .bisect import Rewrite, bisect
-from .cleanup import add_runtime_assertions, infer, normalize_stacks
+from .cleanup import add_runtime_assertions, collect_call_signatures, infer, normalize_stacks
 from .deduplicate import deduplicate
 from .dispatch import dispatch
 from .expand import expand
@@ -26,8 +26,10 @@ from .swap import swap_modules
 from .transformation import Transformation, transformation
 
 __all__ = [
-    "DEFAULT", "Fuel", "Rewrite", "Transformation", "add_runtime_assertions", "bisect", "deduplicate", "dispatch",
-    "expand", "functionalize", "infer", "inline", "inplace_mutations", "insert_ivals", "join", "lift_state",
-    "move_non_tensor_nodes", "normalize_stacks", "outline", "relay_skips", "remove_effect_tokens", "sink_state", "split_balanced",
-    "split_by_module", "split_by_tags", "swap_modules", "transform", "transformation",
+    "DEFAULT", "Fuel", "Rewrite", "Transformation", "add_runtime_assertions", "bisect", "collect_call_signatures",
+    "deduplicate", "dispatch", "expand", "functionalize",
+    "infer", "inline", "inplace_mutations", "insert_ivals", "join", "lift_state", "move_non_tensor_nodes",
+    "normalize_stacks", "outline",
+    "relay_skips", "remove_effect_tokens", "sink_state", "split_balanced", "split_by_module", "split_by_tags",
+    "swap_modules", "transform", "transformation",
 ]  # fmt: skip

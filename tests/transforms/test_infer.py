@@ -250,7 +250,7 @@ def test_what_an_operator_refuses_is_told() -> None:
 @pytest.mark.parametrize(
     ("changed", "error", "told"),
     [
-        (["cosine"], px.PipelineError, "no value called 'cosine'; did you mean .*'cos'"),
+        (["cosine"], px.NamingError, "no value called 'cosine'; did you mean .*'cos'"),
         ("cos", TypeError, "a list of names"),
         (3, TypeError, "a list of names"),
     ],

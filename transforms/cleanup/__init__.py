@@ -6,7 +6,8 @@ One idea: what a tracer leaves beside the operators is put in order by pure func
 from __future__ import annotations
 
 from .add_runtime_assertions import add_runtime_assertions
+from .collect_call_signatures import collect_call_signatures
 from .infer import infer
 from .normalize_stacks import normalize_stacks
 
-__all__ = ["add_runtime_assertions", "infer", "normalize_stacks"]
+__all__ = ["add_runtime_assertions", "collect_call_signatures", "infer", "normalize_stacks"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-from ...ir.errors import PipelineError
+from ...ir.errors import NamingError
 from ...ir.graph import Graph
 from ...ir.program import Program
 from ...ir.signature import InputSpec
@@ -58,7 +58,7 @@ def infer(program: Program, *, changed: Iterable[str] | Program | None = None) -
 
     Raises:
         InvalidProgram: an operator refuses its arguments; the message has what it says, and the line of the user.
-        PipelineError: ``changed`` names no value of the program.
+        NamingError: ``changed`` names no value of the program.
         TypeError: ``changed`` is a single string, or something else that is no list of names.
 
     >>> import torch, purefx as px
@@ -91,7 +91,7 @@ def _changed(program: Program, changed: object) -> frozenset[tuple[str, str]]:
         if name not in where:
             near = difflib.get_close_matches(str(name), list(where), n=3)
             hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
-            raise PipelineError(f"infer(changed=): the program has no value called {name!r}{hint}")
+            raise NamingError(f"infer(changed=): the program has no value called {name!r}{hint}")
     return frozenset((graph, name) for name in wanted if isinstance(name, str) for graph in where[name])
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from ...ir.errors import PipelineError
+from ...ir.errors import NamingError
 from ...ir.importing.spellings import is_path
 from ...ir.program import Program
 from ..transformation import transformation
@@ -55,7 +55,8 @@ def normalize_stacks(program: Program, *, aliases: Mapping[str, str] | torch.nn.
         The program with normal stacks; the same object where they are.
 
     Raises:
-        PipelineError: the program calls modules, or an alias names no module of the program.
+        PipelineError: the program calls modules.
+        NamingError: an alias names no module of the program.
         TypeError: ``aliases`` is neither a mapping of paths nor a module.
 
     >>> import purefx as px
@@ -81,7 +82,7 @@ def _checked(program: Program, aliases: object) -> dict[str, str]:
         if not is_path(path) or path not in known:
             near = difflib.get_close_matches(str(path), sorted(known), n=3)
             hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
-            raise PipelineError(f"normalize_stacks(aliases=): the program has no module {path!r}{hint}")
+            raise NamingError(f"normalize_stacks(aliases=): the program has no module {path!r}{hint}")
     return {alias: _end(alias, given) for alias in given}
 
 
@@ -90,9 +91,7 @@ def _end(alias: str, given: Mapping[str, str]) -> str:
     while seen[-1] in given:
         seen.append(given[seen[-1]])
         if seen[-1] in seen[:-1]:
-            raise PipelineError(
-                f"normalize_stacks(aliases=): {' is '.join(map(repr, seen))}: one of them must be the path to keep"
-            )
+            raise NamingError(f"normalize_stacks(aliases=): {' is '.join(map(repr, seen))}: one of them must be the path to keep")
     return seen[-1]
 
 

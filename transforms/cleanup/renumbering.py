@@ -6,11 +6,11 @@ of operators are walked where the operator stands, because calls inside them cou
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from attrs import evolve
+from attrs import evolve, field, frozen
 
 from ...ir.arguments import bodies_in
 from ...ir.graph import Graph
@@ -27,6 +27,16 @@ __all__ = ["Renumbering"]
 KEY = "nn_module_stack"
 
 
+@frozen(eq=False)
+class Place:
+    """Where a node stands."""
+
+    frame: Frame | None = None
+    """The innermost call around it, as it is now; None in the root."""
+    inner: dict[tuple[str, int], Place] = field(factory=dict)
+    """The calls that are made here, by module and number as they were."""
+
+
 class Renumbering:
     """Works out the stacks of one program.
 
@@ -40,17 +50,23 @@ class Renumbering:
         self.aliases = aliases
         self.traced = TracedStacks()
         self.graphs: dict[str, Graph] = {}
-        self.calls: dict[tuple[Stack, str, int], Frame] = {}
-        """What a call is called from now on: by the calls around it, its module as it was, its number as it was."""
+        self.root = Place()
         self.next: dict[str, int] = {}
+        """The next number of a call of each module."""
         self.became: dict[Frame, dict[Frame, None]] = {}
-        self._places: dict[str, str] = {}
-        self._known: dict[tuple[Stack, Stack, bool], Stack] = {}
+        self._paths: dict[str, str] = {}
+        self._known: dict[tuple[Place, Stack], tuple[Place, Stack]] = {}
 
     def program(self) -> Program:
         """Return the program; the same object where nothing is to do."""
         source = self.source
-        self._graph(source.root, (), ())
+        todo = [self._graph(source.root, (), self.root)]
+        while todo:
+            inner = next(todo[-1], None)
+            if inner is None:
+                todo.pop()
+            else:
+                todo.append(self._graph(*inner))
         graphs = {name: graph for name, graph in self.graphs.items() if graph is not source.graphs[name]}
         signatures = self._signatures()
         modules = self._modules()
@@ -58,52 +74,59 @@ class Renumbering:
             return source
         return source.evolve(graphs=source.graphs.update(graphs), call_signatures=signatures, modules=modules)
 
-    def _graph(self, name: str, outer: Stack, made: Stack) -> None:
-        # A body stands in the calls around its operator: as they were, and as they are now.
+    def _graph(self, name: str, outer: Stack, place: Place) -> Iterator[tuple[str, Stack, Place]]:
+        # Yields the bodies that are to be walked before it goes on, each with the calls around it: as they were, and as they
+        # are now.
         graph = self.graphs[name] = self.source.graphs[name]
         nodes: list[Node] = []
         for node in graph.nodes:
-            stack = self._stack(node, outer, made, is_root=name == self.source.root)
-            nodes.append(self._node(node, stack, made))
+            inner, own = self._entered(place, self._raw(node, outer, is_root=place is self.root))
+            nodes.append(self._node(node, own, place))
             if type(node.do) is Op and node.do.effects.through_bodies:
                 for body in bodies_in(node.args, node.kwargs):
                     if body not in self.graphs:
-                        self._graph(body, (*outer, *self._absolute(node.stack, outer)), stack)
+                        yield body, (*outer, *self._absolute(node.stack, outer)), inner
         if any(new is not old for new, old in zip(nodes, graph.nodes, strict=True)):
             self.graphs[name] = evolve(graph, nodes=tuple(nodes))
 
-    def _stack(self, node: Node, outer: Stack, made: Stack, *, is_root: bool) -> Stack:
-        """Return the calls around a node from the root on, as they are now."""
+    def _raw(self, node: Node, outer: Stack, *, is_root: bool) -> Stack:
         raw = node.meta.get(KEY) if is_root else None
-        stack = self.traced.read(raw) if isinstance(raw, Mapping) and raw else self._absolute(node.stack, outer)
-        key = (made, stack, is_root)
-        found = self._known.get(key)
-        if found is None:
-            found = made
-            for depth, frame in enumerate(stack):
-                if frame not in stack[:depth]:  # a call is not made inside itself
-                    found = self._entered(found, frame)
-            self._known[key] = found
-        return found
+        read = self.traced.read(raw) if isinstance(raw, Mapping) else ()
+        return read or self._absolute(node.stack, outer)
 
     def _absolute(self, stack: Stack, outer: Stack) -> Stack:
         if not outer:
             return stack
         return tuple([evolve(frame, path=join(outer[-1].path, frame.path)) for frame in stack])
 
-    def _entered(self, around: Stack, frame: Frame) -> Stack:
-        key = (tuple([_whole(one) for one in around]), frame.path, frame.call)
-        whole = self.calls.get(key)
-        if whole is None:
-            path = self._place(frame.path)
+    def _entered(self, start: Place, stack: Stack) -> tuple[Place, Stack]:
+        """Return where a stack of calls leads from a place, and its calls as they are now."""
+        found = self._known.get((start, stack))
+        if found is None:
+            place, own = start, list[Frame]()
+            met: set[Frame] = set()
+            for frame in stack:
+                if frame not in met:  # a call is not made inside itself
+                    met.add(frame)
+                    place = self._call(place, frame)
+                    assert place.frame is not None
+                    own.append(evolve(place.frame, part=frame.part) if frame.part else place.frame)
+            found = self._known[start, stack] = (place, tuple(own))
+        return found
+
+    def _call(self, around: Place, frame: Frame) -> Place:
+        key = (frame.path, frame.call)
+        place = around.inner.get(key)
+        if place is None:
+            path = self._path(frame.path)
             number = self.next.get(path, 0)
             self.next[path] = number + 1
-            whole = self.calls[key] = Frame(path, number)
-        self.became.setdefault(_whole(frame), {})[whole] = None
-        return (*around, whole if not frame.part else evolve(whole, part=frame.part))
+            place = around.inner[key] = Place(Frame(path, number))
+            self.became.setdefault(Frame(*key), {})[Frame(path, number)] = None
+        return place
 
-    def _place(self, path: str) -> str:
-        place = self._places.get(path)
+    def _path(self, path: str) -> str:
+        place = self._paths.get(path)
         if place is None:
             place = read_place(path) or path
             above = place
@@ -111,15 +134,15 @@ class Renumbering:
                 above = above.rpartition(".")[0]
             if above:
                 place = self.aliases[above] + place[len(above) :]
-            self._places[path] = place
+            self._paths[path] = place
         return place
 
-    def _node(self, node: Node, stack: Stack, made: Stack) -> Node:
-        own = stack[len(made) :]
-        if made:
-            own = tuple([evolve(frame, path=relative(frame.path, made[-1].path)) for frame in own])
+    def _node(self, node: Node, own: Stack, place: Place) -> Node:
+        if place.frame is not None:
+            outer = place.frame.path
+            own = tuple([evolve(frame, path=relative(frame.path, outer)) for frame in own])
         do = node.do
-        if type(do) is Get and own != node.stack and own and not made:
+        if type(do) is Get and own != node.stack and own and place is self.root:
             do = self._read(do, own)
         meta: Any = node.meta
         if KEY in meta:
@@ -143,7 +166,7 @@ class Renumbering:
 
     def _unmade(self, frame: Frame) -> Frame:
         # The signature of a call that no node is in.
-        path = self._place(frame.path)
+        path = self._path(frame.path)
         number = self.next.get(path, 0)
         self.next[path] = number + 1
         return Frame(path, number)
@@ -159,7 +182,3 @@ class Renumbering:
             added.update(dict.fromkeys([".".join(parts[:depth]) for depth in range(1, len(parts) + 1)]))
         new = [Module(path, self.traced.types.get(path) or None) for path in added if path not in listed]
         return (*modules, *new) if new else modules
-
-
-def _whole(frame: Frame) -> Frame:
-    return evolve(frame, part=0) if frame.part else frame
