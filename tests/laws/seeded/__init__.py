@@ -7,14 +7,14 @@ right, and none is a typing error: all are misunderstandings that real compilers
 
 from __future__ import annotations
 
-from . import expanding, merging, moving, outlining, purity, reading, rewiring, splitting, swapping, writing
+from . import collecting, expanding, merging, moving, outlining, purity, reading, rewiring, splitting, swapping, writing
 from .mistake import Mistake
 
 __all__ = ["MISTAKES", "Mistake"]
 
 MISTAKES: tuple[Mistake, ...] = tuple(
     made
-    for subject in (merging, expanding, outlining, writing, reading, moving, rewiring, purity, splitting, swapping)
+    for subject in (collecting, merging, expanding, outlining, writing, reading, moving, rewiring, purity, splitting, swapping)
     for made in vars(subject).values()
     if isinstance(made, Mistake)
 )
