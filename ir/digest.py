@@ -90,7 +90,7 @@ def _with_numbered_symbols(inputs: tuple[InputSpec, ...], constraints: Constrain
         kind = spec.type if type(spec) is UserInput else None
         if type(kind) is TensorType and any(type(size) in (Sym, Apply) for size in kind.shape):
             kind = evolve(kind, shape=tuple([numbered(size) for size in kind.shape]))
-        elif type(kind) is NumberType and type(kind.expr) in (Sym, Apply):
+        elif type(kind) is NumberType and kind.expr is not None:
             kind = evolve(kind, expr=numbered(kind.expr))
         specs.append(evolve(spec, type=kind) if type(spec) is UserInput and kind is not spec.type else spec)
     if not met and not constraints.ranges and not constraints.guards:

@@ -38,6 +38,7 @@ def with_sizes(program: Program, *, seed: int = 0) -> Program:
         program: a program at any stage; what its nodes do with such inputs does not matter.
         seed: chooses.
 
+    >>> from purefx.ir import Graph
     >>> with_sizes(Program.of({"": Graph((), (), ())})).constraints.guards
     ()
     """

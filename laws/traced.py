@@ -9,7 +9,6 @@ from __future__ import annotations
 import operator
 import random
 
-import torch
 from attrs import evolve, frozen
 
 from ..ir.arguments import Arg, Ref, replace_refs
@@ -20,13 +19,14 @@ from ..ir.node import Frame, Node
 from ..ir.operators import op_of
 from ..ir.paths import join
 from ..ir.program import Module, Program
+from ..ir.torch_private import resolve_higher_order
 from ..ir.verify import verify
 from .evaluate import meaning_differences
 from .law import Case, Law, Transform
 
 __all__ = ["COLLECTED", "Traced", "with_tracepoints"]
 
-TRACEPOINT, GETITEM = op_of(torch.ops.higher_order._export_tracepoint), op_of(operator.getitem)
+TRACEPOINT, GETITEM = op_of(resolve_higher_order("_export_tracepoint")), op_of(operator.getitem)
 
 
 @frozen
@@ -46,6 +46,7 @@ def with_tracepoints(program: Program, *, seed: int = 0) -> Traced:
         program: a flat program.
         seed: chooses the nodes.
 
+    >>> from purefx.ir import Op
     >>> with_tracepoints(Program.of({"": Graph((), (Node("y", Op("toy.neg")),), ())})).inside
     frozenset({'y'})
     """
@@ -105,7 +106,7 @@ def _in_the_call(transform: Transform, case: Case) -> list[str]:
     result = transform(traced.program)
     frame = Frame(traced.path)
     inside = {node.name for node in result.main.nodes if frame in node.stack and not is_border(node)}
-    found = [] if inside == traced.inside else [f"the call has the nodes {sorted(inside)}, not {sorted(traced.inside)}"]
+    found = [] if inside == set(traced.inside) else [f"the call has the nodes {sorted(inside)}, not {sorted(traced.inside)}"]
     leaves = {node.do: len(node.args) for node in result.main.nodes if is_border(node) and node.stack[-1] == frame}
     signature = result.call_signatures.get(frame)
     if signature is None or leaves != {TAKES: signature.in_spec.num_leaves, GIVES: signature.out_spec.num_leaves}:

@@ -49,6 +49,7 @@ from .modules import (
     unsaved_buffers,
 )
 from .operators import (
+    ASSERT_SCALAR,
     MODES,
     HigherOrderOperator,
     OpOverload,
@@ -72,6 +73,7 @@ from .sizes import (
 )
 
 __all__ = [
+    "ASSERT_SCALAR",
     "EMPTY_STACK_KEY",
     "EXPORT_HOOKS",
     "FAKE_REFUSALS",

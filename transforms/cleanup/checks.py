@@ -20,11 +20,11 @@ from ...ir.node import Op
 from ...ir.operators import op_of
 from ...ir.program import Program
 from ...ir.signature import NumberType, Range, TensorType, UserInput
-from ...ir.torch_private import OpOverload
+from ...ir.torch_private import ASSERT_SCALAR, OpOverload
 
 __all__ = ["ASSERT", "FUNCTIONS", "READS", "asserted", "leaf_names", "normal", "spoken", "stated"]
 
-ASSERT = op_of(torch.ops.aten._assert_scalar.default)
+ASSERT = op_of(ASSERT_SCALAR)
 
 READS: Mapping[str, Op] = MappingProxyType(
     {"size": op_of(torch.ops.aten.sym_size.int), "stride": op_of(torch.ops.aten.sym_stride.int)}
