@@ -13,6 +13,8 @@ from attrs import evolve
 import purefx as px
 from purefx.ir.fakes import FakeValues
 from purefx.ir.operators import op_of
+from purefx.laws.law import Case, Law
+from purefx.laws.values import OTHERS_SAME, VALUES_BACK
 from tests.programs import Block, exported, flat
 
 ROWS = ({0: torch.export.Dim("rows", min=3, max=9)},)
@@ -279,3 +281,29 @@ def test_in_place_operators_that_change_a_shape() -> None:
         px.Node("w", NEG, (px.Ref("y"),)),
     ]
     assert said(px.infer(flat(nodes, px.Ref("w"), "x"))) == {"y": "float32 (2,)", "z": "float32 (1, 2)", "w": "float32 (1, 2)"}
+
+
+def all_anew(program: px.Program) -> px.Program:
+    """Work out every value, as a pass that keeps no account of what has changed."""
+    nodes = [evolve(node, meta=MappingProxyType(dict(node.meta))) for node in px.infer(program).main.nodes]
+    return program.with_main(evolve(program.main, nodes=tuple(nodes)))
+
+
+def keeps_what_comes_after(program: px.Program) -> px.Program:
+    """Give a missing value that of an input, and ask nobody else."""
+    value = program.main.inputs[0].meta["val"]
+    nodes = [
+        node if "val" in node.meta else evolve(node, meta=MappingProxyType({**node.meta, "val": value}))
+        for node in program.main.nodes
+    ]
+    return program.with_main(evolve(program.main, nodes=tuple(nodes)))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "law"), [(lambda program: program, VALUES_BACK), (all_anew, OTHERS_SAME), (keeps_what_comes_after, VALUES_BACK)]
+)
+def test_laws_find_mistakes(wrong: Any, law: Law) -> None:
+    program = px.import_ep(exported(Chain(), torch.ones(4, 2), dynamic_shapes=ROWS))
+    cases = [Case(program, seed) for seed in range(9)]
+    assert any(law.check(wrong, case) for case in cases)
+    assert not any(law.check(px.infer, case) for case in cases)
