@@ -72,6 +72,8 @@ TAGS_VARY = {"order": "of outlined programs tags are drawn along the flat relati
 
 STATE_MOVES = MappingProxyType({"state": "names of state get the part in front, and state that two parts read gets two of them"})
 
+BY_ORDER = MappingProxyType({"order": "calls are numbered in the order of the nodes, among them those in bodies of operators"})
+
 META = MappingProxyType(
     {
         "no-op": "values are meta, and equality leaves meta out",
@@ -120,7 +122,7 @@ REGISTRY: tuple[Entry, ...] = (
     Entry(relay_skips, ("split",), (STRAIGHT, NODES_STAY)),
     Entry(join, ("split",), (NO_PARTS, NAMES_MOVE), STATE_MOVES),
     Entry(add_runtime_assertions, ("flat",), CHECKED),
-    Entry(normalize_stacks, ("sunk",), NORMAL_STACKS),
+    Entry(normalize_stacks, ("sunk",), NORMAL_STACKS, BY_ORDER),
     Entry(collect_call_signatures, ("flat",), COLLECTED),
     Entry(infer, ("deduplicated",), INFERRED, META),
     Entry(swap_own_bodies, ("tree",), SWAPPED, {"idempotent": "each swap puts new bodies in the place of old ones"}),

@@ -40,11 +40,10 @@ def read_state(ep: ExportedProgram) -> State:
             slots[unsaved] = numbers.slot(ep.constants[unsaved], SlotKind.BUFFER, persistent=False)
         kind = SlotKind.PARAMETER if isinstance(value, torch.nn.Parameter) else SlotKind.BUFFER
         slots[name] = numbers.slot(value, declared.get(name, (kind, True))[0], persistent=True)
-    rest = [(name, declared.get(name, (SlotKind.CONSTANT, False))) for name in ep.constants if name not in slots]
-    for constants in (False, True):
-        for name, (kind, persistent) in rest:
-            if (kind is SlotKind.CONSTANT) is constants:
-                slots[name] = numbers.slot(ep.constants[name], kind, persistent=persistent and not constants)
+    for name, value in ep.constants.items():
+        kind, persistent = declared.get(name, (SlotKind.CONSTANT, False))
+        if name not in slots:
+            slots[name] = numbers.slot(value, kind, persistent=persistent and kind is not SlotKind.CONSTANT)
     return State(tuple(slots), pmap(slots))
 
 

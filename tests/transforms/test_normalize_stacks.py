@@ -50,12 +50,12 @@ class Aliases(nn.Module):
 
 
 class Constants(nn.Module):
-    """Holds a buffer that is not saved, a constant, and writes a literal tensor."""
+    """Holds a constant, and writes a literal tensor."""
 
     def __init__(self) -> None:
         super().__init__()
         self.lin, self.c = nn.Linear(4, 4), torch.ones(4)
-        self.register_buffer("n", torch.ones(()), persistent=False)
+        self.register_buffer("n", torch.ones(()))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.lin(x) + self.c + torch.tensor([1.0, 2, 3, 4]) + self.n
