@@ -121,7 +121,7 @@ REGISTRY: tuple[Entry, ...] = (
     Entry(move_non_tensor_nodes, ("split",), (NO_NUMBER_CROSSES, TENSORS_STAY)),
     Entry(relay_skips, ("split",), (STRAIGHT, NODES_STAY)),
     Entry(join, ("split",), (NO_PARTS, NAMES_MOVE), STATE_MOVES),
-    Entry(add_runtime_assertions, ("flat",), CHECKED),
+    Entry(add_runtime_assertions, ("tree",), CHECKED),
     Entry(normalize_stacks, ("sunk",), NORMAL_STACKS, BY_ORDER),
     Entry(collect_call_signatures, ("flat",), COLLECTED),
     Entry(infer, ("deduplicated",), INFERRED, META),

@@ -234,6 +234,23 @@ SIGNED = """program {
   }
 }"""
 
+SIZED = """program {
+  takes {
+    user x: f32[s0]
+    user y: f32[s0]
+  }
+  gives {
+    user
+  }
+  constraints {
+    range s0 from 2 to 9
+  }
+  graph @""(x, y) {
+    z = aten.neg.default(x)
+    return (z,)
+  }
+}"""
+
 LABELS: dict[px.Transformation, tuple[str, tuple[str, ...]]] = {
     px.remove_effect_tokens: (TOKENS, ("unthread w", "take the tokens from the signature")),
     px.inplace_mutations: (RETURNED, ("copy m into bn", "copy y into x")),
@@ -249,6 +266,7 @@ LABELS: dict[px.Transformation, tuple[str, tuple[str, ...]]] = {
     px.move_non_tensor_nodes: (SPLIT, ("compute 'n' in b",)),
     px.relay_skips: (SPLIT, ("relay 'x'",)),
     px.swap_modules: (SIGNED, ("swap a",)),
+    px.add_runtime_assertions: (SIZED, ("check input 1.size(0) == input 0.size(0)", "check input 0.size(0) <= 9")),
 }
 
 

@@ -81,7 +81,6 @@ MODELS: dict[str, tuple[nn.Module, int]] = {
     "constants": (Constants(), 1),
     "regions": (Regions(), 1),
     "attention": (nn.MultiheadAttention(4, 2), 3),
-    "encoder": (nn.TransformerEncoderLayer(4, 2, 8).eval(), 1),
 }
 
 

@@ -52,7 +52,7 @@ def keeps_gaps(program: px.Program) -> px.Program:
     return program
 
 
-@mistake("flat", "wrong sizes refused")
+@mistake("tree", "wrong sizes refused")
 def takes_the_end_of_a_range(program: px.Program) -> px.Program:
     # At most becomes less than.
     result = px.add_runtime_assertions(program)
@@ -66,7 +66,7 @@ def takes_the_end_of_a_range(program: px.Program) -> px.Program:
     return with_nodes(result, nodes)
 
 
-@mistake("flat", "wrong sizes refused")
+@mistake("tree", "wrong sizes refused")
 def forgets_that_sizes_are_tied(program: px.Program) -> px.Program:
     inputs = [
         evolve(spec, type=evolve(spec.type, shape=(3, 3)))
@@ -79,14 +79,14 @@ def forgets_that_sizes_are_tied(program: px.Program) -> px.Program:
     return result.evolve(signature=program.signature)
 
 
-@mistake("flat", "checks in front")
+@mistake("tree", "checks in front")
 def checks_at_the_end(program: px.Program) -> px.Program:
     result = px.add_runtime_assertions(program)
     added = len(result.main.nodes) - len(program.main.nodes)
     return with_nodes(result, [*result.main.nodes[added:], *result.main.nodes[:added]])
 
 
-@mistake("flat", "checks in front")
+@mistake("tree", "checks in front")
 def checks_again_and_again(program: px.Program) -> px.Program:
     result = px.add_runtime_assertions(program)
     checks = [node for node in result.main.nodes if type(node.do) is px.Op and "_assert_scalar" in node.do.name]
