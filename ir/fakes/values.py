@@ -57,6 +57,12 @@ class FakeValues:
         """The symbols of the program's sizes."""
         return Symbols(self.program, self.mode)
 
+    @cached_property
+    def device(self) -> str:
+        """The device of the first tensor that the program takes."""
+        kinds = [spec.type for spec in self.program.signature.inputs if type(spec) is UserInput]
+        return next((kind.device for kind in kinds if type(kind) is TensorType), "cpu")
+
     def of_input(self, formal: Input, spec: InputSpec) -> Any:
         """Return the fake value of an input of the root; made from its type, or from the state, where it has none.
 
@@ -80,6 +86,10 @@ class FakeValues:
 
     def of_state(self, value: Any) -> Any:
         """Return the fake value of what a slot holds: a tensor of fixed sizes; another object stands for itself."""
+        if isinstance(value, torch.Tensor) and value.is_meta and value.layout is torch.strided:
+            # A program that was read without its contents: they are where the inputs are.
+            with self.mode:
+                return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=self.device)
         return self.mode.from_tensor(value, static_shapes=True) if isinstance(value, torch.Tensor) else value
 
     def of_type(self, name: str, kind: Any) -> Any:

@@ -307,3 +307,10 @@ def test_laws_find_mistakes(wrong: Any, law: Law) -> None:
     cases = [Case(program, seed) for seed in range(9)]
     assert any(law.check(wrong, case) for case in cases)
     assert not any(law.check(px.infer, case) for case in cases)
+
+
+def test_a_program_that_was_read_without_contents() -> None:
+    program = px.import_ep(exported(Block(), torch.ones(4, 4)))
+    result = px.infer(px.parse(str(program)))
+    assert said(result) == said(program)
+    assert px.verify(result) == ()
