@@ -2,8 +2,8 @@
 
 One idea: a body is written as a flat list of tokens in which every name is replaced by the position of its
 definition and every callee by its own digest; the hash of that text is its identity.  Literals are written with their
-type.  Meta, names and call numbers are left out, state accesses and module paths are not; the contents of tensors
-are left out, what they are (dtype, shape, ties) is not.
+type.  Meta, names (those of symbolic sizes too) and call numbers are left out, state accesses and module paths are not; the
+contents of tensors are left out, what they are (dtype, shape, ties) is not.
 """
 
 from __future__ import annotations
@@ -14,12 +14,14 @@ from functools import lru_cache
 from typing import Any
 
 import torch
-from attrs import astuple, has
+from attrs import astuple, evolve, has
 
 from .arguments import CONTAINERS, Arg, Body, Items, Record, Ref, children_of
+from .expression import Apply, Expr, Sym
 from .graph import Graph
 from .node import Call, Get, Node
 from .program import Program
+from .signature import Constraints, InputSpec, NumberType, TensorType, UserInput
 from .state import describe_tensor
 
 __all__ = ["alpha_equal", "digest", "graph_digest", "graph_tokens"]
@@ -36,8 +38,8 @@ def digest(program: Program) -> str:
         program: a valid program at any stage.
 
     Returns:
-        The same digest for programs that are equal up to names of values, ids of graphs and call numbers; the same in
-        every process.
+        The same digest for programs that are equal up to names of values and of symbols of sizes, ids of graphs and call
+        numbers; the same in every process.
 
     >>> from purefx.ir import Graph, Input, Node, Op, Program, Ref
     >>> def negate(name): return Graph((Input(name),), (Node("y", Op("toy.neg"), (Ref(name),)),), (Ref("y"),))
@@ -48,11 +50,12 @@ def digest(program: Program) -> str:
     for name in program.bottom_up:
         known[name] = graph_digest(program.graphs[name], known)
     signature = program.signature
+    inputs, constraints = _with_numbered_symbols(signature.inputs, program.constraints)
     parts = [
         known.get(program.root, ""),
-        _printed((signature.inputs, signature.outputs, signature.arg_names)),
+        _printed((inputs, signature.outputs, signature.arg_names)),
         f"{signature.in_spec}{signature.out_spec}",
-        _printed(program.constraints),
+        _printed(constraints),
         repr([module.path for module in program.modules]),
         repr([(name, *_slot_facts(program, name)) for name in program.state]),
     ]
@@ -71,6 +74,29 @@ def alpha_equal(left: Program, right: Program) -> bool:
     True
     """
     return left is right or digest(left) == digest(right)
+
+
+def _with_numbered_symbols(inputs: tuple[InputSpec, ...], constraints: Constraints) -> tuple[Any, Any]:
+    # Symbols are names that a tracer chose: they are numbered as they are met, first in the types of the inputs.
+    met: dict[str, Expr] = {}
+
+    def numbered(expr: Expr) -> Expr:
+        if type(expr) is Sym:
+            return met.setdefault(expr.name, Sym(f"{len(met)}"))
+        return Apply(expr.op, tuple([numbered(arg) for arg in expr.args])) if type(expr) is Apply else expr
+
+    specs: list[InputSpec] = []
+    for spec in inputs:
+        kind = spec.type if type(spec) is UserInput else None
+        if type(kind) is TensorType and any(type(size) in (Sym, Apply) for size in kind.shape):
+            kind = evolve(kind, shape=tuple([numbered(size) for size in kind.shape]))
+        elif type(kind) is NumberType and kind.expr is not None:
+            kind = evolve(kind, expr=numbered(kind.expr))
+        specs.append(evolve(spec, type=kind) if type(spec) is UserInput and kind is not spec.type else spec)
+    if not met and not constraints.ranges and not constraints.guards:
+        return inputs, constraints
+    ranges = [evolve(span, expr=numbered(span.expr)) for span in constraints.ranges]
+    return tuple(specs), Constraints(tuple(ranges), tuple(map(numbered, constraints.guards)))
 
 
 def _printed(value: object) -> str:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from attrs import frozen
 
-__all__ = ["Apply", "Expr", "InputDim", "InputValue", "Sym", "evaluate", "inputs_in", "symbols_in"]
+__all__ = ["Apply", "Expr", "InputDim", "InputValue", "Sym", "evaluate", "inputs_in", "symbols_in", "write"]
 
 
 @frozen
@@ -135,3 +135,24 @@ def inputs_in(expr: Expr) -> list[int]:
     [0, 2]
     """
     return [leaf.index for leaf in leaves_in(expr) if isinstance(leaf, InputDim | InputValue)]
+
+
+def write(expr: Expr, paths: Sequence[str] = ()) -> str:
+    """Return an expression as a person would write it.
+
+    >>> write(Apply("==", (Apply("*", (2, InputDim(0, 1))), Sym("s0"))), ["x"])
+    '2 * x.size(1) == s0'
+    """
+    match expr:
+        case Apply(op=op, args=(left, right)) if not op.isalpha():
+            return f"{write(left, paths)} {op} {write(right, paths)}"
+        case Apply(op=op, args=args):
+            return f"{op}({', '.join(write(arg, paths) for arg in args)})"
+        case Sym(name=name):
+            return name
+        case InputDim(index=index, dim=dim, of=of):
+            return f"{paths[index] if index < len(paths) else f'input {index}'}.{of}({dim})"
+        case InputValue(index=index):
+            return paths[index] if index < len(paths) else f"input {index}"
+        case _:
+            return str(expr)

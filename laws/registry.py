@@ -13,10 +13,13 @@ from attrs import field, frozen
 
 from ..transforms import (
     Transformation,
+    add_runtime_assertions,
+    collect_call_signatures,
     deduplicate,
     dispatch,
     expand,
     functionalize,
+    infer,
     inline,
     inplace_mutations,
     insert_ivals,
@@ -24,11 +27,13 @@ from ..transforms import (
     lift_state,
     move_non_tensor_nodes,
     name_inputs,
+    normalize_stacks,
     outline,
     relay_skips,
     remove_effect_tokens,
     sink_state,
 )
+from .checked import CHECKED
 from .cleaning import (
     CLEANED_NAMES,
     INPUTS_NAMED,
@@ -65,8 +70,11 @@ from .specific import (
     READS_BELOW,
     READS_ONLY,
 )
+from .stacks import NORMAL_STACKS
 from .strategies.tags import split_somewhere
 from .swapping import SWAPPED, swap_own_bodies
+from .traced import COLLECTED
+from .values import INFERRED
 
 __all__ = ["REGISTRY", "Entry"]
 
@@ -74,6 +82,15 @@ TAGS_VARY = {"order": "of outlined programs tags are drawn along the flat relati
 """Between calls more reorderings are legal than the flat relation allows: the same tags can not be drawn after them."""
 
 STATE_MOVES = MappingProxyType({"state": "names of state get the part in front, and state that two parts read gets two of them"})
+
+BY_ORDER = MappingProxyType({"order": "calls are numbered in the order of the nodes, among them those in bodies of operators"})
+
+META = MappingProxyType(
+    {
+        "no-op": "values are meta, and equality leaves meta out",
+        "frame": "a graph that got values equals the one without them, since meta is left out",
+    }
+)
 
 
 @frozen
@@ -115,6 +132,10 @@ REGISTRY: tuple[Entry, ...] = (
     Entry(move_non_tensor_nodes, ("split",), (NO_NUMBER_CROSSES, TENSORS_STAY)),
     Entry(relay_skips, ("split",), (STRAIGHT, NODES_STAY)),
     Entry(join, ("split",), (NO_PARTS, NAMES_MOVE), STATE_MOVES),
+    Entry(add_runtime_assertions, ("tree",), CHECKED),
+    Entry(normalize_stacks, ("sunk",), NORMAL_STACKS, BY_ORDER),
+    Entry(collect_call_signatures, ("flat",), COLLECTED),
+    Entry(infer, ("deduplicated",), INFERRED, META),
     Entry(swap_own_bodies, ("tree",), SWAPPED, {"idempotent": "each swap puts new bodies in the place of old ones"}),
     Entry(lift_own_constants, ("deduplicated",), (READS_MOVE,)),
     Entry(restore_own_names, ("outlined",), (NAMES_RESTORED,)),

@@ -14,7 +14,7 @@ import torch
 
 from ..ir.arguments import same_arg
 from ..ir.errors import InputValueError
-from ..ir.expression import Apply, Expr, InputDim, InputValue, Sym, evaluate, inputs_in, leaves_in
+from ..ir.expression import Expr, InputDim, InputValue, Sym, evaluate, inputs_in, leaves_in, write
 from ..ir.program import Program
 from ..ir.signature import ArgumentType, LiteralType, NumberType, Range, TensorType, UserInput
 from .quick_checks import quick_check
@@ -174,24 +174,3 @@ def _expected(kind: Any) -> str:
             return f"a number ({name})"
         case _:
             return "what the program was exported with"
-
-
-def write(expr: Expr, paths: Sequence[str] = ()) -> str:
-    """Return an expression as a person would write it.
-
-    >>> write(Apply("==", (Apply("*", (2, InputDim(0, 1))), Sym("s0"))), ["x"])
-    '2 * x.size(1) == s0'
-    """
-    match expr:
-        case Apply(op=op, args=(left, right)) if not op.isalpha():
-            return f"{write(left, paths)} {op} {write(right, paths)}"
-        case Apply(op=op, args=args):
-            return f"{op}({', '.join(write(arg, paths) for arg in args)})"
-        case Sym(name=name):
-            return name
-        case InputDim(index=index, dim=dim, of=of):
-            return f"{paths[index] if index < len(paths) else f'input {index}'}.{of}({dim})"
-        case InputValue(index=index):
-            return paths[index] if index < len(paths) else f"input {index}"
-        case _:
-            return str(expr)

@@ -7,7 +7,16 @@ program that it was given.  Nothing here runs a program or builds a torch module
 from __future__ import annotations
 
 from .bisect import Rewrite, bisect
-from .cleanup import lift_constants, mark_non_persistent, name_inputs, restore_names
+from .cleanup import (
+    add_runtime_assertions,
+    collect_call_signatures,
+    infer,
+    lift_constants,
+    mark_non_persistent,
+    name_inputs,
+    normalize_stacks,
+    restore_names,
+)
 from .deduplicate import deduplicate
 from .dispatch import dispatch
 from .expand import expand
@@ -26,8 +35,9 @@ from .swap import swap_modules
 from .transformation import Transformation, transformation
 
 __all__ = [
-    "DEFAULT", "Fuel", "Rewrite", "Transformation", "bisect", "deduplicate", "dispatch", "expand", "functionalize",
-    "inline", "inplace_mutations", "insert_ivals", "join", "lift_constants", "lift_state", "mark_non_persistent",
-    "move_non_tensor_nodes", "name_inputs", "outline", "relay_skips", "remove_effect_tokens", "restore_names", "sink_state",
+    "DEFAULT", "Fuel", "Rewrite", "Transformation", "add_runtime_assertions", "bisect", "collect_call_signatures",
+    "deduplicate", "dispatch", "expand", "functionalize", "infer", "inline", "inplace_mutations", "insert_ivals",
+    "join", "lift_constants", "lift_state", "mark_non_persistent", "move_non_tensor_nodes", "name_inputs",
+    "normalize_stacks", "outline", "relay_skips", "remove_effect_tokens", "restore_names", "sink_state",
     "split_balanced", "split_by_module", "split_by_tags", "swap_modules", "transform", "transformation",
 ]  # fmt: skip

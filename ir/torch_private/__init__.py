@@ -21,6 +21,8 @@ from .fakes import (
     FakeTensor,
     FakeTensorMode,
     fake_copy,
+    is_refusal,
+    without_kernels,
 )
 from .graphs import (
     EMPTY_STACK_KEY,
@@ -49,6 +51,7 @@ from .modules import (
     unsaved_buffers,
 )
 from .operators import (
+    ASSERT_SCALAR,
     MODES,
     HigherOrderOperator,
     OpOverload,
@@ -72,6 +75,7 @@ from .sizes import (
 )
 
 __all__ = [
+    "ASSERT_SCALAR",
     "EMPTY_STACK_KEY",
     "EXPORT_HOOKS",
     "FAKE_REFUSALS",
@@ -99,6 +103,7 @@ __all__ = [
     "generator_of_code",
     "guards_of",
     "hooks_of",
+    "is_refusal",
     "is_tracing",
     "new_shape_env",
     "new_symbol",
@@ -124,4 +129,5 @@ __all__ = [
     "tree_flatten_spec",
     "uncompiled",
     "unsaved_buffers",
+    "without_kernels",
 ]

@@ -9,6 +9,8 @@ One idea: a name is given a type and a reason here, and nothing more.
 from __future__ import annotations
 
 import copy
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -19,9 +21,10 @@ from torch._subclasses.fake_tensor import (
     FakeTensor,
     FakeTensorMode,
     UnsupportedFakeTensorException,
+    UnsupportedOperatorException,
 )
 
-__all__ = ["FAKE_REFUSALS", "FakeTensor", "FakeTensorMode", "fake_copy"]
+__all__ = ["FAKE_REFUSALS", "FakeTensor", "FakeTensorMode", "fake_copy", "is_refusal", "without_kernels"]
 
 
 FAKE_REFUSALS = (DataDependentOutputException, DynamicOutputShapeException, UnsupportedFakeTensorException)
@@ -32,3 +35,28 @@ def fake_copy(module: torch.fx.GraphModule, mode: Any) -> torch.fx.GraphModule:
     """Return a copy of a module with fake tensors in the places of its own; no public copy leaves the contents out."""
     with FakeCopyMode(mode):
         return copy.deepcopy(module)
+
+
+def is_refusal(error: BaseException) -> bool:
+    """Say whether an operator raised an error because fake values do not tell what it gives, and not because they are wrong.
+
+    >>> is_refusal(NotImplementedError()), is_refusal(RuntimeError("sizes do not match"))
+    (True, False)
+    """
+    # One is looked up by name: its module takes long to import, and who raises it has imported it.  An operator that was made
+    # with torch.library.custom_op and has no fake kernel raises a plain RuntimeError.
+    known = (*FAKE_REFUSALS, UnsupportedOperatorException, NotImplementedError)
+    if isinstance(error, known) or type(error).__name__ == "GuardOnDataDependentSymNode":
+        return True
+    return isinstance(error, RuntimeError) and str(error).startswith("There was no fake impl registered")
+
+
+@contextmanager
+def without_kernels(mode: Any) -> Generator[None, None, None]:
+    """Keep a mode from running real kernels, on zeros, for operators that have no fake one; no public switch does."""
+    before = mode.allow_fallback_kernels
+    mode.allow_fallback_kernels = False
+    try:
+        yield
+    finally:
+        mode.allow_fallback_kernels = before

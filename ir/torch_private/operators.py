@@ -15,13 +15,16 @@ import torch
 import torch._ops
 
 __all__ = [
-    "MODES", "HigherOrderOperator", "OpOverload", "OpOverloadPacket", "builtin_functions", "overloads_of",
+    "ASSERT_SCALAR", "MODES", "HigherOrderOperator", "OpOverload", "OpOverloadPacket", "builtin_functions", "overloads_of",
     "resolve_higher_order", "resolve_operator", "schema_of",
 ]  # fmt: skip
 
 
 OpOverload: Any = torch._ops.OpOverload
 """The type of ``torch.ops.aten.add.Tensor``; public code only has its instances."""
+
+ASSERT_SCALAR: Any = cast(Any, torch.ops.aten)._assert_scalar.default
+"""The operator that the exporter writes for assertions about sizes: a condition and a message; no public one takes a number."""
 
 OpOverloadPacket: Any = torch._ops.OpOverloadPacket
 """The type of ``torch.ops.aten.add``."""

@@ -15,9 +15,10 @@ from ...ir.arguments import Arg
 from ...ir.errors import UnsupportedProgram
 from ...ir.node import Node, Op
 from ...ir.opaque import is_module_call
+from ...ir.places import place_of
 from ...ir.torch_private import HigherOrderOperator, OpOverload
 
-__all__ = ["check_literal", "check_target", "is_plain_name", "place_of"]
+__all__ = ["check_literal", "check_target", "is_plain_name"]
 
 LITERALS = frozenset(
     {
@@ -80,14 +81,3 @@ def check_literal(arg: Arg) -> Any:
     raise UnsupportedProgram(
         f"an argument of type {said} can not stand in an exported program; make it an input, or state of the program"
     )
-
-
-def place_of(node: Node) -> str:
-    """Return where a node is, for messages: its module, its name, the line of the user that made it.
-
-    >>> place_of(Node("y", Op("toy.neg")))
-    'node y'
-    """
-    path = node.stack[-1].path + " / " if node.stack else ""
-    lines = str(node.meta.get("stack_trace") or "").strip().splitlines()
-    return f"node {path}{node.name}" + (f" ({lines[-2].strip()})" if len(lines) > 1 else "")

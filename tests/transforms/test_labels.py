@@ -237,6 +237,23 @@ SIGNED = """program {
   }
 }"""
 
+SIZED = """program {
+  takes {
+    user x: f32[s0]
+    user y: f32[s0]
+  }
+  gives {
+    user
+  }
+  constraints {
+    range s0 from 2 to 9
+  }
+  graph @""(x, y) {
+    z = aten.neg.default(x)
+    return (z,)
+  }
+}"""
+
 LABELS: dict[px.Transformation, tuple[str, tuple[str, ...]]] = {
     px.remove_effect_tokens: (TOKENS, ("unthread w", "take the tokens from the signature")),
     px.inplace_mutations: (RETURNED, ("copy m into bn", "copy y into x")),
@@ -255,6 +272,7 @@ LABELS: dict[px.Transformation, tuple[str, tuple[str, ...]]] = {
     px.mark_non_persistent: (WRITTEN, ("leave out n",)),
     px.name_inputs: (WRITTEN, ("name bn -> b_n",)),
     px.restore_names: (WRITTEN, ("name m a.n",)),
+    px.add_runtime_assertions: (SIZED, ("check input 1.size(0) == input 0.size(0)", "check input 0.size(0) <= 9")),
 }
 
 OPTIONS: dict[px.Transformation, Callable[[px.Program], dict[str, Any]]] = {

@@ -278,3 +278,54 @@ def test_dynamo_runs_what_is_marked() -> None:
     public = {name for name in vars(torch.compiler.assume_constant_result(done)) if name.startswith("_dynamo")}
     assert public <= set(vars(torch_private.run_while_tracing(lambda: None)))
     assert public
+
+
+def test_assertions_of_sizes() -> None:
+    """The operator raises its message where the condition is false, and has no result."""
+    assert torch_private.ASSERT_SCALAR(True, "never said") is None
+    with pytest.raises(RuntimeError, match="rows are 3"):
+        torch_private.ASSERT_SCALAR(False, "rows are 3")
+    assert not torch_private.schema_of(torch_private.ASSERT_SCALAR).returns
+
+
+def test_tracepoints_of_the_exporter() -> None:
+    """They hand on what they are given, and say of which module call it is by keyword."""
+    point: Any = torch_private.resolve_higher_order("_export_tracepoint")
+    x = torch.ones(2)
+    with torch.no_grad():
+        assert point(x, 3, kind="module_call_inputs", path="a") == (x, 3)
+
+
+@torch.library.custom_op("purefx_upstream::no_fake", mutates_args=())
+def no_fake(x: torch.Tensor) -> torch.Tensor:
+    """Has no fake kernel."""
+    return x.clone()
+
+
+def test_refusals_are_told_from_mistakes() -> None:
+    """What fake values can not tell raises other errors than what is wrong."""
+    mode = torch_private.FakeTensorMode(shape_env=torch_private.new_shape_env())
+    with mode:
+        x = torch.ones(3)
+        size = x.nonzero().shape[0]
+        tries: list[Any] = [
+            lambda: torch.ops.purefx_upstream.no_fake.default(x),
+            lambda: bool(size > 1),
+            lambda: x.item() if bool(x.sum() > 3) else None,
+            lambda: x @ torch.ones(4),
+        ]
+        told: list[bool] = []
+        for attempt in tries:
+            with pytest.raises(Exception) as caught:  # noqa: PT011  which one it is is what is asked
+                attempt()
+            told.append(torch_private.is_refusal(caught.value))
+    assert told == [True, True, True, False]
+
+
+def test_modes_can_be_kept_from_running_kernels() -> None:
+    """And do as they did afterwards."""
+    mode = torch_private.FakeTensorMode()
+    before = mode.allow_fallback_kernels
+    with torch_private.without_kernels(mode):
+        assert mode.allow_fallback_kernels is False
+    assert mode.allow_fallback_kernels is before is True

@@ -7,28 +7,42 @@ right, and none is a typing error: all are misunderstandings that real compilers
 
 from __future__ import annotations
 
-from . import cleaning, crossing, expanding, merging, moving, outlining, purity, reading, rewiring, splitting, swapping, writing
+from . import (
+    cleaning,
+    collecting,
+    crossing,
+    expanding,
+    merging,
+    moving,
+    outlining,
+    purity,
+    reading,
+    rewiring,
+    splitting,
+    swapping,
+    writing,
+)
 from .mistake import Mistake
 
 __all__ = ["MISTAKES", "Mistake"]
 
+SUBJECTS = (
+    merging,
+    expanding,
+    outlining,
+    writing,
+    reading,
+    moving,
+    rewiring,
+    purity,
+    splitting,
+    swapping,
+    crossing,
+    cleaning,
+    collecting,
+)
+
 MISTAKES: tuple[Mistake, ...] = tuple(
-    made
-    for subject in (
-        merging,
-        expanding,
-        outlining,
-        writing,
-        reading,
-        moving,
-        rewiring,
-        purity,
-        splitting,
-        swapping,
-        crossing,
-        cleaning,
-    )
-    for made in vars(subject).values()
-    if isinstance(made, Mistake)
+    made for subject in SUBJECTS for made in vars(subject).values() if isinstance(made, Mistake)
 )
 """All of them, by subject."""

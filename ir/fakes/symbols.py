@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
-from ...ir.expression import Apply, Expr, InputDim, InputValue, Sym, evaluate, symbols_in
-from ...ir.program import Program
-from ...ir.signature import NumberType, TensorType, UserInput
-from ...ir.torch_private import FakeTensorMode, new_shape_env, new_symbol, symbols_of
+from ..expression import Apply, Expr, InputDim, InputValue, Sym, evaluate, symbols_in
+from ..program import Program
+from ..signature import NumberType, TensorType, UserInput
+from ..torch_private import FakeTensorMode, new_shape_env, new_symbol, symbols_of
 
 __all__ = ["Symbols", "fresh_mode"]
 

@@ -1,0 +1,12 @@
+"""Fake values of a program: what is known of its values without running it.
+
+One idea: a program has one fake mode, that of its inputs, and everything that is worked out later lives in it.  Which values
+are worked out, and where they go, is the business of who asks.
+"""
+
+from __future__ import annotations
+
+from .symbols import Symbols, fresh_mode
+from .values import FakeValues, gives_nothing, running
+
+__all__ = ["FakeValues", "Symbols", "fresh_mode", "gives_nothing", "running"]

@@ -1,0 +1,167 @@
+"""``collect_call_signatures``: tracepoints of a traced graph become preserved signatures, as for exported programs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch._export.wrappers import _wrap_submodules  # what torch.export puts around preserved modules
+from torch.fx.experimental.proxy_tensor import make_fx
+
+import purefx as px
+from purefx.ir.operators import op_of
+from tests.programs import NEG, flat
+
+X = torch.arange(8.0).reshape(2, 4)
+
+POINT = op_of(torch.ops.higher_order._export_tracepoint)
+
+
+class Sub(nn.Module):
+    """Takes a keyword, gives a dict."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lin = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor, *, k: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {"a": self.lin(x), "b": x + k}
+
+
+class Model(nn.Module):
+    """Calls one module twice, the second time with results of the first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sub, self.out = Sub(), nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        first = self.sub(x, k=x * 2)
+        second = self.sub(first["b"], k=first["a"])
+        return self.out(second["a"]) + second["b"]
+
+
+def traced(module: nn.Module, *paths: str) -> tuple[px.Program, dict[str, Any]]:
+    """Return what make_fx traces under torch's hooks, and the pytrees that those noted."""
+    specs: dict[str, Any] = {}
+    with torch.no_grad(), _wrap_submodules(module, paths, specs):
+        return px.import_fx(make_fx(module)(X)), specs
+
+
+def test_a_trace_says_what_an_export_says() -> None:
+    module = Model()
+    program, specs = traced(module, "sub")
+    result = px.collect_call_signatures(program, specs=specs)
+    assert px.verify(result) == ()
+    assert px.collect_call_signatures(result) is result
+    exported = px.capture(module, (X,), preserve_module_call_signature=("sub",))
+    assert set(result.call_signatures) == set(exported.call_signatures) == {px.Frame("sub"), px.Frame("sub", 1)}
+    for frame, signature in exported.call_signatures.items():
+        assert (result.call_signatures[frame].in_spec, result.call_signatures[frame].out_spec) == (
+            signature.in_spec,
+            signature.out_spec,
+        )
+    inside = [node.do.name for node in result.main.nodes if px.Frame("sub", 1) in node.stack and type(node.do) is px.Op]
+    assert (inside[0], inside[-1]) == ("purefx.takes", "purefx.gives")
+    lowered = px.lower(px.transform(result))
+    assert torch.equal(lowered(X), module(X))
+    given = lowered.sub(X, k=X)
+    assert list(given) == ["a", "b"]
+    assert torch.equal(given["a"], module.sub.lin(X))
+
+
+class Twice(nn.Module):
+    """Doubles what a call gives."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: torch.Tensor, *, k: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {key: 2 * value for key, value in self.inner(x, k=k).items()}
+
+
+def test_what_is_collected_can_be_swapped() -> None:
+    module = Model()
+    program, specs = traced(module, "sub")
+    swapped = px.swap_modules(px.transform(px.collect_call_signatures(program, specs=specs)), {"sub": Twice(module.sub)})
+    module.add_module("sub", Twice(module.sub))
+    assert torch.allclose(px.lower(swapped)(X), module(X))
+
+
+def test_nested_calls_and_no_specs() -> None:
+    module = Model()
+    program, specs = traced(module, "sub", "sub.lin")
+    for given in (specs, None):
+        result = px.collect_call_signatures(program, specs=given)
+        assert px.verify(result) == ()
+        assert {str(frame) for frame in result.call_signatures} == {"sub", "sub@1", "sub.lin", "sub.lin@1"}
+        stacks = {" / ".join(map(str, node.stack)) for node in result.main.nodes}
+        assert stacks == {"", "sub", "sub@1", "sub / sub.lin", "sub@1 / sub.lin@1"}
+        lowered = px.lower(px.transform(result))
+        assert torch.equal(lowered(X), module(X))
+        assert torch.equal(lowered.get_submodule("sub.lin")(X), module.sub.lin(X))
+    assert str(result.call_signatures[px.Frame("sub")].in_spec).count("*") == 2
+
+
+def point(name: str, kind: Any, path: Any, *refs: str, stack: tuple[px.Frame, ...] = ()) -> px.Node:
+    """Return a tracepoint."""
+    return px.Node(name, POINT, tuple(map(px.Ref, refs)), (("kind", kind), ("path", path)), stack)
+
+
+TAKES, GIVES = "module_call_inputs", "module_call_outputs"
+
+
+@pytest.mark.parametrize(
+    ("nodes", "told"),
+    [
+        ([point("t", TAKES, "a", "x"), px.Node("y", NEG, (px.Ref("t"),)), point("u", GIVES, "a", "y")], "t is used whole"),
+        (
+            [point("t", TAKES, "a", "x"), px.Node("y", NEG, (px.Ref("x"),))],
+            "the call of 'a' has a tracepoint for its arguments, and none",
+        ),
+        ([point("t", GIVES, "a", "x"), px.Node("y", NEG, (px.Ref("x"),))], "ends the call of 'a', and stands in no call"),
+        (
+            [point("t", TAKES, "a", "x"), px.Node("y", NEG, (px.Ref("x"),)), point("u", GIVES, "b", "y")],
+            "stands in the call of 'a'",
+        ),
+        ([point("t", "other", "a", "x"), px.Node("y", NEG, (px.Ref("x"),))], "a path and a kind"),
+    ],
+)
+def test_tracepoints_that_make_no_sense(nodes: list[px.Node], told: str) -> None:
+    with pytest.raises(px.UnsupportedProgram, match=told):
+        px.collect_call_signatures(flat(nodes, px.Ref("y"), "x"))
+
+
+@pytest.mark.parametrize(
+    ("specs", "told"),
+    [
+        ({"b": None}, "speaks of 'b', and no tracepoint does; there are 'a'"),
+        ({"a": 3}, "a dict with in_spec and out_spec, or a CallSignature, not int"),
+        ({"a": px.CallSignature(None, None)}, "the call of 'a' takes 1 values, and its pytree has no leaves"),
+    ],
+)
+def test_pytrees_that_do_not_fit(specs: Any, told: str) -> None:
+    nodes = [point("t", TAKES, "a", "x"), px.Node("y", NEG, (px.Ref("x"),)), point("u", GIVES, "a", "y")]
+    with pytest.raises(px.NamingError, match=told):
+        px.collect_call_signatures(flat(nodes, px.Ref("y"), "x"), specs=specs)
+    with pytest.raises(px.NamingError, match="no tracepoint"):
+        px.collect_call_signatures(flat(nodes[1:2], px.Ref("y"), "x"), specs=specs)
+
+
+def test_stacks_that_are_there_are_kept() -> None:
+    """A tracer that writes stacks says which call it is, and what is inside it."""
+    outer, inner = px.Frame("a", 4), px.Frame("a.b")
+    nodes = [
+        point("t", TAKES, "a", "x", stack=(outer,)),
+        px.Node("y", NEG, (px.Ref("x"),), (), (inner,)),
+        px.Node("z", NEG, (px.Ref("y"),), (), (outer,)),
+        point("u", GIVES, "a", "z", stack=(outer,)),
+    ]
+    result = px.collect_call_signatures(flat(nodes, px.Ref("z"), "x"))
+    assert [node.stack for node in result.main.nodes] == [(outer,), (outer, inner), (outer,), (outer,)]
+    assert set(result.call_signatures) == {outer}
+    assert px.verify(result) == ()
+    assert set(px.normalize_stacks(result).call_signatures) == {px.Frame("a")}

@@ -1,0 +1,316 @@
+"""``infer``: values where there were none, or where they no longer hold; nothing else is asked, computed or changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from types import MappingProxyType
+from typing import Any
+
+import pytest
+import torch
+from attrs import evolve
+
+import purefx as px
+from purefx.ir.fakes import FakeValues
+from purefx.ir.operators import op_of
+from purefx.laws.law import Case, Law
+from purefx.laws.values import OTHERS_SAME, VALUES_BACK
+from tests.programs import Block, exported, flat
+
+ROWS = ({0: torch.export.Dim("rows", min=3, max=9)},)
+
+NEG, RELU, SIN = (op_of(op.default) for op in (torch.ops.aten.neg, torch.ops.aten.relu, torch.ops.aten.sin))
+
+
+class Chain(torch.nn.Module):
+    """Two branches, of which one is cast in the middle."""
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        other = x.relu().neg()
+        return x.sin().to(torch.float64).cos().abs(), other
+
+
+def edited(program: px.Program, name: str, **changes: Any) -> px.Program:
+    """Return a program in which a node of the root is another; its meta stays."""
+    nodes = [evolve(node, **changes) if node.name == name else node for node in program.main.nodes]
+    return program.with_main(evolve(program.main, nodes=tuple(nodes)))
+
+
+def bare(program: px.Program, *names: str) -> px.Program:
+    """Return a program without the values of some nodes, or of all nodes and inputs."""
+    graphs = {
+        key: px.Graph(
+            graph.inputs if names else tuple([px.Input(formal.name) for formal in graph.inputs]),
+            tuple(
+                [node if names and node.name not in names else evolve(node, meta=MappingProxyType({})) for node in graph.nodes]
+            ),
+            graph.output,
+        )
+        for key, graph in program.graphs.items()
+    }
+    return program.evolve(graphs=px.pmap(graphs))
+
+
+def said(program: px.Program, graph: str = "") -> dict[str, str]:
+    """Return types and sizes by name."""
+    values = {node.name: node.meta.get("val") for node in program.graphs[graph].nodes}
+    return {
+        name: f"{str(value.dtype).removeprefix('torch.')} {tuple(value.shape)}" if isinstance(value, torch.Tensor) else str(value)
+        for name, value in values.items()
+    }
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return a list that gets the name of each node whose operator is run."""
+    names: list[str] = []
+    run = FakeValues.run
+
+    def counted(self: FakeValues, node: px.Node, *rest: Any) -> Any:
+        names.append(node.name)
+        return run(self, node, *rest)
+
+    monkeypatch.setattr(FakeValues, "run", counted)
+    return names
+
+
+@pytest.mark.parametrize("how", ["named", "since", "bare"])
+def test_only_what_depends_on_an_edit_is_asked(how: str, asked: list[str]) -> None:
+    program = px.import_ep(exported(Chain(), torch.ones(4, 2), dynamic_shapes=ROWS))
+    cast = next(node for node in program.main.nodes if type(node.do) is px.Op and node.do.name.startswith("aten.to."))
+    half = edited(program, cast.name, args=(cast.args[0], torch.float16))
+    changed: Any = {"named": [cast.name], "since": program, "bare": None}[how]
+    result = px.infer(bare(half, cast.name) if how == "bare" else half, changed=changed)
+    assert asked == [cast.name, "cos", "abs_1"]
+    assert {said(result)[name] for name in asked} == {"float16 (s77, 2)"}
+    for name in ("relu", "neg", "sin"):
+        assert result.main.by_name[name] is half.main.by_name[name]
+    assert px.verify(result, infer=True) == ()
+    assert px.verify(half, infer=True) != ()
+    assert px.infer(result) is result
+    x = torch.randn(5, 2)
+    assert torch.equal(px.lower(result)(x)[0], x.sin().to(torch.float16).cos().abs())
+
+
+def test_a_value_that_comes_out_as_it_was_stops_the_walk(asked: list[str]) -> None:
+    program = px.import_ep(exported(Chain(), torch.ones(4, 2), dynamic_shapes=ROWS))
+    result = px.infer(edited(program, "sin", do=RELU), changed=["sin"])
+    assert asked == ["sin"]
+    assert result.main.by_name["sin"].meta is program.main.by_name["sin"].meta
+    again = px.infer(bare(program, "relu"))
+    assert asked == ["sin", "relu", "neg"]
+    assert again.main.by_name["neg"] is program.main.by_name["neg"]
+
+
+def test_a_program_without_values_gets_those_of_the_export() -> None:
+    program = px.import_ep(exported(Block(), torch.randn(3, 4), dynamic_shapes=({0: torch.export.Dim.DYNAMIC},)))
+    for each in (program, px.transform(program)):
+        result = px.infer(bare(each))
+        assert result == each
+        assert px.infer(result) is result
+        assert [said(result, graph) for graph in each.order] == [said(px.infer(each), graph) for graph in each.order]
+        assert "(s77, 8)" in str([said(result, graph) for graph in each.order])
+        module = px.to_ep(result).module()
+        x = torch.randn(5, 4)
+        assert torch.equal(module(x), px.lower(each)(x))
+
+
+def test_no_guard_is_installed_and_no_storage_is_made() -> None:
+    program = px.import_ep(exported(Block(), torch.randn(3, 4), dynamic_shapes=({0: torch.export.Dim.DYNAMIC},)))
+    environment = program.main.inputs[-1].meta["val"].fake_mode.shape_env
+    guards = len(environment.guards)
+    result = px.infer(program, changed=[node.name for node in program.main.nodes])
+    assert result is program
+    huge = flat([px.Node("y", op_of(torch.ops.aten.expand.default), (px.Ref("x"), px.Items([1 << 40, 2]))),
+                 px.Node("z", NEG, (px.Ref("y"),))], px.Ref("z"), "x")  # fmt: skip
+    assert said(px.infer(huge))["z"] == f"float32 ({1 << 40}, 2)"
+    assert len(environment.guards) == guards
+
+
+def test_bodies_of_which_each_call_has_other_sizes() -> None:
+    """A shared body says the values of its first call; the others are followed for what they give."""
+    body = px.Graph((px.Input("a"),), (px.Node("w", px.Get("w")), px.Node("m", op_of(torch.ops.aten.mm.default),
+                    (px.Ref("a"), px.Ref("w")))), px.Ref("m"))  # fmt: skip
+    nodes = [px.Node(name, px.Call(px.Frame(name), "body"), (px.Ref(of),)) for name, of in ("px", "qp")]
+    slots = {f"{name}.w": px.Slot(px.SlotKind.BUFFER, torch.ones(size), number, number)
+             for number, (name, size) in enumerate({"p": (2, 3), "q": (3, 5)}.items())}  # fmt: skip
+    root = px.Graph((px.Input("x"),), tuple(nodes), (px.Ref("q"),))
+    kind = px.UserInput(px.TensorType(torch.float32, (2, 2)), "x")
+    program = px.Program.of({"": root, "body": body}, signature=px.Signature((kind,), (px.UserOutput(),)),
+                            state=px.State(tuple(slots), px.pmap(slots)))  # fmt: skip
+    result = px.infer(program)
+    assert said(result) == {"p": "float32 (2, 3)", "q": "float32 (2, 5)"}
+    assert said(result, "body") == {"w": "float32 (2, 3)", "m": "float32 (2, 3)"}
+    assert px.infer(result) is result
+    assert px.lower(result)(torch.ones(2, 2))[0].shape == (2, 5)
+
+
+class Regions(torch.nn.Module):
+    """Operators with bodies: a branch, no_grad, autocast, where the same operator gives another dtype."""
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        with torch.autocast("cpu", torch.bfloat16):
+            low = x @ x
+        with torch.no_grad():
+            still = x + 1
+        return torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,)), low, still
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_bodies_of_operators(strict: bool) -> None:
+    program = px.import_ep(torch.export.export(Regions(), (torch.ones(3, 3),), strict=strict))
+    assert len(program.graphs) >= 4
+    result = px.infer(bare(program))
+    values = [said(result, graph) for graph in program.order]
+    if not strict:  # torch (2.13) forgets autocast in the meta of strict exports
+        assert values == [said(program, graph) for graph in program.order]
+    assert values[0]["getitem_2"] == "bfloat16 (3, 3)"
+    assert px.lower(program)(torch.ones(3, 3))[1].dtype is torch.bfloat16
+
+
+def test_sizes_that_only_a_run_knows(asked: list[str]) -> None:
+    class Found(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.nonzero().float().sin()
+
+    program = px.import_ep(exported(Found(), torch.ones(4)))
+    same = px.infer(program, changed=["nonzero"])
+    assert same is program
+    assert asked == ["nonzero"]
+    result = px.infer(bare(program, "nonzero"))
+    sizes = {str(result.main.by_name[name].meta["val"].shape[0]) for name in ("nonzero", "sin")}
+    assert len(sizes) == 1
+    assert px.to_ep(result).module()(torch.tensor([0.0, 2.0, 0.0, 0.0])).shape == (1, 1)
+
+
+RUNS: list[str] = []
+
+
+@torch.library.custom_op("purefx_infer::loud", mutates_args=())
+def loud(x: torch.Tensor) -> torch.Tensor:
+    """Be noticed when a kernel runs."""
+    RUNS.append("ran")
+    return x.clone()
+
+
+def test_what_can_not_be_known_stays_unknown() -> None:
+    """No kernel runs, no function that may do anything is called; a value that no longer holds goes."""
+    kernel = op_of(torch.ops.purefx_infer.loud.default)
+    nodes = [
+        px.Node("a", kernel, (px.Ref("x"),)),
+        px.Node("b", NEG, (px.Ref("a"),)),
+        px.Node("c", op_of(RUNS.append), (px.Ref("x"),)),
+        px.Node("d", NEG, (px.Ref("x"),)),
+    ]
+    program = flat(nodes, px.Ref("d"), "x")
+    result = px.infer(program)
+    assert (said(result), RUNS) == ({"a": "None", "b": "None", "c": "None", "d": "float32 (2,)"}, [])
+    assert px.infer(result) is result
+    known = MappingProxyType({"val": result.main.by_name["d"].meta["val"], "stack_trace": "here"})
+    told = edited(result, "a", meta=known)
+    assert said(px.infer(told))["b"] == "float32 (2,)"
+    wide = edited(px.infer(told), "a", args=(px.Ref("x"),), meta=known)
+    gone = px.infer(wide, changed=["a"])
+    assert dict(gone.main.by_name["a"].meta) == {"stack_trace": "here"}
+    assert said(gone)["b"] == "None"
+
+
+def test_values_of_another_export_are_made_again() -> None:
+    one, other = (px.import_ep(exported(Chain(), torch.ones(4, 2))) for _ in "ab")
+    mixed = edited(one, "relu", meta=other.main.by_name["relu"].meta)
+    result = px.infer(mixed)
+    mine = one.main.inputs[0].meta["val"].fake_mode
+    assert result.main.by_name["relu"].meta["val"].fake_mode is mine
+    assert said(result) == said(one)
+
+
+def test_traced_programs() -> None:
+    """A module that a program holds as it is is not called; methods of tensors are."""
+
+    class Model(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.lin = torch.nn.Linear(2, 3)
+
+        def forward(self, x: torch.Tensor) -> Any:
+            return self.lin(x.relu()).neg(), torch.sin(x)
+
+    traced = torch.fx.symbolic_trace(Model())
+    assert px.infer(px.import_fx(traced)).main.by_name["sin"].meta.get("val") is None
+    known = px.import_fx(traced, example_inputs=(torch.ones(4, 2),))
+    assert px.infer(known) == known
+    taken = bare(known, "sin", "relu")
+    assert said(px.infer(taken))["sin"] == said(px.infer(taken))["relu"] == "float32 (4, 2)"
+
+
+def test_what_an_operator_refuses_is_told() -> None:
+    nodes = [px.Node("y", op_of(torch.ops.aten.mm.default), (px.Ref("x"), px.Ref("x")), (), (px.Frame("enc"),))]
+    with pytest.raises(px.InvalidProgram, match=r"(?s)inferred-meta.*does not take.*enc / y"):
+        px.infer(flat(nodes, px.Ref("y"), "x"))
+
+
+@pytest.mark.parametrize(
+    ("changed", "error", "told"),
+    [
+        (["cosine"], px.NamingError, "no value called 'cosine'; did you mean .*'cos'"),
+        ("cos", TypeError, "a list of names"),
+        (3, TypeError, "a list of names"),
+    ],
+)
+def test_wrong_names(changed: Any, error: type[Exception], told: str) -> None:
+    program = px.import_ep(exported(Chain(), torch.ones(4, 2)))
+    with pytest.raises(error, match=told):
+        px.infer(program, changed=changed)
+
+
+def test_an_input_of_another_type() -> None:
+    """An edited signature changes what the input is, and all that depends on it."""
+    program = px.import_ep(exported(Chain(), torch.ones(4, 2)))
+    wide = evolve(program.signature.inputs[0], type=px.TensorType(torch.float64, (7, 2)))
+    other = program.evolve(signature=evolve(program.signature, inputs=(wide,)))
+    results: Iterable[px.Program] = (px.infer(other, changed=program), px.infer(other, changed=["x"]))
+    for result in results:
+        assert {said(result)[name] for name in ("relu", "neg", "sin")} == {"float64 (7, 2)"}
+        assert px.verify(result) == ()
+
+
+def test_in_place_operators_that_change_a_shape() -> None:
+    nodes = [
+        px.Node("y", SIN, (px.Ref("x"),)),
+        px.Node("z", op_of(torch.ops.aten.unsqueeze_.default), (px.Ref("y"), 0)),
+        px.Node("w", NEG, (px.Ref("y"),)),
+    ]
+    assert said(px.infer(flat(nodes, px.Ref("w"), "x"))) == {"y": "float32 (2,)", "z": "float32 (1, 2)", "w": "float32 (1, 2)"}
+
+
+def all_anew(program: px.Program) -> px.Program:
+    """Work out every value, as a pass that keeps no account of what has changed."""
+    nodes = [evolve(node, meta=MappingProxyType(dict(node.meta))) for node in px.infer(program).main.nodes]
+    return program.with_main(evolve(program.main, nodes=tuple(nodes)))
+
+
+def keeps_what_comes_after(program: px.Program) -> px.Program:
+    """Give a missing value that of an input, and ask nobody else."""
+    value = program.main.inputs[0].meta["val"]
+    nodes = [
+        node if "val" in node.meta else evolve(node, meta=MappingProxyType({**node.meta, "val": value}))
+        for node in program.main.nodes
+    ]
+    return program.with_main(evolve(program.main, nodes=tuple(nodes)))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "law"), [(lambda program: program, VALUES_BACK), (all_anew, OTHERS_SAME), (keeps_what_comes_after, VALUES_BACK)]
+)
+def test_laws_find_mistakes(wrong: Any, law: Law) -> None:
+    program = px.import_ep(exported(Chain(), torch.ones(4, 2), dynamic_shapes=ROWS))
+    cases = [Case(program, seed) for seed in range(9)]
+    assert any(law.check(wrong, case) for case in cases)
+    assert not any(law.check(px.infer, case) for case in cases)
+
+
+def test_a_program_that_was_read_without_contents() -> None:
+    program = px.import_ep(exported(Block(), torch.ones(4, 4)))
+    result = px.infer(px.parse(str(program)))
+    assert said(result) == said(program)
+    assert px.verify(result) == ()

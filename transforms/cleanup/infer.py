@@ -1,0 +1,117 @@
+"""``infer``: fake values are worked out where they are missing or no longer hold, and nowhere else.
+
+One idea: a value holds as long as the node and what it uses are what they were.  So the walk runs an operator only where a
+value is missing, or where something that it uses came out differently, and stops as soon as a value comes out as it was.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+from ...ir.errors import NamingError
+from ...ir.graph import Graph
+from ...ir.program import Program
+from ...ir.signature import InputSpec
+from ..transformation import transformation
+from .propagation import Propagation
+
+__all__ = ["infer"]
+
+
+@transformation(
+    proven=True,
+    laws=[
+        "values that were taken away come back as they were",
+        "a value stays the same object where nothing that it depends on has changed",
+        "only meta changes",
+    ],
+)
+def infer(program: Program, *, changed: Iterable[str] | Program | None = None) -> Program:
+    """Work out the fake values (``val`` in meta) that are missing or no longer hold.
+
+    Before::
+
+        x                                       # val: f32[4, 8]
+        y = aten.to.dtype(x, torch.float64)     # no val
+        z = aten.neg.default(y)                 # val: f32[4, 8]
+
+    After::
+
+        x                                       # val: f32[4, 8]
+        y = aten.to.dtype(x, torch.float64)     # val: f64[4, 8]
+        z = aten.neg.default(y)                 # val: f64[4, 8]
+
+    Operators run on tensors without contents, in the fake mode of the program's own values, so symbolic sizes stay what they
+    are and nothing is computed or allocated.  Bodies are walked with what their first call gives them.  What can not be known
+    without a run stays unknown: results of modules, of functions that nothing is known of, of operators without a fake kernel,
+    and what depends on an input that has neither value nor type.  A value that no longer holds and can not be worked out again
+    is taken away.
+
+    Args:
+        program: a program at any stage.
+        changed: whose meta can not be trusted, beside those without a value: names of nodes and inputs that were edited and kept
+            their meta, or the version of the program before they were edited.  ``verify(program, infer=True)`` finds such.
+
+    Returns:
+        The program with values; the same object where all are there.
+
+    Raises:
+        InvalidProgram: an operator refuses its arguments; the message has what it says, and the line of the user.
+        NamingError: ``changed`` names no value of the program.
+        TypeError: ``changed`` is a single string, or something else that is no list of names.
+
+    >>> import torch, purefx as px
+    >>> from purefx.ir.operators import op_of
+    >>> program = px.import_ep(torch.export.export(torch.nn.ReLU(), (torch.ones(2, 3),)))
+    >>> row = px.Node("row", op_of(torch.ops.aten.select.int), (px.Ref("relu"), 0, 1))
+    >>> longer = program.with_main(px.Graph(program.main.inputs, (*program.main.nodes, row), program.main.output))
+    >>> tuple(px.infer(longer).main.nodes[-1].meta["val"].shape)
+    (3,)
+    >>> px.infer(program) is program
+    True
+    """
+    return Propagation(program, _changed(program, changed)).program()
+
+
+def _changed(program: Program, changed: object) -> frozenset[tuple[str, str]]:
+    if changed is None:
+        return frozenset()
+    if isinstance(changed, Program):
+        return _since(program, changed)
+    if isinstance(changed, str) or not isinstance(changed, Iterable):
+        said = "a list of names of values, or the program before it was edited"
+        raise TypeError(f"infer(changed=) takes {said}, not {changed!r}")
+    where: dict[str, list[str]] = {}
+    for graph in program.order:
+        for name in _names(program.graphs[graph]):
+            where.setdefault(name, []).append(graph)
+    wanted: list[object] = list(changed)
+    for name in wanted:
+        if name not in where:
+            near = difflib.get_close_matches(str(name), list(where), n=3)
+            hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
+            raise NamingError(f"infer(changed=): the program has no value called {name!r}{hint}")
+    return frozenset((graph, name) for name in wanted if isinstance(name, str) for graph in where[name])
+
+
+def _names(graph: Graph) -> list[str]:
+    return [*(formal.name for formal in graph.inputs), *(node.name for node in graph.nodes)]
+
+
+def _since(program: Program, before: Program) -> frozenset[tuple[str, str]]:
+    # What the earlier version has not, or has otherwise; equal nodes of shared graphs are the same objects.
+    found: set[tuple[str, str]] = set()
+    for name in program.order:
+        graph, old = program.graphs[name], before.graphs.get(name)
+        if graph is old:
+            continue
+        known = {} if old is None else old.by_name
+        found.update((name, node.name) for node in graph.nodes if known.get(node.name) != node)
+    were, are = _types(before), _types(program)
+    found.update((program.root, name) for name, spec in are.items() if were.get(name) != spec)
+    return frozenset(found)
+
+
+def _types(program: Program) -> dict[str, InputSpec]:
+    return {formal.name: spec for formal, spec in zip(program.main.inputs, program.signature.inputs, strict=True)}

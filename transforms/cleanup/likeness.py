@@ -1,0 +1,69 @@
+"""``likely``: do two fake values say the same, so that the one may stay in the place of the other?
+
+One idea: a value is described by types, dtypes, sizes, strides and devices, symbolic sizes as text, for comparing them would
+install guards.  A size that only a run knows gets a new symbol each time that its operator is asked; its name says nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import torch
+
+__all__ = ["likely"]
+
+SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
+
+
+def likely(new: Any, old: Any, fresh: Collection[str] = ()) -> bool:
+    """Say whether two fake values are described alike.
+
+    Args:
+        new: the value that was worked out.
+        old: the value that was there.
+        fresh: the symbols that the operator has just made.
+
+    >>> likely(torch.ones(2), torch.zeros(2)), likely(torch.ones(2), torch.ones(3)), likely([1, 2], (1, 2)), likely(1, True)
+    (True, False, True, False)
+    """
+    known: dict[str, str] = {}
+    todo = [(new, old)]
+    while todo:
+        mine, theirs = todo.pop()
+        if mine is theirs:
+            continue
+        if isinstance(mine, tuple | list) and isinstance(theirs, tuple | list):
+            if len(mine) != len(theirs):
+                return False
+            todo += zip(mine, theirs, strict=True)
+        elif isinstance(mine, torch.Tensor) and isinstance(theirs, torch.Tensor):
+            if (mine.dtype, mine.device, mine.layout, mine.dim()) != (theirs.dtype, theirs.device, theirs.layout, theirs.dim()):
+                return False
+            todo += zip(_numbers(mine), _numbers(theirs), strict=True)
+        elif isinstance(mine, SYMBOLIC) and type(mine) is type(theirs):
+            if not _same(str(mine), str(theirs), fresh, known):
+                return False
+        elif type(mine) is not type(theirs) or not _equal(mine, theirs):
+            return False
+    return True
+
+
+def _numbers(tensor: torch.Tensor) -> list[Any]:
+    return [*tensor.shape, *tensor.stride()] if tensor.layout is torch.strided else list(tensor.shape)
+
+
+def _same(mine: str, theirs: str, fresh: Collection[str], known: dict[str, str]) -> bool:
+    if mine in fresh and theirs.startswith("u"):
+        return known.setdefault(mine, theirs) == theirs
+    return mine == theirs or (bool(known) and _renamed(mine, known) == theirs)
+
+
+def _renamed(text: str, known: dict[str, str]) -> str:
+    for mine, theirs in known.items():
+        text = text.replace(mine, theirs)
+    return text
+
+
+def _equal(mine: Any, theirs: Any) -> bool:
+    return isinstance(mine, int | float | str | torch.dtype | torch.device) and bool(mine == theirs)

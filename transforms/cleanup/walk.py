@@ -1,0 +1,262 @@
+"""``Walk``: one graph with the values of its inputs, node by node.
+
+One idea: a node is asked where it has no value, or where what it uses is new or came out differently.  What its body gives is
+requested from whoever walks, so that calls in calls need no recursion.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import MappingProxyType
+from typing import Any, Protocol
+
+import torch
+from attrs import define, evolve, field, frozen
+
+from ...ir.arguments import Arg, Body, Items, Record, Ref, bodies_in
+from ...ir.errors import InvalidProgram
+from ...ir.fakes import FakeValues
+from ...ir.graph import Input
+from ...ir.meta import Meta, freeze
+from ...ir.node import Call, Get, Node, Op
+from ...ir.paths import join
+from ...ir.program import Program
+from ...ir.torch_private import FakeTensor, OpOverload, is_refusal
+from ...ir.verify import Violation
+from ..calls import GETITEM
+from .likeness import likely
+from .runnable import alters, gives_nothing, is_runnable
+
+__all__ = ["UNKNOWN", "Request", "Walk"]
+
+UNKNOWN: Any = object()
+"""The value of what nobody can tell."""
+
+
+@frozen(eq=False)
+class Request:
+    """A graph that is to be walked."""
+
+    graph: str
+    given: Sequence[Any]
+    """The values of its inputs."""
+    path: str
+    """The module whose state its reads name."""
+    keep: bool
+    """Whether what is found may stay in meta: it does for the first walk of a graph."""
+
+
+class Owner(Protocol):
+    """Whoever walks a program."""
+
+    source: Program
+    changed: frozenset[tuple[str, str]]
+    values: FakeValues
+    moved: set[str]
+    open: set[str]
+    unnamed: int
+
+    def run(self, request: Request) -> Any:
+        """Return what a graph gives."""
+        ...
+
+
+@define
+class Walk:
+    """One graph with the values of its inputs."""
+
+    owner: Owner
+    graph: str
+    path: str
+    keep: bool
+    known: dict[str, Any] = field(factory=dict)
+    fresh: set[str] = field(factory=set)
+    """Values that there were none of before."""
+    moved: set[str] = field(factory=set)
+    """Values that are not what meta said."""
+    level: int = 0
+    """How many regions are open in which operators give something else."""
+
+    def told(self, value: Node | Input) -> Any:
+        """Return the value that meta has and that may stay."""
+        meta = value.meta
+        if not self.keep or "val" not in meta or not self.owner.values.is_ours(meta["val"]):
+            return UNKNOWN
+        return meta["val"]
+
+    def input(self, formal: Input, value: Any) -> Input:
+        """Take an input; return it with its value."""
+        told = self.told(formal)
+        if value is UNKNOWN or (told is not UNKNOWN and likely(value, told)):
+            self.known[formal.name] = told
+            return formal
+        self.known[formal.name] = value
+        (self.moved if "val" in formal.meta else self.fresh).add(formal.name)
+        return evolve(formal, meta=_with_value(formal.meta, value)) if self.keep else formal
+
+    def is_changed(self, node: Node) -> bool:
+        """Say whether a value may differ from what meta says of it."""
+        return (self.graph, node.name) in self.owner.changed or not self.moved.isdisjoint(node.refs())
+
+    def is_asked(self, node: Node) -> bool:
+        """Say whether a value is to be worked out."""
+        if gives_nothing(node):
+            return False
+        if self.told(node) is UNKNOWN or self.is_changed(node) or not self.fresh.isdisjoint(node.refs()):
+            return True
+        return not self.owner.open.isdisjoint(_bodies(node))
+
+    def request(self, node: Node) -> Request | None:
+        """Return which body is to be walked to learn what a node gives; None for what is no call, or is known."""
+        do = node.do
+        if type(do) is not Call or not self.is_asked(node):
+            return None
+        given = tuple([self.resolved(arg) for arg in node.args])
+        return Request(do.graph, given, join(self.path, do.instance.path), self.keep)
+
+    def node(self, node: Node, called: Any) -> Node:
+        """Take a node; return it with its value.
+
+        Args:
+            node: the next one.
+            called: what its body gives, where that was requested.
+        """
+        if gives_nothing(node):
+            return node
+        self.level += alters(node)
+        told = self.told(node)
+        if not self.is_asked(node):
+            return self._kept(node, told, told, is_changed=False)
+        is_changed = self.is_changed(node)
+        value = _with_gaps(called) if type(node.do) is Call else self._value(node)
+        is_changed = is_changed or not self.owner.moved.isdisjoint(_bodies(node))
+        return self._kept(node, told, value, is_changed=is_changed)
+
+    def _kept(self, node: Node, told: Any, value: Any, *, is_changed: bool) -> Node:
+        bindings = self.owner.values.bindings.pop(node.name, None)
+        self.owner.unnamed += bindings is not None
+        if _is_unknown(value) and told is not UNKNOWN and not is_changed:
+            value = told
+        if value is told or (told is not UNKNOWN and value is not UNKNOWN and likely(value, told, _symbols(bindings))):
+            self._learn(node, told)
+            return node
+        self._learn(node, value)
+        is_new = not is_changed and ("val" not in node.meta or _is_filled(value, told))
+        (self.fresh if is_new else self.moved).add(node.name)
+        if not self.keep:
+            return node
+        return evolve(node, meta=_without_value(node.meta) if value is UNKNOWN else _with_value(node.meta, value, bindings))
+
+    def _learn(self, node: Node, value: Any) -> None:
+        if type(node.do) is Call and type(value) is tuple:
+            value = tuple([UNKNOWN if part is None else part for part in value])
+        self.known[node.name] = value
+        target: Any = node.do.target if type(node.do) is Op else None
+        if isinstance(target, OpOverload) and torch.Tag.inplace_view in target.tags and type(node.args[0]) is Ref:
+            self.known[node.args[0].name] = value  # it has another shape from here on, under its old name
+            self.moved.add(node.args[0].name)
+
+    def _value(self, node: Node) -> Any:
+        match node.do:
+            case Get(slot=slot):
+                value = self.owner.source.state[join(self.path, slot)].value
+                return self.owner.values.of_state(value) if isinstance(value, torch.Tensor) else UNKNOWN
+            case _:
+                return self._operator(node) if not self.level and is_runnable(node) else UNKNOWN
+
+    def _operator(self, node: Node) -> Any:
+        args = [self.resolved(arg) for arg in node.args]
+        if node.do == GETITEM and type(args[0]) is tuple and type(args[1]) is int:
+            return args[0][args[1]] if -len(args[0]) <= args[1] < len(args[0]) else UNKNOWN  # the others may be unknown
+        kwargs = {key: self.resolved(arg) for key, arg in node.kwargs}
+        if any(_is_unknown(arg) for arg in (*args, *kwargs.values())):
+            return UNKNOWN
+        assert type(node.do) is Op
+        try:
+            return self.owner.values.run(node, node.do.target, args, kwargs)
+        except InvalidProgram:
+            raise
+        except Exception as error:
+            if is_refusal(error) or node.do.effects.through_bodies:
+                return UNKNOWN
+            raise self._refused(node, error) from error
+
+    def _refused(self, node: Node, error: Exception) -> InvalidProgram:
+        said = (str(error) or type(error).__name__).splitlines()[0]
+        lines = str(node.meta.get("stack_trace") or "").strip().splitlines()
+        found = Violation(
+            "inferred-meta",
+            f"its operator does not take the values of its arguments: {said}",
+            graph=self.graph,
+            node=node.name,
+            path=node.stack[-1].path if node.stack else self.path,
+            source=lines[-2].strip() if len(lines) > 1 else None,
+            advice="mend the node, or what it uses",
+        )
+        return InvalidProgram([found])
+
+    def resolved(self, arg: Arg) -> Any:
+        """Return an argument as operators take it: values, literals, and functions for bodies."""
+        kind = type(arg)
+        if kind is Ref:
+            return self._tensor(self.known.get(arg.name, UNKNOWN))
+        if kind is Body:
+            return lambda *given, name=arg.graph: self.owner.run(Request(name, given, self.path, self.keep))
+        if kind is Items:
+            return [self.resolved(part) for part in arg]
+        if kind is tuple:
+            return tuple([self.resolved(part) for part in arg])
+        if kind is Record:
+            return {key: self.resolved(part) for key, part in arg.items}
+        return slice(*map(self.resolved, (arg.start, arg.stop, arg.step))) if kind is slice else arg
+
+    def _tensor(self, value: Any) -> Any:
+        # What a tracer or a user has put there may be a real tensor.
+        is_real = isinstance(value, torch.Tensor) and not isinstance(value, FakeTensor)
+        return self.owner.values.of_state(value) if is_real else value
+
+
+def _bodies(node: Node) -> Sequence[str]:
+    do = node.do
+    if type(do) is Call:
+        return (do.graph,)
+    return bodies_in(node.args, node.kwargs) if type(do) is Op and do.effects.through_bodies else ()
+
+
+def _with_gaps(value: Any) -> Any:
+    # What a call gives, None for the parts that are not known.
+    if type(value) is not tuple or not any(part is UNKNOWN for part in value):
+        return value
+    return UNKNOWN if all(part is UNKNOWN for part in value) else tuple([None if part is UNKNOWN else part for part in value])
+
+
+def _is_filled(value: Any, told: Any) -> bool:
+    # Of a call that gives several values, some were not known.
+    if not (type(value) is type(told) is tuple and len(value) == len(told)):
+        return False
+    return all(old is None or likely(new, old) for new, old in zip(value, told, strict=True))
+
+
+def _is_unknown(arg: Any) -> bool:
+    if isinstance(arg, tuple | list):
+        return any(map(_is_unknown, arg))
+    if type(arg) is dict:
+        return any(map(_is_unknown, arg.values()))
+    return arg is UNKNOWN
+
+
+def _symbols(bindings: Any) -> frozenset[str]:
+    return frozenset(map(str, bindings)) if bindings else frozenset()
+
+
+TOLD = ("val", "tensor_meta", "unbacked_bindings")
+"""What meta says of shapes."""
+
+
+def _without_value(meta: Meta) -> Meta:
+    return MappingProxyType({key: value for key, value in meta.items() if key not in TOLD})
+
+
+def _with_value(meta: Meta, value: Any, bindings: Any = None) -> Meta:
+    made = {**_without_value(meta), "val": freeze(value)}
+    return MappingProxyType({**made, "unbacked_bindings": bindings} if bindings else made)
