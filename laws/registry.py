@@ -85,12 +85,7 @@ STATE_MOVES = MappingProxyType({"state": "names of state get the part in front, 
 
 BY_ORDER = MappingProxyType({"order": "calls are numbered in the order of the nodes, among them those in bodies of operators"})
 
-META = MappingProxyType(
-    {
-        "no-op": "values are meta, and equality leaves meta out",
-        "frame": "a graph that got values equals the one without them, since meta is left out",
-    }
-)
+META = MappingProxyType({"no-op": "values are meta, and equality leaves meta out"})
 
 
 @frozen

@@ -52,9 +52,7 @@ def uncompiled(module: Any) -> Any:
 
     A compiled module takes ``*args, **kwargs`` whatever the module takes, and no public name leads from it to that one.
     """
-    while "_orig_mod" in getattr(module, "_modules", ()):
-        module = module._orig_mod
-    return module
+    return module._orig_mod if "_orig_mod" in getattr(module, "_modules", ()) else module
 
 
 def unsaved_buffers(module: torch.nn.Module) -> set[str]:

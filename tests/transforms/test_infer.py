@@ -314,3 +314,25 @@ def test_a_program_that_was_read_without_contents() -> None:
     result = px.infer(px.parse(str(program)))
     assert said(result) == said(program)
     assert px.verify(result) == ()
+
+
+def test_a_later_call_says_nothing_of_a_shared_body() -> None:
+    """Only the value of the second call is missing, and it gives the body other sizes than the first."""
+    fakes = [torch.empty(2, 3, device="meta"), torch.empty(3, device="meta")]
+    inputs = (px.Input("x", {"val": fakes[0]}), px.Input("y", {"val": fakes[1]}))
+    body = px.Graph((px.Input("z"),), (px.Node("neg", NEG, (px.Ref("z"),)),), px.Ref("neg"))
+    calls = (
+        px.Node("one", px.Call(px.Frame("a"), "a"), (px.Ref("x"),)),
+        px.Node("two", px.Call(px.Frame("a", 1), "a"), (px.Ref("y"),)),
+    )
+    types = tuple(
+        [px.UserInput(px.TensorType(torch.float32, tuple(fake.shape)), name) for fake, name in zip(fakes, "xy", strict=True)]
+    )
+    signature = px.Signature(types, (px.UserOutput(), px.UserOutput()))
+    graphs = {"": px.Graph(inputs, calls, (px.Ref("one"), px.Ref("two"))), "a": body}
+    whole = px.infer(px.Program.of(graphs, signature=signature, modules=(px.Module("a"),)))
+    assert said(whole, "a") == {"neg": "float32 (2, 3)"}
+    missing = bare(whole, "two")
+    again = px.infer(missing)
+    assert said(again) == said(whole) == {"one": "float32 (2, 3)", "two": "float32 (3,)"}
+    assert again.graphs["a"] is missing.graphs["a"]

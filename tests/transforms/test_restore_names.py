@@ -208,3 +208,17 @@ def test_leaf_modules_and_parts_keep_what_is_theirs() -> None:
         px.restore_names(split, {"up.weight": weight})
     inside = px.restore_names(split, {"a.up.weight": weight})
     assert px.verify(inside) == () and "a.up.weight" in inside.state
+
+
+def test_of_two_objects_that_show_one_window_each_keeps_its_names() -> None:
+    """``b`` is another view of all of ``a``, and ``c`` is the same object as ``b``."""
+    module = nn.Module()
+    module.register_buffer("a", torch.zeros(2))
+    module.register_buffer("b", module.a.view(2))
+    module.register_buffer("c", module.b)
+    slots = {"t0": module.a, "t1": module.b}
+    state = {name: px.Slot(px.SlotKind.BUFFER, value, cell, 0) for cell, (name, value) in enumerate(slots.items())}
+    program = px.Program.of({"": px.Graph((), (), ())}, state=px.State(tuple(state), px.pmap(state)))
+    named = px.restore_names(program, module)
+    assert {name: slot.value is getattr(module, name) for name, slot in named.state.pairs} == dict.fromkeys("abc", True)
+    assert named.state["c"].cell == named.state["b"].cell != named.state["a"].cell

@@ -1,13 +1,13 @@
 """``Propagation``: one walk through a program that works out fake values, graph by graph.
 
-One idea: every graph is walked once to keep what is found, with what its first call gives it, as the meta of a shared body
-says it; further calls of a body are only followed for what they give, where that is asked.  Values that are new or came out
-differently are remembered, and what uses them is asked again.
+One idea: every graph is walked once to keep what is found, with what its first call gives it, because that is what the meta
+of a shared body says; further calls of a body are only followed for what they give, where that is asked.  Values that are new
+or came out differently are remembered, and what uses them is asked again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from typing import Any
 
 from ...ir.errors import UnsupportedProgram
@@ -18,7 +18,7 @@ from ...ir.program import Program
 from ...ir.signature import RestType, Token, UserInput
 from .likeness import likely
 from .runnable import gives_nothing, is_runnable
-from .walk import UNKNOWN, Request, Walk
+from .walk import UNKNOWN, Request, Walk, bodies_of
 
 __all__ = ["Propagation"]
 
@@ -43,6 +43,8 @@ class Propagation:
         self.results: dict[tuple[str, str], list[tuple[Sequence[Any], Any]]] = {}
         """What bodies have given for what; for a body that reads state, by the module that it stood in."""
         self.reading = _readers(program)
+        self.first = _first_calls(program)
+        """The call that the meta of each graph speaks of: caller and node."""
         self.open = self._lacking()
         """Graphs in which something is to be worked out, or below which."""
 
@@ -126,6 +128,25 @@ class Propagation:
         graph = self.source.graphs[name]
         if _differ(inputs, graph.inputs) or _differ(nodes, graph.nodes):
             self.made[name] = Graph(tuple(inputs), tuple(nodes), graph.output)
+
+
+def _first_calls(program: Program) -> dict[str, tuple[str, str]]:
+    # In the order in which a run meets them: what is called is looked into before the caller goes on.
+    found: dict[str, tuple[str, str]] = {}
+    todo = [_calls(program, program.root)]
+    while todo:
+        for caller, node, name in todo[-1]:
+            if name not in found:
+                found[name] = (caller, node)
+                todo.append(_calls(program, name))
+                break
+        else:
+            todo.pop()
+    return found
+
+
+def _calls(program: Program, graph: str) -> Iterator[tuple[str, str, str]]:
+    return ((graph, node.name, name) for node in program.graphs[graph].callers for name in bodies_of(node))
 
 
 def _readers(program: Program) -> set[str]:

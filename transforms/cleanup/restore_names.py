@@ -146,7 +146,10 @@ class _Naming:
                 free.pop(name, None)
                 self.target[slot] = name
         for name in wanted:
-            self.given[name] = next((slot for slot in slots if self.target[slot] == name), slots[0])
+            named = next((slot for slot in slots if self.target[slot] == name), None)
+            value = self.original.slots[name].value  # of several objects that show one window, its own
+            same = next((slot for slot in slots if self.state[slot].value is value), slots[0])
+            self.given[name] = named or same
 
     def check(self) -> None:
         """Refuse a module that is not the one that was traced."""

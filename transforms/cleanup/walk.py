@@ -27,7 +27,7 @@ from ..calls import GETITEM
 from .likeness import likely
 from .runnable import alters, gives_nothing, is_runnable
 
-__all__ = ["UNKNOWN", "Request", "Walk"]
+__all__ = ["UNKNOWN", "Request", "Walk", "bodies_of"]
 
 UNKNOWN: Any = object()
 """The value of what nobody can tell."""
@@ -53,6 +53,7 @@ class Owner(Protocol):
     changed: frozenset[tuple[str, str]]
     values: FakeValues
     moved: set[str]
+    first: dict[str, tuple[str, str]]
     open: set[str]
     unnamed: int
 
@@ -74,6 +75,8 @@ class Walk:
     """Values that there were none of before."""
     moved: set[str] = field(factory=set)
     """Values that are not what meta said."""
+    current: str = ""
+    """The node that is taken."""
     level: int = 0
     """How many regions are open in which operators give something else."""
 
@@ -104,7 +107,7 @@ class Walk:
             return False
         if self.told(node) is UNKNOWN or self.is_changed(node) or not self.fresh.isdisjoint(node.refs()):
             return True
-        return not self.owner.open.isdisjoint(_bodies(node))
+        return not self.owner.open.isdisjoint(bodies_of(node))
 
     def request(self, node: Node) -> Request | None:
         """Return which body is to be walked to learn what a node gives; None for what is no call, or is known."""
@@ -112,7 +115,11 @@ class Walk:
         if type(do) is not Call or not self.is_asked(node):
             return None
         given = tuple([self.resolved(arg) for arg in node.args])
-        return Request(do.graph, given, join(self.path, do.instance.path), self.keep)
+        return Request(do.graph, given, join(self.path, do.instance.path), self._keeps(do.graph, node.name))
+
+    def _keeps(self, graph: str, node: str) -> bool:
+        # The meta of a body speaks of its first call, also where only a later one is asked.
+        return self.keep and self.owner.first.get(graph) == (self.graph, node)
 
     def node(self, node: Node, called: Any) -> Node:
         """Take a node; return it with its value.
@@ -123,13 +130,14 @@ class Walk:
         """
         if gives_nothing(node):
             return node
+        self.current = node.name
         self.level += alters(node)
         told = self.told(node)
         if not self.is_asked(node):
             return self._kept(node, told, told, is_changed=False)
         is_changed = self.is_changed(node)
         value = _with_gaps(called) if type(node.do) is Call else self._value(node)
-        is_changed = is_changed or not self.owner.moved.isdisjoint(_bodies(node))
+        is_changed = is_changed or not self.owner.moved.isdisjoint(bodies_of(node))
         return self._kept(node, told, value, is_changed=is_changed)
 
     def _kept(self, node: Node, told: Any, value: Any, *, is_changed: bool) -> Node:
@@ -201,7 +209,8 @@ class Walk:
         if kind is Ref:
             return self._tensor(self.known.get(arg.name, UNKNOWN))
         if kind is Body:
-            return lambda *given, name=arg.graph: self.owner.run(Request(name, given, self.path, self.keep))
+            keep = self._keeps(arg.graph, self.current)
+            return lambda *given, name=arg.graph: self.owner.run(Request(name, given, self.path, keep))
         if kind is Items:
             return [self.resolved(part) for part in arg]
         if kind is tuple:
@@ -216,7 +225,12 @@ class Walk:
         return self.owner.values.of_state(value) if is_real else value
 
 
-def _bodies(node: Node) -> Sequence[str]:
+def bodies_of(node: Node) -> Sequence[str]:
+    """Return the graphs that a node calls, or gives to an operator that runs them.
+
+    >>> bodies_of(Node("y", Op("toy.neg")))
+    ()
+    """
     do = node.do
     if type(do) is Call:
         return (do.graph,)
