@@ -13,12 +13,13 @@ from ...ir.arguments import Arg, Ref, map_refs
 from ...ir.borders import GIVES, TAKES
 from ...ir.errors import NamingError, UnsupportedProgram
 from ...ir.graph import Graph
+from ...ir.listing import with_listed
 from ...ir.names import Names, word_of
 from ...ir.node import Frame, Node, Op
 from ...ir.paths import is_below
 from ...ir.persistent import pmap
 from ...ir.places import place_of
-from ...ir.program import CallSignature, Module, Program
+from ...ir.program import CallSignature, Program
 from ...ir.torch_private import pytree
 from ..transformation import transformation
 
@@ -125,7 +126,7 @@ class _Collecting:
             )
         root = Graph(graph.inputs, tuple(nodes), map_refs(graph.output, self._use))
         signatures = pmap({**self.source.call_signatures, **self.signatures})
-        return self.source.with_main(root, call_signatures=signatures, modules=self._modules())
+        return self.source.with_main(root, call_signatures=signatures, modules=with_listed(self.source.modules, self.counts))
 
     def _use(self, ref: Any) -> Arg:
         if type(ref) is not Ref:
@@ -202,13 +203,6 @@ class _Collecting:
                     f"the call of {path!r} {what} {count} values, and its pytree has {getattr(spec, 'num_leaves', 'no')} leaves"
                 )
         return made
-
-    def _modules(self) -> tuple[Module, ...]:
-        modules = self.source.modules
-        listed = {module.path for module in modules}
-        wanted = [path.split(".") for path in self.counts] if listed else []
-        paths = dict.fromkeys(".".join(parts[:depth]) for parts in wanted for depth in range(1, len(parts) + 1))
-        return (*modules, *[Module(path) for path in paths if path not in listed])
 
 
 def _with_call(stack: tuple[Frame, ...], frame: Frame) -> tuple[Frame, ...]:

@@ -6,15 +6,16 @@ stands in, so it is resolved from each place of the body, renamed, and written r
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from attrs import evolve
 
 from ...ir.callers import all_places
 from ...ir.errors import UnsupportedProgram
 from ...ir.graph import Graph
+from ...ir.listing import with_listed
 from ...ir.node import Get, Node
-from ...ir.parts import is_part, part_names
+from ...ir.parts import part_names
 from ...ir.paths import FROM_ROOT, join, relative
 from ...ir.program import Module, Program
 from ...ir.signature import StateGradient, StateInput, StateMutation, SunkInput
@@ -46,8 +47,8 @@ def with_state(program: Program, state: State, names: Mapping[str, str], modules
     places = all_places(program) if names else {}
     graphs = {name: _renamed(program.graphs[name], name, places[name], names) for name in places}
     changed = {name: graph for name, graph in graphs.items() if graph is not program.graphs[name]}
-    lists = any(not is_part(module) for module in program.modules)
-    listed = _listed(program.modules, state.order, modules) if lists else program.modules
+    owners = [slot.rpartition(".")[0] for slot in state.order]
+    listed = with_listed(program.modules, owners, {path: module.type_name for path, module in modules.items()})
     signature = _signature(program, names)
     return program.evolve(graphs=program.graphs.update(changed), state=state, signature=signature, modules=listed)
 
@@ -103,16 +104,3 @@ def _signature(program: Program, names: Mapping[str, str]) -> object:
     ]
     lifted = [SunkInput(names.get(place.slot, place.slot), place.behind, place.used) for place in signature.lifted]
     return evolve(signature, inputs=tuple(inputs), outputs=tuple(outputs), lifted=tuple(lifted))
-
-
-def _listed(listed: tuple[Module, ...], slots: Iterable[str], known: Mapping[str, Module]) -> tuple[Module, ...]:
-    # Modules that hold state are listed, each after those above it.
-    found = {module.path: module for module in listed}
-    for slot in slots:
-        owner = slot.rpartition(".")[0]
-        if owner and owner not in found:
-            names = owner.split(".")
-            for depth in range(1, len(names) + 1):
-                path = ".".join(names[:depth])
-                found.setdefault(path, known.get(path, Module(path)))
-    return tuple(found.values()) if len(found) > len(listed) else listed

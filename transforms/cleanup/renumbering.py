@@ -16,10 +16,11 @@ from ...ir.arguments import bodies_in
 from ...ir.graph import Graph
 from ...ir.importing.spellings import read_place
 from ...ir.importing.tracers import TracedStacks
+from ...ir.listing import with_listed
 from ...ir.node import Frame, Get, Node, Op, Stack
 from ...ir.paths import is_below, join, relative
 from ...ir.persistent import pmap
-from ...ir.program import Module, Program
+from ...ir.program import Program
 from ..reading import reading_place
 
 __all__ = ["Renumbering"]
@@ -69,7 +70,7 @@ class Renumbering:
                 todo.append(self._graph(*inner))
         graphs = {name: graph for name, graph in self.graphs.items() if graph is not source.graphs[name]}
         signatures = self._signatures()
-        modules = self._modules()
+        modules = with_listed(source.modules, self.next, self.traced.types)
         if not graphs and signatures is source.call_signatures and modules is source.modules:
             return source
         return source.evolve(graphs=source.graphs.update(graphs), call_signatures=signatures, modules=modules)
@@ -170,15 +171,3 @@ class Renumbering:
         number = self.next.get(path, 0)
         self.next[path] = number + 1
         return Frame(path, number)
-
-    def _modules(self) -> tuple[Module, ...]:
-        modules = self.source.modules
-        listed = {module.path for module in modules}
-        if not listed:
-            return modules
-        added: dict[str, None] = {}
-        for path in self.next:
-            parts = path.split(".")
-            added.update(dict.fromkeys([".".join(parts[:depth]) for depth in range(1, len(parts) + 1)]))
-        new = [Module(path, self.traced.types.get(path) or None) for path in added if path not in listed]
-        return (*modules, *new) if new else modules

@@ -18,7 +18,7 @@ from ...ir.parts import PART, is_part, original, part_names
 from ...ir.paths import is_below, join
 from ...ir.persistent import pmap
 from ...ir.program import Module, Program
-from ...ir.signature import Signature, StateGradient, StateMutation, SunkInput
+from ...ir.signature import Signature, StateGradient, StateInput, StateMutation, SunkInput
 from ...ir.state import Slot, State
 
 __all__ = ["below_parts", "read_below", "without_parts"]
@@ -157,12 +157,13 @@ def read_below(flat: Program, node: Node) -> frozenset[str]:
 
 
 def _renamed(signature: Signature, rename: Callable[[str], str]) -> Signature:
+    inputs = tuple([StateInput(rename(spec.slot)) if type(spec) is StateInput else spec for spec in signature.inputs])
     outputs = tuple([
         evolve(spec, slot=rename(spec.slot)) if isinstance(spec, StateMutation | StateGradient) else spec
         for spec in signature.outputs
     ])  # fmt: skip
     lifted = tuple([SunkInput(rename(place.slot), place.behind, place.used) for place in signature.lifted])
-    return evolve(signature, outputs=outputs, lifted=lifted)
+    return evolve(signature, inputs=inputs, outputs=outputs, lifted=lifted)
 
 
 def without_parts(program: Program) -> Program:

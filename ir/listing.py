@@ -1,0 +1,41 @@
+"""Which modules a program lists: all that it has, or none but the parts that it was split into.
+
+One idea: a module that is new is listed with all that hold it, where modules are listed at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+
+from .parts import is_part
+from .program import Module
+
+__all__ = ["with_listed"]
+
+
+def with_listed(
+    modules: tuple[Module, ...], paths: Iterable[str], types: Mapping[str, str | None] = MappingProxyType({})
+) -> tuple[Module, ...]:
+    """Return the modules of a program with others, each behind those that hold it; the same object where all are there.
+
+    Args:
+        modules: those that are listed; where they are none, or parts alone, nothing is added.
+        paths: of modules that must be there.
+        types: class names of modules, by path, as far as they are known.
+
+    >>> [module.path for module in with_listed((Module(""), Module("a")), ["b.c", "a"])]
+    ['', 'a', 'b', 'b.c']
+    >>> with_listed((), ["a"])
+    ()
+    """
+    if all(is_part(module) for module in modules):
+        return modules
+    found = {module.path: module for module in modules}
+    for path in paths:
+        if path and path not in found:
+            names = path.split(".")
+            for depth in range(1, len(names) + 1):
+                above = ".".join(names[:depth])
+                found.setdefault(above, Module(above, types.get(above) or None))
+    return tuple(found.values()) if len(found) > len(modules) else modules
