@@ -12,13 +12,12 @@ from typing import Any
 
 from attrs import define, field
 
-from ..ir.conventions import Convention, conventions, without_borders
+from ..ir.conventions import Convention, without_borders
 from ..ir.errors import UnsupportedProgram
 from ..ir.graph import Graph
 from ..ir.node import Call, Op
 from ..ir.program import Program
 from .deferred import deferred
-from .depth import Shallow
 from .family import Family
 from .preserved import CallSite
 from .source import Table, write_body
@@ -69,14 +68,13 @@ def bodies_of(family: Family, *, reserved: frozenset[str]) -> tuple[dict[str, Bo
     program = family.program
     bodies: dict[str, Body] = {}
     codes: dict[CodeType, Body] = {}
-    shallow = Shallow(program)
-    called = conventions(program)
+    called = family.conventions
 
     def new_table() -> Table:
         return Table(reserved, family.standing, family)
 
     for number, name in enumerate(program.order):
-        graph = without_borders(shallow.graph(name), called.get(name))
+        graph = without_borders(family.shallow.graph(name), called.get(name))
         _check_known(graph)
         sites = _sites(program, graph, called) if called else {}
         body = bodies[name] = Body(name, program.graphs[name], program, graph, called.get(name), sites, new_table)

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import torch
 from attrs import define, evolve, field, frozen
 
-from ...ir.arguments import Arg, Body, Items, Record, Ref, bodies_in
+from ...ir.arguments import Arg, Body, Ref, bodies_in, thawed
 from ...ir.errors import InvalidProgram
 from ...ir.fakes import FakeValues
 from ...ir.graph import Input
@@ -205,19 +205,16 @@ class Walk:
 
     def resolved(self, arg: Arg) -> Any:
         """Return an argument as operators take it: values, literals, and functions for bodies."""
+        return thawed(arg, self._leaf)
+
+    def _leaf(self, arg: Arg) -> Any:
         kind = type(arg)
         if kind is Ref:
             return self._tensor(self.known.get(arg.name, UNKNOWN))
-        if kind is Body:
-            keep = self._keeps(arg.graph, self.current)
-            return lambda *given, name=arg.graph: self.owner.run(Request(name, given, self.path, keep))
-        if kind is Items:
-            return [self.resolved(part) for part in arg]
-        if kind is tuple:
-            return tuple([self.resolved(part) for part in arg])
-        if kind is Record:
-            return {key: self.resolved(part) for key, part in arg.items}
-        return slice(*map(self.resolved, (arg.start, arg.stop, arg.step))) if kind is slice else arg
+        if kind is not Body:
+            return arg
+        keep = self._keeps(arg.graph, self.current)
+        return lambda *given: self.owner.run(Request(arg.graph, given, self.path, keep))
 
     def _tensor(self, value: Any) -> Any:
         # What a tracer or a user has put there may be a real tensor.
