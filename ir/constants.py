@@ -198,9 +198,9 @@ class _Constants:
             output = reading.read_for(output, (), "output", EMPTY_META)
         return Graph(graph.inputs, tuple(reading.nodes), output)
 
-    def slot_of(self, value: Any, graph: str) -> str:
-        """Return the name from the root of the slot that a graph reads for a constant."""
-        part = self.places.get(graph, ("",))[0].partition(".")[0]
+    def slot_of(self, value: Any, use: _Use) -> str:
+        """Return the name from the root of the slot that is read for a constant."""
+        part = self._homes(use)[0].partition(".")[0]
         return self.slots[_identity(value), part if part in self.parts else ""]
 
 
@@ -231,7 +231,7 @@ class _Reading:
             return with_children(arg, [self.read_for(part, stack, name, meta) for part in children_of(arg)])
         if not is_constant(arg):
             return arg
-        slot = self.constants.slot_of(arg, self.graph)
+        slot = self.constants.slot_of(arg, _Use(self.graph, stack))
         key = (slot, self._scope(slot, stack))
         if key not in self.known:
             self.known[key] = Ref(self.names.fresh(f"{name}_constant"))

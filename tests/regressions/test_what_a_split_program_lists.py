@@ -7,6 +7,7 @@ takes its state as an input.
 from __future__ import annotations
 
 import torch
+from attrs import evolve
 
 import purefx as px
 from tests.programs import NEG
@@ -36,3 +37,16 @@ def test_state_inputs_get_their_names_back() -> None:
     joined = px.join(lifted)
     assert joined.signature.inputs == (px.StateInput("m.w"),)
     assert px.verify(joined) == ()
+
+
+def test_constants_of_a_split_program_that_was_inlined() -> None:
+    """The part is then in the stacks of nodes, and in no graph."""
+    node = px.Node("y", NEG, (px.Ref("x"),))
+    signature = px.Signature((px.UserInput(px.TensorType(torch.float32, (2,)), "x"),), (px.UserOutput(),))
+    program = px.Program.of({"": px.Graph((px.Input("x"),), (node,), (px.Ref("y"),))}, signature=signature)
+    flat = px.inline(px.split_by_tags(program, ("part",), tag_of={"y": "part"}))
+    constant = evolve(flat.main.nodes[0], args=(torch.ones(2),))
+    lifted = px.lift_constants(flat.with_main(evolve(flat.main, nodes=(constant,))))
+    assert lifted.state.order == ("part._constant0",)
+    assert px.verify(lifted) == ()
+    assert px.join(lifted).state.order == ("_constant0",)

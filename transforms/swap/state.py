@@ -7,21 +7,23 @@ replacement has under that name.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
 from attrs import define, evolve, field
 
 from ...ir.errors import SwapError
+from ...ir.listing import with_listed
 from ...ir.opaque import attribute_of
+from ...ir.parts import is_part
 from ...ir.persistent import pmap
 from ...ir.program import Module, Program
 from ...ir.signature import SunkInput
 from ...ir.state import Slot, SlotKind, State, describe_tensor
 from ...ir.torch_private import storage_key
 
-__all__ = ["covering", "new_modules", "new_state", "stands_for", "with_modules"]
+__all__ = ["covering", "new_modules", "new_state", "stands_for"]
 
 
 def covering(paths: Iterable[str], name: str) -> str | None:
@@ -117,31 +119,16 @@ def new_state(state: State, arrivals: Mapping[str, Mapping[str, Slot]]) -> State
 
 
 def new_modules(program: Program, arrivals: Mapping[str, tuple[Module, ...]]) -> tuple[Module, ...]:
-    """Return the hierarchy with that of what was swapped in; a program that lists no modules lists none then."""
-    if not program.modules:
-        return ()
+    """Return the hierarchy with that of what was swapped in; a program that lists none beside its parts lists none then."""
+    if all(is_part(module) for module in program.modules):
+        return program.modules
     found: list[Module] = []
     waiting = dict(arrivals)
     for module in program.modules:
         path = covering(arrivals, module.path)
         found += [module] if path is None else waiting.pop(path, ())
-    return with_modules(found, [module for rest in waiting.values() for module in rest])
-
-
-def with_modules(listed: Sequence[Module], more: Iterable[Module]) -> tuple[Module, ...]:
-    """Return a hierarchy with other modules in it, each after those above it, which are listed as well.
-
-    >>> [module.path for module in with_modules([Module("")], [Module("a.b")])]
-    ['', 'a', 'a.b']
-    """
-    found = {module.path: module for module in listed}
-    for module in more:
-        names = module.path.split(".")
-        for depth in range(1, len(names)):
-            above = ".".join(names[:depth])
-            found.setdefault(above, Module(above))
-        found.setdefault(module.path, module)
-    return tuple(found.values())
+    rest = [module for waited in waiting.values() for module in waited]
+    return with_listed(tuple(found), [module.path for module in rest], {module.path: module.type_name for module in rest})
 
 
 def new_lifted(program: Program, paths: set[str], state: State) -> tuple[SunkInput, ...]:

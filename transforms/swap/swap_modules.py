@@ -15,6 +15,7 @@ from attrs import define, evolve, field
 from ...ir.conventions import Convention, conventions
 from ...ir.errors import PipelineError, SwapError
 from ...ir.graph import Graph
+from ...ir.listing import with_listed
 from ...ir.names import Names
 from ...ir.node import Call, Frame, Get, Node
 from ...ir.opaque import attribute_of
@@ -30,7 +31,7 @@ from .bodies import Swap
 from .grafts import Graft, graft, prepared
 from .planning import Decision, Instance, instances, new_graphs
 from .requests import Request, calls_by_path, read_requests
-from .state import covering, new_lifted, new_modules, new_state, stands_for, with_modules
+from .state import covering, new_lifted, new_modules, new_state, stands_for
 
 __all__ = ["swap_modules"]
 
@@ -167,8 +168,7 @@ class _Swapping:
             call_signatures=pmap(self._call_signatures(paths)),
             signature=evolve(program.signature, lifted=new_lifted(program, paths, state)),
         )
-        if after.modules:  # what a program lists in part, as one does that was split, has to have what is called now
-            after = after.evolve(modules=with_modules(after.modules, [Module(called) for called in calls_by_path(after)]))
+        after = after.evolve(modules=with_listed(after.modules, calls_by_path(after)))
         reached = after.order
         return after if len(reached) == len(graphs) else after.evolve(graphs=pmap({name: graphs[name] for name in reached}))
 
