@@ -106,7 +106,9 @@ def _lift_own_constants(program: Program) -> Program:
     pairs = [(name, slot, program.state.slots.get(name, slot)) for name, slot in result.state.pairs]
     slots = {name: evolve(slot, kind=was.kind, persistent=was.persistent) for name, slot, was in pairs}
     result = result.evolve(state=State(result.state.order, pmap(slots)))
-    return program if result == program else result
+    # Graphs that were made dirty and clean again are those that they were.
+    same = {name: graph for name, graph in program.graphs.items() if result.graphs.get(name) == graph}
+    return program if result == program else result.evolve(graphs=result.graphs.update(same))
 
 
 lift_own_constants: Transformation = evolve(lift_constants, apply=_lift_own_constants)
