@@ -106,9 +106,13 @@ def _lift_own_constants(program: Program) -> Program:
     pairs = [(name, slot, program.state.slots.get(name, slot)) for name, slot in result.state.pairs]
     slots = {name: evolve(slot, kind=was.kind, persistent=was.persistent) for name, slot, was in pairs}
     result = result.evolve(state=State(result.state.order, pmap(slots)))
-    # Graphs that were made dirty and clean again are those that they were.
+    return program if result == program else _with_old_graphs(result, program)
+
+
+def _with_old_graphs(result: Program, program: Program) -> Program:
+    # Graphs that were made dirty and are clean again are those that they were.
     same = {name: graph for name, graph in program.graphs.items() if result.graphs.get(name) == graph}
-    return program if result == program else result.evolve(graphs=result.graphs.update(same))
+    return result.evolve(graphs=result.graphs.update(same))
 
 
 lift_own_constants: Transformation = evolve(lift_constants, apply=_lift_own_constants)
@@ -171,7 +175,7 @@ def _restore_own_names(program: Program) -> Program:
     if not program.state.order or len(_values(program)) < len(program.state) or _shares(program):
         return program
     result = restore_names.apply(dirty_names(program), _values(program))
-    return program if result == _counted(program) else result
+    return program if result == _counted(program) else _with_old_graphs(result, program)
 
 
 def _counted(program: Program) -> Program:
