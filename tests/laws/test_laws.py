@@ -19,7 +19,7 @@ from purefx.laws.registry import REGISTRY
 from purefx.laws.tiers import TIERS, Tier, drawn_cases
 from tests.laws.conftest import Tally
 
-AT_ONCE: dict[Tier, int] = {"toy": 38, "aten": 28, "modules": 6}
+AT_ONCE: dict[Tier, int] = {"toy": 32, "aten": 24, "modules": 6}
 """Programs that one law is asked of at one stage."""
 
 DRAWS: dict[Tier, int] = {"toy": 16, "aten": 22, "modules": 10}

@@ -13,6 +13,7 @@ from attrs import frozen
 
 from ...ir.arguments import Ref
 from ...ir.chain import Chain
+from ...ir.effects.dependencies import dependencies
 from ...ir.effects.happenings import happenings
 from ...ir.effects.resolved import NOTHING, Happening
 from ...ir.effects.storages import storages
@@ -114,9 +115,16 @@ class Movable:
 
     def _moves(self, place: Place, target: int) -> bool:
         number, name = place
-        if number >= target or self.depths[target] or name not in self.free(number) or any(self.writing[number + 1 : target]):
+        if number >= target or self.depths[target] or name not in self.free(number) or self._is_written(number, target):
             return False
         return self.recompute or self.needed[number].get(name) == {target}
+
+    def _is_written(self, number: int, target: int) -> bool:
+        # What a part reads only those write that depend on it; they do no harm where they must run behind the target.
+        return any(
+            writes and behind >> number & 1 and other != target and not behind >> target & 1
+            for other, (writes, behind) in enumerate(zip(self.writing, self.behind, strict=True))
+        )
 
     def _is_number(self, place: Place) -> bool:
         return place[0] != ROOT and place[1] in self.numbers[place[0]]
@@ -148,6 +156,20 @@ class Movable:
     def writing(self) -> list[bool]:
         """For each part whether it writes into what others have."""
         return [bool(happening.writes or happening.writes_slots) for happening in self.done]
+
+    @cached_property
+    def behind(self) -> list[int]:
+        """For each part which others must run before it, in any legal order: a bit for each."""
+        main = self.program.main
+        numbers = {part.node.name: number for number, part in enumerate(self.chain.parts)}
+        found: list[int] = []
+        for earlier in dependencies(self.program, main):
+            bits = 0
+            for other in earlier:
+                name = main.nodes[other].name
+                bits |= found[other] | (1 << numbers[name] if name in numbers else 0)
+            found.append(bits)
+        return [bits for bits, node in zip(found, main.nodes, strict=True) if node.name in numbers]
 
     @cached_property
     def depths(self) -> list[int]:
