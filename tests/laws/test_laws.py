@@ -22,7 +22,7 @@ from tests.laws.conftest import Tally
 AT_ONCE: dict[Tier, int] = {"toy": 32, "aten": 24, "modules": 6}
 """Programs that one law is asked of at one stage."""
 
-DRAWS: dict[Tier, int] = {"toy": 16, "aten": 22, "modules": 10}
+DRAWS: dict[Tier, int] = {"toy": 20, "aten": 27, "modules": 10}
 """How often others are drawn; laws take turns."""
 
 PROMISED: dict[Tier, int] = {"toy": 500, "aten": 500, "modules": 50}
