@@ -24,7 +24,7 @@ from .meta import EMPTY_META
 from .names import Names
 from .node import Get, Node, Op, Stack
 from .parts import part_names
-from .paths import FROM_ROOT, is_below, join, relative
+from .paths import FROM_ROOT, is_below, join, relative, way_to
 from .persistent import pmap
 from .program import Program
 from .state import SlotKind, State
@@ -277,9 +277,7 @@ def _stack_of(node: Node) -> Stack:
 
 
 def _outside(path: str, held: set[str]) -> str:
-    names = path.split(".")
-    above = [".".join(names[:depth]) for depth in range(1, len(names) + 1)]
-    return next((outer.rpartition(".")[0] for outer in above if outer in held), path)
+    return next((outer.rpartition(".")[0] for outer in way_to(path) if outer in held), path)
 
 
 def _identity(value: Any) -> object:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
 from .parts import is_part
+from .paths import way_to
 from .program import Module
 
 __all__ = ["with_listed"]
@@ -33,9 +34,6 @@ def with_listed(
         return modules
     found = {module.path: module for module in modules}
     for path in paths:
-        if path and path not in found:
-            names = path.split(".")
-            for depth in range(1, len(names) + 1):
-                above = ".".join(names[:depth])
-                found.setdefault(above, Module(above, types.get(above) or None))
+        for above in way_to(path) if path not in found else ():
+            found.setdefault(above, Module(above, types.get(above) or None))
     return tuple(found.values()) if len(found) > len(modules) else modules

@@ -7,9 +7,10 @@ library has to be a name.
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable
 
-__all__ = ["Names", "escaped", "is_identifier", "is_plain_path", "word_of"]
+__all__ = ["Names", "did_you_mean", "escaped", "is_identifier", "is_plain_path", "word_of"]
 
 
 def is_identifier(name: object) -> bool:
@@ -52,6 +53,16 @@ def escaped(text: str) -> str:
     if text.replace("\n", "").isprintable():
         return text
     return "".join([char if char.isprintable() or char == "\n" else ascii(char)[1:-1] for char in text])
+
+
+def did_you_mean(name: object, known: Iterable[str]) -> str:
+    """Return the end of a sentence that says that a name is not known: what is near it, or nothing.
+
+    >>> did_you_mean("maks", ["mask", "w"]), did_you_mean("zzz", ["mask"])
+    ("; did you mean 'mask'?", '')
+    """
+    near = difflib.get_close_matches(str(name), list(known), n=3)
+    return f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
 
 
 class Names:

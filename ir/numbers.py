@@ -16,9 +16,12 @@ from .meta import Meta
 from .node import Node, Op
 from .torch_private import OpOverload, schema_of
 
-__all__ = ["is_number", "numbers_in"]
+__all__ = ["SYMBOLIC", "is_number", "numbers_in"]
 
-NUMBERS = (bool, int, float, torch.SymInt, torch.SymFloat, torch.SymBool)
+SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
+"""Numbers that are only known by symbols."""
+
+NUMBERS = (bool, int, float, *SYMBOLIC)
 
 SCHEMA_KINDS = frozenset({"IntType", "SymIntType", "FloatType", "SymFloatType", "BoolType", "SymBoolType", "NumberType"})
 

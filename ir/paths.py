@@ -7,7 +7,7 @@ same, and the plain form is the one that is written.  Nothing here knows which m
 
 from __future__ import annotations
 
-__all__ = ["FROM_ROOT", "is_below", "join", "nested", "relative"]
+__all__ = ["FROM_ROOT", "is_below", "join", "nested", "relative", "way_to"]
 
 FROM_ROOT = "/"
 """How a path begins that is counted from the root."""
@@ -62,3 +62,13 @@ def is_below(path: str, outer: str) -> bool:
     (True, False, False, True)
     """
     return path.startswith(f"{outer}.") if outer else path != ""
+
+
+def way_to(path: str) -> list[str]:
+    """Return the paths of the modules that hold a module, outermost first, and its own; none for the root.
+
+    >>> way_to("a.b.c"), way_to("")
+    (['a', 'a.b', 'a.b.c'], [])
+    """
+    names = path.split(".") if path else []
+    return [".".join(names[:depth]) for depth in range(1, len(names) + 1)]

@@ -21,7 +21,7 @@ from ..ir.meta import Meta, spelled_stack, thaw
 from ..ir.methods import Method
 from ..ir.node import Call, Get, Node, Stack
 from ..ir.opaque import is_module_call, read_modules
-from ..ir.paths import join
+from ..ir.paths import join, way_to
 from ..ir.program import Program
 from ..ir.signature import RestType, UserInput
 from ..ir.torch_private import PyTreeCodeGen, PyTreeInfo, pytree
@@ -225,7 +225,5 @@ class _Builder:
 
     def _frames(self, stack: Stack) -> list[tuple[str, int]]:
         view = self.view
-        names = view.path.split(".") if view.path else []
-        above = [".".join(names[:depth]) for depth in range(1, len(names) + 1)]
-        frames = [(path, view.call if path == view.path else 0) for path in above if path in self._types]
+        frames = [(path, view.call if path == view.path else 0) for path in way_to(view.path) if path in self._types]
         return frames + [(join(view.path, frame.path), frame.call) for frame in stack]

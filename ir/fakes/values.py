@@ -19,6 +19,7 @@ from ..errors import UnsupportedProgram
 from ..graph import Input
 from ..meta import Meta
 from ..node import Node, Op
+from ..numbers import SYMBOLIC
 from ..program import Program
 from ..signature import InputSpec, LiteralType, NumberType, ObjectType, StateInput, TensorType, Token, UserInput
 from ..torch_private import FakeTensor, OpOverload, fresh_bindings, schema_of, without_kernels
@@ -26,8 +27,6 @@ from ..verify.inference import silence
 from .symbols import Symbols, fresh_mode
 
 __all__ = ["FakeValues", "gives_nothing", "running"]
-
-SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 LOCK = threading.RLock()
 """Held while operators run on fake values: a mode and its environment belong to all programs that came from one export."""

@@ -10,6 +10,7 @@ from torch.export import ExportedProgram
 
 from ..collector import collector_paused
 from ..identifiers import check_identifiers
+from ..paths import way_to
 from ..persistent import pmap
 from ..program import Module, Program
 from ..verify import check
@@ -69,8 +70,7 @@ def _read(ep: ExportedProgram, forward: ExportedProgram | None) -> Program:
     types = reader.stacks.types
     for path in [path for path in types if path not in paths]:
         # A module that no module of the hierarchy holds: it stays a call, at the path that the exporter gives.
-        parts = path.split(".")
-        paths.update(dict.fromkeys(".".join(parts[:depth]) for depth in range(1, len(parts) + 1) if path))
+        paths.update(dict.fromkeys(way_to(path)))
     paths.setdefault("")
     return Program(
         graphs=pmap(reader.graphs),

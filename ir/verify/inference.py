@@ -20,6 +20,7 @@ import torch
 from ..arguments import Body, Items, Record, Ref
 from ..effects.schema import is_scalar_function
 from ..node import Node, Op
+from ..numbers import SYMBOLIC
 from ..torch_private import FakeTensorMode, OpOverload, pytree, size_number
 from .rule import Finding
 from .tensors import value_in
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
     from .survey import Survey
 
 __all__ = ["check_inferred", "silence"]
-
-SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 NUMBERS = frozenset({int, bool})
 """Types of results that are compared exactly; floats are not, they are rounded."""

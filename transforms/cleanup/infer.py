@@ -6,11 +6,11 @@ value is missing, or where something that it uses came out differently, and stop
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 
 from ...ir.errors import NamingError
 from ...ir.graph import Graph
+from ...ir.names import did_you_mean
 from ...ir.program import Program
 from ...ir.signature import InputSpec
 from ..transformation import transformation
@@ -89,9 +89,7 @@ def _changed(program: Program, changed: object) -> frozenset[tuple[str, str]]:
     wanted: list[object] = list(changed)
     for name in wanted:
         if name not in where:
-            near = difflib.get_close_matches(str(name), list(where), n=3)
-            hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
-            raise NamingError(f"infer(changed=): the program has no value called {name!r}{hint}")
+            raise NamingError(f"infer(changed=): the program has no value called {name!r}{did_you_mean(name, where)}")
     return frozenset((graph, name) for name in wanted if isinstance(name, str) for graph in where[name])
 
 

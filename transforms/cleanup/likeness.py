@@ -11,9 +11,9 @@ from typing import Any
 
 import torch
 
-__all__ = ["likely"]
+from ...ir.numbers import SYMBOLIC
 
-SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
+__all__ = ["likely"]
 
 
 def likely(new: Any, old: Any, fresh: Collection[str] = ()) -> bool:

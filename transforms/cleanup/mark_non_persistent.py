@@ -19,7 +19,7 @@ from ...ir.state import SlotKind, State
 from ...ir.torch_private import unsaved_buffers
 from ..fuel import UNLIMITED, Fuel
 from ..transformation import transformation
-from .wanted import did_you_mean
+from .wanted import near_or_there
 
 __all__ = ["mark_non_persistent"]
 
@@ -85,7 +85,7 @@ def _named(state: State, names: Iterable[str]) -> set[str]:
 def _fault(state: State, name: object) -> str:
     if name not in state:
         buffers = [known for known, slot in state.pairs if slot.kind is SlotKind.BUFFER]
-        return f"there is no state {name!r}{did_you_mean(name, buffers or state.order)}"
+        return f"there is no state {name!r}{near_or_there(name, buffers or state.order)}"
     kind = state[str(name)].kind
     if kind is SlotKind.CONSTANT:
         return f"{name!r} is a constant, which is never saved"

@@ -24,7 +24,7 @@ from ...ir.verify.kinds import short
 from ..fuel import UNLIMITED, Fuel
 from ..transformation import transformation
 from .exporter_names import exporter_names
-from .wanted import did_you_mean
+from .wanted import near_or_there
 
 __all__ = ["name_inputs"]
 
@@ -112,7 +112,7 @@ def _position(program: Program, users: list[int], key: object) -> int:
         known.setdefault(program.main.inputs[position].name, position)
         known.setdefault(spec.argument if type(spec) is UserInput else "", position)
     if key not in known:
-        raise NamingError(f"there is no user input {key!r}{did_you_mean(key, [str(name) for name in known if name])}")
+        raise NamingError(f"there is no user input {key!r}{near_or_there(key, [str(name) for name in known if name])}")
     return known[key]
 
 

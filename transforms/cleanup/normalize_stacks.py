@@ -6,7 +6,6 @@ order of the nodes.  So two traces of one model, which number and name calls eac
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,6 +13,7 @@ import torch
 
 from ...ir.errors import NamingError
 from ...ir.importing.spellings import is_path
+from ...ir.names import did_you_mean
 from ...ir.program import Program
 from ..transformation import transformation
 from .renumbering import Renumbering
@@ -80,9 +80,7 @@ def _checked(program: Program, aliases: object) -> dict[str, str]:
     known.update(frame.path for _, node in program.nodes() for frame in node.stack)
     for path in (*given, *given.values()):
         if not is_path(path) or path not in known:
-            near = difflib.get_close_matches(str(path), sorted(known), n=3)
-            hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
-            raise NamingError(f"normalize_stacks(aliases=): the program has no module {path!r}{hint}")
+            raise NamingError(f"normalize_stacks(aliases=): the program has no module {path!r}{did_you_mean(path, known)}")
     return {alias: _end(alias, given) for alias in given}
 
 

@@ -16,6 +16,7 @@ from ...ir.cells import cell_key
 from ...ir.errors import NamingError
 from ...ir.importing.attributes import Attributes
 from ...ir.importing.spellings import is_path
+from ...ir.paths import join
 from ...ir.program import Module
 from ...ir.state import Slot, SlotKind
 from ...ir.verify.kinds import short
@@ -73,5 +74,5 @@ def _of_module(module: torch.nn.Module) -> Original:
     for path, holder in attributes.modules.items():
         for name, value in vars(holder).items():
             if isinstance(value, torch.Tensor | torch.ScriptObject) and is_path(name):
-                attributes.constants.setdefault(f"{path}.{name}" if path else name, value)
+                attributes.constants.setdefault(join(path, name), value)
     return Original(dict(attributes.state().pairs), tells_kinds=True, modules=attributes.hierarchy({}))

@@ -7,7 +7,6 @@ calls and borders of regions follow others, so nobody has to tag them.  Where no
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -18,6 +17,7 @@ from ...ir.arguments import Ref
 from ...ir.borders import is_border
 from ...ir.errors import PartitionError
 from ...ir.graph import Graph
+from ...ir.names import did_you_mean
 from ...ir.node import Get, Node, Op, Stack
 from ...ir.program import Program
 
@@ -144,7 +144,7 @@ def _by_module(program: Program, of: Mapping[str, str]) -> Callable[[Node], Any]
     modules = module_paths(program)
     for path in of:
         if path not in modules:
-            raise PartitionError(f"{path!r} is the path of no module{_close(path, modules)}")
+            raise PartitionError(f"{path!r} is the path of no module{did_you_mean(path, modules)}")
     return _by_stack(of)
 
 
@@ -159,17 +159,12 @@ def _by_stack(of: Mapping[str, str]) -> Callable[[Node], str | None]:
     return asked
 
 
-def _close(key: object, known: Iterable[str]) -> str:
-    close = difflib.get_close_matches(str(key), sorted(known), n=3)
-    return f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
-
-
 def _by_mapping(program: Program, tag_of: Mapping[str, str]) -> Callable[[Node], Any]:
     nodes, modules = program.main.by_name, module_paths(program)
     for key in tag_of:
         if key not in nodes and key not in modules:
             said = "which is neither the name of a node of the flat program nor the path of a module"
-            raise PartitionError(f"tag_of has the key {key!r}, {said}{_close(key, {*modules, *nodes})}")
+            raise PartitionError(f"tag_of has the key {key!r}, {said}{did_you_mean(key, {*modules, *nodes})}")
         if key in nodes and key in modules and innermost(nodes[key].stack, {key: key}) is None:
             raise PartitionError(
                 f"tag_of has the key {key!r}, which is the name of a node that is not in the module {key!r}: "

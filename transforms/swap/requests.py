@@ -6,7 +6,6 @@ one is a part of what replaces that: a program has it swapped in turn.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -14,6 +13,7 @@ import torch
 from attrs import define, field
 
 from ...ir.errors import SwapError
+from ...ir.names import did_you_mean
 from ...ir.node import Call
 from ...ir.paths import is_below, join
 from ...ir.program import Program
@@ -103,9 +103,9 @@ def _nested(found: dict[str, Request], known: set[str]) -> dict[str, Request]:
 
 
 def _suggestion(path: str, known: set[str]) -> str:
-    near = difflib.get_close_matches(path, sorted(known), n=3)
+    near = did_you_mean(path, known)
     if near:
-        return f"; did you mean {' or '.join(map(repr, near))}?"
+        return near
     few = sorted(known, key=lambda path: (path.count("."), path))[:5]
     return f"; the program has {', '.join(map(repr, few))}{' ...' if len(known) > len(few) else ''}" if few else ""
 

@@ -19,7 +19,7 @@ from ...ir.listing import with_listed
 from ...ir.names import Names
 from ...ir.node import Call, Frame, Get, Node
 from ...ir.opaque import attribute_of
-from ...ir.paths import join, relative
+from ...ir.paths import join, relative, way_to
 from ...ir.persistent import pmap
 from ...ir.program import CallSignature, Module, Program
 from ...ir.signature import StateGradient
@@ -264,8 +264,7 @@ class _Swapping:
         types = {module.path: module.type_name for module in by.modules}
         inner = dict.fromkeys(inner for inner in types if inner)
         for called in calls_by_path(by):
-            parts = called.split(".")
-            inner.update(dict.fromkeys(".".join(parts[:depth]) for depth in range(1, len(parts) + 1)))
+            inner.update(dict.fromkeys(way_to(called)))
         return (Module(path, types.get("")), *(Module(f"{path}.{name}", types.get(name)) for name in inner))
 
     def _call_signatures(self, paths: set[str]) -> dict[Frame, CallSignature]:
