@@ -66,7 +66,7 @@ def grow(tree: Tree, cells: dict[int, Any], root: type[torch.nn.Module]) -> torc
     _give_root(tree, calls)
     _register(tree, cells)
     for module in tree.modules.values():
-        if type(module) is LoweredContainer and _counts(children_dict(module)):
+        if type(module) is LoweredContainer and "0" in (names := children_dict(module)) and _counts(names):
             # A container that was never called and counts its children: let it be indexed like the original.
             object.__setattr__(module, "__class__", LoweredList)
     return tree.modules[""]

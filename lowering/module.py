@@ -13,7 +13,7 @@ import torch
 import torch.fx
 from torch.export.unflatten import UnflattenedModule
 
-from ..ir.torch_private import blank_attributes, codegen_of
+from ..ir.torch_private import blank_module, codegen_of
 from .compiled import Body
 from .family import Family
 from .fx_view import View, build_fx_graph
@@ -178,6 +178,4 @@ def make_class(base: type[torch.nn.Module], members: dict[str, Any]) -> type[tor
 
 def new_module(kind: type[torch.nn.Module], place: Place) -> torch.nn.Module:
     """Return a module of a class made by ``make_class``, without children or state."""
-    module = kind.__new__(kind)
-    module.__dict__.update(blank_attributes(), purefx_place=place)
-    return module
+    return blank_module(kind, purefx_place=place)

@@ -64,15 +64,16 @@ def _value(slot: Slot, windows: Windows, shared: frozenset[int]) -> Any:
     value, device = slot.value, windows.device
     if not isinstance(value, torch.Tensor):
         return value
-    plain = value.detach()
     if slot.storage in shared:
-        plain = windows.window(plain)
-    elif device is not None and plain.device != device:
-        plain = plain.to(device)
+        plain = windows.window(value.detach())
+    elif device is not None and value.device != device:
+        plain = value.detach().to(device)
     elif windows.copy:
-        plain = plain.clone()
+        plain = value.detach().clone()
     elif isinstance(value, torch.nn.Parameter) or slot.kind is not SlotKind.PARAMETER:
         return value
+    else:
+        plain = value.detach()
     if slot.kind is SlotKind.PARAMETER or isinstance(value, torch.nn.Parameter):
         return torch.nn.Parameter(plain, requires_grad=value.requires_grad)
     return plain.requires_grad_(value.requires_grad) if value.requires_grad and value.is_leaf else plain

@@ -14,7 +14,7 @@ import torch
 
 from ..ir.errors import SwapError
 from ..ir.program import Program
-from ..ir.torch_private import blank_attributes
+from ..ir.torch_private import blank_module
 
 if TYPE_CHECKING:
     from .family import Family
@@ -128,6 +128,4 @@ class LoweredList(LoweredContainer, torch.nn.ModuleList):
 
 def new_container(family: Family, path: str) -> LoweredContainer:
     """Return a container without children."""
-    made = LoweredContainer.__new__(LoweredContainer)
-    made.__dict__.update(blank_attributes(), purefx_at=Where(family, path))
-    return made
+    return blank_module(LoweredContainer, purefx_at=Where(family, path))

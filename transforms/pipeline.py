@@ -7,7 +7,9 @@ whole tuple before the first one runs.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 
+from ..ir.collector import collector_paused
 from ..ir.errors import InvalidProgram, PipelineError
 from ..ir.program import Program
 from ..ir.verify import check
@@ -51,13 +53,15 @@ def transform(program: Program, *transformations: Callable[[Program], Program]) 
     """
     steps = transformations or DEFAULT
     check_order(check(program), steps)
-    for number, step in enumerate(steps, 1):
-        # A result that is not known to be valid (a user's function made it) is looked at before the next step sees it.
-        try:
-            program = check(step(program))
-        except InvalidProgram as error:
-            error.add_note(f"in step {number} of {len(steps)}, {getattr(step, '__name__', None) or repr(step)}")
-            raise
+    # One pause for all: with one for each step, the collector would walk what they made after every one of them.
+    with collector_paused() if all(isinstance(step, Transformation) and step.proven for step in steps) else nullcontext():
+        for number, step in enumerate(steps, 1):
+            # A result that is not known to be valid (a user's function made it) is looked at before the next step sees it.
+            try:
+                program = check(step(program))
+            except InvalidProgram as error:
+                error.add_note(f"in step {number} of {len(steps)}, {getattr(step, '__name__', None) or repr(step)}")
+                raise
     return program
 
 

@@ -7,6 +7,8 @@ literal arguments (a dropout whose ``train`` is False draws nothing).  How they 
 
 from __future__ import annotations
 
+from functools import cached_property
+
 from attrs import frozen
 
 from ..arguments import Arg
@@ -82,6 +84,15 @@ class Effects:
     scope: int = 0
     """1 where it opens a region in which operators mean something else (a level of vmap), -1 where it closes one: no
     operator moves into such a region or out of it."""
+
+    @cached_property
+    def acts(self) -> bool:
+        """Whether a call may do anything besides computing a result, which may share storage with an argument.
+
+        >>> PURE.acts, Effects(aliases=(ArgAt(0, "self"),)).acts, ANYTHING.acts
+        (False, False, True)
+        """
+        return bool(self.writes or self.random or self.ordered or self.through_bodies or self.unknown or self.scope)
 
 
 PURE = Effects()

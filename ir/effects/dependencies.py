@@ -12,10 +12,10 @@ from itertools import pairwise
 
 from ..borders import is_border
 from ..graph import Graph
-from ..node import Get, Node
+from ..node import Get, Node, Op
 from ..program import Program
-from .happenings import happenings
-from .resolved import Happening
+from .happenings import resolved
+from .resolved import NOTHING, Happening
 from .storages import slot_storage, storages
 
 __all__ = ["dependencies"]
@@ -38,15 +38,22 @@ def dependencies(program: Program, graph: Graph, *, path: str = "") -> list[list
     >>> dependencies(Program.of({"": graph}), graph)
     [[], [0]]
     """
-    done = happenings(program, graph, path=path)
+    does = resolved(program, graph, path=path)
+    done = [does(node) if _acts(node) else NOTHING for node in graph.nodes]
     edges = _data_edges(graph)
     _chain(edges, [index for index, happening in enumerate(done) if happening.random])
     _chain(edges, [index for index, happening in enumerate(done) if happening.ordered])
     if any(happening.writes or happening.writes_slots for happening in done):
-        _storage_edges(program, graph, done, edges)
+        # Who shares storage with whom is asked only here, where something writes.
+        _storage_edges(program, graph, [does(node) for node in graph.nodes], edges)
     if any(happening.scope != (0, 0) for happening in done):
         _scope_edges(graph, done, edges)
     return [sorted(of) for of in edges]
+
+
+def _acts(node: Node) -> bool:
+    do = node.do
+    return do.effects.acts if type(do) is Op else type(do) is not Get
 
 
 def _data_edges(graph: Graph) -> list[set[int]]:

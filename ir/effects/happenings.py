@@ -19,7 +19,7 @@ from .declared import ArgAt, Effects, Unless
 from .resolved import NOTHING, Happening
 from .summaries import summary
 
-__all__ = ["happenings"]
+__all__ = ["happenings", "resolved"]
 
 
 def happenings(program: Program, graph: Graph, *, path: str = "") -> list[Happening]:
@@ -35,11 +35,23 @@ def happenings(program: Program, graph: Graph, *, path: str = "") -> list[Happen
     >>> happenings(Program.of({"": graph}), graph)[0].aliases_slots
     ('weight',)
     """
+    does = resolved(program, graph, path=path)
+    return [does(node) for node in graph.nodes]
+
+
+def resolved(program: Program, graph: Graph, *, path: str = "") -> Callable[[Node], Happening]:
+    """Return what tells of a node of a graph what it does to the world; the arguments are those of ``happenings``.
+
+    >>> from purefx.ir import Graph, Node, Op, Program, Ref
+    >>> graph = Graph((), (Node("y", Op("toy.neg"), (Ref("x"),)),))
+    >>> resolved(Program.of({"": graph}), graph)(graph.nodes[0]).writes
+    ()
+    """
     summaries: dict[str, Happening] = {}
     for name in _bodies_first(program, graph):
         body = program.graphs[name]
         summaries[name] = summary(body, [_happening(node, program, summaries) for node in body.nodes])
-    return [_from_root(_happening(node, program, summaries), path) for node in graph.nodes]
+    return lambda node: _from_root(_happening(node, program, summaries), path)
 
 
 def _bodies_first(program: Program, graph: Graph) -> list[str]:

@@ -39,7 +39,7 @@ from .graphs import (
     tree_flatten_spec,
 )
 from .modules import (
-    blank_attributes,
+    blank_module,
     buffers_dict,
     child_of,
     children_dict,
@@ -91,7 +91,7 @@ __all__ = [
     "SpecViolationError",
     "TrainingIRVerifier",
     "Verifier",
-    "blank_attributes",
+    "blank_module",
     "buffers_dict",
     "builtin_functions",
     "child_of",

@@ -9,27 +9,40 @@ One idea: a name is given a type and a reason here, and nothing more.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import torch
 
 __all__ = [
-    "blank_attributes", "buffers_dict", "child_of", "children_dict", "hooks_of", "parameters_dict", "state_of",
+    "blank_module", "buffers_dict", "child_of", "children_dict", "hooks_of", "parameters_dict", "state_of",
     "storage_key", "uncompiled", "unsaved_buffers",
 ]  # fmt: skip
 
 
-def blank_attributes() -> dict[str, Any]:
-    """Return what ``torch.nn.Module.__init__`` puts into a module's ``__dict__``: empty containers, made anew, and flags.
+Module = TypeVar("Module", bound=torch.nn.Module)
 
-    A quarter of the time that ``__init__`` takes, which sets each through ``__setattr__``.
+
+def blank_module(kind: type[Module], **attributes: Any) -> Module:
+    """Return a module of a class with what ``torch.nn.Module.__init__`` sets, empty containers of its own and flags, and more.
+
+    A fifth of the time that ``__init__`` takes, which sets each through ``__setattr__``.
+
+    Args:
+        kind: the class, whose own ``__init__`` does not run.
+        attributes: what else its ``__dict__`` holds.
     """
-    return {name: value if kind is None else kind() for name, kind, value in _BLANK}
+    made = _BLANK.copy()
+    for name, container in _CONTAINERS:
+        made[name] = container()
+    made.update(attributes)
+    module = kind.__new__(kind)
+    object.__setattr__(module, "__dict__", made)
+    return module
 
 
-_BLANK = [
-    (name, type(value) if isinstance(value, dict | set) else None, value) for name, value in torch.nn.Module().__dict__.items()
-]
+_BLANK = dict(torch.nn.Module().__dict__)
+
+_CONTAINERS = [(name, type(value)) for name, value in _BLANK.items() if isinstance(value, dict | set)]
 
 
 def children_dict(module: torch.nn.Module) -> dict[str, torch.nn.Module | None]:

@@ -167,7 +167,9 @@ def test_modules_keep_their_state_in_the_dicts_that_we_fill() -> None:
 
 def test_a_module_begins_as_its_attributes_alone() -> None:
     """``Module.__init__`` gives every module the same: flags, and empty containers that are its own."""
-    made, again, module = torch_private.blank_attributes(), torch_private.blank_attributes(), torch.nn.Module().__dict__
+    kind, module = torch.nn.Module, torch.nn.Module().__dict__
+    made, again = torch_private.blank_module(kind).__dict__, torch_private.blank_module(kind).__dict__
+    assert list(torch_private.blank_module(kind, purefx_place=1).__dict__) == [*module, "purefx_place"]
     assert made == module and list(made) == list(module)
     for name, value in made.items():
         assert type(value) is type(module[name]), name

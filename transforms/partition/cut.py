@@ -49,7 +49,7 @@ class _Cutting:
         self.names = Names([*(formal.name for formal in self.graph.inputs), *(node.name for node in self.graph.nodes)])
         self.refs = [node.refs() for node in self.graph.nodes]
         self.home: dict[str, int] = dict.fromkeys([formal.name for formal in self.graph.inputs], -1)
-        """The part that makes a value; -1 for the inputs of the root."""
+        """The part that makes a value, -1 for the inputs of the root, in the order in which they are made."""
 
     def take(self) -> None:
         """Put each node into its part, part by part: the same whatever order the parts stood in before."""
@@ -97,10 +97,9 @@ class _Cutting:
     def program(self) -> Program:
         """Freeze the parts and the root."""
         source, graph = self.source, self.graph
-        metas = {formal.name: formal.meta for formal in graph.inputs}
-        metas.update([(node.name, node.meta) for node in graph.nodes])
-        made = [node.name for body in self.bodies for node in body.nodes]
-        rank = {name: number for number, name in enumerate([*(formal.name for formal in graph.inputs), *made])}
+        makers: dict[str, Input | Node] = {**graph.by_name, **{formal.name: formal for formal in graph.inputs}}
+        metas = {name: makers[name].meta for body in self.bodies for names in (body.inputs, body.outputs) for name in names}
+        rank = {name: number for number, name in enumerate(self.home)}
         ids = Names(source.graphs)
         graphs = {name: source.graphs[name] for name in source.order[1:]}
         nodes: list[Node] = []

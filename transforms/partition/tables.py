@@ -86,8 +86,10 @@ class _Where:
             if id(node.stack) not in seen:
                 seen.add(id(node.stack))
                 for frame in node.stack:
-                    self.calls.setdefault(frame, {})[part] = None
-                    self._reach(frame.path, part)
+                    if id(frame) not in seen:
+                        seen.add(id(frame))
+                        self.calls.setdefault(frame, {})[part] = None
+                        self._reach(frame.path, part)
             if type(do) is Get:
                 self.slots[do.slot][part] = None
                 self._reach(do.slot.rpartition(".")[0], part)
