@@ -1,17 +1,72 @@
-"""Which bodies are called with a preserved signature, and where bodies stand: one walk over the calls, from the root.
+"""Where bodies stand, and which are called with a preserved signature: one walk over the calls, from the root.
 
-One idea: a signature belongs to a module call (path and number); after ``deduplicate`` all calls of one body agree, so it
-can be asked of the body.  What a signature means for running is in ``lowering/``.
+One idea: a body and the path of the module that it stands in are looked into once, however often they are called.  What a
+signature means for running is in ``lowering/``.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator
+
 from .arguments import bodies_in
-from .node import Call, Frame
-from .paths import join
+from .node import Call, Frame, Node
+from .paths import join, way_to
 from .program import CallSignature, Program
 
-__all__ = ["all_places", "places_of_bodies", "signatures_of_bodies"]
+__all__ = ["Standing", "all_places", "called_at", "places_of_bodies", "signatures_of_bodies", "standings"]
+
+Standing = tuple[str, str]
+"""The id of a graph, and the path of the module that it stands in, from the root."""
+
+
+def called_at(node: Node, path: str) -> list[Standing]:
+    """Return the bodies that a node calls or gives to an operator, each with the path that it stands in.
+
+    Args:
+        node: of a body.
+        path: where that stands; bodies of operators stand where the operators do.
+
+    >>> called_at(Node("y", Call(Frame("mlp"), "body")), "layers.0")
+    [('body', 'layers.0.mlp')]
+    """
+    do = node.do
+    if type(do) is Call:
+        return [(do.graph, join(path, do.instance.path))]
+    return [(body, path) for body in bodies_in(node.args, node.kwargs)]
+
+
+def standings(
+    program: Program, graph: str | None = None, path: str = "", *, among: Collection[str] | None = None
+) -> Iterator[Standing]:
+    """Yield a body and all that are called below it, each once for each path that it stands in; who calls comes first.
+
+    Args:
+        program: whose graphs they are; what it does not have is left out.
+        graph: where to begin, by default the root.
+        path: where that stands.
+        among: the paths that matter, and all above them; a body that stands elsewhere is yielded and looked into once, so bodies
+            that call others twice each, in a file that somebody made, do not take for ever.
+
+    >>> from purefx.ir import Graph
+    >>> calls = tuple(Node(path, Call(Frame(path), "body")) for path in "ab")
+    >>> list(standings(Program.of({"": Graph((), calls, ()), "body": Graph((), ())})))
+    [('', ''), ('body', 'a'), ('body', 'b')]
+    """
+    seen: set[Standing] = set()
+    elsewhere: set[str] = set()
+    todo = [(program.root if graph is None else graph, path)]
+    while todo:
+        place = todo.pop()
+        if place in seen or place[0] not in program.graphs:
+            continue
+        seen.add(place)
+        if among is not None and place[1] not in among:
+            if place[0] in elsewhere:
+                continue
+            elsewhere.add(place[0])
+        yield place
+        inner = [found for node in program.graphs[place[0]].callers for found in called_at(node, place[1])]
+        todo.extend(reversed(inner))
 
 
 def signatures_of_bodies(program: Program) -> dict[str, CallSignature]:
@@ -24,19 +79,13 @@ def signatures_of_bodies(program: Program) -> dict[str, CallSignature]:
     if not len(program.call_signatures):
         return {}
     found: dict[str, CallSignature] = {}
-    todo, seen = [(program.root, "")], {(program.root, "")}
-    while todo:
-        name, path = todo.pop()
-        for node in program.graphs[name].nodes:
-            if type(node.do) is not Call:
-                continue
-            below = join(path, node.do.instance.path)
-            signature = program.call_signatures.get(Frame(below, node.do.instance.call))
-            if signature is not None:
-                found.setdefault(node.do.graph, signature)
-            if (node.do.graph, below) not in seen:
-                seen.add((node.do.graph, below))
-                todo.append((node.do.graph, below))
+    known = {"", *(above for frame in program.call_signatures for above in way_to(frame.path))}
+    for name, path in standings(program, among=known):
+        for node in program.graphs[name].callers:
+            if type(do := node.do) is Call:
+                frame = Frame(join(path, do.instance.path), do.instance.call)
+                if frame in program.call_signatures:
+                    found.setdefault(do.graph, program.call_signatures[frame])
     return found
 
 
@@ -47,43 +96,21 @@ def places_of_bodies(program: Program) -> dict[str, str]:
     >>> places_of_bodies(Program.of({"": Graph((), (), ())}))
     {'': ''}
     """
-    found = {program.root: ""}
-    todo = [program.root]
-    while todo:
-        name = todo.pop()
-        graph, path = program.graphs[name], found[name]
-        for node in graph.callers:
-            do = node.do
-            inner = (do.graph,) if type(do) is Call else bodies_in(node.args, node.kwargs)
-            for body in inner:
-                if body not in found:
-                    found[body] = join(path, do.instance.path) if type(do) is Call else path
-                    todo.append(body)
+    found: dict[str, str] = {}
+    for name, path in standings(program, among=()):
+        found.setdefault(name, path)
     return found
 
 
 def all_places(program: Program) -> dict[str, tuple[str, ...]]:
     """Return all paths of modules that each body stands in, by graph id; bodies of operators stand where those do.
 
-    >>> from purefx.ir import Graph, Node
+    >>> from purefx.ir import Graph
     >>> calls = tuple(Node(path, Call(Frame(path), "body")) for path in "ab")
     >>> all_places(Program.of({"": Graph((), calls, ()), "body": Graph((), ())}))["body"]
     ('a', 'b')
     """
-    found: dict[str, dict[str, None]] = {program.root: {"": None}}
-    todo = [(program.root, "")]
-    while todo:
-        name, path = todo.pop()
-        inner: list[tuple[str, str]] = []
-        for node in program.graphs[name].callers:
-            do = node.do
-            if type(do) is Call:
-                inner.append((do.graph, join(path, do.instance.path)))
-            else:
-                inner += [(body, path) for body in bodies_in(node.args, node.kwargs)]
-        for body, place in inner:
-            places = found.setdefault(body, {})
-            if place not in places and body in program.graphs:
-                places[place] = None
-                todo.append((body, place))
+    found: dict[str, dict[str, None]] = {}
+    for name, path in standings(program):
+        found.setdefault(name, {})[path] = None
     return {name: tuple(places) for name, places in found.items()}

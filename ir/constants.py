@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from attrs import frozen
 
-from .arguments import CONTAINERS, TREES, Arg, Body, Ref, children_of, with_children
+from .arguments import CONTAINERS, Arg, Body, Ref, children_of, with_children
 from .borders import TAKES
 from .callers import all_places
 from .cells import CellNumbers
@@ -28,15 +28,12 @@ from .paths import FROM_ROOT, is_below, join, relative, way_to
 from .persistent import pmap
 from .program import Program
 from .state import SlotKind, State
-from .torch_private import FakeTensor, HigherOrderOperator, OpOverload
-from .verify.kinds import PLAIN, short
+from .torch_private import FakeTensor
+from .verify.kinds import OBJECTS, PLAIN, short
 
 __all__ = ["has_constants", "is_constant", "with_constants"]
 
-KEPT: tuple[Any, ...] = (
-    OpOverload, HigherOrderOperator, torch.SymInt, torch.SymFloat, torch.SymBool, type, range, TREES,
-    types.FunctionType, types.BuiltinFunctionType, types.MethodType,
-)  # fmt: skip
+KEPT: tuple[Any, ...] = (*OBJECTS, types.FunctionType, types.BuiltinFunctionType, types.MethodType)
 """What an argument may be besides literals and references.  fx writes any other object as its ``repr``, which could be code."""
 
 MUTABLE = (list, dict)

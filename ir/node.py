@@ -59,7 +59,7 @@ def common_prefix(stacks: Iterable[Stack]) -> Stack:
             continue
         length = 0
         for mine, other in zip(found, stack, strict=False):
-            if mine != other:
+            if mine is not other and mine != other:
                 break
             length += 1
         found = found[:length]

@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from attrs import field, frozen
 
+from .callers import standings
 from .node import Call, Frame, Node
 from .paths import join
 from .program import Module, Program
@@ -142,23 +143,10 @@ def _frozen(found: dict[K, dict[V, None]]) -> Mapping[K, tuple[V, ...]]:
 def _calls(program: Program) -> list[Frame]:
     # Every call of a module, from the root, in order: those of Call nodes, and those of the stacks of nodes that stay flat.
     found: dict[Frame, None] = {}
-    todo: list[tuple[str, str]] = [(program.root, "")]
-    seen: set[tuple[str, str]] = set()
-    while todo:
-        place = todo.pop()
-        if place in seen:
-            continue
-        seen.add(place)
-        graph, path = program.graphs[place[0]], place[1]
-        inner: list[tuple[str, str]] = []
-        for node in graph.nodes:
+    for name, path in standings(program):
+        for node in program.graphs[name].nodes:
             for frame in node.stack:
                 found.setdefault(Frame(join(path, frame.path), frame.call))
             if type(do := node.do) is Call:
-                below = join(path, do.instance.path)
-                found.setdefault(Frame(below, do.instance.call))
-                inner.append((do.graph, below))
-        called = {name for name, _ in inner}
-        inner += [(name, path) for name in graph.callees if name not in called]
-        todo.extend(reversed(inner))
+                found.setdefault(Frame(join(path, do.instance.path), do.instance.call))
     return list(found)

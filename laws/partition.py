@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from attrs import evolve
 
+from ..ir.callers import standings
 from ..ir.effects.dependencies import dependencies
 from ..ir.node import Call, Get, Op
 from ..ir.parts import PART, original, parts, where_went
@@ -56,22 +57,13 @@ def _state_placed(transform: Transform, case: Case) -> list[str]:
     if not names:
         return []
     readers: dict[str, set[str]] = {}
-    todo, seen = [(part.graph, part.name) for part in parts(result)], set[tuple[str, str]]()
-    while todo:
-        place = todo.pop()
-        if place in seen:
-            continue
-        seen.add(place)
-        for node in result.graphs[place[0]].nodes:
+    for name, path in [place for part in parts(result) for place in standings(result, part.graph, part.name)]:
+        for node in result.graphs[name].nodes:
             if type(node.do) is Get:
-                slot = joined_path(place[1], node.do.slot)
+                slot = joined_path(path, node.do.slot)
                 readers.setdefault(original(slot, names), set()).add(slot.partition(".")[0])
-                if slot.partition(".")[0] != place[1].partition(".")[0]:
-                    return [f"a body of {place[1]} reads {slot}"]
-            if type(node.do) is Call:
-                todo.append((node.do.graph, joined_path(place[1], node.do.instance.path)))
-        called = {node.do.graph for node in result.graphs[place[0]].callers if type(node.do) is Call}
-        todo += [(name, place[1]) for name in result.graphs[place[0]].callees if name not in called]
+                if slot.partition(".")[0] != path.partition(".")[0]:
+                    return [f"a body of {path} reads {slot}"]
     went = where_went(result).state
     found = [f"{name} is lost" for name in where_went(program).state if name not in went]
     for name, now in went.items():

@@ -10,7 +10,7 @@ from collections import Counter
 
 from attrs import evolve
 
-from ..ir.callers import signatures_of_bodies
+from ..ir.callers import signatures_of_bodies, standings
 from ..ir.digest import digest, graph_digest
 from ..ir.graph import Graph
 from ..ir.inlining import inlined
@@ -149,20 +149,14 @@ def _one_body_a_label(transform: Transform, case: Case) -> list[str]:
     result = transform(case.program)
     bodies: dict[tuple[str, object], str] = {}
     found: list[str] = []
-    todo, seen = [(result.root, "")], set[tuple[str, str]]()
-    while todo:
-        place = todo.pop()
-        if place in seen:
-            continue
-        seen.add(place)
-        for node in result.graphs[place[0]].nodes:
-            if type(node.do) is not Call:
+    for name, outer in standings(result):
+        for node in result.graphs[name].nodes:
+            if type(do := node.do) is not Call:
                 continue
-            path = join(place[1], node.do.instance.path)
-            label = (path, (node.do.instance.call, node.do.instance.part))
-            if bodies.setdefault(label, node.do.graph) != node.do.graph:
-                found.append(f"{node.do.instance} of {path} is two bodies: {bodies[label]} and {node.do.graph}")
-            todo.append((node.do.graph, path))
+            path = join(outer, do.instance.path)
+            label = (path, (do.instance.call, do.instance.part))
+            if bodies.setdefault(label, do.graph) != do.graph:
+                found.append(f"{do.instance} of {path} is two bodies: {bodies[label]} and {do.graph}")
     return found
 
 

@@ -13,12 +13,13 @@ from attrs import evolve
 
 from ..ir.arguments import Arg, Ref
 from ..ir.borders import is_border
+from ..ir.callers import Standing, called_at, standings
 from ..ir.conventions import conventions
 from ..ir.errors import SwapError
 from ..ir.graph import Graph, Input
 from ..ir.names import Names
 from ..ir.node import Call, Get
-from ..ir.paths import FROM_ROOT, is_below, join
+from ..ir.paths import FROM_ROOT, is_below
 from ..ir.persistent import pmap
 from ..ir.program import Module, Program
 from ..ir.signature import LiteralType, ObjectType, Signature, UserInput, UserOutput
@@ -103,21 +104,12 @@ def _is_closed(graphs: dict[str, Graph]) -> bool:
     return True
 
 
-def _calls(program: Program, graph: str | None = None, path: str = "") -> list[tuple[str, str]]:
+def _calls(program: Program, graph: str | None = None, path: str = "") -> list[Standing]:
     # Every body that is called below one, the root, with the path of its module, as often as bodies call it.
-    found: list[tuple[str, str]] = []
-    start = (program.root if graph is None else graph, path)
-    todo, seen = [start], {start}
-    while todo:
-        name, outer = todo.pop()
-        body = program.graphs[name]
-        called = [(node.do.graph, join(outer, node.do.instance.path)) for node in body.callers if type(node.do) is Call]
-        found += called
-        bodies = {callee for callee, _ in called}
-        for place in (*called, *((callee, outer) for callee in body.callees if callee not in bodies)):
-            if place not in seen:
-                seen.add(place)
-                todo.append(place)
+    found: list[Standing] = []
+    for name, outer in standings(program, graph, path):
+        calls = [node for node in program.graphs[name].callers if type(node.do) is Call]
+        found += [place for node in calls for place in called_at(node, outer)]
     return found
 
 

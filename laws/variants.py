@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from attrs import evolve
 
 from ..ir.arguments import Arg, Body, Ref, map_refs
+from ..ir.callers import standings
 from ..ir.effects.dependencies import dependencies
 from ..ir.graph import Graph
 from ..ir.node import Call, Node
@@ -131,15 +132,9 @@ def module_calls(program: Program) -> frozenset[tuple[str, int]]:
     [('a', 1), ('a.b', 0)]
     """
     found: set[tuple[str, int]] = set()
-    todo, seen = [(program.root, "")], set[tuple[str, str]]()
-    while todo:
-        place = todo.pop()
-        if place in seen:
-            continue
-        seen.add(place)
-        for node in program.graphs[place[0]].nodes:
-            found.update((join(place[1], frame.path), frame.call) for frame in node.stack)
-            if type(node.do) is Call:
-                found.add((join(place[1], node.do.instance.path), node.do.instance.call))
-                todo.append((node.do.graph, join(place[1], node.do.instance.path)))
+    for name, path in standings(program):
+        for node in program.graphs[name].nodes:
+            found.update((join(path, frame.path), frame.call) for frame in node.stack)
+            if type(do := node.do) is Call:
+                found.add((join(path, do.instance.path), do.instance.call))
     return frozenset(found)

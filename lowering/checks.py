@@ -15,6 +15,7 @@ import torch
 from ..ir.arguments import same_arg
 from ..ir.errors import InputValueError
 from ..ir.expression import Expr, InputDim, InputValue, Sym, evaluate, inputs_in, leaves_in, write
+from ..ir.numbers import SYMBOLIC
 from ..ir.program import Program
 from ..ir.signature import ArgumentType, LiteralType, NumberType, Range, TensorType, UserInput
 from .quick_checks import quick_check
@@ -68,7 +69,7 @@ class LeafChecks:
             # None was dropped from the program: like ep.module(), do not look at what is passed for it.
             if kind.value is not None and not same_arg(kind.value, value):
                 raise self._wrong(index, f"got {_describe(value)}")
-        elif not isinstance(value, (int, float, bool, torch.SymInt, torch.SymFloat, torch.SymBool)):
+        elif not isinstance(value, (int, float, bool, *SYMBOLIC)):
             raise self._wrong(index, f"got {_describe(value)}")
 
     def _check_sizes(self, values: Sequence[Any]) -> None:

@@ -14,6 +14,7 @@ import torch
 from attrs import define, field
 
 from ..ir.arguments import bodies_in
+from ..ir.callers import standings
 from ..ir.graph import Graph
 from ..ir.node import Call, Op
 from ..ir.paths import FROM_ROOT, join
@@ -77,26 +78,13 @@ def _counts(names: Iterable[str]) -> bool:
 
 
 def _calls(program: Program) -> dict[str, dict[Label, str]]:
-    # The bodies of every module, by call: walks the calls from the root, each (body, path) once.
+    # The bodies of every module, by call.
     found: dict[str, dict[Label, str]] = {}
-    seen: set[tuple[str, str]] = set()
-    todo = [(program.root, "")]
-    callers = {name: program.graphs[name].callers for name in program.order}
-    while todo:
-        name, path = todo.pop()
-        if (name, path) in seen:
-            continue
-        seen.add((name, path))
-        inner: list[tuple[str, str]] = []
-        for node in callers[name]:
-            do = node.do
-            if type(do) is not Call:  # what the bodies of an operator call is called by the module around it
-                inner.extend([(body, path) for body in bodies_in(node.args, node.kwargs)])
-                continue
-            place = join(path, do.instance.path)
-            found.setdefault(place, {}).setdefault((do.instance.call, do.instance.part), do.graph)
-            inner.append((do.graph, place))
-        todo.extend(reversed(inner))
+    for name, path in standings(program):
+        for node in program.graphs[name].callers:
+            if type(do := node.do) is Call:  # what the bodies of an operator call is called by the module around it
+                label = (do.instance.call, do.instance.part)
+                found.setdefault(join(path, do.instance.path), {}).setdefault(label, do.graph)
     return found
 
 
@@ -173,11 +161,11 @@ def _give_root(tree: Tree, calls: dict[str, dict[Label, str]]) -> None:
 
 
 def _leaves(graph: Graph) -> bool:
-    return any(
-        node.do.instance.path.startswith(FROM_ROOT) if type(node.do) is Call else node.do.slot.startswith(FROM_ROOT)
-        for node in graph.nodes
-        if type(node.do) is not Op
-    )
+    for node in graph.nodes:
+        do = node.do
+        if type(do) is not Op and (do.instance.path if type(do) is Call else do.slot).startswith(FROM_ROOT):
+            return True
+    return False
 
 
 def _register(tree: Tree, cells: dict[int, Any]) -> None:

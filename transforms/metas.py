@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from ..ir.meta import EMPTY_META, Meta
+from ..ir.numbers import SYMBOLIC
 
 __all__ = ["alike", "value_only", "without_values"]
 
@@ -26,7 +27,7 @@ def alike(left: Any, right: Any) -> bool:
     """
     if isinstance(left, torch.Tensor) and isinstance(right, torch.Tensor):
         return left is right or _facts(left) == _facts(right)
-    if isinstance(left, torch.SymInt | torch.SymFloat | torch.SymBool):
+    if isinstance(left, SYMBOLIC):
         return type(left) is type(right) and str(left) == str(right)
     return type(left) is type(right) and isinstance(left, int | float) and left == right
 

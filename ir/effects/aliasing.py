@@ -35,9 +35,9 @@ def join_aliases(found: Unions, graph: Graph, done: Sequence[Happening], slot_ke
             for number, shared in enumerate(happening.results):
                 found.join((node.name, number), (node.name, shared.first))
                 _join_all(found, (node.name, number), (*shared.values, *map(slot_key, shared.slots)))
-        elif (item := item_of(node)) is not None and item[0] in apart:
+        elif apart and (item := item_of(node)) is not None and item[0] in apart:
             found.join(node.name, item)
-        else:
+        elif happening.aliases or happening.aliases_slots:
             _join_all(found, node.name, (*happening.aliases, *map(slot_key, happening.aliases_slots)))
 
 

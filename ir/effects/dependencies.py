@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+from ..arguments import refs_in
 from ..borders import is_border
 from ..graph import Graph
 from ..node import Get, Node, Op
@@ -60,7 +61,11 @@ def _data_edges(graph: Graph) -> list[set[int]]:
     defined: dict[str, int] = {}
     edges: list[set[int]] = []
     for index, node in enumerate(graph.nodes):
-        edges.append({defined[name] for name in node.refs() if name in defined})
+        mine: set[int] = set()
+        for name in refs_in(node.args, node.kwargs):
+            if name in defined:
+                mine.add(defined[name])
+        edges.append(mine)
         defined[node.name] = index
     return edges
 
@@ -99,11 +104,14 @@ def _storage_edges(program: Program, graph: Graph, done: list[Happening], edges:
     for index, (node, happening) in enumerate(zip(graph.nodes, done, strict=True)):
         if _only_names(node):
             continue
-        writes = {memory.find(name) for name in happening.writes}
-        writes |= {memory.find(slot_storage(program, slot)) for slot in happening.writes_slots}
-        touched = {memory.find(name) for name in node.refs()} & written
-        touched |= {memory.find(slot_storage(program, slot)) for slot in happening.reads_slots} & written
-        for storage in touched | writes:
+        writes: set[object] = set()
+        touched = {storage for name in refs_in(node.args, node.kwargs) if (storage := memory.find(name)) in written}
+        if happening is not NOTHING:
+            writes.update([memory.find(name) for name in happening.writes])
+            writes.update([memory.find(slot_storage(program, slot)) for slot in happening.writes_slots])
+            read = [memory.find(slot_storage(program, slot)) for slot in happening.reads_slots]
+            touched.update(writes, written.intersection(read))
+        for storage in touched:
             if storage in writer:
                 edges[index].add(writer[storage])
             if storage in writes:

@@ -22,6 +22,7 @@ from ..errors import InvalidProgram, UnsupportedProgram
 from ..graph import Graph, Input
 from ..meta import freeze_meta
 from ..node import Node, Op, Stack, common_prefix
+from ..numbers import SYMBOLIC
 from ..operators import op_of
 from ..torch_private import HigherOrderOperator, OpOverload, OpOverloadPacket
 from ..verify import Violation
@@ -160,7 +161,7 @@ class GraphReader:
             return Record(tuple([(key, self._convert(part, known)) for key, part in arg.items()]))
         if kind is slice:
             return slice(*(self._convert(part, known) for part in (arg.start, arg.stop, arg.step)))
-        if isinstance(arg, OpOverload | HigherOrderOperator | torch.SymInt | torch.SymFloat | torch.SymBool | torch.ScriptObject):
+        if isinstance(arg, (OpOverload, HigherOrderOperator, *SYMBOLIC, torch.ScriptObject)):
             return arg
         if isinstance(arg, CODE):
             return arg

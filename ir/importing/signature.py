@@ -13,6 +13,7 @@ from torch.export.graph_signature import ConstantArgument, CustomObjArgument, In
 
 from ..errors import InvalidProgram, UnsupportedProgram
 from ..graph import Graph
+from ..numbers import SYMBOLIC
 from ..signature import (
     ArgumentType,
     InputGradient,
@@ -123,7 +124,7 @@ def _type_of(arg: Any, value: Any) -> ArgumentType:
         return ObjectType(arg.class_fqn)
     if isinstance(value, torch.Tensor):
         return TensorType(value.dtype, tuple(read_size(size) for size in value.shape), str(value.device))
-    if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
+    if isinstance(value, SYMBOLIC):
         kind = {torch.SymInt: "int", torch.SymFloat: "float", torch.SymBool: "bool"}[type(value)]
         return NumberType(kind, read_size(value) if kind == "int" else None)
     if value is None or isinstance(value, bool | int | float | str):

@@ -18,13 +18,14 @@ from ..effects.schema import effects_of
 from ..meta import Meta, freeze_meta
 from ..methods import Method
 from ..node import Op
+from ..numbers import SYMBOLIC
 from ..operators import op_name
 from ..torch_private import pytree
 from ..verify.kinds import PLAIN
 
 __all__ = ["Literals", "Operators", "is_tensor", "meta_of", "value_of"]
 
-VALUES = (torch.Tensor, int, float, bool, complex, str, torch.SymInt, torch.SymFloat, torch.SymBool, type(None))
+VALUES = (torch.Tensor, int, float, bool, complex, str, *SYMBOLIC, type(None))
 
 
 class Operators:

@@ -12,9 +12,10 @@ from typing import Any
 import torch
 
 from ..arguments import CONTAINERS, TREES, Body, Record, Ref, children_of
+from ..numbers import SYMBOLIC
 from ..torch_private import HigherOrderOperator, OpOverload
 
-__all__ = ["PLAIN", "is_argument", "is_nested", "leaves", "short"]
+__all__ = ["OBJECTS", "PLAIN", "is_argument", "is_nested", "leaves", "short"]
 
 PLAIN = frozenset(
     {
@@ -24,9 +25,10 @@ PLAIN = frozenset(
 )  # fmt: skip
 """Literal types that need no second look."""
 
-OBJECTS: tuple[Any, ...] = (
-    OpOverload, HigherOrderOperator, torch.SymInt, torch.SymFloat, torch.SymBool, torch.ScriptObject, type, range, TREES,
-)  # fmt: skip
+OBJECTS: tuple[Any, ...] = (OpOverload, HigherOrderOperator, *SYMBOLIC, type, range, TREES)
+"""What an argument may be besides literals, references and functions: values, which say what they are by themselves."""
+
+ALLOWED: tuple[Any, ...] = (*OBJECTS, torch.ScriptObject)
 
 
 def is_argument(leaf: Any) -> bool:
@@ -42,7 +44,7 @@ def is_argument(leaf: Any) -> bool:
         return type(leaf.name) is str
     if kind is Body:
         return type(leaf.graph) is str
-    if isinstance(leaf, OBJECTS):
+    if isinstance(leaf, ALLOWED):
         return True
     # A plain function is fine; modules are callable too, and mutable.
     return callable(leaf) and not isinstance(leaf, torch.nn.Module | torch.Tensor)

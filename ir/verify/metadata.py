@@ -15,6 +15,7 @@ import torch
 from ..arguments import Body, Items, Record, Ref
 from ..graph import Graph, Input
 from ..node import Call, Get, Node, Op
+from ..numbers import SYMBOLIC
 from ..torch_private import FakeTensor
 from .kinds import short
 from .rule import INPUTS, Finding
@@ -24,9 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PLAIN_VALUES", "check_meta", "meta_faults"]
 
-PLAIN_VALUES = frozenset(
-    {FakeTensor, torch.Tensor, torch.nn.Parameter, int, bool, float, str, type(None), torch.SymInt, torch.SymFloat, torch.SymBool}
-)
+PLAIN_VALUES = frozenset({FakeTensor, torch.Tensor, torch.nn.Parameter, int, bool, float, str, type(None), *SYMBOLIC})
 """Types of ``val`` that need no second look."""
 
 ABSURD: tuple[type, ...] = (

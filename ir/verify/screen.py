@@ -30,13 +30,15 @@ Ops = dict[int, tuple[Op, str, int]]
 class Census:
     """What a graph holds that rules about the whole program ask for; numbers are positions of nodes."""
 
-    __slots__ = ("bodies", "callees", "calls", "gets", "graph", "name", "nodes", "projections", "stacks")
+    __slots__ = ("bodies", "callees", "calls", "gets", "graph", "name", "nodes", "projections", "sound", "stacks")
 
     def __init__(self, name: str, graph: Graph) -> None:
         self.name = name
         self.graph = graph
         self.nodes: list[tuple[int, Node]] | None = None
-        """The well-formed nodes, where some are not."""
+        """The well-formed nodes, where they were asked for."""
+        self.sound = False
+        """Whether the screen found all nodes well-formed."""
         self.callees: list[tuple[int, str]] = []
         self.calls: list[tuple[int, Node]] = []
         self.gets: list[tuple[int, Node]] = []
@@ -82,6 +84,7 @@ class Screen:
         for leaf in leaves(output) if type(output) is not Ref else (output,):
             if leaf.name not in defined if type(leaf) is Ref else type(leaf) is Body or not is_argument(leaf):
                 return None
+        census.sound = True
         return census
 
     def _nodes(self, census: Census, defined: set[str]) -> bool:

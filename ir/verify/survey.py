@@ -86,7 +86,7 @@ class Survey:
         if census.nodes is None:
             nodes: Any = census.graph.nodes
             pairs = enumerate(nodes if type(nodes) is tuple else ())
-            census.nodes = [(index, node) for index, node in pairs if not node_faults(node)]
+            census.nodes = list(pairs) if census.sound else [(index, node) for index, node in pairs if not node_faults(node)]
         return census.nodes
 
     def _walk(self) -> None:

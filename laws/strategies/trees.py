@@ -14,6 +14,7 @@ import torch
 from attrs import evolve, frozen
 
 from ...ir.arguments import Arg, Ref
+from ...ir.callers import standings
 from ...ir.graph import Graph, Input
 from ...ir.node import Call, Frame, Get, Node
 from ...ir.paths import FROM_ROOT, join
@@ -153,17 +154,10 @@ def _graph(steps: tuple[_Step, ...], known: int) -> Graph:
 
 def _state(program: Program, ties: list[bool]) -> State:
     slots: dict[str, Slot] = {}
-    todo, seen = [(program.root, "")], set[tuple[str, str]]()
-    while todo:
-        place = todo.pop()
-        if place in seen:
-            continue
-        seen.add(place)
-        for node in program.graphs[place[0]].nodes:
+    for name, path in standings(program):
+        for node in program.graphs[name].nodes:
             if type(node.do) is Get:
-                slots.setdefault(join(place[1], node.do.slot), _slot(len(slots), slots, tied=ties[SLOTS.index(node.do.slot)]))
-            elif type(node.do) is Call:
-                todo.append((node.do.graph, join(place[1], node.do.instance.path)))
+                slots.setdefault(join(path, node.do.slot), _slot(len(slots), slots, tied=ties[SLOTS.index(node.do.slot)]))
     return State(tuple(slots), pmap(slots))
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from ...ir.errors import InputError
+from ...ir.numbers import SYMBOLIC
 from ...ir.program import Program
 from ...ir.signature import UserInput
 from ...ir.torch_private import pytree, size_number
@@ -73,13 +74,13 @@ def _example(value: Any) -> Any:
         sizes = [_number(size) for size in value.shape]
         strides = [_number(size) for size in value.stride()]
         return torch.empty_strided(sizes, strides, dtype=value.dtype, device=value.device).zero_()
-    if value is None or isinstance(value, bool | int | float | str | torch.SymInt | torch.SymFloat | torch.SymBool):
+    if value is None or isinstance(value, (bool, int, float, str, *SYMBOLIC)):
         return _number(value)
     raise Unknown
 
 
 def _number(value: Any) -> Any:
-    if not isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
+    if not isinstance(value, SYMBOLIC):
         return value
     number = size_number(value)
     if number is None:

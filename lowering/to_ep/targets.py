@@ -14,6 +14,7 @@ import torch
 from ...ir.arguments import Arg
 from ...ir.errors import UnsupportedProgram
 from ...ir.node import Node, Op
+from ...ir.numbers import SYMBOLIC
 from ...ir.opaque import is_module_call
 from ...ir.places import place_of
 from ...ir.torch_private import HigherOrderOperator, OpOverload
@@ -28,8 +29,6 @@ LITERALS = frozenset(
 )  # fmt: skip
 
 OPERATORS: tuple[Any, ...] = (OpOverload, HigherOrderOperator)
-
-NUMBERS: tuple[Any, ...] = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 MODULES = ("_operator", "math", "builtins", "torch")
 """Where the plain functions live that torch's exporter writes: arithmetic of sizes, modes, levels of vmap."""
@@ -75,7 +74,7 @@ def check_literal(arg: Arg) -> Any:
     Raises:
         UnsupportedProgram: it is an object whose text is its own business.
     """
-    if type(arg) in LITERALS or isinstance(arg, (*OPERATORS, *NUMBERS)):
+    if type(arg) in LITERALS or isinstance(arg, (*OPERATORS, *SYMBOLIC)):
         return arg
     said = f"{type(arg).__module__}.{type(arg).__qualname__}"
     raise UnsupportedProgram(

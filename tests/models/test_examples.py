@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from examples import demo, import_fx, quickstart, save_load, to_ep, train
+from examples import capture, demo, import_fx, quickstart, save_load, to_ep, train
 
 pytestmark = pytest.mark.models
 
@@ -43,6 +43,14 @@ def test_import_fx(capsys: pytest.CaptureFixture[str]) -> None:
     said = capsys.readouterr().out
     assert "tensor.div_(" in said
     assert said.endswith("equal to eager, with and without the default\n")
+
+
+def test_capture(capsys: pytest.CaptureFixture[str]) -> None:
+    """Captured with dynamic rows, and from threads."""
+    capture.main()
+    said = capsys.readouterr().out
+    assert "aten.linear.default" in said
+    assert said.endswith("equal to eager, bit by bit\n")
 
 
 def test_quickstart(capsys: pytest.CaptureFixture[str]) -> None:

@@ -82,8 +82,9 @@ def restore_names(
         The program with these names.
 
     Raises:
-        NamingError: the module has none of the program's tensors, or another tensor under the name of one that is not its;
-            ``inputs`` are not as many as the user inputs, or a part of an argument would become state.
+        NamingError: the module has none of the program's tensors, or another tensor under the name of one that is not its; the
+            program takes parameters as inputs, and ``inputs`` are not given; they are not as many as the user inputs, or a part
+            of an argument would become state.
         UnsupportedProgram: a body that several modules share would have to read one slot under several names, or the program is
             split and the names are of no part.
         PipelineError: ``inputs`` are given for a program that calls modules.
@@ -102,6 +103,13 @@ def restore_names(
     taken = program if inputs is None else with_state_inputs(program, original, inputs)
     naming = _Naming(taken.state, original, fuel)
     naming.check()
+    asked = naming.whole and not naming.matched and inputs is None
+    handed = _parameters_handed(program) if asked else []
+    if handed and any(slot.kind is SlotKind.PARAMETER for slot in original.slots.values()):
+        raise NamingError(
+            f"the program has no tensor of the module, and takes parameters as inputs ({', '.join(map(repr, handed[:3]))}), as "
+            "graphs of Dynamo do: give `inputs=`, what the graph was called with"
+        )
     made = made_constants(taken, naming.unmatched) if original.tells_kinds and naming.whole else frozenset[str]()
     state = naming.state_after(made, add_unused=add_unused)
     named = taken
@@ -109,6 +117,10 @@ def restore_names(
         named = with_state(taken, state, naming.names, {one.path: one for one in original.modules})
     # Reads are placed where the state is, so after it has its names.
     return sink_state.apply(named) if taken is not program and "state sunk" in program.facts else named
+
+
+def _parameters_handed(program: Program) -> list[str]:
+    return [formal.name for formal in program.main.inputs if isinstance(formal.meta.get("val"), torch.nn.Parameter)]
 
 
 class _Naming:

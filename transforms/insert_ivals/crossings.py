@@ -8,7 +8,7 @@ that enter unnamed harm nobody: a stand-in does not need them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 
 from attrs import frozen
 
@@ -45,19 +45,20 @@ class Leaves:
 
     def hides(self, name: str, made: Stack, user: Stack) -> bool:
         """Say whether a value gets from where it is made to a user past a signature that does not name it."""
-        gives = self.gives
-        if not any(frame in gives for frame in made):
-            return False
-        shared = len(common_prefix([made, user]))
-        return any(frame in gives and name not in gives[frame] for frame in made[shared:])
+        return _passes(name, made, user, self.gives)
 
     def enters(self, name: str, made: Stack, user: Stack) -> bool:
         """Say whether a value gets into a preserved call that does not take it."""
-        takes = self.takes
-        if not any(frame in takes for frame in user):
-            return False
-        shared = len(common_prefix([made, user]))
-        return any(frame in takes and name not in takes[frame] for frame in user[shared:])
+        return _passes(name, user, made, self.takes)
+
+
+def _passes(name: str, inner: Stack, outer: Stack, named: Mapping[Frame, Collection[str]]) -> bool:
+    # Whether a value is on both sides of the border of a call that does not name it.
+    for frame in inner:
+        if frame in named and name not in named[frame]:
+            shared = len(common_prefix([inner, outer]))
+            return any(frame in named and name not in named[frame] for frame in inner[shared:])
+    return False
 
 
 def user_stack(node: Node) -> Stack:
@@ -72,8 +73,8 @@ def crossings(program: Program, leaves: Leaves) -> Iterator[Crossing]:
     for number, node in enumerate(nodes):
         stack = user_stack(node)
         for name in dict.fromkeys(node.refs()):
-            if name not in made:
-                continue
+            if made.get(name, stack) is stack:
+                continue  # no border is between them, or it is an input
             if leaves.hides(name, made[name], stack) or leaves.enters(name, made[name], stack):
                 yield Crossing(name, number)
     for name in dict.fromkeys(program.main.output_refs()):

@@ -17,6 +17,7 @@ from attrs import evolve
 from ...ir.arguments import Arg, Ref, replace_refs
 from ...ir.names import Names
 from ...ir.node import Frame, Node, Op, Stack
+from ...ir.numbers import SYMBOLIC
 from ...ir.operators import op_of
 from ...ir.program import Program
 from .crossings import Leaves
@@ -24,8 +25,6 @@ from .crossings import Leaves
 __all__ = ["Sizes"]
 
 SIZE = op_of(torch.ops.aten.sym_size.int)
-
-NUMBERS = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
 class Sizes:
@@ -44,7 +43,7 @@ class Sizes:
     def is_size(self, name: str) -> bool:
         """Say whether a value is a symbolic number that an operator without effects computes."""
         node = self.by_name.get(name)
-        return node is not None and isinstance(self.values.get(name), NUMBERS) and _is_plain(node)
+        return node is not None and isinstance(self.values.get(name), SYMBOLIC) and _is_plain(node)
 
     def again(self, name: str, stack: Stack) -> tuple[Arg, list[Node]] | None:
         """Return a size computed for use in a call, with the nodes that this takes; None where it can not be.

@@ -66,6 +66,8 @@ class _Walk:
         self.inputs = {formal.name: formal.meta.get("val") for formal in graph.inputs}
         self.slots = {node.name: node.do.slot for node in graph.nodes if type(node.do) is Get}
         self.cells = {name: program.state[slot].cell for name, slot in self.slots.items()}
+        self.written: dict[str, Effects | None] = {}
+        """What operators were before they were made functional, as far as it was asked."""
 
     def back(self, target: str, final: str) -> list[str]:
         """Return the versions from the final one back; none where the way to the old contents is not certain."""
@@ -82,7 +84,7 @@ class _Walk:
 
     def _is_version(self, value: str) -> bool:
         # Where the program tells what an operator was before it was made functional, it must have written something.
-        written = _written_by(self.by_name[value])
+        written = self._written_by(self.by_name[value])
         return written is None or bool(written.writes)
 
     def _before(self, value: str, target: str) -> str | None:
@@ -110,11 +112,16 @@ class _Walk:
         return node if type(node.do) is Op else None
 
     def _told(self, node: Node) -> str | None:
-        written = _written_by(node)
+        written = self._written_by(node)
         if written is None or len(written.writes) != 1:
             return None
         found = written.writes[0].find(node.args, node.kwargs)
         return found.name if type(found) is Ref else None
+
+    def _written_by(self, node: Node) -> Effects | None:
+        if node.name not in self.written:
+            self.written[node.name] = _written_by(node)
+        return self.written[node.name]
 
     def _shape_of(self, name: str) -> tuple[str, Arg]:
         node = self.by_name[name]

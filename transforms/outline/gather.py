@@ -23,6 +23,10 @@ Item = Hashable
 """What a level is made of: a frame (a module call), or the number of a node that stands for itself."""
 
 
+Edges = dict[Item, dict[Item, None]]
+"""For each item those that come before it."""
+
+
 def gather(program: Program) -> list[Node]:
     """Return the nodes of the root graph with every module call in one run.
 
@@ -69,14 +73,17 @@ def _arrange(
         stack = nodes[number].stack
         items[number] = stack[depth] if len(stack) > depth else number
     if not _is_one_run_each(run, items):
-        _split_circles(run, depth, items, nodes, before, whole)
-        run = _sorted_by_item(run, items, before)
+        edges = _item_edges(run, items, before)
+        if _split_circles(run, depth, items, edges, nodes, before, whole):
+            edges = _item_edges(run, items, before)
+        run = _sorted_by_item(run, items, edges)
     pieces: list[tuple[list[int], bool]] = []
     last: Item = None
     for number in run:
-        if items[number] != last:
-            pieces.append(([], isinstance(items[number], Frame)))
-            last = items[number]
+        item = items[number]
+        if item is not last and item != last:
+            pieces.append(([], isinstance(item, Frame)))
+            last = item
         pieces[-1][0].append(number)
     return pieces
 
@@ -86,7 +93,7 @@ def _is_one_run_each(run: Sequence[int], items: dict[int, Item]) -> bool:
     last: Item = None
     for number in run:
         item = items[number]
-        if item != last:
+        if item is not last and item != last:
             if item in seen:
                 return False
             seen.add(item)
@@ -94,24 +101,34 @@ def _is_one_run_each(run: Sequence[int], items: dict[int, Item]) -> bool:
     return True
 
 
-def _item_edges(run: list[int], items: dict[int, Item], before: list[list[int]]) -> dict[Item, dict[Item, None]]:
-    edges: dict[Item, dict[Item, None]] = {}
+def _item_edges(run: list[int], items: dict[int, Item], before: list[list[int]]) -> Edges:
+    edges: Edges = {}
     for number in run:
-        mine = edges.setdefault(items[number], {})
+        item = items[number]
+        mine = edges.setdefault(item, {})
         for earlier in before[number]:
-            if earlier in items and items[earlier] != items[number]:
-                mine[items[earlier]] = None
+            other = items.get(earlier, item)
+            if other is not item and other != item:
+                mine[other] = None
     return edges
 
 
 def _split_circles(
-    run: list[int], depth: int, items: dict[int, Item], nodes: list[Node], before: list[list[int]], whole: Collection[Frame]
-) -> None:
-    # Calls that depend on one another in a circle are cut into pieces; `items` and the stacks of the nodes change.
-    edges = _item_edges(run, items, before)
+    run: list[int],
+    depth: int,
+    items: dict[int, Item],
+    edges: Edges,
+    nodes: list[Node],
+    before: list[list[int]],
+    whole: Collection[Frame],
+) -> bool:
+    # Calls that depend on one another in a circle are cut into pieces; `items` and the stacks of the nodes change.  Says
+    # whether there was any.
+    found = False
     for circle in strongly_connected(edges):
         if len(circle) < 2:
             continue
+        found = True
         members = [number for number in run if items[number] in circle]
         units = _units(members, depth, nodes, before, whole)
         for number, part in _pieces(members, items, before, units).items():
@@ -121,6 +138,7 @@ def _split_circles(
                 items[number] = piece
                 stack = nodes[number].stack
                 nodes[number] = evolve(nodes[number], stack=(*stack[:depth], piece, *stack[depth + 1 :]))
+    return found
 
 
 def _pieces(members: list[int], items: dict[int, Item], before: list[list[int]], units: dict[int, int]) -> dict[int, int]:
@@ -177,7 +195,7 @@ def _units(
         if frame is not None:
             units[number] = first.setdefault(frame, number)
     if units:
-        edges: dict[Item, dict[Item, None]] = {unit: {**others} for unit, others in _unit_edges(members, before, units).items()}
+        edges: Edges = {unit: {**others} for unit, others in _unit_edges(members, before, units).items()}
         torn = {unit for circle in strongly_connected(edges) if len(circle) > 1 for unit in circle}
         units = {number: unit for number, unit in units.items() if unit not in torn}
     return units
@@ -192,8 +210,7 @@ def _by_name(item: Item) -> tuple[str, int, int]:
     return (item.path, item.call, item.part)
 
 
-def _sorted_by_item(run: list[int], items: dict[int, Item], before: list[list[int]]) -> list[int]:
-    edges = _item_edges(run, items, before)
+def _sorted_by_item(run: list[int], items: dict[int, Item], edges: Edges) -> list[int]:
     members: dict[Item, list[int]] = {}
     for number in run:
         members.setdefault(items[number], []).append(number)
@@ -219,7 +236,7 @@ def _sorted_by_item(run: list[int], items: dict[int, Item], before: list[list[in
     return order
 
 
-def strongly_connected(edges: dict[Item, dict[Item, None]]) -> list[set[Item]]:
+def strongly_connected(edges: Edges) -> list[set[Item]]:
     """Return the strongly connected components of a graph given by its edges, without recursion.
 
     >>> [sorted(part) for part in strongly_connected({1: {2: None}, 2: {1: None}, 3: {1: None}})]

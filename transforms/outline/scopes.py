@@ -53,8 +53,10 @@ def cut_out(program: Program, nodes: Sequence[Node]) -> Program | None:
     """
     walk = _Walk(program)
     walk.take(nodes)
+    if walk.returned:
+        return None
     walk.finish()
-    return None if walk.returned else walk.program()
+    return walk.program()
 
 
 class _Walk:
@@ -74,11 +76,13 @@ class _Walk:
         self.metas: dict[str, Meta] = {formal.name: formal.meta for formal in program.main.inputs}
 
     def take(self, nodes: Sequence[Node]) -> None:
-        """Put each node into the call that its stack names."""
+        """Put each node into the call that its stack names, until a call is entered a second time."""
         homes = self.homes
         for node in nodes:
             if node.stack is not self.stack:
                 self._enter(node.stack)
+                if self.returned:
+                    return
             scope = self.current
             for name in node.refs():
                 home = homes.get(name, scope)

@@ -11,30 +11,25 @@ from typing import Any
 
 from attrs import define, field, frozen
 
-from ...ir.arguments import bodies_in
+from ...ir.callers import Standing, called_at
 from ...ir.graph import Graph
 from ...ir.names import Names
-from ...ir.node import Call, Node
-from ...ir.paths import join
 from ...ir.program import Program
 from .bodies import Changes, Swap, rewritten
 from .state import covering
 
-__all__ = ["Decision", "Instance", "called", "instances", "new_graphs"]
-
-Instance = tuple[str, str]
-"""A body, and the path of the module that it stands in."""
+__all__ = ["Decision", "instances", "new_graphs"]
 
 
-def instances(program: Program, swapped: Mapping[str, Any]) -> list[Instance]:
+def instances(program: Program, swapped: Mapping[str, Any]) -> list[Standing]:
     """Return the bodies where they stand, each after those that it calls; those of swapped modules are left out.
 
     >>> from purefx.ir import Graph, Program
     >>> instances(Program.of({"": Graph((), ())}), {})
     [('', '')]
     """
-    done: dict[Instance, None] = {}
-    opened: set[Instance] = set()
+    done: dict[Standing, None] = {}
+    opened: set[Standing] = set()
     todo = [((program.root, ""), False)]
     while todo:
         place, closing = todo.pop()
@@ -43,17 +38,9 @@ def instances(program: Program, swapped: Mapping[str, Any]) -> list[Instance]:
         elif place not in opened:
             opened.add(place)
             todo.append((place, True))
-            inner = [found for node in program.graphs[place[0]].callers for found in called(node, place[1])]
+            inner = [found for node in program.graphs[place[0]].callers for found in called_at(node, place[1])]
             todo.extend((found, False) for found in reversed(inner) if covering(swapped, found[1]) is None)
     return list(done)
-
-
-def called(node: Node, path: str) -> list[Instance]:
-    """Return the bodies that a node calls or gives to an operator, with the paths that they stand in."""
-    do = node.do
-    if type(do) is Call:
-        return [(do.graph, join(path, do.instance.path))]
-    return [(body, path) for body in bodies_in(node.args, node.kwargs)]
 
 
 @frozen(eq=False)
@@ -70,7 +57,7 @@ class Decision:
         return tuple(swaps), tuple(self.slots.items())
 
 
-def new_graphs(program: Program, decisions: Mapping[Instance, Decision], names: Names) -> dict[str, Graph]:
+def new_graphs(program: Program, decisions: Mapping[Standing, Decision], names: Names) -> dict[str, Graph]:
     """Return the graphs of the program, each as what it has become; more of them where a shared body has become several.
 
     Args:
@@ -87,13 +74,13 @@ def new_graphs(program: Program, decisions: Mapping[Instance, Decision], names: 
 @define
 class _Renewal:
     program: Program
-    decisions: Mapping[Instance, Decision]
+    decisions: Mapping[Standing, Decision]
     names: Names
     graphs: dict[str, Graph] = field(factory=dict)
-    ids: dict[Instance, str] = field(factory=dict)
+    ids: dict[Standing, str] = field(factory=dict)
     """What became of a body at a place."""
     made: dict[tuple[str, Hashable], str] = field(factory=dict)
-    touched: set[Instance] = field(factory=set)
+    touched: set[Standing] = field(factory=set)
     kept: set[str] = field(factory=set)
     """Bodies that stay as they are in some place, or whose id went to the first that came of them."""
 
@@ -104,11 +91,11 @@ class _Renewal:
         self.kept.update(place[0] for place in self.decisions if place not in self.touched)
         self.made.update({(name, None): name for name in self.kept})
 
-    def _inner(self, place: Instance, decision: Decision) -> list[Instance]:
+    def _inner(self, place: Standing, decision: Decision) -> list[Standing]:
         callers = self.program.graphs[place[0]].callers
-        return [found for node in callers if node.name not in decision.swaps for found in called(node, place[1])]
+        return [found for node in callers if node.name not in decision.swaps for found in called_at(node, place[1])]
 
-    def renew(self, place: Instance) -> None:
+    def renew(self, place: Standing) -> None:
         """Make the graph of a body at a place, where it is not there yet."""
         name, path = place
         graph, decision = self.program.graphs[name], self.decisions[place]
@@ -118,7 +105,7 @@ class _Renewal:
         callees: dict[tuple[str, str], str] = {}
         for node in graph.callers:
             if node.name not in decision.swaps:
-                callees.update({(node.name, body): self.ids[body, where] for body, where in called(node, path)})
+                callees.update({(node.name, body): self.ids[body, where] for body, where in called_at(node, path)})
         # What it calls may have become something else under the same id: then it is what it was.
         same = all(body == became for (_, body), became in callees.items()) and not (decision.swaps or decision.slots)
         key = (name, None if same else (decision.key, tuple(callees.items())))

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from attrs import define, field
 
+from ...ir.callers import Standing, standings
 from ...ir.errors import SwapError
 from ...ir.names import did_you_mean
 from ...ir.node import Call
@@ -116,27 +117,16 @@ def _known_paths(program: Program) -> set[str]:
     return {path for path in (*listed, *calls_by_path(program), *stacks) if path}
 
 
-def calls_by_path(program: Program) -> dict[str, list[tuple[str, str]]]:
+def calls_by_path(program: Program) -> dict[str, list[Standing]]:
     """Return, for each module that is called, the bodies that call it, each with the path that it stands in.
 
     >>> from purefx.ir import Graph, Program
     >>> calls_by_path(Program.of({"": Graph((), ())}))
     {}
     """
-    found: dict[str, list[tuple[str, str]]] = {}
-    todo, seen = [(program.root, "")], {(program.root, "")}
-    while todo:
-        name, path = todo.pop()
-        inner: list[tuple[str, str]] = []
-        called = [node.do for node in program.graphs[name].callers if type(node.do) is Call]
-        for do in called:
-            below = join(path, do.instance.path)
-            found.setdefault(below, []).append((name, path))
-            inner.append((do.graph, below))
-        bodies = {do.graph for do in called}
-        inner += [(body, path) for body in program.graphs[name].callees if body not in bodies]
-        for place in inner:
-            if place not in seen:
-                seen.add(place)
-                todo.append(place)
+    found: dict[str, list[Standing]] = {}
+    for place in standings(program):
+        for node in program.graphs[place[0]].callers:
+            if type(do := node.do) is Call:
+                found.setdefault(join(place[1], do.instance.path), []).append(place)
     return found

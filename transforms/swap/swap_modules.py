@@ -12,6 +12,7 @@ from typing import Any, Literal
 import torch
 from attrs import define, evolve, field
 
+from ...ir.callers import Standing
 from ...ir.conventions import Convention, conventions
 from ...ir.errors import PipelineError, SwapError
 from ...ir.graph import Graph
@@ -29,7 +30,7 @@ from ..fuel import UNLIMITED, Fuel
 from ..transformation import transformation
 from .bodies import Swap
 from .grafts import Graft, graft, prepared
-from .planning import Decision, Instance, instances, new_graphs
+from .planning import Decision, instances, new_graphs
 from .requests import Request, calls_by_path, read_requests
 from .state import covering, new_lifted, new_modules, new_state, stands_for
 
@@ -172,7 +173,7 @@ class _Swapping:
         reached = after.order
         return after if len(reached) == len(graphs) else after.evolve(graphs=pmap({name: graphs[name] for name in reached}))
 
-    def _decision(self, place: Instance) -> Decision:
+    def _decision(self, place: Standing) -> Decision:
         name, path = place
         graph = self.program.graphs[name]
         self._check_stacks(graph, name, path)
