@@ -86,13 +86,10 @@ class _Cutting:
 
     def _first_readers(self) -> dict[str, int]:
         # The first part that uses a read has it under its name; what the root gives back comes from there.
-        pairs = list(zip(self.graph.nodes, self.placing.of, strict=True))
-        first = {node.name: len(self.bodies) for node, part in pairs if part == READ}
-        for (_, part), refs in zip(pairs, self.refs, strict=True) if first else ():
-            for name in refs if part != READ else ():
-                if name in first:
-                    first[name] = min(part, first[name])
-        return first
+        nodes, users = self.graph.nodes, self.graph.users
+        part_of = dict(zip([node.name for node in nodes], self.placing.of, strict=True))
+        reads = [name for name, part in part_of.items() if part == READ]
+        return {name: min([part_of[user] for user in users[name]]) for name in reads}
 
     def program(self) -> Program:
         """Freeze the parts and the root."""

@@ -105,6 +105,8 @@ class _Where:
 
     def _tie_unread(self) -> None:
         # Another name of a tensor that a part reads belongs to that part.
+        if all(self.slots.values()):
+            return
         readers: dict[int, int] = {}
         for name, slot in self.flat.state.pairs:
             if self.slots[name]:

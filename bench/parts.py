@@ -1,0 +1,72 @@
+"""The parts of the benchmark, each a function of the options that prints its table and returns its figures.
+
+One idea: a part runs in a process of its own, because what one leaves in memory the garbage collector walks in the next.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import warnings
+from typing import Any
+
+import torch
+
+from bench import device, forward, growth, limits, making, memory, split
+from bench.measure import exponent
+from bench.workloads import workload
+
+__all__ = ["PARTS", "run"]
+
+LIMITED = ("gpt-96", "llama", "flatseq-2000", "shared-256")
+
+
+def run(part: str, options: argparse.Namespace) -> Any:
+    """Run one part with the options of ``python -m bench``, and return its figures."""
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    return RUN[part](options)
+
+
+def _making(options: argparse.Namespace) -> list[dict[str, Any]]:
+    print(making.HEADER)
+    found: list[dict[str, Any]] = []
+    for name in options.workloads:
+        found.append(making.making(workload(name), options.rounds, alone=options.alone))
+        print(making.line(found[-1]), flush=True)
+        gc.collect()
+    decoders = [figures for figures in found if figures["name"].startswith("gpt-") and figures["nodes"] > 1_000]
+    if len(decoders) > 1:
+        sizes = [figures["nodes"] for figures in decoders]
+        slopes = {who: exponent(sizes, [figures["seconds"][who] for figures in decoders]) for who in ("ours", "torch")}
+        print(f"growth over the decoders: ours size^{slopes['ours']:.2f}, torch size^{slopes['torch']:.2f}")
+    return found
+
+
+def _forward(options: argparse.Namespace) -> list[dict[str, Any]]:
+    print(f"\n{forward.HEADER}")
+    found: list[dict[str, Any]] = []
+    for load in (workload("gpt-32"), workload("llama"), forward.many_inputs(100)):
+        found.append(forward.forward(load, 4 * options.rounds))  # milliseconds each: noise is larger
+        print(forward.line(found[-1]), flush=True)
+    return found
+
+
+def _split(options: argparse.Namespace) -> dict[str, Any]:
+    found = split.splitting(workload("gpt-64"), 200, options.rounds)
+    print(f"\n{split.HEADER}\n{split.line(found)}")
+    return found
+
+
+RUN = {
+    "making": _making,
+    "forward": _forward,
+    "memory": lambda _: memory.memory(workload("gpt-96")),
+    "stages": lambda options: growth.stages(workload("gpt-96"), options.rounds),
+    "growth": lambda options: growth.growth(options.sizes, options.rounds),
+    "limits": lambda options: {name: limits.limits(workload(name), options.rounds) for name in LIMITED},
+    "device": lambda options: device.devices(options.device, options.rounds),
+    "split": _split,
+}
+
+PARTS = tuple(RUN)
