@@ -67,13 +67,17 @@ deep: .venv/installed
 mutants: .venv/installed
 	@$(BIN)/python -m tests.mutants $(FILES)
 
-bench: .venv/installed
-	@$(BIN)/python -m bench
+# Prints the tables, and leaves the figures and the picture in build/.
+bench: .venv/matplotlib
+	@mkdir -p build && $(BIN)/python -m bench --json build/bench.json --plot build/performance.svg
 
 # The picture of docs/performance.md, from a run of its own: minutes.
-plot: .venv/installed
-	@$(STEP) "install matplotlib" $(BIN)/python -m pip install -qq --progress-bar off --editable '.[laws,demo,dev,bench]'
+plot: .venv/matplotlib
 	@$(BIN)/python -m bench --parts making growth --plot docs/performance.svg
+
+.venv/matplotlib: .venv/installed
+	@$(STEP) "install matplotlib" $(BIN)/python -m pip install -qq --progress-bar off --editable '.[laws,demo,dev,bench]'
+	@touch $@
 
 format: .venv/installed
 	@$(BIN)/ruff check --fix --quiet . ; $(BIN)/ruff format .
