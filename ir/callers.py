@@ -13,7 +13,16 @@ from .node import Call, Frame, Node
 from .paths import join, way_to
 from .program import CallSignature, Program
 
-__all__ = ["Standing", "all_places", "called_at", "places_of_bodies", "signatures_of_bodies", "standings"]
+__all__ = [
+    "Standing",
+    "all_places",
+    "called_at",
+    "calls_from",
+    "module_calls",
+    "places_of_bodies",
+    "signatures_of_bodies",
+    "standings",
+]
 
 Standing = tuple[str, str]
 """The id of a graph, and the path of the module that it stands in, from the root."""
@@ -69,6 +78,48 @@ def standings(
         todo.extend(reversed(inner))
 
 
+def calls_from(
+    program: Program, graph: str | None = None, path: str = "", *, among: Collection[str] | None = None
+) -> Iterator[tuple[Standing, Call, str]]:
+    """Yield the calls of modules in a body and in all below it: who calls, the call, the path of the module from the root.
+
+    Args:
+        program: whose graphs they are; this and the rest as ``standings`` takes them.
+        graph: where to begin, by default the root.
+        path: where that stands.
+        among: the paths that matter, and all above them.
+
+    >>> from purefx.ir import Graph
+    >>> calls = tuple(Node(path, Call(Frame(path), "body")) for path in "ab")
+    >>> program = Program.of({"": Graph((), calls, ()), "body": Graph((), ())})
+    >>> [(caller, call.graph, below) for caller, call, below in calls_from(program)]
+    [(('', ''), 'body', 'a'), (('', ''), 'body', 'b')]
+    """
+    for place in standings(program, graph, path, among=among):
+        for node in program.graphs[place[0]].callers:
+            if type(do := node.do) is Call:
+                yield place, do, join(place[1], do.instance.path)
+
+
+def module_calls(program: Program) -> list[Frame]:
+    """Return every call of a module, with its path from the root: those of ``Call`` nodes, and those in the stacks of nodes.
+
+    Args:
+        program: a program at any stage; the parts of a cut call are one call.
+
+    >>> from purefx.ir import Graph, Op
+    >>> node = Node("y", Op("toy.rand"), stack=(Frame("a", 1), Frame("a.b")))
+    >>> [str(frame) for frame in module_calls(Program.of({"": Graph((), (node,), ())}))]
+    ['a@1', 'a.b']
+    """
+    found: dict[Frame, None] = {}
+    for name, path in standings(program):
+        for node in program.graphs[name].nodes:
+            frames = (*node.stack, node.do.instance) if type(node.do) is Call else node.stack
+            found.update(dict.fromkeys([Frame(join(path, frame.path), frame.call) for frame in frames]))
+    return list(found)
+
+
 def signatures_of_bodies(program: Program) -> dict[str, CallSignature]:
     """Return the preserved signature that a body is first called with, by graph id.
 
@@ -80,12 +131,10 @@ def signatures_of_bodies(program: Program) -> dict[str, CallSignature]:
         return {}
     found: dict[str, CallSignature] = {}
     known = {"", *(above for frame in program.call_signatures for above in way_to(frame.path))}
-    for name, path in standings(program, among=known):
-        for node in program.graphs[name].callers:
-            if type(do := node.do) is Call:
-                frame = Frame(join(path, do.instance.path), do.instance.call)
-                if frame in program.call_signatures:
-                    found.setdefault(do.graph, program.call_signatures[frame])
+    for _, call, path in calls_from(program, among=known):
+        frame = Frame(path, call.instance.call)
+        if frame in program.call_signatures:
+            found.setdefault(call.graph, program.call_signatures[frame])
     return found
 
 
@@ -96,10 +145,7 @@ def places_of_bodies(program: Program) -> dict[str, str]:
     >>> places_of_bodies(Program.of({"": Graph((), (), ())}))
     {'': ''}
     """
-    found: dict[str, str] = {}
-    for name, path in standings(program, among=()):
-        found.setdefault(name, path)
-    return found
+    return dict(standings(program, among=()))
 
 
 def all_places(program: Program) -> dict[str, tuple[str, ...]]:

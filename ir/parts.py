@@ -13,9 +13,8 @@ from typing import TypeVar
 
 from attrs import field, frozen
 
-from .callers import standings
+from .callers import module_calls
 from .node import Call, Frame, Node
-from .paths import join
 from .program import Module, Program
 
 __all__ = ["PART", "Part", "Whereabouts", "is_part", "original", "part_names", "parts", "where_went"]
@@ -129,7 +128,7 @@ def where_went(program: Program) -> Whereabouts:
     for name in program.state:
         state.setdefault(original(name, names), {})[name] = None
     calls: dict[Frame, dict[Frame, None]] = {}
-    for frame in _calls(program):
+    for frame in module_calls(program):
         was = Frame(original(frame.path, names), frame.call)
         if was.path:
             calls.setdefault(was, {})[Frame(frame.path, frame.call)] = None
@@ -138,15 +137,3 @@ def where_went(program: Program) -> Whereabouts:
 
 def _frozen(found: dict[K, dict[V, None]]) -> Mapping[K, tuple[V, ...]]:
     return MappingProxyType({key: tuple(values) for key, values in found.items()})
-
-
-def _calls(program: Program) -> list[Frame]:
-    # Every call of a module, from the root, in order: those of Call nodes, and those of the stacks of nodes that stay flat.
-    found: dict[Frame, None] = {}
-    for name, path in standings(program):
-        for node in program.graphs[name].nodes:
-            for frame in node.stack:
-                found.setdefault(Frame(join(path, frame.path), frame.call))
-            if type(do := node.do) is Call:
-                found.setdefault(Frame(join(path, do.instance.path), do.instance.call))
-    return list(found)

@@ -12,6 +12,7 @@ from typing import Any
 
 from attrs import frozen
 
+from ..ir.callers import module_calls
 from ..ir.diff import diff
 from ..ir.digest import digest
 from ..ir.graph import Graph
@@ -25,7 +26,7 @@ from .oracles import groups, named_differences, sequence_differences
 from .purity import changes_in_process, changes_in_program
 from .threads import on_threads
 from .toy import toy_meaning
-from .variants import canonical, module_calls, renamed, reordered
+from .variants import canonical, renamed, reordered
 
 __all__ = ["GENERIC", "GRADIENTS", "Case", "Law", "Transform", "made_anew"]
 
@@ -111,8 +112,11 @@ def _order(transform: Transform, case: Case) -> list[str]:
     other = reordered(case.program, seed=case.seed)
     result, expected = transform(other), case.meaning(case.program)
     found = meaning_differences(case.meaning(result), expected)
-    mine, theirs = module_calls(result), module_calls(transform(case.program))
-    found += [f"the module call {path}@{call} is on one side only" for path, call in sorted(mine ^ theirs)]
+    mine, theirs = set(module_calls(result)), set(module_calls(transform(case.program)))
+    found += [
+        f"the module call {path}@{call} is on one side only"
+        for path, call in sorted((frame.path, frame.call) for frame in mine ^ theirs)
+    ]
     return [f"{line}\n(reordered before)\n{other}" for line in found]
 
 

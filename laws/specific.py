@@ -10,12 +10,12 @@ from collections import Counter
 
 from attrs import evolve
 
-from ..ir.callers import signatures_of_bodies, standings
+from ..ir.callers import calls_from, signatures_of_bodies
 from ..ir.digest import digest, graph_digest
 from ..ir.graph import Graph
 from ..ir.inlining import inlined
 from ..ir.node import Call, Get, Node, Op, Stack
-from ..ir.paths import is_below, join
+from ..ir.paths import is_below
 from ..ir.program import Program
 from ..ir.signature import InputMutation, StateInput, StateMutation, Token
 from .law import Case, Law, Transform
@@ -149,14 +149,10 @@ def _one_body_a_label(transform: Transform, case: Case) -> list[str]:
     result = transform(case.program)
     bodies: dict[tuple[str, object], str] = {}
     found: list[str] = []
-    for name, outer in standings(result):
-        for node in result.graphs[name].nodes:
-            if type(do := node.do) is not Call:
-                continue
-            path = join(outer, do.instance.path)
-            label = (path, (do.instance.call, do.instance.part))
-            if bodies.setdefault(label, do.graph) != do.graph:
-                found.append(f"{do.instance} of {path} is two bodies: {bodies[label]} and {do.graph}")
+    for _, call, path in calls_from(result):
+        label = (path, (call.instance.call, call.instance.part))
+        if bodies.setdefault(label, call.graph) != call.graph:
+            found.append(f"{call.instance} of {path} is two bodies: {bodies[label]} and {call.graph}")
     return found
 
 

@@ -13,7 +13,7 @@ from attrs import evolve
 
 from ..ir.arguments import Arg, Ref
 from ..ir.borders import is_border
-from ..ir.callers import Standing, called_at, standings
+from ..ir.callers import Standing, calls_from
 from ..ir.conventions import conventions
 from ..ir.errors import SwapError
 from ..ir.graph import Graph, Input
@@ -106,11 +106,7 @@ def _is_closed(graphs: dict[str, Graph]) -> bool:
 
 def _calls(program: Program, graph: str | None = None, path: str = "") -> list[Standing]:
     # Every body that is called below one, the root, with the path of its module, as often as bodies call it.
-    found: list[Standing] = []
-    for name, outer in standings(program, graph, path):
-        calls = [node for node in program.graphs[name].callers if type(node.do) is Call]
-        found += [place for node in calls for place in called_at(node, outer)]
-    return found
+    return [(call.graph, below) for _, call, below in calls_from(program, graph, path)]
 
 
 def own_programs(program: Program) -> tuple[dict[str, Program], Program]:

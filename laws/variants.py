@@ -12,15 +12,13 @@ from collections.abc import Callable, Mapping
 from attrs import evolve
 
 from ..ir.arguments import Arg, Body, Ref, map_refs
-from ..ir.callers import standings
 from ..ir.effects.dependencies import dependencies
 from ..ir.graph import Graph
 from ..ir.node import Call, Node
-from ..ir.paths import join
 from ..ir.persistent import pmap
 from ..ir.program import Program
 
-__all__ = ["canonical", "module_calls", "renamed", "reordered"]
+__all__ = ["canonical", "renamed", "reordered"]
 
 
 def renamed(program: Program, *, seed: int = 0) -> Program:
@@ -118,23 +116,3 @@ def reordered(program: Program, *, seed: int = 0) -> Program:
     if order == sorted(order):
         return program
     return program.with_main(evolve(graph, nodes=tuple(graph.nodes[index] for index in order)))
-
-
-def module_calls(program: Program) -> frozenset[tuple[str, int]]:
-    """Return the module calls of a program, as path from the root and call number: those of stacks and those of calls.
-
-    Args:
-        program: a program at any stage; the parts of a cut call are one call.
-
-    >>> from purefx.ir import Frame, Op
-    >>> node = Node("y", Op("toy.rand"), stack=(Frame("a", 1), Frame("a.b")))
-    >>> sorted(module_calls(Program.of({"": Graph((), (node,), ())})))
-    [('a', 1), ('a.b', 0)]
-    """
-    found: set[tuple[str, int]] = set()
-    for name, path in standings(program):
-        for node in program.graphs[name].nodes:
-            found.update((join(path, frame.path), frame.call) for frame in node.stack)
-            if type(do := node.do) is Call:
-                found.add((join(path, do.instance.path), do.instance.call))
-    return frozenset(found)

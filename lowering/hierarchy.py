@@ -14,10 +14,10 @@ import torch
 from attrs import define, field
 
 from ..ir.arguments import bodies_in
-from ..ir.callers import standings
+from ..ir.callers import calls_from
 from ..ir.graph import Graph
 from ..ir.node import Call, Op
-from ..ir.paths import FROM_ROOT, join
+from ..ir.paths import FROM_ROOT
 from ..ir.program import Program
 from ..ir.state import SlotKind
 from ..ir.torch_private import buffers_dict, children_dict, parameters_dict, unsaved_buffers
@@ -80,11 +80,8 @@ def _counts(names: Iterable[str]) -> bool:
 def _calls(program: Program) -> dict[str, dict[Label, str]]:
     # The bodies of every module, by call.
     found: dict[str, dict[Label, str]] = {}
-    for name, path in standings(program):
-        for node in program.graphs[name].callers:
-            if type(do := node.do) is Call:  # what the bodies of an operator call is called by the module around it
-                label = (do.instance.call, do.instance.part)
-                found.setdefault(join(path, do.instance.path), {}).setdefault(label, do.graph)
+    for _, call, path in calls_from(program):
+        found.setdefault(path, {}).setdefault((call.instance.call, call.instance.part), call.graph)
     return found
 
 

@@ -64,16 +64,18 @@ def _value(slot: Slot, windows: Windows, shared: frozenset[int]) -> Any:
     value, device = slot.value, windows.device
     if not isinstance(value, torch.Tensor):
         return value
-    if slot.storage in shared:
-        plain = windows.window(value.detach())
-    elif device is not None and value.device != device:
-        plain = value.detach().to(device)
-    elif windows.copy:
-        plain = value.detach().clone()
-    elif isinstance(value, torch.nn.Parameter) or slot.kind is not SlotKind.PARAMETER:
+    is_shared, moves = slot.storage in shared, device is not None and value.device != device
+    if not (is_shared or moves or windows.copy) and (
+        isinstance(value, torch.nn.Parameter) or slot.kind is not SlotKind.PARAMETER
+    ):
         return value
-    else:
-        plain = value.detach()
+    plain = value.detach()
+    if is_shared:
+        plain = windows.window(plain)
+    elif moves:
+        plain = plain.to(device)
+    elif windows.copy:
+        plain = plain.clone()
     if slot.kind is SlotKind.PARAMETER or isinstance(value, torch.nn.Parameter):
         return torch.nn.Parameter(plain, requires_grad=value.requires_grad)
     return plain.requires_grad_(value.requires_grad) if value.requires_grad and value.is_leaf else plain

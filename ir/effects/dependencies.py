@@ -15,7 +15,7 @@ from ..borders import is_border
 from ..graph import Graph
 from ..node import Get, Node, Op
 from ..program import Program
-from .happenings import resolved
+from .happenings import resolver
 from .resolved import NOTHING, Happening
 from .storages import slot_storage, storages
 
@@ -39,14 +39,15 @@ def dependencies(program: Program, graph: Graph, *, path: str = "") -> list[list
     >>> dependencies(Program.of({"": graph}), graph)
     [[], [0]]
     """
-    does = resolved(program, graph, path=path)
+    does = resolver(program, graph, path=path)
     done = [does(node) if _acts(node) else NOTHING for node in graph.nodes]
     edges = _data_edges(graph)
     _chain(edges, [index for index, happening in enumerate(done) if happening.random])
     _chain(edges, [index for index, happening in enumerate(done) if happening.ordered])
     if any(happening.writes or happening.writes_slots for happening in done):
         # Who shares storage with whom is asked only here, where something writes.
-        _storage_edges(program, graph, [does(node) for node in graph.nodes], edges)
+        done = [does(node) if known is NOTHING else known for node, known in zip(graph.nodes, done, strict=True)]
+        _storage_edges(program, graph, done, edges)
     if any(happening.scope != (0, 0) for happening in done):
         _scope_edges(graph, done, edges)
     return [sorted(of) for of in edges]

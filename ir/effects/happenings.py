@@ -19,7 +19,7 @@ from .declared import ArgAt, Effects, Unless
 from .resolved import NOTHING, Happening
 from .summaries import summary
 
-__all__ = ["happenings", "resolved"]
+__all__ = ["happenings", "resolver"]
 
 
 def happenings(program: Program, graph: Graph, *, path: str = "") -> list[Happening]:
@@ -35,16 +35,16 @@ def happenings(program: Program, graph: Graph, *, path: str = "") -> list[Happen
     >>> happenings(Program.of({"": graph}), graph)[0].aliases_slots
     ('weight',)
     """
-    does = resolved(program, graph, path=path)
+    does = resolver(program, graph, path=path)
     return [does(node) for node in graph.nodes]
 
 
-def resolved(program: Program, graph: Graph, *, path: str = "") -> Callable[[Node], Happening]:
+def resolver(program: Program, graph: Graph, *, path: str = "") -> Callable[[Node], Happening]:
     """Return what tells of a node of a graph what it does to the world; the arguments are those of ``happenings``.
 
     >>> from purefx.ir import Graph, Node, Op, Program, Ref
     >>> graph = Graph((), (Node("y", Op("toy.neg"), (Ref("x"),)),))
-    >>> resolved(Program.of({"": graph}), graph)(graph.nodes[0]).writes
+    >>> resolver(Program.of({"": graph}), graph)(graph.nodes[0]).writes
     ()
     """
     summaries: dict[str, Happening] = {}

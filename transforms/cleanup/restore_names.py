@@ -102,14 +102,7 @@ def restore_names(
     original = original_of(module)
     taken = program if inputs is None else with_state_inputs(program, original, inputs)
     naming = _Naming(taken.state, original, fuel)
-    naming.check()
-    asked = naming.whole and not naming.matched and inputs is None
-    handed = _parameters_handed(program) if asked else []
-    if handed and any(slot.kind is SlotKind.PARAMETER for slot in original.slots.values()):
-        raise NamingError(
-            f"the program has no tensor of the module, and takes parameters as inputs ({', '.join(map(repr, handed[:3]))}), as "
-            "graphs of Dynamo do: give `inputs=`, what the graph was called with"
-        )
+    naming.check(_parameters_handed(program) if inputs is None else [])
     made = made_constants(taken, naming.unmatched) if original.tells_kinds and naming.whole else frozenset[str]()
     state = naming.state_after(made, add_unused=add_unused)
     named = taken
@@ -163,8 +156,8 @@ class _Naming:
             same = next((slot for slot in slots if self.state[slot].value is value), slots[0])
             self.given[name] = named or same
 
-    def check(self) -> None:
-        """Refuse a module that is not the one that was traced."""
+    def check(self, handed: list[str]) -> None:
+        """Refuse a module that is not the one that was traced, and parameters that are handed in where nobody said with what."""
         original, state = self.original.slots, self.state
         if self.matched or not self.whole:
             strange = [name for name in state if name in original and name not in self.target]
@@ -177,6 +170,11 @@ class _Naming:
             raise NamingError(
                 f"the module has none of the {len(state)} tensors of the program ({', '.join(map(repr, state.order[:3]))} ...): "
                 "state is known by its memory, so give the very module that was traced, not a copy"
+            )
+        elif handed and any(slot.kind is SlotKind.PARAMETER for slot in original.values()):
+            raise NamingError(
+                f"the program has no tensor of the module, and takes parameters as inputs ({', '.join(map(repr, handed[:3]))}), "
+                "as graphs of Dynamo do: give `inputs=`, what the graph was called with"
             )
 
     @property

@@ -51,14 +51,15 @@ class Leaves:
         """Say whether a value gets into a preserved call that does not take it."""
         return _passes(name, user, made, self.takes)
 
+    def crosses(self, name: str, made: Stack, user: Stack) -> bool:
+        """Say whether a value gets past a signature that does not name it, one way or the other."""
+        return made is not user and (self.hides(name, made, user) or self.enters(name, made, user))
+
 
 def _passes(name: str, inner: Stack, outer: Stack, named: Mapping[Frame, Collection[str]]) -> bool:
     # Whether a value is on both sides of the border of a call that does not name it.
-    for frame in inner:
-        if frame in named and name not in named[frame]:
-            shared = len(common_prefix([inner, outer]))
-            return any(frame in named and name not in named[frame] for frame in inner[shared:])
-    return False
+    unnamed = [depth for depth, frame in enumerate(inner) if frame in named and name not in named[frame]]
+    return bool(unnamed) and unnamed[-1] >= len(common_prefix([inner, outer]))
 
 
 def user_stack(node: Node) -> Stack:
@@ -73,9 +74,7 @@ def crossings(program: Program, leaves: Leaves) -> Iterator[Crossing]:
     for number, node in enumerate(nodes):
         stack = user_stack(node)
         for name in dict.fromkeys(node.refs()):
-            if made.get(name, stack) is stack:
-                continue  # no border is between them, or it is an input
-            if leaves.hides(name, made[name], stack) or leaves.enters(name, made[name], stack):
+            if name in made and leaves.crosses(name, made[name], stack):
                 yield Crossing(name, number)
     for name in dict.fromkeys(program.main.output_refs()):
         if name in made and leaves.hides(name, made[name], ()):

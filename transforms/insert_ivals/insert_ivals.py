@@ -135,7 +135,7 @@ class _Insertion:
                 if name not in self.made or not again.is_size(name):
                     continue
                 made = self.graph.nodes[self.made[name]].stack
-                if self.leaves.hides(name, made, stack) or self.leaves.enters(name, made, stack):
+                if self.leaves.crosses(name, made, stack):
                     found = again.again(name, stack)
                     if found is not None:
                         self.before.setdefault(number, []).extend(found[1])

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from attrs import define, evolve, field
 
-from ...ir.arguments import Arg, Ref, refs_in
+from ...ir.arguments import Arg, Ref
 from ...ir.graph import Graph, Input
 from ...ir.names import Names
 from ...ir.node import Call, Frame, Node
@@ -47,7 +47,6 @@ class _Cutting:
         self.placing = placing
         self.bodies = [_Body() for _ in placing.names]
         self.names = Names([*(formal.name for formal in self.graph.inputs), *(node.name for node in self.graph.nodes)])
-        self.refs = [refs_in(node.args, node.kwargs) for node in self.graph.nodes]
         self.home: dict[str, int] = dict.fromkeys([formal.name for formal in self.graph.inputs], -1)
         """The part that makes a value, -1 for the inputs of the root, in the order in which they are made."""
 
@@ -68,7 +67,7 @@ class _Cutting:
         body, reads = self.bodies[part], dict[str, Arg]()
         for number in numbers:
             node = self.graph.nodes[number]
-            for name in self.refs[number]:
+            for name in node.refs():
                 if name in first:
                     if first[name] != part and name not in reads:
                         read = evolve(self.graph.by_name[name], name=self.names.fresh(name))

@@ -12,11 +12,10 @@ from typing import Any
 import torch
 from attrs import define, field
 
-from ...ir.callers import Standing, standings
+from ...ir.callers import Standing, calls_from
 from ...ir.errors import SwapError
 from ...ir.names import did_you_mean
-from ...ir.node import Call
-from ...ir.paths import is_below, join
+from ...ir.paths import is_below
 from ...ir.program import Program
 
 __all__ = ["Request", "calls_by_path", "read_requests"]
@@ -125,8 +124,6 @@ def calls_by_path(program: Program) -> dict[str, list[Standing]]:
     {}
     """
     found: dict[str, list[Standing]] = {}
-    for place in standings(program):
-        for node in program.graphs[place[0]].callers:
-            if type(do := node.do) is Call:
-                found.setdefault(join(place[1], do.instance.path), []).append(place)
+    for caller, _, path in calls_from(program):
+        found.setdefault(path, []).append(caller)
     return found
