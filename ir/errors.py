@@ -46,6 +46,17 @@ class PurefxError(Exception):
         return escaped(super().__str__())
 
 
+SHOWN = 12
+"""How many violations the text of an error has; a program from outside can break any number of invariants."""
+
+LONGEST = 3000
+"""Characters that it has of each."""
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]} ... ({len(text):,} characters)"
+
+
 class InvalidProgram(PurefxError, ValueError):
     """A program breaks invariants; ``violations`` holds all of them.
 
@@ -60,7 +71,9 @@ class InvalidProgram(PurefxError, ValueError):
         self.violations = tuple(violations)
         count = len(self.violations)
         head = f"the program breaks {count} invariant{'' if count == 1 else 's'}:"
-        super().__init__("\n\n".join([head, *(str(violation) for violation in self.violations)]))
+        shown = [_shortened(str(violation)) for violation in self.violations[:SHOWN]]
+        rest = [f"and {count - SHOWN:,} more, all of which `violations` holds"] if count > SHOWN else []
+        super().__init__("\n\n".join([head, *shown, *rest]))
 
     def __reduce__(self) -> tuple[type[InvalidProgram], tuple[tuple[Violation, ...]]]:
         return InvalidProgram, (self.violations,)

@@ -122,9 +122,10 @@ class Transformation:
         if result is program:
             return program
         told = {**options, "fuel": fuel.burnt - before} if fuel.limited else options
+        # What its function called may have taken facts away or established some: what the result says of itself goes first.
         result = evolve(
             result,
-            facts=(program.facts - self.forgets) | (frozenset() if fuel.refused else self.establishes),
+            facts=(result.facts - self.forgets) | (frozenset() if fuel.refused else self.establishes),
             trail=(*program.trail, Step(self.name, tuple(told.items()), program)),
         )
         return trust(result) if self.proven and program.checked else result
@@ -204,6 +205,9 @@ def transformation(
     proven: bool = False,
 ) -> Callable[[Callable[..., Program]], Transformation]:
     """Make a transformation of a function ``program, *, options -> program``; it takes the function's name.
+
+    The facts of the result are those that the program has which the function returns, without what is forgotten and with what is
+    established; so a function that calls other transformations need not repeat what those forget.
 
     A function with a keyword ``fuel`` is given a ``Fuel``; if it asks ``fuel.burn("what is rewritten")`` before each rewrite and
     does only those that are allowed, the transformation can be stopped after any number of them, and ``bisect`` can search.

@@ -1,7 +1,7 @@
 """Rules about facts: only known ones, and each that can be looked up does hold.
 
 One idea: a fact is a claim of a transformation; a pipeline is ordered by it, so a false one would let a transformation
-run on what it can not treat.
+run on what it can not treat.  A false claim is one mistake, however many nodes are not what it says.
 """
 
 from __future__ import annotations
@@ -57,19 +57,20 @@ def _specs(survey: Survey, what: str, kinds: tuple[type, ...], fact: str) -> Ite
     for number, spec in enumerate(specs_of(getattr(survey.signature, what))):
         if type(spec) in kinds:
             text = f"the program is said to be {fact!r}, but this is a {type(spec).__name__}"
-            yield Finding(text, node=f"signature.{what}[{number}]")
+            yield Finding(text, node=f"signature.{what}[{number}]", cause=fact)
 
 
 def _calls(survey: Survey) -> Iterator[Finding]:
     for census in survey.censuses.values():
         for index, node in census.calls:
-            yield Finding("the program is said to be 'flat', but this is a call", census.name, index, node.name)
+            yield Finding("the program is said to be 'flat', but this is a call", census.name, index, node.name, "flat")
 
 
 def _reads(survey: Survey) -> Iterator[Finding]:
     census = survey.censuses.get(survey.root)
     for index, node in census.gets if census is not None else ():
-        yield Finding("the program is said to have its 'state as inputs', but this reads state", survey.root, index, node.name)
+        text = "the program is said to have its 'state as inputs', but this reads state"
+        yield Finding(text, survey.root, index, node.name, "state as inputs")
 
 
 def _stacks(survey: Survey) -> Iterator[Finding]:
@@ -81,11 +82,11 @@ def _stacks(survey: Survey) -> Iterator[Finding]:
             continue
         for index, stack in census.stacks:
             text = f"the program is said to be 'outlined', but this is still inside {stack[-1]}"
-            yield Finding(text, census.name, index, census.graph.nodes[index].name)
+            yield Finding(text, census.name, index, census.graph.nodes[index].name, "outlined")
 
 
 def _threads(survey: Survey) -> Iterator[Finding]:
     for op, graph, index in survey.ops.values():
         if op.name == THREADING:
             node = survey.graphs[graph].nodes[index].name
-            yield Finding("the program is said to be 'token free', but this threads a token", graph, index, node)
+            yield Finding("the program is said to be 'token free', but this threads a token", graph, index, node, "token free")

@@ -33,6 +33,8 @@ class Finding:
     at: int | None = None
     """The number of the node in its graph, or ``INPUTS``, or the number of nodes for the output; None for the graph itself."""
     node: str | None = None
+    cause: str | None = None
+    """What findings have in common that one mistake makes, whatever their messages say; by default the message itself."""
 
 
 Check = Callable[["Survey"], Iterable[Finding]]

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from attrs import evolve
+
 from ..collector import collector_paused
 from ..errors import InvalidProgram
 from ..node import Frame
@@ -23,6 +25,9 @@ __all__ = ["check", "trust", "verify"]
 OF_THE_STATE = frozenset({"state-order", "state-values", "state-ties", "state-memory"})
 """Rules that look at the state alone: asked once for each ``State``, which transformations share."""
 
+ALSO = 3
+"""How many places beyond the first are named where one mistake is seen in many."""
+
 
 def verify(program: Program, *, infer: bool = False) -> tuple[Violation, ...]:
     """Find everything that is wrong with a program.
@@ -34,7 +39,8 @@ def verify(program: Program, *, infer: bool = False) -> tuple[Violation, ...]:
 
     Returns:
         All violations in program order: those of the program itself, then graph by graph from the root and node by node;
-        () for a valid program.
+        () for a valid program.  What one rule says of several places in the same words, and a fact that does not hold, is
+        one violation: the first place, with the number of places in ``count``.
 
     Raises:
         TypeError: ``program`` is no Program.
@@ -109,7 +115,16 @@ def judge(survey: Survey, *, rules: tuple[Rule, ...] = RULES) -> tuple[Violation
         return ()
     found.sort(key=lambda entry: entry[0])
     lines = Lines(survey.graphs)
-    return tuple(_violation(rule, finding, survey, lines) for _, rule, finding in found)
+    return tuple([_violation(rule, findings, survey, lines) for rule, findings in _by_cause(found)])
+
+
+def _by_cause(found: list[tuple[tuple[int, int, int], Rule, Finding]]) -> list[tuple[Rule, list[Finding]]]:
+    # One mistake is told once, where it is met first: what is said of a thousand nodes in the same words has one cause.
+    causes: dict[tuple[str, str], tuple[Rule, list[Finding]]] = {}
+    for _, rule, finding in found:
+        cause = finding.message if finding.cause is None else finding.cause
+        causes.setdefault((rule.name, cause), (rule, []))[1].append(finding)
+    return list(causes.values())
 
 
 def _apply(rule: Rule, survey: Survey) -> list[Finding]:
@@ -121,19 +136,23 @@ def _apply(rule: Rule, survey: Survey) -> list[Finding]:
     return findings
 
 
-def _violation(rule: Rule, finding: Finding, survey: Survey, lines: Lines) -> Violation:
+def _violation(rule: Rule, findings: list[Finding], survey: Survey, lines: Lines) -> Violation:
+    first, *others = [_placed(rule, finding, survey) for finding in findings[: 1 + ALSO]]
+    name, at = findings[0].graph, findings[0].at
+    if name is not None and at is not None:
+        source = source_of(getattr(_node(survey, name, at), "meta", None))
+        first = evolve(first, context=lines.around(name, at), source=source)
+    return evolve(first, count=len(findings), also=tuple([other.where for other in others])) if others else first
+
+
+def _placed(rule: Rule, finding: Finding, survey: Survey) -> Violation:
     name, at = finding.graph, finding.at
-    context: tuple[str, ...] = ()
-    source: str | None = None
     path = name or ""
     if name is not None and at is not None:
-        context = lines.around(name, at)
-        node = _node(survey, name, at)
-        stack: Any = getattr(node, "stack", ())
+        stack: Any = getattr(_node(survey, name, at), "stack", ())
         if type(stack) is tuple and stack and type(stack[-1]) is Frame:
             path = f"{name} / {stack[-1].path}" if name else str(stack[-1].path)
-        source = source_of(getattr(node, "meta", None))
-    return Violation(rule.name, finding.message, name, finding.node, path, context, source, rule.advice)
+    return Violation(rule.name, finding.message, name, finding.node, path, advice=rule.advice)
 
 
 def _node(survey: Survey, name: str, at: int) -> object:

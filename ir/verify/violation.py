@@ -38,6 +38,10 @@ class Violation:
     """The user's source line."""
     advice: str = ""
     """What to do about it."""
+    count: int = 1
+    """In how many places the same is wrong; what is told of one of them is told of the first."""
+    also: tuple[str, ...] = ()
+    """The next few of those places."""
 
     @property
     def where(self) -> str:
@@ -53,6 +57,9 @@ class Violation:
 
     def __str__(self) -> str:
         lines = [f"{self.rule}: {self.message}", f"  at {self.where}"]
+        if self.count > 1:
+            more = self.count - 1 - len(self.also)
+            lines.append(f"  and at {', '.join(self.also)}{f' and {more:,} more' if more else ''}")
         lines.extend(f"    {line}" for line in self.context)
         if self.source:
             lines.append(f"  from {self.source}")

@@ -9,6 +9,9 @@ import pytest
 import torch
 
 import purefx as px
+from purefx.laws.checking import drawn
+from purefx.laws.registry import REGISTRY
+from purefx.laws.strategies import Stage
 from tests.programs import NEG, Shared, Tower, exported, flat
 
 
@@ -52,6 +55,45 @@ def test_the_order_is_checked_behind_a_strangers_step_too() -> None:
     program = px.import_ep(exported(Tower(1), torch.ones(1, 4)))
     with pytest.raises(px.PipelineError, match="step 3, sink_state, requires a program that is 'flat', but outline before it"):
         px.transform(program, px.outline, lambda program: program, px.sink_state)
+
+
+WRAPPED = [(entry.transformation, stage) for entry in REGISTRY for stage in entry.stages]
+
+
+@pytest.mark.parametrize(("inner", "stage"), WRAPPED, ids=[f"{inner.name}, {stage}" for inner, stage in WRAPPED])
+def test_a_transformation_that_calls_another_claims_what_that_one_leaves(inner: px.Transformation, stage: Stage) -> None:
+    """Facts come from the program that the function returns, and not from the one that it was given."""
+
+    @px.transformation(establishes=["mine"])
+    def outer(program: px.Program) -> px.Program:
+        return inner(program)
+
+    for program, _ in drawn(stage, 12):
+        try:
+            expected = inner(program)
+        except px.UnsupportedProgram:
+            continue
+        result = outer(program)
+        assert result.facts == expected.facts | ({"mine"} if result is not program else set())
+        assert px.verify(result) == ()
+
+
+def test_inline_inside_a_transformation_needs_no_facts_of_its_own() -> None:
+    """Nothing that inline takes away is claimed, however deep it is called."""
+
+    @px.transformation(forgets=["state sunk"])
+    def flattens(program: px.Program) -> px.Program:
+        return px.inline(program)
+
+    @px.transformation()
+    def tidies(program: px.Program) -> px.Program:
+        return flattens(program)
+
+    tree = px.transform(px.import_ep(exported(Tower(3), torch.ones(1, 4))))
+    result = tidies(tree)
+    assert {"outlined", "deduplicated"} <= tree.facts and result.facts == {"flat"}
+    assert px.verify(result) == ()
+    assert px.transform(tree, tidies, px.sink_state, px.outline).facts >= {"outlined"}
 
 
 def test_a_corrupt_program_is_refused_everywhere() -> None:

@@ -180,7 +180,26 @@ def test_deep_nesting_and_long_chains_need_no_recursion() -> None:
 
 
 def test_many_violations_do_not_flood() -> None:
-    nodes = tuple(Node(f"n{i}", Op("toy.neg"), (Ref("nowhere"), "long" * 1000)) for i in range(500))
+    nodes = tuple(Node(f"n{i}", Op("toy.neg"), (Ref(f"nowhere{i}"), "long" * 1000)) for i in range(500))
     found = verify(Program.of({"": Graph((), nodes, ())}))
     assert len(found) == 500
     assert all(len(violation.context) <= 11 and len(str(violation)) < 2000 for violation in found)
+    error = InvalidProgram(found)
+    assert error.violations == found == pickle.loads(pickle.dumps(error)).violations
+    assert "breaks 500 invariants" in str(error) and str(error).endswith("and 488 more, all of which `violations` holds")
+    assert len(str(error)) < 30_000
+    assert len(str(InvalidProgram([Violation("rule", "long " * 10_000)]))) < 5000
+
+
+def test_one_cause_is_one_violation() -> None:
+    nodes = tuple(Node(f"n{i}", Op("toy.neg"), (Ref("nowhere"),)) for i in range(500))
+    (violation,) = verify(Program.of({"": Graph((), nodes, ())}))
+    assert (violation.count, violation.node) == (500, "n0")
+    assert "\n  and at the root graph / n1, the root graph / n2, the root graph / n3 and 496 more\n" in str(violation)
+    calls = tuple(Node(f"c{i}", Call(Frame("m", i), "body"), ()) for i in range(3))
+    claimed = Program.of({"": Graph((), calls, ()), "body": Graph((), (), ())}, facts=frozenset({"flat"}))
+    (violation,) = verify(claimed)
+    assert violation.count == 3 and str(violation).count("c1") == 2, "the place, and the lines around the first"
+    # Two causes stay two, also where one node shows both.
+    two = with_node("unused", args=(Ref("nowhere"), Ref("elsewhere")))(flat())
+    assert [violation.count for violation in verify(two)] == [1, 1]
