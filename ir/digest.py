@@ -57,7 +57,12 @@ def digest(program: Program) -> str:
         f"{signature.in_spec}{signature.out_spec}",
         _printed(constraints),
         repr([module.path for module in program.modules]),
-        repr([(name, *_slot_facts(program, name)) for name in program.state]),
+        repr(
+            [
+                (name, kind.value, *facts, _described(program.state[name].value))
+                for name, (kind, *facts) in zip(program.state, program.state.identities, strict=True)
+            ]
+        ),
     ]
     return _hash("\n".join(parts))
 
@@ -113,11 +118,6 @@ def _parts(value: Any) -> list[str]:
     if inside is None:
         return [repr(value)]
     return [f"{type(value).__name__} {len(inside)}", *[text for part in inside for text in _parts(part)]]
-
-
-def _slot_facts(program: Program, name: str) -> tuple[object, ...]:
-    slot = program.state[name]
-    return (slot.kind.value, slot.persistent, slot.cell, slot.storage, _described(slot.value))
 
 
 def _described(value: Any) -> object:

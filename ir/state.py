@@ -16,8 +16,10 @@ from typing import Any
 import torch
 from attrs import field, frozen
 
+from .arguments import same_arg
 from .opaque import entangled
 from .persistent import PMap, pmap
+from .torch_private import FakeTensor
 
 __all__ = ["Slot", "SlotKind", "State"]
 
@@ -41,7 +43,8 @@ class Slot:
     """One named piece of state.
 
     Two slots are equal when kind, persistence, cell, storage and the tensor agree; tensors agree when they are the same
-    object, or have the same dtype, shape, strides, device, ``requires_grad`` and bits.
+    object, or have the same dtype, shape, strides, device, ``requires_grad`` and bits.  The numbers of cells and storages mean
+    something within one state only, see there.
 
     >>> Slot(SlotKind.BUFFER, torch.ones(2), 0, 0) == Slot(SlotKind.BUFFER, torch.ones(2), 0, 0)
     True
@@ -72,7 +75,9 @@ class Slot:
 
 
 def same_value(left: Any, right: Any) -> bool:
-    """Say whether two pieces of state are the same: one object, or tensors alike to the last bit.
+    """Say whether two pieces of state are the same: one object, tensors alike to the last bit, or equal literals.
+
+    Tensors without contents (on the meta device, or fake) are the same when what they are is the same.
 
     >>> same_value(torch.ones(2), torch.ones(2)), same_value(torch.ones(2), torch.ones(2).double())
     (True, False)
@@ -80,42 +85,121 @@ def same_value(left: Any, right: Any) -> bool:
     if left is right:
         return True
     if not isinstance(left, torch.Tensor) or not isinstance(right, torch.Tensor):
+        return type(left) in LITERALS and same_arg(left, right)
+    if left.is_nested or right.is_nested:
         return False
-    if describe_tensor(left) != describe_tensor(right) or left.is_meta:
+    return describe_tensor(left) == describe_tensor(right) and same_contents(left, right)
+
+
+def same_contents(left: torch.Tensor, right: torch.Tensor) -> bool:
+    """Say whether two tensors have the same numbers to the last bit, however they lie in memory.
+
+    Args:
+        left: a tensor.
+        right: another one; where one has no contents, the other must have none.
+
+    >>> same_contents(torch.ones(2, 3).t(), torch.ones(3, 2)), same_contents(torch.zeros(1), -torch.zeros(1))
+    (True, False)
+    """
+    if (left.dtype, left.layout, left.shape) != (right.dtype, right.layout, right.shape):
         return False
-    return torch.equal(_bits(left), _bits(right))
+    if _has_no_contents(left) or _has_no_contents(right):
+        return _has_no_contents(left) and _has_no_contents(right)
+    with torch.no_grad():
+        pairs = zip(_contents(left.detach()), _contents(right.detach()), strict=True)
+        return all(torch.equal(mine, theirs) for mine, theirs in pairs)
+
+
+LITERALS = frozenset({int, bool, float, complex, str, bytes, type(None), torch.dtype, torch.device, torch.layout})
+
+
+def _has_no_contents(tensor: torch.Tensor) -> bool:
+    return tensor.is_meta or isinstance(tensor, FakeTensor)
 
 
 def describe_tensor(tensor: torch.Tensor) -> tuple[object, ...]:
-    """Return what a tensor is apart from its contents: type, dtype, shape, strides, device, requires_grad.
+    """Return what a tensor is apart from its contents: type, dtype, shape, strides, device, requires_grad, and how it is read.
 
-    >>> describe_tensor(torch.ones(2))[1:3]
-    (torch.float32, (2,))
+    >>> describe_tensor(torch.ones(2))[1:3], describe_tensor(torch.ones(2, dtype=torch.complex64).conj())[6:]
+    ((torch.float32, (2,)), ('conj',))
     """
-    strides = tuple(tensor.stride()) if tensor.layout is torch.strided else ()
+    if tensor.layout is torch.strided and not tensor.is_nested:
+        lazy = ("conj",) * tensor.is_conj() + ("neg",) * tensor.is_neg()
+        strides, form = tuple(tensor.stride()), lazy
+    else:
+        strides, form = (), (str(tensor.layout),)
+    shape = () if tensor.is_nested else tuple(tensor.shape)
     is_parameter = isinstance(tensor, torch.nn.Parameter)
-    return (is_parameter, tensor.dtype, tuple(tensor.shape), strides, str(tensor.device), tensor.requires_grad)
+    return (is_parameter, tensor.dtype, shape, strides, str(tensor.device), tensor.requires_grad, *form)
+
+
+def _contents(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Return strided tensors that are equal exactly where the contents are, as bytes."""
+    match tensor.layout:
+        case torch.strided:
+            return (tensor if tensor.is_quantized else _bits(tensor.resolve_conj().resolve_neg()),)
+        case torch.sparse_coo:
+            flat = tensor.coalesce()
+            return (flat.indices(), _bits(flat.values()))
+        case torch.sparse_csr | torch.sparse_bsr:
+            return (tensor.crow_indices(), tensor.col_indices(), _bits(tensor.values()))
+        case torch.sparse_csc | torch.sparse_bsc:
+            return (tensor.ccol_indices(), tensor.row_indices(), _bits(tensor.values()))
+        case _:
+            return (_bits(tensor.to_dense()),)
 
 
 def _bits(tensor: torch.Tensor) -> torch.Tensor:
-    plain = tensor.detach()
-    if plain.layout is not torch.strided or plain.is_quantized:
-        return plain
-    return plain.contiguous().reshape(-1).view(torch.uint8) if plain.numel() else plain
+    if not tensor.numel():
+        return tensor
+    flat = tensor.contiguous().reshape(-1)
+    # Of one element, the strides that torch calls contiguous need not be those that bytes have.
+    dense = flat if flat.stride(0) == 1 else flat.clone(memory_format=torch.contiguous_format)
+    return dense.view(torch.uint8)
 
 
-@frozen
+def _begin(value: Any) -> int:
+    strided = isinstance(value, torch.Tensor) and value.layout is torch.strided and not value.is_nested
+    return value.storage_offset() * value.element_size() if strided else 0
+
+
+@frozen(eq=False)
 class State:
     """All slots of a program, in the order in which the modules declare them.
 
+    Two states are equal when they have the same slots in the same order, alike to the last bit, and the same ones are one
+    tensor or share memory: the numbers that say so are names, and any others do as well.
+
     >>> State().order
     ()
+    >>> one, other = (State(("w",), pmap({"w": Slot(SlotKind.BUFFER, torch.ones(1), cell, cell)})) for cell in (0, 7))
+    >>> one == other, hash(one) == hash(other)
+    (True, True)
     """
 
     order: tuple[str, ...] = ()
     slots: PMap[str, Slot] = pmap()
-    checked: bool = field(default=False, init=False, eq=False, repr=False)
+    checked: bool = field(default=False, init=False, repr=False)
     """Whether ``verify`` found order, values, ties and memory right: all versions of a program share its state."""
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        if type(other) is not State:
+            return NotImplemented
+        if self.order != other.order:
+            return False
+        if self.slots is other.slots:
+            return True
+        if len(self.slots) != len(self.order) or set(self.slots) != set(self.order) or set(other.slots) != set(self.order):
+            return self.slots == other.slots  # no state that `verify` accepts
+        return self.identities == other.identities and all(
+            mine is theirs or same_value(mine.value, theirs.value)
+            for (_, mine), (_, theirs) in zip(self.pairs, other.pairs, strict=True)
+        )
+
+    def __hash__(self) -> int:
+        return hash(self.order)
 
     def __getitem__(self, name: str) -> Slot:
         return self.slots[name]
@@ -141,6 +225,26 @@ class State:
         for name, slot in self.pairs:
             cells.setdefault(slot.cell, []).append(name)
         return MappingProxyType({cell: tuple(names) for cell, names in cells.items()})
+
+    @cached_property
+    def identities(self) -> tuple[tuple[object, ...], ...]:
+        """What each slot is beside its value, in order: kind, persistence, and which tensor and memory it is.
+
+        Tensors and memory are numbered as they are met, so that equal states have equal identities.  Where several tensors
+        share memory, where each begins in it is said as well, in bytes from the first.
+        """
+        cells: dict[int, int] = {}
+        storages: dict[int, int] = {}
+        begins: dict[int, dict[int, int]] = {}
+        for _, slot in self.pairs:
+            begins.setdefault(slot.storage, {}).setdefault(slot.cell, _begin(slot.value))
+        found: list[tuple[object, ...]] = []
+        for _, slot in self.pairs:
+            cell, storage = cells.setdefault(slot.cell, len(cells)), storages.setdefault(slot.storage, len(storages))
+            shared = begins[slot.storage]
+            begin = (shared[slot.cell] - min(shared.values()),) if len(shared) > 1 else ()
+            found.append((slot.kind, slot.persistent, cell, storage, *begin))
+        return tuple(found)
 
     @cached_property
     def entangled(self) -> tuple[tuple[int, int], ...]:

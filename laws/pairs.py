@@ -80,7 +80,7 @@ class PairLaw:
             left, right = self.equation(case)
         except UnsupportedProgram:
             return []
-        same = left == right if self.exact else alpha_equal(left, right)
+        same = alpha_equal(left, right) and (not self.exact or (left == right and hash(left) == hash(right)))
         return [] if same else [f"the two sides differ: {self.statement}", str(diff(right, left))]
 
 
@@ -137,6 +137,11 @@ def _absorbs(outer: Transformation, inner: Transformation, *stages: Stage) -> Pa
 def _read_back(case: Case) -> tuple[Program, Program]:
     program = case.program
     return parse(str(program), state={name: slot.value for name, slot in program.state.pairs}), program
+
+
+def _read_twice(case: Case) -> tuple[Program, Program]:
+    text = str(case.program)
+    return parse(text), parse(text)
 
 
 def _loaded(case: Case) -> tuple[Program, Program]:
@@ -251,6 +256,8 @@ INVERSES: tuple[PairLaw, ...] = (
             split_again, exact=True),
     PairLaw("parse after print", "parse undoes printing", ("print", "parse"), ("tokens", "flat", "sunk", "deduplicated", "tree"),
             _read_back, exact=True),
+    PairLaw("parse and parse", "two readings of one text are equal, although each makes tensors of its own",
+            ("print", "parse", "parse"), ("flat", "sunk", "tree"), _read_twice, exact=True),
     PairLaw("load after save", "load undoes saving", ("save", "load"), ("flat", "tree"), _loaded, exact=True),
     PairLaw("apply after diff", "a diff applied to the one program gives the other", ("diff", "apply"), ("flat", "tree"),
             _applied(_changed), exact=True),

@@ -24,7 +24,7 @@ from torch.export import ExportedProgram
 from ..ir.digest import digest
 from ..ir.opaque import tensors_of
 from ..ir.program import Program
-from ..ir.state import same_value
+from ..ir.state import same_contents
 from ..ir.torch_private import storage_key
 
 __all__ = ["changes_in_export", "changes_in_process", "changes_in_program"]
@@ -168,7 +168,7 @@ def _copies(state: Mapping[str, Any]) -> dict[str, torch.Tensor]:
 
 def _overwritten(copies: Mapping[str, torch.Tensor], state: Mapping[str, Any]) -> list[str]:
     now = _tensors(state)
-    return [f"the contents of {name} changed" for name, copy in copies.items() if not same_value(copy, now[name].detach())]
+    return [f"the contents of {name} changed" for name, copy in copies.items() if not same_contents(copy, now[name].detach())]
 
 
 def _changed(before: dict[str, object], after: dict[str, object]) -> list[str]:

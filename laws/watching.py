@@ -17,7 +17,7 @@ from attrs.exceptions import FrozenInstanceError
 from ..ir.errors import PurefxError
 from ..ir.opaque import tensors_of
 from ..ir.program import Program
-from ..ir.state import same_value
+from ..ir.state import same_contents
 from ..transforms import Transformation
 from .law import Transform
 
@@ -102,7 +102,7 @@ def _tensors(program: Program) -> Iterator[tuple[str, torch.Tensor]]:
 def _put_back(before: Iterable[tuple[str, torch.Tensor, torch.Tensor]]) -> list[str]:
     written: list[str] = []
     for name, tensor, contents in before:
-        if not same_value(tensor.detach(), contents):
+        if not same_contents(tensor.detach(), contents):
             written.append(name)
             with torch.no_grad():
                 tensor.copy_(contents)

@@ -204,12 +204,21 @@ def _patched_constraints(constraints: Constraints, parts: Mapping[str, tuple[Any
 
 
 def _slot_changes(before: State, after: State) -> tuple[Change, ...]:
-    if before.slots is after.slots:
+    if before == after:
         return ()
     listed = dict.fromkeys((*before.order, *after.order))
     # An invalid state may have slots that its order lacks.
     rest = sorted({*before.slots, *after.slots}.difference(listed))
-    return _map_changes(before.slots, after.slots, (*listed, *rest))
+    keys = (*listed, *rest)
+    differ = {change.key for change in _map_changes(before.slots, after.slots, keys)}
+    if len(before.slots) == len(before.order) and len(after.slots) == len(after.order):
+        mine, theirs = (dict(zip(state.order, state.identities, strict=True)) for state in (before, after))
+        differ.update(name for name in listed if mine.get(name) != theirs.get(name))
+    # What shares memory goes together: half of it from elsewhere would share nothing.
+    for slots in (before.slots, after.slots):
+        moved = {slots[name].storage for name in differ if name in slots}
+        differ.update(name for name in slots if slots[name].storage in moved)
+    return tuple([Change(name, before.slots.get(name), after.slots.get(name)) for name in keys if name in differ])
 
 
 def _map_changes(before: PMap[Any, Any], after: PMap[Any, Any], keys: Iterable[Any]) -> tuple[Change, ...]:

@@ -14,7 +14,7 @@ from attrs import evolve
 
 from ..errors import StoreError
 from ..persistent import pmap
-from ..state import Slot, State, same_value
+from ..state import Slot, State, same_contents
 from ..text.tensors import TensorFacts
 from ..torch_private import storage_key
 from .memory import as_tensor
@@ -89,8 +89,8 @@ def _group(names: list[str], given: Mapping[str, Any], state: State, facts: Mapp
 
 
 def _alike(left: torch.Tensor, right: torch.Tensor) -> bool:
-    # Flat: strides say where numbers lie, not which they are.
-    return left is right or (left.shape == right.shape and same_value(left.detach().reshape(-1), right.detach().reshape(-1)))
+    # Strides say where numbers lie, not which they are.
+    return left is right or (left.device == right.device and same_contents(left, right))
 
 
 def _share(names: list[str], cells: Mapping[int, torch.Tensor], state: State, facts: Mapping[str, TensorFacts]) -> bool:

@@ -207,6 +207,18 @@ def test_a_tensor_without_contents_stays_one(tmp_path: Path) -> None:
     assert found.state["b"].value.tolist() == [1, 1]
 
 
+def test_two_loads_without_weights_are_equal(tmp_path: Path) -> None:
+    tied = nn.ModuleDict({"a": nn.Linear(2, 2), "b": nn.Linear(2, 2)})
+    programs = [holding(**{name.replace(".", "_"): value for name, value in tied.named_parameters()})]
+    tied["b"].weight = tied["a"].weight
+    programs.append(holding(**{name.replace(".", "_"): value for name, value in tied.named_parameters(remove_duplicate=False)}))
+    for number, program in enumerate(programs):
+        px.save(program, tmp_path / f"{number}.purefx", weights=False)
+    plain, same, other = px.load(tmp_path / "0.purefx"), px.load(tmp_path / "0.purefx"), px.load(tmp_path / "1.purefx")
+    assert plain == same and hash(plain) == hash(same) and px.digest(plain) == px.digest(same) and not px.diff(plain, same)
+    assert plain != other and px.diff(plain, other), "there two slots are one tensor"
+
+
 def test_other_tools_find_the_weights(tmp_path: Path) -> None:
     from safetensors.torch import load_file
 
