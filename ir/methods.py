@@ -27,7 +27,13 @@ class Method:
     """Whether the first argument is known to be a tensor, so that it does what the operator of its name does."""
 
     def __call__(self, value: Any, /, *args: Any, **kwargs: Any) -> Any:
-        """Call the method of a value."""
+        """Call the method of a value.
+
+        Raises:
+            TypeError: it was said to be a tensor, and is not: lists and texts have methods of the same names.
+        """
+        if self.of_tensor and not hasattr(type(value), "__torch_function__"):
+            raise TypeError(f"{self} is called on a {type(value).__name__}, which is not a tensor")
         return getattr(value, self.name)(*args, **kwargs)
 
     def __str__(self) -> str:

@@ -136,6 +136,21 @@ class Program:
                 todo.extend((inner, False) for inner in reversed(self.graphs[name].callees))
         return tuple(done)
 
+    @cached_property
+    def foreign_operators(self) -> tuple[str, ...]:
+        """The names of the operators that a program from outside may not have.
+
+        They are functions and methods that a live graph calls, and operators that reach beyond data.  ``save`` writes them only
+        where it is told ``allow=``.
+
+        >>> from purefx.ir import Graph, Node, Op, Program
+        >>> Program.of({"": Graph((), (Node("y", Op("builtins.getattr", target=getattr)),))}).foreign_operators
+        ('builtins.getattr',)
+        """
+        from .allowed import foreign_operators
+
+        return foreign_operators(self)
+
     def evolve(self, **changes: Any) -> Program:
         """Return a copy with other fields."""
         return evolve(self, **changes)

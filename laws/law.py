@@ -196,7 +196,7 @@ def _text(transform: Transform, case: Case) -> list[str]:
     specs = [line for line in text.splitlines() if line.lstrip().startswith(("in_spec", "out_spec"))]
     if any('"(' in line or "opaque(" in line for line in specs if 'custom "' in line):
         return []
-    again = parse(text, state={name: result.state[name].value for name in result.state})
+    again = parse(text, state={name: result.state[name].value for name in result.state}, allow=result.foreign_operators)
     differs = diff(result, again)
     return [f"read back from its text the result is another:\n{differs}"] if differs else []
 

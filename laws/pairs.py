@@ -136,7 +136,9 @@ def _absorbs(outer: Transformation, inner: Transformation, *stages: Stage) -> Pa
 
 def _read_back(case: Case) -> tuple[Program, Program]:
     program = case.program
-    return parse(str(program), state={name: slot.value for name, slot in program.state.pairs}), program
+    return parse(
+        str(program), state={name: slot.value for name, slot in program.state.pairs}, allow=program.foreign_operators
+    ), program
 
 
 def _read_twice(case: Case) -> tuple[Program, Program]:

@@ -12,6 +12,7 @@ from typing import Any
 
 from attrs import define, field
 
+from ..ir.allowed import advice_for, told
 from ..ir.conventions import Convention, without_borders
 from ..ir.errors import UnsupportedProgram
 from ..ir.graph import Graph
@@ -66,6 +67,7 @@ def bodies_of(family: Family, *, reserved: frozenset[str]) -> tuple[dict[str, Bo
         UnsupportedProgram: an operator has no callable behind it.
     """
     program = family.program
+    _check_known(program)
     bodies: dict[str, Body] = {}
     codes: dict[CodeType, Body] = {}
     called = family.conventions
@@ -75,19 +77,23 @@ def bodies_of(family: Family, *, reserved: frozenset[str]) -> tuple[dict[str, Bo
 
     for number, name in enumerate(program.order):
         graph = without_borders(family.shallow.graph(name), called.get(name))
-        _check_known(graph)
         sites = _sites(program, graph, called) if called else {}
         body = bodies[name] = Body(name, program.graphs[name], program, graph, called.get(name), sites, new_table)
         body.run = _runner(body, f"body_{number}", codes)
     return bodies, codes
 
 
-def _check_known(graph: Graph) -> None:
-    for node in graph.nodes:
+def _check_known(program: Program) -> None:
+    found: dict[str, str] = {}
+    for _, node in program.nodes():
         if type(node.do) is Op and node.do.target is None:
-            raise UnsupportedProgram(
-                f"node {node.name}: the operator {node.do.name} is not known to this torch, so it can not run"
-            )
+            found.setdefault(node.do.name, node.name)
+    if found:
+        nodes = ", ".join([f"{name} at node {node}" for name, node in found.items()])[:2000]
+        raise UnsupportedProgram(
+            f"the program can not run, because operators have no callable: {nodes}; {told(found)[:2000]}. Where it comes from "
+            f"text or a file: {advice_for(found)[:2000]}"
+        )
 
 
 def _runner(body: Body, name: str, codes: dict[CodeType, Body]) -> FunctionType:

@@ -1,4 +1,4 @@
-"""Pickling of lowered modules: as data, with no code in it but the names of three functions of this file.
+"""Pickling of lowered modules: as data, with no code in it but the names of functions of this file.
 
 One idea: a module is pickled as its own dict; what was made from the program (bodies, classes, how it is called) is left out,
 and found again in modules that are lowered from the program's text when the pickle is loaded.  Fake values keep dtype, sizes
@@ -12,8 +12,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
-from attrs import evolve
+from attrs import evolve, frozen
 
+from ..ir.allowed import is_operator, registered
 from ..ir.errors import UnsupportedProgram
 from ..ir.node import Frame, Op
 from ..ir.persistent import pmap
@@ -27,7 +28,7 @@ from .writes import write_parameter
 if TYPE_CHECKING:
     from .lowered import Lowered
 
-__all__ = ["edited", "load_family", "load_module", "reduce_family", "reduce_module"]
+__all__ = ["edited", "foreign_operator", "load_family", "load_module", "reduce_family", "reduce_module"]
 
 
 def key_of(module: Any) -> Key:
@@ -100,12 +101,41 @@ def reduce_family(family: Family) -> tuple[Any, ...]:
     program = family.program
     bare = _without_specs(program)
     text = str(bare)
-    _check_text(text, bare)
+    operators = _foreign(program)
+    _check_text(text, bare, operators)
     signature = program.signature
     specs = (write_tree(signature.in_spec), write_tree(signature.out_spec))
     calls = [(frame, write_tree(found.in_spec), write_tree(found.out_spec)) for frame, found in _call_signatures(program)]
-    said = (family.exported, family.slots, family.constants, family.ties, family.to)
+    given = {name: Foreign(name) if is_operator(target) else target for name, target in operators.items()}
+    said = (given, family.exported, family.slots, family.constants, family.ties, family.to)
     return load_family, (text, specs, calls, write_meta(program, _shared(family)), said)
+
+
+def _foreign(program: Program) -> dict[str, Any]:
+    # What no text may name goes by reference, where an unpickler that allows few functions sees it.
+    found = {name: registered(name) for name in program.foreign_operators}
+    found |= {node.do.name: node.do.target for _, node in program.nodes() if type(node.do) is Op and node.do.name in found}
+    return {name: target for name, target in found.items() if target is not None and target is not write_parameter}
+
+
+@frozen
+class Foreign:
+    """An operator that no text may name, as it is pickled: torch's own can not be."""
+
+    name: str
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return foreign_operator, (self.name,)
+
+
+def foreign_operator(name: str) -> Any:
+    """Return the operator of a name, denied or not.
+
+    >>> foreign_operator("aten._print.default") is torch.ops.aten._print.default
+    True
+    """
+    found = registered(name)
+    return found if is_operator(found) else None
 
 
 def write_tree(spec: Any) -> Any:
@@ -128,9 +158,9 @@ def read_tree(written: Any) -> Any:
     return pytree.TreeSpec(kind, context, [read_tree(child) for child in children])
 
 
-def _check_text(text: str, program: Program) -> None:
+def _check_text(text: str, program: Program, operators: Mapping[str, Any]) -> None:
     # Better to fail here than where it is loaded.
-    read = parse(text)
+    read = parse(text, operators=operators)
     if read != program:
         raise UnsupportedProgram("the program holds arguments that have no text, so it can not be pickled: keep its state_dict()")
     for (_, mine), (_, theirs) in zip(program.nodes(), read.nodes(), strict=True):
@@ -162,8 +192,9 @@ def load_family(text: str, specs: Any, calls: Any, metas: Mapping[str, Any], sai
     """
     from .lower import lower_unchecked
 
-    exported, slots, constants, ties, to = said
-    program = parse(text)
+    operators, exported, slots, constants, ties, to = said
+    operators = {name: target for name, target in operators.items() if target is not None}
+    program = parse(text, operators=operators)
     found = {
         frame: evolve(program.call_signatures[frame], in_spec=read_tree(one), out_spec=read_tree(other))
         for frame, one, other in calls

@@ -94,6 +94,13 @@ def _parser() -> argparse.ArgumentParser:
         default=[],
         help="import a module first, which registers operators",
     )
+    shared.add_argument(
+        "--allow",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="accept an operator that a file may not name unasked, as an error has named it",
+    )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     def command(name: str, run: Any, told: str, *files: str) -> argparse.ArgumentParser:
@@ -116,13 +123,13 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _read(path: str, *, trust: bool) -> Program:
+def _read(path: str, given: argparse.Namespace) -> Program:
     with Path(path).open("rb") as file:
         is_zip = file.read(len(ZIP)) == ZIP
     _progress(f"reading {path}")
     if not is_zip:
-        return load(path, device="cpu")
-    if not trust:
+        return load(path, device="cpu", allow=given.allow)
+    if not given.trust:
         raise _Trouble(f"{path}: {WHY_TRUST}")
     import torch
 
@@ -134,7 +141,7 @@ def _read(path: str, *, trust: bool) -> Program:
 
 
 def _show(given: argparse.Namespace) -> int:
-    program = _read(given.file, trust=given.trust)
+    program = _read(given.file, given)
     if given.graph is None:
         _tell(str(program))
     elif given.graph in program.graphs:
@@ -146,29 +153,29 @@ def _show(given: argparse.Namespace) -> int:
 
 def _verify(given: argparse.Namespace) -> int:
     # Loading verifies; what is broken comes as an error.
-    found = verify(_read(given.file, trust=given.trust), infer=given.infer)
+    found = verify(_read(given.file, given), infer=given.infer)
     for violation in found:
         _tell(f"{violation}\n")
     return 1 if found else 0
 
 
 def _digest(given: argparse.Namespace) -> int:
-    _tell(digest(_read(given.file, trust=given.trust)))
+    _tell(digest(_read(given.file, given)))
     return 0
 
 
 def _diff(given: argparse.Namespace) -> int:
-    change = diff(_read(given.a, trust=given.trust), _read(given.b, trust=given.trust))
+    change = diff(_read(given.a, given), _read(given.b, given))
     if change:
         _tell(str(change))
     return 1 if change else 0
 
 
 def _convert(given: argparse.Namespace) -> int:
-    program = _read(vars(given)["in"], trust=given.trust)
+    program = _read(vars(given)["in"], given)
     if given.transform:
         _progress("transforming")
         program = transform(program)
     _progress(f"writing {given.out}")
-    save(program, given.out, weights=not given.no_weights)
+    save(program, given.out, weights=not given.no_weights, allow=given.allow)
     return 0

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from attrs import evolve
 
+from ..allowed import advice_for, told
 from ..collector import collector_paused
 from ..errors import ParseError, StoreError, UnsupportedProgram
 from ..identifiers import check_identifiers
@@ -20,7 +21,7 @@ from ..node import Op
 from ..persistent import pmap
 from ..program import Program
 from ..state import Slot, State
-from ..text.operators import Known, Target, named_types
+from ..text.operators import Known, Target, named_types, names_of
 from ..text.parser import parse
 from ..text.tensors import TensorFacts, facts_of
 from ..verify import check
@@ -41,6 +42,7 @@ def load(
     device: torch.device | str | None = None,
     operators: Mapping[str, Target] | None = None,
     types: Iterable[type] = (),
+    allow: Iterable[str] = (),
 ) -> Program:
     """Read a program from a file that ``save`` wrote. Nothing in the file runs.
 
@@ -52,6 +54,8 @@ def load(
         device: where the tensors of the file go; by default where they were.
         operators: what runs operators that are not registered with torch, by name: plain functions of your own.
         types: classes of pytree nodes that are not registered as such: named tuples.
+        allow: names of operators to accept that are registered here and not on the allow-list (``docs/format.md``): those that
+            reach files, other processes or attributes by name.
 
     Returns:
         A valid program, equal to the one that was saved, without its trail.
@@ -59,7 +63,8 @@ def load(
     Raises:
         StoreError: the file is none of ours, damaged, crafted, or of a later version; or ``state`` does not fit it.
         InvalidProgram: what is in it is a program that breaks invariants.
-        UnsupportedProgram: it needs what is not here: an operator, a device, safetensors (extra ``store``).
+        UnsupportedProgram: it needs what is not here or not allowed: operators, all of which are named; a device; safetensors
+            (extra ``store``).
         OSError: there is no such file, or it can not be read.
 
     >>> import tempfile, torch, purefx as px
@@ -71,7 +76,7 @@ def load(
     >>> torch.equal(px.lower(again)(torch.ones(1, 2)), model(torch.ones(1, 2)))
     True
     """
-    known = Known(operators or {}, named_types(types))
+    known = Known(operators or {}, named_types(types), names_of(allow))
     with collector_paused(), opened(path) as file:
         try:
             structure = file.structure()
@@ -94,7 +99,7 @@ def _read_program(structure: dict[str, Any], known: Known) -> Program:
     if type(text) is not str or type(operators) is not list or not all(type(name) is str for name in operators):
         raise StoreError("its program is no text, or its operators are no list of names")
     try:
-        program = parse(text, operators=known.operators, types=known.types.values())
+        program = parse(text, operators=known.operators, types=known.types.values(), allow=known.allow)
     except ParseError as error:
         raise StoreError(f"its program can not be read: {error}") from error
     wanted = set(operators)
@@ -102,10 +107,9 @@ def _read_program(structure: dict[str, Any], known: Known) -> Program:
         node.do.name for _, node in program.nodes() if type(node.do) is Op and node.do.target is None and node.do.name in wanted
     }
     if lacking:
-        names = ", ".join(map(ascii, sorted(lacking)))[:400]
         raise UnsupportedProgram(
-            f"the program uses operators that are not registered here: {names}; import what registers them, or give the "
-            f"functions in `operators` (saved with {ascii(structure['made with'])[:100]}, this is torch {torch.__version__})"
+            f"the program uses operators that a file may not name: {told(lacking)[:2000]}: {advice_for(lacking)[:2000]} "
+            f"(saved with {ascii(structure['made with'])[:100]}, this is torch {torch.__version__})"
         )
     return program
 

@@ -7,11 +7,12 @@ One idea: what ``load`` could not read back is refused here, by name, before any
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
 
+from ..allowed import told
 from ..arguments import Arg, same_arg
 from ..collector import collector_paused
 from ..errors import ParseError, UnsupportedProgram
@@ -20,6 +21,7 @@ from ..node import Op
 from ..program import Program
 from ..text.arguments import print_arg, read_arg
 from ..text.lexer import Cursor
+from ..text.operators import Known, names_of
 from ..text.parser import parse
 from ..text.printer import print_program
 from ..verify import check
@@ -30,7 +32,7 @@ from .metas import write_metas
 __all__ = ["save"]
 
 
-def save(program: Program, path: str | os.PathLike[str], *, weights: bool = True) -> None:
+def save(program: Program, path: str | os.PathLike[str], *, weights: bool = True, allow: Iterable[str] = ()) -> None:
     """Write a program to a file that ``load`` reads: a safetensors file, with the program in it as data.
 
     What is there already is replaced when the new file is complete, so a failure leaves it as it was.
@@ -40,11 +42,15 @@ def save(program: Program, path: str | os.PathLike[str], *, weights: bool = True
         path: of the file; ``.purefx`` is the usual ending.
         weights: False leaves out what a ``state_dict`` has (parameters, persistent buffers); other buffers and constants
             are part of the program all the same.
+        allow: names of operators to write although a file may not name them unasked (``program.foreign_operators``):
+            functions of your own, attributes and methods in graphs that were traced, operators that reach files.  Who
+            loads the file has to say the same, or to give the functions.
 
     Raises:
         InvalidProgram: the program breaks invariants.
         UnsupportedProgram: it holds something that is no data: script objects, symbolic numbers among its arguments, tensors
-            that are not plain; the message says what and where. Or safetensors is not installed (extra ``store``).
+            that are not plain; the message says what and where. Or it uses operators that a file may not name, and ``allow`` does
+            not have them; all are named. Or safetensors is not installed (extra ``store``).
         OSError: the file can not be written.
         TypeError: ``program`` is no Program.
 
@@ -56,10 +62,17 @@ def save(program: Program, path: str | os.PathLike[str], *, weights: bool = True
     True
     """
     check_identifiers(check(program))
+    refused = set(program.foreign_operators) - names_of(allow)
+    if refused:
+        raise UnsupportedProgram(
+            f"the program uses operators that a file may not name: {told(refused)[:2000]}; save(..., "
+            f"allow={{{', '.join(map(ascii, sorted(refused)))[:2000]}}}) writes their names, and load needs `allow` or "
+            "`operators` for them"
+        )
     with collector_paused():
         text = print_program(program)
         if "opaque(" in text:
-            _check_all_has_text(program, text)
+            _check_all_has_text(program, text, names_of(allow))
         places, tensors = place_storages(program, weights=weights)
         structure = {
             "made with": {"torch": str(torch.__version__)},
@@ -74,31 +87,31 @@ def save(program: Program, path: str | os.PathLike[str], *, weights: bool = True
         write_file(path, structure, tensors)
 
 
-def _check_all_has_text(program: Program, text: str) -> None:
+def _check_all_has_text(program: Program, text: str, allow: frozenset[str]) -> None:
     # Only where something may have no text: strings may say so too.
     for name, slot in program.state.pairs:
-        if not isinstance(slot.value, torch.Tensor) and not _has_text(slot.value):
+        if not isinstance(slot.value, torch.Tensor) and not _has_text(slot.value, allow):
             raise UnsupportedProgram(
                 f"the {slot.kind.value} {name!a} is a {_kind(slot.value)}, which is no data and can not be saved: make tensors "
                 "of what it holds, or take the operators that use it out of the program"
             )
     for graph, node in program.nodes():
         for arg in (*node.args, *[value for _, value in node.kwargs]):
-            if not _has_text(arg):
+            if not _has_text(arg, allow):
                 where = ascii(f"{graph or 'the root graph'} / {node.name}")
                 raise UnsupportedProgram(f"{where} takes {print_arg(arg)[:200]}, which is no data and can not be saved")
     specs = [program.signature.in_spec, program.signature.out_spec]
     for found in program.call_signatures.values():
         specs += [found.in_spec, found.out_spec]
     try:
-        parse(text, types=[kind for spec in specs for kind in _named_tuples(spec)])
+        parse(text, types=[kind for spec in specs for kind in _named_tuples(spec)], allow=allow)
     except ParseError as error:
         raise UnsupportedProgram(f"the program holds what is no data and can not be saved: {error}") from error
 
 
-def _has_text(arg: Arg) -> bool:
+def _has_text(arg: Arg, allow: frozenset[str]) -> bool:
     try:
-        return same_arg(read_arg(Cursor(print_arg(arg))), arg)
+        return same_arg(read_arg(Cursor(print_arg(arg), Known(allow=allow))), arg)
     except ParseError:
         return False
 

@@ -12,10 +12,10 @@ from typing import Any, cast
 
 import torch
 
+from ..allowed import advice_for, registered, told
 from ..arguments import TREES, Arg, Body, Items, Record, Ref
 from ..operators import op_name
 from .lexer import HUGE, MAX_DEPTH, Cursor, read_list, read_rest
-from .operators import resolve
 from .spelling import WORD, quoted, spell_path, spell_value
 
 __all__ = ["CONSTANTS", "opaque", "print_arg", "print_kwarg", "read_arg", "read_kwarg"]
@@ -48,7 +48,7 @@ def print_arg(arg: Arg, depth: int = 0) -> str:
         return _container(arg, kind, depth + 1) if depth < MAX_DEPTH else opaque(f"more than {MAX_DEPTH} levels")
     if isinstance(arg, TREES):
         return f"tree({_trees().print_tree(arg)})"
-    if callable(arg) and resolve(op_name(arg)) is arg:
+    if callable(arg) and registered(op_name(arg)) is arg:
         return f"op({quoted(op_name(arg))})"
     return opaque(f"{kind.__module__}.{kind.__qualname__}")
 
@@ -210,7 +210,7 @@ def _make_opaque(what: str) -> Arg:
 def _operator(cursor: Cursor, name: str) -> Arg:
     found = cursor.known.operator(name)
     if found is None:
-        raise ValueError(f"no operator is called {name[:80]!a}; import what registers it")
+        raise ValueError(f"{told([name])[:200]}: {advice_for([name])[:200]}")
     return found
 
 

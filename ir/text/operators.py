@@ -1,84 +1,43 @@
-"""Operators by name: the dispatcher's registry, the registry of higher-order operators, and one fixed table; types by name.
+"""Operators by name, from the allow-list and from what a reader gives; types by name.
 
 One idea: a name in a text is only ever looked up, never followed through modules and never imported; what is not
-registered, not in the table and not given by the reader stays unknown and runs nothing.
+on the list and not given by the reader stays unknown and runs nothing.
 """
 
 from __future__ import annotations
 
-import builtins
-import math
-import operator
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-import torch
 from attrs import frozen
 
-from ..borders import gives, takes
-from ..effects.functions import known_functions, known_method
-from ..opaque import call_module
-from ..operators import op_name
-from ..torch_private import pytree, resolve_higher_order, resolve_operator
-from ..trees import pack, unpack
-from .spelling import is_path
+from ..allowed import allowed, registered
+from ..torch_private import pytree
 
-__all__ = ["NOTHING_MORE", "Known", "named_types", "resolve", "type_name"]
+__all__ = ["NOTHING_MORE", "Known", "named_types", "names_of", "resolve", "type_name"]
 
 Target = Callable[..., Any]
 
-OPERATOR_NAMES = (
-    "abs", "add", "and_", "eq", "floordiv", "ge", "getitem", "gt", "index", "invert", "is_", "is_not", "le", "lshift", "lt",
-    "matmul", "mod", "mul", "ne", "neg", "not_", "or_", "pos", "pow", "rshift", "sub", "truediv", "truth", "xor",
-)  # fmt: skip
-
-BUILTIN_NAMES = ("abs", "bool", "float", "int", "max", "min", "pow", "round")
-
-
-def _plain_functions() -> dict[str, Target]:
-    found = [getattr(operator, name) for name in OPERATOR_NAMES]
-    found += [getattr(builtins, name) for name in BUILTIN_NAMES]
-    found += [value for name, value in vars(math).items() if callable(value) and not name.startswith("_")]
-    found += [value for name, value in vars(torch).items() if name.startswith(("sym_", "_sym_")) and callable(value)]
-    found += [takes, gives, call_module, pack, unpack]
-    return {op_name(function): function for function in found}
-
-
-PLAIN_FUNCTIONS = _plain_functions()
-"""The functions on sizes and other numbers that stand in exported graphs beside operators."""
-
 
 def resolve(name: str) -> Target | None:
-    """Return the operator that a name stands for, or None.
+    """Return the operator that a name in a text stands for, or None.
 
     Args:
         name: as ``Op.name`` has it.
 
+    >>> import operator, torch
     >>> resolve("aten.add.Tensor") is torch.ops.aten.add.Tensor, resolve("operator.getitem") is operator.getitem
     (True, True)
     >>> resolve("os.system") is None
     True
     """
-    found = PLAIN_FUNCTIONS.get(name) or known_functions().get(name)
-    if found is not None:
-        return found
-    if not is_path(name):
-        return None
-    match name.split("."):
-        case ["higher_order", operation]:
-            return resolve_higher_order(operation)
-        case ["tensor", method]:
-            return known_method(method)
-        case [namespace, operation, overload]:
-            return resolve_operator(namespace, operation, overload)
-        case _:
-            return None
+    return allowed(name)
 
 
 @frozen
 class Known:
-    """What a reader gives beside the registries: operators and types that a text may name.
+    """What a reader gives beside the allow-list: operators and types that a text may name.
 
     >>> Known({"toy.neg": abs}).operator("toy.neg") is abs, Known().operator("os.system") is None
     (True, True)
@@ -86,10 +45,14 @@ class Known:
 
     operators: Mapping[str, Target] = MappingProxyType({})
     types: Mapping[str, type] = MappingProxyType({})
+    allow: frozenset[str] = frozenset()
+    """Names of registered operators that are not on the allow-list, and that the reader accepts all the same."""
 
     def operator(self, name: str) -> Target | None:
         """Return the operator that a name stands for, or None."""
-        return self.operators[name] if name in self.operators else resolve(name)
+        if name in self.operators:
+            return self.operators[name]
+        return registered(name) if name in self.allow else resolve(name)
 
     def type(self, name: str) -> Any:
         """Return the type of a pytree node that a name stands for, or None: one that is given, or registered as a node."""
@@ -101,7 +64,7 @@ class Known:
 
 
 NOTHING_MORE = Known()
-"""The registries alone."""
+"""The allow-list alone."""
 
 
 def type_name(kind: type) -> str:
@@ -127,3 +90,18 @@ def named_types(types: Iterable[type]) -> Mapping[str, type]:
         if not isinstance(kind, type):
             raise TypeError(f"types holds classes, not a {type(kind).__name__}")
     return {type_name(kind): kind for kind in found}
+
+
+def names_of(allow: Iterable[str]) -> frozenset[str]:
+    """Return names of operators that a reader or writer allows.
+
+    Raises:
+        TypeError: it is a string, or holds something else than strings.
+
+    >>> names_of({"builtins.getattr"})
+    frozenset({'builtins.getattr'})
+    """
+    found = [allow] if isinstance(allow, str) else list(allow)
+    if isinstance(allow, str) or not all(isinstance(name, str) for name in found):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError("allow holds names of operators: allow={'builtins.getattr'}")
+    return frozenset(found)

@@ -24,7 +24,7 @@ from .contract import read_constraints, read_input, read_lifted, read_names, rea
 from .effects import read_effects
 from .frames import read_frame, read_stack
 from .lexer import Cursor, read_list
-from .operators import Known, Target, named_types
+from .operators import Known, Target, named_types, names_of
 from .state import read_state
 from .trees import read_tree
 
@@ -37,6 +37,7 @@ def parse(
     state: Mapping[str, Any] | None = None,
     operators: Mapping[str, Target] | None = None,
     types: Iterable[type] = (),
+    allow: Iterable[str] = (),
 ) -> Program:
     r"""Return the program that a text describes.
 
@@ -46,14 +47,17 @@ def parse(
             printed dtype, shape and ties.
         operators: what runs operators that are not registered with torch, by name.
         types: classes of pytree nodes that are not registered as such under their own name: named tuples.
+        allow: names of operators to accept that are registered here and not on the allow-list (``docs/format.md``): those that
+            reach files, other processes or attributes by name.
 
     Returns:
-        A program equal to the printed one, when ``state`` gives its values; without meta and trail.
+        A program equal to the printed one, when ``state`` gives its values; without meta and trail. Operators that are
+        neither on the allow-list nor given have no callable: such a program can be looked at, and not run.
 
     Raises:
         ParseError: the text is not a program; the message has the line, the column and what was expected.
         UnsupportedProgram: torch can not make a tensor that ``state`` lacks.
-        TypeError: ``text`` is not a string, or ``types`` holds something else than classes.
+        TypeError: ``text`` is not a string, ``types`` holds something else than classes, or ``allow`` something else than names.
 
     >>> program = parse('program { \n graph @""(x) { \n y = aten.relu.default(x) \n return (y,) \n } \n }')
     >>> program.main.nodes[0].do.name
@@ -61,7 +65,7 @@ def parse(
     """
     if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"parse takes text, not a {type(text).__name__}")
-    return _Parser(Cursor(text, Known(operators or {}, named_types(types))), state or {}).program()
+    return _Parser(Cursor(text, Known(operators or {}, named_types(types), names_of(allow))), state or {}).program()
 
 
 class _Parser:

@@ -12,11 +12,12 @@ from collections.abc import Callable
 from typing import Any, cast
 
 import torch
+import torch._functorch.predispatch
 import torch._ops
 
 __all__ = [
-    "ASSERT_SCALAR", "MODES", "HigherOrderOperator", "OpOverload", "OpOverloadPacket", "builtin_functions", "overloads_of",
-    "resolve_higher_order", "resolve_operator", "schema_of",
+    "ASSERT_SCALAR", "MODES", "VMAP", "HigherOrderOperator", "OpOverload", "OpOverloadPacket", "builtin_functions",
+    "in_dispatcher", "overloads_of", "registered_higher_order", "resolve_higher_order", "resolve_operator", "schema_of",
 ]  # fmt: skip
 
 
@@ -70,6 +71,29 @@ def resolve_higher_order(name: str) -> Callable[..., Any] | None:
     return cast("Callable[..., Any] | None", cast(Any, torch._ops)._higher_order_ops.get(name))
 
 
+def registered_higher_order() -> list[str]:
+    """Return the names of all higher-order operators that are registered.
+
+    >>> "cond" in registered_higher_order()
+    True
+    """
+    return list(cast(Any, torch._ops)._higher_order_ops)
+
+
+def in_dispatcher(overload: Any) -> bool:
+    """Say whether the dispatcher has an operator; TorchScript's interpreter has more, on texts, lists, dicts and files.
+
+    >>> in_dispatcher(torch.ops.aten.relu.default), in_dispatcher(torch.ops.aten.save.default)
+    (True, False)
+    """
+    schema = overload._schema
+    try:
+        cast(Any, torch._C)._dispatch_find_schema_or_throw(schema.name, schema.overload_name)
+    except RuntimeError:
+        return False
+    return True
+
+
 def overloads_of(name: str) -> list[Any]:
     """Return the overloads of an operator of aten from the dispatcher's registry; none where it has no such operator.
 
@@ -110,3 +134,21 @@ def _modes() -> dict[Callable[..., Any], int]:
 
 MODES = _modes()
 """Functions that Dynamo writes into graphs and that change what operators mean: 1 opens such a region, -1 closes one."""
+
+
+def _of_vmap() -> tuple[Callable[..., Any], ...]:
+    predispatch: Any = torch._functorch.predispatch
+    private: Any = cast(Any, torch._C)._functorch
+    return (
+        predispatch._vmap_increment_nesting,
+        predispatch._vmap_decrement_nesting,
+        predispatch._add_batch_dim,
+        predispatch._remove_batch_dim,
+        predispatch.lazy_load_decompositions,
+        private._add_batch_dim,
+        private._remove_batch_dim,
+    )
+
+
+VMAP = _of_vmap()
+"""Functions on tensors that exporters write where ``torch.vmap`` begins and ends a level."""

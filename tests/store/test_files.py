@@ -198,7 +198,7 @@ def test_a_missing_operator_is_named(tmp_path: Path) -> None:
         structure["program"] = structure["program"].replace("aten.linear.default", "evil.system.default")
         structure["operators"].append("evil.system.default")
 
-    with pytest.raises(px.UnsupportedProgram, match=r"not registered here: 'evil\.system\.default'; import what"):
+    with pytest.raises(px.UnsupportedProgram, match=r"'evil\.system\.default' \(is not registered here\): import what"):
         load(edited(change), tmp_path)
 
 

@@ -52,7 +52,7 @@ from tests.text.test_parser import QUICK
         ('program {\n graph @""() {\n  return "a\\q"\n }\n}', "line 3, column 10: a string that is not closed"),
         ('program {\n graph @""() {\n  return "\\Uffffffff"\n }\n}', "an escape that names no character"),
         ('program {\n graph @""() {\n  return \x1b[31m\n }\n}', "column 10: an unexpected character"),
-        ('program {\n graph @""() {\n  return op("os.system")\n }\n}', "no operator is called 'os.system'"),
+        ('program {\n graph @""() {\n  return op("os.system")\n }\n}', r"op: 'os.system' \(is not registered here\)"),
         ('program {\n graph @""() {\n  return device("moon")\n }\n}', "column 10: device: "),
         ('program {\n graph @""() {\n  return complex(1, 2)\n }\n}', r"expected complex\(float, float\)"),
         ('program {\n graph @""() {\n  return opaque("m.T")\n }\n}', "can not be read from text"),

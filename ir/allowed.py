@@ -1,0 +1,309 @@
+"""The one allow-list: which operators a program from outside may name.
+
+One idea: a name is looked up in registries and in one short table, never followed through modules and never imported, and
+what is found has to take data and give data.  Operators that reach files, processes, the interpreter or memory that no tensor
+owns are denied, each with its reason.  So no text and no file gets hold of a function or an object that leads further.
+"""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import math
+import operator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from .arguments import CONTAINERS, Arg, Ref, children_of
+from .borders import gives, takes
+from .effects.functions import VIEWS, known_functions, known_method
+from .methods import Method
+from .node import Op
+from .opaque import call_module
+from .operators import op_name
+from .torch_private import (
+    MODES,
+    VMAP,
+    HigherOrderOperator,
+    OpOverload,
+    in_dispatcher,
+    overloads_of,
+    registered_higher_order,
+    resolve_higher_order,
+    resolve_operator,
+)  # fmt: skip
+from .trees import pack, unpack
+
+if TYPE_CHECKING:
+    from .program import Program
+
+__all__ = [
+    "DENIED", "DENIED_NAMESPACES", "HIGHER_ORDER", "PLAIN_FUNCTIONS", "advice_for", "allowed", "denied", "foreign_operators",
+    "is_operator", "registered", "told", "unlisted",
+]  # fmt: skip
+
+Target = Callable[..., Any]
+
+RAW = "makes a tensor over memory or indices that nothing checks"
+PROCESSES = "sends to and receives from other processes"
+INTERNAL = "is a part of a compiler or runtime of torch, which checks its arguments nowhere"
+SCRIPT = "is a function of TorchScript's interpreter on texts, lists and objects, not of the dispatcher"
+
+DENIED_NAMESPACES: Mapping[str, str] = {
+    "c10d": PROCESSES,
+    "_c10d_functional": PROCESSES,
+    "_c10d_functional_autograd": PROCESSES,
+    "_dtensor": PROCESSES,
+    "symm_mem": "reads and writes memory of other processes and devices",
+    "rpc": PROCESSES,
+    "prim": SCRIPT,
+    "profiler": "talks to the profiler",
+    "debugprims": "reads files",
+    "debug_mode_ops": "talks to the debugger",
+    "c10d_functional": PROCESSES,
+    "_inductor_test": "is there for tests of torch",
+    "inductor": INTERNAL,
+    "inductor_prims": INTERNAL,
+    "static_runtime": INTERNAL,
+    "tensorexpr": INTERNAL,
+    "aoti_torch": INTERNAL,
+    "export": "reads attributes by name",
+    "onnx": INTERNAL,
+    "onnx_symbolic": INTERNAL,
+    "torchbind": "builds script objects",
+    "_test": "is there for tests of torch",
+}
+"""Namespaces of the dispatcher none of whose operators a program from outside may name, and why."""
+
+DENIED: Mapping[str, str] = {
+    "aten.from_file": "opens a file by name, and may write to it",
+    "aten._print": "prints",
+    "aten.set_data": "replaces a tensor under everybody who holds it",
+    "aten._backward": "runs autograd's hooks",
+    "aten.get_gradients": "reads the contexts of distributed autograd",
+    "aten.retain_grad": "changes what a backward of the caller's leaves behind",
+    "aten.record_stream": "keeps memory for a stream of a device",
+    "aten._propagate_xla_data": "changes tensors of a compiler behind its back",
+    "aten._cufft_set_plan_cache_max_size": "changes a setting of the process",
+    "aten._cufft_clear_plan_cache": "changes a setting of the process",
+    "aten._nested_view_from_buffer": RAW,
+    "aten._nested_view_from_buffer_copy": RAW,
+    "aten._sparse_coo_tensor_unsafe": RAW,
+    "aten._sparse_compressed_tensor_unsafe": RAW,
+    "aten._sparse_csr_tensor_unsafe": RAW,
+    "aten._sparse_csc_tensor_unsafe": RAW,
+    "aten._sparse_bsr_tensor_unsafe": RAW,
+    "aten._sparse_bsc_tensor_unsafe": RAW,
+    "aten._coalesced_": RAW,
+    "aten._coalesced": RAW,
+    "aten._reshape_alias": RAW,
+    "aten._make_dual": "changes levels of forward-mode autograd",
+    "aten._unpack_dual": "changes levels of forward-mode autograd",
+    "aten._fw_primal": "changes levels of forward-mode autograd",
+    "mkldnn.data_ptr": "tells an address",
+    "mkldnn._get_mkldnn_serialized_md": INTERNAL,
+    "quantized.conv2d_unpack_sizes": "takes any object",
+}
+"""Operators (all overloads) that a program from outside may not name, and why; a test audits the rest of the registry."""
+
+HIGHER_ORDER = frozenset(
+    {
+        "_export_tracepoint", "associative_scan", "auto_functionalized", "auto_functionalized_v2", "call_torchbind", "cond",
+        "flex_attention", "flex_attention_backward", "hints_wrapper", "invoke_subgraph", "map_impl", "out_dtype", "scan",
+        "strict_mode", "tag_activation_checkpoint", "while_loop", "while_loop_stack_output", "with_effects",
+        "wrap_with_autocast", "wrap_with_set_grad_enabled",
+    }
+)  # fmt: skip
+"""The higher-order operators that exporters write, whose functions are bodies of the program or operators of this list."""
+
+OPERATOR_NAMES = (
+    "abs", "add", "and_", "eq", "floordiv", "ge", "getitem", "gt", "index", "invert", "is_", "is_not", "le", "lshift", "lt",
+    "matmul", "mod", "mul", "ne", "neg", "not_", "or_", "pos", "pow", "rshift", "sub", "truediv", "truth", "xor",
+)  # fmt: skip
+
+BUILTIN_NAMES = ("abs", "bool", "float", "int", "max", "min", "pow", "round")
+
+MATH_NAMES = (
+    "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cbrt", "ceil", "copysign", "cos", "cosh", "degrees", "erf",
+    "erfc", "exp", "exp2", "expm1", "fabs", "floor", "fmod", "gamma", "hypot", "isclose", "isfinite", "isinf", "isnan",
+    "isqrt", "ldexp", "lgamma", "log", "log10", "log1p", "log2", "pow", "radians", "remainder", "sin", "sinh", "sqrt", "tan",
+    "tanh", "trunc",
+)  # fmt: skip
+"""Functions on numbers whose work does not grow with the number: no ``factorial``, ``comb``, ``perm``, ``prod``."""
+
+
+def _plain_functions() -> dict[str, Target]:
+    found = [getattr(operator, name) for name in OPERATOR_NAMES]
+    found += [getattr(builtins, name) for name in BUILTIN_NAMES]
+    found += [getattr(math, name) for name in MATH_NAMES if hasattr(math, name)]
+    found += [value for name, value in vars(torch).items() if name.startswith(("sym_", "_sym_")) and callable(value)]
+    found += [takes, gives, call_module, pack, unpack, torch.tensor, torch.as_tensor, *MODES, *VMAP]
+    return {op_name(function): function for function in found}
+
+
+PLAIN_FUNCTIONS = _plain_functions()
+"""The functions on sizes, numbers and containers, and on modes, that stand in exported graphs beside operators."""
+
+MATH = {op_name(value): value for name, value in vars(math).items() if callable(value) and not name.startswith("_")}
+
+
+def allowed(name: str) -> Target | None:
+    """Return the operator of a name that a program from outside may have, or None.
+
+    Args:
+        name: as ``Op.name`` has it.
+
+    >>> allowed("aten.add.Tensor") is torch.ops.aten.add.Tensor, allowed("operator.getitem") is operator.getitem
+    (True, True)
+    >>> allowed("builtins.getattr"), allowed("aten.from_file.default"), allowed("os.system")
+    (None, None, None)
+    """
+    found = PLAIN_FUNCTIONS.get(name)
+    if found is not None:
+        return found
+    found = registered(name)
+    return None if found is None or denied(name) is not None else found
+
+
+def registered(name: str) -> Target | None:
+    """Return what a name stands for in any registry, denied or not, or None: what a reader may allow by name.
+
+    >>> registered("builtins.getattr") is getattr, registered("math.factorial") is math.factorial, registered("os.system")
+    (True, True, None)
+    """
+    found = PLAIN_FUNCTIONS.get(name) or known_functions().get(name) or MATH.get(name)
+    if found is not None:
+        return found
+    match name.split(".") if name.isprintable() else ():
+        case ["higher_order", operation]:
+            return resolve_higher_order(operation)
+        case ["tensor", method]:
+            return known_method(method)
+        case ["method", method] if method.isidentifier():
+            return Method(method)
+        case [namespace, operation, overload]:
+            return resolve_operator(namespace, operation, overload)
+        case _:
+            return None
+
+
+def denied(name: str) -> str | None:
+    """Return why a program from outside may not name something that is registered, or None where it may.
+
+    >>> denied("aten.relu.default"), denied("aten.from_file.default"), denied("debugprims.load_tensor.default")
+    (None, 'opens a file by name, and may write to it', 'reads files')
+    """
+    target = PLAIN_FUNCTIONS.get(name) or registered(name)
+    if target is None:
+        return "is not registered here"
+    if isinstance(target, HigherOrderOperator):
+        known = name.removeprefix("higher_order.") in HIGHER_ORDER
+        return None if known else "calls what it is given, and no exporter writes it"
+    if isinstance(target, OpOverload):
+        return _denied_operator(name, target)
+    if name in PLAIN_FUNCTIONS:
+        return None
+    if isinstance(target, Method):
+        return None if target.of_tensor and _is_tensor_method(target.name) else "calls a method of any object by its name"
+    # Functions that torch generates for operators of the dispatcher, and those of torch.nn.functional.
+    return None if _is_torch_function(name, target) else "is not a function on data alone"
+
+
+def _denied_operator(name: str, target: Any) -> str | None:
+    namespace, packet = name.split(".")[:2]
+    reason = DENIED_NAMESPACES.get(namespace) or DENIED.get(f"{namespace}.{packet}")
+    return reason or (None if in_dispatcher(target) else SCRIPT)
+
+
+@functools.cache
+def _is_tensor_method(name: str) -> bool:
+    # TorchScript has operators on texts and lists under names that str and list have too: format, join, append.
+    return callable(getattr(torch.Tensor, name, None)) and _packet_allowed(name)
+
+
+def _packet_allowed(name: str) -> bool:
+    if f"aten.{name}" in DENIED:
+        return False
+    return name in VIEWS or any(in_dispatcher(overload) for overload in overloads_of(name))
+
+
+@functools.cache
+def _is_torch_function(name: str, target: Target) -> bool:
+    if target is getattr or name in MATH:
+        return False
+    if type(target) is type(torch.relu):
+        return _packet_allowed(getattr(target, "__name__", ""))
+    return target is torch.split or name.startswith("torch.nn.functional.")
+
+
+def foreign_operators(program: Program) -> tuple[str, ...]:
+    """Return the names of the operators whose callables a reader of the program's text would not find: see ``Program``."""
+    found: set[str] = set()
+    seen: set[int] = set()
+    for _, node in program.nodes():
+        do = node.do
+        if type(do) is Op and id(do) not in seen:
+            seen.add(id(do))
+            if do.target is not None and allowed(do.name) != do.target:
+                found.add(do.name)
+        found.update(_foreign_arguments(node.args))
+        if node.kwargs:
+            found.update(_foreign_arguments(tuple([value for _, value in node.kwargs])))
+    return tuple(sorted(found))
+
+
+def _foreign_arguments(args: tuple[Arg, ...]) -> Iterator[str]:
+    todo: list[Arg] = [arg for arg in args if type(arg) is not Ref]
+    while todo:
+        part = todo.pop()
+        if type(part) in CONTAINERS:
+            todo.extend(children_of(part))
+        elif callable(part) and registered(name := op_name(part)) is part and allowed(name) is None:
+            yield name
+
+
+def is_operator(target: object) -> bool:
+    """Say whether something is an operator of the dispatcher or a higher-order one.
+
+    >>> is_operator(torch.ops.aten.relu.default), is_operator(torch.relu)
+    (True, False)
+    """
+    return isinstance(target, OpOverload | HigherOrderOperator)
+
+
+def advice_for(names: Iterable[str]) -> str:
+    """Return what to do about operators that a program from outside may not name, as the end of a message.
+
+    >>> advice_for(["builtins.getattr"])
+    "say allow={'builtins.getattr'} if you trust who wrote it"
+    >>> advice_for(["mine.scale"])
+    "import what registers 'mine.scale', or give the functions in operators={'mine.scale': ...}"
+    """
+    told = sorted(names)
+    known = [name for name in told if registered(name) is not None]
+    others = [ascii(name) for name in told if registered(name) is None]
+    parts = [f"say allow={{{', '.join(map(ascii, known))}}} if you trust who wrote it"] if known else []
+    if others:
+        given = ", ".join(f"{name}: ..." for name in others)
+        parts.append(f"import what registers {', '.join(others)}, or give the functions in operators={{{given}}}")
+    return "; ".join(parts)
+
+
+def told(names: Iterable[str]) -> str:
+    """Return names of operators, each with the reason why a program from outside may not name it.
+
+    >>> told(["aten._print.default", "mine.scale"])
+    "'aten._print.default' (prints), 'mine.scale' (is not registered here)"
+    """
+    return ", ".join([f"{name!a} ({denied(name) or 'stands for another function here'})" for name in sorted(names)])
+
+
+def unlisted() -> list[str]:
+    """Return the higher-order operators of this torch that are not on the list: for the audit.
+
+    >>> "wrap" in unlisted(), "cond" in unlisted()
+    (True, False)
+    """
+    return sorted(set(registered_higher_order()) - HIGHER_ORDER)
