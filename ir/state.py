@@ -87,18 +87,28 @@ def same_value(left: Any, right: Any) -> bool:
 
 
 def describe_tensor(tensor: torch.Tensor) -> tuple[object, ...]:
-    """Return what a tensor is apart from its contents: type, dtype, shape, strides, device, requires_grad.
+    """Return what a tensor is apart from its contents: type, dtype, shape, strides, device, requires_grad, lazy bits.
 
     >>> describe_tensor(torch.ones(2))[1:3]
     (torch.float32, (2,))
     """
     strides = tuple(tensor.stride()) if tensor.layout is torch.strided else ()
     is_parameter = isinstance(tensor, torch.nn.Parameter)
-    return (is_parameter, tensor.dtype, tuple(tensor.shape), strides, str(tensor.device), tensor.requires_grad)
+    said = (is_parameter, tensor.dtype, tuple(tensor.shape), strides, str(tensor.device), tensor.requires_grad)
+    return (*said, *lazy_bits(tensor))
+
+
+def lazy_bits(tensor: torch.Tensor) -> tuple[str, ...]:
+    """Return what is done with the numbers in memory when a tensor is read: such a tensor shares memory with one that is not.
+
+    >>> lazy_bits(torch.ones(1)), lazy_bits(torch.tensor([1j]).conj()), lazy_bits(torch.tensor([1j]).conj().imag)
+    ((), ('conj',), ('neg',))
+    """
+    return (("conj",) if tensor.is_conj() else ()) + (("neg",) if tensor.is_neg() else ())
 
 
 def _bits(tensor: torch.Tensor) -> torch.Tensor:
-    plain = tensor.detach()
+    plain = tensor.detach().resolve_conj().resolve_neg()
     if plain.layout is not torch.strided or plain.is_quantized:
         return plain
     return plain.contiguous().reshape(-1).view(torch.uint8) if plain.numel() else plain

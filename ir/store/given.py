@@ -90,7 +90,11 @@ def _group(names: list[str], given: Mapping[str, Any], state: State, facts: Mapp
 
 def _alike(left: torch.Tensor, right: torch.Tensor) -> bool:
     # Flat: strides say where numbers lie, not which they are.
-    return left is right or (left.shape == right.shape and same_value(left.detach().reshape(-1), right.detach().reshape(-1)))
+    return left is right or (left.shape == right.shape and same_value(_flat(left), _flat(right)))
+
+
+def _flat(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().resolve_conj().resolve_neg().reshape(-1)
 
 
 def _share(names: list[str], cells: Mapping[int, torch.Tensor], state: State, facts: Mapping[str, TensorFacts]) -> bool:
