@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from .state import Slot, SlotKind, State
+from .state import Slot, SlotKind, State, lazy_bits
 from .torch_private import storage_key
 
 __all__ = ["CellNumbers", "cell_key", "numbered"]
@@ -29,8 +29,9 @@ def cell_key(value: Any) -> tuple[object, object]:
     if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
         return id(value), id(value)
     storage = storage_key(value)
-    # The same window on the same memory is one tensor, also after saving and loading made two objects of it.
-    return (storage, value.storage_offset(), tuple(value.shape), value.stride(), value.dtype), storage
+    # The same window on the same memory is one tensor, also after saving and loading made two objects of it; a lazy
+    # conjugate reads other numbers there.
+    return (storage, value.storage_offset(), tuple(value.shape), value.stride(), value.dtype, *lazy_bits(value)), storage
 
 
 def numbered(slots: Mapping[str, Slot]) -> dict[str, Slot]:

@@ -124,13 +124,21 @@ def describe_tensor(tensor: torch.Tensor) -> tuple[object, ...]:
     ((torch.float32, (2,)), ('conj',))
     """
     if tensor.layout is torch.strided and not tensor.is_nested:
-        lazy = ("conj",) * tensor.is_conj() + ("neg",) * tensor.is_neg()
-        strides, form = tuple(tensor.stride()), lazy
+        strides, form = tuple(tensor.stride()), lazy_bits(tensor)
     else:
         strides, form = (), (str(tensor.layout),)
     shape = () if tensor.is_nested else tuple(tensor.shape)
     is_parameter = isinstance(tensor, torch.nn.Parameter)
     return (is_parameter, tensor.dtype, shape, strides, str(tensor.device), tensor.requires_grad, *form)
+
+
+def lazy_bits(tensor: torch.Tensor) -> tuple[str, ...]:
+    """Return what is done with the numbers in memory when a tensor is read: such a tensor shares memory with one that is not.
+
+    >>> lazy_bits(torch.ones(1)), lazy_bits(torch.tensor([1j]).conj()), lazy_bits(torch.tensor([1j]).conj().imag)
+    ((), ('conj',), ('neg',))
+    """
+    return (("conj",) if tensor.is_conj() else ()) + (("neg",) if tensor.is_neg() else ())
 
 
 def _contents(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:

@@ -14,7 +14,7 @@ import torch
 
 from ..ir.program import Program
 from ..ir.state import SlotKind, State
-from ..ir.torch_private import storage_key
+from ..ir.torch_private import storage_key, window_on
 from .evaluate import Meaning, evaluate
 
 __all__ = ["TensorMachine", "tensor_meaning"]
@@ -53,8 +53,7 @@ class TensorMachine:
                 plain = value.detach()
                 key = storage_key(plain)
                 memory = memories[key] if key in memories else memories.setdefault(key, plain.untyped_storage().clone())
-                empty = torch.empty(0, dtype=plain.dtype, device=plain.device)
-                value = empty.set_(memory, plain.storage_offset(), plain.shape, plain.stride())
+                value = window_on(memory, plain)
             cells[slot.cell] = value
         # Modules come last, with one memo: they find the copies of the tensors that they share with the rest.
         memo: dict[Any, Any] = {"torch": memories}

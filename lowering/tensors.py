@@ -70,7 +70,7 @@ def _value(slot: Slot, windows: Windows, shared: frozenset[int]) -> Any:
     ):
         return value
     plain = value.detach()
-    if is_shared:
+    if is_shared or ((moves or windows.copy) and not _is_whole(plain)):
         plain = windows.window(plain)
     elif moves:
         plain = plain.to(device)
@@ -79,3 +79,10 @@ def _value(slot: Slot, windows: Windows, shared: frozenset[int]) -> Any:
     if slot.kind is SlotKind.PARAMETER or isinstance(value, torch.nn.Parameter):
         return torch.nn.Parameter(plain, requires_grad=value.requires_grad)
     return plain.requires_grad_(value.requires_grad) if value.requires_grad and value.is_leaf else plain
+
+
+def _is_whole(plain: torch.Tensor) -> bool:
+    # A clone of it lies in memory as it does: nothing overlaps, and there is nothing around it that a view could reach.
+    if type(plain) is not torch.Tensor or plain.layout is not torch.strided or plain.is_quantized:
+        return True  # no window can be made of it
+    return plain.is_contiguous() and plain.nbytes == plain.untyped_storage().nbytes()

@@ -1,7 +1,7 @@
 """``Windows``: tensors made anew on memory that is copied, or moved, once.
 
 One idea: the whole memory of a storage goes over as bytes; each tensor then looks at it with its own dtype, offset and
-strides, so views stay views.
+strides, so views stay views, and elements that overlap stay one.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from attrs import define, field
 
-from ..ir.torch_private import storage_key
+from ..ir.torch_private import storage_key, window_on
 
 __all__ = ["Windows"]
 
@@ -36,5 +36,4 @@ class Windows:
             whole = torch.empty(0, dtype=torch.uint8, device=plain.device).set_(plain.untyped_storage())
             moves = self.device is not None and plain.device != self.device
             memory = self.memories[key] = whole.to(self.device) if moves else whole.clone() if self.copy else whole
-        window = torch.empty(0, dtype=plain.dtype, device=memory.device)
-        return window.set_(memory.untyped_storage(), plain.storage_offset(), plain.shape, plain.stride())
+        return window_on(memory.untyped_storage(), plain)

@@ -49,6 +49,7 @@ from .modules import (
     storage_key,
     uncompiled,
     unsaved_buffers,
+    window_on,
 )
 from .operators import (
     ASSERT_SCALAR,
@@ -135,5 +136,6 @@ __all__ = [
     "tree_flatten_spec",
     "uncompiled",
     "unsaved_buffers",
+    "window_on",
     "without_kernels",
 ]

@@ -15,7 +15,7 @@ import torch
 
 __all__ = [
     "blank_module", "buffers_dict", "child_of", "children_dict", "hooks_of", "parameters_dict", "state_of",
-    "storage_key", "uncompiled", "unsaved_buffers",
+    "storage_key", "uncompiled", "unsaved_buffers", "window_on",
 ]  # fmt: skip
 
 
@@ -99,6 +99,28 @@ def storage_key(tensor: torch.Tensor) -> int:
     (True, False)
     """
     return cast(int, cast(Any, tensor.untyped_storage())._cdata)
+
+
+def window_on(memory: torch.UntypedStorage, like: torch.Tensor) -> torch.Tensor:
+    """Return a tensor that looks at memory as another one looks at its own: dtype, place, strides, and what is done on reading.
+
+    That a tensor is a conjugate or a negative may be a bit of it and not written in memory; no public name sets the second.
+
+    Args:
+        memory: what it looks at.
+        like: strided; it shall need no gradient.
+
+    >>> z = torch.tensor([1 + 2j]).conj()
+    >>> window_on(z.untyped_storage().clone(), z).tolist(), window_on(z.untyped_storage().clone(), z.imag).tolist()
+    ([(1-2j)], [-2.0])
+    """
+    found = torch.empty(0, dtype=like.dtype, device=memory.device)
+    found.set_(cast(Any, memory), like.storage_offset(), like.shape, like.stride())
+    if like.is_conj():
+        found = found.conj()
+    if like.is_neg():
+        found = torch._neg_view(found)
+    return found.detach()
 
 
 def hooks_of(module: torch.nn.Module) -> list[Callable[..., Any]]:

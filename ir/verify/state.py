@@ -14,7 +14,7 @@ import torch
 
 from ..graph import Input
 from ..signature import StateInput
-from ..state import Slot, SlotKind, describe_tensor
+from ..state import Slot, SlotKind, describe_tensor, lazy_bits
 from ..torch_private import storage_key
 from .kinds import short
 from .rule import INPUTS, Finding
@@ -88,7 +88,7 @@ def _one_tensor(left: Any, right: Any) -> bool:
         return True
     if not isinstance(left, torch.Tensor) or not isinstance(right, torch.Tensor):
         return left is None or right is None  # a missing value is another rule's
-    if describe_tensor(left)[1:4] != describe_tensor(right)[1:4]:
+    if describe_tensor(left)[1:4] != describe_tensor(right)[1:4] or lazy_bits(left) != lazy_bits(right):
         return False
     return left.layout is not torch.strided or left.storage_offset() == right.storage_offset()
 

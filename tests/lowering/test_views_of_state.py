@@ -1,0 +1,137 @@
+"""State reads the same wherever it goes, whatever views of one memory it is: copied, shared, exported, saved, pickled.
+
+One idea: buffers are drawn as chains of views on one storage (slices, windows that overlap, expansions, conjugates, negatives,
+other types), one element of one of them is written, and all are read in every call.
+"""
+
+from __future__ import annotations
+
+import pickle
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import purefx as px
+from purefx.ir.cells import cell_key
+from purefx.ir.state import lazy_bits
+
+Draw = random.Random
+Views = list[torch.Tensor]
+
+
+def sliced(view: torch.Tensor, draw: Draw) -> torch.Tensor:
+    return view[draw.choice([0, 1]) :: draw.choice([1, 2])] if view.dim() and view.shape[0] > 2 else view
+
+
+def overlapping(view: torch.Tensor, draw: Draw) -> torch.Tensor:
+    size = min(2, *view.shape) if view.dim() else 0
+    return view.unfold(draw.randrange(view.dim()), size, 1) if size == 2 and view.dim() < 3 else view
+
+
+def expanded(view: torch.Tensor, draw: Draw) -> torch.Tensor:
+    return view[None].expand(draw.choice([1, 2]), *view.shape) if view.dim() < 3 else view
+
+
+def turned(view: torch.Tensor, _: Draw) -> torch.Tensor:
+    return view.transpose(0, -1) if view.dim() > 1 else view
+
+
+def conjugate(view: torch.Tensor, _: Draw) -> torch.Tensor:
+    return view.conj()
+
+
+def part(view: torch.Tensor, draw: Draw) -> torch.Tensor:
+    return (view.imag if draw.random() < 0.7 else view.real) if view.is_complex() else view
+
+
+STEPS: list[Callable[[torch.Tensor, Draw], torch.Tensor]] = [sliced, overlapping, expanded, turned, conjugate, conjugate, part]
+
+
+def views(seed: int) -> tuple[Views, int]:
+    """Return views of one memory, and which of them is written."""
+    draw = Draw(seed)
+    memory = torch.complex(torch.arange(1.0, 9.0), torch.arange(-4.0, 4.0))
+    found: Views = []
+    for _ in range(draw.choice([1, 2, 3])):
+        view = memory if draw.random() < 0.7 else memory.clone()
+        for _ in range(draw.randrange(5)):
+            view = draw.choice(STEPS)(view, draw)
+        found.append(view)
+    return found, draw.randrange(len(found))
+
+
+class Reads(torch.nn.Module):
+    """Writes an element of one buffer, and reads all."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        found, self.written = views(seed)
+        for number, view in enumerate(found):
+            self.register_buffer(f"b{number}", view)
+        self.count = len(found)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        written = self.get_buffer(f"b{self.written}")
+        written[(0,) * written.dim()] += 7
+        return tuple([self.get_buffer(f"b{number}") * x for number in range(self.count)])
+
+
+def runs(module: Any) -> list[Any]:
+    return [[value.tolist() for value in module(torch.ones(()))] for _ in range(2)]
+
+
+WAYS: dict[str, Callable[[px.Program], Any]] = {
+    "copied": px.lower,
+    "flat": px.lower,
+    "step by step": lambda program: px.lower(program, to="interpreter"),
+    "exported": lambda program: px.to_ep(program).module(),
+    "imported again": lambda program: px.lower(px.transform(px.import_ep(px.to_ep(program)))),
+    "shared": lambda program: px.lower(program, state="share"),  # the last: it writes into the program's own
+}
+
+
+@pytest.mark.parametrize("seed", range(16))
+def test_state_reads_the_same_wherever_it_goes(seed: int, tmp_path: Path) -> None:
+    expected = runs(Reads(seed))
+    program = px.import_ep(torch.export.export(Reads(seed), (torch.ones(()),)))
+    if any(lazy_bits(slot.value) for _, slot in program.state.pairs):
+        with pytest.raises(px.UnsupportedProgram, match="lazy conjugate"):
+            px.save(program, tmp_path / "p")
+    else:
+        px.save(program, tmp_path / "p")
+        assert runs(px.lower(px.load(tmp_path / "p"))) == expected
+    pickled = pickle.loads(pickle.dumps(px.lower(program)))
+    assert runs(pickled) == runs(pickle.loads(pickle.dumps(Reads(seed))))  # which parts what shares memory
+    for name, way in WAYS.items():
+        assert runs(way(program if name == "flat" else px.transform(program))) == expected, name
+
+
+def test_the_drawn_views_are_of_all_kinds() -> None:
+    drawn = [view for seed in range(16) for view in views(seed)[0]]
+    assert any(view.is_conj() for view in drawn)
+    assert any(view.is_neg() for view in drawn)
+    assert any(0 in view.stride() for view in drawn)
+    assert any(view.numel() * view.element_size() > view.untyped_storage().nbytes() for view in drawn)
+
+
+def test_a_conjugate_is_another_tensor() -> None:
+    z = torch.tensor([1 + 2j, 3 - 1j])
+    assert cell_key(z) != cell_key(z.conj())
+    assert cell_key(z)[1] == cell_key(z.conj())[1]
+
+
+def test_a_lone_window_keeps_what_is_around_it() -> None:
+    class Around(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("t", torch.arange(8.0)[2:4])
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.as_strided(self.t, (4,), (2,), 0) * x
+
+    x = torch.ones(())
+    assert px.unflatten(torch.export.export(Around(), (x,)))(x).tolist() == [0, 2, 4, 6]
