@@ -39,9 +39,7 @@ class Propagation:
         lenient: whether an operator that refuses its arguments has an unknown value; else that is an error.
     """
 
-    def __init__(
-        self, program: Program, changed: frozenset[tuple[str, str]] = frozenset(), *, lenient: bool = False
-    ) -> None:
+    def __init__(self, program: Program, changed: frozenset[tuple[str, str]] = frozenset(), *, lenient: bool = False) -> None:
         self.source = program
         self.changed = changed
         self.lenient = lenient
@@ -125,7 +123,7 @@ class Propagation:
             return kept.meta.get("val", UNKNOWN)
         try:
             return self.values.of_input(kept, spec)
-        except UnsupportedProgram:
+        except (UnsupportedProgram, KeyError):  # a running module keeps no state in its program
             return UNKNOWN
 
     def run(self, request: Request) -> Called:

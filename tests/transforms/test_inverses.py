@@ -382,7 +382,8 @@ def test_a_copy_has_no_wrong_shapes() -> None:
     back = px.expand(shared)
     assert px.verify(back) == ()
     assert not any("val" in part.meta for part in (*shared.graphs["0"].inputs, *shared.graphs["0"].nodes))
-    known = {name: [tuple(part.meta["val"].shape) for part in (*back.graphs[name].inputs, *back.graphs[name].nodes)] for name in "01"}
+    bodies = {name: (*back.graphs[name].inputs, *back.graphs[name].nodes) for name in "01"}
+    known = {name: [tuple(part.meta["val"].shape) for part in bodies[name]] for name in bodies}
     assert known == {"0": [(2, 4), (8, 4), (8,), (2, 8)], "1": [(2, 8), (4, 8), (4,), (2, 4)]}
 
 
