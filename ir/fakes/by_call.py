@@ -12,7 +12,7 @@ from ..graph import Graph
 from ..node import Call, Node
 from ..paths import join
 from ..program import Program
-from .propagation import Propagation
+from .propagation import Propagation, shared_bodies
 from .walk import Called, bodies_of
 
 __all__ = ["CallValues"]
@@ -34,13 +34,18 @@ class CallValues:
         self.program = program
 
     @cached_property
+    def shared(self) -> frozenset[str]:
+        """The graphs that more than one call runs."""
+        return shared_bodies(self.program)
+
+    @cached_property
     def root(self) -> Called | None:
         """How the root runs; None where meta says all that it says of every call, or nothing."""
         program = self.program
-        if not any("val" in part.meta for part in (*program.main.inputs, *program.main.nodes)):
-            return None  # a program that came without values
+        if not self.shared or not any("val" in part.meta for part in (*program.main.inputs, *program.main.nodes)):
+            return None  # nothing is shared, or the program came without values
         work = Propagation(program, lenient=True)
-        return work.walked() if work.shared and not work.shared.isdisjoint(work.open) else None
+        return None if self.shared.isdisjoint(work.open) else work.walked()
 
     def body(self, name: str, call: Called | None) -> Graph:
         """Return a graph with the values of a call.
