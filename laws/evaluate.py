@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from attrs import fields_dict, frozen
 
 from ..ir.arguments import Arg, Body, Items, Record, Ref
+from ..ir.graph import Input
 from ..ir.node import Call, Get, Node
 from ..ir.parts import original, part_names
 from ..ir.paths import join
@@ -75,13 +76,20 @@ class Meaning:
     """For each kind of effect, what happened in order."""
 
 
-def evaluate(program: Program, calls: Sequence[Sequence[Any]], machine: Machine) -> Meaning:
+def evaluate(
+    program: Program,
+    calls: Sequence[Sequence[Any]],
+    machine: Machine,
+    *,
+    seen: Callable[[str, Input | Node, Any], object] | None = None,
+) -> Meaning:
     """Return what a program means.
 
     Args:
         program: a valid program at any stage.
         calls: the leaves of the user inputs, for each call.
         machine: a fresh one.
+        seen: is told of every input and node that gets a value, and in which graph.
 
     Raises:
         KeyError: an operator has neither a function of the machine nor a target.
@@ -94,11 +102,11 @@ def evaluate(program: Program, calls: Sequence[Sequence[Any]], machine: Machine)
     >>> evaluate(Program.of({"": graph}, signature=signature), [(2,), (3,)], ToyMachine()).outputs
     ((-2,), (-3,))
     """
-    run = _Run(program, machine)
-    seen = [run.call(leaves) for leaves in calls]
+    run = _Run(program, machine, seen)
+    made = [run.call(leaves) for leaves in calls]
     return Meaning(
-        outputs=tuple(outputs for outputs, _ in seen),
-        inputs=tuple(inputs for _, inputs in seen),
+        outputs=tuple(outputs for outputs, _ in made),
+        inputs=tuple(inputs for _, inputs in made),
         state=tuple((name, machine.shown(machine.save(run.slots[slot]))) for name, slot in _state_names(program).items()),
         effects=tuple((kind, tuple(happened)) for kind, happened in sorted(machine.effects.items())),
     )
@@ -111,9 +119,10 @@ def _state_names(program: Program) -> dict[str, str]:
 
 
 class _Run:
-    def __init__(self, program: Program, machine: Machine) -> None:
+    def __init__(self, program: Program, machine: Machine, seen: Callable[[str, Input | Node, Any], object] | None) -> None:
         self.program = program
         self.machine = machine
+        self.seen = seen
         self.slots = machine.load(program.state)
 
     def call(self, leaves: Sequence[Any]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
@@ -146,8 +155,12 @@ class _Run:
         """Run a graph as the body of the module at a path."""
         graph = self.program.graphs[name]
         known = {formal.name: value for formal, value in zip(graph.inputs, values, strict=True)}
+        for formal in graph.inputs if self.seen is not None else ():
+            self.seen(name, formal, known[formal.name])
         for node in graph.nodes:
             known[node.name] = self.node(node, known, path)
+            if self.seen is not None:
+                self.seen(name, node, known[node.name])
         return self.resolve(graph.output, known, path)
 
     def node(self, node: Node, known: Mapping[str, Any], path: str) -> Any:

@@ -49,6 +49,8 @@ class Case:
     """Runs the program; for one of real operators, a function that asks ``tensor_meaning``."""
     gradients: Callable[[Program], Mapping[str, Any]] | None = None
     """Gives the gradients of inputs and parameters, for real operators: a function that asks ``tensor_gradients``."""
+    false_values: Callable[[Program], list[str]] | None = None
+    """Says which fake values are not what runs, for real operators: a function that asks ``false_values``."""
 
 
 @frozen

@@ -15,6 +15,7 @@ from .asking import name_of
 from .law import GRADIENTS, Case, Law, Transform
 from .pairs import PAIRS, PairLaw
 from .registry import REGISTRY, Entry
+from .said import SAID
 from .strategies import Stage
 from .tiers import TIERS, Tier, stages_of
 
@@ -91,5 +92,5 @@ def _asked(pair: PairLaw) -> Callable[[Transform, Case], list[str]]:
 
 
 def _laws(entry: Entry, tier: Tier) -> tuple[Law, ...]:
-    # Integers have no gradients.
-    return entry.laws if tier == "toy" else (*entry.laws, GRADIENTS)
+    # Integers have no gradients, and no fake values.
+    return entry.laws if tier == "toy" else (*entry.laws, GRADIENTS, SAID)

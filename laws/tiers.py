@@ -22,6 +22,7 @@ from ..ir.torch_private import pytree
 from ..transforms import remove_effect_tokens
 from .gradients import tensor_gradients
 from .law import Case
+from .said import false_values
 from .strategies import STAGES, Stage, programs
 from .strategies.aten import Exported, exported_programs
 from .strategies.modules import ModuleTree, module_trees
@@ -140,7 +141,10 @@ def case_of(source: Source, *, tier: Tier, stage: Stage) -> Case | None:
         return Case(program, source.variant, _Remembered(toy_meaning, program))
     meaning = partial(tensor_meaning, calls=source.calls)
     gradients = partial(tensor_gradients, calls=source.calls)
-    return Case(program, source.variant, _Remembered(meaning, program), _Remembered(gradients, program))
+    asked = partial(false_values, calls=source.calls)
+    return Case(
+        program, source.variant, _Remembered(meaning, program), _Remembered(gradients, program), _Remembered(asked, program)
+    )
 
 
 def _at_stage(program: Program, tier: Tier, stage: Stage) -> Program:

@@ -16,6 +16,7 @@ from attrs import evolve
 
 from ..ir.arguments import Arg
 from ..ir.conventions import Convention, conventions
+from ..ir.fakes import CallValues
 from ..ir.graph import Graph
 from ..ir.node import Call, Frame
 from ..ir.paths import join
@@ -123,6 +124,11 @@ class Family(dict[str, torch.nn.Module]):
             return {}
         calls = ((number, node.do) for number, node in enumerate(graph.nodes) if type(node.do) is Call)
         return {number: (program, program.graphs[do.graph]) for number, do in calls}
+
+    @cached_property
+    def values(self) -> CallValues:
+        """The fake values of each call, as far as they follow without the state."""
+        return CallValues(self.program)
 
     @cached_property
     def calls(self) -> tuple[tuple[Frame, str], ...]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -17,6 +16,7 @@ from attrs import evolve
 
 from ..ir.conventions import Convention
 from ..ir.errors import SwapError
+from ..ir.graph import Graph
 from ..ir.node import Call
 from ..ir.parts import PART
 from ..ir.program import CallSignature, Program
@@ -27,6 +27,7 @@ from .executable import executable
 from .family import Family
 from .lowered import Lowered
 from .needs import Asked
+from .original import as_it_was
 from .watched import Watched
 
 __all__ = ["check_call", "check_held", "is_home"]
@@ -180,7 +181,7 @@ def _more(module: Any, count: int) -> str:
 def _check_answer(family: Family, site: Site, asked: Asked, value: Any, *, flat: bool) -> None:
     mine = uncompiled(value)
     if isinstance(mine, Program):
-        check_program(site, _plain(site, mine), family.program, _values(family, asked))
+        check_program(site, _plain(site, mine), family.program, _callers(family, asked))
     elif isinstance(mine, Lowered) and "purefx_plan" in mine.__dict__:
         if mine.__dict__.get("flat_args_adapter") is None:
             check_structure(site, mine.purefx_family.program)
@@ -202,9 +203,14 @@ def _plain(site: Site, program: Program) -> Program:
     return program
 
 
-def _values(family: Family, asked: Asked) -> Mapping[str, Any]:
-    graph = family.program.graphs[asked.graph]
-    return {each.name: each.meta.get("val") for each in (*graph.inputs, *graph.nodes)}
+def _callers(family: Family, asked: Asked) -> list[Graph]:
+    # The body that calls, with the values of each call of it there.
+    graph, found = family.program.graphs[asked.graph], list[Graph]()
+    for frame, name in family.bodies_at.get(asked.caller, ()):
+        was = family.before_merging(frame.path, frame.call) if name == asked.graph else None
+        if was is not None:
+            found.append(as_it_was(graph, was))
+    return found or family.values.at(asked.graph, asked.caller)
 
 
 def _check_ours(site: Site, module: Lowered, *, flat: bool) -> None:

@@ -1,7 +1,8 @@
 """``stats``: how large a program is, and what it is made of.
 
 One idea: everything is counted as it runs from the root: a body that is called twice counts twice, a tensor that has two names
-counts once.  Of an operator that is given bodies each body counts once, whichever of them runs.
+counts once.  Of an operator that is given bodies each body counts once, whichever of them runs.  What an operator costs is asked
+in each call: bodies are shared by calls of other sizes.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from attrs import frozen
 
 from purefx.flops import FlopCounter
 from purefx.ir.arguments import bodies_in
+from purefx.ir.fakes import CallValues
+from purefx.ir.graph import Graph
 from purefx.ir.node import Call, Node, Op
 from purefx.ir.opaque import tensors_of
 from purefx.ir.paths import join
@@ -103,7 +106,8 @@ def stats(program: Program) -> Stats:
     """Count the operators, modules, parameters, bytes and floating point operations of a program.
 
     Args:
-        program: a program at any stage.  Operations are counted from the fake values in meta; what has none is not counted.
+        program: a program at any stage.  Operations are counted from the fake values in meta, in a shared body from those of each
+            call; what has none is not counted.
 
     Returns:
         A value whose text is a table.
@@ -122,8 +126,7 @@ def stats(program: Program) -> Stats:
     operators: Counter[str] = Counter()
     uncounted: Counter[str] = Counter()
     by_module: dict[str, list[int | None]] = {}
-    for name, places in _places(program).items():
-        graph = program.graphs[name]
+    for graph, places in _places(program):
         for node, flops in zip(graph.nodes, counter.graph(graph), strict=True):
             if type(node.do) is not Op:
                 continue
@@ -146,19 +149,23 @@ def stats(program: Program) -> Stats:
     )
 
 
-def _places(program: Program) -> dict[str, dict[str, int]]:
-    # How often each graph runs, by the path of the module that it runs in.
-    found: dict[str, dict[str, int]] = {name: {} for name in reversed(program.bottom_up)}
-    found[program.root][""] = 1
-    for name, places in found.items():
-        for node in program.graphs[name].callers:
-            do = node.do
-            inner = [do.graph] if type(do) is Call else bodies_in(node.args, node.kwargs)
-            for path, count in places.items():
-                place = join(path, do.instance.path) if type(do) is Call else _home(node, path)
+def _places(program: Program) -> list[tuple[Graph, dict[str, int]]]:
+    # How often each graph runs, by the path of the module that it runs in; once for each call that gives it other values.
+    values = CallValues(program)
+    found: dict[str, dict[int, tuple[Any, dict[str, int]]]] = {name: {} for name in reversed(program.bottom_up)}
+    found[program.root][id(values.root)] = (values.root, {"": 1})
+    for name, runs in found.items():
+        for call, places in runs.values():
+            for node in program.graphs[name].callers:
+                do = node.do
+                inner = [do.graph] if type(do) is Call else bodies_in(node.args, node.kwargs)
                 for callee in inner:
-                    found[callee][place] = found[callee].get(place, 0) + count
-    return found
+                    run = values.inner(call, node, callee)
+                    _, counts = found[callee].setdefault(id(run), (run, {}))
+                    for path, count in places.items():
+                        place = join(path, do.instance.path) if type(do) is Call else _home(node, path)
+                        counts[place] = counts.get(place, 0) + count
+    return [(values.body(name, call), places) for name, runs in found.items() for call, places in runs.values()]
 
 
 def _home(node: Node, path: str) -> str:

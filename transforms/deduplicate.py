@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterator, Mapping
+from typing import TypeVar
 
 from attrs import evolve
 
 from ..ir.arguments import Arg, Body, bodies_in
 from ..ir.digest import graph_tokens
-from ..ir.graph import Graph
+from ..ir.graph import Graph, Input
+from ..ir.meta import Meta
 from ..ir.names import Names
 from ..ir.node import Call, Frame, Node, Op
 from ..ir.paths import join
@@ -22,6 +24,7 @@ from ..ir.persistent import pmap
 from ..ir.program import Program
 from ..ir.verify import check
 from .fuel import UNLIMITED, Fuel
+from .metas import common_meta
 from .transformation import transformation
 
 __all__ = ["Places", "below", "deduplicate"]
@@ -48,7 +51,9 @@ def deduplicate(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
 
         y = call layers.0 -> layers.0 (x);  z = call layers.1 -> layers.0 (y)
 
-    Calls of one module that have the same body get one call number, the first.
+    Calls of one module that have the same body get one call number, the first.  What meta says of one call (the fake value,
+    sizes that only a run knows, the user's notes) stays where it holds for all calls of the body; ``expand`` and ``inline`` work
+    out the values of each call again.
 
     Args:
         program: a program at any stage.
@@ -74,6 +79,8 @@ def deduplicate(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
 
 Instance = tuple[str, str]
 """A body, and the path of a module that it stands in: a body that is shared already stands in several."""
+
+Item = TypeVar("Item", Node, Input)
 
 Label = tuple[int, int]
 """The call number of a call, and the part."""
@@ -228,10 +235,15 @@ class _Classes:
     def graphs(self) -> dict[str, Graph]:
         """Return one graph for each class, its calls rewritten; the same object if nothing is."""
         found: dict[str, Graph] = {}
+        merged: dict[str, dict[str, Graph]] = {}
         for instance in self.places.inner:
             name = self.ids[self.keys[instance]]
+            merged.setdefault(name, {}).setdefault(instance[0], self.program.graphs[instance[0]])
             if name not in found:
                 found[name] = self._rewritten(*instance)
+        for name, graphs in merged.items():
+            if len(graphs) > 1:
+                found[name] = _with_common_meta(found[name], list(graphs.values())[1:])
         return found
 
     def _rewritten(self, name: str, path: str) -> Graph:
@@ -252,3 +264,16 @@ class _Classes:
             return Body(other) if type(ref) is Body and other != ref.graph else ref
 
         return node.with_refs(body)
+
+
+def _with_common_meta(graph: Graph, others: list[Graph]) -> Graph:
+    # Equal bodies have their values in one order; one that is not the same in every call would be wrong of some.
+    inputs = [_said_by_all(formal, [other.inputs[place].meta for other in others]) for place, formal in enumerate(graph.inputs)]
+    nodes = [_said_by_all(node, [other.nodes[place].meta for other in others]) for place, node in enumerate(graph.nodes)]
+    pairs = zip((*inputs, *nodes), (*graph.inputs, *graph.nodes), strict=True)
+    return graph if all(new is old for new, old in pairs) else Graph(tuple(inputs), tuple(nodes), graph.output)
+
+
+def _said_by_all(item: Item, metas: list[Meta]) -> Item:
+    meta = common_meta(item.meta, metas)
+    return item if meta is item.meta else evolve(item, meta=meta)

@@ -12,19 +12,18 @@ from collections.abc import Iterator, Mapping
 
 from attrs import Factory, define, evolve
 
-from ..ir.arguments import Arg, Body, Ref, bodies_in
+from ..ir.arguments import Arg, Body, bodies_in
 from ..ir.errors import UnsupportedProgram
-from ..ir.graph import Graph, Input
+from ..ir.fakes import CallValues
+from ..ir.fakes.walk import Called
+from ..ir.graph import Graph
 from ..ir.names import Names
-from ..ir.node import Call, Frame, Get, Node, Op
-from ..ir.paths import join
+from ..ir.node import Call, Frame, Node, Op
 from ..ir.persistent import pmap
 from ..ir.program import Program
 from ..ir.verify import check
-from ..ir.verify.tensors import disagreement
 from .deduplicate import Places, below
 from .fuel import UNLIMITED, Fuel
-from .metas import alike, without_values
 from .transformation import transformation
 
 __all__ = ["LIMIT", "expand", "own_bodies"]
@@ -55,7 +54,8 @@ def expand(program: Program, *, at_most: int = LIMIT, fuel: Fuel = UNLIMITED) ->
         y = call layers.0 -> layers.0 (x);  z = call layers.1 -> layers.1 (y)
 
     Calls of one module get numbers of their own, counted in order of execution.  Bodies of operators are copied likewise.
-    A fake value is dropped from the meta of a copy where the shapes that come in are others, or not known.
+    The meta of a shared body says what holds in every call; the fake values that differ are worked out again for each of them,
+    as ``infer`` does, as far as operators tell.
 
     Args:
         program: a program at any stage.
@@ -141,12 +141,10 @@ class _Level:
     """The module that it is called as."""
     call: int
     """The number of the call."""
-    holds: bool
-    """Whether the fake values in its meta are those of this call."""
+    values: Called | None
+    """Its fake values in this call; None where its meta says them."""
     rest: Iterator[Node]
     nodes: list[Node] = Factory(list)
-    values: dict[str, object] = Factory(dict)
-    """The fake values, as far as they are known."""
 
 
 class _Expansion:
@@ -156,6 +154,7 @@ class _Expansion:
         self.program = program
         self.counts = counts
         self.keep = keep
+        self.values = CallValues(program)
         self.ids = Names(program.graphs)
         self.given: set[str] = set()
         """Graphs that have been given to a call under their own id."""
@@ -187,31 +186,26 @@ class _Expansion:
 
     def graphs(self) -> dict[str, Graph]:
         """Return the graphs of the result."""
-        self._open(self.program.root, self.program.root, "", 0, holds=True)
+        self._open(self.program.root, self.program.root, "", 0, self.values.root)
         while self.levels:
             level = self.levels[-1]
             node = next(level.rest, None)
             if node is None:
                 self.done[level.name] = _frozen(self.levels.pop())
                 continue
-            if not level.holds:
-                meta = without_values(node.meta)
-                node = node if meta is node.meta else evolve(node, meta=meta)
             do = node.do
             if type(do) is Call:
                 node = self._called(node, do, level)
             elif type(do) is Op and do.effects.through_bodies:
                 node = self._given(node, level)
             level.nodes.append(node)
-            level.values[node.name] = node.meta.get("val")
         return self.done
 
-    def _open(self, source: str, name: str, path: str, call: int, *, holds: bool) -> None:
-        graph = self.program.graphs[source]
-        level = _Level(name, graph, path, call, holds, iter(graph.nodes))
-        if holds:
-            level.values.update((formal.name, formal.meta.get("val")) for formal in graph.inputs)
-        self.levels.append(level)
+    def _open(self, source: str, name: str, path: str, call: int, values: Called | None) -> None:
+        # What is called once, or stays shared, says what it said.
+        stays = self.counts[source] == 1 or source in self.shared or source in self.keep
+        graph = self.program.graphs[source] if stays else self.values.body(source, values)
+        self.levels.append(_Level(name, graph, path, call, values, iter(graph.nodes)))
 
     def _stays(self, name: str) -> bool:
         # Whether one more user shares a body: the copies of it that may be made are made.
@@ -219,9 +213,6 @@ class _Expansion:
             return False
         self.copies[name] -= 1
         return self.copies[name] < 0
-
-    def _stays_as_it_is(self, name: str) -> bool:
-        return self.counts[name] == 1 or name in self.shared
 
     def _called(self, node: Node, call: Call, level: _Level) -> Node:
         if self._stays(call.graph):
@@ -233,9 +224,7 @@ class _Expansion:
         if copied and (path, frame.call, frame.part) in self.reserved:
             return node  # a later piece of a call that stays, as others do that are called alike: they have one body
         name = self._id(call.graph, str(frame))
-        body = self.program.graphs[call.graph]
-        holds = self._stays_as_it_is(call.graph) or (_fits(body, node, level) and self._reads_fit(body, path))
-        self._open(call.graph, name, path, frame.call, holds=holds)
+        self._open(call.graph, name, path, frame.call, self.values.inner(level.values, node, call.graph))
         if name == call.graph and frame.call == call.instance.call:
             return node
         return evolve(node, do=Call(Frame(call.instance.path, frame.call, frame.part), name))
@@ -250,10 +239,7 @@ class _Expansion:
                 opened.append((source, names[-1]))
         for source, name in reversed(opened):
             if source not in self.keep or source not in self.given:
-                # Which operand is which input of the body differs by operator: only the first user is known to fit.
-                fits = name == source and level.holds
-                fits = self._stays_as_it_is(source) or (fits and self._reads_fit(self.program.graphs[source], level.path))
-                self._open(source, name, level.path, level.call, holds=fits or source in self.keep)
+                self._open(source, name, level.path, level.call, self.values.inner(level.values, node, source))
                 self.given.add(source)
         ids = iter(names)
 
@@ -302,24 +288,9 @@ class _Expansion:
         self.given.add(graph)
         return graph
 
-    def _reads_fit(self, body: Graph, path: str) -> bool:
-        for node in body.nodes:
-            if type(node.do) is Get:
-                slot = self.program.state.slots.get(join(path, node.do.slot))
-                if slot is None or disagreement(node.meta.get("val"), slot.value) is not None:
-                    return False
-        return True
-
-
-def _fits(body: Graph, node: Node, level: _Level) -> bool:
-    pairs = zip(body.inputs, node.args, strict=True)
-    return all(type(arg) is Ref and alike(formal.meta.get("val"), level.values.get(arg.name)) for formal, arg in pairs)
-
 
 def _frozen(level: _Level) -> Graph:
     graph, nodes = level.graph, tuple(level.nodes)
     if all(new is old for new, old in zip(nodes, graph.nodes, strict=True)):
-        nodes = graph.nodes
-    inputs = graph.inputs if level.holds else tuple([Input(formal.name, without_values(formal.meta)) for formal in graph.inputs])
-    same = nodes is graph.nodes and all(new.meta is old.meta for new, old in zip(inputs, graph.inputs, strict=True))
-    return graph if same else Graph(inputs, nodes, graph.output)
+        return graph
+    return Graph(graph.inputs, nodes, graph.output)

@@ -6,17 +6,22 @@ is better than a wrong one.  Symbolic sizes are compared as text: comparing them
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from types import MappingProxyType
 from typing import Any
 
 import torch
 
+from ..ir.fakes import likely
 from ..ir.meta import EMPTY_META, Meta
 from ..ir.numbers import SYMBOLIC
 
-__all__ = ["alike", "value_only", "without_values"]
+__all__ = ["alike", "common_meta", "value_only", "without_values"]
 
 VALUES = ("val", "tensor_meta")
+
+OF_A_CALL = (*VALUES, "example_value", "unbacked_bindings", "custom")
+"""What meta says of one call.  The rest (stack traces, where a node came from) tells how the node came about."""
 
 
 def alike(left: Any, right: Any) -> bool:
@@ -34,6 +39,20 @@ def alike(left: Any, right: Any) -> bool:
 
 def _facts(tensor: torch.Tensor) -> tuple[object, ...]:
     return (tensor.dtype, tensor.device, tuple([size if type(size) is int else str(size) for size in tensor.shape]))
+
+
+def common_meta(meta: Meta, others: Iterable[Meta]) -> Meta:
+    """Return meta without what it says of one call and others do not say; the same object where they say all of it.
+
+    >>> dict(common_meta({"val": 1, "custom": {"of": "a"}, "stack_trace": "a"}, [{"val": 1, "custom": {"of": "b"}}]))
+    {'val': 1, 'stack_trace': 'a'}
+    """
+    said = [(key, meta[key]) for key in OF_A_CALL if key in meta]
+    gone = {key for other in others if other is not meta for key, value in said if not likely(value, other.get(key, UNSAID))}
+    return MappingProxyType({key: value for key, value in meta.items() if key not in gone}) if gone else meta
+
+
+UNSAID = object()
 
 
 def without_values(meta: Meta) -> Meta:

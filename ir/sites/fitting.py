@@ -7,12 +7,13 @@ gives back is only known when it runs, and asked then.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
 from ..errors import SwapError
+from ..graph import Graph
 from ..program import CallSignature, Program
 from ..text.trees import print_tree
 from ..torch_private import uncompiled
@@ -49,14 +50,14 @@ def check_module(site: Site, module: torch.nn.Module) -> None:
         ) from error
 
 
-def check_program(site: Site, program: Program, outer: Program, values: Mapping[str, Any]) -> tuple[int, ...]:
+def check_program(site: Site, program: Program, outer: Program, callers: Sequence[Graph]) -> tuple[int, ...]:
     """Refuse a program that takes or gives something else than a call does.
 
     Args:
         site: the call.
         program: what stands in; its inputs and outputs are the user's only.
         outer: the program of the call.
-        values: fake values of the caller, by name.
+        callers: the caller with the fake values of each of its own calls, which need not be of one size.
 
     Returns:
         For each input of the program, the leaf of the call's arguments that it is.
@@ -65,7 +66,11 @@ def check_program(site: Site, program: Program, outer: Program, values: Mapping[
         SwapError: pytrees, types or sizes differ.
     """
     order = check_structure(site, program)
-    faults = list(misfits(program, [site.leaves[leaf] for leaf in order], values, outer))
+    leaves = [site.leaves[leaf] for leaf in order]
+    faults: dict[str, None] = {}
+    for caller in callers:
+        values = {each.name: each.meta.get("val") for each in (*caller.inputs, *caller.nodes)}
+        faults.update(dict.fromkeys(misfits(program, leaves, values, outer)))
     if faults:
         raise SwapError(f"module {site.path!r}: the program does not fit the call {site.node.name}: {'; '.join(faults)}")
     return order

@@ -3,7 +3,8 @@
 One idea: the program is taken at the sizes that it was exported with.  Every symbol is the number that the exporter saw,
 so plain fake tensors without an environment do, no guard can be installed, and sizes are compared as numbers.  What
 can not be inferred is left out: operators with bodies, ordered and unknown effects, sizes that only a run knows,
-operators without a fake kernel, and bodies that run under autocast, where the same operator gives another dtype.
+operators without a fake kernel, and bodies that run under autocast, where the same operator gives another dtype.  What shared
+bodies say is asked in each call (``each_call.py``).
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from ..effects.schema import is_scalar_function
 from ..node import Node, Op
 from ..numbers import SYMBOLIC
 from ..torch_private import FakeTensorMode, OpOverload, pytree, size_number
+from .each_call import check_calls
 from .rule import Finding
 from .tensors import value_in
 
@@ -56,6 +58,7 @@ def check_inferred(survey: Survey) -> Iterator[Finding]:
             for finding in inference.graph(survey, census)
         ]
     yield from found
+    yield from check_calls(survey, silent)
 
 
 @contextmanager

@@ -83,7 +83,8 @@ class _Walk:
                 self._resolve(census, path)
             if census.callees:
                 self._descend(census, path)
-        # A shared body keeps the meta of one of its calls, so a read must fit one of the slots that it resolves to.
+        # Files of earlier versions keep the meta of one call in a shared body, so a read must fit one of the slots that it
+        # resolves to; that it fits all is asked with `infer=True`.
         misshapen = [finding for key, finding in self.misshapen.items() if key not in self.agreed]
         found = (self.unresolved.values(), misshapen, self.off_map.values(), self.ambiguous.values())
         modules = {name: frozenset(reads) for name, reads in self.modules_read.items()}

@@ -9,18 +9,23 @@ from __future__ import annotations
 import pytest
 
 import purefx as px
-from purefx.laws.checking import LawBroken, assert_law, drawn
+from purefx.laws.checking import LawBroken, assert_law
 from purefx.laws.law import GENERIC, Case, Law
 from purefx.laws.registry import REGISTRY
+from purefx.laws.said import SAID
+from purefx.laws.tiers import drawn_cases
 from tests.laws.seeded import MISTAKES, Mistake
 
-LAWS = {law.name: law for law in (*GENERIC, *(law for entry in REGISTRY for law in entry.specific))}
+EXAMPLES = {"toy": 500, "aten": 60, "modules": 12}
+"""Programs that a mistake is looked for in."""
+
+LAWS = {law.name: law for law in (*GENERIC, SAID, *(law for entry in REGISTRY for law in entry.specific))}
 
 
 @pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.name)
 def test_mistake_is_found(mistake: Mistake) -> None:
     law = LAWS[mistake.law]
-    assert any(is_broken(mistake, law, Case(program, seed)) for program, seed in drawn(mistake.stage, 500))
+    assert any(is_broken(mistake, law, case) for case in drawn_cases(mistake.tier, mistake.stage, EXAMPLES[mistake.tier]))
 
 
 def is_broken(mistake: Mistake, law: Law, case: Case) -> bool:

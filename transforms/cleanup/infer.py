@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ...ir.errors import NamingError
+from ...ir.fakes import Propagation
 from ...ir.graph import Graph
 from ...ir.names import did_you_mean
 from ...ir.program import Program
 from ...ir.signature import InputSpec
 from ..transformation import transformation
-from .propagation import Propagation
 
 __all__ = ["infer"]
 
@@ -24,6 +24,7 @@ __all__ = ["infer"]
     laws=[
         "values that were taken away come back as they were",
         "a value stays the same object where nothing that it depends on has changed",
+        "a value in a shared body is that of every call",
         "only meta changes",
     ],
 )
@@ -43,10 +44,10 @@ def infer(program: Program, *, changed: Iterable[str] | Program | None = None) -
         z = aten.neg.default(y)                 # val: f64[4, 8]
 
     Operators run on tensors without contents, in the fake mode of the program's own values, so symbolic sizes stay what they
-    are and nothing is computed or allocated.  Bodies are walked with what their first call gives them.  What can not be known
-    without a run stays unknown: results of modules, of functions that nothing is known of, of operators without a fake kernel,
-    and what depends on an input that has neither value nor type.  A value that no longer holds and can not be worked out again
-    is taken away.
+    are and nothing is computed or allocated.  A body is walked with what each of its calls gives it, and says what all of them
+    have in common: a value that differs between them is taken away.  What can not be known without a run stays unknown: results
+    of modules, of functions that nothing is known of, of operators without a fake kernel, and what depends on an input that has
+    neither value nor type.  A value that no longer holds and can not be worked out again is taken away.
 
     Args:
         program: a program at any stage.

@@ -15,6 +15,7 @@ from attrs import define, evolve, field
 from ...ir.callers import Standing
 from ...ir.conventions import Convention, conventions
 from ...ir.errors import PipelineError, SwapError
+from ...ir.fakes import CallValues
 from ...ir.graph import Graph
 from ...ir.listing import with_listed
 from ...ir.names import Names
@@ -121,6 +122,7 @@ class _Swapping:
     through: Through
     names: Names = field(init=False)
     known: dict[str, Convention] = field(init=False)
+    values: CallValues = field(init=False)
     grafts: dict[tuple[str, tuple[int, ...]], Graft] = field(factory=dict)
     programs: dict[str, Program] = field(factory=dict)
     """What stands in, ready to be a body."""
@@ -132,6 +134,7 @@ class _Swapping:
     def __attrs_post_init__(self) -> None:
         self.names = Names(self.program.graphs)
         self.known = conventions(self.program)
+        self.values = CallValues(self.program)
         for path, request in self.requests.items():
             if isinstance(request.by, Program):
                 by = prepared(path, request.by)
@@ -184,7 +187,7 @@ class _Swapping:
             if type(do) is Call:
                 target = join(path, do.instance.path)
                 if covering(self.requests, target) is not None:
-                    swaps[node.name] = self._swap(graph, node, do, target)
+                    swaps[node.name] = self._swap(place, node, do, target)
             elif type(do) is Get:
                 slot = join(path, do.slot)
                 gone = covering(self.requests, slot)
@@ -202,8 +205,9 @@ class _Swapping:
                         "operator, swap a module around it"
                     )
 
-    def _swap(self, graph: Graph, node: Node, call: Call, path: str) -> Swap:
-        program = self.program
+    def _swap(self, place: Standing, node: Node, call: Call, path: str) -> Swap:
+        program, (name, outer) = self.program, place
+        graph = program.graphs[name]
         convention = self.known.get(call.graph)
         if convention is None and self.flat and Frame(path, call.instance.call) not in program.call_signatures:
             convention = flat_convention(program.graphs[call.graph])
@@ -213,9 +217,7 @@ class _Swapping:
         if by is None:
             check_module(site, self._module(path))
             return Swap(site, None, (), through)
-        values = {formal.name: formal.meta.get("val") for formal in graph.inputs}
-        values.update((found.name, found.meta.get("val")) for found in graph.nodes)
-        order = check_program(site, by, program, values)
+        order = check_program(site, by, program, self.values.at(name, outer))
         if (path, order) not in self.grafts:
             count = site.convention.signature.in_spec.num_leaves
             self.grafts[path, order] = graft(path, by, self.names, order, count)

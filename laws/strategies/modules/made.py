@@ -73,7 +73,7 @@ _WEIGHT = _places("weight", shape="3, 3")
 
 BUILTINS = (
     Made("nn.Linear(3, 3)", state=(*_WEIGHT, *_places("bias"))),
-    Made("nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 3, bias=False))"),
+    Made("nn.Sequential(nn.Linear(3, 5, bias=False), nn.ReLU(), nn.Linear(5, 3, bias=False))"),  # equal bodies of other sizes
     Made("nn.LayerNorm(3)", state=_places("weight", "bias")),
     Made("nn.BatchNorm1d(3)", state=(*_places("running_mean", "running_var", kind="buffer"), *_places("weight", "bias"))),
     Made("nn.Dropout(0.5)"),

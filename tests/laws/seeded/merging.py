@@ -109,3 +109,18 @@ def reads_slots_of_one_last_name_once(program: px.Program) -> px.Program:
     slots = {name: first.setdefault(name.rpartition(".")[2], name) for name in result.state}
     nodes = [evolve(node, do=px.Get(slots[node.do.slot])) if type(node.do) is px.Get else node for node in result.main.nodes]
     return with_nodes(result, nodes)
+
+
+@mistake("outlined", "said values", tier="aten")
+def keeps_what_the_first_call_said(program: px.Program) -> px.Program:
+    # Bodies are equal where they do the same; that calls of other sizes share one is forgotten.
+    result = px.deduplicate(program)
+    graphs = {name: with_meta_of(result.graphs[name], program.graphs[name]) for name in result.order}
+    return program if result is program else result.evolve(graphs=px.pmap(graphs))
+
+
+def with_meta_of(graph: px.Graph, first: px.Graph) -> px.Graph:
+    """Return a graph with the meta of an equal one."""
+    inputs = [evolve(mine, meta=theirs.meta) for mine, theirs in zip(graph.inputs, first.inputs, strict=True)]
+    nodes = [evolve(mine, meta=theirs.meta) for mine, theirs in zip(graph.nodes, first.nodes, strict=True)]
+    return px.Graph(tuple(inputs), tuple(nodes), graph.output)

@@ -13,6 +13,7 @@ from attrs import evolve, frozen
 import purefx as px
 from purefx.ir.arguments import Arg, map_refs
 from purefx.laws.strategies import Stage
+from purefx.laws.tiers import Tier
 
 __all__ = ["Mistake", "Nodes", "mistake", "resolved", "using", "values_used", "with_nodes"]
 
@@ -26,6 +27,8 @@ class Mistake:
     transform: Callable[[px.Program], px.Program]
     stage: Stage
     law: str
+    tier: Tier = "toy"
+    """Where the programs come from."""
 
     @property
     def name(self) -> str:
@@ -36,9 +39,9 @@ class Mistake:
         return self.transform(program)
 
 
-def mistake(stage: Stage, law: str) -> Callable[[Callable[[px.Program], px.Program]], Mistake]:
+def mistake(stage: Stage, law: str, *, tier: Tier = "toy") -> Callable[[Callable[[px.Program], px.Program]], Mistake]:
     """Say of a function that it is wrong, on which programs, and which law finds that."""
-    return lambda transform: Mistake(transform, stage, law)
+    return lambda transform: Mistake(transform, stage, law, tier)
 
 
 def with_nodes(program: px.Program, nodes: Nodes) -> px.Program:

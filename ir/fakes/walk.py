@@ -6,6 +6,7 @@ requested from whoever walks, so that calls in calls need no recursion.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from types import MappingProxyType
 from typing import Any, Protocol
@@ -13,21 +14,23 @@ from typing import Any, Protocol
 import torch
 from attrs import define, evolve, field, frozen
 
-from ...ir.arguments import Arg, Body, Ref, bodies_in, thawed
-from ...ir.errors import InvalidProgram
-from ...ir.fakes import FakeValues
-from ...ir.graph import Input
-from ...ir.meta import Meta, freeze
-from ...ir.node import Call, Get, Node, Op
-from ...ir.paths import join
-from ...ir.program import Program
-from ...ir.torch_private import FakeTensor, OpOverload, is_refusal
-from ...ir.verify import Violation
-from ..calls import GETITEM
+from ..arguments import Arg, Body, Ref, bodies_in, thawed
+from ..errors import InvalidProgram
+from ..graph import Graph, Input
+from ..meta import Meta, freeze
+from ..node import Call, Get, Node, Op
+from ..paths import join
+from ..program import Program
+from ..torch_private import FakeTensor, OpOverload, is_refusal
+from ..verify import Violation
+from ..verify.tensors import disagreement
 from .likeness import likely
 from .runnable import alters, gives_nothing, is_runnable
+from .values import FakeValues
 
-__all__ = ["UNKNOWN", "Request", "Walk", "bodies_of"]
+__all__ = ["UNKNOWN", "Called", "Request", "Walk", "bodies_of", "without_value"]
+
+GETITEM = "operator.getitem"
 
 UNKNOWN: Any = object()
 """The value of what nobody can tell."""
@@ -42,8 +45,33 @@ class Request:
     """The values of its inputs."""
     path: str
     """The module whose state its reads name."""
-    keep: bool
-    """Whether what is found may stay in meta: it does for the first walk of a graph."""
+
+
+@define(eq=False)
+class Called:
+    """A graph as one call runs it, or several that give it alike values."""
+
+    graph: str
+    given: Sequence[Any]
+    source: Graph
+    inputs: list[Input] = field(factory=list)
+    """Inputs and nodes with the values of this call."""
+    nodes: list[Node] = field(factory=list)
+    value: Any = UNKNOWN
+    """What it gives."""
+    moved: bool = False
+    """Whether something came out otherwise than meta said."""
+    fresh: frozenset[str] = frozenset()
+    """The symbols that its operators made, for sizes that only a run knows."""
+    inner: dict[tuple[str, str], list[Called]] = field(factory=dict)
+    """How the bodies run that its nodes call or give to operators, by node and body."""
+
+    @property
+    def body(self) -> Graph:
+        """The graph with the values of this call; the same object where meta says them."""
+        source = self.source
+        same = all(map(operator.is_, self.inputs, source.inputs)) and all(map(operator.is_, self.nodes, source.nodes))
+        return source if same else Graph(tuple(self.inputs), tuple(self.nodes), source.output)
 
 
 class Owner(Protocol):
@@ -52,13 +80,12 @@ class Owner(Protocol):
     source: Program
     changed: frozenset[tuple[str, str]]
     values: FakeValues
-    moved: set[str]
-    first: dict[str, tuple[str, str]]
     open: set[str]
-    unnamed: int
+    shared: frozenset[str]
+    lenient: bool
 
-    def run(self, request: Request) -> Any:
-        """Return what a graph gives."""
+    def run(self, request: Request) -> Called:
+        """Return how a graph runs."""
         ...
 
 
@@ -67,9 +94,9 @@ class Walk:
     """One graph with the values of its inputs."""
 
     owner: Owner
-    graph: str
+    call: Called
+    """What is found."""
     path: str
-    keep: bool
     known: dict[str, Any] = field(factory=dict)
     fresh: set[str] = field(factory=set)
     """Values that there were none of before."""
@@ -77,13 +104,20 @@ class Walk:
     """Values that are not what meta said."""
     current: str = ""
     """The node that is taken."""
+    below: bool = False
+    """Whether something came out differently in a body that the node gives to an operator."""
     level: int = 0
     """How many regions are open in which operators give something else."""
+
+    @property
+    def graph(self) -> str:
+        """The graph that is walked."""
+        return self.call.graph
 
     def told(self, value: Node | Input) -> Any:
         """Return the value that meta has and that may stay."""
         meta = value.meta
-        if not self.keep or "val" not in meta or not self.owner.values.is_ours(meta["val"]):
+        if "val" not in meta or not self.owner.values.is_ours(meta["val"]):
             return UNKNOWN
         return meta["val"]
 
@@ -95,11 +129,19 @@ class Walk:
             return formal
         self.known[formal.name] = value
         (self.moved if "val" in formal.meta else self.fresh).add(formal.name)
-        return evolve(formal, meta=_with_value(formal.meta, value)) if self.keep else formal
+        return evolve(formal, meta=_with_value(formal.meta, value))
 
     def is_changed(self, node: Node) -> bool:
         """Say whether a value may differ from what meta says of it."""
-        return (self.graph, node.name) in self.owner.changed or not self.moved.isdisjoint(node.refs())
+        changed = (self.graph, node.name) in self.owner.changed or not self.moved.isdisjoint(node.refs())
+        return changed or (type(node.do) is Get and self._reads_another(node, node.do))
+
+    def _reads_another(self, node: Node, read: Get) -> bool:
+        # A read in a shared body is of another tensor in each module.
+        if self.graph not in self.owner.shared:
+            return False
+        slot = self.owner.source.state.slots.get(join(self.path, read.slot))
+        return slot is not None and disagreement(node.meta.get("val"), slot.value) is not None
 
     def is_asked(self, node: Node) -> bool:
         """Say whether a value is to be worked out."""
@@ -112,21 +154,17 @@ class Walk:
     def request(self, node: Node) -> Request | None:
         """Return which body is to be walked to learn what a node gives; None for what is no call, or is known."""
         do = node.do
-        if type(do) is not Call or not self.is_asked(node):
+        if type(do) is not Call or self.level or not self.is_asked(node):
             return None
         given = tuple([self.resolved(arg) for arg in node.args])
-        return Request(do.graph, given, join(self.path, do.instance.path), self._keeps(do.graph, node.name))
+        return Request(do.graph, given, join(self.path, do.instance.path))
 
-    def _keeps(self, graph: str, node: str) -> bool:
-        # The meta of a body speaks of its first call, also where only a later one is asked.
-        return self.keep and self.owner.first.get(graph) == (self.graph, node)
-
-    def node(self, node: Node, called: Any) -> Node:
+    def node(self, node: Node, called: Called | None) -> Node:
         """Take a node; return it with its value.
 
         Args:
             node: the next one.
-            called: what its body gives, where that was requested.
+            called: how its body runs, where that was requested.
         """
         if gives_nothing(node):
             return node
@@ -136,24 +174,36 @@ class Walk:
         if not self.is_asked(node):
             return self._kept(node, told, told, is_changed=False)
         is_changed = self.is_changed(node)
-        value = _with_gaps(called) if type(node.do) is Call else self._value(node)
-        is_changed = is_changed or not self.owner.moved.isdisjoint(bodies_of(node))
-        return self._kept(node, told, value, is_changed=is_changed)
+        self.below = False
+        if called is not None:
+            value = _with_gaps(self._met(called).value)
+        else:
+            value = self._value(node)
+        return self._kept(node, told, value, is_changed=is_changed or self.below)
+
+    def _met(self, called: Called) -> Called:
+        met = self.call.inner.setdefault((self.current, called.graph), [])
+        if all(called is not other for other in met):
+            met.append(called)
+        self.below |= called.moved
+        self.call.fresh |= called.fresh
+        return called
 
     def _kept(self, node: Node, told: Any, value: Any, *, is_changed: bool) -> Node:
         bindings = self.owner.values.bindings.pop(node.name, None)
-        self.owner.unnamed += bindings is not None
+        fresh = frozenset(map(str, bindings)) if bindings else frozenset[str]()
+        self.call.fresh |= fresh
+        for bodies in [self.call.inner.get((node.name, body), ()) for body in bodies_of(node)]:
+            fresh = fresh.union(*[called.fresh for called in bodies])
         if _is_unknown(value) and told is not UNKNOWN and not is_changed:
             value = told
-        if value is told or (told is not UNKNOWN and value is not UNKNOWN and likely(value, told, _symbols(bindings))):
+        if value is told or (told is not UNKNOWN and value is not UNKNOWN and likely(value, told, fresh)):
             self._learn(node, told)
             return node
         self._learn(node, value)
         is_new = not is_changed and ("val" not in node.meta or _is_filled(value, told))
         (self.fresh if is_new else self.moved).add(node.name)
-        if not self.keep:
-            return node
-        return evolve(node, meta=_without_value(node.meta) if value is UNKNOWN else _with_value(node.meta, value, bindings))
+        return evolve(node, meta=without_value(node.meta) if value is UNKNOWN else _with_value(node.meta, value, bindings))
 
     def _learn(self, node: Node, value: Any) -> None:
         if type(node.do) is Call and type(value) is tuple:
@@ -167,25 +217,28 @@ class Walk:
     def _value(self, node: Node) -> Any:
         match node.do:
             case Get(slot=slot):
-                value = self.owner.source.state[join(self.path, slot)].value
+                held = self.owner.source.state.slots.get(join(self.path, slot))  # a running module keeps no state in its program
+                value = None if held is None else held.value
                 return self.owner.values.of_state(value) if isinstance(value, torch.Tensor) else UNKNOWN
+            case Call():
+                return UNKNOWN
             case _:
                 return self._operator(node) if not self.level and is_runnable(node) else UNKNOWN
 
     def _operator(self, node: Node) -> Any:
+        assert type(node.do) is Op
         args = [self.resolved(arg) for arg in node.args]
-        if node.do == GETITEM and type(args[0]) is tuple and type(args[1]) is int:
+        if node.do.name == GETITEM and type(args[0]) is tuple and type(args[1]) is int:
             return args[0][args[1]] if -len(args[0]) <= args[1] < len(args[0]) else UNKNOWN  # the others may be unknown
         kwargs = {key: self.resolved(arg) for key, arg in node.kwargs}
         if any(_is_unknown(arg) for arg in (*args, *kwargs.values())):
             return UNKNOWN
-        assert type(node.do) is Op
         try:
             return self.owner.values.run(node, node.do.target, args, kwargs)
         except InvalidProgram:
             raise
         except Exception as error:
-            if is_refusal(error) or node.do.effects.through_bodies:
+            if self.owner.lenient or is_refusal(error) or node.do.effects.through_bodies:
                 return UNKNOWN
             raise self._refused(node, error) from error
 
@@ -213,8 +266,7 @@ class Walk:
             return self._tensor(self.known.get(arg.name, UNKNOWN))
         if kind is not Body:
             return arg
-        keep = self._keeps(arg.graph, self.current)
-        return lambda *given: self.owner.run(Request(arg.graph, given, self.path, keep))
+        return lambda *given: self._met(self.owner.run(Request(arg.graph, given, self.path))).value
 
     def _tensor(self, value: Any) -> Any:
         # What a tracer or a user has put there may be a real tensor.
@@ -256,18 +308,19 @@ def _is_unknown(arg: Any) -> bool:
     return arg is UNKNOWN
 
 
-def _symbols(bindings: Any) -> frozenset[str]:
-    return frozenset(map(str, bindings)) if bindings else frozenset()
-
-
 TOLD = ("val", "tensor_meta", "unbacked_bindings")
 """What meta says of shapes."""
 
 
-def _without_value(meta: Meta) -> Meta:
+def without_value(meta: Meta) -> Meta:
+    """Return meta without what it says of shapes.
+
+    >>> dict(without_value({"val": 1, "stack_trace": "here"}))
+    {'stack_trace': 'here'}
+    """
     return MappingProxyType({key: value for key, value in meta.items() if key not in TOLD})
 
 
 def _with_value(meta: Meta, value: Any, bindings: Any = None) -> Meta:
-    made = {**_without_value(meta), "val": freeze(value)}
+    made = {**without_value(meta), "val": freeze(value)}
     return MappingProxyType({**made, "unbacked_bindings": bindings} if bindings else made)

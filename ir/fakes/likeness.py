@@ -6,12 +6,12 @@ install guards.  A size that only a run knows gets a new symbol each time that i
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import torch
 
-from ...ir.numbers import SYMBOLIC
+from ..numbers import SYMBOLIC
 
 __all__ = ["likely"]
 
@@ -37,6 +37,10 @@ def likely(new: Any, old: Any, fresh: Collection[str] = ()) -> bool:
             if len(mine) != len(theirs):
                 return False
             todo += zip(mine, theirs, strict=True)
+        elif isinstance(mine, Mapping) and isinstance(theirs, Mapping):
+            if mine.keys() != theirs.keys():
+                return False
+            todo += [(mine[key], theirs[key]) for key in mine]
         elif isinstance(mine, torch.Tensor) and isinstance(theirs, torch.Tensor):
             if (mine.dtype, mine.device, mine.layout, mine.dim()) != (theirs.dtype, theirs.device, theirs.layout, theirs.dim()):
                 return False

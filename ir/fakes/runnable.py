@@ -6,9 +6,9 @@ numbers, methods of tensors, operators with bodies.  What may do anything is not
 
 from __future__ import annotations
 
-from ...ir.borders import is_border
-from ...ir.fakes import gives_nothing as has_no_result
-from ...ir.node import Get, Node, Op
+from ..borders import is_border
+from ..node import Get, Node, Op
+from .values import gives_nothing as has_no_result
 
 __all__ = ["alters", "gives_nothing", "is_runnable"]
 
