@@ -15,8 +15,8 @@ import torch
 import torch._ops
 
 __all__ = [
-    "ASSERT_SCALAR", "MODES", "HigherOrderOperator", "OpOverload", "OpOverloadPacket", "builtin_functions", "overloads_of",
-    "resolve_higher_order", "resolve_operator", "schema_of",
+    "ASSERT_SCALAR", "MODES", "HigherOrderOperator", "OpOverload", "OpOverloadPacket", "allows_numbers_as_tensors",
+    "builtin_functions", "overloads_of", "resolve_higher_order", "resolve_operator", "schema_of",
 ]  # fmt: skip
 
 
@@ -40,6 +40,15 @@ def schema_of(target: Any) -> Any:
     'aten::relu'
     """
     return target._schema
+
+
+def allows_numbers_as_tensors(name: str) -> bool:
+    """Say whether the dispatcher takes a number where an operator wants a tensor: of a short list it does (``add``, ``mul``).
+
+    >>> allows_numbers_as_tensors("aten::add"), allows_numbers_as_tensors("aten::relu")
+    (True, False)
+    """
+    return bool(cast(Any, torch._C)._should_allow_numbers_as_tensors(name.rpartition("::")[2]))
 
 
 def resolve_operator(namespace: str, name: str, overload: str) -> Callable[..., Any] | None:
