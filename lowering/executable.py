@@ -12,9 +12,9 @@ from attrs import evolve
 
 from ..ir.arguments import Arg, Items, Ref
 from ..ir.effects.happenings import happenings
-from ..ir.effects.storages import storages
+from ..ir.effects.storages import slot_storage, storages
 from ..ir.graph import Graph
-from ..ir.names import Names
+from ..ir.names import Names, word_of
 from ..ir.node import Get, Node
 from ..ir.operators import op_of
 from ..ir.program import Program
@@ -61,6 +61,12 @@ def _writes(program: Program) -> tuple[list[Node], tuple[Arg, ...]]:
     }
     memory = storages(program, graph, happenings(program, graph))
     names = Names([*(formal.name for formal in graph.inputs), *(node.name for node in graph.nodes)])
+    # State that is written and is no input is read for that.
+    unread = [spec.slot for spec in signature.outputs if type(spec) is StateMutation and spec.slot not in owner]
+    reads = [Node(names.fresh(word_of(slot)), Get(slot)) for slot in unread]
+    for slot, node in zip(unread, reads, strict=True):
+        owner[slot] = node.name
+        memory.join(node.name, slot_storage(program, slot))
     pairs: list[tuple[str, Arg]] = []
     given: list[Arg] = []
     for arg, spec in zip(graph.output, signature.outputs, strict=True):
@@ -86,4 +92,4 @@ def _writes(program: Program) -> tuple[list[Node], tuple[Arg, ...]]:
     copy_ = op_of(torch.ops.aten.copy_.default)
     copies = [Node(names.fresh("copy_"), copy_, (Ref(target), saved(arg))) for target, arg in pairs if arg != Ref(target)]
     output = tuple(saved(arg) for arg in given)
-    return [*clones.values(), *copies], output
+    return [*reads, *clones.values(), *copies], output

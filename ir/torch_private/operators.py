@@ -16,8 +16,9 @@ import torch._functorch.predispatch
 import torch._ops
 
 __all__ = [
-    "ASSERT_SCALAR", "MODES", "VMAP", "HigherOrderOperator", "OpOverload", "OpOverloadPacket", "builtin_functions",
-    "in_dispatcher", "overloads_of", "registered_higher_order", "resolve_higher_order", "resolve_operator", "schema_of",
+    "ASSERT_SCALAR", "MODES", "VMAP", "HigherOrderOperator", "OpOverload", "OpOverloadPacket", "allows_numbers_as_tensors",
+    "builtin_functions", "in_dispatcher", "overloads_of", "registered_higher_order", "resolve_higher_order",
+    "resolve_operator", "schema_of",
 ]  # fmt: skip
 
 
@@ -41,6 +42,15 @@ def schema_of(target: Any) -> Any:
     'aten::relu'
     """
     return target._schema
+
+
+def allows_numbers_as_tensors(name: str) -> bool:
+    """Say whether the dispatcher takes a number where an operator wants a tensor: of a short list it does (``add``, ``mul``).
+
+    >>> allows_numbers_as_tensors("aten::add"), allows_numbers_as_tensors("aten::relu")
+    (True, False)
+    """
+    return bool(cast(Any, torch._C)._should_allow_numbers_as_tensors(name.rpartition("::")[2]))
 
 
 def resolve_operator(namespace: str, name: str, overload: str) -> Callable[..., Any] | None:

@@ -8,11 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from ..arguments import Items, Ref
-from ..node import Call, Op
-from .kinds import short
+from ..arguments import Body, Items, Ref
+from ..graph import Graph
+from ..node import Call, Node, Op
+from ..torch_private import HigherOrderOperator, OpOverload, schema_of
+from .kinds import is_argument, is_nested, short
 from .rule import Finding
 from .screen import Census
+from .tensors import value_in
 
 if TYPE_CHECKING:
     from .survey import Survey
@@ -98,20 +101,32 @@ def check_arity(survey: Survey) -> Iterator[Finding]:
 
 
 def check_projections(survey: Survey) -> Iterator[Finding]:
-    """Find ``getitem`` of a call's results beyond the number of results."""
+    """Find ``getitem`` of what is no value, and beyond the number of results where that is known."""
     for census in survey.censuses.values():
-        if not census.projections or not census.calls:
+        if not census.projections:
             continue
-        results = _results(survey, census)
+        wanted = {node.args[0].name for _, node in census.projections if node.args and type(node.args[0]) is Ref}
+        makers = {node.name: node for _, node in survey.nodes_of(census) if node.name in wanted}
         for index, node in census.projections:
-            source: Any = node.args[0] if node.args else None
-            output: Any = results.get(source.name) if type(source) is Ref else None
-            if type(output) not in (tuple, Items):
-                continue
-            item: Any = node.args[1] if len(node.args) > 1 else None
-            if type(item) is not int or not -len(output) <= item < len(output):
-                text = f"it takes result {short(item)} of {source.name!r}, which has {len(output)}"
-                yield Finding(text, census.name, index, node.name)
+            fault = _projection_fault(survey, node, makers) if len(node.args) == 2 else None
+            if fault is not None:
+                yield Finding(fault, census.name, index, node.name)
+
+
+def _projection_fault(survey: Survey, node: Node, makers: dict[str, Node]) -> str | None:
+    source, item = node.args
+    maker = makers.get(source.name) if type(source) is Ref else None
+    if not is_argument(source) and not is_nested(source):
+        return None  # "argument-kinds" says so
+    if type(source) is not Ref and type(source) is not tuple and type(source) is not Items:
+        return f"it takes an item of {short(source)}, which is no value with items"
+    length = _length(survey, maker) if maker is not None else len(source) if type(source) is not Ref else None
+    is_call = maker is not None and type(maker.do) is Call
+    if length is None or (type(item) in (Ref, slice) and not is_call):
+        return None  # Python takes any part of a tuple
+    if type(item) is not int or not -length <= item < length:
+        return f"it takes result {short(item)} of {repr(source.name) if type(source) is Ref else 'a literal'}, which has {length}"
+    return None
 
 
 def check_bodies(survey: Survey) -> Iterator[Finding]:
@@ -128,13 +143,37 @@ def check_bodies(survey: Survey) -> Iterator[Finding]:
                 yield Finding(text, census.name, index, node.name)
 
 
-def _results(survey: Survey, census: Census) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for _, node in census.calls:
-        body = survey.graphs.get(node.do.graph) if type(node.do) is Call else None
-        if body is not None:
-            found[node.name] = body.output
-    return found
+RESULTS = {
+    "cond": 1,
+    "while_loop": 1,
+    "invoke_subgraph": 0,
+    "wrap_with_set_grad_enabled": 1,
+    "hints_wrapper": 0,
+    "strict_mode": 0,
+}
+"""Which argument of a higher-order operator is the graph whose results it gives."""
+
+
+def _length(survey: Survey, maker: Node) -> int | None:
+    """Return how many results a node gives; None where that is not known, or where it gives no tuple or list."""
+    do = maker.do
+    if type(do) is Call:
+        return _width(survey.graphs.get(do.graph))
+    if type(do) is not Op:
+        return None
+    target: Any = do.target
+    if isinstance(target, OpOverload) and len(schema_of(target).returns) != 1:
+        return len(schema_of(target).returns)
+    if isinstance(target, HigherOrderOperator) and target.name() in RESULTS:
+        place = RESULTS[target.name()]
+        body = maker.args[place] if place < len(maker.args) else None
+        return _width(survey.graphs.get(body.graph)) if type(body) is Body else None
+    known = value_in(maker.meta)
+    return len(known) if type(known) in (tuple, list) else None
+
+
+def _width(graph: Graph | None) -> int | None:
+    return len(graph.output) if graph is not None and type(graph.output) in (tuple, Items) else None
 
 
 def _name(census: Census, index: int) -> str | None:

@@ -20,7 +20,18 @@ from .rule import Finding
 if TYPE_CHECKING:
     from .survey import Survey
 
-__all__ = ["check_effects", "check_operator_names"]
+__all__ = ["check_effects", "check_operator_names", "check_targets"]
+
+
+def check_targets(survey: Survey) -> Iterator[Finding]:
+    """Find operators without a target that bear the name of one that is registered: they look like it, and cannot run."""
+    from ..text.operators import resolve  # here, because a text is read of programs that this folder checks
+
+    for op, graph, index in survey.ops.values():
+        # Toy programs thread tokens and take bodies by the names of torch's, and are evaluated without it.
+        if op.target is None and type(op.name) is str and not op.effects.through_bodies and resolve(op.name) is not None:
+            text = f"it is named {op.name!r}, which is registered, and has no target to run"
+            yield Finding(text, graph, index, survey.graphs[graph].nodes[index].name)
 
 
 def check_effects(survey: Survey) -> Iterator[Finding]:

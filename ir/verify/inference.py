@@ -3,7 +3,8 @@
 One idea: the program is taken at the sizes that it was exported with.  Every symbol is the number that the exporter saw,
 so plain fake tensors without an environment do, no guard can be installed, and sizes are compared as numbers.  What
 can not be inferred is left out: operators with bodies, ordered and unknown effects, sizes that only a run knows,
-operators without a fake kernel, and bodies that run under autocast, where the same operator gives another dtype.  What shared
+operators without a fake kernel, and bodies that run under autocast, where the same operator gives another dtype.
+An operator that refuses its arguments would refuse them when the program runs, and what it says is a finding.  What shared
 bodies say is asked in each call (``each_call.py``).
 """
 
@@ -22,7 +23,7 @@ from ..arguments import Body, Items, Record, Ref
 from ..effects.schema import is_scalar_function
 from ..node import Node, Op
 from ..numbers import SYMBOLIC
-from ..torch_private import FakeTensorMode, OpOverload, pytree, size_number
+from ..torch_private import FakeTensorMode, OpOverload, is_refusal, pytree, size_number
 from .each_call import check_calls
 from .rule import Finding
 from .tensors import value_in
@@ -37,12 +38,16 @@ NUMBERS = frozenset({int, bool})
 """Types of results that are compared exactly; floats are not, they are rounded."""
 
 
+REFUSALS = (RuntimeError, TypeError, ValueError, IndexError)
+"""What operators raise that are given what they do not take; assertions are torch's own."""
+
+
 class Unknown(Exception):
     """A value, or a number in it, is not known before the program runs."""
 
 
 def check_inferred(survey: Survey) -> Iterator[Finding]:
-    """Find nodes whose operator gives another dtype, shape or device than their meta says."""
+    """Find nodes whose operator gives another dtype, shape or device than their meta says, or refuses its arguments."""
     silent = _under_autocast(survey)
     inference = _Inference()
     with ExitStack() as stack:
@@ -109,8 +114,8 @@ class _Inference:
         found: list[Finding] = []
         known = {formal.name: value_in(formal.meta) for formal in survey.inputs_of(census)}
         for index, node in survey.nodes_of(census):
-            said = known[node.name] = value_in(node.meta)
-            if said is None or not _is_inferable(node.do):
+            known[node.name] = value_in(node.meta)
+            if not _is_inferable(node.do):
                 continue
             try:
                 difference = self.difference(node, known)
@@ -126,7 +131,13 @@ class _Inference:
         changes = isinstance(target, OpOverload) and bool(node.do.effects.writes) if type(node.do) is Op else False
         args = [self.resolve(arg, known, fresh=changes) for arg in node.args]
         kwargs = {key: self.resolve(value, known, fresh=changes) for key, value in node.kwargs}
-        result = target(*args, **kwargs)
+        try:
+            result = target(*args, **kwargs)
+        except REFUSALS as error:
+            if is_refusal(error) or isinstance(error, Unknown):
+                raise
+            said = (str(error).splitlines() or [type(error).__name__])[0]
+            return f"its operator refuses its arguments: {said[:200]}"
         if changes and torch.Tag.inplace_view in target.tags and node.args and type(node.args[0]) is Ref:
             known[node.args[0].name] = None  # has another shape from here on, under its old name
         return self.compared(result, known[node.name])

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from ..arguments import Ref, refs_in
 from ..node import Call, Node, Op
 from ..opaque import CALL_MODULE, attribute_of, is_module_call
+from ..paths import way_to
 from ..signature import StateInput
 from ..state import SlotKind
 from .rule import Finding
@@ -31,9 +32,22 @@ def check_modules(survey: Survey) -> Iterator[Finding]:
     if not (held or called):
         return
     yield from survey.instances.entered
+    yield from _inside(survey, held)
     yield from _state_below(survey, held)
     for census in survey.censuses.values():
         yield from _misused(survey, census, _modules_in(survey, census))
+
+
+def _inside(survey: Survey, held: set[str]) -> Iterator[Finding]:
+    # In the root every path is counted from the root; whoever outlines would make a body at that path.
+    root = survey.censuses.get(survey.root)
+    for index, stack in root.stacks if root is not None else ():
+        for frame in stack:
+            above = next((path for path in way_to(frame.path) if path in held), None) if type(frame.path) is str else None
+            if above is not None:
+                text = f"it is inside {frame}, and {above!r} is a module that the program holds as it is"
+                yield Finding(text, survey.root, index, survey.graphs[survey.root].nodes[index].name)
+                break
 
 
 def _modules_in(survey: Survey, census: Census) -> set[str]:

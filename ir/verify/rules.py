@@ -18,7 +18,7 @@ from .calls import (
     check_root,
 )
 from .constraints import check_constraints
-from .effects import check_effects, check_operator_names
+from .effects import check_effects, check_operator_names, check_targets
 from .facts import check_facts, check_known_facts
 from .gradients import check_gradients
 from .inference import check_inferred
@@ -26,10 +26,12 @@ from .metadata import check_meta
 from .modules import check_known_modules, check_labels, check_module_paths, check_scopes, check_stacks
 from .names import check_defined, check_earlier, check_unique
 from .opaque import check_modules
+from .operands import check_operands
 from .parts import check_parts
+from .pytrees import check_arguments, check_pytrees
 from .rule import Rule
 from .signature import check_contents, check_inputs, check_leaves, check_mutations, check_outputs, check_slots, check_types
-from .state import check_geometry, check_order, check_reads, check_storage, check_ties, check_values
+from .state import check_geometry, check_order, check_owners, check_reads, check_storage, check_ties, check_values
 from .structure import check_structure
 
 __all__ = ["DEEP", "RULES"]
@@ -59,10 +61,14 @@ RULES: tuple[Rule, ...] = (
          advice="give the inner call a body of its own"),
     Rule("call-arguments", "a Call passes exactly the inputs of its body, by position", check_arity,
          advice="change the call and the inputs of its body together"),
-    Rule("projections", "getitem takes a result that the called body has", check_projections,
-         advice="change the output of the body and the getitem nodes behind its calls together"),
+    Rule("projections", "getitem takes a result that the called body or operator has", check_projections,
+         advice="count from 0; change the output of a body and the getitem nodes behind its calls together"),
     Rule("operator-bodies", "an operator that takes graphs has effects that go through them; they give back values", check_bodies,
          advice="set Effects(through_bodies=True) on the operator; let the graph give back a tuple"),
+    Rule("operands", "an operator gets as many arguments as it takes, and such as it can take", check_operands,
+         advice="call it as its schema says: text is a literal, Ref(name) is a value, Items a list, Body(name) a graph"),
+    Rule("targets", "an operator that bears the name of a registered one runs it", check_targets,
+         advice="make the operator with purefx.ir.operators.op_of(target); names of your own stand for what `operators` gives"),
     Rule("effects", "the effects of an operator are those of its target, or those and ordered", check_effects,
          advice="make the operator with purefx.ir.effects.schema.effects_of(target)"),
     Rule("operator-names", "an operator bears the name of its target, and one name is one target", check_operator_names,
@@ -97,11 +103,17 @@ RULES: tuple[Rule, ...] = (
          advice="give each gradient the spec of what it is the gradient to, and the loss a LossOutput"),
     Rule("signature-types", "user inputs were traced with the dtype and sizes that the signature has for them", check_types,
          advice="keep signature.inputs and the inputs of the root in one order, or export again for the new shape"),
+    Rule("signature-arguments", "a user input has a type, and with defaults each argument is one leaf with its name",
+         check_arguments, advice="correct the type; give no defaults where arguments are nested"),
+    Rule("pytrees", "arguments are a pytree of (args, kwargs); keywords are texts and other keys literals, each once",
+         check_pytrees, advice="make it with torch.utils._pytree.tree_structure((args, kwargs))"),
     Rule("signature-leaves", "user inputs and outputs are the leaves of the pytrees", check_leaves,
          advice="keep the user inputs and outputs, or change in_spec and out_spec with them"),
     Rule("state-order", "the order of state lists every slot once", check_order,
          advice="change state.order and state.slots together"),
-    Rule("state-values", "every slot holds a value; parameters and buffers hold tensors, module slots modules", check_values,
+    Rule("state-modules", "state is of a module that program.modules lists, where it lists any", check_owners,
+         advice="list the module in program.modules, or correct the name of the slot"),
+    Rule("state-values", "every slot holds a value; parameters are Parameters, buffers tensors, modules modules", check_values,
          advice="load or set the missing tensor"),
     Rule("state-ties", "slots with one cell are one tensor", check_ties,
          advice="replace all slots of a cell by one tensor, or give the changed one a cell of its own"),
@@ -120,7 +132,7 @@ RULES: tuple[Rule, ...] = (
 )  # fmt: skip
 
 DEEP: tuple[Rule, ...] = (
-    Rule("inferred-meta", "meta has the dtype, shape and device that the operator gives for its arguments", check_inferred,
-         advice="correct meta['val'] when a node is changed, or leave it out: what is not said can not be wrong"),
+    Rule("inferred-meta", "operators take their arguments; meta has the dtype, shape and device that they give", check_inferred,
+         advice="correct meta['val'] or leave it out (what is not said can not be wrong), or change what the operator refuses"),
 )  # fmt: skip
 """Rules that cost more than all others together: ``verify(program, infer=True)`` asks them too."""

@@ -116,7 +116,7 @@ class Screen:
                     return False
                 if id(do) not in ops and not self._is_deed(index, node, census):
                     return False
-                if census.calls and type(do) is Op and do.name == GETITEM:
+                if type(do) is Op and do.name == GETITEM:
                     census.projections.append((index, node))
             # Joining the keys raises on one that is no text, and the slow rules then say so.
             if type(meta) is not MappingProxyType or type(meta.get("val")) not in PLAIN_VALUES or not "".join(meta):

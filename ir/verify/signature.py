@@ -87,7 +87,9 @@ def check_slots(survey: Survey) -> Iterator[Finding]:
         for number, spec in enumerate(specs_of(getattr(survey.signature, what))):
             if type(spec) in (StateInput, StateMutation) and (type(spec.slot) is not str or spec.slot not in slots):
                 yield Finding(f"it is the state {spec.slot!r}, and there is no such slot", node=f"signature.{what}[{number}]")
+        yield from _doubles(specs_of(getattr(survey.signature, what)), f"signature.{what}") if what == "inputs" else ()
     lifted: Any = survey.signature.lifted
+    yield from _doubles(specs_of(lifted), "signature.lifted")
     if type(lifted) is not tuple:
         yield Finding(f"signature.lifted is {short(lifted)}, not a tuple", node="signature.lifted")
     for number, place in enumerate(specs_of(lifted)):
@@ -96,6 +98,15 @@ def check_slots(survey: Survey) -> Iterator[Finding]:
             yield Finding(text, node=f"signature.lifted[{number}]")
         elif place.slot not in slots:
             yield Finding(f"it was the state {place.slot!r}, and there is no such slot", node=f"signature.lifted[{number}]")
+
+
+def _doubles(specs: tuple[Any, ...], where: str) -> Iterator[Finding]:
+    seen: set[str] = set()
+    for number, spec in enumerate(specs):
+        if type(spec) in (StateInput, SunkInput) and type(spec.slot) is str:
+            if spec.slot in seen:
+                yield Finding(f"it is the state {spec.slot!r} for the second time", node=f"{where}[{number}]")
+            seen.add(spec.slot)
 
 
 def _is_place(place: Any) -> bool:

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..graph import Input
+from ..parts import is_part
+from ..paths import way_to
 from ..signature import StateInput
 from ..state import Slot, SlotKind, describe_tensor, lazy_bits
 from ..torch_private import storage_key
@@ -24,7 +26,7 @@ from .tensors import disagreement
 if TYPE_CHECKING:
     from .survey import Survey
 
-__all__ = ["check_geometry", "check_order", "check_reads", "check_storage", "check_ties", "check_values"]
+__all__ = ["check_geometry", "check_order", "check_owners", "check_reads", "check_storage", "check_ties", "check_values"]
 
 
 def check_order(survey: Survey) -> Iterator[Finding]:
@@ -53,6 +55,19 @@ def _order_faults(survey: Survey, order: tuple[Any, ...]) -> Iterator[Finding]:
         yield Finding(f"the slot {name!r} has no place in state.order", node="state.order")
 
 
+def check_owners(survey: Survey) -> Iterator[Finding]:
+    """Find state of modules that the hierarchy does not have; a program may list none at all."""
+    listed = {module.path for module in survey.modules if type(module.path) is str and not is_part(module)}
+    if not listed:
+        return
+    listed.update(module.path for module in survey.modules if type(module.path) is str)
+    held = {name for name, slot in survey.slots.items() if slot.kind is SlotKind.MODULE}
+    for name, _ in survey.ordered_slots:
+        owner = name.rpartition(".")[0]
+        if owner and owner not in listed and not any(above in held for above in way_to(owner)):
+            yield Finding(f"it is of the module {owner!r}, and program.modules has none", node=f"state {name!r}")
+
+
 def check_values(survey: Survey) -> Iterator[Finding]:
     """Find slots without a value, parameters and buffers that are no tensor, and modules that are none."""
     for name, slot in survey.ordered_slots:
@@ -64,7 +79,9 @@ def check_values(survey: Survey) -> Iterator[Finding]:
         elif slot.kind is SlotKind.MODULE:
             if not isinstance(value, torch.nn.Module):
                 yield Finding(f"it is a module and holds {short(value)}, no torch.nn.Module", node=f"state {name!r}")
-        elif slot.kind is not SlotKind.CONSTANT and not isinstance(slot.value, torch.Tensor):
+        elif slot.kind is SlotKind.PARAMETER and not isinstance(value, torch.nn.Parameter):
+            yield Finding(f"it is a parameter and holds {short(value)}, not a torch.nn.Parameter", node=f"state {name!r}")
+        elif slot.kind is not SlotKind.CONSTANT and not isinstance(value, torch.Tensor):
             yield Finding(f"it is a {slot.kind.value} and holds {short(slot.value)}, not a tensor", node=f"state {name!r}")
 
 

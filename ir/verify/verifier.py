@@ -34,8 +34,10 @@ def verify(program: Program, *, infer: bool = False) -> tuple[Violation, ...]:
 
     Args:
         program: any program at any stage; its fields may hold garbage.
-        infer: run every operator again on fake values, and compare with what the meta of its node says; operators for
-            which that is not possible are left out.  Costs many times as much as all the other rules.
+        infer: run every operator again on fake values, and compare with what the meta of its node says; an operator that
+            refuses its arguments is a violation, with its own words.  Left out are operators that have no fake kernel or
+            need the contents of tensors, and those whose arguments have no fake values.  Costs many times as much as all
+            the other rules.
 
     Returns:
         All violations in program order: those of the program itself, then graph by graph from the root and node by node;

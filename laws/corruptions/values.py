@@ -65,7 +65,7 @@ def _moved_up(program: Program, seed: int) -> Program | None:
 
 def _with_argument(program: Program, seed: int, value: Any) -> Program | None:
     place = choose(places(program, is_op), seed)
-    return changed(program, place, args=(*place.node.args, value)) if place is not None else None
+    return changed(program, place, args=(value, *place.node.args[1:])) if place is not None else None
 
 
 def _keyword_twice(program: Program, seed: int) -> Program | None:

@@ -5,6 +5,7 @@ One idea: the corruptors (``corruptors.py``) are made of these, each naming what
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,7 @@ from attrs import evolve, frozen
 from purefx.ir import (
     PURE,
     Call,
+    CallSignature,
     Frame,
     Input,
     Node,
@@ -22,7 +24,9 @@ from purefx.ir import (
     Ref,
     Slot,
     SlotKind,
+    pmap,
 )  # fmt: skip
+from purefx.ir.operators import op_of
 
 Corruption = Callable[[Program], Program]
 
@@ -74,6 +78,27 @@ def with_outputs(*more: tuple[Any, Any]) -> Corruption:
         return with_signature(outputs=outputs)(with_graph(program, "", output=output))
 
     return corrupted
+
+
+def with_user_input(number: int = 2, **changes: Any) -> Corruption:
+    """Return a corruption that changes fields of one input of the signature."""
+
+    def apply(program: Program) -> Program:
+        inputs = list(program.signature.inputs)
+        inputs[number] = evolve(inputs[number], **changes)
+        return with_signature(inputs=tuple(inputs))(program)
+
+    return apply
+
+
+def typed(kind: Any, number: int = 2) -> Corruption:
+    """Return a corruption that gives a user input another type."""
+    return with_user_input(number, type=kind)
+
+
+def with_call_signature(in_spec: Any, out_spec: Any) -> Corruption:
+    """Return a corruption that gives the preserved call other pytrees."""
+    return with_fields(call_signatures=pmap({Frame("lin"): CallSignature(in_spec, out_spec)}))
 
 
 def with_slot(name: str, /, **changes: Any) -> Corruption:
@@ -157,5 +182,20 @@ def named_f(target: Any) -> Op:
     return Op("f", PURE, target)
 
 
+def result_of_topk(item: Any) -> Corruption:
+    """Return a corruption that takes a result of an operator that gives two, before all that the root does."""
+
+    def apply(program: Program) -> Program:
+        pair = Node("pair", op_of(torch.ops.aten.topk.default), (Ref("x"), 1))
+        taken = Node("taken", op_of(operator.getitem), (Ref("pair"), item))
+        return with_graph(program, "", nodes=(pair, taken, *program.main.nodes))
+
+    return apply
+
+
+CAT = torch.ops.aten.cat.default
+CHECKPOINT = torch.ops.higher_order.tag_activation_checkpoint
+COND = torch.ops.higher_order.cond
+SUM = torch.ops.aten.sum.dim_IntList
 RELU = torch.ops.aten.relu.default
 ADD_ = torch.ops.aten.add_.Tensor

@@ -23,29 +23,39 @@ from purefx.ir import (
     InputMutation,
     InputValue,
     Items,
+    LiteralType,
     LossOutput,
     Module,
     Node,
+    NumberType,
     Op,
     Range,
     Record,
     Ref,
+    RestType,
     SlotKind,
     StateGradient,
     StateInput,
     StateMutation,
     Sym,
+    TensorType,
     Token,
     UserOutput,
     pmap,
 )  # fmt: skip
 from purefx.ir.borders import GIVES
 from purefx.ir.opaque import CALL_MODULE
+from purefx.ir.operators import op_of
 from purefx.ir.parts import PART
+from purefx.ir.signature import SunkInput
 from purefx.ir.torch_private import pytree
 from tests.verify.changes import (
     ADD_,
+    CAT,
+    CHECKPOINT,
+    COND,
     RELU,
+    SUM,
     Corruption,
     Corruptor,
     circle,
@@ -53,7 +63,10 @@ from tests.verify.changes import (
     doubled_node,
     named_f,
     outputs_of,
+    result_of_topk,
     swapped_nodes,
+    typed,
+    with_call_signature,
     with_constraints,
     with_fields,
     with_graph,
@@ -64,6 +77,7 @@ from tests.verify.changes import (
     with_signature,
     with_slot,
     with_state,
+    with_user_input,
     without_graph,
 )
 
@@ -153,18 +167,41 @@ TABLE: dict[str, dict[str, tuple[str, Corruption]]] = {
     "projections": {
         "beyond": ("tree", with_node("first", args=(Ref("lin"), 2))),
         "bool": ("tree", with_node("first", args=(Ref("lin"), True))),
+        "of-an-operator": ("flat", result_of_topk(2)),
+        "text-of-an-operator": ("flat", result_of_topk("0")),
+        "of-text": ("tree", with_node("first", args=("lin", 0))),
+        "of-a-literal": ("tree", with_node("first", args=((Ref("x"),), 1))),
     },
     "operator-bodies": {
         "effects": ("branch", with_node("branch", do=Op("toy.cond", PURE))),
         "output": ("branch", lambda p: with_graph(p, "$yes", output=3)),
     },
+    "operands": {
+        "too-many": ("flat", with_node("y", args=(Ref("x"), Ref("p_w"), 1))),
+        "too-few": ("flat", with_node("y", args=(Ref("x"),))),
+        "keyword": ("flat", with_node("y", kwargs=(("beta", 1),))),
+        "keyword-and-position": ("flat", with_node("y", kwargs=(("other", Ref("x")),))),
+        "text": ("flat", with_node("y", args=(Ref("x"), "p_w"))),
+        "list": ("flat", with_node("y", args=(Ref("x"), Items([Ref("p_w")])))),
+        "text-in-keyword": ("flat", with_node("y", kwargs=(("alpha", "1"),))),
+        "number-for-a-tensor": ("flat", with_node("unused", do=op_of(RELU), args=(1,))),
+        "text-in-a-list": ("flat", with_node("unused", do=op_of(SUM), args=(Ref("x"), Items([0, "1"])))),
+        "number-for-a-list": ("flat", with_node("unused", do=op_of(CAT), args=(Ref("x"), 0, 1))),
+        "one-item": ("tree", with_node("first", args=(Ref("lin"),))),
+        "no-body": ("flat", with_node("unused", do=op_of(COND), args=(Ref("x"), Ref("x"), Ref("x"), (Ref("x"),)))),
+        "no-bodies-at-all": ("flat", with_node("unused", do=op_of(CHECKPOINT), args=(Ref("x"),))),
+    },
+    "targets": {
+        "aten": ("flat", with_node("unused", do=Op("aten.relu.default"))),
+        "plain": ("flat", with_node("unused", do=Op("operator.neg"))),
+    },
     "effects": {
-        "forgotten-write": ("flat", with_node("unused", do=Op("aten.add_.Tensor", PURE, ADD_))),
+        "forgotten-write": ("flat", with_node("unused", do=Op("aten.add_.Tensor", PURE, ADD_), args=(Ref("x"), 1))),
         "invented-random": ("flat", with_node("unused", do=Op("aten.relu.default", Effects(random=True), RELU))),
         "invented-order": ("flat", with_node("unused", do=Op("aten.relu.default", Effects(random=True, ordered=True), RELU))),
     },
     "operator-names": {
-        "wrong": ("flat", with_node("unused", do=Op("aten.add.Tensor", PURE, RELU))),
+        "wrong": ("flat", with_node("unused", do=Op("aten.add.Tensor", PURE, RELU), args=(Ref("x"),))),
         "two": ("flat", lambda p: with_node("unused", do=named_f(torch.sym_not))(with_node("y", do=named_f(torch.sym_max))(p))),
     },
     "stacks": {
@@ -211,6 +248,7 @@ TABLE: dict[str, dict[str, tuple[str, Corruption]]] = {
         "state-below": ("flat", with_module("lin")),
         "body-there": ("tree", with_module("act")),
         "body-below": ("nested", with_module("out")),
+        "stack-there": ("flat", lambda p: with_module("act.in")(with_node("deep", stack=(Frame("act"), Frame("act.in")))(p))),
         "no-module": ("flat", with_node("unused", do=CALL_MODULE)),
         "literal": ("flat", with_node("unused", do=CALL_MODULE, args=(1,))),
         "nothing": ("flat", with_node("unused", do=CALL_MODULE, args=())),
@@ -231,6 +269,8 @@ TABLE: dict[str, dict[str, tuple[str, Corruption]]] = {
         "input": ("flat", lambda p: with_signature(inputs=(StateInput("nowhere"), *p.signature.inputs[1:]))(p)),
         "mutation": ("flat", lambda p: with_signature(outputs=(StateMutation("nowhere"), *outputs_of(p)[1:]))(p)),
         "unhashable": ("flat", lambda p: with_signature(outputs=(StateMutation([]), *outputs_of(p)[1:]))(p)),
+        "twice": ("flat", lambda p: with_signature(inputs=(StateInput("only"), *p.signature.inputs[1:]))(p)),
+        "lifted-twice": ("flat", with_signature(lifted=(SunkInput("only"), SunkInput("only")))),
     },
     "mutations": {
         "state-input": ("flat", lambda p: with_signature(outputs=(outputs_of(p)[0], InputMutation(0), *outputs_of(p)[2:]))(p)),
@@ -259,6 +299,23 @@ TABLE: dict[str, dict[str, tuple[str, Corruption]]] = {
         "size": ("tree", with_input("", 0, meta={"val": torch.ones(3, 3)})),
         "dtype": ("tree", with_input("", 0, meta={"val": torch.ones(2, 3).int()})),
     },
+    "signature-arguments": {
+        "number": ("flat", typed(NumberType("complex"))),
+        "device": ("flat", typed(TensorType(torch.float32, (2,), "nowhere"))),
+        "no-type": ("flat", typed("float")),
+        "argument": ("flat", with_user_input(argument=Ref("x"))),
+        "default-value": ("flat", with_user_input(default=LiteralType(Ref("x")))),
+        "default-of-another": ("flat", with_user_input(default=LiteralType(None), argument="other")),
+        "two-rests": ("flat", lambda p: typed(RestType(), 2)(typed(RestType(), 3)(p))),
+    },
+    "pytrees": {
+        "leaf": ("flat", with_signature(in_spec=pytree.tree_structure((0, 0)))),
+        "list": ("flat", with_signature(in_spec=pytree.tree_structure(([0, 0], {})))),
+        "keyword": ("flat", with_signature(in_spec=pytree.tree_structure(((0,), {3: 0})))),
+        "keys": ("flat", with_signature(in_spec=pytree.tree_structure((({Ref("k"): 0}, 0), {})))),
+        "names": ("flat", with_signature(arg_names=("x", "x"))),
+        "call": ("kept", with_call_signature(pytree.tree_structure(0), pytree.tree_structure(0))),
+    },
     "signature-leaves": {
         "inputs": ("flat", lambda p: with_signature(in_spec=pytree.tree_structure(((1, 2, 3), {})))(p)),
         "outputs": ("flat", lambda p: with_signature(out_spec=pytree.tree_structure((1, 2)))(p)),
@@ -271,9 +328,11 @@ TABLE: dict[str, dict[str, tuple[str, Corruption]]] = {
         "list": ("flat", lambda p: with_state(order=list(p.state.order))(p)),
         "number": ("flat", lambda p: with_state(order=(*p.state.order, 3))(p)),
     },
+    "state-modules": {"unlisted": ("flat", lambda p: p.evolve(modules=tuple(m for m in p.modules if m.path != "tied")))},
     "state-values": {
         "none": ("flat", with_slot("lin.w", value=None)),
         "text": ("flat", with_slot("count", value="tensor")),
+        "plain-parameter": ("flat", lambda p: with_slot("lin.w", value=torch.ones(2, 2), cell=70, storage=70)(p)),
     },
     "state-ties": {
         "storage": ("flat", lambda p: with_slot("tied.w", storage=9, value=p.state["tied.w"].value)(p)),

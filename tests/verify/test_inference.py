@@ -62,6 +62,26 @@ def test_wrong_meta_is_told(wrong: px.Node) -> None:
     assert violation.message.startswith("its meta says ")
 
 
+REFUSED = {
+    "view": (node(aten.view.default, X, px.Items([4]), val=torch.ones(4)), "shape '[4]' is invalid for input of size 6"),
+    "sizes": (node(aten.mm.default, X, X, val=torch.ones(2, 3)), "a and b must have same reduction dim"),
+    "rank": (node(aten.transpose.int, X, 0, 5, val=torch.ones(3, 2)), "Dimension out of range"),
+    "without meta": (px.Node("y", op_of(aten.mm.default), (X, X)), "a and b must have same reduction dim"),
+    "item": (node(aten.item.default, X, val=7), "a Tensor with 6 elements cannot be converted to Scalar"),
+    "number": (node(operator.add, 2, "text", val=3), "unsupported operand type"),
+}
+
+
+@pytest.mark.parametrize(("refused", "said"), REFUSED.values(), ids=list(REFUSED))
+def test_what_an_operator_refuses_is_told_in_its_words(refused: px.Node, said: str) -> None:
+    program = program_of(refused)
+    assert verify(program) == ()
+    (violation,) = verify(program, infer=True)
+    assert (violation.rule, violation.node) == ("inferred-meta", "y")
+    assert violation.message.startswith("its operator refuses its arguments: ")
+    assert said in violation.message
+
+
 def test_a_violation_shows_both_sides() -> None:
     (violation,) = verify(program_of(WRONG["shape"]), infer=True)
     expected = (
@@ -73,9 +93,7 @@ def test_a_violation_shows_both_sides() -> None:
 
 SILENT = {
     "data": node(aten.nonzero.default, X, val=torch.ones(7, 2)),
-    "item": node(aten.item.default, X, val=7),
-    "refused": node(aten.view.default, X, px.Items([4]), val=torch.ones(4)),
-    "arguments": node(aten.neg.default, X, X, X, val=torch.ones(9)),
+    "contents": node(aten.equal.default, X, X, val=True),
     "unknown": px.Node("y", op_of(aten.neg.default), (X,)),
     "ordered": node(aten._print.default, "never", val=torch.ones(9)),
     "function": node(print, "never", val=torch.ones(9)),
@@ -94,7 +112,7 @@ def test_what_can_not_be_inferred_is_passed_over(
 def test_torch_is_as_talkative_afterwards_as_before() -> None:
     logger = logging.getLogger("torch._subclasses.fake_tensor")
     before = list(logger.filters)
-    verify(program_of(SILENT["refused"]), infer=True)
+    verify(program_of(REFUSED["view"][0]), infer=True)
     assert logger.filters == before
 
 

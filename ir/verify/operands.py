@@ -1,0 +1,242 @@
+"""The rule about the arguments of operators: as many as the operator takes, keywords that it has, kinds that it can take.
+
+One idea: what an operator takes is bound once for each operator and each signature of kinds, so that a program of many nodes
+costs a look-up for each.  A reference may be any value: what it is when the program runs is asked with ``infer``.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import types
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import torch
+from attrs import frozen
+
+from ..arguments import CONTAINERS, Body, Items, Record
+from ..node import Node, Op
+from ..numbers import SYMBOLIC
+from ..torch_private import HigherOrderOperator, OpOverload, allows_numbers_as_tensors, schema_of
+from .kinds import PLAIN, short
+from .rule import Finding
+
+if TYPE_CHECKING:
+    from .survey import Survey
+
+__all__ = ["Parameter", "check_operands", "parameters_of", "takes"]
+
+BODIES = {
+    "cond": (1, 2), "while_loop": (0, 1), "map_impl": (0,), "scan": (0,), "associative_scan": (0,), "invoke_subgraph": (0,),
+    "wrap_with_set_grad_enabled": (1,), "hints_wrapper": (0,), "strict_mode": (0,), "tag_activation_checkpoint": (0,),
+    "wrap": (0,),
+}  # fmt: skip
+"""Which arguments of higher-order operators are graphs; of all others that run graphs, one is."""
+
+PLAIN_MODULES = frozenset({"_operator", "math", "builtins"})
+
+NUMBERS: tuple[type, ...] = (int, bool, float, complex, *SYMBOLIC)
+
+ENUMS: tuple[type, ...] = (torch.dtype, torch.layout, torch.memory_format)
+
+LEAVES: dict[str, tuple[type, ...]] = {
+    "IntType": (int, bool, *SYMBOLIC, *ENUMS),
+    "FloatType": (int, bool, float, *SYMBOLIC),
+    "ComplexType": NUMBERS,
+    "NumberType": (*NUMBERS, *ENUMS),
+    "BoolType": (*NUMBERS, type(None)),
+    "StringType": (str, bytes),
+    "DeviceObjType": (str, torch.device),
+    "TensorType": (type(None),),
+    "GeneratorType": (),
+    "DictType": (Record,),
+}
+"""What an argument of a kind of the schema may be besides a value of the graph, as the dispatcher converts it; others may be
+anything."""
+
+
+LITERALS = PLAIN | CONTAINERS | {Body, range}
+
+
+@frozen
+class Parameter:
+    """What an operator takes in one place.
+
+    >>> [parameter.name for parameter in parameters_of(torch.ops.aten.relu.default)]
+    ['self']
+    """
+
+    name: str
+    type: Any
+    by_keyword: bool
+    required: bool
+    broadcasts: bool
+    """Whether one number stands for a list of them."""
+    as_tensor: bool
+    """Whether a number stands for a tensor."""
+
+
+@functools.lru_cache(maxsize=8192)
+def parameters_of(target: Any) -> tuple[Parameter, ...]:
+    """Return what an operator of the dispatcher takes, as its schema says.
+
+    >>> [(parameter.name, parameter.required) for parameter in parameters_of(torch.ops.aten.add.Tensor)]
+    [('self', True), ('other', True), ('alpha', False)]
+    """
+    schema = schema_of(target)
+    numbers = allows_numbers_as_tensors(schema.name)
+    return tuple(
+        Parameter(arg.name, arg.type, arg.kwarg_only, not arg.has_default_value(), bool(arg.N), numbers)
+        for arg in schema.arguments
+    )
+
+
+def check_operands(survey: Survey) -> Iterator[Finding]:
+    """Find operators that get too many or too few arguments, or such as they cannot take."""
+    right: dict[int, set[Any]] = {}
+    for census in survey.censuses.values():
+        for index, node in survey.nodes_of(census):
+            do = node.do
+            if type(do) is not Op:
+                continue
+            known = right.get(id(do))
+            if known is None:
+                known = right[id(do)] = set()
+            kinds: Any = tuple(map(type, node.args))
+            if kinds in known and not node.kwargs:
+                continue  # the usual one, in one look
+            if node.kwargs or not CONTAINERS.isdisjoint(kinds):
+                kinds = _deep_kinds(node)
+                if kinds in known:
+                    continue
+            fault = _fault(node, do.target)
+            if fault is None:
+                known.add(kinds)
+            else:
+                yield Finding(fault, census.name, index, node.name)
+
+
+def _deep_kinds(node: Node) -> Any:
+    # With the kinds of what is in lists, whatever their number, and keyword arguments with their names.
+    return (
+        tuple([frozenset(map(type, arg)) if type(arg) is Items or type(arg) is tuple else type(arg) for arg in node.args]),
+        tuple(
+            [(key, type(arg), *(map(type, arg) if type(arg) is Items or type(arg) is tuple else ())) for key, arg in node.kwargs]
+        ),
+    )
+
+
+def _fault(node: Node, target: Any) -> str | None:
+    if len({key for key, _ in node.kwargs}) < len(node.kwargs):
+        return None  # "keywords" says so
+    if isinstance(target, OpOverload):
+        return _misfit(node, target)
+    if isinstance(target, HigherOrderOperator):
+        return _bodiless(node, target)
+    if isinstance(target, types.BuiltinFunctionType) and target.__module__ in PLAIN_MODULES:
+        return _unbound(node, target)
+    return None
+
+
+def _misfit(node: Node, target: Any) -> str | None:
+    parameters = parameters_of(target)
+    by_name = {parameter.name: parameter for parameter in parameters}
+    positional = [parameter for parameter in parameters if not parameter.by_keyword]
+    if len(node.args) > len(positional):
+        return f"{target} is given {len(node.args)} arguments by position and takes {len(positional) or 'none'}"
+    given = list(zip(positional, node.args, strict=False))
+    known = {parameter.name for parameter, _ in given}
+    for name, value in node.kwargs:
+        if name not in by_name:
+            return f"{target} has no argument {name!r}; it has {', '.join(by_name) or 'none'}"
+        if name in known:
+            return f"{target} is given {name!r} by position and by keyword"
+        known.add(name)
+        given.append((by_name[name], value))
+    missing = [parameter.name for parameter in parameters if parameter.required and parameter.name not in known]
+    if missing:
+        return f"{target} is not given {', '.join(map(repr, missing))}"
+    for parameter, value in given:
+        if not takes(parameter, value):
+            return f"{target} takes {parameter.type} as {parameter.name!r}, and is given {short(value)}"
+    return None
+
+
+def takes(parameter: Parameter, value: Any) -> bool:
+    """Say whether an operator may be given a value in one place; the dispatcher says the rest when it runs.
+
+    Args:
+        parameter: the place.
+        value: any argument of a node.
+
+    >>> takes(parameters_of(torch.ops.aten.relu.default)[0], "text"), takes(parameters_of(torch.ops.aten.sum.dim_IntList)[1], 1)
+    (False, True)
+    """
+    if type(value) not in LITERALS:
+        return True  # a value of the graph, or what "argument-kinds" speaks of
+    kind = parameter.type
+    if kind.kind() == "OptionalType":
+        if value is None:
+            return True
+        kind = kind.getElementType()
+    if kind.kind() == "ListType":
+        return _takes_list(parameter, kind.getElementType(), value)
+    return _takes_leaf(kind, value) or (parameter.as_tensor and kind.kind() == "TensorType" and isinstance(value, NUMBERS))
+
+
+def _takes_list(parameter: Parameter, element: Any, value: Any) -> bool:
+    if type(value) is tuple or type(value) is Items:
+        return all(_takes_element(element, part) for part in value)
+    if parameter.broadcasts and isinstance(value, NUMBERS):
+        return _takes_leaf(element, value)
+    # A text is a list of texts for the dispatcher; a range is a list of numbers.
+    return type(value) is range or (type(value) in (str, bytes) and element.kind() in ("StringType", "IntType", "NumberType"))
+
+
+def _takes_element(element: Any, value: Any) -> bool:
+    if type(value) not in LITERALS:
+        return True
+    if element.kind() == "OptionalType":
+        return value is None or _takes_element(element.getElementType(), value)
+    if type(value) in (tuple, Items):
+        return element.kind() not in LEAVES
+    return value is not None and _takes_leaf(element, value) if element.kind() == "TensorType" else _takes_leaf(element, value)
+
+
+def _takes_leaf(kind: Any, value: Any) -> bool:
+    kinds = LEAVES.get(kind.kind())
+    return kinds is None or isinstance(value, kinds)
+
+
+def _bodiless(node: Node, target: Any) -> str | None:
+    if type(node.do) is not Op or not node.do.effects.through_bodies or node.do.effects.ordered:
+        return None
+    places = BODIES.get(target.name())
+    if places is None:
+        values = (*node.args, *[value for _, value in node.kwargs])
+        return None if any(type(value) is Body for value in values) else f"{node.do.name} is given no graph to run"
+    for place in places:
+        if place >= len(node.args) or type(node.args[place]) is not Body:
+            given = short(node.args[place]) if place < len(node.args) else "nothing"
+            return f"{node.do.name} runs a graph, argument {place}, and is given {given}"
+    return None
+
+
+@functools.lru_cache(maxsize=1024)
+def _signature(target: Callable[..., Any]) -> inspect.Signature | None:
+    try:
+        return inspect.signature(target)
+    except (TypeError, ValueError):
+        return None  # `max`, `math.log`: several forms
+
+
+def _unbound(node: Node, target: Any) -> str | None:
+    signature = _signature(target)
+    if signature is None:
+        return None
+    try:
+        signature.bind(*node.args, **dict(node.kwargs))
+    except TypeError as error:
+        return f"{target.__name__}{signature} is called otherwise: {error}"
+    return None
