@@ -2,8 +2,8 @@
 
 One idea: a region operator (no_grad, autocast) stands in the innermost module call that holds all that is inside it,
 whatever stack the exporter gave it; and the stacks inside a body are relative to the call that the operator stands in,
-like those of any body, so that equal regions of equal modules are equal.  Tracepoints of preserved calls in a body say nothing to anybody (the
-exporter reads those of the root only) and have no gradients: what they mark is used in their place.
+like those of any body, so that equal regions of equal modules are equal.  Tracepoints of preserved calls in a body say
+nothing to anybody (the exporter reads those of the root only) and have no gradients: what they mark is used in their place.
 """
 
 from __future__ import annotations

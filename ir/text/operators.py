@@ -18,7 +18,7 @@ from attrs import frozen
 
 from ..borders import gives, takes
 from ..effects.functions import known_functions, known_method
-from ..opaque import call_module
+from ..opaque import call_guards, call_module
 from ..operators import op_name
 from ..torch_private import pytree, resolve_higher_order, resolve_operator
 from ..trees import pack, unpack
@@ -41,7 +41,7 @@ def _plain_functions() -> dict[str, Target]:
     found += [getattr(builtins, name) for name in BUILTIN_NAMES]
     found += [value for name, value in vars(math).items() if callable(value) and not name.startswith("_")]
     found += [value for name, value in vars(torch).items() if name.startswith(("sym_", "_sym_")) and callable(value)]
-    found += [takes, gives, call_module, pack, unpack]
+    found += [takes, gives, call_module, call_guards, pack, unpack]
     return {op_name(function): function for function in found}
 
 
