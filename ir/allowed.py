@@ -21,7 +21,7 @@ from .borders import gives, takes
 from .effects.functions import VIEWS, known_functions, known_method
 from .methods import Method
 from .node import Op
-from .opaque import call_module
+from .opaque import call_guards, call_module
 from .operators import op_name
 from .torch_private import (
     MODES,
@@ -139,7 +139,7 @@ def _plain_functions() -> dict[str, Target]:
     found += [getattr(builtins, name) for name in BUILTIN_NAMES]
     found += [getattr(math, name) for name in MATH_NAMES if hasattr(math, name)]
     found += [value for name, value in vars(torch).items() if name.startswith(("sym_", "_sym_")) and callable(value)]
-    found += [takes, gives, call_module, pack, unpack, torch.tensor, torch.as_tensor, *MODES, *VMAP]
+    found += [takes, gives, call_module, call_guards, pack, unpack, torch.tensor, torch.as_tensor, *MODES, *VMAP]
     return {op_name(function): function for function in found}
 
 

@@ -20,6 +20,7 @@ __all__ = [
     "calls_from",
     "module_calls",
     "places_of_bodies",
+    "plain_calls",
     "signatures_of_bodies",
     "standings",
 ]
@@ -118,6 +119,34 @@ def module_calls(program: Program) -> list[Frame]:
             frames = (*node.stack, node.do.instance) if type(node.do) is Call else node.stack
             found.update(dict.fromkeys([Frame(join(path, frame.path), frame.call) for frame in frames]))
     return list(found)
+
+
+def plain_calls(program: Program, paths: Collection[str]) -> dict[Frame, tuple[str, int]]:
+    """Return the calls of some modules that no preserved signature is known of, each with the graph and the node of one.
+
+    Calls that stand flat in the body of an operator are none: nothing calls the module there.
+
+    Args:
+        program: a program at any stage.
+        paths: the modules.
+
+    >>> from purefx.ir import Graph, Op
+    >>> node = Node("y", Op("toy.neg"), stack=(Frame("a", 1), Frame("a.b")))
+    >>> plain_calls(Program.of({"": Graph((), (node,), ())}), {"a"})
+    {Frame(path='a', call=1, part=0): ('', 0)}
+    """
+    found: dict[Frame, tuple[str, int]] = {}
+    stacks: set[int] = set()
+    for index, node in enumerate(program.main.nodes if paths else ()):
+        if id(node.stack) not in stacks:
+            stacks.add(id(node.stack))
+            for frame in node.stack:
+                found.setdefault(Frame(frame.path, frame.call), (program.root, index))
+    known = {"", *(above for path in paths for above in way_to(path))}
+    for (caller, _), call, path in calls_from(program, among=known) if paths else ():
+        if path in paths and (frame := Frame(path, call.instance.call)) not in found:
+            found[frame] = caller, next(index for index, node in enumerate(program.graphs[caller].nodes) if node.do is call)
+    return {frame: place for frame, place in found.items() if frame.path in paths and frame not in program.call_signatures}
 
 
 def signatures_of_bodies(program: Program) -> dict[str, CallSignature]:

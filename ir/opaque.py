@@ -2,7 +2,9 @@
 
 One idea: such a module is a piece of state (``SlotKind.MODULE``) that a ``Get`` reads and ``purefx.call_module`` calls, the way
 eager calls a module: hooks run, and any arguments go.  Nothing is known of what it does, so the call is ordered, may draw
-random numbers and may write to all that it is handed, its own state included; nothing moves across it.
+random numbers and may write to all that it is handed, its own state included; nothing moves across it.  One is known: the
+module of ``ep.module()`` that asserts what holds of the inputs, called with ``purefx.call_guards``: it writes nothing, and
+whatever acts stays after it.
 """
 
 from __future__ import annotations
@@ -12,11 +14,14 @@ from typing import Any
 
 import torch
 
-from .effects.declared import ANYTHING
+from .effects.declared import ANYTHING, Effects
 from .node import Get, Node, Op
-from .torch_private import storage_key
+from .torch_private import checks_inputs, storage_key
 
-__all__ = ["CALL_MODULE", "attribute_of", "call_module", "entangled", "is_module_call", "read_modules", "tensors_of"]
+__all__ = [
+    "CALLS", "CALL_GUARDS", "CALL_MODULE", "attribute_of", "call_guards", "call_module", "entangled", "is_module_call",
+    "op_to_call", "read_modules", "tensors_of",
+]  # fmt: skip
 
 
 def call_module(module: Any, /, *args: Any, **kwargs: Any) -> Any:
@@ -28,10 +33,34 @@ def call_module(module: Any, /, *args: Any, **kwargs: Any) -> Any:
     return module(*args, **kwargs)
 
 
-call_module.__module__ = "purefx"  # the text says purefx.call_module, wherever this file is
+def call_guards(module: Any, /, *args: Any) -> None:
+    """Call the module of ``ep.module()`` that asserts what holds of the inputs.
+
+    >>> call_guards(torch.nn.Identity(), 3)
+    """
+    module(*args)
+
+
+for function in (call_module, call_guards):
+    function.__module__ = "purefx"  # the text says purefx.call_module, wherever this file is
 
 CALL_MODULE = Op("purefx.call_module", ANYTHING, call_module)
 """``purefx.call_module(module, *args, **kwargs)``; the first argument is a read of a module slot."""
+
+
+CALL_GUARDS = Op("purefx.call_guards", Effects(ordered=True), call_guards)
+"""``purefx.call_guards(module, *inputs)``; see ``torch_private.checks_inputs``."""
+
+CALLS = frozenset({CALL_MODULE.name, CALL_GUARDS.name})
+
+
+def op_to_call(module: torch.nn.Module) -> Op:
+    """Return the operator that calls a module that a program holds.
+
+    >>> op_to_call(torch.nn.ReLU()).name
+    'purefx.call_module'
+    """
+    return CALL_GUARDS if checks_inputs(module) else CALL_MODULE
 
 
 def is_module_call(node: Node) -> bool:
@@ -40,7 +69,7 @@ def is_module_call(node: Node) -> bool:
     >>> is_module_call(Node("y", CALL_MODULE)), is_module_call(Node("y", Op("toy.neg")))
     (True, False)
     """
-    return type(node.do) is Op and node.do.name == CALL_MODULE.name
+    return type(node.do) is Op and node.do.name in CALLS
 
 
 def read_modules(nodes: tuple[Node, ...]) -> Mapping[str, str]:

@@ -1,13 +1,15 @@
 """``dispatch``: the calls of a module with a preserved signature go to one callable under its own name.
 
 One idea: which call it is belongs to the call, so it is data on the call and no counter in the module; what changes is that
-the caller no longer chooses another module for it.  Modules whose calls take or give different pytrees stay apart.
+the caller no longer chooses another module for it.  Modules whose calls take or give different pytrees stay apart, and so
+do those with a call that lost its signature (the exporter loses it where ``no_grad`` or ``autocast`` holds one call).
 """
 
 from __future__ import annotations
 
 from attrs import evolve
 
+from ..ir.callers import plain_calls
 from ..ir.node import Frame
 from ..ir.program import CallSignature, Program
 from .fuel import UNLIMITED, Fuel
@@ -19,7 +21,11 @@ __all__ = ["dispatch"]
 @transformation(
     proven=True,
     establishes={"dispatched"},
-    laws=["the calls of a module with one preserved signature go to one callable", "no graph changes"],
+    laws=[
+        "the calls of a module with one preserved signature go to one callable",
+        "every call of that module has the signature",
+        "no graph changes",
+    ],
 )
 def dispatch(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
     """Let all calls of a module with a preserved signature go to one callable.
@@ -52,11 +58,12 @@ def dispatch(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
     calls: dict[str, list[Frame]] = {}
     for frame in signatures:
         calls.setdefault(frame.path, []).append(frame)
+    plain = {frame.path for frame in plain_calls(program, calls)}
     shared: dict[Frame, CallSignature] = {}
     for path in sorted(calls):
         mine = {frame: signatures[frame] for frame in calls[path]}
         apart = not all(signature.shared for signature in mine.values())
-        if apart and _agree(list(mine.values())) and fuel.burn("share", path):
+        if apart and path not in plain and _agree(list(mine.values())) and fuel.burn("share", path):
             shared.update((frame, evolve(signature, shared=True)) for frame, signature in mine.items())
     return program.evolve(call_signatures=signatures.update(shared)) if shared else program
 

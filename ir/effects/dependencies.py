@@ -1,9 +1,9 @@
 """The one dependency relation: which nodes of a graph must stay after which.
 
 One idea: data edges plus conflicts.  Two nodes conflict when one writes a storage that the other reads or writes, when
-both draw random numbers, when both are ordered (asserts, prints, tokens), or when one opens or closes a region.  Outline,
-split, match, CSE, DCE, inline and reorder all ask here, and none looks at data edges alone.  It is linear in the arguments
-of the graph.
+both draw random numbers, when both are ordered (asserts, prints, tokens), or when one opens or closes a region; and nothing
+acts before the guards of the inputs that stand before it.  Outline, split, match, CSE, DCE, inline and reorder all ask here,
+and none looks at data edges alone.  It is linear in the arguments of the graph.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from ..arguments import refs_in
 from ..borders import is_border
 from ..graph import Graph
 from ..node import Get, Node, Op
+from ..opaque import CALL_GUARDS
 from ..program import Program
 from .happenings import resolver
 from .resolved import NOTHING, Happening
@@ -44,6 +45,7 @@ def dependencies(program: Program, graph: Graph, *, path: str = "") -> list[list
     edges = _data_edges(graph)
     _chain(edges, [index for index, happening in enumerate(done) if happening.random])
     _chain(edges, [index for index, happening in enumerate(done) if happening.ordered])
+    _guard_edges(graph, done, edges)
     if any(happening.writes or happening.writes_slots for happening in done):
         # Who shares storage with whom is asked only here, where something writes.
         done = [does(node) if known is NOTHING else known for node, known in zip(graph.nodes, done, strict=True)]
@@ -74,6 +76,17 @@ def _data_edges(graph: Graph) -> list[set[int]]:
 def _chain(edges: list[set[int]], members: list[int]) -> None:
     for before, after in pairwise(members):
         edges[after].add(before)
+
+
+def _guard_edges(graph: Graph, done: list[Happening], edges: list[set[int]]) -> None:
+    guard = -1
+    for index, (node, happening) in enumerate(zip(graph.nodes, done, strict=True)):
+        if happening is NOTHING:
+            continue
+        if guard >= 0 and (happening.writes or happening.writes_slots or happening.random):
+            edges[index].add(guard)
+        if type(node.do) is Op and node.do.name == CALL_GUARDS.name:
+            guard = index
 
 
 def _scope_edges(graph: Graph, done: list[Happening], edges: list[set[int]]) -> None:

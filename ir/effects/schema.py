@@ -18,6 +18,7 @@ import torch
 from attrs import evolve
 
 from ..borders import gives, takes
+from ..opaque import CALL_GUARDS, call_guards
 from ..torch_private import HigherOrderOperator, OpOverload, schema_of
 from ..trees import PACK, UNPACK, pack, unpack
 from .declared import ANYTHING, PURE, ArgAt, Effects, Unless
@@ -87,6 +88,8 @@ def effects_of(target: Callable[..., Any]) -> Effects:
         return _of_higher_order(cast(Any, target).name())
     if target is takes or target is gives:
         return PURE
+    if target is call_guards:
+        return CALL_GUARDS.effects
     if target in (pack, unpack):
         return PACK.effects if target is pack else UNPACK.effects
     if target is operator.getitem:

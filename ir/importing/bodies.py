@@ -2,21 +2,25 @@
 
 One idea: a region operator (no_grad, autocast) stands in the innermost module call that holds all that is inside it,
 whatever stack the exporter gave it; and the stacks inside a body are relative to the call that the operator stands in,
-like those of any body, so that equal regions of equal modules are equal.
+like those of any body, so that equal regions of equal modules are equal.  Tracepoints of preserved calls in a body say
+nothing to anybody (the exporter reads those of the root only) and have no gradients: what they mark is used in their place.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import cast
 
 from attrs import evolve
 
-from ..arguments import Ref, bodies_in
+from ..arguments import Arg, Ref, bodies_in, replace_refs
 from ..graph import Graph
 from ..node import Frame, Node, Op, Stack, common_prefix
 from ..paths import relative
 
 __all__ = ["settle_bodies"]
+
+TRACEPOINT = "higher_order._export_tracepoint"
 
 REGIONS = frozenset(
     {
@@ -35,6 +39,7 @@ def settle_bodies(graphs: dict[str, Graph], unknown: Mapping[str, frozenset[str]
         unknown: for each graph, the nodes that the exporter gave no stack.
     """
     for name in reversed(list(graphs)):
+        graphs[name] = _without_tracepoints(graphs[name]) if name else graphs[name]
         graphs[name] = _with_regions_placed(graphs, name, unknown)
     bases: dict[str, Stack] = {}
     for name in list(graphs):
@@ -44,6 +49,24 @@ def settle_bodies(graphs: dict[str, Graph], unknown: Mapping[str, frozenset[str]
                 bases.setdefault(inner, node.stack)
         if base:
             graphs[name] = evolve(graphs[name], nodes=tuple([_relative(node, base) for node in graphs[name].nodes]))
+
+
+def _without_tracepoints(graph: Graph) -> Graph:
+    if not any(node.do.name == TRACEPOINT for node in graph.nodes if type(node.do) is Op):
+        return graph
+    marked: dict[str, tuple[Arg, ...]] = {}
+    instead: dict[str, Arg] = {}
+    nodes: list[Node] = []
+    for node in graph.nodes:
+        node = node.using(instead)
+        first = node.args[0] if node.args else None
+        if type(node.do) is Op and node.do.name == TRACEPOINT:
+            marked[node.name] = node.args
+        elif type(first) is Ref and first.name in marked and node.do.name == "operator.getitem":  # type: ignore[union-attr]
+            instead[node.name] = marked[first.name][cast(int, node.args[1])]
+        else:
+            nodes.append(node)
+    return Graph(graph.inputs, tuple(nodes), replace_refs(graph.output, instead))
 
 
 def _bodies(node: Node) -> list[str]:

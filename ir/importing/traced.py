@@ -19,7 +19,7 @@ from ..errors import InputError, InvalidProgram, UnsupportedProgram
 from ..graph import Graph, Input
 from ..names import Names
 from ..node import Call, Frame, Get, Node, Stack
-from ..opaque import CALL_MODULE
+from ..opaque import op_to_call
 from ..paths import join
 from ..signature import RestType
 from ..torch_private import PyTreeCodeGen, generator_of_code, hooks_of
@@ -233,7 +233,7 @@ class _GraphReader:
             self.reader.attributes.hold(self.job.holder, path, module)
             read = self.names.fresh(f"{fx_node.name}_module")
             self.nodes.append(Node(read, Get(path), stack=self.stack(fx_node)))
-            self.add(fx_node, CALL_MODULE, (Ref(read), *args), tuple(kwargs.items()))
+            self.add(fx_node, op_to_call(module), (Ref(read), *args), tuple(kwargs.items()))
             return
         frame, home = self.place(path, module)
         try:

@@ -13,11 +13,14 @@ from typing import Any, cast
 
 import torch
 import torch._guards
+import torch.export._unlift
 import torch.fx.traceback
 from torch._export.verifier import SpecViolationError, TrainingIRVerifier, Verifier
 
+from .modules import hooks_of
+
 __all__ = [
-    "EXPORT_HOOKS", "SpecViolationError", "TrainingIRVerifier", "Verifier", "guards_of", "retraced_joint",
+    "EXPORT_HOOKS", "SpecViolationError", "TrainingIRVerifier", "Verifier", "checks_inputs", "guards_of", "retraced_joint",
     "script_class", "set_guards",
 ]  # fmt: skip
 
@@ -25,6 +28,15 @@ __all__ = [
 def guards_of(ep: torch.export.ExportedProgram) -> list[str]:
     """Return the guards that ``ep.module()`` enforces, as Python text; no public attribute has them."""
     return list(getattr(ep, "_guards_code", None) or [])
+
+
+def checks_inputs(module: object) -> bool:
+    """Say whether a module is the one that ``ep.module()`` calls first: it asserts what holds of the inputs, and nothing else.
+
+    No public name has its class; it has no state, and torch sets its ``forward`` on the instance.
+    """
+    kind = getattr(torch.export._unlift, "GuardsFn", None)
+    return kind is not None and type(module) is kind and not hooks_of(module) and "forward" in module.__dict__
 
 
 def set_guards(ep: torch.export.ExportedProgram, guards: list[str]) -> None:

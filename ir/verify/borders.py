@@ -1,4 +1,4 @@
-"""The rule about borders: the leaves that a preserved call takes and gives are those of its pytrees.
+"""The rules about preserved calls: what one takes and gives are the leaves of its pytrees, and a callable answers all calls.
 
 One idea: a border stands in a call whose signature is known, once for each direction, with one leaf for each place in the
 pytree.  Which values the leaves are is for the rules about values.
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from ..borders import TAKES, is_border
-from ..callers import places_of_bodies, signatures_of_bodies
+from ..callers import places_of_bodies, plain_calls, signatures_of_bodies
 from ..node import Frame, Node, Op
 from ..paths import join
 from ..program import CallSignature
@@ -20,7 +20,7 @@ from .structure import MAP_TYPE
 if TYPE_CHECKING:
     from .survey import Survey
 
-__all__ = ["check_borders"]
+__all__ = ["check_borders", "check_shared"]
 
 
 def check_borders(survey: Survey) -> Iterator[Finding]:
@@ -46,6 +46,24 @@ def check_borders(survey: Survey) -> Iterator[Finding]:
                 seen.add(key)
                 if fault is not None:
                     yield Finding(fault, name, index, node.name)
+
+
+def check_shared(survey: Survey) -> Iterator[Finding]:
+    """Find calls without a signature of modules whose calls share a callable: it would answer them as another call."""
+    signatures: Any = survey.program.call_signatures
+    if type(signatures) is not MAP_TYPE or not len(signatures) or _has_circle(survey):
+        return
+    try:
+        paths = {frame.path for frame in signatures if signatures[frame].shared}
+        apart = [frame for frame in signatures if frame.path in paths and not signatures[frame].shared]
+        plain = plain_calls(survey.program, paths)
+    except (AttributeError, KeyError, TypeError):
+        return  # as above
+    for frame in apart:
+        yield Finding(f"{frame} shares no callable, and other calls of {frame.path} do", node="program.call_signatures")
+    for frame, (name, index) in plain.items():
+        node = survey.program.graphs[name].nodes[index]
+        yield Finding(f"{frame} has no signature, and other calls of {frame.path} share one callable", name, index, node.name)
 
 
 def _has_circle(survey: Survey) -> bool:

@@ -17,6 +17,7 @@ from ..node import Call, Frame, Get, Node
 from ..parts import is_part
 from ..paths import join
 from ..state import Slot, SlotKind
+from ..torch_private import checks_inputs
 from .rule import Finding
 from .screen import Census
 from .tensors import disagreement
@@ -39,6 +40,8 @@ class Instances:
     """Calls with the path, number and part of another call, and another body."""
     modules: Mapping[str, frozenset[str]]
     """The reads that come to a module of the state, by graph."""
+    acting: Mapping[str, frozenset[str]]
+    """Those that come to one that may do more than to check what it is given."""
     entered: tuple[Finding, ...]
     """Calls of bodies at or below the path of a module of the state."""
 
@@ -60,6 +63,7 @@ class _Walk:
         """For each label, the body that it was first met with, and the graph that calls it."""
         self.agreed: set[int] = set()
         self.modules_read: dict[str, set[str]] = {}
+        self.acting: dict[str, set[str]] = {}
         self.held = {name for name, slot in self.slots.items() if slot.kind is SlotKind.MODULE}
         self.entered: dict[int, Finding] = {}
         self.dead: set[str] = set()
@@ -87,8 +91,10 @@ class _Walk:
         # resolves to; that it fits all is asked with `infer=True`.
         misshapen = [finding for key, finding in self.misshapen.items() if key not in self.agreed]
         found = (self.unresolved.values(), misshapen, self.off_map.values(), self.ambiguous.values())
-        modules = {name: frozenset(reads) for name, reads in self.modules_read.items()}
-        return Instances(*map(tuple, found), modules=modules, entered=tuple(self.entered.values()))
+        modules, acting = (
+            {name: frozenset(reads) for name, reads in all_reads.items()} for all_reads in (self.modules_read, self.acting)
+        )
+        return Instances(*map(tuple, found), modules=modules, acting=acting, entered=tuple(self.entered.values()))
 
     def _resolve(self, census: Census, path: str) -> None:
         slots, agreed = self.slots, self.agreed
@@ -102,6 +108,8 @@ class _Walk:
                     self.unresolved[key] = _lost(census, index, node, path)
             elif slot.kind is SlotKind.MODULE:
                 self.modules_read.setdefault(census.name, set()).add(node.name)
+                if not checks_inputs(slot.value):
+                    self.acting.setdefault(census.name, set()).add(node.name)
             elif key not in agreed:
                 meta = node.meta
                 known = meta.get("val") if type(meta) is MappingProxyType or isinstance(meta, Mapping) else None

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ..arguments import Ref, refs_in
 from ..node import Call, Node, Op
-from ..opaque import CALL_MODULE, attribute_of, is_module_call
+from ..opaque import CALL_GUARDS, CALLS, attribute_of, is_module_call
 from ..paths import way_to
 from ..signature import StateInput
 from ..state import SlotKind
@@ -28,7 +28,7 @@ __all__ = ["check_modules"]
 def check_modules(survey: Survey) -> Iterator[Finding]:
     """Find modules that are used as values, calls of what is no module, and state or bodies at a module's path."""
     held = {name for name, slot in survey.slots.items() if slot.kind is SlotKind.MODULE}
-    called = any(op.name == CALL_MODULE.name for op, _, _ in survey.ops.values())
+    called = any(op.name in CALLS for op, _, _ in survey.ops.values())
     if not (held or called):
         return
     yield from survey.instances.entered
@@ -70,6 +70,9 @@ def _misused(survey: Survey, census: Census, modules: set[str]) -> Iterator[Find
                 yield Finding("its first argument is no read of a module", census.name, index, node.name)
             elif first.name not in modules:
                 yield Finding(f"it calls {first.name}, which is no module of the state", census.name, index, node.name)
+            elif node.do == CALL_GUARDS and first.name in survey.instances.acting.get(census.name, ()):
+                said = f"it takes {first.name} for what ep.module() checks its inputs with, and that is another module"
+                yield Finding(f"{said}; call it with purefx.call_module", census.name, index, node.name)
         for name in _values_of(node):
             if name in modules:
                 yield Finding(f"it uses the module {name} as a value", census.name, index, node.name)

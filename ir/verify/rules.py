@@ -7,7 +7,7 @@ later stages add rows.  The order is that in which several violations at one pla
 from __future__ import annotations
 
 from .arguments import check_keywords, check_kinds
-from .borders import check_borders
+from .borders import check_borders, check_shared
 from .calls import (
     check_acyclic,
     check_arity,
@@ -87,6 +87,8 @@ RULES: tuple[Rule, ...] = (
          advice="give the call a call number that the module does not have yet, or the body of the other call"),
     Rule("borders", "a preserved call names one leaf for each place of its pytrees, once", check_borders,
          advice="change purefx.takes or purefx.gives and the pytrees in program.call_signatures together"),
+    Rule("shared-signatures", "where calls of a module share one callable, all of its calls do", check_shared,
+         advice="give every call of the module the signature, or let none be shared"),
     Rule("opaque-modules", "a module of the state is read to be called, and nothing else is at its path", check_modules,
          advice="call it with purefx.call_module(Ref(read), ...); what is in the module needs no slot of its own"),
     Rule("signature-inputs", "the signature has one input for each input of the root", check_inputs,

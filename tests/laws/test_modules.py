@@ -14,6 +14,7 @@ from typing import Literal
 
 import pytest
 import torch
+from attrs import evolve
 from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
 
@@ -85,6 +86,20 @@ def test_same_as_eager() -> None:
     assert len(refused) <= EXAMPLES // 10, "\n\n".join(refused)
 
 
+def test_preserved_calls_alone_in_a_region_are_the_same_as_eager() -> None:
+    trees = [evolve(tree, preserve=(found[1],)) for tree in drawn(300) if (found := re.search(ALONE, tree.source)) is not None]
+    refused = 0
+    for number, tree in enumerate(trees[:8]):
+        try:
+            ep = tree.export()
+        except Exception:
+            refused += 1
+            continue
+        module = px.lower(px.transform(px.import_ep(ep)), to=TO[number % 2])
+        assert_same_as_eager(module, tree.build(), tree.calls, checks=checks(tree, decomposed=False))
+    assert refused <= 2 and len(trees) >= 5
+
+
 @cache
 def drawn(examples: int) -> tuple[ModuleTree, ...]:
     """Return generated modules, always the same ones."""
@@ -98,6 +113,9 @@ def drawn(examples: int) -> tuple[ModuleTree, ...]:
     keep()
     return tuple(found)
 
+
+ALONE = r"class Root(?:.*\n)*? {8}with torch\.no_grad\(\):\n {12}(?:v\d+ = )?self\.(m\d+)\(.*\n {8}.*self\.\1\("
+"""A child of the root is called in a region that holds nothing else, and again outside."""
 
 REACHED = {
     "a parameter": r"\+ self\.p\d",
@@ -138,6 +156,7 @@ REACHED = {
     "a module in a cond": r"= self\.m\d+\(a\)|self\.m\d+\S*\(a\)",
     "no_grad": r"with torch\.no_grad",
     "a module in no_grad": r"no_grad\(\):\n( {12,}.*\n)*? {12,}v\d+ = self\.\S+\(",
+    "a module alone in no_grad, and again outside": ALONE,
     "dropout": r"Dropout|dropout",
     "random numbers": r"torch\.rand",
     "BatchNorm": r"BatchNorm1d",

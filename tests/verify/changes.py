@@ -26,7 +26,9 @@ from purefx.ir import (
     SlotKind,
     pmap,
 )  # fmt: skip
+from purefx.ir.borders import is_border
 from purefx.ir.operators import op_of
+from purefx.ir.torch_private import pytree
 
 Corruption = Callable[[Program], Program]
 
@@ -55,6 +57,20 @@ def with_node(wanted: str, /, *, graph: str = "", **changes: Any) -> Corruption:
     def apply(program: Program) -> Program:
         nodes = program.graphs[graph].nodes
         return with_graph(program, graph, nodes=tuple(evolve(n, **changes) if n.name == wanted else n for n in nodes))
+
+    return apply
+
+
+def with_shared(frame: Frame, *, alone: bool = False) -> Corruption:
+    """Return a corruption that lets a call share a callable, as the only one with a signature or besides those there are."""
+
+    def apply(program: Program) -> Program:
+        structure = pytree.tree_structure
+        shared = CallSignature(structure(((0,), {})), structure(0), shared=True)
+        if not alone:
+            return program.evolve(call_signatures=program.call_signatures.set(frame, shared))
+        nodes = tuple(node for node in program.main.nodes if not is_border(node))
+        return with_graph(program, "", nodes=nodes).evolve(call_signatures=pmap({frame: shared}))
 
     return apply
 

@@ -74,6 +74,7 @@ from tests.verify.changes import (
     with_module,
     with_node,
     with_outputs,
+    with_shared,
     with_signature,
     with_slot,
     with_state,
@@ -243,6 +244,11 @@ TABLE: dict[str, dict[str, tuple[str, Corruption]]] = {
         "more": ("kept", with_node("in_gives", args=(Ref("x"), 1))),
         "keyword": ("kept", with_node("in_gives", kwargs=(("k", 1),))),
         "twice": ("kept", with_node("in_takes", do=GIVES)),
+    },
+    "shared-signatures": {
+        "plain": ("kept", with_shared(Frame("lin", 1), alone=True)),
+        "apart": ("kept", with_shared(Frame("lin", 1))),
+        "called": ("tree", with_shared(Frame("tied", 1))),
     },
     "opaque-modules": {
         "state-below": ("flat", with_module("lin")),

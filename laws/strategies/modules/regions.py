@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from .recipe import Item, Region, Step
+from .recipe import Again, Call, Item, Region, Step
 from .text import BodyText, is_held
 
 __all__ = ["RegionText"]
@@ -37,9 +37,12 @@ class RegionText(BodyText):
                 self.step(item)
 
     def region(self, region: Region) -> None:
-        """Write a region; its last step is one that always computes something new."""
+        """Write a region; its last step is one that always computes something new, or it holds one call and nothing else."""
+        calls = [item for item in region.items if isinstance(item, (Call, Again))] if region.kind > 7 else []
         if region.kind < 6 or self.is_pure:
             self._flagged(region)
+        elif region.kind < 10 and calls:
+            self._alone(calls[0], Again(0, 0, region.first, region.first))
         elif region.kind < 10:
             self.line("with torch.no_grad():")
             self._inside(region.items, Step(0, region.first, region.first))
@@ -51,6 +54,17 @@ class RegionText(BodyText):
         self.items(items)
         self.step(last)
         self.indent -= 1
+
+    def _alone(self, call: Item, again: Again) -> None:
+        # A teacher and a student: nothing but a call stands in the region, and the module is called again outside.
+        self.line("with torch.no_grad():")
+        written = len(self.lines)
+        self.indent += 1
+        self.items((call,))
+        if len(self.lines) == written:
+            self.step(Step(0, again.first, again.first))
+        self.indent -= 1
+        self.items((again,))
 
     def _flagged(self, region: Region) -> None:
         test = "self.training"
