@@ -6,7 +6,10 @@ are worked out, and where they go, is the business of who asks.
 
 from __future__ import annotations
 
+from .sameness import input_given_back, operand_given_back, values_of
 from .symbols import Symbols, fresh_mode
 from .values import FakeValues, gives_nothing, running
 
-__all__ = ["FakeValues", "Symbols", "fresh_mode", "gives_nothing", "running"]
+__all__ = [
+    "FakeValues", "Symbols", "fresh_mode", "gives_nothing", "input_given_back", "operand_given_back", "running", "values_of",
+]  # fmt: skip
