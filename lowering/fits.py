@@ -21,7 +21,16 @@ from ..ir.node import Call
 from ..ir.parts import PART
 from ..ir.program import CallSignature, Program
 from ..ir.signature import UserInput, UserOutput
-from ..ir.sites import Site, check_module, check_program, check_structure, flat_convention, site_of, uses_of_passed
+from ..ir.sites import (
+    Site,
+    check_module,
+    check_program,
+    check_structure,
+    flat_convention,
+    site_of,
+    unclear_results,
+    uses_of_passed,
+)
 from ..ir.torch_private import uncompiled
 from .executable import executable
 from .family import Family
@@ -98,7 +107,10 @@ def check_call(family: Family, asked: Asked, value: Any) -> None:
             f"px.swap_modules(program, {{{path!r}: module}}) before lowering"
         )
     convention = family.conventions.get(do.graph)
-    site = site_of(program, path, asked.node, convention or flat_convention(program.graphs[do.graph]))
+    caller = program.graphs[asked.graph]
+    site = site_of(program, path, caller, asked.node, convention or flat_convention(program.graphs[do.graph]))
+    for why in unclear_results(caller, site, is_root=caller is program.main):
+        raise SwapError(f"{why}; {_said_before(path)}, which is told which with through=")
     if convention is not None:
         _check_passed(family, asked, site)
     elif not _knows(family, path, do.graph, value):
@@ -116,9 +128,12 @@ def _check_passed(family: Family, asked: Asked, site: Site) -> None:
         if uses or name in inputs:
             raise SwapError(
                 f"module {site.path!r}: it gave back {name} as it was given, so the exported program uses that and not the "
-                f"result, and an assigned module would not be asked; put it in with px.swap_modules(program, "
-                f"{{{site.path!r}: module}}) before lowering"
+                f"result, and an assigned module would not be asked; {_said_before(site.path)}"
             )
+
+
+def _said_before(path: str) -> str:
+    return f"put it in with px.swap_modules(program, {{{path!r}: module}}) before lowering"
 
 
 def _knows(family: Family, path: str, body: str, value: Any) -> bool:

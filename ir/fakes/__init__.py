@@ -9,9 +9,11 @@ from __future__ import annotations
 from .by_call import CallValues
 from .likeness import likely
 from .propagation import Propagation, shared_bodies
+from .sameness import input_given_back, operand_given_back, values_of
 from .symbols import Symbols, fresh_mode
 from .values import FakeValues, gives_nothing, running
 
 __all__ = [
-    "CallValues", "FakeValues", "Propagation", "Symbols", "fresh_mode", "gives_nothing", "likely", "running", "shared_bodies",
+    "CallValues", "FakeValues", "Propagation", "Symbols", "fresh_mode", "gives_nothing", "input_given_back", "likely",
+    "operand_given_back", "running", "shared_bodies", "values_of",
 ]  # fmt: skip

@@ -7,10 +7,10 @@ replacement is asked here, once, for whoever puts it there.  Nothing here change
 from __future__ import annotations
 
 from .fitting import check_module, check_program, check_structure
-from .passing import Through, passed_on, uses_of_passed
+from .passing import Through, passed_on, unclear_results, uses_of_passed
 from .sites import Site, flat_convention, site_of
 
 __all__ = [
     "Site", "Through", "check_module", "check_program", "check_structure", "flat_convention", "passed_on", "site_of",
-    "uses_of_passed",
+    "unclear_results", "uses_of_passed",
 ]  # fmt: skip

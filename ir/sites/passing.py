@@ -1,21 +1,23 @@
 """What a module gave back as it was given: does a later use of that value mean the argument or the result?
 
-One idea: the exporter keeps one name for both, so a program can not tell.  A value with one later use means the result, or
-nobody would use that; with several, whoever swaps must say.
+One idea: the exporter keeps one name for both, that of the argument or, where an operator gave it back (``x.to(x.dtype)``), that
+of the result; so a program can not tell.  A value with one later use means the result, or nobody would use that; with several,
+whoever swaps must say.  What a module wrote to in place and gave back means the result.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Literal
 
 from ..arguments import Ref
 from ..borders import is_border
+from ..effects.aliasing import item_of
 from ..errors import SwapError
 from ..graph import Graph
 from .sites import Site
 
-__all__ = ["Through", "passed_on", "uses_of_passed"]
+__all__ = ["Through", "passed_on", "unclear_results", "uses_of_passed"]
 
 Through = Literal["refuse", "result", "argument"]
 
@@ -32,6 +34,9 @@ def passed_on(graph: Graph, site: Site, through: Through, *, is_root: bool) -> f
     Raises:
         SwapError: several later uses may mean either.
     """
+    if through == "refuse":
+        for why in unclear_results(graph, site, is_root=is_root):
+            raise SwapError(f'{why}; pass through="result" or through="argument" to say which, or swap a module around it')
     if not site.through or through == "argument":
         return frozenset()
     later = uses_of_passed(graph, site)
@@ -60,6 +65,36 @@ def uses_of_passed(graph: Graph, site: Site) -> Mapping[str, list[str]]:
         if name in found:
             found[name].append("the result of the caller")
     return found
+
+
+def unclear_results(graph: Graph, site: Site, *, is_root: bool) -> Iterator[str]:
+    """Yield why what a call gives back under a name of its own, and is an argument, may be meant as either.
+
+    Args:
+        graph: the caller.
+        site: the call; what it gives back so is in ``same``.
+        is_root: whether the caller is the root.
+    """
+    outputs = site.convention.outputs
+    for place, leaf in enumerate(outputs):
+        if leaf not in site.same:
+            continue
+        names = {site.node.name} if site.convention.single else _taken(graph, site.node.name, place)
+        users = [node for node in graph.nodes if not is_border(node)]
+        uses = [node.name for node in users for name in node.refs() if name in names]
+        given = [name for name in graph.output_refs() if name in names]
+        said = f"module {site.path!r}: the call {site.node.name} gives back {site.same[leaf]}, the very object that it was given"
+        if len(uses) + len(given) > 1:
+            every = dict.fromkeys([*uses, *(["the result of the caller"] if given else [])])
+            count = len(uses) + len(given)
+            yield f"{said}, and {', '.join(every)} use it {count} times afterwards, which may mean the argument or the result"
+        elif given and not is_root:
+            yield f"{said}, and so does the module that calls it, where the program can not tell the argument from the result"
+
+
+def _taken(graph: Graph, call: str, place: int) -> set[str]:
+    users = (graph.by_name[name] for name in graph.users.get(call, ()))
+    return {node.name for node in users if item_of(node) == (call, place)}
 
 
 def _check(graph: Graph, site: Site, name: str, uses: list[str], *, escapes: bool) -> None:

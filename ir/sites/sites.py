@@ -13,7 +13,9 @@ from attrs import frozen
 from ..arguments import Arg, Ref, refs_in
 from ..conventions import Convention
 from ..errors import SwapError
+from ..fakes import input_given_back
 from ..graph import Graph
+from ..meta import Meta
 from ..node import Call, Node
 from ..program import CallSignature, Program
 from ..torch_private import pytree
@@ -34,14 +36,17 @@ class Site:
     """The leaves of the arguments, in terms of the caller."""
     through: Mapping[str, int]
     """Values of the caller that the original gave back as they were: the leaf of the result, by name."""
+    same: Mapping[int, str]
+    """The same for what it gave back under another name, as ``x.to(x.dtype)`` does: the value of the caller, by leaf."""
 
 
-def site_of(program: Program, path: str, node: Node, convention: Convention | None) -> Site:
+def site_of(program: Program, path: str, caller: Graph, node: Node, convention: Convention | None) -> Site:
     """Return what a call of a module takes and gives.
 
     Args:
         program: where it is.
         path: the module, from the root.
+        caller: the graph that the call is in.
         node: the call.
         convention: how its body is called; None where no signature was preserved.
 
@@ -64,7 +69,8 @@ def site_of(program: Program, path: str, node: Node, convention: Convention | No
     if inside:
         raise SwapError(f"{where}: its argument {inside[0]} is computed inside of it; swap a module around it")
     leaves = tuple([actual[leaf.name] if type(leaf) is Ref else leaf for leaf in convention.takes])
-    return Site(path, node, call, convention, leaves, _through(convention, actual))
+    same = _same(program, graph, convention, _ours(caller, actual))
+    return Site(path, node, call, convention, leaves, _through(convention, actual), same)
 
 
 def _why_not(program: Program, call: Call, path: str) -> str:
@@ -79,6 +85,24 @@ def _why_not(program: Program, call: Call, path: str) -> str:
 
 def _inputs(graph: Graph) -> str:
     return f"({', '.join([formal.name for formal in graph.inputs])})"
+
+
+def _ours(caller: Graph, actual: Mapping[str, Arg]) -> dict[str, tuple[str, Meta]]:
+    # The values that are passed, each with what its caller knows of it.
+    inputs = {formal.name: formal.meta for formal in caller.inputs}
+    passed = {formal: arg.name for formal, arg in actual.items() if type(arg) is Ref}
+    return {formal: (name, inputs[name] if name in inputs else caller.by_name[name].meta) for formal, name in passed.items()}
+
+
+def _same(program: Program, graph: Graph, convention: Convention, ours: Mapping[str, tuple[str, Meta]]) -> dict[int, str]:
+    known = {formal: meta["val"] for formal, (_, meta) in ours.items() if "val" in meta}
+    found: dict[int, str] = {}
+    for number, leaf in enumerate(convention.gives):
+        if type(leaf) is Ref and leaf.name in graph.by_name:
+            formal = input_given_back(program, graph, leaf.name, known)
+            if formal in ours:
+                found[number] = ours[formal][0]
+    return found
 
 
 def _through(convention: Convention, actual: Mapping[str, Arg]) -> dict[str, int]:

@@ -17,7 +17,7 @@ from ...ir.borders import GIVES, TAKES
 from ...ir.node import Frame, Node, Op, Stack, common_prefix
 from ...ir.program import Program
 
-__all__ = ["Crossing", "Leaves", "crossings", "user_stack"]
+__all__ = ["Crossing", "Leaves", "crossings", "is_given", "user_stack"]
 
 
 @frozen
@@ -65,6 +65,11 @@ def _passes(name: str, inner: Stack, outer: Stack, named: Mapping[Frame, Collect
 def user_stack(node: Node) -> Stack:
     """Return the calls around the use of a value: what a call takes is used by its caller."""
     return node.stack[:-1] if type(node.do) is Op and node.do.name == TAKES.name else node.stack
+
+
+def is_given(node: Node) -> bool:
+    """Say whether a node names the results of a preserved call."""
+    return type(node.do) is Op and node.do.name == GIVES.name
 
 
 def crossings(program: Program, leaves: Leaves) -> Iterator[Crossing]:

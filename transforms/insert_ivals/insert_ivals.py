@@ -1,14 +1,15 @@
 """``insert_ivals``: a value that must cross a preserved call signature goes through what both sides know.
 
 One idea: whoever is put in the place of a module knows its state and its arguments and nothing else.  So contents of
-state are written to the state where they are made and read from it where they are used, keyed by (state, version), and
-sizes are computed again.  What is left stays a value of the program and travels beside the arguments, see
-``lowering/preserved.py``; it is right as it is, but needs the module that makes it.
+state are written to the state where they are made and read from it where they are used, keyed by (state, version), sizes
+are computed again, and what is an argument of the call, the very object, is used as that.  What is left stays a value of
+the program and travels beside the arguments, see ``lowering/preserved.py``; it is right as it is, but needs the module that
+makes it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -25,6 +26,7 @@ from ...ir.program import Program
 from ..fuel import UNLIMITED, Fuel
 from ..reading import reading_place
 from ..transformation import transformation
+from .arguments import used_as_given
 from .crossings import Crossing, Leaves, crossings, user_stack
 from .sizes import Sizes
 from .versions import Chain, chains
@@ -62,8 +64,8 @@ def insert_ivals(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
     Args:
         program: a program whose state is sunk and whose mutations are in place; calls that are outlined already stay as
             they are.
-        fuel: a rewrite is one use of a size that is computed again, in order; then one version of state that is written
-            and read, those of one piece of state latest first.
+        fuel: a rewrite is one use of an argument, in order; then one use of a size that is computed again; then one version
+            of state that is written and read, those of one piece of state latest first.
 
     Returns:
         The program in which only values cross that no state holds.
@@ -75,18 +77,24 @@ def insert_ivals(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
     """
     if not len(program.call_signatures):
         return program
-    work = _Insertion(program, fuel)
+    leaves = Leaves(program)
+    crossed = list(crossings(program, leaves))
+    given = used_as_given(program, leaves, crossed, fuel)
+    if given is not program:
+        program, leaves = given, Leaves(given)
+        crossed = list(crossings(program, leaves))
+    work = _Insertion(program, leaves, fuel)
     work.sizes()
-    work.versions()
+    work.versions(crossed)
     return work.program()
 
 
 class _Insertion:
-    def __init__(self, program: Program, fuel: Fuel) -> None:
+    def __init__(self, program: Program, leaves: Leaves, fuel: Fuel) -> None:
         self.source = program
         self.fuel = fuel
         self.graph = program.main
-        self.leaves = Leaves(program)
+        self.leaves = leaves
         self.names = Names([*(formal.name for formal in self.graph.inputs), *(node.name for node in self.graph.nodes)])
         self.made = {node.name: number for number, node in enumerate(self.graph.nodes)}
         self.before: dict[int, list[Node]] = {}
@@ -141,10 +149,10 @@ class _Insertion:
                         self.before.setdefault(number, []).extend(found[1])
                         self.instead.setdefault(number, {})[name] = found[0]
 
-    def versions(self) -> None:
+    def versions(self, crossed: Sequence[Crossing]) -> None:
         """Write versions of state to the state, and read them there."""
         waiting: dict[str, list[Crossing]] = {}
-        for crossing in crossings(self.source, self.leaves):
+        for crossing in crossed:
             waiting.setdefault(crossing.value, []).append(crossing)
         if not waiting:
             return

@@ -7,6 +7,7 @@ can.  Which calls are swapped, and what the bodies that are called have become, 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 
 from attrs import evolve, frozen
 
@@ -36,6 +37,8 @@ class Swap:
     """For a program, the leaf that each of its inputs is."""
     through: frozenset[str] = frozenset()
     """Values that the original gave back as they were, and that mean its result from here on."""
+    kept: Mapping[int, str] = MappingProxyType({})
+    """Leaves of the result that were an argument, and mean that: the value, by leaf."""
 
 
 @frozen(eq=False)
@@ -135,6 +138,7 @@ class _Rewriting:
         given = (
             self._to_module(node, site, leaves, wanted) if swap.graft is None else self._to_program(node, swap, leaves, wanted)
         )
+        given.update({leaf: self.known.get(name, Ref(name)) for leaf, name in swap.kept.items()})
         if convention.single:
             self.known[node.name] = given[convention.outputs[0]]
         else:

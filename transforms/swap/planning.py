@@ -53,7 +53,7 @@ class Decision:
     @property
     def key(self) -> Hashable:
         """Equal for decisions that give the same graph."""
-        swaps = [(name, id(swap.graft), swap.order, swap.through) for name, swap in self.swaps.items()]
+        swaps = [(name, id(swap.graft), swap.order, swap.through, tuple(swap.kept.items())) for name, swap in self.swaps.items()]
         return tuple(swaps), tuple(self.slots.items())
 
 

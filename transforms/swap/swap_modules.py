@@ -211,18 +211,19 @@ class _Swapping:
         convention = self.known.get(call.graph)
         if convention is None and self.flat and Frame(path, call.instance.call) not in program.call_signatures:
             convention = flat_convention(program.graphs[call.graph])
-        site = site_of(program, path, node, convention)
+        site = site_of(program, path, graph, node, convention)
         through = passed_on(graph, site, self.through, is_root=graph is program.main)
+        kept = site.same if self.through == "argument" else {}
         by = self.programs.get(path)
         if by is None:
             check_module(site, self._module(path))
-            return Swap(site, None, (), through)
+            return Swap(site, None, (), through, kept)
         order = check_program(site, by, program, self.values.at(name, outer))
         if (path, order) not in self.grafts:
             count = site.convention.signature.in_spec.num_leaves
             self.grafts[path, order] = graft(path, by, self.names, order, count)
         self.signed[Frame(path, call.instance.call)] = site.convention.signature
-        return Swap(site, self.grafts[path, order], order, through)
+        return Swap(site, self.grafts[path, order], order, through, kept)
 
     def _module(self, path: str) -> torch.nn.Module:
         # What stands in for a module; for one below it that others call, what that has there.
