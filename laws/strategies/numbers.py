@@ -43,14 +43,20 @@ def _told(program: Program) -> Program:
     done = happenings(program, graph)
     memory = storages(program, graph, done)
     written = {memory.find(name) for happening in done for name in happening.writes}
+    # What a real operator takes is a tensor: it would refuse a number.
+    tensors = {name for node in graph.nodes if _operator(node).startswith("aten.") for name in node.refs()}
     nodes: list[Node] = []
     for number, (node, happening) in enumerate(zip(graph.nodes, done, strict=True)):
-        toy = type(node.do) is Op and node.do.name.startswith("toy.") and happening == NOTHING
+        toy = _operator(node).startswith("toy.") and happening == NOTHING and node.name not in tensors
         if toy and memory.find(node.name) not in written and _draw("told", number, node) % 2:
             node = evolve(node, meta=MappingProxyType({**node.meta, "val": 1}))
         nodes.append(node)
     changed = any(new is not old for new, old in zip(nodes, graph.nodes, strict=True))
     return program.with_main(evolve(graph, nodes=tuple(nodes))) if changed else program
+
+
+def _operator(node: Node) -> str:
+    return node.do.name if type(node.do) is Op else ""
 
 
 def _with_sizes(program: Program) -> Program:
@@ -81,5 +87,4 @@ def _with_sizes(program: Program) -> Program:
 def _draw(*what: object) -> int:
     node = what[-1]
     assert isinstance(node, Node)
-    name = node.do.name if type(node.do) is Op else ""
-    return zlib.crc32(repr((*what[:-1], name, *map(str, node.stack))).encode())
+    return zlib.crc32(repr((*what[:-1], _operator(node), *map(str, node.stack))).encode())
