@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from ..borders import TAKES, is_border
+from ..arguments import refs_in
+from ..borders import GIVES, TAKES, is_border
 from ..callers import places_of_bodies, plain_calls, signatures_of_bodies
 from ..node import Frame, Node, Op
 from ..paths import join
@@ -18,15 +19,19 @@ from .rule import Finding
 from .structure import MAP_TYPE
 
 if TYPE_CHECKING:
+    from .screen import Census
     from .survey import Survey
 
 __all__ = ["check_borders", "check_shared"]
 
 
+NAMES = frozenset({TAKES.name, GIVES.name})
+
+
 def check_borders(survey: Survey) -> Iterator[Finding]:
     """Find borders outside preserved calls, second ones, and those with more or fewer leaves than their pytree."""
     signatures: Any = survey.program.call_signatures
-    if type(signatures) is not MAP_TYPE or not len(signatures):
+    if type(signatures) is not MAP_TYPE or NAMES.isdisjoint(op.name for op, _, _ in survey.ops.values()):
         return
     if _has_circle(survey):
         return  # "acyclic-calls" says so; there is no end to the calls
@@ -35,6 +40,7 @@ def check_borders(survey: Survey) -> Iterator[Finding]:
     except (AttributeError, KeyError, TypeError):
         return  # calls of graphs that are not there, or garbage: other rules say so
     for name, census in survey.censuses.items():
+        yield from _uses(survey, census)
         seen: set[object] = set()
         for index, node in survey.nodes_of(census):
             if type(node.do) is Op and is_border(node):
@@ -64,6 +70,23 @@ def check_shared(survey: Survey) -> Iterator[Finding]:
     for frame, (name, index) in plain.items():
         node = survey.program.graphs[name].nodes[index]
         yield Finding(f"{frame} has no signature, and other calls of {frame.path} share one callable", name, index, node.name)
+
+
+def _uses(survey: Survey, census: Census) -> Iterator[Finding]:
+    # A border says what crosses it, and gives nothing.
+    borders = {node.name for _, node in survey.nodes_of(census) if type(node.do) is Op and is_border(node)}
+    if not borders:
+        return
+    for index, node in survey.nodes_of(census):
+        for used in borders.intersection(refs_in(node.args, node.kwargs)):
+            yield Finding(
+                f"it uses {used!r}, which says what a preserved call takes or gives, and is no value",
+                census.name,
+                index,
+                node.name,
+            )
+    for used in borders.intersection(refs_in((census.graph.output,))):
+        yield Finding(f"it gives back {used!r}, which is no value", census.name, len(census.graph.nodes), "output")
 
 
 def _has_circle(survey: Survey) -> bool:

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from attrs import frozen
 
-from ..arguments import CONTAINERS, Body, Items, Record
-from ..node import Node, Op
+from ..arguments import CONTAINERS, Body, Items, Record, Ref
+from ..node import Call, Node, Op
 from ..numbers import SYMBOLIC
 from ..torch_private import HigherOrderOperator, OpOverload, allows_numbers_as_tensors, schema_of
 from .kinds import PLAIN, short
@@ -25,7 +25,7 @@ from .rule import Finding
 if TYPE_CHECKING:
     from .survey import Survey
 
-__all__ = ["Parameter", "check_operands", "parameters_of", "takes"]
+__all__ = ["Parameter", "check_operands", "check_results", "parameters_of", "takes"]
 
 BODIES = {
     "cond": (1, 2), "while_loop": (0, 1), "map_impl": (0,), "scan": (0,), "associative_scan": (0,), "invoke_subgraph": (0,),
@@ -115,6 +115,32 @@ def check_operands(survey: Survey) -> Iterator[Finding]:
                 known.add(kinds)
             else:
                 yield Finding(fault, census.name, index, node.name)
+
+
+def check_results(survey: Survey) -> Iterator[Finding]:
+    """Find operators that are given all results of a call or of an operator where they take one value."""
+    several = {id(op) for op, _, _ in survey.ops.values() if _gives_several(op.target)}
+    for census in survey.censuses.values():
+        if not several and not census.calls:
+            continue
+        whole = {node.name for _, node in survey.nodes_of(census) if _is_tuple(survey, node, several)}
+        for index, node in survey.nodes_of(census) if whole else ():
+            if type(node.do) is Op and isinstance(node.do.target, OpOverload):
+                for arg in (*node.args, *[value for _, value in node.kwargs]):
+                    if type(arg) is Ref and arg.name in whole:
+                        text = f"it takes {arg.name!r}, which is several results, as one value"
+                        yield Finding(text, census.name, index, node.name)
+
+
+def _gives_several(target: Any) -> bool:
+    return isinstance(target, OpOverload) and len(schema_of(target).returns) > 1
+
+
+def _is_tuple(survey: Survey, node: Node, several: set[int]) -> bool:
+    if type(node.do) is Call:
+        body = survey.graphs.get(node.do.graph)
+        return body is not None and type(body.output) is tuple
+    return id(node.do) in several
 
 
 def _deep_kinds(node: Node) -> Any:

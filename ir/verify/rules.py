@@ -26,7 +26,7 @@ from .metadata import check_meta
 from .modules import check_known_modules, check_labels, check_module_paths, check_scopes, check_stacks
 from .names import check_defined, check_earlier, check_unique
 from .opaque import check_modules
-from .operands import check_operands
+from .operands import check_operands, check_results
 from .parts import check_parts
 from .pytrees import check_arguments, check_pytrees
 from .rule import Rule
@@ -67,6 +67,8 @@ RULES: tuple[Rule, ...] = (
          advice="set Effects(through_bodies=True) on the operator; let the graph give back a tuple"),
     Rule("operands", "an operator gets as many arguments as it takes, and such as it can take", check_operands,
          advice="call it as its schema says: text is a literal, Ref(name) is a value, Items a list, Body(name) a graph"),
+    Rule("results", "an operator that takes one value is not given all results of a call or an operator", check_results,
+         advice="take one of them with operator.getitem"),
     Rule("targets", "an operator that bears the name of a registered one runs it", check_targets,
          advice="make the operator with purefx.ir.operators.op_of(target); names of your own stand for what `operators` gives"),
     Rule("effects", "the effects of an operator are those of its target, or those and ordered", check_effects,

@@ -10,10 +10,11 @@ from .calls import IN_CALLS
 from .contract import IN_CONTRACT
 from .corruptor import MEANING, Corruption, Corruptor
 from .memory import IN_STATE
+from .operands import IN_OPERANDS
 from .unseen import UNSEEN
 from .values import IN_NODES
 
 __all__ = ["CORRUPTORS", "MEANING", "Corruption", "Corruptor"]
 
-CORRUPTORS: tuple[Corruptor, ...] = (*IN_NODES, *IN_CALLS, *IN_CONTRACT, *IN_STATE, *UNSEEN)
+CORRUPTORS: tuple[Corruptor, ...] = (*IN_NODES, *IN_OPERANDS, *IN_CALLS, *IN_CONTRACT, *IN_STATE, *UNSEEN)
 """All corruptors: of nodes, of calls, of the contract, of state, and those that give another valid program."""

