@@ -277,7 +277,7 @@ def test_a_transformation_that_refuses() -> None:
 
     longest = 60
     assert ask_laws(refuses_long_ones, examples=50).changed == 0
-    longest = 25
+    longest = 45
     report = ask_laws(refuses_long_ones, examples=50)
     assert (report.drawn + report.refused, report.refused > 0) == (50, True)
     longest = 0
