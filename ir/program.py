@@ -13,6 +13,7 @@ from typing import Any
 from attrs import evolve, field, frozen
 
 from .graph import Graph
+from .names import escaped
 from .node import Frame, Node
 from .persistent import PMap, pmap
 from .signature import Constraints, Signature
@@ -66,7 +67,7 @@ class Step:
 
     def __str__(self) -> str:
         options = ", ".join(f"{key}={value!r}" for key, value in self.options)
-        return f"{self.name}({options})"
+        return escaped(f"{self.name}({options})")
 
 
 @frozen(eq=False)

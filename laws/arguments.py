@@ -10,25 +10,22 @@ import difflib
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from ..ir.errors import PipelineError, PurefxError
-from .asking import name_of, refuses
-from .law import Case, Law, Transform
+from attrs import frozen
+
+from ..ir.errors import PipelineError, UnsupportedProgram
+from .asking import name_of
+from .law import Case, Law, Transform, differs
 from .strategies import Stage
 from .tiers import TIERS, Tier, drawn_cases, stages_of
 from .watching import watched
+from .yours import WrongQuestion
 
-__all__ = ["WrongQuestion", "check_fits", "check_question"]
-
-
-class WrongQuestion(PurefxError, TypeError, ValueError):
-    """``check_transformation`` was called with something that no law can be asked with.
-
-    >>> issubclass(WrongQuestion, TypeError), issubclass(WrongQuestion, ValueError)
-    (True, True)
-    """
+__all__ = ["Fitting", "WrongQuestion", "check_fits", "check_question", "fitting"]
 
 
-def check_question(transform: Any, laws: Any, stage: Any, tier: Any, examples: Any) -> tuple[Law, ...]:
+def check_question(
+    transform: Any, laws: Any, stage: Any, tier: Any, examples: Any, *, given: bool = False, tolerances: Sequence[Any] = ()
+) -> tuple[Law, ...]:
     """Return the laws that are to be asked.
 
     Args:
@@ -37,6 +34,8 @@ def check_question(transform: Any, laws: Any, stage: Any, tier: Any, examples: A
         stage: should be a stage of the tier.
         tier: should be a tier.
         examples: should be a number of programs, or None.
+        given: whether there are programs that need not be drawn, so that it may be 0.
+        tolerances: should be numbers from 0 on.
 
     Raises:
         WrongQuestion: one of them is not.
@@ -44,7 +43,7 @@ def check_question(transform: Any, laws: Any, stage: Any, tier: Any, examples: A
     >>> check_question(lambda program: program, [], "flat", "toy", 5)
     Traceback (most recent call last):
     ...
-    purefx.laws.arguments.WrongQuestion: laws is empty, so nothing would be checked; leave it out for the generic laws
+    purefx.laws.yours.WrongQuestion: laws is empty, so nothing would be checked; leave it out for the generic laws
     """
     if not callable(transform):
         raise WrongQuestion(f"check_transformation takes a function from programs to programs, not {_shown(transform)}")
@@ -52,8 +51,12 @@ def check_question(transform: Any, laws: Any, stage: Any, tier: Any, examples: A
         raise WrongQuestion(f"{transform.__name__} is a class; give check_transformation an instance that can be called")
     _check_choice("tier", tier, TIERS)
     _check_choice("stage", stage, stages_of(tier), f" of the tier {tier!r}")
-    if examples is not None and (type(examples) is not int or examples < 1):
-        raise WrongQuestion(f"examples is how many programs each law is asked of, a whole number above 0, not {examples!r}")
+    if examples is not None and (type(examples) is not int or examples < (0 if given else 1)):
+        least = "a whole number, 0 for none but your own" if given else "a whole number above 0"
+        raise WrongQuestion(f"examples is how many programs are drawn that each law is asked of, {least}, not {examples!r}")
+    for number in tolerances:
+        if type(number) not in (int, float) or not 0 <= number < float("inf"):
+            raise WrongQuestion(f"rtol and atol are numbers from 0 on, not {number!r}")
     return _laws(laws)
 
 
@@ -84,7 +87,22 @@ def _check_choice(what: str, value: Any, choices: Sequence[str], of: str = "") -
     raise WrongQuestion(f"{value!r} is no {what}{of}; there are {', '.join(map(repr, choices))}{hint}")
 
 
-def check_fits(transform: Transform, stage: Stage, tier: Tier, cases: Sequence[Case]) -> list[Case]:
+@frozen
+class Fitting:
+    """The cases that a transformation does not refuse, and what it did to them.
+
+    >>> Fitting((), changed=0, refused=0).cases
+    ()
+    """
+
+    cases: tuple[Case, ...]
+    changed: int
+    """How many of their programs it makes another of."""
+    refused: int
+    """How many other cases there are, which it says that it can not treat."""
+
+
+def check_fits(transform: Transform, stage: Stage, tier: Tier, cases: Sequence[Case]) -> Fitting:
     """Return the cases that a transformation does not refuse; raise if it can not be asked at a stage at all.
 
     Args:
@@ -98,33 +116,58 @@ def check_fits(transform: Transform, stage: Stage, tier: Tier, cases: Sequence[C
         WrongQuestion: it refuses most of the programs.
 
     >>> import purefx as px
-    >>> len(check_fits(px.outline, "flat", "toy", drawn_cases("toy", "flat", 5)))
-    5
+    >>> found = check_fits(px.outline, "flat", "toy", drawn_cases("toy", "flat", 5))
+    >>> len(found.cases), found.refused
+    (5, 0)
     """
-    refusal = _refusal(transform, cases)
-    if refusal is None:
-        return _not_refused(transform, cases)
-    taken = [other for other in stages_of(tier) if _refusal(transform, drawn_cases(tier, other, len(cases))) is None]
-    advice = f"it takes stage={' or '.join(map(repr, taken))}" if taken else "it takes programs of no stage"
-    raise PipelineError(f"{refusal}. Programs of stage={stage!r} are what it was asked on; {advice}") from refusal
+    try:
+        return fitting(transform, cases, "programs")
+    except PipelineError as refusal:
+        taken = [other for other in stages_of(tier) if _takes(transform, drawn_cases(tier, other, len(cases)))]
+        advice = f"it takes stage={' or '.join(map(repr, taken))}" if taken else "it takes programs of no stage"
+        raise PipelineError(f"{refusal}. Programs of stage={stage!r} are what it was asked on; {advice}") from refusal
 
 
-def _not_refused(transform: Transform, cases: Sequence[Case]) -> list[Case]:
-    left = [case for case in cases if not refuses(transform, case)]
-    if 2 * len(left) < len(cases):
-        count = len(cases) - len(left)
-        raise WrongQuestion(
-            f"{name_of(transform)} refuses {count} of {len(cases)} programs as unsupported; little would be checked"
-        )
-    return left
+def fitting(transform: Transform, cases: Sequence[Case], what: str) -> Fitting:
+    """Return the cases that a transformation does not refuse, and how many programs it changes.
 
+    Args:
+        transform: a function from programs to programs.
+        cases: what it is asked on.
+        what: how messages call them.
 
-def _refusal(transform: Transform, cases: Sequence[Case]) -> PipelineError | None:
+    Raises:
+        PipelineError: it requires a fact that one of the programs does not have.
+        WrongQuestion: it refuses most of the programs.
+
+    >>> fitting(lambda program: program, drawn_cases("toy", "flat", 5), "programs").changed
+    0
+    """
+    look = watched(transform)
+    left: list[Case] = []
+    changed = 0
     for case in cases:
         try:
-            watched(transform)(case.program)
-        except PipelineError as error:
-            return error
-        except Exception:  # noqa: BLE001, S112  the laws will tell
+            changed += differs(look(case.program), case.program)
+        except UnsupportedProgram:
             continue
-    return None
+        except PipelineError:
+            raise
+        except Exception:  # noqa: BLE001, S110  the laws will tell
+            pass
+        left.append(case)
+    refused = len(cases) - len(left)
+    if 2 * len(left) < len(cases):
+        told = f"refuses {refused} of {len(cases)} {what} as unsupported; little would be checked"
+        raise WrongQuestion(f"{name_of(transform)} {told}")
+    return Fitting(tuple(left), changed, refused)
+
+
+def _takes(transform: Transform, cases: Sequence[Case]) -> bool:
+    try:
+        fitting(transform, cases, "programs")
+    except PipelineError:
+        return False
+    except WrongQuestion:
+        return True
+    return True

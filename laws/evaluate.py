@@ -20,6 +20,7 @@ from ..ir.paths import join
 from ..ir.program import Program
 from ..ir.signature import GIVEN, InputMutation, StateInput, StateMutation, Token, UserInput
 from ..ir.state import State
+from .contents import EXACT, Tolerance, differences
 
 __all__ = ["Machine", "Meaning", "evaluate", "meaning_differences"]
 
@@ -195,16 +196,18 @@ class _Run:
                 return arg
 
 
-def meaning_differences(given: Meaning, expected: Meaning, *, what: Sequence[str] = tuple(fields_dict(Meaning))) -> list[str]:
+def meaning_differences(
+    given: Meaning, expected: Meaning, *, what: Sequence[str] = tuple(fields_dict(Meaning)), tolerance: Tolerance = EXACT
+) -> list[str]:
     """Return how two meanings differ, one sentence for each fact; empty means equal.
 
     Args:
         given: what a rewritten program means.
         expected: what the original means.
         what: the facts to compare, by default all.
+        tolerance: how far floating point numbers may be apart; by default not at all, to the last bit.
 
     >>> meaning_differences(Meaning(((1,),), (), (), ()), Meaning(((2,),), (), (), ()))
     ['outputs: got ((1,),), expected ((2,),)']
     """
-    pairs = [(fact, getattr(given, fact), getattr(expected, fact)) for fact in what]
-    return [f"{fact}: got {mine}, expected {theirs}" for fact, mine, theirs in pairs if mine != theirs]
+    return [line for fact in what for line in differences(getattr(given, fact), getattr(expected, fact), fact, tolerance)]

@@ -41,7 +41,7 @@ def _any_fuel(transform: Transform, case: Case) -> list[str]:
     for limit in _amounts(_count(stoppable, case.program), case.seed):
         result = stoppable(case.program, fuel=limit)
         wrong = [str(violation) for violation in verify(result)]
-        wrong = wrong or meaning_differences(case.meaning(result), expected)
+        wrong = wrong or meaning_differences(case.meaning(result), expected, tolerance=case.tolerance)
         found += [f"with fuel {limit}: {line}\n{result}" for line in wrong]
     return found
 
@@ -70,7 +70,9 @@ def _unfinished(transform: Transform, case: Case) -> list[str]:
         claimed = sorted((part.facts - program.facts) & stoppable.establishes)
         found += [f"with fuel {limit} it claims to be {fact!r}" for fact in claimed]
         whole = stoppable(part)
-        wrong = [str(violation) for violation in verify(whole)] or meaning_differences(case.meaning(whole), expected)
+        wrong = [str(violation) for violation in verify(whole)] or meaning_differences(
+            case.meaning(whole), expected, tolerance=case.tolerance
+        )
         found += [f"finished after fuel {limit}: {line}\n{whole}" for line in wrong]
     return found
 

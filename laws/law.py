@@ -21,6 +21,7 @@ from ..ir.program import Program
 from ..ir.state import State
 from ..ir.text import parse
 from ..ir.verify import verify
+from .contents import EXACT, Tolerance
 from .evaluate import Meaning, meaning_differences
 from .oracles import groups, named_differences, sequence_differences
 from .purity import changes_in_process, changes_in_program
@@ -28,7 +29,7 @@ from .threads import on_threads
 from .toy import toy_meaning
 from .variants import canonical, renamed, reordered
 
-__all__ = ["GENERIC", "GRADIENTS", "Case", "Law", "Transform", "made_anew"]
+__all__ = ["GENERIC", "GRADIENTS", "Case", "Law", "Transform", "differs", "made_anew"]
 
 Transform = Callable[[Program], Program]
 
@@ -51,6 +52,8 @@ class Case:
     """Gives the gradients of inputs and parameters, for real operators: a function that asks ``tensor_gradients``."""
     false_values: Callable[[Program], list[str]] | None = None
     """Says which fake values are not what runs, for real operators: a function that asks ``false_values``."""
+    tolerance: Tolerance = EXACT
+    """How far floating point numbers may be apart in what programs mean; gradients always may be a little."""
 
 
 @frozen
@@ -74,7 +77,7 @@ def _valid(transform: Transform, case: Case) -> list[str]:
 
 def _meaning(transform: Transform, case: Case) -> list[str]:
     given, expected = case.meaning(transform(case.program)), case.meaning(case.program)
-    return meaning_differences(given, expected, what=("outputs", "inputs", "state"))
+    return meaning_differences(given, expected, what=("outputs", "inputs", "state"), tolerance=case.tolerance)
 
 
 def _effects(transform: Transform, case: Case) -> list[str]:
@@ -113,7 +116,7 @@ def _equivariant(transform: Transform, case: Case) -> list[str]:
 def _order(transform: Transform, case: Case) -> list[str]:
     other = reordered(case.program, seed=case.seed)
     result, expected = transform(other), case.meaning(case.program)
-    found = meaning_differences(case.meaning(result), expected)
+    found = meaning_differences(case.meaning(result), expected, tolerance=case.tolerance)
     mine, theirs = set(module_calls(result)), set(module_calls(transform(case.program)))
     found += [
         f"the module call {path}@{call} is on one side only"
@@ -135,6 +138,26 @@ def made_anew(before: Program, after: Program) -> list[str]:
         for name in sorted(set(before.graphs) & set(after.graphs))
         if before.graphs[name] is not after.graphs[name] and _is_same(before.graphs[name], after.graphs[name])
     ]
+
+
+def differs(result: Program, program: Program) -> bool:
+    """Say whether a program is another one, or has other meta.
+
+    Args:
+        result: what a transformation gave.
+        program: what it was given.
+
+    >>> from purefx.ir import Graph
+    >>> program = Program.of({"": Graph((), (), ())})
+    >>> differs(program.evolve(), program)
+    False
+    """
+    if result is program:
+        return False
+    if result != program:
+        return True
+    pairs = [(result.graphs[name], graph) for name, graph in program.graphs.items()]
+    return not all(mine is theirs or _is_same(mine, theirs) for mine, theirs in pairs)
 
 
 def _is_same(one: Graph, other: Graph) -> bool:
@@ -211,7 +234,8 @@ def _gradients(transform: Transform, case: Case) -> list[str]:
     except RuntimeError:
         return []  # autograd refuses the program itself, so there is nothing to keep
     given = case.gradients(transform(case.program))
-    return named_differences(given, expected, GRADIENT_TOLERANCE, "gradient of")
+    allowed = max(GRADIENT_TOLERANCE, case.tolerance.rtol, case.tolerance.atol)
+    return named_differences(given, expected, allowed, "gradient of")
 
 
 GRADIENT_TOLERANCE = 1e-5

@@ -9,9 +9,11 @@ from __future__ import annotations
 import time
 from contextlib import suppress
 
+from attrs import evolve
 from hypothesis import Phase, given, seed
 
 from .asking import LawBroken, assert_law, refuses
+from .contents import EXACT, Tolerance
 from .law import Law, Transform
 from .strategies import Stage
 from .tiers import Source, Tier, case_of, draw_settings, sources
@@ -27,7 +29,15 @@ class _TimeIsUp(KeyboardInterrupt):
 
 
 def smallest(
-    transform: Transform, law: Law, *, tier: Tier, stage: Stage, examples: int, number: int, seconds: float = SECONDS
+    transform: Transform,
+    law: Law,
+    *,
+    tier: Tier,
+    stage: Stage,
+    examples: int,
+    number: int,
+    seconds: float = SECONDS,
+    tolerance: Tolerance = EXACT,
 ) -> LawBroken | None:
     """Return what is said about the smallest case found; None where none of the drawn ones breaks the law.
 
@@ -39,6 +49,7 @@ def smallest(
         examples: how many are drawn to find a first one.
         number: draws the same cases again as ``drawn_cases`` did.
         seconds: how long to look for smaller ones after the first.
+        tolerance: how far floating point numbers may be apart.
 
     >>> from .law import GENERIC
     >>> smallest(lambda program: program, GENERIC[0], tier="toy", stage="flat", examples=5, number=0) is None
@@ -57,7 +68,7 @@ def smallest(
         if case is None or refuses(transform, case):
             return
         try:
-            assert_law(transform, law, case)
+            assert_law(transform, law, evolve(case, tolerance=tolerance))
         except LawBroken as error:
             until.append(time.monotonic() + seconds)
             broken.append(error)

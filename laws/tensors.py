@@ -15,6 +15,7 @@ import torch
 from ..ir.program import Program
 from ..ir.state import SlotKind, State
 from ..ir.torch_private import storage_key, window_on
+from .contents import contents_of
 from .evaluate import Meaning, evaluate
 
 __all__ = ["TensorMachine", "tensor_meaning"]
@@ -24,8 +25,8 @@ class TensorMachine:
     """Runs the operators of torch on the CPU; use it for one evaluation.
 
     >>> machine = TensorMachine()
-    >>> machine.shown(machine.save(torch.ones(2)))[:2]
-    ('torch.float32', (2,))
+    >>> machine.shown(machine.save(torch.ones(2)))
+    float32[2] (1.0, 1.0)
     """
 
     def __init__(self) -> None:
@@ -80,13 +81,11 @@ class TensorMachine:
             return [(name, self.shown(value)) for name, value in saved.state_dict(keep_vars=True).items()]
         if not isinstance(saved, torch.Tensor):
             return (type(saved).__name__, repr(saved))
-        # A copy: of one element, the strides that torch calls contiguous need not be those that bytes have.
-        plain = saved.reshape(-1).clone(memory_format=torch.contiguous_format)
-        return (str(saved.dtype), tuple(saved.shape), bytes(plain.view(torch.uint8).tolist()) if plain.numel() else b"")
+        return contents_of(saved)
 
 
 def tensor_meaning(program: Program, calls: Sequence[Sequence[Any]], *, seed: int = 0) -> Meaning:
-    r"""Return what a program of real operators means, bit for bit.
+    """Return what a program of real operators means, bit for bit.
 
     Args:
         program: a program at any stage, on the CPU; its state is not changed.
@@ -95,8 +94,8 @@ def tensor_meaning(program: Program, calls: Sequence[Sequence[Any]], *, seed: in
 
     >>> from purefx.ir.importing import import_ep
     >>> program = import_ep(torch.export.export(torch.nn.ReLU(), (torch.ones(1),)))
-    >>> tensor_meaning(program, [(torch.tensor([-2.0]),)]).outputs[0][0][2]
-    b'\x00\x00\x00\x00'
+    >>> tensor_meaning(program, [(torch.tensor([-2.0]),)]).outputs
+    ((float32[1] (0.0),),)
     """
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(seed)

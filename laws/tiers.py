@@ -31,7 +31,8 @@ from .tensors import tensor_meaning
 from .toy import toy_meaning
 
 __all__ = [
-    "EXAMPLES", "TIERS", "Source", "Tier", "case_of", "cases", "draw_settings", "drawn_cases", "forget", "sources", "stages_of",
+    "EXAMPLES", "TIERS", "Source", "Tier", "at_stage", "case_of", "case_with_calls", "cases", "draw_settings", "drawn_cases",
+    "forget", "sources", "stages_of",
 ]  # fmt: skip
 
 Tier = Literal["toy", "aten", "modules"]
@@ -134,20 +135,42 @@ def case_of(source: Source, *, tier: Tier, stage: Stage) -> Case | None:
     3
     """
     try:
-        program = _at_stage(source.program, tier, stage)
+        program = at_stage(source.program, tier, stage)
     except UnsupportedProgram:
         return None
     if source.calls is None:
         return Case(program, source.variant, _Remembered(toy_meaning, program))
-    meaning = partial(tensor_meaning, calls=source.calls)
-    gradients = partial(tensor_gradients, calls=source.calls)
-    asked = partial(false_values, calls=source.calls)
-    return Case(
-        program, source.variant, _Remembered(meaning, program), _Remembered(gradients, program), _Remembered(asked, program)
-    )
+    return case_with_calls(program, source.calls, seed=source.variant)
 
 
-def _at_stage(program: Program, tier: Tier, stage: Stage) -> Program:
+def case_with_calls(program: Program, calls: Sequence[Sequence[Any]], *, seed: int = 0) -> Case:
+    """Return a case of a program of real operators.
+
+    Args:
+        program: at any stage, on the CPU.
+        calls: the leaves of the user inputs, for each of some calls in a row.
+        seed: chooses the variants of the program that laws compare it with.
+
+    >>> from purefx.ir import Graph
+    >>> case_with_calls(Program.of({"": Graph((), (), ())}), [()]).seed
+    0
+    """
+    asked = [partial(what, calls=calls) for what in (tensor_meaning, tensor_gradients, false_values)]
+    return Case(program, seed, *[_Remembered(function, program) for function in asked])
+
+
+def at_stage(program: Program, tier: Tier, stage: Stage) -> Program:
+    """Return a flat program as it was imported, at a stage.
+
+    Args:
+        program: just imported.
+        tier: see ``cases``.
+        stage: see ``cases``.
+
+    >>> from purefx.ir import Graph
+    >>> at_stage(Program.of({"": Graph((), (), ())}), "aten", "flat").order
+    ('',)
+    """
     if tier == "toy" and stage == "tokens":
         program = with_tokens(program)
     elif tier != "toy" and stage != "tokens":

@@ -96,7 +96,7 @@ def _none_left(transform: Transform, case: Case) -> list[str]:
     same = rest == [evolve(node, stack=()) for node in case.program.main.nodes] and result.main.output == case.program.main.output
     if traced.inside and not same:
         found.append(f"without tracepoints it is another program:\n{result}")
-    return found or meaning_differences(case.meaning(result), case.meaning(case.program))
+    return found or meaning_differences(case.meaning(result), case.meaning(case.program), tolerance=case.tolerance)
 
 
 def _in_the_call(transform: Transform, case: Case) -> list[str]:

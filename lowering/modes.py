@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from ..ir.errors import ModeWarning
+from ..ir.names import escaped
 from ..ir.node import Node, Op
 from ..ir.paths import is_below
 from ..ir.torch_private import OpOverload, schema_of
@@ -98,7 +99,7 @@ def warn_of_modes(family: Family, module: torch.nn.Module, *, train: bool) -> No
         f"{', '.join(names[:SHOWN])}{more} will run as in {written}. Export the model in the other mode to have that; modules "
         "that you put in obey."
     )
-    warnings.warn(said, ModeWarning, stacklevel=3 if train else 4)
+    warnings.warn(escaped(said), ModeWarning, stacklevel=3 if train else 4)
 
 
 def written_modes(family: Family, name: str) -> dict[bool, tuple[str, ...]]:

@@ -3,7 +3,8 @@
     import purefx as px
     module = px.lower(px.transform(px.import_ep(ep)))
 
-Everything public is here; the packages behind it are ``purefx.ir``, ``purefx.transforms`` and ``purefx.lowering``.
+Everything public is here, and nothing else is; the packages behind it are ``purefx.ir``, ``purefx.transforms`` and
+``purefx.lowering``.
 """
 
 from __future__ import annotations
@@ -231,3 +232,5 @@ __all__ = [
     "verify",
     "where_went",
 ]  # fmt: skip
+
+del annotations

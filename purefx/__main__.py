@@ -1,13 +1,13 @@
 """``python -m purefx``: looks at saved programs, compares and converts them.
 
-One idea: the front door of ``command.py``; nothing is decided here.
+One idea: the front door of ``_command.py``; nothing is decided here.
 """
 
 from __future__ import annotations
 
 import sys
 
-from purefx.command import main
+from purefx._command import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -15,10 +15,11 @@ from typing import Any
 import torch
 from attrs import frozen
 
-from purefx.flops import FlopCounter
+from purefx._flops import FlopCounter
 from purefx.ir.arguments import bodies_in
 from purefx.ir.fakes import CallValues
 from purefx.ir.graph import Graph
+from purefx.ir.names import escaped
 from purefx.ir.node import Call, Node, Op
 from purefx.ir.opaque import tensors_of
 from purefx.ir.paths import join
@@ -97,6 +98,8 @@ def _first(items: Any) -> list[Any]:
 
 
 def _table(rows: list[tuple[str, ...]]) -> list[str]:
+    # Names are whatever a program says; a table is printed, so none of them may end its line or speak to the terminal.
+    rows = [tuple([escaped(text).replace("\n", "\\n") for text in row]) for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     pairs = [list(zip(row, widths, strict=True)) for row in rows]
     return ["  ".join([first.ljust(width), *(text.rjust(w) for text, w in rest)]) for (first, width), *rest in pairs]

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from attrs import field, frozen
 
 from ..ir.errors import FuelError
+from ..ir.names import escaped
 from ..ir.program import Program
 from .fuel import Fuel, without_fuel
 from .pipeline import check_order
@@ -42,7 +43,7 @@ class Rewrite:
     after: Program = field(repr=False)
 
     def __str__(self) -> str:
-        return f"rewrite {self.number} ({self.transformation}): {self.label}"
+        return escaped(f"rewrite {self.number} ({self.transformation}): {self.label}")
 
 
 def bisect(program: Program, transformation: Step | Sequence[Step], is_bad: Callable[[Program], bool]) -> Rewrite | None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import purefx
 from tests.architecture.public import check_documented
 
@@ -14,6 +17,19 @@ def test_documented() -> None:
 def test_all_is_sorted_and_exists() -> None:
     assert len(set(purefx.__all__)) == len(purefx.__all__)
     assert all(hasattr(purefx, name) for name in purefx.__all__)
+
+
+PACKAGES = {"ir", "laws", "lowering", "transforms"}
+"""The documented packages behind the front door; Python makes an attribute of each that is imported."""
+
+
+def test_nothing_else_is_there() -> None:
+    # In a process of its own, where no test has imported anything; then with all that a user may import.
+    code = "import sys, purefx{0}; print(*[name for name in dir(purefx) if not name.startswith('_')])"
+    for imports in ("", ", purefx._command, purefx.laws, purefx.ir.text, purefx.lowering.stages, purefx.stats, purefx.capture"):
+        found = subprocess.run([sys.executable, "-c", code.format(imports)], capture_output=True, text=True, check=True)
+        assert set(purefx.__all__) <= set(found.stdout.split()) <= {*purefx.__all__, *PACKAGES}
+    assert {name for name in dir(purefx) if not name.startswith("_")} <= {*purefx.__all__, *PACKAGES}
 
 
 def test_a_badly_documented_name_is_found() -> None:

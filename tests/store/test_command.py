@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import purefx as px
-from purefx.command import main
+from purefx._command import main
 from tests.programs import Block, exported
 
 
@@ -92,6 +92,76 @@ def test_a_program_that_breaks_invariants(folder: Path, tmp_path: Path, capsys: 
     status, _, err = run(capsys, "verify", path)
     assert status == 1
     assert "it uses 'relu', which its graph does not define" in err
+
+
+def test_no_file_that_is_read_is_written(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, other = tmp_path / "model.purefx", tmp_path / "other.purefx"
+    path.write_bytes((folder / "tree.purefx").read_bytes())
+    (tmp_path / "link").symlink_to(path)
+    os.link(path, tmp_path / "hard")
+    (tmp_path / "down").mkdir()
+    before = path.read_bytes()
+    for out in (path, tmp_path / "link", tmp_path / "hard", tmp_path / "down" / ".." / "model.purefx"):
+        for given in ((path, out, "--no-weights"), (out, path, "--transform"), (path, out)):
+            status, said, err = run(capsys, "convert", *given)
+            assert (status, said) == (2, "") and "is the file that is read; give the result another name" in err
+            assert path.read_bytes() == before
+    # What is elsewhere is replaced when all is done, behind a link too, and a link into nothing is followed.
+    (tmp_path / "ahead").symlink_to(other)
+    assert run(capsys, "convert", path, tmp_path / "ahead", "--no-weights") == (0, "", "")
+    assert run(capsys, "convert", path, other) == (0, "", "")
+    assert (tmp_path / "ahead").is_symlink() and px.load(other) == px.load(path)
+    assert path.read_bytes() == before
+
+
+def test_what_is_interrupted_leaves_all_as_it_was(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import safetensors
+
+    out = tmp_path / "out.purefx"
+    out.write_bytes((folder / "tree.purefx").read_bytes())
+    before = out.read_bytes()
+    for error, told in (
+        (KeyboardInterrupt(), "interrupted; nothing was written"), (OSError(28, "No space left on device"), "No space left"),
+        (MemoryError(), "MemoryError"), (RuntimeError("odd\x1b[2J"), "a defect of purefx: RuntimeError: odd\\x1b[2J"),
+    ):  # fmt: skip
+
+        def half(_specs: object, path: str, *, metadata: object, error: BaseException = error) -> None:
+            Path(path).write_bytes(before[:100])
+            raise error
+
+        monkeypatch.setattr(safetensors, "serialize_file", half)
+        status, said, err = run(capsys, "convert", folder / "flat.purefx", out, "--transform")
+        assert (status, said) == (2, "") and told in err
+        assert out.read_bytes() == before and [path.name for path in tmp_path.iterdir()] == ["out.purefx"]
+
+
+def test_whatever_is_given_is_one_message(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "empty").touch()
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    files = [
+        "",
+        ".",
+        "/dev/null",
+        tmp_path / "pipe",
+        tmp_path / "empty",
+        tmp_path / "loop",
+        tmp_path / "\udcff",
+        "a\0b",
+        __file__,
+    ]
+    good = folder / "flat.purefx"
+    commands = [(name, file) for name in ("show", "verify", "digest") for file in files]
+    commands += [("diff", good, file) for file in files] + [("convert", file, tmp_path / "out") for file in files]
+    commands += [("convert", good, file) for file in ("", ".", tmp_path / "pipe", tmp_path / "no" / "out", "a\0b", "/dev/null")]
+    commands += [("digest", good, "--import", name) for name in ("", ".", "no.such", "antigravity.x", "os.path.x")]
+    for command in commands:
+        status, said, err = run(capsys, *command)
+        assert (status, said) == (2, ""), command
+        assert err and all(char.isprintable() or char == "\n" for char in err), command
+    assert not (tmp_path / "out").exists() and not Path("out").exists()
 
 
 def test_usage(capsys: pytest.CaptureFixture[str]) -> None:

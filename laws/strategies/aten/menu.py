@@ -22,8 +22,16 @@ PRINT: Any = resolve_operator("aten", "_print", "default")
 ASSERT: Any = resolve_operator("aten", "_assert_async", "msg")
 BATCH_NORM: Any = resolve_operator("aten", "_native_batch_norm_legit_functional", "default")
 
-UNARY = (aten.neg.default, aten.sin.default, aten.relu.default, aten.tanh.default, aten.abs.default, aten.clone.default)
+UNARY = (
+    aten.neg.default, aten.sin.default, aten.relu.default, aten.tanh.default, aten.abs.default, aten.clone.default,
+    aten.gelu.default, aten.sigmoid.default,
+)  # fmt: skip
 BINARY = (aten.add.Tensor, aten.mul.Tensor, aten.sub.Tensor, aten.maximum.default)
+BEHIND_LINEAR = (
+    (aten.relu.default, ()), (aten.gelu.default, ()), (aten.softmax.int, (-1,)), (aten.relu.default, ()),
+    (aten.layer_norm.default, ([4],)), (aten.silu.default, ()), (aten.relu.default, ()), (aten.dropout.default, (0.5, False)),
+)  # fmt: skip
+"""What stands behind a linear layer in models, and what rewrites look for there."""
 BY_NUMBER = ((aten.add_.Tensor, aten.add.Tensor), (aten.mul_.Tensor, aten.mul.Tensor), (aten.sub_.Tensor, aten.sub.Tensor))
 RANDOM = (
     (aten.dropout.default, (0.5, True)), (aten.rand_like.default, ()), (aten.bernoulli.p, (0.5,)),
@@ -35,7 +43,9 @@ RANDOM_WRITES = ((aten.normal_.default, aten.randn_like.default), (aten.uniform_
 
 
 def _unary(flow: Flow, first: int, second: int) -> None:
-    flow.emit(UNARY[second % len(UNARY)], flow.value(first))
+    a = flow.value(first)
+    # Not everything that meta tensors of integers let pass is implemented for real ones.
+    flow.emit(UNARY[second if a.kind.dtype is torch.float32 else second % 6], a)
 
 
 def _binary(flow: Flow, first: int, second: int) -> None:
@@ -53,6 +63,25 @@ def _linear(flow: Flow, first: int, second: int) -> None:
     a = _some(flow, first, lambda value: value.kind.dims[-1:] == ("4",) and value.kind.dtype is torch.float32)
     if a is not None and weight is not None:
         flow.emit(aten.linear.default, a, weight, *(() if bias is None else (bias,)))
+
+
+def _layer(flow: Flow, first: int, second: int) -> None:
+    a = _some(flow, first, lambda value: value.kind.dims[-1:] == ("4",) and value.kind.dtype is torch.float32)
+    weight = flow.own(second, ("4", "4")) or next((given for given in flow.given if given.kind.dims == ("4", "4")), None)
+    if a is None:
+        return
+    if weight is None and second % 2:
+        weight = flow.emit(aten.full.default, [4, 4], 0.25 * (second - 4), device=torch.device("cpu"), pin_memory=False)
+    if weight is not None:
+        bias = flow.own(second, ("4",))
+        made = flow.emit(aten.linear.default, a, weight, *(() if bias is None else (bias,)))
+    else:
+        turned = flow.emit(aten.transpose.int, a, 0, 1, of=a) if len(a.kind.dims) == 2 else None
+        square = turned and flow.emit(aten.matmul.default, a, turned)
+        made = square and flow.emit(aten.matmul.default, square, a)
+    if made:
+        target, args = BEHIND_LINEAR[(first + second) % len(BEHIND_LINEAR)]
+        flow.emit(target, made, *args, of=made if target is aten.dropout.default else None)
 
 
 def _with_own(flow: Flow, first: int, second: int) -> None:
@@ -149,8 +178,10 @@ def _through_view(flow: Flow, first: int, second: int) -> None:
 
 def _out(flow: Flow, first: int, second: int) -> None:
     target = flow.own(second) if second % 2 else flow.value(second)
-    a = target and flow.like(first, target)
-    if target is None or a is None or a.kind.dims != target.kind.dims or not _holds(target, a):
+    if target is None:
+        return
+    a = _some(flow, first, lambda value: value.kind.dims == target.kind.dims and _holds(target, value))
+    if a is None:
         return
     if flow.style.is_functional:
         _write(flow, target, None, aten.copy.default, flow.emit(aten.add.Tensor, a, second) or a)
@@ -235,7 +266,15 @@ def _batch_norm(flow: Flow, first: int, second: int) -> None:
 def _stack(flow: Flow, first: int, second: int) -> None:
     a = flow.value(first)
     b = _some(flow, second, lambda value: value.kind.dims == a.kind.dims)
-    if b is not None and len(a.kind.dims) < 2:
+    if b is None:
+        return
+    if second % 4 == 3 and a.kind.dims:
+        flow.emit(aten.cat.default, [a, b], len(a.kind.dims) - 1)
+    elif second % 4 == 2:
+        larger = flow.emit(aten.gt.Tensor, a, b)
+        if larger:
+            flow.emit(aten.where.self, larger, a, b)
+    elif len(a.kind.dims) < 2:
         flow.emit(aten.stack.default, [a, b])
 
 
@@ -257,7 +296,7 @@ def _apart(left: Value, right: Value) -> bool:
 
 
 MENU: tuple[Callable[[Flow, int, int], None], ...] = (
-    _unary, _binary, _scaled, _linear, _linear, _with_own, _with_own, _update, _update_own, _update_own, _copy,
+    _unary, _binary, _scaled, _linear, _layer, _with_own, _with_own, _update, _update_own, _update_own, _copy,
     _combine_into, _view, _through_view, _through_view, _out, _random, _random_write, _print, _assert, add_cond, add_region,
     _several, _sizes, _batch_norm, _batch_norm, _stack, _reduce,
 )  # fmt: skip

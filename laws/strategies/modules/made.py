@@ -82,6 +82,8 @@ BUILTINS = (
     Made("nn.Embedding(4, 3)", ids=True),
     Made("nn.ReLU()"),
     Made("nn.utils.parametrizations.weight_norm(nn.Linear(3, 3))"),
+    Made("nn.Sequential(nn.Linear(3, 3), nn.GELU(), nn.Linear(3, 3), nn.ReLU())"),
+    Made("nn.Sequential(nn.Unflatten(1, (1, 3)), nn.Conv1d(1, 2, 3, padding=1), nn.ReLU(), nn.Flatten(1), nn.Linear(6, 3))"),
 )
 """Modules of torch whose calls take and give three columns."""
 

@@ -131,7 +131,7 @@ def _items(depth: int, *, region: bool = False) -> st.SearchStrategy[tuple[Item,
 @cache
 def _calls(depth: int) -> st.SearchStrategy[Item]:
     inside = st.builds(Body, st.lists(SLOTS, max_size=4).map(tuple), _items(depth + 1), SMALL, st.integers(0, 4))
-    module = st.one_of(inside, inside, st.integers(0, 9))
+    module = st.one_of(inside, inside, st.integers(0, 11))
     return st.builds(Call, SMALL, SMALL, SMALL, SMALL, module)
 
 

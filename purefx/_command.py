@@ -1,8 +1,8 @@
 """The command line: ``show``, ``verify``, ``digest``, ``diff`` and ``convert`` of programs in files.
 
 One idea: a file that purefx wrote is data and is read without asking; a .pt2 of torch is code as soon as it is read, so it
-takes ``--trust``.  An error of ours is one message and a status, never a traceback.  Nothing is done here that the library
-does not do.
+takes ``--trust``.  An error is one message and a status, never a traceback, whose status would say that programs differ.  What
+is printed speaks to no terminal, and no file that is read is written.  Nothing is done here that the library does not do.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import argparse
 import importlib
 import os
 import sys
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -54,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = _parser().parse_args(arguments)
     try:
         for name in given.modules:
-            importlib.import_module(name)
+            _import(name)
         status: int = given.run(given)
         sys.stdout.flush()
     except BrokenPipeError:  # `... | head`: nobody reads on, which is no trouble
@@ -63,10 +64,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except InvalidProgram as error:
         _say(str(error))
         return 1
-    except (PurefxError, OSError, ImportError, _Trouble) as error:
+    except (PurefxError, OSError, _Trouble) as error:
         _say(f"purefx: {error}")
         return 2
+    except KeyboardInterrupt:
+        _say("purefx: interrupted; nothing was written")
+        return 2
+    except Exception as error:  # noqa: BLE001  a mistake of ours: Python's own status for it, 1, would say that programs differ
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        _say(f"purefx: this is a defect of purefx: {type(error).__name__}: {error} ({frame.filename}:{frame.lineno})")
+        return 2
     return status
+
+
+def _import(name: str) -> None:
+    try:
+        importlib.import_module(name)
+    except Exception as error:  # whatever the module does
+        raise _Trouble(f"--import {name!a}: {type(error).__name__}: {error}") from error
 
 
 def _say(text: str) -> None:
@@ -74,6 +89,7 @@ def _say(text: str) -> None:
 
 
 def _tell(text: str) -> None:
+    text = escaped(text)
     sys.stdout.write(text if text.endswith("\n") else text + "\n")
 
 
@@ -117,13 +133,15 @@ def _parser() -> argparse.ArgumentParser:
     command("digest", _digest, "Print the identity of a program up to names.", "FILE")
     command("diff", _diff, "Print what makes one program another; status 1 if anything does.", "A", "B")
     convert = command("convert", _convert, "Save a program as data that can be loaded without trust.", "IN")
-    convert.add_argument("out", metavar="OUT", help="the file to write")
+    convert.add_argument("out", metavar="OUT", help="the file to write, never IN; what is there is replaced when all is done")
     convert.add_argument("--transform", action="store_true", help="restore the hierarchy of modules first")
     convert.add_argument("--no-weights", action="store_true", help="leave out what a state_dict has")
     return parser
 
 
 def _read(path: str, given: argparse.Namespace) -> Program:
+    if Path(path).exists() and not Path(path).is_file() and not Path(path).is_dir():
+        raise _Trouble(f"{path} is no file")  # a pipe would be waited for
     with Path(path).open("rb") as file:
         is_zip = file.read(len(ZIP)) == ZIP
     _progress(f"reading {path}")
@@ -172,7 +190,12 @@ def _diff(given: argparse.Namespace) -> int:
 
 
 def _convert(given: argparse.Namespace) -> int:
-    program = _read(vars(given)["in"], given)
+    source, out = vars(given)["in"], Path(given.out)
+    if out.exists() and Path(source).exists() and out.samefile(source):
+        raise _Trouble(f"{given.out} is the file that is read; give the result another name, and move it there when it is right")
+    if not out.is_dir() and not Path(os.path.realpath(out)).parent.is_dir():
+        raise _Trouble(f"there is no folder {str(out.parent)!a} to save in")
+    program = _read(source, given)
     if given.transform:
         _progress("transforming")
         program = transform(program)
