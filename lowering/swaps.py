@@ -48,6 +48,10 @@ def admitted(owner: Watched, name: str, value: Any) -> Any:
     family: Family = where.family
     path = f"{where.path}.{name}" if where.path else name
     needs = family.needs.get(path)
+    module, _, number = path.rpartition("@")
+    if needs is None and path not in family.types and number.isdecimal() and module in family.needs and value is not None:
+        _Swap(family, module, owner, value).check_one_call(int(number))
+        return _lowered(value, family) if isinstance(value, Program) else value
     if value is children_dict(owner).get(name) or (needs is None and (value is None or path not in family.types)):
         return value  # nothing that the program knows is replaced
     try:
@@ -92,6 +96,8 @@ class _Swap:
             raise SwapError(f"module {path!r} is called, or read from, so it can not be None; {_identity(path)}")
         self._check_children()
         for asked in needs.calls:
+            if self._goes_elsewhere(asked):
+                continue
             found = self._below(asked, asked.path)
             self._check_view(asked, found)
             if not is_home(family, asked.path, found):
@@ -108,6 +114,31 @@ class _Swap:
             )
         for asked in needs.reads:
             self._check_read(asked)
+
+    def check_one_call(self, number: int) -> None:
+        """Refuse what does not answer one call of the module: ``n@1``, where the calls of ``n`` have bodies of their own."""
+        family, path = self.family, self.path
+        name = f"{path.rpartition('.')[2]}@{number}"
+        asks = [asked for asked in family.needs[path].calls if asked.path == path and _label(asked) == (number, 0)]
+        above = {(frame.call, frame.part) for frame, _ in family.bodies_at.get(path.rpartition(".")[0], ())}
+        if not asks or not (name in self.owner.__dict__ or name in children_dict(self.owner)):
+            raise SwapError(
+                f"{name!r}: the program has no such call of {path!r} that runs a body of its own, so nothing would call what is "
+                f"assigned; assign {path!r}, or put it in with px.swap_modules(program, {{'{path}@{number}': module}}, ...) "
+                "before lowering"
+            )
+        if len(above) > 1:
+            raise SwapError(
+                f"{name!r}: the module that calls it is called several times itself, with bodies of their own; put it in with "
+                f"px.swap_modules(program, {{'{path}@{number}': module}}, ...) before lowering"
+            )
+        for asked in asks:
+            check_call(family, asked, self.value)
+
+    def _goes_elsewhere(self, asked: Asked) -> bool:
+        # One call that was given a module of its own.
+        name = f"{self.path.rpartition('.')[2]}@{_label(asked)[0]}"
+        return asked.path == self.path and name in children_dict(self.owner)
 
     def _below(self, asked: Asked, path: str) -> Any:
         # What others call: the replacement, or what it has below.
@@ -137,7 +168,8 @@ class _Swap:
         if view is None or children_dict(view) is not getattr(uncompiled(found), "__dict__", {}).get("_modules"):
             raise SwapError(
                 f"module {asked.path!r} is called several times, and what its calls run differs, so none of them says how "
-                f"another module is called; {_again(asked.path)}, or {_swapped(asked.path)}"
+                f"another module is called; {_again(asked.path)}, or {_swapped(asked.path)}; or assign {last + suffix!r} first, "
+                f"which gives that call a module of its own"
             )
 
     def _check_children(self) -> None:
@@ -179,6 +211,11 @@ class _Swap:
             raise SwapError(f"{said}, and a {_kind(value)} has no such tensor; give it one, or replace a module around both")
         if isinstance(old, torch.Tensor) and old.shape != found.shape:
             raise SwapError(f"{said}, which has the shape {list(old.shape)}, and that of the {_kind(value)} {list(found.shape)}")
+
+
+def _label(asked: Asked) -> tuple[int, int]:
+    do: Any = asked.node.do
+    return do.instance.call, do.instance.part
 
 
 _NEVER = "is not called in this program, or its call did nothing that was exported, so nothing would call what is assigned"

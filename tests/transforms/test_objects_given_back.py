@@ -228,3 +228,26 @@ def test_state_and_values_that_are_written_stay_what_they_are(way: str) -> None:
     model.b = copy.deepcopy(new)
     for module in replaced(program, "b", new):
         same(module, copy.deepcopy(model), args=(X,))
+
+
+@pytest.mark.models
+@pytest.mark.parametrize("decomposed", [False, True])
+def test_every_norm_of_a_llama_is_swapped(decomposed: bool) -> None:
+    """``input_layernorm`` converts what the residual adds afterwards."""
+    import transformers
+
+    config = transformers.LlamaConfig(
+        vocab_size=32, hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=2, use_cache=False
+    )
+    model, tokens = transformers.LlamaForCausalLM(config).eval(), torch.arange(5)[None]
+    news = {name: nn.LayerNorm(16) for name, _ in model.named_modules() if name.endswith("input_layernorm")}
+    for number, norm in enumerate(news.values()):
+        nn.init.constant_(norm.bias, number + 0.5)
+    ep = torch.export.export(model, (tokens,), preserve_module_call_signature=tuple(news))
+    program = px.transform(px.import_ep(ep.run_decompositions({}) if decomposed else ep))
+    assigned = px.lower(program)
+    for path, norm in news.items():
+        put(assigned, path, norm)
+        model.set_submodule(path, norm)
+    for module in (px.lower(px.swap_modules(program, news)), assigned):
+        torch.testing.assert_close(module(tokens).logits, model(tokens).logits, rtol=0, atol=0)

@@ -135,3 +135,25 @@ def test_constants_are_compared() -> None:
     other = export(Parts(), (X, {"a": X, "b": [X]}, True), kwargs)
     with pytest.raises(px.SwapError, match="flag was exported as the constant True, and is False here"):
         px.swap_modules(program, {"part": px.import_ep(other)})
+
+
+@pytest.mark.parametrize("preserve", [(), ("1",)], ids=["flat", "preserved"])
+def test_inlined_it_is_the_export_with_the_replacement(preserve: tuple[str, ...]) -> None:
+    """A program that stands in for a call whose signature was not preserved has no borders, which would hide what is between."""
+    first, last = nn.Linear(3, 3), nn.Linear(3, 3)
+
+    def inlined(act: nn.Module) -> px.Program:
+        model = nn.Sequential(first, act, last)
+        return px.inline(px.transform(px.import_ep(export(model, (X,), preserve=preserve))))
+
+    program = px.transform(px.import_ep(export(nn.Sequential(first, nn.GELU(), last), (X,), preserve=preserve)))
+    for act in (nn.ReLU(), nn.Sequential(nn.Tanh(), nn.Sigmoid())):
+        by = px.capture(act, (X,)) if isinstance(act, nn.ReLU) else px.inline(px.capture(act, (X,)))
+        swapped = px.swap_modules(program, {"1": by}, signature="preserved" if preserve else "flat")
+        main, wanted = px.inline(swapped).main, inlined(act).main
+        assert [(node.do, node.args) for node in main.nodes if node.stack and node.stack[0].path == "1"] == [
+            (node.do, node.args) for node in wanted.nodes if node.stack and node.stack[0].path == "1"
+        ]
+        assert len(main.nodes) == len(wanted.nodes)
+        again = px.swap_modules(swapped, {"1": px.capture(nn.ELU(), (X,))}, signature="preserved" if preserve else "flat")
+        torch.testing.assert_close(px.lower(again)(X), last(nn.functional.elu(first(X))), rtol=0, atol=0)

@@ -193,9 +193,14 @@ class _Rewriting:
         assert graft is not None
         frame = Frame(site.call.instance.path, site.call.instance.call)
         args = tuple([leaves[leaf] for leaf in swap.order])
-        name = self.names.fresh(_wish(site))
-        self.nodes.append(Node(name, Call(frame, graft.root), args, (), node.stack, without_values(node.meta)))
+        single = len(graft.outputs) == 1
+        like = wanted.get(graft.outputs[0]) if single else None
+        name = self.names.fresh(_wish(site)) if like is None else like.name
+        meta = without_values(node.meta) if like is None else like.meta
+        self.nodes.append(Node(name, Call(frame, graft.root), args, (), node.stack, meta))
         given: dict[int, Arg] = dict(enumerate(graft.program.main.output))  # the constants stay
+        if single:
+            return given | {graft.outputs[0]: Ref(name)}
         for place, number in enumerate(graft.outputs):
             if number in wanted:
                 given[number] = self._leaf(site, Ref(name), place, wanted[number])

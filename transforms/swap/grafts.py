@@ -1,7 +1,7 @@
 """Grafts: the bodies, modules and state of a program, as they read when it stands in the place of a module.
 
 One idea: bodies name things relative to their module, so only what counts from the root changes.  The root becomes the module's
-body, with borders that say what it takes and gives, so it can be swapped again.
+body, with borders that say what it takes and gives where that module's signature was preserved, so it can be swapped again.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def prepared(path: str, program: Program) -> Program:
     return program
 
 
-def graft(path: str, program: Program, names: Names, order: tuple[int, ...], count: int) -> Graft:
+def graft(path: str, program: Program, names: Names, order: tuple[int, ...], count: int | None) -> Graft:
     """Return the bodies of a program as they read at a path.
 
     Args:
@@ -71,22 +71,27 @@ def graft(path: str, program: Program, names: Names, order: tuple[int, ...], cou
         program: what ``prepared`` gave.
         names: the ids of graphs that are taken.
         order: for each input of the program, the leaf of the call's arguments that it is.
-        count: how many leaves the call passes.
+        count: how many leaves the call passes; None where its signature was not preserved, so no borders say which.
     """
     ids = {name: names.fresh(path if name == program.root else f"{path}.{name.lstrip('$')}") for name in program.order}
     work = _Renaming(path, ids)
     graphs = {ids[name]: work.graph(program.graphs[name]) for name in program.order}
     body = graphs[ids[program.root]]
     output = body.output if type(body.output) is tuple else (body.output,)
+    given = tuple([number for number, leaf in enumerate(output) if type(leaf) is Ref])
+    nodes = body.nodes if count is None else _bordered(path, body, order, count, output)
+    left = tuple([output[number] for number in given])
+    graphs[ids[program.root]] = Graph(body.inputs, nodes, left[0] if len(left) == 1 else left)
+    return Graft(path, program, graphs, ids[program.root], given)
+
+
+def _bordered(path: str, body: Graph, order: tuple[int, ...], count: int, output: tuple[Arg, ...]) -> tuple[Node, ...]:
     inputs = {leaf: Ref(formal.name) for leaf, formal in zip(order, body.inputs, strict=True)}
     taken = Names([*(formal.name for formal in body.inputs), *(node.name for node in body.nodes)])
     word = word_of(path)
     takes = Node(taken.fresh(f"{word}_takes"), TAKES, tuple([inputs.get(leaf) for leaf in range(count)]))
     gives = Node(taken.fresh(f"{word}_gives"), GIVES, output)
-    given = tuple([number for number, leaf in enumerate(output) if type(leaf) is Ref])
-    nodes = (takes, *body.nodes, gives)
-    graphs[ids[program.root]] = Graph(body.inputs, nodes, tuple([output[number] for number in given]))
-    return Graft(path, program, graphs, ids[program.root], given)
+    return (takes, *body.nodes, gives)
 
 
 class _Renaming:

@@ -1,7 +1,8 @@
 """What is asked for: paths that can be swapped, and what may stand in for a module.
 
 One idea: everything is asked before anything is made, and each refusal says what, where and what to do.  A path below another
-one is a part of what replaces that: a program has it swapped in turn.
+one is a part of what replaces that: a program has it swapped in turn.  ``n@1`` is one call of ``n``, the second; what answers it
+stands beside ``n``, as ``n_1``.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from attrs import define, field
 from ...ir.callers import Standing, calls_from
 from ...ir.errors import SwapError
 from ...ir.names import did_you_mean
+from ...ir.node import Frame
 from ...ir.paths import is_below
 from ...ir.program import Program
 
@@ -28,9 +30,12 @@ class Request:
     """One module to swap."""
 
     path: str
+    """Where the replacement stands."""
     by: Replacement
     inside: dict[str, Replacement] = field(factory=dict)
     """What is swapped in the replacement, by path below it."""
+    call: tuple[str, int] | None = None
+    """The one call that goes there, by module and number; None where all calls of the module do."""
 
 
 def read_requests(program: Program, modules: Any) -> dict[str, Request]:
@@ -39,6 +44,9 @@ def read_requests(program: Program, modules: Any) -> dict[str, Request]:
     Args:
         program: whose modules they are.
         modules: a mapping from paths to replacements, or pairs of them.
+
+    Returns:
+        The requests by where their replacements stand.
 
     Raises:
         SwapError: a path is unknown, given twice or the root's; or something is no replacement.
@@ -57,7 +65,35 @@ def read_requests(program: Program, modules: Any) -> dict[str, Request]:
         if not path:
             raise SwapError("the root can not be swapped: what stands in for it takes and gives what it likes; use that instead")
         found[path] = Request(path, _replacement(path, by))
-    return _nested(found, known)
+    nested = _nested(found, known)
+    calls = {path: request for path, request in nested.items() if path not in known}
+    places = _places(program, calls, known) if calls else {}
+    return {places.get(path, path): request for path, request in nested.items()}
+
+
+def _places(program: Program, calls: dict[str, Request], known: set[str]) -> dict[str, str]:
+    # Where the replacement of one call stands: beside the module, under a name that nothing has.
+    there: dict[tuple[str, int], None] = dict.fromkeys((path, call.instance.call) for _, call, path in calls_from(program))
+    taken = {*known, *program.state.order}
+    found: dict[str, str] = {}
+    for path, request in calls.items():
+        module, _, number = path.rpartition("@")
+        request.call = (module, int(number))
+        if request.call not in there:
+            calls_of = ", ".join(str(Frame(*each)) for each in there if each[0] == module)
+            said = f"the calls of it are {calls_of}" if calls_of else "it is not called in this program"
+            raise SwapError(f"module {module!r} has no call {number} (counted from 0); {said}")
+        place = f"{module}_{number}"
+        while place in taken:
+            place += "_"
+        taken.add(place)
+        request.path = found[path] = place
+    return found
+
+
+def _is_call(path: str, known: set[str]) -> bool:
+    module, _, number = path.rpartition("@")
+    return module in known and number.isascii() and number.isdigit()
 
 
 def _pairs(modules: Any) -> Iterable[tuple[Any, Any]]:
@@ -88,7 +124,7 @@ def _nested(found: dict[str, Request], known: set[str]) -> dict[str, Request]:
     for path in sorted(found, key=lambda path: path.count(".")):
         outer = next((request for request in outermost.values() if is_below(path, request.path)), None)
         if outer is None:
-            if path not in known:
+            if path not in known and not _is_call(path, known):
                 raise SwapError(f"there is no module {path!r}{_suggestion(path, known)}")
             outermost[path] = found[path]
         elif isinstance(outer.by, Program):

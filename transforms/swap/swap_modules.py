@@ -74,9 +74,10 @@ def swap_modules(
     Args:
         program: an outlined program, as ``transform(program)`` gives it.
         modules: for each path what stands in there: a ``torch.nn.Module`` (eager, fx, compiled) or a program.  A path below
-            another one is swapped in what stands in for that, which must be a program.
+            another one is swapped in what stands in for that, which must be a program.  ``"n@1"`` is the second call of ``n``
+            alone, ``"n@0"`` the first: what stands in for that is then beside ``n``, as ``n_1``.
         signature: ``"flat"`` takes modules without a preserved call signature as well, and gives the replacement the inputs
-            of the body by position; say it only where you know them.
+            of the body by position; say it only where you know them.  A program that is put in so has no signature either.
         through: what uses of a value that the module gave back as it was given mean afterwards: ``"result"`` or
             ``"argument"``.  By default one use means the result, and several are refused.
         fuel: a rewrite is one module that is swapped, in the order in which they are given.
@@ -97,7 +98,11 @@ def swap_modules(
     """
     _check_options(signature, through)
     requests = read_requests(program, modules)
-    requests = {path: request for path, request in requests.items() if fuel.burn("swap", path)}
+    requests = {
+        place: each
+        for place, each in requests.items()
+        if fuel.burn("swap", each.path if each.call is None else Frame(*each.call))
+    }
     if not requests:
         return program
     work = _Swapping(program, requests, signature == "flat", through)
@@ -123,7 +128,9 @@ class _Swapping:
     names: Names = field(init=False)
     known: dict[str, Convention] = field(init=False)
     values: CallValues = field(init=False)
-    grafts: dict[tuple[str, tuple[int, ...]], Graft] = field(factory=dict)
+    calls: dict[tuple[str, int], str] = field(init=False)
+    """Where single calls go, by module and number."""
+    grafts: dict[tuple[str, tuple[int, ...], bool], Graft] = field(factory=dict)
     programs: dict[str, Program] = field(factory=dict)
     """What stands in, ready to be a body."""
     signed: dict[Frame, CallSignature] = field(factory=dict)
@@ -135,6 +142,7 @@ class _Swapping:
         self.names = Names(self.program.graphs)
         self.known = conventions(self.program)
         self.values = CallValues(self.program)
+        self.calls = {request.call: path for path, request in self.requests.items() if request.call is not None}
         for path, request in self.requests.items():
             if isinstance(request.by, Program):
                 by = prepared(path, request.by)
@@ -144,8 +152,8 @@ class _Swapping:
     def check_calls(self) -> None:
         """Refuse modules that nothing calls."""
         calls = calls_by_path(self.program)
-        for path in self.requests:
-            if path not in calls and not self._stands(path):
+        for path, request in self.requests.items():
+            if request.call is None and path not in calls and not self._stands(path):
                 raise SwapError(
                     f"module {path!r} is not called in this program, or its call did nothing that was exported; export again "
                     f"with preserve_module_call_signature=({path!r},) to keep the call"
@@ -186,8 +194,9 @@ class _Swapping:
             do = node.do
             if type(do) is Call:
                 target = join(path, do.instance.path)
-                if covering(self.requests, target) is not None:
-                    swaps[node.name] = self._swap(place, node, do, target)
+                beside = self.calls.get((target, do.instance.call), target)
+                if covering(self.requests, beside) is not None:
+                    swaps[node.name] = self._swap(place, node, do, target, beside)
             elif type(do) is Get:
                 slot = join(path, do.slot)
                 gone = covering(self.requests, slot)
@@ -205,13 +214,16 @@ class _Swapping:
                         "operator, swap a module around it"
                     )
 
-    def _swap(self, place: Standing, node: Node, call: Call, path: str) -> Swap:
+    def _swap(self, place: Standing, node: Node, call: Call, module: str, path: str) -> Swap:
         program, (name, outer) = self.program, place
         graph = program.graphs[name]
         convention = self.known.get(call.graph)
-        if convention is None and self.flat and Frame(path, call.instance.call) not in program.call_signatures:
+        if convention is None and self.flat and Frame(module, call.instance.call) not in program.call_signatures:
             convention = flat_convention(program.graphs[call.graph])
-        site = site_of(program, path, graph, node, convention)
+        site = site_of(program, module, graph, node, convention)
+        if path != module:  # one call, answered by what stands beside the module
+            instance = evolve(call.instance, path=call.instance.path + path[len(module) :], call=0)
+            site = evolve(site, call=Call(instance, call.graph))
         through = passed_on(graph, site, self.through, is_root=graph is program.main)
         kept = site.same if self.through == "argument" else {}
         by = self.programs.get(path)
@@ -219,11 +231,13 @@ class _Swapping:
             check_module(site, self._module(path))
             return Swap(site, None, (), through, kept)
         order = check_program(site, by, program, self.values.at(name, outer))
-        if (path, order) not in self.grafts:
-            count = site.convention.signature.in_spec.num_leaves
-            self.grafts[path, order] = graft(path, by, self.names, order, count)
-        self.signed[Frame(path, call.instance.call)] = site.convention.signature
-        return Swap(site, self.grafts[path, order], order, through, kept)
+        signed = call.graph in self.known
+        if (path, order, signed) not in self.grafts:
+            count = site.convention.signature.in_spec.num_leaves if signed else None
+            self.grafts[path, order, signed] = graft(path, by, self.names, order, count)
+        if signed:
+            self.signed[Frame(path, site.call.instance.call)] = site.convention.signature
+        return Swap(site, self.grafts[path, order, signed], order, through, kept)
 
     def _module(self, path: str) -> torch.nn.Module:
         # What stands in for a module; for one below it that others call, what that has there.
@@ -273,7 +287,8 @@ class _Swapping:
 
     def _call_signatures(self, paths: set[str]) -> dict[Frame, CallSignature]:
         before = self.program.call_signatures
-        found = {frame: before[frame] for frame in before if covering(paths, frame.path) is None}
+        gone = {Frame(*call) for call in self.calls}
+        found = {frame: before[frame] for frame in before if covering(paths, frame.path) is None and frame not in gone}
         found.update(self.signed)
         for made in self.grafts.values():
             found.update(made.call_signatures())
