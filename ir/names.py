@@ -8,31 +8,32 @@ library has to be a name.
 from __future__ import annotations
 
 import difflib
+import keyword
 from collections.abc import Iterable
 
 __all__ = ["Names", "did_you_mean", "escaped", "is_identifier", "is_plain_path", "word_of"]
 
 
 def is_identifier(name: object) -> bool:
-    r"""Say whether a name of a value, an argument or a keyword is one that Python would read as one word.
+    r"""Say whether a name of a value, an argument or a keyword is what Python takes for a name: one word, and not a keyword.
 
-    >>> is_identifier("p_0_weight"), is_identifier("x=print()"), is_identifier("a\nb")
-    (True, False, False)
+    >>> is_identifier("p_0_weight"), is_identifier("x=print()"), is_identifier("a\nb"), is_identifier("class")
+    (True, False, False, False)
     """
-    return isinstance(name, str) and name.isidentifier()
+    return type(name) is str and name.isidentifier() and not keyword.iskeyword(name)
 
 
 def word_of(path: str) -> str:
     r"""Return a name for a value that belongs to a module or to state: the path, as one word that is an identifier.
 
-    >>> word_of("layers.0.mlp"), word_of("0"), word_of("/a-b")
-    ('layers_0_mlp', '_0', 'a_b')
+    >>> word_of("layers.0.mlp"), word_of("0"), word_of("/a-b"), word_of("class")
+    ('layers_0_mlp', '_0', 'a_b', '_class')
     """
     word = path.removeprefix("/").replace(".", "_")
-    if word.isidentifier():
+    if is_identifier(word):
         return word
     word = "".join([char if f"_{char}".isidentifier() else "_" for char in word])
-    return word if word.isidentifier() else f"_{word}"
+    return word if is_identifier(word) else f"_{word}"
 
 
 def is_plain_path(name: object) -> bool:

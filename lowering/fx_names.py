@@ -6,6 +6,7 @@ attribute, a keyword) is refused where it is none.  Running a lowered module com
 
 from __future__ import annotations
 
+import keyword
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,7 +15,7 @@ import torch.fx
 from ..ir.errors import UnsupportedProgram
 from ..ir.names import is_identifier, is_plain_path
 
-__all__ = ["argument_names", "check_fx_names"]
+__all__ = ["argument_names", "check_fx_names", "uncompilable"]
 
 
 def argument_names(names: Sequence[str], count: int, keywords: Sequence[Any]) -> list[str]:
@@ -61,6 +62,17 @@ def check_fx_names(graph: torch.fx.Graph, *, starred: bool = False) -> torch.fx.
             if not is_identifier(key):
                 _refuse("the keyword", key)
     return graph
+
+
+def uncompilable(graph: torch.fx.Graph, error: SyntaxError) -> UnsupportedProgram:
+    """Return the error that fx's text for a graph is not Python: fx writes ``self.class`` for a module called ``class``."""
+    paths = [node.target for node in graph.nodes if node.op in ("get_attr", "call_module")]
+    odd = dict.fromkeys(path for path in paths if any(map(keyword.iskeyword, path.split("."))))
+    named = f" ({', '.join(map(ascii, odd))[:200]})" if odd else ""
+    return UnsupportedProgram(
+        f"torch can not compile the graph as text: {error.msg}; attributes whose names are keywords of Python{named} have no "
+        "place in it: the module runs as it is, and with other names its graph can be compiled"
+    )
 
 
 def _refuse(what: str, name: object) -> None:

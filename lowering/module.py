@@ -16,6 +16,7 @@ from torch.export.unflatten import UnflattenedModule
 from ..ir.torch_private import blank_module, codegen_of
 from .compiled import Body
 from .family import Family
+from .fx_names import uncompilable
 from .fx_view import View, build_fx_graph
 from .lowered import DERIVED, Lowered
 from .original import as_it_was
@@ -121,11 +122,18 @@ class LoweredModule(Lowered, torch.fx.GraphModule):
         return cast(str, self.__dict__["_code"])
 
     def recompile(self) -> Any:
-        """Make the (edited) graph take effect, for this module alone."""
+        """Make the (edited) graph take effect, for this module alone.
+
+        Raises:
+            UnsupportedProgram: fx writes a name of the graph into Python text where it can not stand.
+        """
         if "purefx_own_class" not in type(self).__dict__:
             name = type(self).__name__
             cast(Any, self).__class__ = type(name, (type(self),), {"purefx_own_class": True})
-        code = super().recompile()
+        try:
+            code = super().recompile()
+        except SyntaxError as error:
+            raise uncompilable(self._graph, error) from None
         answers = self.__dict__.get("purefx_answers")
         if answers is not None:
             cast(Any, type(self)).forward = edited(cast(Any, type(self)).forward, answers)

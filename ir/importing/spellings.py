@@ -9,9 +9,7 @@ taken apart sign by sign and never evaluated; what the grammar does not know is 
 
 from __future__ import annotations
 
-import keyword
-
-__all__ = ["is_identifier", "is_name", "is_path", "read_place"]
+__all__ = ["is_name", "is_path", "read_place"]
 
 ROOTS = ("L__self__", "self")
 
@@ -35,15 +33,6 @@ def is_name(text: object) -> bool:
         and FORBIDDEN.isdisjoint(text)
         and text[0] != "/"
     )
-
-
-def is_identifier(text: object) -> bool:
-    """Say whether a text can name a value, an argument or a method: what Python takes for a name, and no keyword.
-
-    >>> is_identifier("add_1"), is_identifier("x=print()"), is_identifier("class"), is_identifier("a b")
-    (True, False, False, False)
-    """
-    return type(text) is str and text.isidentifier() and not keyword.iskeyword(text)
 
 
 def is_path(text: object) -> bool:

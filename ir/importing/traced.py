@@ -17,7 +17,7 @@ from ..arguments import Arg, Body, Ref
 from ..binding import Parameter, bind
 from ..errors import InputError, InvalidProgram, UnsupportedProgram
 from ..graph import Graph, Input
-from ..names import Names
+from ..names import Names, is_identifier
 from ..node import Call, Frame, Get, Node, Stack
 from ..opaque import op_to_call
 from ..paths import join
@@ -26,7 +26,7 @@ from ..torch_private import PyTreeCodeGen, generator_of_code, hooks_of
 from ..verify import Violation
 from ..verify.kinds import short
 from .attributes import MISSING, Attributes, is_computed, relative_path
-from .spellings import is_identifier, is_path
+from .spellings import is_path
 from .traced_values import Literals, Operators, is_tensor, meta_of
 from .tracers import TracedStacks
 

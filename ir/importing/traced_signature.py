@@ -14,12 +14,12 @@ import torch.fx
 from ..arguments import Arg, Items, Record
 from ..binding import bind
 from ..errors import InputError, InvalidProgram, UnsupportedProgram
+from ..names import is_identifier
 from ..signature import LiteralType, ObjectType, Signature, UserInput, UserOutput
 from ..torch_private import EXPORT_HOOKS, PyTreeCodeGen, codegen_of, generator_of_code, hooks_of, pytree
 from ..verify import Violation
 from ..verify.kinds import PLAIN, short
 from .signature import argument_paths
-from .spellings import is_identifier
 from .traced import parameters_of
 
 __all__ = ["bound_example", "read_traced_signature"]

@@ -70,6 +70,7 @@ NOTHING_MORE = Known()
 def type_name(kind: type) -> str:
     """Return the name under which a type is written.
 
+    >>> import torch
     >>> type_name(torch.return_types.max)
     'torch.return_types.max'
     """

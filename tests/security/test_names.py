@@ -263,3 +263,43 @@ def test_operators_are_never_found_by_following_names(tmp_path: Path) -> None:
         assert op.target is None
         with pytest.raises(px.UnsupportedProgram, match="can not run, because operators have no callable"):
             px.lower(px.load(tmp_path / "program.purefx"))
+
+
+@pytest.mark.parametrize("word", ["class", "None", "def", "lambda"])
+def test_keywords_are_not_identifiers(word: str, tmp_path: Path) -> None:
+    """A program built by hand runs whatever its names are; graphs and code have another name, and files take none."""
+    program = flat([px.Node("y", NEG, (px.Ref(word),))], px.Ref("y"), word)
+    module: Any = px.lower(program)
+    assert str(module.graph)
+    assert module.code
+    module.recompile()
+    assert module(torch.ones(2))[0].tolist() == [-1, -1]
+    with pytest.raises(px.InvalidProgram, match=f"'{word}' is no name of an input.*") as caught:
+        px.save(program, tmp_path / "program.purefx")
+    assert "rename it" in str(caught.value)
+    with pytest.raises(px.NamingError, match="a keyword"):
+        px.name_inputs(px.import_ep(torch.export.export(nn.ReLU(), (torch.ones(2),))), [word])
+
+
+def test_children_called_like_keywords_run(tmp_path: Path) -> None:
+    """Eager accepts them, and so does everything but torch's own text of a graph, which says so instead of a SyntaxError."""
+
+    class Holder(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.kinds = nn.ModuleDict({"class": nn.Linear(2, 2), "lambda": nn.Linear(2, 2)})
+            self.register_buffer("def", torch.ones(2))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.kinds["lambda"](self.kinds["class"](x)) + getattr(self, "def")
+
+    model = Holder()
+    program = px.transform(px.import_ep(torch.export.export(model, (torch.ones(1, 2),))))
+    px.save(program, tmp_path / "program.purefx")
+    module: Any = px.lower(px.load(tmp_path / "program.purefx"))
+    assert list(module.state_dict()) == list(model.state_dict())
+    assert str(module.graph)
+    assert module.code
+    with pytest.raises(px.UnsupportedProgram, match="keywords of Python"):
+        module.recompile()
+    torch.testing.assert_close(module(torch.ones(1, 2)), model(torch.ones(1, 2)))

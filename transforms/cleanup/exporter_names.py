@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from ...ir.importing.signature import argument_keys
-from ...ir.importing.spellings import is_identifier
+from ...ir.names import is_identifier
 from ...ir.program import Program
 from ...ir.signature import StateInput, UserInput
 from ...ir.state import Slot, SlotKind

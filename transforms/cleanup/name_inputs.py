@@ -14,8 +14,7 @@ from attrs import evolve
 from ...ir.arguments import Ref, replace_refs
 from ...ir.errors import NamingError
 from ...ir.graph import Graph
-from ...ir.importing.spellings import is_identifier
-from ...ir.names import Names
+from ...ir.names import Names, is_identifier
 from ...ir.node import Node
 from ...ir.program import Program
 from ...ir.signature import Signature, UserInput
