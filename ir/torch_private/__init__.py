@@ -50,6 +50,7 @@ from .modules import (
     uncompiled,
     unsaved_buffers,
     window_on,
+    with_hooks_of,
 )
 from .operators import (
     ASSERT_SCALAR,
@@ -131,5 +132,6 @@ __all__ = [
     "uncompiled",
     "unsaved_buffers",
     "window_on",
+    "with_hooks_of",
     "without_kernels",
 ]
