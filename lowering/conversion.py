@@ -74,7 +74,7 @@ def tied_parameters(module: torch.nn.Module) -> list[Places]:
             if value is not None:
                 places.setdefault(id(value), []).append((cast("dict[str, Any]", parameters_dict(part)), name))
     for part in module.modules():
-        for name, value in part.__dict__.items():
+        for name, value in part.__dict__.copy().items():
             if id(value) in places:
                 places[id(value)].append((part.__dict__, name))
     return [found for found in places.values() if len(found) > 1]

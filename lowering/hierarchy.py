@@ -23,6 +23,7 @@ from ..ir.state import SlotKind
 from ..ir.torch_private import buffers_dict, children_dict, parameters_dict, unsaved_buffers
 from .compiled import Body
 from .family import Family
+from .lowered import FIRST, LaterCall
 from .module import Place, new_module
 from .preserved import Answer, Answers
 from .watched import LoweredContainer, LoweredList, new_container
@@ -42,6 +43,8 @@ class Tree:
     nested: Family
     modules: dict[str, torch.nn.Module] = field(factory=dict)
     views: dict[str, list[torch.nn.Module]] = field(factory=dict)
+    later: dict[str, type[torch.nn.Module]] = field(factory=dict)
+    """The class of each body in later calls."""
 
 
 def grow(tree: Tree, cells: dict[int, Any], root: type[torch.nn.Module]) -> torch.nn.Module:
@@ -131,14 +134,25 @@ def _add_views(tree: Tree, path: str, labels: dict[Label, str], types: dict[str,
         if body.convention is not None and body.convention.signature.shared:
             continue
         if (call, part) != first:
-            view = new_module(tree.classes[body.name], Place(body, path, call, types.get(path), tree.nested))
+            view = new_module(_class_of(tree, body, part), Place(body, path, call, types.get(path), tree.nested))
             _answer(tree, view, path, labels, (call, part))
+            view.__dict__[FIRST] = main
             for shared in ("_parameters", "_buffers", "_non_persistent_buffers_set", "_modules"):
                 view.__dict__[shared] = main.__dict__[shared]
             tree.views.setdefault(path, []).append(view)
         attribute = name + (f"@{call}" if call else "") + (f"#{part}" if part else "")
         for owner in (tree.modules[above], *tree.views.get(above, ())):
             owner.__dict__[attribute] = view
+
+
+def _class_of(tree: Tree, body: Body, part: int) -> type[torch.nn.Module]:
+    # A piece of a call that is cut is no call: hooks run for the first piece, as far as they run at all.
+    if part:
+        return tree.classes[body.name]
+    if body.name not in tree.later:
+        kind = tree.classes[body.name]
+        tree.later[body.name] = type(kind.__name__, (LaterCall, kind), {"__module__": kind.__module__, "__doc__": kind.__doc__})
+    return tree.later[body.name]
 
 
 def _give_root(tree: Tree, calls: dict[str, dict[Label, str]]) -> None:

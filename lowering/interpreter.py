@@ -18,7 +18,7 @@ from ..ir.paths import FROM_ROOT
 from ..ir.torch_private import children_dict
 from .edited import run_graph
 from .lowered import Lowered
-from .module import Place
+from .module import Place, holds
 from .notes import note_failure
 from .tape import tape_of
 
@@ -29,15 +29,15 @@ class LoweredInterpreter(Lowered, InterpreterModule):
     """A module made by ``lower(..., to="interpreter")``; see the file's docstring."""
 
     def __getattr__(self, name: str) -> Any:
+        if name != "graph" and holds(self, name):
+            return torch.nn.Module.__getattr__(self, name)  # a child called ``code``: as in eager
         if name == "graph":
             graph = self.purefx_place.fx_graph(self)
             graph.owning_module = cast(Any, self)
             graph.set_codegen(CodeGen())  # flat, as an UnflattenedModule's
-            self.__dict__["graph"] = graph
-            return graph
+            return self.__dict__.setdefault("graph", graph)  # another thread may have been faster
         if name == "graph_module":
-            self.__dict__["graph_module"] = made = self._as_graph_module()
-            return made
+            return self.__dict__.setdefault("graph_module", self._as_graph_module())
         if name == "arg_names":
             return [formal.name for formal in self.purefx_place.body.graph.inputs]
         if name == "_ty":

@@ -14,7 +14,7 @@ import torch
 import torch.fx
 
 from ..ir.paths import FROM_ROOT
-from ..ir.torch_private import codegen_of, pytree
+from ..ir.torch_private import codegen_of, hooks_of, pytree, with_hooks_of
 from .conversion import Once, convert_constants, restore_ties, tied_parameters
 from .family import Family
 from .modes import warn_of_modes
@@ -23,7 +23,7 @@ from .watched import Watched, Where
 if TYPE_CHECKING:
     from .module import Place
 
-__all__ = ["DERIVED", "OURS", "Lowered", "plain_class"]
+__all__ = ["DERIVED", "FIRST", "OURS", "LaterCall", "Lowered", "plain_class"]
 
 OURS = "purefx_"
 """How the attributes begin that come from the program; copies share them."""
@@ -76,7 +76,7 @@ class Lowered(Watched):
         convert_constants(self, constants.get(path, ()), convert)
         for name, value in list(self.__dict__.items()):
             if (
-                name != FROM_ROOT
+                name not in (FROM_ROOT, FIRST)
                 and isinstance(value, Lowered)
                 and value.__dict__.get("_modules") is not None
                 and value.purefx_family is self.purefx_family
@@ -89,17 +89,18 @@ class Lowered(Watched):
     def __deepcopy__(self, memo: dict[int, Any]) -> Lowered:
         new: Any = object.__new__(plain_class(type(self)))
         memo[id(self)] = new
-        for key, value in self.__dict__.items():
+        attributes = self.__dict__.copy()  # another thread may look at the module, and what it reads first is made then
+        for key, value in attributes.items():
             if key not in DERIVED and key not in GRAPHS:
                 shared = isinstance(value, pytree.TreeSpec) or (key.startswith(OURS) and key != "purefx_plan")
                 new.__dict__[key] = value if shared else copy.deepcopy(value, memo)
-        for key in GRAPHS & set(self.__dict__):
-            if isinstance(self.__dict__[key], torch.fx.Graph):
-                new.__dict__[key] = graph = _copied(self.__dict__[key])
+        for key in GRAPHS & attributes.keys():
+            if isinstance(attributes[key], torch.fx.Graph):
+                new.__dict__[key] = graph = _copied(attributes[key])
                 graph.owning_module = new
             else:
-                new.__dict__[key] = copy.deepcopy(self.__dict__[key], memo)  # a constant of that name
-        if "_graph" in self.__dict__ and plain_class(type(self)) is not type(self):
+                new.__dict__[key] = copy.deepcopy(attributes[key], memo)  # a constant of that name
+        if "_graph" in attributes and plain_class(type(self)) is not type(self):
             new.recompile()
         return new
 
@@ -107,6 +108,21 @@ class Lowered(Watched):
         from .pickling import reduce_module
 
         return reduce_module(self)
+
+
+FIRST = "@"
+"""Under which attribute the body of a later call of a module has the module."""
+
+
+class LaterCall(Lowered):
+    """The body of a later call of a module, which differs from the first: the hooks of the module run for this call too."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the body as the module is called."""
+        module: torch.nn.Module = self.__dict__[FIRST]
+        if not hooks_of(module):
+            return super().__call__(*args, **kwargs)
+        return super(LaterCall, with_hooks_of(self, module)).__call__(*args, **kwargs)
 
 
 GRAPHS = frozenset({"graph", "_graph"})

@@ -22,7 +22,7 @@ from .lowered import DERIVED, Lowered
 from .original import as_it_was
 from .preserved import edited
 
-__all__ = ["LAZY", "LoweredModule", "Place", "make_class", "new_module"]
+__all__ = ["LAZY", "LoweredModule", "Place", "holds", "make_class", "new_module"]
 
 
 class Place:
@@ -100,6 +100,8 @@ class LoweredModule(Lowered, torch.fx.GraphModule):
         torch.nn.Module.__init__(self)
 
     def __getattr__(self, name: str) -> Any:
+        if holds(self, name) and name not in _FX:
+            return torch.nn.Module.__getattr__(self, name)  # a child called ``meta``: as in eager
         if name in LAZY:
             made = _fx_attributes(self) if name in _FX else {name: {} if name in _DICTS else []}
             for key, value in made.items():
@@ -118,7 +120,7 @@ class LoweredModule(Lowered, torch.fx.GraphModule):
     def code(self) -> str:
         """The code that fx generates for the graph; what runs is equivalent and leaner."""
         if "_code" not in self.__dict__:
-            self.__dict__["_code"] = self._graph.python_code(root_module="self").src
+            return cast(str, self.__dict__.setdefault("_code", self._graph.python_code(root_module="self").src))
         return cast(str, self.__dict__["_code"])
 
     def recompile(self) -> Any:
@@ -152,6 +154,12 @@ class LoweredModule(Lowered, torch.fx.GraphModule):
     def extra_repr(self) -> str:
         """Return the class name of the original module, for ``repr``."""
         return self.purefx_place.type_name or ""
+
+
+def holds(module: torch.nn.Module, name: str) -> bool:
+    """Say whether a module has a child or state of a name."""
+    attributes = module.__dict__
+    return any(name in attributes.get(kind, ()) for kind in ("_modules", "_parameters", "_buffers"))
 
 
 _DICTS = frozenset({"meta", "_lineno_map"})

@@ -45,7 +45,7 @@ def reduce_module(module: Lowered) -> tuple[Any, ...]:
     """
     from .lowered import DERIVED, GRAPHS, OURS
 
-    attributes = module.__dict__
+    attributes = module.__dict__.copy()  # another thread may look at the module
     graphs = [attributes[key] for key in GRAPHS if isinstance(attributes.get(key), torch.fx.Graph)]
     if any(edited(module, graph) for graph in graphs):
         where = module.purefx_place.path or "the root"
@@ -208,7 +208,7 @@ def load_family(text: str, specs: Any, calls: Any, metas: Mapping[str, Any], sai
     family.exported, family.slots, family.constants, family.ties = exported, slots, constants, ties
     for module in (*root.modules(), *(found for _, found in root.purefx_hidden()), *family.values()):
         if "purefx_place" in module.__dict__:
-            ours = {name: value for name, value in module.__dict__.items() if name.startswith("purefx_")}
+            ours = {name: value for name, value in module.__dict__.copy().items() if name.startswith("purefx_")}
             family.twins[key_of(module)] = (type(module), ours)
     return family
 

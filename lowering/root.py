@@ -20,8 +20,8 @@ from .arguments import CallPlan
 from .compiled import Body
 from .contract import CONTRACT
 from .interpreter import LoweredInterpreter, run_body
-from .lowered import Lowered
-from .module import LoweredModule, make_class
+from .lowered import FIRST, Lowered
+from .module import LoweredModule, holds, make_class
 from .notes import note_from_traceback
 
 __all__ = ["LoweredInterpreterRoot", "LoweredRoot", "root_class"]
@@ -79,9 +79,8 @@ class _Root(Lowered):
         return [node for node in self.graph.nodes if node.op == "placeholder"]
 
     def __getattr__(self, name: str) -> Any:
-        if name in CONTRACT:
-            self.__dict__[name] = CONTRACT[name](self.purefx_family)
-            return self.__dict__[name]
+        if name in CONTRACT and not holds(self, name):
+            return self.__dict__.setdefault(name, CONTRACT[name](self.purefx_family))
         return super().__getattr__(name)
 
     def named_modules(self, *args: Any, **kwargs: Any) -> Any:
@@ -94,7 +93,7 @@ class _Root(Lowered):
         """Iterate over the modules that are no children: later calls of one module, and bodies of operators."""
         for path, module in list(super().named_modules()):
             for name, found in list(module.__dict__.items()):
-                if isinstance(found, Lowered) and name != FROM_ROOT:
+                if isinstance(found, Lowered) and name not in (FROM_ROOT, FIRST):
                     yield f"{path}.{name}" if path else name, found
 
     def _apply(self, fn: Any, recurse: bool = True) -> Any:  # noqa: FBT001, FBT002  torch's signature

@@ -41,6 +41,6 @@ def that_stand(program: Program) -> frozenset[str]:
 def standing_in(holder: torch.nn.Module, body: torch.nn.Module) -> torch.nn.Module:
     """Return the module of a body as it stands in another module."""
     made: Any = body.__class__.__new__(body.__class__)
-    made.__dict__.update({name: value for name, value in holder.__dict__.items() if name not in OWN})
-    made.__dict__.update({name: value for name, value in body.__dict__.items() if name in OWN})
+    made.__dict__.update({name: value for name, value in holder.__dict__.copy().items() if name not in OWN})
+    made.__dict__.update({name: value for name, value in body.__dict__.copy().items() if name in OWN})
     return made

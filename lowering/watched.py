@@ -14,7 +14,7 @@ import torch
 
 from ..ir.errors import SwapError
 from ..ir.program import Program
-from ..ir.torch_private import blank_module
+from ..ir.torch_private import blank_module, buffers_dict, children_dict, parameters_dict
 
 if TYPE_CHECKING:
     from .family import Family
@@ -68,13 +68,35 @@ class Watched(torch.nn.Module):
         Raises:
             SwapError: the program calls what was there, and this can not stand in for it.  Nothing was done.
         """
-        if isinstance(module, Program) and target:
+        if isinstance(module, _REPLACEMENTS) and target:
             above, _, name = target.rpartition(".")
             parent = self.get_submodule(above)
-            if name in dict(parent.named_children()):
-                setattr(parent, name, module)
+            if children_dict(parent).get(name) is not None:
+                setattr(parent, name, module)  # torch would ask the attribute what is there
                 return
         super().set_submodule(target, cast(Any, module), strict)
+
+    def get_submodule(self, target: str) -> torch.nn.Module:
+        """Return the module at a path, also where a module has another attribute of that name (``graph``, ``code``)."""
+        found: torch.nn.Module = self
+        for name in target.split(".") if target else ():
+            child = children_dict(found).get(name)
+            if child is None:
+                return super().get_submodule(target)
+            found = child
+        return found
+
+    def get_parameter(self, target: str) -> torch.nn.Parameter:
+        """Return the parameter at a path, likewise."""
+        above, _, name = target.rpartition(".")
+        found = parameters_dict(self.get_submodule(above)).get(name)
+        return super().get_parameter(target) if found is None else found
+
+    def get_buffer(self, target: str) -> torch.Tensor:
+        """Return the buffer at a path, likewise."""
+        above, _, name = target.rpartition(".")
+        found = buffers_dict(self.get_submodule(above)).get(name)
+        return super().get_buffer(target) if found is None else found
 
 
 def _admitted(owner: Watched, name: str, value: Any) -> Any:

@@ -14,13 +14,14 @@ from torch.export.graph_signature import ConstantArgument
 
 from ..arguments import Arg, Ref
 from ..borders import GIVES, TAKES
+from ..errors import UnsupportedProgram
 from ..graph import Graph
 from ..names import Names, word_of
 from ..node import Frame, Node, Op, Stack
 from ..program import CallSignature
 from ..torch_private import OpOverload, schema_of
 
-__all__ = ["read_call_signatures", "with_borders"]
+__all__ = ["check_paths", "frame_of", "read_call_signatures", "with_borders"]
 
 Records = Mapping[Frame, Any]
 
@@ -42,11 +43,45 @@ def read_call_signatures(entries: Iterable[Any]) -> tuple[dict[Frame, CallSignat
             and len(record.inputs) == record.in_spec.num_leaves
             and len(record.outputs) == record.out_spec.num_leaves
         ):
-            path, _, call = entry.fqn.partition("@")
-            frame = Frame(path, int(call or 0))
+            frame = frame_of(entry.fqn)
+            if "@" in frame.path:
+                raise UnsupportedProgram(
+                    f"the call signature of module {frame.path!r} was preserved, and the exporter takes what follows the @ in "
+                    "its name for the number of a call; rename the module, or export without its signature"
+                )
             records[frame] = record
             signatures[frame] = CallSignature(record.in_spec, record.out_spec, tuple(record.forward_arg_names or ()))
     return signatures, records
+
+
+def frame_of(fqn: str) -> Frame:
+    """Return the call that an entry of the exporter's is about.
+
+    >>> str(frame_of("a.lin@1")), frame_of("user@host").path
+    ('a.lin@1', 'user@host')
+    """
+    path, _, call = fqn.rpartition("@")
+    return Frame(path, int(call)) if path and call.isdecimal() else Frame(fqn)
+
+
+def check_paths(paths: Iterable[str]) -> None:
+    """Refuse modules that are called like later calls of others.
+
+    Args:
+        paths: of modules.
+
+    Raises:
+        UnsupportedProgram: one of them is; the message names it.
+
+    >>> check_paths(["a.lin", "user@host"])
+    """
+    for path in paths:
+        odd = "@" in path and next((name for name in path.split(".") if frame_of(name).path != name), None)
+        if odd:
+            raise UnsupportedProgram(
+                f"the module {path!r}: {odd!r} is how the exporter writes a later call of {frame_of(odd).path!r}, so the two can "
+                "not be told apart; rename the module"
+            )
 
 
 def with_borders(graph: Graph, records: Records, renamed: Mapping[str, str]) -> Graph:

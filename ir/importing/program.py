@@ -14,7 +14,7 @@ from ..paths import way_to
 from ..persistent import pmap
 from ..program import Module, Program
 from ..verify import check
-from .borders import read_call_signatures, with_borders
+from .borders import check_paths, frame_of, read_call_signatures, with_borders
 from .constraints import read_constraints
 from .joint import read_provenance, with_backward_calls
 from .nodes import GraphReader
@@ -58,12 +58,13 @@ def import_ep(ep: ExportedProgram, *, forward: ExportedProgram | None = None) ->
 
 
 def _read(ep: ExportedProgram, forward: ExportedProgram | None) -> Program:
-    paths = dict.fromkeys(entry.fqn.partition("@")[0] for entry in ep.module_call_graph)
+    paths = dict.fromkeys(frame_of(entry.fqn).path for entry in ep.module_call_graph)
     known = ep.graph_signature
     reader = GraphReader(paths, {**known.inputs_to_parameters, **known.inputs_to_buffers})
     provenance = read_provenance(ep, forward)
     reader.placed = provenance.stacks
     reader.read(ep.graph_module)
+    state = read_state(ep)
     signatures, records = read_call_signatures(ep.module_call_graph)
     flat = with_backward_calls(reader.graphs[""], provenance.backward)
     root = reader.graphs[""] = with_borders(flat, records, reader.renamed)
@@ -72,9 +73,10 @@ def _read(ep: ExportedProgram, forward: ExportedProgram | None) -> Program:
         # A module that no module of the hierarchy holds: it stays a call, at the path that the exporter gives.
         paths.update(dict.fromkeys(way_to(path)))
     paths.setdefault("")
+    check_paths([*paths, *(name.rpartition(".")[0] for name in state.order)])
     return Program(
         graphs=pmap(reader.graphs),
-        state=read_state(ep),
+        state=state,
         signature=read_signature(ep, root),
         modules=tuple(Module(path, types.get(path)) for path in paths),
         call_signatures=pmap(signatures),

@@ -53,8 +53,8 @@ class StackReader:
         if self.aliases.ways:
             entries = self.aliases.unwound(tuple([entry for entry in entries if entry[1][0]]))
         for depth, (key, (path, kind)) in enumerate(entries, 1):
-            path, _, inner = str(path).partition("@")
-            number = key.rpartition("@")[2] if "@" in key else inner
+            path = str(path)  # as modules are named: only the key has the number of the call
+            number = key.rpartition("@")[2] if "@" in key else ""
             place = self.aliases.where.get(path, path)
             if kind:  # "" where a program that was made again does not know the class
                 self.types.setdefault(place, _class_name(kind))

@@ -51,6 +51,7 @@ from .modules import (
     uncompiled,
     unsaved_buffers,
     window_on,
+    with_hooks_of,
 )
 from .operators import (
     ASSERT_SCALAR,
@@ -141,5 +142,6 @@ __all__ = [
     "uncompiled",
     "unsaved_buffers",
     "window_on",
+    "with_hooks_of",
     "without_kernels",
 ]

@@ -16,6 +16,7 @@ import torch
 __all__ = [
     "blank_module", "buffers_dict", "child_of", "children_dict", "hooks_of", "parameters_dict", "state_of",
     "storage_key", "uncompiled", "unsaved_buffers", "window_on",
+    "with_hooks_of",
 ]  # fmt: skip
 
 
@@ -127,3 +128,31 @@ def hooks_of(module: torch.nn.Module) -> list[Callable[..., Any]]:
     """Return the hooks that run when a module is called."""
     kinds = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)
     return [hook for hooks in kinds for hook in hooks.values()]
+
+
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+_HOW = ("_forward_hooks_with_kwargs", "_forward_hooks_always_called", "_forward_pre_hooks_with_kwargs")
+"""Which of them, by number, take keyword arguments, or run after an error."""
+
+
+def with_hooks_of(module: Module, other: torch.nn.Module) -> Module:
+    """Return a stand-in for one call of a module, during which the hooks of another one run as well and are told the other.
+
+    >>> doubled, said = torch.nn.Linear(1, 1), torch.nn.ReLU()
+    >>> handle = said.register_forward_hook(lambda module, args, result: print(type(module).__name__))
+    >>> _ = with_hooks_of(doubled, said)(torch.ones(1))
+    ReLU
+    """
+    made = module.__class__.__new__(module.__class__)
+    attributes, theirs = made.__dict__, other.__dict__
+    attributes.update(module.__dict__)
+    for name in _HOOKS:
+        attributes[name] = {**attributes[name], **{number: _told(other, hook) for number, hook in theirs[name].items()}}
+    for name in _HOW:
+        attributes[name] = {**attributes[name], **theirs[name]}
+    attributes["_is_full_backward_hook"] = theirs["_is_full_backward_hook"]
+    return made
+
+
+def _told(module: torch.nn.Module, hook: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda _, *rest: hook(module, *rest)

@@ -1,0 +1,145 @@
+"""Hooks on every module run as often and in the order that eager's do, whichever bodies its calls run.
+
+One idea: models are drawn in which modules are called several times with Python flags, so bodies differ; the hooks of all modules
+note what they are told, and that they are told the module itself.
+"""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import random
+from typing import Any
+
+import pytest
+import torch
+
+import purefx as px
+
+
+class Leaf(torch.nn.Module):
+    """Does one of two things, as a flag says."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.randn(2))
+
+    def forward(self, x: torch.Tensor, flag: bool = False) -> torch.Tensor:
+        return (x * self.weight).tanh() if flag else x + self.weight
+
+
+class Inner(torch.nn.Module):
+    """Calls its leaves, each as often as it drew."""
+
+    def __init__(self, draw: random.Random, children: list[torch.nn.Module]) -> None:
+        super().__init__()
+        for number, child in enumerate(children):
+            self.add_module(f"c{number}", child)
+        self.plan = {
+            flag: [(f"c{draw.randrange(len(children))}", draw.random() < 0.5) for _ in range(draw.choice([1, 2, 3]))]
+            for flag in (False, True)
+        }
+
+    def forward(self, x: torch.Tensor, flag: bool = False) -> torch.Tensor:
+        for name, inner in self.plan[flag]:
+            x = self.get_submodule(name)(x, inner) * 1.5
+        return x
+
+
+def drawn(seed: int) -> torch.nn.Module:
+    draw = random.Random(seed)
+    torch.manual_seed(seed)
+    inner: list[torch.nn.Module] = [Inner(draw, [Leaf() for _ in range(draw.choice([1, 2]))]) for _ in range(2)]
+    return Inner(draw, [*inner, Leaf()])
+
+
+class Noting:
+    """Puts hooks on all modules and notes what they are told; forward hooks change what they are given a little."""
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        self.said: list[Any] = []
+        for path, part in module.named_modules():
+            self._hook(path, part)
+
+    def _hook(self, path: str, part: torch.nn.Module) -> None:
+        def note(kind: str, told: torch.nn.Module) -> None:
+            assert told is part
+            self.said.append((kind, path))
+
+        def before(told: torch.nn.Module, args: Any) -> None:
+            note("before", told)
+
+        def with_keywords(told: torch.nn.Module, args: Any, kwargs: Any) -> None:
+            note("before, with keywords", told)
+
+        def after(told: torch.nn.Module, args: Any, result: Any) -> Any:
+            note("after", told)
+            return result * 1.25 + 0.5
+
+        def backward(told: torch.nn.Module, grads: Any, _: Any) -> None:
+            note("backward", told)
+
+        part.register_forward_pre_hook(before)
+        part.register_forward_pre_hook(with_keywords, with_kwargs=True)
+        part.register_forward_hook(after)
+        part.register_full_backward_hook(backward)
+
+
+def behaviour(module: torch.nn.Module) -> list[Any]:
+    """Return what hooks are told, results and gradients, in two calls."""
+    noting = Noting(module)
+    found: list[Any] = []
+    for number in range(2):
+        x = torch.ones(1, 2, requires_grad=True)
+        result = module(x + number)
+        result.sum().backward()
+        assert x.grad is not None
+        found += [result.tolist(), x.grad.tolist()]
+    grads = {name: value.grad.tolist() for name, value in module.named_parameters() if value.grad is not None}
+    return [noting.said, found, grads]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_hooks_run_as_in_eager(seed: int) -> None:
+    model = drawn(seed)
+    program = px.transform(px.import_ep(torch.export.export(copy.deepcopy(model), (torch.ones(1, 2),))))
+    expected = behaviour(copy.deepcopy(model))
+    for to in ("graph_module", "interpreter"):
+        lowered = px.lower(program, to=to)
+        for module in (copy.deepcopy(lowered), pickle.loads(pickle.dumps(lowered)), lowered):
+            assert behaviour(module) == expected, to
+
+
+class Flagged(torch.nn.Module):
+    """Calls one module twice with different bodies."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.c = Leaf()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.c(self.c(x, True), False)
+
+
+@pytest.mark.parametrize("to", ["graph_module", "interpreter"])
+@pytest.mark.parametrize("preserved", [(), ("c",)])
+def test_hooks_of_later_calls(to: Any, preserved: tuple[str, ...]) -> None:
+    model, x = Flagged(), torch.ones(1, 2)
+    ep = torch.export.export(copy.deepcopy(model), (x,), preserve_module_call_signature=preserved)
+    module = px.lower(px.transform(px.import_ep(ep)), to=to)
+    said: dict[str, list[str]] = {"eager": [], "lowered": []}
+    for name, one in (("eager", model), ("lowered", module)):
+        child = one.get_submodule("c")
+        always = child.register_forward_hook(lambda *_, to=said[name]: to.append("always"), always_call=True)
+        removed = child.register_forward_hook(lambda *_, to=said[name]: to.append("removed"))
+        one(x)
+        removed.remove()
+        one(x)
+        child.register_forward_pre_hook(lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            one(x)
+        always.remove()
+        with pytest.raises(ZeroDivisionError):
+            one(x)
+    assert said["lowered"] == said["eager"]
+    assert said["eager"].count("removed") == 2
