@@ -10,7 +10,10 @@ from __future__ import annotations
 
 from purefx.capture import capture
 from purefx.ir import (
+    ANYTHING,
+    PURE,
     Arg,
+    ArgAt,
     Body,
     Call,
     CallSignature,
@@ -18,6 +21,7 @@ from purefx.ir import (
     Constraints,
     DiffError,
     Effects,
+    EffectsError,
     Frame,
     FuelError,
     Get,
@@ -64,6 +68,7 @@ from purefx.ir import (
     UnsupportedProgram,
     UserInput,
     UserOutput,
+    declare,
     pmap,
 )
 from purefx.ir.diff import Diff, diff
@@ -114,8 +119,11 @@ from purefx.transforms import (
 from purefx.unflatten import unflatten
 
 __all__ = [
+    "ANYTHING",
     "DEFAULT",
+    "PURE",
     "Arg",
+    "ArgAt",
     "Body",
     "Call",
     "CallSignature",
@@ -124,6 +132,7 @@ __all__ = [
     "Diff",
     "DiffError",
     "Effects",
+    "EffectsError",
     "Frame",
     "Fuel",
     "FuelError",
@@ -185,6 +194,7 @@ __all__ = [
     "bisect",
     "capture",
     "collect_call_signatures",
+    "declare",
     "deduplicate",
     "diff",
     "digest",

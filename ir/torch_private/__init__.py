@@ -57,10 +57,12 @@ from .operators import (
     OpOverload,
     OpOverloadPacket,
     builtin_functions,
+    is_effectful,
     overloads_of,
     resolve_higher_order,
     resolve_operator,
     schema_of,
+    side_effectful,
 )
 from .sizes import (
     fresh_bindings,
@@ -103,6 +105,7 @@ __all__ = [
     "generator_of_code",
     "guards_of",
     "hooks_of",
+    "is_effectful",
     "is_refusal",
     "is_tracing",
     "new_shape_env",
@@ -119,6 +122,7 @@ __all__ = [
     "schema_of",
     "script_class",
     "set_guards",
+    "side_effectful",
     "size_number",
     "state_of",
     "storage_key",
