@@ -41,7 +41,7 @@ def by_schema() -> dict[str, list[Any]]:
 
 
 def test_no_overload_does_more_than_is_said() -> None:
-    """Writes, aliases and draws of a few calls of every overload that takes drawn arguments."""
+    """A few calls of the overloads of the tables and of a third of all others; ``make audit`` has all."""
     done = subprocess.run(  # threads of this process would not live on in forked children
         [sys.executable, "-m", "tests.upstream.audit_effects", "--short"],
         cwd=Path(__file__).parents[2], env={**os.environ, "OMP_NUM_THREADS": "1"},
@@ -50,7 +50,7 @@ def test_no_overload_does_more_than_is_said() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     ran = re.search(r"^0 findings, (\d+) of \d+ overloads ran", done.stdout, re.MULTILINE)
     assert ran is not None, done.stdout
-    assert int(ran[1]) > 1600, "an audit that runs nothing finds nothing"
+    assert int(ran[1]) > 600, "an audit that runs nothing finds nothing"
 
 
 def test_the_audit_sees_lies() -> None:
@@ -134,7 +134,7 @@ def test_operators_of_the_tables_lie() -> None:
     for name in SILENT_WRITES.keys() - ONLY_ELSEWHERE:
         target = known[name][0] if name != "aten::batch_norm_update_stats" else torch.ops.aten.batch_norm_update_stats.default
         flat = {"mean": mean, "var": var, "running_mean": mean, "running_var": var, "momentum": 0.5, "eps": 1e-5}
-        given = {**flat, "input": x[None] if "instance" in name else x, "training": True, "use_input_stats": True}
+        given = {**flat, "input": x.T[None] if "instance" in name else x, "training": True, "use_input_stats": True}
         given |= {"weight": torch.ones(3), "bias": torch.zeros(3), "cudnn_enabled": False}
         args = [given[argument.name] for argument in schema_of(target).arguments]
         assert observe(target, args, {}).writes == {"running_mean", "running_var"}, name
