@@ -26,7 +26,7 @@ export HF_HUB_OFFLINE := 1
 # Tests of one file share what they export and draw, so a file is run by one process: make test PARALLEL= for one in all.
 PARALLEL ?= -n 2 --dist loadfile
 
-.PHONY: demo test check static fast deep mutants bench plot format clean install
+.PHONY: demo test check static fast deep mutants audit bench plot format clean install
 .DEFAULT_GOAL := test
 
 install: .venv/installed
@@ -66,6 +66,11 @@ deep: .venv/installed
 # Which changes of the sources no test finds: make mutants FILES="transforms/sink_state.py"
 mutants: .venv/installed
 	@$(BIN)/python -m tests.mutants $(FILES)
+
+# Runs every operator of the installed torch on drawn arguments and on torch's own samples, and compares what it did with what
+# the tables of ir/effects say: half an hour.
+audit: .venv/installed
+	@OMP_NUM_THREADS=1 $(BIN)/python -m tests.upstream.audit_effects $(ONLY)
 
 # Prints the tables, and leaves the figures and the picture in build/.
 bench: .venv/matplotlib

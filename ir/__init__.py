@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from .arguments import Arg, Body, Items, Record, Ref, same_arg
 from .effects.declared import ANYTHING, PURE, ArgAt, Effects, Unless
+from .effects.libraries import declare
 from .errors import (
     CaptureError,
     DiffError,
+    EffectsError,
     FuelError,
     InputError,
     InputValueError,
@@ -55,11 +57,11 @@ from .state import Slot, SlotKind, State
 
 __all__ = [
     "ANYTHING", "PURE", "Apply", "Arg", "ArgAt", "Body", "Call", "CallSignature", "CaptureError", "Constraints",
-    "DiffError", "Effects", "Expr", "Frame", "FuelError", "Get", "Graph", "Input", "InputDim", "InputError",
+    "DiffError", "Effects", "EffectsError", "Expr", "Frame", "FuelError", "Get", "Graph", "Input", "InputDim", "InputError",
     "InputGradient", "InputMutation", "InputValue", "InputValueError", "InvalidProgram", "Items", "LiteralType",
     "LossOutput", "Meta", "ModeWarning", "Module", "NamingError", "Node", "NumberType", "ObjectType", "Op", "PMap", "ParseError",
     "PartitionError", "PipelineError", "Program", "PurefxError", "Range", "Record", "Ref", "RestType", "Signature",
     "Slot", "SlotKind", "Stack", "StageError", "State", "StateGradient", "StateInput", "StateMutation", "Step",
     "StoreError", "SwapError", "Sym", "TensorType", "Token", "Unless", "UnsupportedProgram", "UserInput",
-    "UserOutput", "freeze_meta", "pmap", "same_arg",
+    "UserOutput", "declare", "freeze_meta", "pmap", "same_arg",
 ]  # fmt: skip

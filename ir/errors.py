@@ -87,6 +87,14 @@ class UnsupportedProgram(PurefxError, NotImplementedError):
     """
 
 
+class EffectsError(PurefxError, ValueError):
+    """An operator is said to do less than is known of it.
+
+    >>> issubclass(EffectsError, ValueError)
+    True
+    """
+
+
 class PipelineError(PurefxError, ValueError):
     """A pipeline is ordered so that a transformation can not get what it requires.
 

@@ -6,27 +6,55 @@ by its name is the business of ``text/``.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
+from .effects.declared import Effects
+from .effects.libraries import check_said, overloads_in
 from .effects.schema import effects_of
 from .methods import Method
 from .node import Op
 from .torch_private import HigherOrderOperator, OpOverload
 
-__all__ = ["op_name", "op_of"]
+__all__ = ["op_name", "op_of", "said_of"]
+
+Said = Mapping[Callable[..., Any], Effects]
+"""What operators of other libraries are said to do."""
 
 
-def op_of(target: Any) -> Op:
+def op_of(target: Any, said: Said | None = None) -> Op:
     """Return the op that calls an operator.
 
     Args:
         target: an operator overload, a higher-order operator or a plain function.
+        said: what ``said_of`` gives: effects that stand in place of those that are registered or declared.
 
     >>> import torch
     >>> op_of(torch.ops.aten.add_.Tensor).effects.writes[0].name
     'self'
     """
-    return Op(op_name(target), effects_of(target), target)
+    known = said.get(target) if said else None
+    return Op(op_name(target), effects_of(target) if known is None else known, target)
+
+
+def said_of(effects: Said | None) -> Said:
+    """Return what was said of operators by overload, checked as ``declare`` does.
+
+    Args:
+        effects: what operators, with all of their overloads, and functions do.
+
+    Raises:
+        EffectsError: it is an operator of torch, or its schema says that it does more.
+
+    >>> said_of(None), list(said_of({print: Effects()}))
+    ({}, [<built-in function print>])
+    """
+    found: dict[Callable[..., Any], Effects] = {}
+    for op, said in (effects or {}).items():
+        for target in overloads_in(op):
+            check_said(target, said)
+            found[target] = said
+    return found
 
 
 def op_name(target: Any) -> str:

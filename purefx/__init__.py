@@ -11,7 +11,10 @@ from __future__ import annotations
 
 from purefx.capture import capture
 from purefx.ir import (
+    ANYTHING,
+    PURE,
     Arg,
+    ArgAt,
     Body,
     Call,
     CallSignature,
@@ -19,6 +22,7 @@ from purefx.ir import (
     Constraints,
     DiffError,
     Effects,
+    EffectsError,
     Frame,
     FuelError,
     Get,
@@ -65,6 +69,7 @@ from purefx.ir import (
     UnsupportedProgram,
     UserInput,
     UserOutput,
+    declare,
     pmap,
 )
 from purefx.ir.diff import Diff, diff
@@ -115,8 +120,11 @@ from purefx.transforms import (
 from purefx.unflatten import unflatten
 
 __all__ = [
+    "ANYTHING",
     "DEFAULT",
+    "PURE",
     "Arg",
+    "ArgAt",
     "Body",
     "Call",
     "CallSignature",
@@ -125,6 +133,7 @@ __all__ = [
     "Diff",
     "DiffError",
     "Effects",
+    "EffectsError",
     "Frame",
     "Fuel",
     "FuelError",
@@ -186,6 +195,7 @@ __all__ = [
     "bisect",
     "capture",
     "collect_call_signatures",
+    "declare",
     "deduplicate",
     "diff",
     "digest",

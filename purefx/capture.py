@@ -10,12 +10,13 @@ import linecache
 import os
 import threading
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from purefx.ir.effects.declared import Effects
 from purefx.ir.errors import CaptureError
 from purefx.ir.importing import import_ep
 from purefx.ir.program import Program
@@ -37,6 +38,7 @@ def capture(
     dynamic_shapes: Any = None,
     strict: bool = False,
     preserve_module_call_signature: Sequence[str] = (),
+    effects: Mapping[Callable[..., Any], Effects] | None = None,
 ) -> Program:
     """Export a module and import what the exporter made of it.
 
@@ -47,6 +49,7 @@ def capture(
         dynamic_shapes: which sizes may change, as ``torch.export.export`` takes them.
         strict: trace Python bytecode with Dynamo, instead of running the module.
         preserve_module_call_signature: paths of modules whose call signature is kept.
+        effects: what operators of other libraries do, as ``import_ep`` takes it.
 
     Returns:
         A flat program, as ``import_ep`` gives it.  Any number of threads may call this; they wait for one another.
@@ -79,7 +82,7 @@ def capture(
             )
         except Exception as error:
             raise CaptureError(_message(module, error)) from error
-        return import_ep(exported)
+        return import_ep(exported, effects=effects)
 
 
 def _message(module: torch.nn.Module, error: Exception) -> str:

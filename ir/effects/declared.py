@@ -13,7 +13,7 @@ from attrs import frozen
 
 from ..arguments import Arg
 
-__all__ = ["ANYTHING", "PURE", "ArgAt", "Effects", "Unless"]
+__all__ = ["ANYTHING", "COMMUNICATION", "LIBRARIES", "PURE", "ArgAt", "Effects", "Unless"]
 
 
 @frozen
@@ -81,6 +81,14 @@ class Effects:
     """It does what the bodies among its arguments do, to its operands."""
     unknown: bool = False
     """Nothing is known: it may write and alias every operand."""
+    domain: str = ""
+    """A further domain in which its order can be seen: it stays in order with what is in the same domain, and with nothing else
+    (``COMMUNICATION``, ``LIBRARIES``)."""
+    group: ArgAt | None = None
+    """The argument that names the group inside of the domain (a process group): only members of one group are in order.  Where it
+    is no literal, or there is none, the operator is in order with the whole domain."""
+    completes: tuple[ArgAt, ...] = ()
+    """Arguments whose contents are only there when it has run (``wait_tensor``): for order it is a write, and changes nothing."""
     scope: int = 0
     """1 where it opens a region in which operators mean something else (a level of vmap), -1 where it closes one: no
     operator moves into such a region or out of it."""
@@ -92,8 +100,23 @@ class Effects:
         >>> PURE.acts, Effects(aliases=(ArgAt(0, "self"),)).acts, ANYTHING.acts
         (False, False, True)
         """
-        return bool(self.writes or self.random or self.ordered or self.through_bodies or self.unknown or self.scope)
+        return bool(
+            self.writes
+            or self.random
+            or self.ordered
+            or self.domain
+            or self.completes
+            or self.through_bodies
+            or self.unknown
+            or self.scope
+        )
 
+
+COMMUNICATION = "communication"
+"""The domain of operators that talk to other processes: in order within their process group, on every process the same."""
+
+LIBRARIES = "libraries"
+"""The domain of operators that are not torch's and that nobody declared: their schema does not say whether they log or count."""
 
 PURE = Effects()
 """No effect at all; most operators share this one value."""

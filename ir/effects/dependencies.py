@@ -1,13 +1,15 @@
 """The one dependency relation: which nodes of a graph must stay after which.
 
 One idea: data edges plus conflicts.  Two nodes conflict when one writes a storage that the other reads or writes, when
-both draw random numbers, when both are ordered (asserts, prints, tokens), or when one opens or closes a region; and nothing
-acts before the guards of the inputs that stand before it.  Outline, split, match, CSE, DCE, inline and reorder all ask here,
-and none looks at data edges alone.  It is linear in the arguments of the graph.
+both draw random numbers, when both are ordered (asserts, prints, tokens), when both are in order in one domain (communication
+in a process group, operators of other libraries), or when one opens or closes a region; and nothing acts before the guards of
+the inputs that stand before it.  Outline, split, match, CSE, DCE, inline and reorder all ask here, and none looks at data edges
+alone.  It is linear in the arguments of the graph.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import pairwise
 
 from ..arguments import refs_in
@@ -20,7 +22,7 @@ from .happenings import resolver
 from .resolved import NOTHING, Happening
 from .storages import slot_storage, storages
 
-__all__ = ["dependencies"]
+__all__ = ["dependencies", "in_domains"]
 
 
 def dependencies(program: Program, graph: Graph, *, path: str = "") -> list[list[int]]:
@@ -45,8 +47,11 @@ def dependencies(program: Program, graph: Graph, *, path: str = "") -> list[list
     edges = _data_edges(graph)
     _chain(edges, [index for index, happening in enumerate(done) if happening.random])
     _chain(edges, [index for index, happening in enumerate(done) if happening.ordered])
+    if any(happening.domains for happening in done):
+        for before, after in in_domains([happening.domains for happening in done]):
+            edges[after].add(before)
     _guard_edges(graph, done, edges)
-    if any(happening.writes or happening.writes_slots for happening in done):
+    if any(happening.writes or happening.writes_slots or happening.completes for happening in done):
         # Who shares storage with whom is asked only here, where something writes.
         done = [does(node) if known is NOTHING else known for node, known in zip(graph.nodes, done, strict=True)]
         _storage_edges(program, graph, done, edges)
@@ -83,10 +88,33 @@ def _guard_edges(graph: Graph, done: list[Happening], edges: list[set[int]]) -> 
     for index, (node, happening) in enumerate(zip(graph.nodes, done, strict=True)):
         if happening is NOTHING:
             continue
-        if guard >= 0 and (happening.writes or happening.writes_slots or happening.random):
+        if guard >= 0 and (happening.writes or happening.writes_slots or happening.random or happening.domains):
             edges[index].add(guard)
         if type(node.do) is Op and node.do.name == CALL_GUARDS.name:
             guard = index
+
+
+def in_domains(members: list[tuple[tuple[str, ...], ...]]) -> Iterator[tuple[int, int]]:
+    """Return pairs of members that are in order, first and second; pairs that follow from others may be left out.
+
+    Args:
+        members: for each the keys of the domains that it is in.  One that is longer names a group of the shorter one; () is
+            everything.
+
+    >>> list(in_domains([(("talk", "a"),), (("talk", "b"),), (("talk", "a"),), (("talk",),), (("log",),)]))
+    [(0, 2), (1, 3), (2, 3)]
+    """
+    last: dict[tuple[str, ...], int] = {}
+    for number, keys in enumerate(members):
+        for key in keys:
+            for other in list(last):
+                if other[: len(key)] != key[: len(other)]:
+                    continue
+                if last[other] != number:
+                    yield last[other], number
+                if len(other) >= len(key):
+                    del last[other]
+            last[key] = number
 
 
 def _scope_edges(graph: Graph, done: list[Happening], edges: list[set[int]]) -> None:
@@ -112,6 +140,7 @@ def _only_names(node: Node) -> bool:
 def _storage_edges(program: Program, graph: Graph, done: list[Happening], edges: list[set[int]]) -> None:
     memory = storages(program, graph, done)
     written = {memory.find(name) for happening in done for name in happening.writes}
+    written |= {memory.find(name) for happening in done for name in happening.completes}
     written |= {memory.find(slot_storage(program, slot)) for happening in done for slot in happening.writes_slots}
     writer: dict[object, int] = {}
     readers: dict[object, list[int]] = {}
@@ -121,7 +150,7 @@ def _storage_edges(program: Program, graph: Graph, done: list[Happening], edges:
         writes: set[object] = set()
         touched = {storage for name in refs_in(node.args, node.kwargs) if (storage := memory.find(name)) in written}
         if happening is not NOTHING:
-            writes.update([memory.find(name) for name in happening.writes])
+            writes.update([memory.find(name) for name in (*happening.writes, *happening.completes)])
             writes.update([memory.find(slot_storage(program, slot)) for slot in happening.writes_slots])
             read = [memory.find(slot_storage(program, slot)) for slot in happening.reads_slots]
             touched.update(writes, written.intersection(read))

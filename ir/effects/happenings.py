@@ -76,22 +76,34 @@ def _happening(node: Node, program: Program, summaries: dict[str, Happening]) ->
     effects = do.effects
     if effects.unknown:
         refs = tuple(dict.fromkeys(node.refs()))
-        return Happening(writes=refs, aliases=refs, random=effects.random, ordered=effects.ordered, scope=_scope(effects))
+        domains = ((),) if effects.ordered else _domains(node, effects)
+        return Happening(
+            refs, aliases=refs, random=effects.random, ordered=effects.ordered, domains=domains, scope=_scope(effects)
+        )
     if effects.through_bodies:
         return _of_bodies(node, effects, summaries)
     return _of_op(node, effects)
 
 
 def _of_op(node: Node, effects: Effects) -> Happening:
-    if not (effects.writes or effects.aliases or effects.random or effects.ordered or effects.scope):
+    if not (effects.acts or effects.aliases):
         return NOTHING
     return Happening(
         writes=() if _spared(node, effects.writes_unless) else _named(node, effects.writes),
         aliases=_named(node, effects.aliases),
         random=effects.random and not _spared(node, effects.random_unless),
         ordered=effects.ordered,
+        domains=_domains(node, effects) if effects.domain else (),
+        completes=_named(node, effects.completes),
         scope=_scope(effects),
     )
+
+
+def _domains(node: Node, effects: Effects) -> tuple[tuple[str, ...], ...]:
+    if not effects.domain:
+        return ()
+    group = effects.group.find(node.args, node.kwargs) if effects.group is not None else None
+    return ((effects.domain, group),) if type(group) is str else ((effects.domain,),)
 
 
 def _named(node: Node, places: tuple[ArgAt, ...]) -> tuple[str, ...]:
@@ -119,6 +131,8 @@ def _of_bodies(node: Node, effects: Effects, summaries: dict[str, Happening]) ->
         aliases_slots=tuple(slot for body in bodies for slot in body.aliases_slots),
         random=effects.random or any(body.random for body in bodies),
         ordered=effects.ordered or any(body.ordered for body in bodies),
+        domains=tuple(dict.fromkeys([*_domains(node, effects), *(key for body in bodies for key in body.domains)])),
+        completes=refs if any(body.completes for body in bodies) else (),
         scope=max((body.scope for body in bodies), default=(0, 0)),
     )
 
@@ -135,6 +149,7 @@ def _through(called: Happening, node: Node, call: Call, program: Program) -> Hap
         seen,
         writes=given(called.writes),
         aliases=given(called.aliases),
+        completes=given(called.completes),
         results=tuple([evolve(shared, values=given(shared.values)) for shared in seen.results]),
     )
 

@@ -39,6 +39,10 @@ class Happening:
     """The same for each of the results of a call that gives several."""
     random: bool = False
     ordered: bool = False
+    domains: tuple[tuple[str, ...], ...] = ()
+    """Further domains in which it is in order: (domain,) with all of one, (domain, group) with a group; () with every one."""
+    completes: tuple[str, ...] = ()
+    """Values whose contents are only there when it has run."""
     scope: tuple[int, int] = (0, 0)
     """How many regions it closes that it did not open, and how many it opens and leaves open."""
 

@@ -1,8 +1,8 @@
-"""Effects read off an operator: from its schema, its tags, and a short list of schemas that say too little.
+"""Effects read off an operator: from its schema, its tags, torch's registries, and tables of what none of these says.
 
-One idea: the operator is asked, never its name guessed at.  The exceptions are operators whose schema is known to
-be silent about a write (``batch_norm`` updates its running statistics when ``training``); they are listed with what
-they do.  Nothing here looks at a graph.
+One idea: the operator is asked, never its name guessed at.  The exceptions are operators whose schema is known to be silent
+(``silent.py``), communication (``communication.py``) and operators of other libraries (``libraries.py``).  Nothing here looks
+at a graph.
 """
 
 from __future__ import annotations
@@ -12,43 +12,26 @@ import functools
 import math
 import operator
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 import torch
 from attrs import evolve
 
 from ..borders import gives, takes
 from ..opaque import CALL_GUARDS, call_guards
-from ..torch_private import HigherOrderOperator, OpOverload, schema_of
+from ..torch_private import HigherOrderOperator, OpOverload, is_effectful, schema_of, side_effectful
 from ..trees import PACK, UNPACK, pack, unpack
-from .declared import ANYTHING, PURE, ArgAt, Effects, Unless
+from .communication import effects_of_communication, is_communication
+from .declared import ANYTHING, LIBRARIES, PURE, ArgAt, Effects, Unless
 from .functions import effects_of_function
+from .libraries import declared_effects, is_foreign
+from .silent import DRAWS_NOTHING, SILENT_ALIASES, SILENT_DRAWS, SILENT_WRITES, UNKNOWN
 
-__all__ = ["effects_of"]
+__all__ = ["effects_of", "registered_effects"]
 
 ORDERED_HIGHER_ORDER = frozenset({"with_effects", "call_torchbind", "print"})
 
 PURE_HIGHER_ORDER = frozenset({"out_dtype", "auto_functionalized", "auto_functionalized_v2", "triton_kernel_wrapper_functional"})
-
-SILENT_WRITES: dict[str, tuple[tuple[str, ...], str]] = {
-    # operator: (arguments it writes, the flag that switches the write off when it is False)
-    "aten::batch_norm": (("running_mean", "running_var"), "training"),
-    "aten::native_batch_norm": (("running_mean", "running_var"), "training"),
-    "aten::_batch_norm_impl_index": (("running_mean", "running_var"), "training"),
-    "aten::cudnn_batch_norm": (("running_mean", "running_var"), "training"),
-    "aten::miopen_batch_norm": (("running_mean", "running_var"), "training"),
-    "aten::instance_norm": (("running_mean", "running_var"), "use_input_stats"),
-}
-
-SILENT_ALIASES = frozenset(
-    {
-        "aten::einsum", "aten::broadcast_tensors", "aten::meshgrid", "aten::type_as", "aten::sum_to_size",
-        "aten::_unsafe_view", "aten::unsafe_split", "aten::unsafe_split_with_sizes", "aten::unsafe_chunk", "aten::pad",
-        "aten::flatten_dense_tensors", "aten::native_dropout", "aten::upsample_nearest2d", "aten::dequantize",
-        "aten::to_dense",
-    }
-)  # fmt: skip
-"""Operators that may hand back (a view of) an argument although neither schema nor tag says so."""
 
 WRITING_FUNCTIONS = frozenset(
     {
@@ -64,12 +47,22 @@ SCOPES = {
 }
 """Plain functions that a strict export writes around the body of a vmap."""
 
-DRAWS_ONLY_WHEN = (("train", False), ("training", False), ("dropout_p", 0.0), ("dropout", 0.0), ("p", 0.0))
-"""Flags of seeded operators under which they draw nothing."""
-
 
 def effects_of(target: Callable[..., Any]) -> Effects:
-    """Return the effects of a callable that stands in a graph.
+    """Return the effects of a callable that stands in a graph: what was declared, otherwise what is registered.
+
+    Args:
+        target: an ``OpOverload``, a higher-order operator, or a plain function.
+
+    >>> effects_of(torch.ops.aten.relu.default) is PURE
+    True
+    """
+    said = declared_effects(target)
+    return registered_effects(target) if said is None else said
+
+
+def registered_effects(target: Callable[..., Any]) -> Effects:
+    """Return the effects of a callable as torch has them and our tables complete them, whatever was declared.
 
     Args:
         target: an ``OpOverload``, a higher-order operator, or a plain function.
@@ -77,15 +70,13 @@ def effects_of(target: Callable[..., Any]) -> Effects:
     Returns:
         Its effects; ``ANYTHING`` where nothing is known.
 
-    >>> effects_of(torch.ops.aten.add_.Tensor).writes
+    >>> registered_effects(torch.ops.aten.add_.Tensor).writes
     (ArgAt(index=0, name='self'),)
-    >>> effects_of(torch.ops.aten.relu.default) is PURE
-    True
     """
     if isinstance(target, OpOverload):
-        return _of_schema(target)
+        return _of_foreign(target) if is_foreign(target) else _of_schema(target)
     if isinstance(target, HigherOrderOperator):
-        return _of_higher_order(cast(Any, target).name())
+        return _of_higher_order(target)
     if target is takes or target is gives:
         return PURE
     if target is call_guards:
@@ -122,13 +113,19 @@ def is_scalar_function(target: Callable[..., Any]) -> bool:
     return any(target is known for known in (builtins.max, builtins.min, builtins.abs, builtins.round, math.floor))
 
 
-@functools.cache
-def _of_higher_order(name: str) -> Effects:
+def _of_higher_order(target: Any) -> Effects:
+    name = target.name()
     if name in ORDERED_HIGHER_ORDER:
         return Effects(ordered=True, unknown=name == "call_torchbind", through_bodies=True)
     if name in PURE_HIGHER_ORDER:
         return PURE
-    return Effects(through_bodies=True)
+    return Effects(through_bodies=True, ordered=is_effectful(target), domain=LIBRARIES if is_foreign(target) else "")
+
+
+def _of_foreign(target: Any) -> Effects:
+    # Asked each time: a library may register an operator, and only then its effect.
+    found = evolve(_of_schema(target), domain=LIBRARIES)
+    return evolve(found, ordered=True) if is_effectful(target) or target in side_effectful() else found
 
 
 @functools.cache
@@ -136,27 +133,37 @@ def _of_schema(target: Any) -> Effects:
     schema = schema_of(target)
     arguments = schema.arguments
     places = tuple(ArgAt(index, argument.name) for index, argument in enumerate(arguments))
+    if is_communication(schema):
+        return effects_of_communication(schema, places)
     writes = tuple(
         at for at, arg in zip(places, arguments, strict=True) if arg.alias_info is not None and arg.alias_info.is_write
     )
-    silent = SILENT_WRITES.get(schema.name)
-    writes_unless: tuple[Unless, ...] = ()
-    if silent is not None and not writes:
-        names, flag = silent
-        writes = tuple(at for at in places if at.name in names)
-        writes_unless = tuple(Unless(at, value=False, default=None) for at in places if at.name == flag)
+    silent, unless = _silent_writes(schema, places)
     tagged = torch.Tag.maybe_aliasing_or_mutating in target.tags
-    may_alias = (tagged or schema.name in SILENT_ALIASES) and silent is None
+    may_alias = schema.name in SILENT_ALIASES or (tagged and not silent)
+    random = torch.Tag.nondeterministic_seeded in target.tags or schema.name in SILENT_DRAWS
     effects = Effects(
-        writes=writes,
-        writes_unless=writes_unless,
+        writes=tuple(dict.fromkeys((*writes, *silent))),
+        writes_unless=() if writes else unless,
         returns=_returned_arguments(schema, places),
         aliases=_aliased_arguments(schema, places, may_alias=may_alias),
-        random=torch.Tag.nondeterministic_seeded in target.tags,
-        random_unless=_no_draw(schema, places) if torch.Tag.nondeterministic_seeded in target.tags else (),
-        ordered=not schema.returns,
+        random=random,
+        random_unless=_no_draw(schema, places) if random else (),
+        ordered=not schema.returns or is_effectful(target) or _is_kept(target, writes),
+        unknown=schema.name in UNKNOWN,
     )
     return PURE if effects == PURE else effects
+
+
+def _is_kept(target: Any, writes: tuple[ArgAt, ...]) -> bool:
+    # What torch.fx never removes does something; where that is a write, order follows from it.
+    return not writes and target in side_effectful()
+
+
+def _silent_writes(schema: Any, places: tuple[ArgAt, ...]) -> tuple[tuple[ArgAt, ...], tuple[Unless, ...]]:
+    names, flag = SILENT_WRITES.get(schema.name, ((), None))
+    unless = tuple(Unless(at, value=False, default=None) for at in places if at.name == flag)
+    return tuple(at for at in places if at.name in names), unless
 
 
 def _returned_arguments(schema: Any, places: tuple[ArgAt, ...]) -> tuple[ArgAt | None, ...]:
@@ -191,7 +198,7 @@ def _aliased_arguments(schema: Any, places: tuple[ArgAt, ...], *, may_alias: boo
 def _no_draw(schema: Any, places: tuple[ArgAt, ...]) -> tuple[Unless, ...]:
     by_name = {at.name: (at, argument) for at, argument in zip(places, schema.arguments, strict=True)}
     found: list[Unless] = []
-    for name, value in DRAWS_ONLY_WHEN:
+    for name, value in DRAWS_NOTHING.get(schema.name, ()):
         if name in by_name:
             at, argument = by_name[name]
             default = argument.default_value if argument.has_default_value() else None

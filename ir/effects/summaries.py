@@ -30,6 +30,7 @@ def summary(graph: Graph, inner: Sequence[Happening]) -> Happening:
     writes: dict[str, None] = {}
     writes_slots: dict[str, None] = {}
     reads_slots: dict[str, None] = {}
+    completes: dict[str, None] = {}
     apart = taken_apart(graph, inner)
     by_name = {node.name: happening for node, happening in zip(graph.nodes, inner, strict=True)} if apart else {}
     for node, happening in zip(graph.nodes, inner, strict=True):
@@ -37,6 +38,7 @@ def summary(graph: Graph, inner: Sequence[Happening]) -> Happening:
         writes.update(dict.fromkeys(written.values))
         writes_slots.update(dict.fromkeys((*written.slots, *happening.writes_slots)))
         reads_slots.update(dict.fromkeys((*happening.reads_slots, *happening.aliases_slots)))
+        completes.update(dict.fromkeys(origins.of(happening.completes).values))
         if (item := item_of(node)) is not None and item[0] in apart:
             shared = by_name[item[0]].results[item[1]]
             origins.add(node.name, shared.values, shared.slots)
@@ -52,6 +54,8 @@ def summary(graph: Graph, inner: Sequence[Happening]) -> Happening:
         results=tuple([origins.of(names, first) for names, first in _results(graph, inner)]),
         random=any(happening.random for happening in inner),
         ordered=any(happening.ordered for happening in inner),
+        domains=tuple(dict.fromkeys([key for happening in inner for key in happening.domains])),
+        completes=tuple(completes),
         scope=_scope(happening.scope for happening in inner),
     )
 

@@ -6,7 +6,7 @@ where nothing is known; what the module holds becomes state.  The module stays a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -15,7 +15,9 @@ from attrs import evolve
 
 from ..collector import collector_paused
 from ..constants import with_constants
+from ..effects.declared import Effects
 from ..node import Call
+from ..operators import Said, said_of
 from ..persistent import pmap
 from ..program import Program
 from ..verify import check
@@ -27,7 +29,10 @@ __all__ = ["import_fx"]
 
 
 def import_fx(
-    graph_module: torch.fx.GraphModule, *, example_inputs: tuple[Any, ...] | Mapping[str, Any] | None = None
+    graph_module: torch.fx.GraphModule,
+    *,
+    example_inputs: tuple[Any, ...] | Mapping[str, Any] | None = None,
+    effects: Mapping[Callable[..., Any], Effects] | None = None,
 ) -> Program:
     """Import any fx graph module as an immutable value.
 
@@ -36,12 +41,14 @@ def import_fx(
             and its tensors are shared, not copied.  The graph counts: one that was edited need not be recompiled.
         example_inputs: arguments of one call.  With them the nodes get fake values where the tracer left none, so that methods
             of tensors are known operators and not anything.  They restrict nothing: other inputs may be passed.
+        effects: what functions and operators of other libraries do, as ``declare`` takes it, for this import alone.
 
     Returns:
         A program with the graph as its root.  Graph modules that are called become bodies, other modules stay as they are and
         are called; every attribute is state.
 
     Raises:
+        EffectsError: an operator is said to do less than its schema says.
         InvalidProgram: a name that no graph can have, or the graph is nonsense; all of it is listed.
         UnsupportedProgram: something that can not be represented faithfully; the message names it.
         InputValueError: the graph does not run on the example.
@@ -60,11 +67,11 @@ def import_fx(
         raise TypeError(f"import_fx takes a torch.fx.GraphModule, not a {type(graph_module).__name__}; {said}")
     values = {} if example_inputs is None else example_values(graph_module, example_inputs)
     with collector_paused():
-        return check(_read(graph_module, values))
+        return check(_read(graph_module, values, said_of(effects)))
 
 
-def _read(module: torch.fx.GraphModule, values: Mapping[Any, Any]) -> Program:
-    reader = TracedReader(module, values)
+def _read(module: torch.fx.GraphModule, values: Mapping[Any, Any], said: Said) -> Program:
+    reader = TracedReader(module, values, said)
     reader.read()
     root = reader.graphs[""]
     signature, leaves = read_traced_signature(module, root.output)

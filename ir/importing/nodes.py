@@ -23,7 +23,7 @@ from ..graph import Graph, Input
 from ..meta import freeze_meta
 from ..node import Node, Op, Stack, common_prefix
 from ..numbers import SYMBOLIC
-from ..operators import op_of
+from ..operators import Said, op_of
 from ..torch_private import HigherOrderOperator, OpOverload, OpOverloadPacket
 from ..verify import Violation
 from .bodies import settle_bodies
@@ -56,6 +56,8 @@ class GraphReader:
         """Values of the root that are an input under another name: the results of in-place operators on it."""
         self.placed: Mapping[Any, Any] = {}
         """Module stacks of fx nodes that do not have theirs in their meta."""
+        self.said: Said = {}
+        """What operators of other libraries are said to do."""
         self._ops: dict[Any, Op] = {}
         self._todo: list[tuple[str, torch.fx.GraphModule]] = []
         self._unplaced: dict[str, frozenset[str]] = {}
@@ -114,7 +116,7 @@ class GraphReader:
         target = fx_node.target
         op = self._ops.get(target)
         if op is None:
-            op = self._ops[target] = op_of(target)
+            op = self._ops[target] = op_of(target, self.said)
         name, meta = fx_node.name, fx_node.meta
         args: tuple[Arg, ...] = tuple(
             [

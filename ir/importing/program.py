@@ -6,10 +6,15 @@ end.  The exported program stays as it was; its tensors are shared.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from typing import Any
+
 from torch.export import ExportedProgram
 
 from ..collector import collector_paused
+from ..effects.declared import Effects
 from ..identifiers import check_identifiers
+from ..operators import Said, said_of
 from ..paths import way_to
 from ..persistent import pmap
 from ..program import Module, Program
@@ -24,7 +29,12 @@ from .state import read_state
 __all__ = ["import_ep"]
 
 
-def import_ep(ep: ExportedProgram, *, forward: ExportedProgram | None = None) -> Program:
+def import_ep(
+    ep: ExportedProgram,
+    *,
+    forward: ExportedProgram | None = None,
+    effects: Mapping[Callable[..., Any], Effects] | None = None,
+) -> Program:
     """Import an exported program as an immutable value.
 
     Args:
@@ -32,6 +42,7 @@ def import_ep(ep: ExportedProgram, *, forward: ExportedProgram | None = None) ->
             tensors are shared, not copied.
         forward: where ``ep`` is a joint forward and backward program, the exported program that it was made from: torch
             drops the module stacks when it makes the joint graph, so without it everything stays in the root.
+        effects: what operators of other libraries do, as ``declare`` takes it, for this import alone: ``{op: px.PURE}``.
 
     Returns:
         A flat program: one root graph that takes state and user inputs, plus the bodies of higher-order operators.  A joint
@@ -39,6 +50,7 @@ def import_ep(ep: ExportedProgram, *, forward: ExportedProgram | None = None) ->
         gradients to parameters and user inputs.  The gradient of a module call is a further call of that module.
 
     Raises:
+        EffectsError: an operator is said to do less than its schema says.
         InvalidProgram: its graph and signature disagree, or something in it is nonsense; all of it is listed.
         UnsupportedProgram: it has something that can not be represented faithfully; the message names it.
         TypeError: ``ep`` is not an exported program.
@@ -54,13 +66,14 @@ def import_ep(ep: ExportedProgram, *, forward: ExportedProgram | None = None) ->
     if not isinstance(ep, ExportedProgram):
         raise TypeError(f"import_ep takes a torch.export.ExportedProgram, not a {type(ep).__name__}")
     with collector_paused():
-        return check_identifiers(check(_read(ep, forward)))
+        return check_identifiers(check(_read(ep, forward, said_of(effects))))
 
 
-def _read(ep: ExportedProgram, forward: ExportedProgram | None) -> Program:
+def _read(ep: ExportedProgram, forward: ExportedProgram | None, said: Said) -> Program:
     paths = dict.fromkeys(frame_of(entry.fqn).path for entry in ep.module_call_graph)
     known = ep.graph_signature
     reader = GraphReader(paths, {**known.inputs_to_parameters, **known.inputs_to_buffers})
+    reader.said = said
     provenance = read_provenance(ep, forward)
     reader.placed = provenance.stacks
     reader.read(ep.graph_module)

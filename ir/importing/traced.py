@@ -20,6 +20,7 @@ from ..graph import Graph, Input
 from ..names import Names, is_identifier
 from ..node import Call, Frame, Get, Node, Stack
 from ..opaque import op_to_call
+from ..operators import Said
 from ..paths import join
 from ..signature import RestType
 from ..torch_private import PyTreeCodeGen, generator_of_code, hooks_of
@@ -57,12 +58,12 @@ class TracedReader:
         values: fake values of nodes that have none in their meta.
     """
 
-    def __init__(self, root: torch.fx.GraphModule, values: Mapping[Any, Any]) -> None:
+    def __init__(self, root: torch.fx.GraphModule, values: Mapping[Any, Any], said: Said | None = None) -> None:
         self.root = root
         self.values = values
         self.attributes = Attributes(root)
         self.stacks = TracedStacks()
-        self.operators = Operators()
+        self.operators = Operators(said)
         self.graphs: dict[str, Graph] = {}
         self.calls: dict[str, int] = {}
         """How often each module was called, by its path from the module that calls it."""

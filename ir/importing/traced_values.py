@@ -19,7 +19,7 @@ from ..meta import Meta, freeze_meta
 from ..methods import Method
 from ..node import Op
 from ..numbers import SYMBOLIC
-from ..operators import op_name
+from ..operators import Said, op_name
 from ..torch_private import pytree
 from ..verify.kinds import PLAIN
 
@@ -36,7 +36,8 @@ class Operators:
     False
     """
 
-    def __init__(self) -> None:
+    def __init__(self, said: Said | None = None) -> None:
+        self._said = said or {}
         self._known: dict[int, tuple[Any, Op]] = {}
         self._methods: dict[Method, Op] = {}
         self._bearers: dict[str, Any] = {}
@@ -63,7 +64,8 @@ class Operators:
         while self._bearers.setdefault(name, target) is not target:
             number += 1
             name = f"{wanted}#{number}"
-        return Op(name, effects_of(target), target)
+        said = self._said.get(target) if self._said and type(target).__hash__ is not None else None
+        return Op(name, effects_of(target) if said is None else said, target)
 
 
 @frozen

@@ -22,7 +22,7 @@ FLAGS = ("random", "ordered", "through_bodies", "unknown")
 
 SCOPES = {"opens": 1, "closes": -1}
 
-PLACES = ("writes", "returns", "aliases")
+PLACES = ("writes", "returns", "aliases", "completes")
 
 SWITCHES = ("writes_unless", "random_unless")
 
@@ -40,6 +40,9 @@ def print_effects(effects: Effects) -> str:
     lists = {name: [_print_place(at) for at in getattr(effects, name)] for name in PLACES}
     lists |= {name: [_print_switch(unless) for unless in getattr(effects, name)] for name in SWITCHES}
     parts = [f"{name}({', '.join(items)})" for name, items in lists.items() if items]
+    if effects.domain:
+        group = f", {_print_place(effects.group)}" if effects.group is not None else ""
+        parts.append(f"domain({spell_path(effects.domain)}{group})")
     parts.extend(name for name in FLAGS if getattr(effects, name))
     parts.extend(name for name, scope in SCOPES.items() if effects.scope == scope)
     return ", ".join(parts)
@@ -68,13 +71,23 @@ def read_effects(cursor: Cursor) -> Effects:
         return ANYTHING
     found: dict[str, Any] = {}
     while True:
-        name = cursor.take(*PLACES, *SWITCHES, *FLAGS, *SCOPES)
-        if name in SCOPES:
+        name = cursor.take(*PLACES, *SWITCHES, *FLAGS, *SCOPES, "domain")
+        if name == "domain":
+            found |= _read_domain(cursor)
+        elif name in SCOPES:
             found["scope"] = SCOPES[name]
         else:
             found[name] = True if name in FLAGS else tuple(read_list(cursor, READERS.get(name, _read_place)))
         if not cursor.skip(","):
             return evolve(PURE, **found)
+
+
+def _read_domain(cursor: Cursor) -> dict[str, Any]:
+    cursor.take("(")
+    domain = cursor.path("the name of a domain")
+    group = _read_place(cursor) if cursor.skip(",") else None
+    cursor.take(")")
+    return {"domain": domain, "group": group}
 
 
 def _read_result(cursor: Cursor) -> ArgAt | None:

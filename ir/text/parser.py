@@ -11,7 +11,7 @@ from typing import Any
 
 from ..arguments import Arg
 from ..effects.declared import ANYTHING, Effects
-from ..effects.schema import effects_of
+from ..effects.schema import registered_effects
 from ..graph import Graph, Input
 from ..node import Call, Do, Frame, Get, Kwargs, Node, Op
 from ..persistent import pmap
@@ -181,7 +181,7 @@ class _Parser:
 
 def _make_op(name: str, target: Target | None, effects: Effects | None) -> Op:
     if effects is None:
-        effects = ANYTHING if target is None else effects_of(target)
+        effects = ANYTHING if target is None else registered_effects(target)
     return Op(name, effects, target)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import assert_never
 
-from ..effects.schema import effects_of
+from ..effects.schema import registered_effects
 from ..graph import Graph
 from ..node import Call, Get, Node, Op
 from ..program import Program
@@ -155,7 +155,7 @@ class _Printer:
             name = op.name
             head = name if is_path(name) and name not in KEYWORDS else quoted(name)
             target = resolve(name)
-            usual = target is not None and effects_of(target) == op.effects
+            usual = target is not None and registered_effects(target) == op.effects
             found = self._ops[id(op)] = (op, head, "" if usual else f" ! {print_effects(op.effects)}")
         return found[1], found[2]
 

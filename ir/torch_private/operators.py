@@ -14,11 +14,12 @@ from typing import Any, cast
 import torch
 import torch._functorch.predispatch
 import torch._ops
+import torch.fx.node
 
 __all__ = [
     "ASSERT_SCALAR", "MODES", "VMAP", "HigherOrderOperator", "OpOverload", "OpOverloadPacket", "allows_numbers_as_tensors",
-    "builtin_functions", "in_dispatcher", "overloads_of", "registered_higher_order", "resolve_higher_order",
-    "resolve_operator", "schema_of",
+    "builtin_functions", "in_dispatcher", "is_effectful", "overloads_of", "registered_higher_order", "resolve_higher_order",
+    "resolve_operator", "schema_of", "side_effectful",
 ]  # fmt: skip
 
 
@@ -51,6 +52,37 @@ def allows_numbers_as_tensors(name: str) -> bool:
     (True, False)
     """
     return bool(cast(Any, torch._C)._should_allow_numbers_as_tensors(name.rpartition("::")[2]))
+
+
+def is_effectful(target: Any) -> bool:
+    """Say whether torch threads a token through the calls of an operator when it decomposes: its order can be seen.
+
+    The public door (``torch.library``) only writes this registry, and asking it through ``find`` would add an entry.
+
+    >>> is_effectful(torch.ops.aten._print.default), is_effectful(torch.ops.aten.relu.default)
+    (True, False)
+    """
+    from torch._library.effects import EffectHolder
+    from torch._library.simple_registry import singleton
+
+    if isinstance(target, HigherOrderOperator):
+        name = f"{target.namespace}::{target.name()}"
+    else:
+        name = cast(str, target._name)
+    entry = singleton.get(name)
+    holder: Any = entry.effect if entry is not None else EffectHolder(name)
+    return holder.effect is not None
+
+
+def side_effectful() -> frozenset[Any]:
+    """Return what ``torch.fx`` never removes as dead: its own table, and what ``torch.fx.node.has_side_effect`` added to it.
+
+    There is no public way to ask; the functions that write the table are public.
+
+    >>> torch.ops.aten._assert_scalar.default in side_effectful()
+    True
+    """
+    return frozenset(cast(Any, torch.fx.node)._side_effectful_functions)
 
 
 def resolve_operator(namespace: str, name: str, overload: str) -> Callable[..., Any] | None:

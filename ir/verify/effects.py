@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import evolve, fields
 
-from ..effects.declared import Effects
-from ..effects.schema import effects_of
+from ..effects.declared import ANYTHING, Effects
+from ..effects.libraries import is_foreign, lacking
+from ..effects.schema import effects_of, registered_effects
 from ..node import Op
 from ..torch_private import OpOverload
 from .rule import Finding
@@ -35,7 +36,11 @@ def check_targets(survey: Survey) -> Iterator[Finding]:
 
 
 def check_effects(survey: Survey) -> Iterator[Finding]:
-    """Find operators whose effects are not those of their target; ``ordered`` may be added to them."""
+    """Find operators whose effects are not those of their target; ``ordered`` may be added to them.
+
+    Of an operator of another library, and of a function of which nothing is known, more may be said (``declare``), and nothing
+    that contradicts its schema.
+    """
     for op, graph, index in survey.ops.values():
         target: Any = op.target
         if target is None or not callable(target):
@@ -45,6 +50,9 @@ def check_effects(survey: Survey) -> Iterator[Finding]:
             continue
         # remove_effect_tokens writes the order that a token stood for on the operator.
         if op.effects.ordered and not real.ordered and evolve(op.effects, ordered=False) == real:
+            continue
+        known = registered_effects(target)
+        if known == ANYTHING or (is_foreign(target) and not lacking(op.effects, known)):
             continue
         text = f"{op.name} is said to have {_difference(op.effects, real)}"
         yield Finding(text, graph, index, survey.graphs[graph].nodes[index].name)

@@ -162,3 +162,118 @@ def test_nothing_moves_into_a_region_or_out_of_it() -> None:
     main = px.Graph((px.Input("x"),), calls, ())
     assert dependencies(px.Program.of({"": main, "m": balanced}), main) == [[], []]
     assert dependencies(px.Program.of({"": main, "m": open_ended}), main) == [[], [0]]
+
+
+TALK = torch.ops._c10d_functional if torch.distributed.is_available() else None
+
+
+def test_communication_is_in_order_within_its_group() -> None:
+    """Of one group, of one whose name is no literal with all, and a wait keeps what it completes on its side."""
+    reduce, wait = op_of(TALK.all_reduce.default), op_of(TALK.wait_tensor.default)
+    nodes = [
+        px.Node("a", reduce, (px.Ref("x"), "sum", "0")),
+        px.Node("b", reduce, (px.Ref("y"), "sum", "1")),
+        px.Node("c", reduce, (px.Ref("z"), "sum", "0")),
+        px.Node("d", reduce, (px.Ref("x"), "sum", px.Ref("g"))),
+        px.Node("e", reduce, (px.Ref("y"), "sum", "1")),
+    ]
+    assert before(nodes, "x", "y", "z", "g") == [[], [], [0], [1, 2], [3]]
+    nodes = [
+        px.Node("a", reduce, (px.Ref("x"), "sum", "0")),
+        px.Node("v", VIEW, (px.Ref("a"), px.Items([2]))),
+        px.Node("w", wait, (px.Ref("a"),)),
+        px.Node("r", NEG, (px.Ref("v"),)),
+        px.Node("s", NEG, (px.Ref("w"),)),
+        px.Node("u", ADD_, (px.Ref("x"), 1)),
+        px.Node("o", NEG, (px.Ref("y"),)),
+    ]
+    found = before(nodes, "x", "y")
+    assert 2 in found[3], "a view that was taken before is read after the wait"
+    assert 2 in found[5], "what was given is in use until the wait"
+    assert found[6] == []
+
+
+def test_a_buffer_is_read_after_its_wait() -> None:
+    """In place, the wait is all that says when the buffer is there, and nobody uses what it gives; also in a body."""
+    reduce_, wait = op_of(TALK.all_reduce_.default), op_of(TALK.wait_tensor.default)
+    body = px.Graph((px.Input("p"),), (px.Node("w", wait, (px.Ref("p"),)),), ())
+    starts = px.Graph((px.Input("p"),), (px.Node("a", reduce_, (px.Ref("p"), "sum", "0")),), ())
+    for waits in (px.Node("w", wait, (px.Ref("x"),)), px.Node("w", px.Call(px.Frame("m"), "m"), (px.Ref("x"),))):
+        for begins in (
+            px.Node("a", reduce_, (px.Ref("x"), "sum", "0")),
+            px.Node("a", px.Call(px.Frame("n"), "n"), (px.Ref("x"),)),
+        ):
+            later = px.Node("b", reduce_, (px.Ref("y"), "sum", "0"))
+            main = px.Graph((px.Input("x"), px.Input("y")), (begins, waits, px.Node("r", NEG, (px.Ref("x"),)), later), ())
+            program = px.Program.of({"": main, "m": body, "n": starts})
+            assert dependencies(program, main) == [[], [0], [1], [0]]
+
+
+def test_operators_of_other_libraries_keep_their_order() -> None:
+    """Their schema does not say whether they log; what is declared pure moves, and asserts of torch pass them."""
+    torch.library.define("purefx_effects::log", "(Tensor x) -> Tensor")
+    target = torch.ops.purefx_effects.log.default
+    log = op_of(target)
+    nodes = [px.Node("a", log, (px.Ref("x"),)), px.Node("p", PRINT, ("a",)), px.Node("b", log, (px.Ref("x"),))]
+    assert before(nodes, "x") == [[], [], [0]]
+    strange = px.Op("mine", effects_of(print), print)
+    assert before([*nodes, px.Node("u", strange, ())], "x") == [[], [], [0], [1, 2]], "what may do anything may log too"
+    px.declare(torch.ops.purefx_effects.log, px.PURE)
+    try:
+        assert op_of(target).effects == px.PURE
+        assert px.verify(flat(nodes, px.Ref("b"), "x")) == (), "programs that exist keep what they say"
+    finally:
+        px.declare(target, None)
+    assert op_of(target) == log
+
+
+def test_effects_of_other_libraries_are_said_for_one_import() -> None:
+    """``effects=`` says it without anything that a process remembers; the text of the program has it."""
+    torch.library.define("purefx_effects::shout", "(Tensor x) -> Tensor")
+    target = torch.ops.purefx_effects.shout.default
+    graph = torch.fx.Graph()
+    x = graph.placeholder("x")
+    graph.output((graph.call_function(target, (x,)), graph.call_function(len, (x,))))
+    traced = torch.fx.GraphModule({}, graph)
+    plain, said = px.import_fx(traced), px.import_fx(traced, effects={torch.ops.purefx_effects.shout: px.PURE, len: px.PURE})
+    assert [node.do.effects.domain for node in plain.main.nodes if isinstance(node.do, px.Op)] == ["libraries", ""]
+    assert [node.do.effects for node in said.main.nodes if isinstance(node.do, px.Op)] == [px.PURE, px.PURE]
+    assert plain != said
+    assert px.verify(said) == ()
+    assert "purefx_effects.shout.default(x) ! pure" in str(said)
+    assert "purefx_effects.shout.default(" in str(plain)
+
+
+def test_declarations_cannot_contradict_a_schema() -> None:
+    """Nor are operators of torch declared."""
+    torch.library.define("purefx_effects::put", "(Tensor(a!) x) -> ()")
+    target = torch.ops.purefx_effects.put.default
+    with pytest.raises(px.EffectsError, match="writes 'x'"):
+        px.declare(target, px.PURE)
+    with pytest.raises(px.EffectsError, match="operator of torch"):
+        px.declare(torch.ops.aten.relu, px.PURE)
+    with pytest.raises(px.EffectsError):
+        px.declare(torch.ops.higher_order.cond, px.PURE)
+    px.declare(target, px.Effects(writes=(px.ArgAt(0, "x"),)))
+    try:
+        assert not op_of(target).effects.domain
+    finally:
+        px.declare(target, None)
+    lie = px.Op("purefx_effects.put.default", px.PURE, target)
+    assert [found.rule for found in px.verify(flat([px.Node("a", lie, (px.Ref("x"),))], (), "x"))] != []
+
+
+def test_operators_that_torch_orders_are_ordered_before_they_are_decomposed() -> None:
+    """Registered by a library, and taken back; the registry is only read."""
+    from torch._higher_order_ops.effects import _EffectType, _register_effectful_op
+    from torch._library.simple_registry import singleton
+
+    torch.library.define("purefx_effects::loud", "(Tensor x) -> Tensor")
+    target = torch.ops.purefx_effects.loud.default
+    entries = len(singleton._data)
+    assert not op_of(target).effects.ordered
+    assert len(singleton._data) == entries
+    handle = _register_effectful_op(target, _EffectType.ORDERED)
+    assert op_of(target).effects.ordered
+    handle.destroy()
+    assert not op_of(target).effects.ordered

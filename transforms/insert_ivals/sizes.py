@@ -115,7 +115,4 @@ class Sizes:
 
 
 def _is_plain(node: Node) -> bool:
-    if type(node.do) is not Op or node.kwargs:
-        return False
-    effects = node.do.effects
-    return not (effects.writes or effects.random or effects.ordered or effects.through_bodies or effects.unknown)
+    return type(node.do) is Op and not node.kwargs and not node.do.effects.acts

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
+from ...ir.effects.declared import COMMUNICATION, LIBRARIES
+from ...ir.effects.dependencies import in_domains
 from ...ir.effects.happenings import happenings
 from ...ir.effects.resolved import Happening
 from ...ir.node import Node
@@ -58,11 +60,24 @@ def _why(node: Node, did: Happening, later: Node, does: Happening) -> str:
         return f"draws random numbers after {node.name!r} does"
     if did.ordered and does.ordered:
         return f"is an ordered effect after {node.name!r}"
+    if next(in_domains([did.domains, does.domains]), None) is not None:
+        return f"stays in order with {node.name!r}: {_domain(did, does)}"
     if did.scope != (0, 0) or does.scope != (0, 0):
         return f"is kept behind {node.name!r} by the border of a region"
+    if does.completes:
+        return f"waits for what {node.name!r} uses before it"
+    if did.completes:
+        return f"uses what {node.name!r} waits for"
     if does.writes or does.writes_slots:
         return f"writes what {node.name!r} reads or writes before it"
     return f"reads what {node.name!r} writes"
+
+
+def _domain(did: Happening, does: Happening) -> str:
+    domains = {key[0] for key in (*did.domains, *does.domains) if key}
+    if domains == {LIBRARIES}:
+        return "operators of other libraries may log or count; where one does not, say so with px.declare(op, px.PURE)"
+    return "both communicate" if domains == {COMMUNICATION} else "nothing is known of one of them"
 
 
 def _reaches(before: list[list[int]], wanted: Sequence[int | None], later: int, earlier: int) -> bool:

@@ -1,0 +1,209 @@
+"""What we say of torch's operators, compared with what they do, and with what torch itself says elsewhere.
+
+One idea: the tables of ``ir/effects/silent.py`` are claims about the installed torch, so the installed torch is run.  A short
+audit of every overload is here, the long one is ``make audit``.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed._functional_collectives  # it registers operators, and marks some of them as impure
+import torch.distributed._symmetric_memory
+from torch.nn.functional import scaled_dot_product_attention
+
+from purefx.ir.effects.communication import FUNCTIONAL, RAW
+from purefx.ir.effects.declared import COMMUNICATION
+from purefx.ir.effects.libraries import NAMESPACES
+from purefx.ir.effects.schema import effects_of
+from purefx.ir.effects.silent import DRAWS_NOTHING, SILENT_ALIASES, SILENT_DRAWS, SILENT_WRITES
+from purefx.ir.torch_private import OpOverload, resolve_operator, schema_of, side_effectful
+
+from .audit_effects import Seen, observe, overloads
+
+pytestmark = pytest.mark.skipif(not torch.distributed.is_available(), reason="this torch has no collectives")
+
+
+def by_schema() -> dict[str, list[Any]]:
+    """Return the overloads of each operator that can be run."""
+    found: dict[str, list[Any]] = {}
+    for target in overloads():
+        found.setdefault(schema_of(target).name, []).append(target)
+    return found
+
+
+def test_no_overload_does_more_than_is_said() -> None:
+    """A few calls of the overloads of the tables and of a third of all others; ``make audit`` has all."""
+    done = subprocess.run(  # threads of this process would not live on in forked children
+        [sys.executable, "-m", "tests.upstream.audit_effects", "--short"],
+        cwd=Path(__file__).parents[2], env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True, text=True, timeout=200, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    ran = re.search(r"^0 findings, (\d+) of \d+ overloads ran", done.stdout, re.MULTILINE)
+    assert ran is not None, done.stdout
+    assert int(ran[1]) > 600, "an audit that runs nothing finds nothing"
+
+
+def test_the_audit_sees_lies() -> None:
+    """An alias, a write and a draw that nobody was told of are seen; a true schema leaves nothing to say."""
+    x, mean, var = torch.rand(2, 3), torch.rand(3), torch.rand(3)
+    aten: Any = torch.ops.aten
+    assert observe(aten.lift.default, [x], {}).aliases == {"self"}
+    assert observe(aten.batch_norm_update_stats.default, [x, mean, var, 0.5], {}).writes == {"running_mean", "running_var"}
+    assert observe(aten.bernoulli_.float, [x, 0.0], {}).draws
+    assert observe(aten.neg.default, [x], {}) == Seen(runs=1)
+    assert observe(aten.mul.Tensor, [torch.tensor(float("nan")), x], {}) == Seen(runs=1), "NaN is itself"
+
+
+TENSORS: dict[str, Callable[[], list[Any]]] = {
+    "gru": lambda: [torch.rand(5, 2, 3), torch.rand(2, 2, 4), recurrent(torch.nn.GRU), True, 2, 0.5, True, False, False],
+    "lstm": lambda: [torch.rand(5, 2, 3), [torch.rand(2, 2, 4)] * 2, recurrent(torch.nn.LSTM), True, 2, 0.5, True, False, False],
+    "rnn_tanh": lambda: [torch.rand(5, 2, 3), torch.rand(2, 2, 4), recurrent(torch.nn.RNN), True, 2, 0.5, True, False, False],
+    "rnn_relu": lambda: [torch.rand(5, 2, 3), torch.rand(2, 2, 4), recurrent(torch.nn.RNN), True, 2, 0.5, True, False, False],
+    "scaled_dot_product_attention": lambda: [*[torch.rand(1, 2, 4, 8)] * 3, None, 0.5],
+    "_scaled_dot_product_attention_math": lambda: [*[torch.rand(1, 2, 4, 8)] * 3, None, 0.5],
+    "_fused_sdp_choice": lambda: [*[torch.rand(1, 2, 4, 8)] * 3, None, 0.5],
+    "_scaled_dot_product_flash_attention_for_cpu": lambda: [*[torch.rand(1, 2, 4, 8)] * 3, 0.0],
+    "native_dropout": lambda: [torch.rand(2, 3), 0.5, True],
+    "rrelu": lambda: [torch.rand(2, 3) - 0.5, 0.1, 0.3, True],
+    "rrelu_with_noise": lambda: [torch.rand(2, 3) - 0.5, torch.rand(2, 3), 0.1, 0.3, True],
+}
+
+
+def recurrent(kind: Any) -> list[torch.Tensor]:
+    """Return the weights of two layers."""
+    return [weight.detach() for weight in kind(3, 4, 2).parameters()]
+
+
+@pytest.mark.parametrize(("name", "flag", "value"), [(name, *flag) for name, flags in DRAWS_NOTHING.items() for flag in flags])
+def test_literals_that_switch_a_draw_off(name: str, flag: str, value: bool | float) -> None:
+    """Each operator is run under its literal, and draws nothing; our effects say so of that call."""
+    short = name.removeprefix("aten::")
+    make = (
+        TENSORS.get(short)
+        or TENSORS.get(short.removesuffix("_functional").rstrip("_"))
+        or (lambda: [torch.rand(2, 3), 0.5, True])
+    )
+    target = resolve_operator("aten", short, "input" if short in ("gru", "lstm", "rnn_tanh", "rnn_relu") else "default")
+    assert target is not None
+    names = [argument.name for argument in schema_of(target).arguments]
+    args = make()
+    args[names.index(flag)] = value
+    assert not observe(target, args, {}).draws
+    effects = effects_of(target)
+    assert effects.random
+    assert any(switch.spares(tuple(args), ()) for switch in effects.random_unless)
+    if short not in ("_fused_sdp_choice", "_scaled_dot_product_flash_attention_for_cpu"):
+        assert observe(target, make(), {}).draws, "otherwise the literal would prove nothing"
+
+
+@pytest.mark.parametrize("name", ["bernoulli.p", "bernoulli_.float", "native_dropout.default", "normal.float_float"])
+def test_literals_that_switch_no_draw_off(name: str) -> None:
+    """A probability of 0 gives zeros, and takes random numbers all the same."""
+    short, _, overload = name.partition(".")
+    target = resolve_operator("aten", short, overload)
+    args: list[Any] = {"native": [torch.rand(4), 0.0, True], "normal": [1.0, 0.0, [4]]}.get(
+        short.partition("_")[0], [torch.rand(4), 0.0]
+    )
+    assert observe(target, args, {}).draws
+    effects = effects_of(target)
+    assert effects.random
+    assert not any(switch.spares(tuple(args), ()) for switch in effects.random_unless)
+
+
+ONLY_ELSEWHERE = {
+    "aten::cudnn_batch_norm", "aten::miopen_batch_norm", "aten::batch_norm_gather_stats",
+    "aten::batch_norm_gather_stats_with_counts", "quantized::relu6", "aten::cov",
+}  # fmt: skip
+"""Operators of the table that CPUs do not run, or not on what is drawn here."""
+
+
+def test_operators_of_the_tables_lie() -> None:
+    """What is in the tables of writes and draws is there because it happens, in this torch, and no schema says so."""
+    known = by_schema()
+    x, mean, var = torch.rand(2, 3), torch.rand(3), torch.rand(3)
+    for name in SILENT_WRITES.keys() - ONLY_ELSEWHERE:
+        target = known[name][0] if name != "aten::batch_norm_update_stats" else torch.ops.aten.batch_norm_update_stats.default
+        flat = {"mean": mean, "var": var, "running_mean": mean, "running_var": var, "momentum": 0.5, "eps": 1e-5}
+        given = {**flat, "input": x.T[None] if "instance" in name else x, "training": True, "use_input_stats": True}
+        given |= {"weight": torch.ones(3), "bias": torch.zeros(3), "cudnn_enabled": False}
+        args = [given[argument.name] for argument in schema_of(target).arguments]
+        assert observe(target, args, {}).writes == {"running_mean", "running_var"}, name
+    for name in SILENT_DRAWS - {"debugprims::load_tensor"}:
+        target = known[name][0]
+        assert observe(target, [torch.rand(3), 0.0, 1.0], {}).draws, name
+        assert torch.Tag.nondeterministic_seeded not in target.tags, f"{name}: torch says so by now"
+
+
+def test_aliases_of_the_table_name_operators() -> None:
+    """Every name is one of an operator, here or in an older torch; what it gives may live in any tensor that it takes."""
+    known = by_schema()
+    assert len(SILENT_ALIASES & known.keys()) > len(SILENT_ALIASES) - 10
+    for name in SILENT_ALIASES & known.keys():
+        for target in known[name]:
+            tensors = {arg.name for arg in schema_of(target).arguments if "Tensor" in str(arg.type)}
+            assert {at.name for at in effects_of(target).aliases} == tensors, target
+
+
+IMPURE = {
+    "_c10d_functional.batch_p2p_ops.default", "_c10d_functional.irecv.default", "_c10d_functional.isend.default",
+    "_c10d_functional.wait_tensor.default", "aten._assert_async.msg", "aten._assert_scalar.default",
+    "aten._assert_tensor_metadata.default", "aten.sym_constrain_range.default", "aten.sym_constrain_range_for_size.default",
+    "inductor.accumulate_grad_.default", "inductor.resize_storage_bytes_.default", "prims._sink_tokens.default",
+    "profiler._record_function_enter.default", "profiler._record_function_enter_new.default",
+    "profiler._record_function_exit._RecordFunction",
+}  # fmt: skip
+"""The overloads that torch.fx never removes as dead, in the torch that was looked at."""
+
+
+def test_what_torch_keeps_does_something_here() -> None:
+    """Whatever is in torch's own table has an effect; a new name is to be looked at: is the effect that it gets the right one?"""
+    table = [target for target in side_effectful() if isinstance(target, OpOverload) and target.namespace in NAMESPACES]
+    assert [str(target) for target in table if not effects_of(target).acts] == []
+    assert {str(target) for target in table} <= IMPURE
+    assert [str(one) for one in side_effectful() if not isinstance(one, OpOverload) and not effects_of(one).acts] == []
+
+
+def test_every_operator_that_communicates_is_in_order() -> None:
+    """Of every namespace of collectives; what waits completes, and two look up or wrap."""
+    names = [name.replace("::", ".").partition(".") for name in torch._C._dispatch_get_all_op_names()]
+    found = [
+        target
+        for space, _, name in names
+        if space in FUNCTIONAL | RAW
+        and (target := resolve_operator(space, name.partition(".")[0], name.partition(".")[2] or "default"))
+    ]
+    assert len(found) > 60
+    others = {str(target) for target in found if effects_of(target).domain != COMMUNICATION}
+    waits = {str(target) for target in found if effects_of(target).completes}
+    assert waits >= {"_c10d_functional.wait_tensor.default"}
+    assert others - waits <= {"_c10d_functional._wrap_tensor_autograd.default", "_dtensor.mesh_get_process_group.default"}
+
+
+def test_namespaces_of_torch_are_known() -> None:
+    """What torch registers when it is imported is no other library's."""
+    registered = {schema.name.partition("::")[0] for schema in torch._C._jit_get_all_schemas()}
+    ours = {"toy", "mylib", "test", "tests", "purefx"}
+    assert {"aten", "prims", "quantized"} <= registered & NAMESPACES
+    foreign = {space for space in registered - NAMESPACES - ours if not space.startswith(("purefx", "toy", "test", "r0"))}
+    assert foreign <= set(OTHERS), "operators of other libraries, or a new namespace of torch?"
+
+
+OTHERS = ("torchvision", "torchao", "image")
+"""Libraries that may be installed beside torch."""
+
+
+def test_attention_without_dropout_is_no_draw() -> None:
+    """The public function takes the same way."""
+    state = torch.get_rng_state()
+    scaled_dot_product_attention(*[torch.rand(1, 2, 4, 8, generator=torch.Generator().manual_seed(0))] * 3)
+    assert torch.equal(state, torch.get_rng_state())
