@@ -40,6 +40,7 @@ def operand_given_back(graph: Graph, name: str, values: Mapping[str, Any]) -> st
         name: the value; one of several results is found through the node that takes it.
         values: fake values, by name.
 
+    >>> import torch
     >>> import purefx as px
     >>> program = px.capture(torch.nn.Flatten(), (torch.ones(2, 3),))
     >>> operand_given_back(program.main, "flatten", values_of(program.main))
@@ -99,6 +100,7 @@ def input_given_back(program: Program, graph: Graph, name: str, known: Mapping[s
         name: the value.
         known: fake values of inputs where the graph is called, by name.
 
+    >>> import torch
     >>> import purefx as px
     >>> program = px.capture(torch.nn.Flatten(), (torch.ones(2, 3),))
     >>> input_given_back(program, program.main, "flatten", {})

@@ -71,6 +71,7 @@ def type_name(kind: type) -> str:
     """Return the name under which a type is written.
 
     >>> import torch
+    >>> import torch
     >>> type_name(torch.return_types.max)
     'torch.return_types.max'
     """
