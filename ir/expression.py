@@ -13,7 +13,10 @@ from typing import Any
 
 from attrs import frozen
 
-__all__ = ["Apply", "Expr", "InputDim", "InputValue", "Sym", "evaluate", "inputs_in", "symbols_in", "write"]
+__all__ = [
+    "ARITIES", "DEEPEST", "LARGEST", "OPERATORS", "UNCOMPUTABLE", "Apply", "Expr", "InputDim", "InputValue", "Sym", "evaluate",
+    "inputs_in", "leaves_in", "symbols_in", "write",
+]  # fmt: skip
 
 
 @frozen
@@ -58,9 +61,27 @@ def _add(*parts: Any) -> Any:
     return sum(parts)
 
 
+def _power(base: Any, exponent: Any) -> Any:
+    if type(base) is int and type(exponent) is int and abs(base) > 1 and base.bit_length() * exponent > MOST_BITS:
+        raise OverflowError("a power is too large")
+    return base**exponent
+
+
 def _ceil_div(a: Any, b: Any) -> Any:
     return -(-a // b)
 
+
+LARGEST = 2**63
+"""Sizes are integers of 64 bits, and so is what they are compared with."""
+
+MOST_BITS = 4096
+"""A power with more bits is not computed: no size is near it."""
+
+DEEPEST = 128
+"""How deep an expression may nest: functions walk it by calling themselves."""
+
+UNCOMPUTABLE = (ArithmeticError, TypeError, ValueError)
+"""What operators raise for numbers that they have no value for: a division by zero, a power that is too large."""
 
 OPERATORS: Mapping[str, Callable[..., Any]] = {
     "+": _add,
@@ -69,7 +90,7 @@ OPERATORS: Mapping[str, Callable[..., Any]] = {
     "//": operator.floordiv,
     "/": operator.truediv,
     "%": operator.mod,
-    "**": operator.pow,
+    "**": _power,
     "ceildiv": _ceil_div,
     "max": max,
     "min": min,
@@ -88,6 +109,16 @@ OPERATORS: Mapping[str, Callable[..., Any]] = {
 }
 
 
+ARITIES: Mapping[str, tuple[int, float]] = {
+    **dict.fromkeys(OPERATORS, (2, 2)),
+    **dict.fromkeys(("+", "*", "and", "or"), (1, math.inf)),
+    **dict.fromkeys(("max", "min"), (2, math.inf)),
+    **dict.fromkeys(("abs", "neg", "not"), (1, 1)),
+    "if": (3, 3),
+}
+"""How many operands an operator has, at least and at most."""
+
+
 def evaluate(expr: Expr, known: Mapping[Any, Any]) -> Any:
     """Return the value of an expression.
 
@@ -97,6 +128,7 @@ def evaluate(expr: Expr, known: Mapping[Any, Any]) -> Any:
 
     Raises:
         KeyError: a leaf has no value.
+        ArithmeticError: it has no value, or none that is worth computing: see ``UNCOMPUTABLE``.
 
     >>> evaluate(Apply("==", (Apply("%", (Sym("s0"), 4)), 0)), {Sym("s0"): 8})
     True

@@ -14,7 +14,7 @@ import torch
 
 from ..ir.arguments import same_arg
 from ..ir.errors import InputValueError
-from ..ir.expression import Expr, InputDim, InputValue, Sym, evaluate, inputs_in, leaves_in, write
+from ..ir.expression import UNCOMPUTABLE, Expr, InputDim, InputValue, Sym, evaluate, inputs_in, leaves_in, write
 from ..ir.numbers import SYMBOLIC
 from ..ir.program import Program
 from ..ir.signature import ArgumentType, LiteralType, NumberType, Range, TensorType, UserInput
@@ -61,7 +61,7 @@ class LeafChecks:
                 raise self._wrong(index, f"got shape {tuple(value.shape)}")
         for index, kind in self.others:
             self._check_other(index, kind, values[index])
-        if self.dynamic or self.guards:
+        if self.dynamic or self.guards or self.ranges:
             self._check_sizes(values)
 
     def _check_other(self, index: int, kind: ArgumentType, value: Any) -> None:
@@ -82,16 +82,15 @@ class LeafChecks:
                     )
         for index, kind in self.dynamic:
             for size, expected in self._sizes(index, kind, values[index]):
-                if not isinstance(expected, Sym) and _bound(leaves_in(expected), known) and evaluate(expected, known) != size:
-                    raise self._wrong(
-                        index, f"got {_sizes_of(values[index])}, where {write(expected)} is {evaluate(expected, known)}"
-                    )
+                if isinstance(expected, Sym) or not _bound(leaves_in(expected), known):
+                    continue
+                wanted = self._value(expected, known)
+                if wanted != size:
+                    raise self._wrong(index, f"got {_sizes_of(values[index])}, where {write(expected)} is {wanted}")
         for bounds in self.ranges:
             self._check_range(bounds, known, values)
         for guard in self.guards:
-            if not evaluate(
-                guard, {leaf: _read(leaf, values) for leaf in leaves_in(guard) if isinstance(leaf, InputDim | InputValue)}
-            ):
+            if not self._value(guard, _given(guard, values)):
                 names = ", ".join(dict.fromkeys(self.paths[index] for index in inputs_in(guard)))
                 raise InputValueError(f"argument {names}: the program was exported for inputs with {write(guard, self.paths)}")
 
@@ -108,7 +107,7 @@ class LeafChecks:
     def _check_range(self, bounds: Range, known: dict[Any, Any], values: Sequence[Any]) -> None:
         if not _bound(leaves_in(bounds.expr), known):
             return
-        size = evaluate(bounds.expr, known)
+        size = self._value(bounds.expr, known | _given(bounds.expr, values))
         low, high = _ends(bounds)
         if low <= size <= high:
             return
@@ -118,6 +117,14 @@ class LeafChecks:
                     index, f"got {_sizes_of(values[index])}, where {write(bounds.expr)} must be {_range(low, high)}"
                 )
         raise InputValueError(f"{write(bounds.expr)} is {size}, but must be {_range(low, high)}")
+
+    def _value(self, expr: Expr, known: dict[Any, Any]) -> Any:
+        try:
+            return evaluate(expr, known)
+        except UNCOMPUTABLE as error:
+            read = ", ".join(dict.fromkeys(self.paths[index] for index in inputs_in(expr))) or "sizes"
+            said = f"argument {read}: the program was exported for inputs with {write(expr, self.paths)}, which has no value here"
+            raise InputValueError(f"{said} ({error})") from None
 
     def _wrong(self, index: int, got: str) -> InputValueError:
         return InputValueError(f"argument {self.paths[index]}: expected {_expected(self.types[index])}, {got}")
@@ -141,6 +148,10 @@ def _has_symbols(kind: Any) -> bool:
 
 def _bound(leaves: Sequence[Expr], known: dict[Any, Any]) -> bool:
     return all(leaf in known for leaf in leaves if isinstance(leaf, Sym))
+
+
+def _given(expr: Expr, values: Sequence[Any]) -> dict[Any, Any]:
+    return {leaf: _read(leaf, values) for leaf in leaves_in(expr) if isinstance(leaf, InputDim | InputValue)}
 
 
 def _read(leaf: Any, values: Sequence[Any]) -> Any:

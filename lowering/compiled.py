@@ -17,7 +17,9 @@ from ..ir.conventions import Convention, without_borders
 from ..ir.errors import UnsupportedProgram
 from ..ir.graph import Graph
 from ..ir.node import Call, Op
+from ..ir.numbers import too_much_work
 from ..ir.program import Program
+from ..ir.torch_private import OpOverload
 from .deferred import deferred
 from .family import Family
 from .preserved import CallSite
@@ -86,8 +88,12 @@ def bodies_of(family: Family, *, reserved: frozenset[str]) -> tuple[dict[str, Bo
 def _check_known(program: Program) -> None:
     found: dict[str, str] = {}
     for _, node in program.nodes():
-        if type(node.do) is Op and node.do.target is None:
+        if type(node.do) is not Op:
+            continue
+        if node.do.target is None:
             found.setdefault(node.do.name, node.name)
+        elif type(node.do.target) is not OpOverload and (work := too_much_work(node.do.target, node.args)) is not None:
+            raise UnsupportedProgram(f"node {node.name}: {node.do.name} would compute {work}, which no size needs")
     if found:
         nodes = ", ".join([f"{name} at node {node}" for name, node in found.items()])[:2000]
         raise UnsupportedProgram(

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
-from ..expression import Apply, Expr, InputDim, InputValue, Sym, evaluate, symbols_in
+from ..expression import UNCOMPUTABLE, Apply, Expr, InputDim, InputValue, Sym, evaluate, symbols_in
 from ..program import Program
 from ..signature import NumberType, TensorType, UserInput
 from ..torch_private import FakeTensorMode, new_shape_env, new_symbol, symbols_of
@@ -86,5 +86,5 @@ class Symbols:
         try:
             known = {place: evaluate(size, values) for place, size in self._sizes.items()}
             return all(evaluate(guard, known) for guard in self.program.constraints.guards)
-        except (KeyError, ZeroDivisionError):
+        except (KeyError, *UNCOMPUTABLE):
             return False

@@ -19,7 +19,7 @@ from ..errors import UnsupportedProgram
 from ..graph import Input
 from ..meta import Meta
 from ..node import Node, Op
-from ..numbers import SYMBOLIC
+from ..numbers import SYMBOLIC, too_much_work
 from ..program import Program
 from ..signature import InputSpec, LiteralType, NumberType, ObjectType, StateInput, TensorType, Token, UserInput
 from ..torch_private import FakeTensor, OpOverload, fresh_bindings, schema_of, without_kernels
@@ -135,6 +135,9 @@ class FakeValues:
             args: fake values and literals.
             kwargs: the same by name.
         """
+        work = too_much_work(target, args)
+        if work is not None:
+            raise UnsupportedProgram(f"node {node.name} computes {work}, and is not computed")
         writes = type(node.do) is Op and bool(node.do.effects.writes)
         taken = [self._taken(arg, fresh=writes) for arg in args]
         value = target(*taken, **{key: self._taken(part, fresh=writes) for key, part in kwargs.items()})

@@ -22,7 +22,7 @@ import torch
 from ..arguments import Body, Items, Record, Ref
 from ..effects.schema import is_scalar_function
 from ..node import Node, Op
-from ..numbers import SYMBOLIC
+from ..numbers import SYMBOLIC, too_much_work
 from ..torch_private import FakeTensorMode, OpOverload, is_refusal, pytree, size_number
 from .each_call import check_calls
 from .rule import Finding
@@ -131,6 +131,8 @@ class _Inference:
         changes = isinstance(target, OpOverload) and bool(node.do.effects.writes) if type(node.do) is Op else False
         args = [self.resolve(arg, known, fresh=changes) for arg in node.args]
         kwargs = {key: self.resolve(value, known, fresh=changes) for key, value in node.kwargs}
+        if too_much_work(target, args) is not None:
+            raise Unknown(node.name)
         try:
             result = target(*args, **kwargs)
         except REFUSALS as error:

@@ -375,6 +375,10 @@ TABLE: dict[str, dict[str, tuple[str, Corruption]]] = {
         "range": ("flat", with_constraints(ranges=(Range(Sym("s0"), 5, 2),))),
         "range-bound": ("flat", with_constraints(ranges=(Range(Sym("s0"), "2", None),))),  # type: ignore[arg-type]
         "list": ("flat", with_fields(constraints=Constraints([]))),  # type: ignore[arg-type]
+        "zero": ("flat", with_constraints(guards=(Apply("//", (InputDim(0, 1), 0)),))),
+        "symbol": ("flat", with_constraints(guards=(Apply("<", (Sym("s0"), 3)),))),
+        "operands": ("flat", with_constraints(guards=(Apply("if", (True,)),))),
+        "digits": ("flat", with_constraints(guards=(Apply("<", (InputDim(0, 1), 10**5000)),))),
     },
     "known-facts": {
         "empty": ("flat", with_fields(facts=frozenset({""}))),

@@ -1,0 +1,180 @@
+"""Work is bounded: numbers, sizes, guards and nesting in a program from outside are refused, or computed under a bound.
+
+One idea: each attack is a text of a few bytes whose value would fill the machine; it must be an error of ours within moments.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+import purefx as px
+from purefx.ir import Apply, InputDim, InputValue, Range, Sym
+from tests.security.test_allowed import USES, signed
+
+WORK = {
+    "power": " n = operator.pow(10, 1000000000)",
+    "builtin power": " n = builtins.pow(10, 1000000000)",
+    "shift": " n = operator.lshift(1, 100000000000)",
+    "text": ' n = operator.mul("a", 4000000000)',
+    "list": " n = operator.mul([0], 10000000000)",
+    "tuple": " n = operator.mul((0,), 10000000000)",
+    "pattern": ' n = operator.mod("%09999999999d", 5)',
+    "star": ' n = operator.mod("%*d", (9999999999, 5))',
+    "round": " n = builtins.round(1, -1000000000)",
+    "factorial": " n = math.factorial(100000000)",
+    "comb": " n = math.comb(100000000, 50000000)",
+    "perm": " n = math.perm(100000000)",
+}
+
+
+@pytest.fixture(autouse=True)
+def _quick() -> Iterator[None]:  # pyright: ignore[reportUnusedFunction]
+    start = time.process_time()
+    yield
+    assert time.process_time() - start < 20
+
+
+@pytest.mark.parametrize("name", WORK)
+@pytest.mark.parametrize("allow", [(), ("math.factorial", "math.comb", "math.perm")])
+def test_work_that_grows_with_a_number_is_refused(name: str, allow: tuple[str, ...]) -> None:
+    """As literals: by lower before anything runs, and by everything that works out fake values."""
+    program = px.parse(signed(WORK[name] + "\n y = aten.relu.default(x)"), allow=allow)
+    with pytest.raises(px.PurefxError):
+        px.lower(program)
+    for use in USES.values():
+        try:
+            use(program)
+        except px.PurefxError:
+            continue
+
+
+def test_chains_of_products_are_bounded_under_infer() -> None:
+    """A number that is squared again and again is not worked out beyond what any size needs."""
+    lines = [" n0 = operator.mul(7, 9)", *[f" n{step + 1} = operator.mul(n{step}, n{step})" for step in range(40)]]
+    program = px.parse(signed("\n".join([*lines, " y = aten.relu.default(x)"])))
+    for use in (px.infer, px.stats, px.to_ep, lambda given: px.verify(given, infer=True)):
+        try:
+            use(program)
+        except px.PurefxError:
+            continue
+
+
+def test_a_huge_tensor_takes_no_memory_before_it_runs() -> None:
+    program = px.parse(signed(" z = aten.zeros.default([100000000000])\n y = aten.relu.default(x)"))
+    px.stats(px.infer(program))
+    assert px.verify(program, infer=True) == ()
+
+
+def constrained(
+    *, guards: tuple[object, ...] = (), ranges: tuple[Range, ...] = (), shape: tuple[object, ...] = (2,)
+) -> px.Program:
+    program = px.parse(signed(" y = aten.relu.default(x)"))
+    kind = px.TensorType(torch.float32, shape)  # type: ignore[arg-type]
+    signature = program.signature.__class__(
+        (px.UserInput(kind, "x"),), program.signature.outputs, program.signature.in_spec, program.signature.out_spec, ("x",)
+    )
+    return program.evolve(signature=signature, constraints=px.ir.Constraints(ranges, guards))  # type: ignore[arg-type]
+
+
+def nested(depth: int) -> object:
+    found: object = InputDim(0, 0)
+    for _ in range(depth):
+        found = Apply("neg", (found,))  # type: ignore[arg-type]
+    return found
+
+
+X = InputDim(0, 0)
+GUARDS: dict[str, tuple[object, str]] = {
+    "zero": (Apply("==", (Apply("//", (X, 0)), 1)), "divides by zero"),
+    "remainder": (Apply("==", (Apply("%", (X, Apply("-", (3, 3)))), 1)), "divides by zero"),
+    "true division": (Apply("<", (Apply("/", (1, 0)), X)), "divides by zero"),
+    "power": (Apply("<", (Apply("**", (10, 10**9)), X)), "a power is too large"),
+    "tower": (Apply("<", (Apply("**", (9, Apply("**", (9, 9)))), X)), "a power is too large"),
+    "digits": (Apply("<", (X, 10**5000)), "an integer of 16610 bits"),
+    "symbol": (Apply("==", (Sym("s0"), 4)), "speaks of the symbol 's0'"),
+    "input": (Apply("==", (InputDim(1, 0), 4)), "speaks of user input 1, and there are 1"),
+    "stride": (Apply("==", (InputDim(0, 0, "__class__"), 4)), "neither size nor stride"),
+    "tensor": (Apply("==", (InputValue(0), 4)), "for a number, which is a tensor"),
+    "operands": (Apply("==", (X,)), "hands 1 operands to '=='"),
+    "operands of max": (Apply("<", (Apply("max", (X,)), 3)), "takes at least 2"),
+    "if": (Apply("if", (True, X)), "hands 2 operands to 'if', which takes 3"),
+    "deep": (Apply("==", (nested(100_000), 1)), "levels deep"),
+    "imaginary": (Apply("<", (Apply("**", (Apply("neg", (2,)), 0.5)), 1)), "has no value"),
+}
+
+
+@pytest.mark.parametrize("name", GUARDS)
+def test_guards_without_a_value_are_findings(name: str) -> None:
+    """``verify`` says it, and ``lower``, ``to_ep`` and ``save`` refuse for that reason."""
+    guard, said = GUARDS[name]
+    program = constrained(guards=(guard,))
+    found = px.verify(program)
+    assert [violation.rule for violation in found] == ["constraints"], found
+    assert said in str(found[0])
+    for use in (px.lower, px.to_ep, px.transform):
+        with pytest.raises(px.InvalidProgram, match="constraints"):
+            use(program)
+
+
+SIZES: dict[str, tuple[px.Program, str]] = {
+    "a size": (constrained(shape=(2**64,)), "a size of 65 bits"),
+    "a computed size": (constrained(shape=(Apply("//", (Sym("s0"), 0)),)), "divides by zero"),
+    "a range": (constrained(ranges=(Range(Apply("%", (Sym("s0"), 0)), 1, 2),)), "divides by zero"),
+    "an end": (constrained(ranges=(Range(Sym("s0"), 10**5000, None),)), "ends at an integer of 16610 bits"),
+}
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_sizes_without_a_value_are_findings(name: str) -> None:
+    program, said = SIZES[name]
+    found = px.verify(program)
+    assert any(said in str(violation) for violation in found), found
+    with pytest.raises(px.InvalidProgram):
+        px.lower(program)
+
+
+CALLS: dict[str, tuple[object, Callable[[], torch.Tensor], Callable[[], torch.Tensor]]] = {
+    "division": (Apply("<", (Apply("//", (4, Apply("-", (X, 2)))), 9)), lambda: torch.ones(2), lambda: torch.ones(5)),
+    "power": (Apply("<", (Apply("**", (X, Apply("**", (X, X)))), 99)), lambda: torch.ones(30), lambda: torch.ones(2)),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_guard_that_has_no_value_for_an_argument_names_itself(name: str) -> None:
+    """What only a call can tell is an error of ours that quotes the guard."""
+    guard, make, right = CALLS[name]
+    module = px.lower(constrained(guards=(guard,), shape=(Sym("s0"),)))
+    with pytest.raises(px.InputValueError, match=r"argument x: the program was exported for inputs with .*no value here"):
+        module(make())
+    assert module(right()).shape == right().shape
+
+
+DEEP = 5000
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f" y = aten.relu.default(x, {'[' * DEEP}{']' * DEEP})",
+        f" y = aten.relu.default(x, {'(' * DEEP}{')' * DEEP})",
+        f" y = aten.relu.default(x, {'{1: ' * DEEP}1{'}' * DEEP})",
+        f" y = aten.relu.default(x, tree({'(' * DEEP}*{',)' * DEEP}))",
+        f" y = aten.relu.default(x, {'slice(' * DEEP}1{')' * DEEP})",
+    ],
+)
+def test_deep_texts_are_refused(text: str) -> None:
+    with pytest.raises(px.ParseError, match="nested more than"):
+        px.parse(signed(text))
+
+
+def test_deep_expressions_in_text_are_refused(tmp_path: Path) -> None:
+    text = signed(" y = aten.relu.default(x)").replace(
+        "modules {", f"constraints {{\n guard {'(' * DEEP}1{')' * DEEP}\n}}\nmodules {{"
+    )
+    with pytest.raises(px.ParseError, match="nested more than"):
+        px.parse(text)
