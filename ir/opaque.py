@@ -27,9 +27,14 @@ __all__ = [
 def call_module(module: Any, /, *args: Any, **kwargs: Any) -> Any:
     """Call a module as eager does.
 
+    Raises:
+        TypeError: it is another callable, which a text or a file may have put there.
+
     >>> call_module(torch.nn.Identity(), 3)
     3
     """
+    if not isinstance(module, torch.nn.Module):
+        raise TypeError(f"purefx.call_module calls modules, not a {type(module).__name__}")
     return module(*args, **kwargs)
 
 

@@ -15,6 +15,7 @@ from purefx.ir.arguments import Arg, Body, Ref, thawed
 from purefx.ir.graph import Graph
 from purefx.ir.meta import Meta
 from purefx.ir.node import Node, Op
+from purefx.ir.numbers import too_much_work
 from purefx.ir.torch_private import size_number
 
 __all__ = ["FlopCounter"]
@@ -48,9 +49,11 @@ class FlopCounter:
         try:
             args = [_described(arg, values) for arg in node.args]
             kwargs = [(key, _described(arg, values)) for key, arg in node.kwargs]
-        except Unknown:
+            key = (do.name, repr(args), repr(kwargs))
+        except (Unknown, ValueError):  # Python refuses to write integers of very many digits
             return None
-        key = (do.name, repr(args), repr(kwargs))
+        if too_much_work(do.target, args) is not None or not _holds_shape([args, [arg for _, arg in kwargs]]):
+            return None  # what takes no tensor would fill real memory, print, or draw
         if key not in self._known:
             self._known[key] = _counted(do.target, args, kwargs)
         return self._known[key]
@@ -106,6 +109,12 @@ def _counted(target: Any, args: list[Any], kwargs: list[tuple[str, Any]]) -> int
         return None
     counts = counter.get_flop_counts().get("Global")
     return int(sum(counts.values())) if counts else None
+
+
+def _holds_shape(arg: Any) -> bool:
+    if type(arg) in (list, tuple):
+        return any(map(_holds_shape, arg))
+    return any(map(_holds_shape, arg.values())) if type(arg) is dict else type(arg) is _Shape
 
 
 def _made(arg: Any) -> Any:

@@ -30,7 +30,7 @@ def check_constraints(survey: Survey) -> Iterator[Finding]:
             yield Finding(f"it is {short(span)}, not a Range of integers", node=place)
             continue
         if span.low is not None and span.high is not None and span.low > span.high:
-            yield Finding(f"nothing is in the range from {span.low} to {span.high}", node=place)
+            yield Finding(f"nothing is in the range from {_number(span.low)} to {_number(span.high)}", node=place)
         ends = [end for end in (span.low, span.high) if end is not None and not -LARGEST <= end <= LARGEST]
         yield from (Finding(f"it ends at an integer of {end.bit_length()} bits, and sizes have 64", node=place) for end in ends)
         yield from (Finding(fault, node=place) for fault in _all_faults(span.expr, users))
@@ -45,6 +45,13 @@ def check_constraints(survey: Survey) -> Iterator[Finding]:
             yield Finding(f"it is {short(getattr(survey.constraints, what))}, not a tuple", node=f"constraints.{what}")
 
 
+def _number(number: object) -> str:
+    # Python refuses to write integers of very many digits.
+    if type(number) is int and not -LARGEST <= number <= LARGEST:
+        return f"of {number.bit_length()} bits"
+    return repr(number) if type(number) is int else short(number)
+
+
 def _sizes(kind: Any) -> tuple[Any, ...]:
     if type(kind) is TensorType:
         return kind.shape if type(kind.shape) is tuple else ()
@@ -52,8 +59,8 @@ def _sizes(kind: Any) -> tuple[Any, ...]:
 
 
 def _size_faults(size: Any, users: list[UserInput]) -> Iterator[str]:
-    if type(size) is int and size >= LARGEST:
-        yield f"it has a size of {size.bit_length()} bits, and sizes have 64"
+    if type(size) is int and not 0 <= size < LARGEST:
+        yield f"it has the size {_number(size)}, and sizes are whole numbers of 64 bits"
     elif type(size) is Apply:
         yield from _all_faults(size, users)
 
@@ -86,7 +93,7 @@ def _faults(expr: Any, users: list[UserInput], *, over: type = object) -> Iterat
                 todo.extend((arg, depth + 1) for arg in reversed(args))
             case InputDim(index=int() as index) | InputValue(index=int() as index):
                 if not 0 <= index < len(users):
-                    yield f"it speaks of user input {short(index)}, and there are {len(users)}"
+                    yield f"it speaks of user input {_number(index)}, and there are {len(users)}"
                 elif type(part) is InputDim:
                     yield from _dim_faults(part, users[index])
                 elif type(users[index].type) is TensorType:
@@ -127,6 +134,6 @@ def _dim_faults(part: InputDim, user: UserInput) -> Iterator[str]:
     if type(user.type) is not TensorType:
         yield f"it speaks of a size of {user.argument or f'user input {part.index}'}, which is no tensor"
     elif type(part.dim) is not int or not 0 <= part.dim < len(user.type.shape):
-        yield f"it speaks of dimension {short(part.dim)} of {user.argument or part.index}, which has {len(user.type.shape)}"
+        yield f"it speaks of dimension {_number(part.dim)} of {user.argument or part.index}, which has {len(user.type.shape)}"
     elif part.of not in ("size", "stride"):
         yield f"it speaks of {short(part.of)} of {user.argument or part.index}, which is neither size nor stride"

@@ -249,6 +249,13 @@ METHODS = [
 ]
 
 
+def test_only_modules_are_called() -> None:
+    with pytest.raises(TypeError, match="calls modules, not a Witness"):
+        PLAIN_FUNCTIONS["purefx.call_module"](Witness(), 1)
+    with pytest.raises(TypeError, match="calls modules, not a builtin_function_or_method"):
+        PLAIN_FUNCTIONS["purefx.call_module"](print, 1)
+
+
 def test_no_name_of_python_is_on_the_list() -> None:
     """Every name in ``builtins``, ``operator``, ``math`` and ``torch`` that is not data in, data out, is refused."""
     for name in dir(builtins):

@@ -122,7 +122,8 @@ def test_guards_without_a_value_are_findings(name: str) -> None:
 
 
 SIZES: dict[str, tuple[px.Program, str]] = {
-    "a size": (constrained(shape=(2**64,)), "a size of 65 bits"),
+    "a size": (constrained(shape=(2**64,)), "the size of 65 bits"),
+    "a negative size": (constrained(shape=(-2,)), "the size -2"),
     "a computed size": (constrained(shape=(Apply("//", (Sym("s0"), 0)),)), "divides by zero"),
     "a range": (constrained(ranges=(Range(Apply("%", (Sym("s0"), 0)), 1, 2),)), "divides by zero"),
     "an end": (constrained(ranges=(Range(Sym("s0"), 10**5000, None),)), "ends at an integer of 16610 bits"),
