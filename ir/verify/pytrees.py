@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..arguments import TREES
+from ..expression import OPERATORS, Apply, Sym
 from ..node import Frame
 from ..program import CallSignature
 from ..signature import LiteralType, NumberType, ObjectType, RestType, TensorType, UserInput
@@ -27,7 +28,7 @@ __all__ = ["check_arguments", "check_pytrees"]
 
 NUMBERS = frozenset({"int", "float", "bool"})
 
-KINDS: tuple[type, ...] = (TensorType, NumberType, LiteralType, ObjectType, RestType)
+LIMIT = 1 << 63
 
 
 def check_arguments(survey: Survey) -> Iterator[Finding]:
@@ -55,9 +56,10 @@ def _type_fault(spec: UserInput) -> str | None:
         return f"the argument {spec.argument!r} has the default {short(spec.default)}, not a literal"
     match kind:
         case TensorType():
-            fits = type(kind.dtype) is torch.dtype and type(kind.shape) is tuple and _is_device(kind.device)
+            sizes = type(kind.shape) is tuple and all(_is_size(size) for size in kind.shape)
+            fits = type(kind.dtype) is torch.dtype and sizes and _is_device(kind.device)
         case NumberType():
-            fits = kind.kind in NUMBERS
+            fits = kind.kind in NUMBERS and (kind.expr is None or _is_size(kind.expr, low=-LIMIT))
         case LiteralType():
             fits = _is_literal(kind.value)
         case RestType():
@@ -69,6 +71,19 @@ def _type_fault(spec: UserInput) -> str | None:
 
 def _is_literal(value: Any) -> bool:
     return all(is_argument(leaf) and type(leaf).__name__ not in ("Ref", "Body") for leaf in leaves(value))
+
+
+def _is_size(size: Any, *, low: int = 0) -> bool:
+    if type(size) is int:
+        return low <= size < LIMIT
+    todo = [size]
+    while todo:
+        part = todo.pop()
+        if type(part) is Apply and type(part.args) is tuple and part.op in OPERATORS:
+            todo.extend(part.args)
+        elif type(part) not in (Sym, int, float, bool):
+            return False
+    return type(size) in (Sym, Apply)
 
 
 def _is_device(name: Any) -> bool:

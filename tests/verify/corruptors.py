@@ -45,17 +45,12 @@ from purefx.ir import (
 )  # fmt: skip
 from purefx.ir.borders import GIVES
 from purefx.ir.opaque import CALL_MODULE
-from purefx.ir.operators import op_of
 from purefx.ir.parts import PART
 from purefx.ir.signature import SunkInput
 from purefx.ir.torch_private import pytree
 from tests.verify.changes import (
     ADD_,
-    CAT,
-    CHECKPOINT,
-    COND,
     RELU,
-    SUM,
     Corruption,
     Corruptor,
     circle,
@@ -81,6 +76,7 @@ from tests.verify.changes import (
     with_user_input,
     without_graph,
 )
+from tests.verify.operands import OPERANDS
 
 __all__ = ["CORRUPTORS", "TABLE"]
 
@@ -177,29 +173,7 @@ TABLE: dict[str, dict[str, tuple[str, Corruption]]] = {
         "effects": ("branch", with_node("branch", do=Op("toy.cond", PURE))),
         "output": ("branch", lambda p: with_graph(p, "$yes", output=3)),
     },
-    "operands": {
-        "too-many": ("flat", with_node("y", args=(Ref("x"), Ref("p_w"), 1))),
-        "too-few": ("flat", with_node("y", args=(Ref("x"),))),
-        "keyword": ("flat", with_node("y", kwargs=(("beta", 1),))),
-        "keyword-and-position": ("flat", with_node("y", kwargs=(("other", Ref("x")),))),
-        "text": ("flat", with_node("y", args=(Ref("x"), "p_w"))),
-        "list": ("flat", with_node("y", args=(Ref("x"), Items([Ref("p_w")])))),
-        "text-in-keyword": ("flat", with_node("y", kwargs=(("alpha", "1"),))),
-        "number-for-a-tensor": ("flat", with_node("unused", do=op_of(RELU), args=(1,))),
-        "text-in-a-list": ("flat", with_node("unused", do=op_of(SUM), args=(Ref("x"), Items([0, "1"])))),
-        "number-for-a-list": ("flat", with_node("unused", do=op_of(CAT), args=(Ref("x"), 0, 1))),
-        "one-item": ("tree", with_node("first", args=(Ref("lin"),))),
-        "no-body": ("flat", with_node("unused", do=op_of(COND), args=(Ref("x"), Ref("x"), Ref("x"), (Ref("x"),)))),
-        "no-bodies-at-all": ("flat", with_node("unused", do=op_of(CHECKPOINT), args=(Ref("x"),))),
-    },
-    "results": {
-        "of-a-call": ("tree", with_node("out", do=op_of(RELU), args=(Ref("lin"),))),
-        "of-an-operator": ("flat", result_of_topk(Ref("pair"), RELU)),
-    },
-    "targets": {
-        "aten": ("flat", with_node("unused", do=Op("aten.relu.default"))),
-        "plain": ("flat", with_node("unused", do=Op("operator.neg"))),
-    },
+    **OPERANDS,
     "effects": {
         "forgotten-write": ("flat", with_node("unused", do=Op("aten.add_.Tensor", PURE, ADD_), args=(Ref("x"), 1))),
         "invented-random": ("flat", with_node("unused", do=Op("aten.relu.default", Effects(random=True), RELU))),
@@ -316,6 +290,8 @@ TABLE: dict[str, dict[str, tuple[str, Corruption]]] = {
         "number": ("flat", typed(NumberType("complex"))),
         "device": ("flat", typed(TensorType(torch.float32, (2,), "nowhere"))),
         "no-type": ("flat", typed("float")),
+        "size": ("flat", typed(TensorType(torch.float32, (-1,)))),
+        "size-operator": ("flat", typed(TensorType(torch.float32, (Apply("range", (2,)),)))),
         "argument": ("flat", with_user_input(argument=Ref("x"))),
         "default-value": ("flat", with_user_input(default=LiteralType(Ref("x")))),
         "default-of-another": ("flat", with_user_input(default=LiteralType(None), argument="other")),

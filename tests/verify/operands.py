@@ -1,0 +1,38 @@
+"""Corruptors of what operators get: too much, too little, other kinds, all results, nothing to run.
+
+One idea: a part of the table in ``corruptors.py``, for the rules about operators and their arguments.
+"""
+
+from __future__ import annotations
+
+from purefx.ir import Items, Op, Ref
+from purefx.ir.operators import op_of
+from tests.verify.changes import CAT, CHECKPOINT, COND, RELU, SUM, Corruption, result_of_topk, with_node
+
+__all__ = ["OPERANDS"]
+
+OPERANDS: dict[str, dict[str, tuple[str, Corruption]]] = {
+    "operands": {
+        "too-many": ("flat", with_node("y", args=(Ref("x"), Ref("p_w"), 1))),
+        "too-few": ("flat", with_node("y", args=(Ref("x"),))),
+        "keyword": ("flat", with_node("y", kwargs=(("beta", 1),))),
+        "keyword-and-position": ("flat", with_node("y", kwargs=(("other", Ref("x")),))),
+        "text": ("flat", with_node("y", args=(Ref("x"), "p_w"))),
+        "list": ("flat", with_node("y", args=(Ref("x"), Items([Ref("p_w")])))),
+        "text-in-keyword": ("flat", with_node("y", kwargs=(("alpha", "1"),))),
+        "number-for-a-tensor": ("flat", with_node("unused", do=op_of(RELU), args=(1,))),
+        "text-in-a-list": ("flat", with_node("unused", do=op_of(SUM), args=(Ref("x"), Items([0, "1"])))),
+        "number-for-a-list": ("flat", with_node("unused", do=op_of(CAT), args=(Ref("x"), 0, 1))),
+        "one-item": ("tree", with_node("first", args=(Ref("lin"),))),
+        "no-body": ("flat", with_node("unused", do=op_of(COND), args=(Ref("x"), Ref("x"), Ref("x"), (Ref("x"),)))),
+        "no-bodies-at-all": ("flat", with_node("unused", do=op_of(CHECKPOINT), args=(Ref("x"),))),
+    },
+    "results": {
+        "of-a-call": ("tree", with_node("out", do=op_of(RELU), args=(Ref("lin"),))),
+        "of-an-operator": ("flat", result_of_topk(Ref("pair"), RELU)),
+    },
+    "targets": {
+        "aten": ("flat", with_node("unused", do=Op("aten.relu.default"))),
+        "plain": ("flat", with_node("unused", do=Op("operator.neg"))),
+    },
+}
