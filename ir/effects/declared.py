@@ -18,7 +18,11 @@ __all__ = ["ANYTHING", "COMMUNICATION", "LIBRARIES", "PURE", "ArgAt", "Effects",
 
 @frozen
 class ArgAt:
-    """An argument of an operator: its position and its keyword."""
+    """An argument of an operator: its position and its keyword.
+
+    >>> ArgAt(0, "self").name
+    'self'
+    """
 
     index: int
     name: str

@@ -9,13 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from attrs import evolve
-
 from ..errors import EffectsError
-from ..torch_private import HigherOrderOperator, OpOverload, OpOverloadPacket
+from ..torch_private import HigherOrderOperator, OpOverload, OpOverloadPacket, overload_of
 from .declared import Effects
 
-__all__ = ["NAMESPACES", "declare", "declared_effects", "is_foreign", "lacking", "overloads_in", "without_order"]
+__all__ = ["NAMESPACES", "check_said", "declare", "declared_effects", "is_foreign", "lacking", "overloads_in"]
 
 NAMESPACES = frozenset(
     {
@@ -48,7 +46,7 @@ def declare(op: Callable[..., Any], effects: Effects | None) -> None:
     Raises:
         EffectsError: it is an operator of torch, or its schema says that it does more.
 
-    >>> import purefx as px
+    >>> import torch, purefx as px
     >>> px.declare(torch.ops.aten.relu.default, px.PURE)
     Traceback (most recent call last):
     ...
@@ -67,6 +65,8 @@ def check_said(target: Any, effects: Effects) -> None:
 
     Raises:
         EffectsError: it is an operator of torch, or its schema says that it does more.
+
+    >>> check_said(print, Effects())
     """
     from .schema import registered_effects
 
@@ -86,10 +86,11 @@ def check_said(target: Any, effects: Effects) -> None:
 def overloads_in(op: Any) -> tuple[Any, ...]:
     """Return what is meant by an operator: its overloads, or itself.
 
+    >>> import torch
     >>> overloads_in(torch.ops.aten.relu)
     (<OpOverload(op='aten.relu', overload='default')>, <OpOverload(op='aten.relu', overload='out')>)
     """
-    op = getattr(op, "_opoverload", op)  # what torch.library.custom_op gives
+    op = overload_of(op)
     return tuple([getattr(op, name) for name in op.overloads()]) if isinstance(op, OpOverloadPacket) else (op,)
 
 
@@ -107,21 +108,13 @@ def declared_effects(target: Any) -> Effects | None:
 def is_foreign(target: Any) -> bool:
     """Say whether an operator belongs to another library than torch.
 
+    >>> import torch
     >>> is_foreign(torch.ops.aten.relu.default)
     False
     """
     if isinstance(target, HigherOrderOperator):
         return not type(target).__module__.startswith("torch.") and target.namespace == "higher_order"
     return isinstance(target, OpOverload) and target.namespace not in NAMESPACES
-
-
-def without_order(effects: Effects) -> Effects:
-    """Return what an operator does to its operands, without its place among others.
-
-    >>> without_order(Effects(ordered=True, domain=LIBRARIES)) == Effects()
-    True
-    """
-    return evolve(effects, ordered=False, domain="", group=None)
 
 
 def lacking(said: Effects, known: Effects) -> str:

@@ -18,8 +18,8 @@ import torch.fx.node
 
 __all__ = [
     "ASSERT_SCALAR", "MODES", "VMAP", "HigherOrderOperator", "OpOverload", "OpOverloadPacket", "allows_numbers_as_tensors",
-    "builtin_functions", "in_dispatcher", "is_effectful", "overloads_of", "registered_higher_order", "resolve_higher_order",
-    "resolve_operator", "schema_of", "side_effectful",
+    "builtin_functions", "in_dispatcher", "is_effectful", "overload_of", "overloads_of", "registered_higher_order",
+    "resolve_higher_order", "resolve_operator", "schema_of", "side_effectful",
 ]  # fmt: skip
 
 
@@ -83,6 +83,15 @@ def side_effectful() -> frozenset[Any]:
     True
     """
     return frozenset(cast(Any, torch.fx.node)._side_effectful_functions)
+
+
+def overload_of(op: Any) -> Any:
+    """Return the overload behind what ``torch.library.custom_op`` gives, which has no public way to it; anything else as it is.
+
+    >>> overload_of(print) is print
+    True
+    """
+    return getattr(op, "_opoverload", op)
 
 
 def resolve_operator(namespace: str, name: str, overload: str) -> Callable[..., Any] | None:

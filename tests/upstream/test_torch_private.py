@@ -27,6 +27,20 @@ def test_types_of_operators() -> None:
     assert torch.ops.higher_order.cond.name() == "cond"
 
 
+def test_registries_of_effects() -> None:
+    """A registered effect, what fx never removes, and the overload behind a custom operator."""
+    assert torch_private.is_effectful(torch.ops.aten._print.default)
+    assert not torch_private.is_effectful(torch.ops.aten.neg.default)
+    assert torch_private.is_effectful(torch.ops.higher_order.print)
+    assert torch.ops.aten._assert_scalar.default in torch_private.side_effectful()
+
+    @torch.library.custom_op("purefx_effects::twice", mutates_args=())
+    def twice(x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    assert torch_private.overload_of(twice) is torch.ops.purefx_effects.twice.default
+
+
 def test_schemas_state_aliases() -> None:
     """A schema tells reads from writes and which result is which argument."""
     schema = torch_private.schema_of(torch.ops.aten.add_.Tensor)
