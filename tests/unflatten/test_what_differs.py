@@ -1,0 +1,215 @@
+"""What ``docs/unflatten.md`` says that differs, for who changes one import: each is so, with torch and with ours.
+
+One idea: a claim of the page is a bold phrase; it is a test here, and there are no others.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import io
+import re
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.export.unflatten import InterpreterModule, UnflattenedModule
+
+import purefx as px
+
+DOCS = Path(__file__).parents[2] / "docs" / "unflatten.md"
+X = torch.randn(2, 3)
+
+CLAIMS: dict[str, Callable[[], None]] = {}
+
+
+def claim(said: str) -> Callable[[Callable[[], None]], Callable[[], None]]:
+    """Say what a function shows."""
+    return lambda show: CLAIMS.setdefault(said, show)
+
+
+class Either(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.lin = nn.Linear(3, 3)
+
+    def forward(self, x: torch.Tensor, first: bool) -> torch.Tensor:
+        return self.lin(x).relu() if first else self.lin(x).tanh()
+
+
+class Twice(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.n = Either()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.n(self.n(x, True) * 2, False)
+
+
+class Closure(nn.Module):
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.run = lambda x: module(x) + 1
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.run(x)
+
+
+class Closes(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = nn.Linear(3, 3)
+        self.f = Closure(self.a)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.f(x)
+
+
+class Plain(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + 1
+
+
+class Norm(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.to(x.dtype) * 2
+
+
+class Residual(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.n = Norm()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.n(x)
+
+
+@functools.cache
+def exported(kind: type[nn.Module], preserve: tuple[str, ...] = ()) -> torch.export.ExportedProgram:
+    # Not of a copy: a closure holds the module that it was made with.
+    return torch.export.export(kind(), (X,), preserve_module_call_signature=preserve)
+
+
+def modules(kind: type[nn.Module], preserve: tuple[str, ...] = ()) -> tuple[Any, Any]:
+    """Return what torch makes of a module, and what we do."""
+    ep = exported(kind, preserve)
+    with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():  # torch says what it checks
+        warnings.simplefilter("ignore")
+        return torch.export.unflatten(ep), px.unflatten(ep)
+
+
+def raised(module: nn.Module, *args: Any) -> BaseException:
+    with pytest.raises(Exception) as caught, contextlib.redirect_stdout(io.StringIO()):  # noqa: PT011  asked below
+        module(*args)
+    return caught.value
+
+
+@claim("call nodes are named after values")
+def named_after_values() -> None:
+    calls = [{node.name: node.target for node in each.graph.nodes if node.op == "call_module"} for each in modules(Twice)]
+    assert calls == [{"n": "n", "n_1": "n@1"}, {"relu": "n", "tanh": "n@1"}]
+
+
+@claim("later calls are no children")
+def later_calls() -> None:
+    torchs, ours = modules(Twice)
+    assert isinstance(getattr(torchs, "n@1"), nn.Module)
+    assert isinstance(getattr(ours, "n@1"), nn.Module)
+    assert "n@1" in dict(torchs.named_modules())
+    assert "n@1" not in dict(ours.named_modules())
+    assert [list(each.state_dict()) for each in (torchs, ours)] == [
+        ["n.lin.weight", "n.lin.bias", "n@1.lin.weight", "n@1.lin.bias"],
+        ["n.lin.weight", "n.lin.bias"],
+    ]
+    for each in (torchs, ours):
+        setattr(each, "n@1", nn.ReLU())
+        assert isinstance(each.get_submodule("n@1"), nn.ReLU)
+        torch.testing.assert_close(each(X), each.n(X) * 2)
+
+
+@claim("the first call is not assigned alone while others have bodies of their own")
+def first_call() -> None:
+    torchs, ours = modules(Twice)
+    torchs.n = nn.Tanh()
+    torch.testing.assert_close(torchs(X), getattr(torchs, "n@1")(X.tanh() * 2))
+    with pytest.raises(px.SwapError, match="called several times"):
+        ours.n = nn.Tanh()
+    setattr(ours, "n@1", nn.ReLU())
+    ours.n = nn.Tanh()
+    torch.testing.assert_close(ours(X), (X.tanh() * 2).relu())
+
+
+@claim("closures stay calls")
+def closures() -> None:
+    torchs, ours = modules(Closes)
+    assert [node.target for node in ours.f.graph.nodes if node.op == "call_module"] == ["/.a"]
+    assert [node.op for node in torchs.f.graph.nodes].count("placeholder") == 3
+    torch.testing.assert_close(ours.f(X), ours.a(X) + 1)
+    assert isinstance(raised(torchs.f, X), RuntimeError)
+
+
+@claim("other errors")
+def other_errors() -> None:
+    torchs, ours = modules(Twice)
+    few, shape = raised(ours), raised(ours, X[:1])
+    assert isinstance(few, px.InputError)
+    assert isinstance(few, TypeError)
+    assert type(raised(torchs)) is TypeError
+    assert isinstance(shape, RuntimeError)
+    assert type(shape).__name__ == "InputValueError"
+    assert type(raised(torchs, X[:1])) is RuntimeError
+    assert "'x'" in str(few)
+    assert "argument x" in str(shape)
+
+
+@claim("inputs of another dtype are refused")
+def other_dtypes() -> None:
+    torchs, ours = modules(Plain)
+    assert torchs(X.double()).dtype is torch.float64
+    assert type(raised(ours, X.double())).__name__ == "InputValueError"
+    assert "Input" not in type(raised(modules(Twice)[0], X.double())).__name__
+
+
+@claim("what is assigned is asked first")
+def asked_first() -> None:
+    torchs, ours = modules(Residual, ("n",))
+    before = ours.n
+    with pytest.raises(px.SwapError, match="does not take that"):
+        ours.n = nn.Bilinear(3, 3, 3)
+    assert ours.n is before
+    torchs.n = nn.Bilinear(3, 3, 3)
+    assert isinstance(raised(torchs, X), TypeError)
+
+
+@claim("`px.lower` gives other classes")
+def classes() -> None:
+    torchs, ours = modules(Twice)
+    lowered: Any = px.lower(px.transform(px.import_ep(exported(Twice))))
+    for each in (torchs, ours):
+        assert isinstance(each, UnflattenedModule)
+        assert isinstance(each.n.lin, InterpreterModule)
+    assert isinstance(lowered, torch.fx.GraphModule)
+    assert isinstance(lowered.n.lin, torch.fx.GraphModule)
+
+
+@claim("a module gives back what the original did")
+def gives_back() -> None:
+    torchs, ours = modules(Residual, ("n",))
+    writes = [[node for node in each.n.graph.nodes if node.target is torch.ops.aten.copy_.default] for each in (torchs, ours)]
+    assert list(map(len, writes)) == [1, 0]
+    for each in (torchs, ours):
+        torch.testing.assert_close(each(X), X * 3)
+
+
+@pytest.mark.parametrize("said", CLAIMS)
+def test_what_is_said_to_differ_differs(said: str) -> None:
+    CLAIMS[said]()
+
+
+def test_every_claim_of_the_page_is_a_test() -> None:
+    section = DOCS.read_text(encoding="utf-8").partition("## What differs")[2]
+    assert re.findall(r"^- \*\*(.*?)\*\*", section, flags=re.MULTILINE) == list(CLAIMS)
