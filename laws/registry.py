@@ -69,6 +69,7 @@ from .specific import (
     ONE_CALLABLE,
     READS_BELOW,
     READS_ONLY,
+    SIZES_AT_HOME,
 )
 from .stacks import NORMAL_STACKS
 from .strategies.tags import split_somewhere
@@ -114,7 +115,7 @@ REGISTRY: tuple[Entry, ...] = (
     Entry(remove_effect_tokens, ("tokens",), (NO_TOKEN,)),
     Entry(inplace_mutations, ("flat",), (NO_MUTATION, COPIES)),
     Entry(sink_state, ("flat", "in place"), (NO_STATE_INPUT, READS_ONLY, READS_BELOW, ALL_READ)),
-    Entry(insert_ivals, ("sunk",), (CROSSINGS_ADDED,)),
+    Entry(insert_ivals, ("sunk",), (CROSSINGS_ADDED, SIZES_AT_HOME)),
     Entry(outline, ("ivals", "sunk", "flat"), (INLINES, CALLS_TIGHT, ONE_BODY_A_LABEL)),
     Entry(deduplicate, ("outlined", "tree"), (BODIES_DISTINCT, EXPANDS, ONE_BODY_A_LABEL)),
     Entry(dispatch, ("deduplicated", "flat"), (GRAPHS_STAY, ONE_CALLABLE)),

@@ -9,12 +9,15 @@ from __future__ import annotations
 from collections import Counter
 
 from attrs import evolve
+from torch import Tensor
 
+from ..ir.borders import is_border
 from ..ir.callers import calls_from, signatures_of_bodies
 from ..ir.digest import digest, graph_digest
 from ..ir.graph import Graph
 from ..ir.inlining import inlined
 from ..ir.node import Call, Frame, Get, Node, Op, Stack
+from ..ir.numbers import SYMBOLIC
 from ..ir.paths import is_below
 from ..ir.program import Program
 from ..ir.signature import InputMutation, StateInput, StateMutation, Token
@@ -23,7 +26,7 @@ from .law import Case, Law, Transform
 __all__ = [
     "ALL_READ", "BODIES_DISTINCT", "CALLS_TIGHT", "COPIES", "COPIES_GO", "CROSSINGS_ADDED", "DIGEST_STAYS", "EXPANDS",
     "GRAPHS_STAY", "INLINES", "NO_CALLS", "NO_MUTATION", "NO_READS", "NO_STATE_INPUT", "NO_TOKEN", "ONE_BODY_A_LABEL",
-    "ONE_CALLABLE", "ONE_CALL_A_BODY", "READS_BELOW", "READS_ONLY",
+    "ONE_CALLABLE", "ONE_CALL_A_BODY", "READS_BELOW", "READS_ONLY", "SIZES_AT_HOME",
 ]  # fmt: skip
 
 COPY = "aten.copy_.default"
@@ -209,11 +212,39 @@ def _copies_go(transform: Transform, case: Case) -> list[str]:
 def _crossings_added(transform: Transform, case: Case) -> list[str]:
     before, after = case.program.main.nodes, transform(case.program).main.nodes
     kept = {node.name for node in before}
-    added = [node for node in after if node.name not in kept]
+    added = [node for node in after if node.name not in kept and not _is_number(node)]
     found = [f"{node} was added" for node in added if type(node.do) is Call or _op_name(node) not in ("", COPY, CLONE, SIZE)]
     given = [(node.name, node.do, node.stack) for node in after if node.name in kept]
-    expected = [(node.name, node.do, node.stack) for node in before]
+    left = {node.name for node in after}
+    expected = [(node.name, node.do, node.stack) for node in before if node.name in left or not _is_number(node)]
     return found if given == expected else [*found, "a node was removed or moved, or does something else"]
+
+
+def _is_number(node: Node) -> bool:
+    return isinstance(node.meta.get("val"), SYMBOLIC) and type(node.do) is Op and not node.do.effects.acts
+
+
+def _sizes_at_home(transform: Transform, case: Case) -> list[str]:
+    program = transform(case.program)
+    nodes = program.main.nodes
+    checked: set[str] = set()
+    for node in reversed(nodes):
+        if node.name in checked or (type(node.do) is Op and (node.do.effects.ordered or is_border(node))):
+            checked.update(node.refs())
+    sizes = {node.name: node for node in nodes if _op_name(node) == SIZE and _is_number(node)}
+    values = {value.name: value.meta.get("val") for value in (*program.main.inputs, *nodes)}
+    met: dict[Stack, set[str]] = {}
+    found: list[str] = []
+    for node in nodes:
+        if not node.stack or any(frame in program.call_signatures for frame in node.stack) or is_border(node):
+            continue
+        here = met.setdefault(node.stack, set())
+        for name in node.refs() if node.name not in checked else ():
+            size = sizes.get(name)
+            if size is not None and size.stack[: len(node.stack)] != node.stack and str(size.meta["val"]) in here:
+                found.append(f"{node.name} in {node.stack[-1]} is handed the size {name}, which a tensor there has")
+        here.update(str(size) for name in node.refs() if isinstance(value := values.get(name), Tensor) for size in value.shape)
+    return found
 
 
 def _op_name(node: Node) -> str:
@@ -260,7 +291,10 @@ CALLS_TIGHT = Law(
 )
 ONE_BODY_A_LABEL = Law("one body a label", "path, call number and part of a call name one body", _one_body_a_label)
 BODIES_DISTINCT = Law("bodies distinct", "no two bodies are equal afterwards", _bodies_distinct)
-CROSSINGS_ADDED = Law("crossings added", "only copies, reads and sizes are added, and nothing moves", _crossings_added)
+CROSSINGS_ADDED = Law(
+    "crossings added", "only copies, reads and sizes are added, only sizes without uses go, and nothing moves", _crossings_added
+)
+SIZES_AT_HOME = Law("sizes at home", "no call takes a size that it can read off what else it takes", _sizes_at_home)
 GRAPHS_STAY = Law("graphs stay", "no graph changes", _graphs_stay)
 ONE_CALLABLE = Law(
     "one callable",

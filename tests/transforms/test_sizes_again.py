@@ -1,4 +1,4 @@
-"""Sizes that cross a preserved call are computed again: where, from what, and which numbers are no sizes.
+"""Sizes that cross a call are computed again: where, from what, and which numbers are no sizes.
 
 One idea: an input of one dimension whose size is a symbol, a module ``c`` whose call signature is preserved, and a number that is
 made on one side of its border and used on the other.
@@ -30,7 +30,7 @@ def sized(nodes: str, *more: str) -> px.Program:
 OUT = """
     t = purefx.takes(x)  in c
     n = aten.sym_size.int(x, 0)  in c
-    g = purefx.gives(t)  in c
+    g = purefx.gives(x)  in c
     z = aten.view.default(x, (n,))  STACK
     u = aten.view.default(z, (n,))  STACK
     return (u,)
@@ -39,12 +39,12 @@ OUT = """
 
 @pytest.mark.parametrize("stack", ["", "in d", "in d / .e"])
 def test_a_size_that_leaves_is_computed_again_for_each_use(stack: str) -> None:
-    """In the root, also for modules whose calls are not preserved; once, because all of them may use it."""
+    """Where it is used, also in modules whose calls are not preserved, once for each; what has no use left goes."""
     program, fuel = sized(OUT.replace("STACK", stack)), px.Fuel(9)
     result = px.insert_ivals.spend(program, fuel)
     inside = f" {stack}".rstrip()
-    assert lines(result)[3:] == [
-        "n_1 = aten.sym_size.int(x, 0)",
+    assert lines(result)[2:] == [
+        f"n_1 = aten.sym_size.int(x, 0){inside}",
         f"z = aten.view.default(x, (n_1,)){inside}",
         f"u = aten.view.default(z, (n_1,)){inside}",
         "return (u,)",
@@ -71,7 +71,7 @@ def test_a_size_that_enters_is_read_off_what_the_call_takes() -> None:
         preserved("c@1", "(x, size)", "((*, *), {})"),
     )
     result = lines(px.insert_ivals(program))
-    assert result[3:5] == ["n_1 = aten.sym_size.int(y, 0) in c", "z = aten.view.default(y, (n_1,)) in c / .d"]
+    assert result[3:5] == ["n_1 = aten.sym_size.int(y, 0) in c / .d", "z = aten.view.default(y, (n_1,)) in c / .d"]
     assert result[5:] == lines(program)[4:]
 
 
@@ -83,13 +83,13 @@ def test_what_is_computed_from_sizes_is_computed_again_with_them() -> None:
         n = aten.sym_size.int(x, 0)  in c
         h = operator.add(n, n)  in c
         o = operator.floordiv(h, 2)  in c
-        g = purefx.gives(t)  in c
+        g = purefx.gives(x)  in c
         z = aten.view.default(x, (n,))
         u = aten.expand.default(z, (o, h, n))
         return (u,)
         """)
     )
-    assert lines(result)[5:] == [
+    assert lines(result)[2:] == [
         "n_1 = aten.sym_size.int(x, 0)",
         "z = aten.view.default(x, (n_1,))",
         "h_1 = operator.add(n_1, n_1)",
@@ -107,25 +107,25 @@ def test_what_no_other_use_needed_is_computed_as_well() -> None:
         n = aten.sym_size.int(x, 0)  in c
         h = operator.add(n, 1)  in c
         o = operator.floordiv(h, 2)  in c
-        g = purefx.gives(t)  in c
+        g = purefx.gives(x)  in c
         z = aten.view.default(x, (o,))
         return (z,)
         """)
     )
     made = ["n_1 = aten.sym_size.int(x, 0)", "h_1 = operator.add(n_1, 1)", "o_1 = operator.floordiv(h_1, 2)"]
-    assert lines(result)[5:] == [*made, "z = aten.view.default(x, (o_1,))", "return (z,)"]
+    assert lines(result)[2:] == [*made, "z = aten.view.default(x, (o_1,))", "return (z,)"]
 
 
 def test_a_number_that_is_made_of_nothing_is_made_again() -> None:
     result = px.insert_ivals(sized(OUT.replace("aten.sym_size.int(x, 0)", "toy.count() ! pure").replace("STACK", "")))
-    assert lines(result)[3:5] == ["n_1 = toy.count() ! pure", "z = aten.view.default(x, (n_1,))"]
+    assert lines(result)[2:4] == ["n_1 = toy.count() ! pure", "z = aten.view.default(x, (n_1,))"]
 
 
 def test_what_the_program_gives_is_a_use() -> None:
     result = px.insert_ivals(
-        sized("t = purefx.takes(x)  in c\nn = aten.sym_size.int(x, 0)  in c\ng = purefx.gives(t)  in c\nreturn (n,)")
+        sized("t = purefx.takes(x)  in c\nn = aten.sym_size.int(x, 0)  in c\ng = purefx.gives(x)  in c\nreturn (n,)")
     )
-    assert lines(result)[3:] == ["n_1 = aten.sym_size.int(x, 0)", "return (n_1,)"]
+    assert lines(result)[2:] == ["n_1 = aten.sym_size.int(x, 0)", "return (n_1,)"]
 
 
 STAYS = {
@@ -146,7 +146,7 @@ def test_other_numbers_stay(why: str) -> None:
 
 
 def test_a_size_that_the_call_gives_is_used_as_it_is() -> None:
-    program = sized(OUT.replace("STACK", "").replace("gives(t)", "gives(t, n)"), preserved("c", out_spec="(*, *)"))
+    program = sized(OUT.replace("STACK", "").replace("gives(x)", "gives(x, n)"), preserved("c", out_spec="(*, *)"))
     assert px.insert_ivals(program) is program
 
 
@@ -157,7 +157,7 @@ def test_what_is_computed_from_another_number_stays() -> None:
         n = aten.sym_size.int(x, 0)  in c
         k = aten._local_scalar_dense.default(x)  in c
         i = operator.add(n, k)  in c
-        g = purefx.gives(t)  in c
+        g = purefx.gives(x)  in c
         z = aten.view.default(x, (i,))
         return (z,)
     """)

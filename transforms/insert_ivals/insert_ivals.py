@@ -1,10 +1,10 @@
 """``insert_ivals``: a value that must cross a preserved call signature goes through what both sides know.
 
 One idea: whoever is put in the place of a module knows its state and its arguments and nothing else.  So contents of
-state are written to the state where they are made and read from it where they are used, keyed by (state, version), sizes
-are computed again, and what is an argument of the call, the very object, is used as that.  What is left stays a value of
-the program and travels beside the arguments, see ``lowering/preserved.py``; it is right as it is, but needs the module that
-makes it.
+state are written to the state where they are made and read from it where they are used, keyed by (state, version), and what
+is an argument of the call, the very object, is used as that.  Sizes are computed again, there and in all other calls.  What is
+left stays a value of the program and travels beside the arguments, see ``lowering/preserved.py``; it is right as it is, but
+needs the module that makes it.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from ...ir.graph import Graph
 from ...ir.meta import Meta
 from ...ir.names import Names
 from ...ir.node import Get, Node, Stack
+from ...ir.numbers import SYMBOLIC
 from ...ir.operators import op_of
 from ...ir.program import Program
 from ..fuel import UNLIMITED, Fuel
@@ -28,7 +29,7 @@ from ..reading import reading_place
 from ..transformation import transformation
 from .arguments import used_as_given
 from .crossings import Crossing, Leaves, crossings, user_stack
-from .sizes import Sizes
+from .sizes import Again, sizes_again
 from .versions import Chain, chains
 
 __all__ = ["insert_ivals"]
@@ -40,10 +41,14 @@ CLONE = op_of(torch.ops.aten.clone.default)
 @transformation(
     proven=True,
     requires={"state sunk", "mutations in place"},
-    laws=["no contents of state cross a preserved call signature unnamed", "only copies, reads and sizes are added"],
+    laws=[
+        "no contents of state cross a preserved call signature unnamed",
+        "a call takes no size that it can read off what else it takes",
+        "only copies, reads and sizes are added, only sizes go",
+    ],
 )
 def insert_ivals(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
-    """Let values that a preserved call signature does not name go through state, or be computed again.
+    """Let values that a preserved call signature does not name go through state; compute sizes again where they are used.
 
     Before::
 
@@ -75,11 +80,11 @@ def insert_ivals(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
     >>> px.insert_ivals(program) is program
     True
     """
-    if not len(program.call_signatures):
+    if not len(program.call_signatures) and not any(isinstance(node.meta.get("val"), SYMBOLIC) for node in program.main.nodes):
         return program
     leaves = Leaves(program)
-    crossed = list(crossings(program, leaves))
-    given = used_as_given(program, leaves, crossed, fuel)
+    crossed = list(crossings(program, leaves)) if len(program.call_signatures) else []
+    given = used_as_given(program, leaves, crossed, fuel) if crossed else program
     if given is not program:
         program, leaves = given, Leaves(given)
         crossed = list(crossings(program, leaves))
@@ -96,6 +101,9 @@ class _Insertion:
         self.graph = program.main
         self.leaves = leaves
         self.names = Names([*(formal.name for formal in self.graph.inputs), *(node.name for node in self.graph.nodes)])
+        self.sizes_left: set[str] = set()
+        """Sizes that are computed again somewhere, and may have no use left."""
+        self.numbers: frozenset[str] = frozenset()
         self.made = {node.name: number for number, node in enumerate(self.graph.nodes)}
         self.before: dict[int, list[Node]] = {}
         self.after: dict[int, list[Node]] = {}
@@ -120,9 +128,11 @@ class _Insertion:
         for node, number in self.readers.values():
             self.before.setdefault(number, []).insert(0, node)
         nodes: list[Node] = []
+        gone = self._unused()
         for number, node in enumerate(self.graph.nodes):
             nodes.extend(self.before.get(number, ()))
-            nodes.append(self._with_new_uses(node, number))
+            if node.name not in gone:
+                nodes.append(self._with_new_uses(node, number))
             nodes.extend(self.after.get(number, ()))
         count = len(self.graph.nodes)
         nodes.extend(self.before.get(count, ()))
@@ -130,24 +140,37 @@ class _Insertion:
         output = replace_refs(self.graph.output, new)
         return self.source.with_main(Graph(self.graph.inputs, tuple(nodes), output))
 
+    def _unused(self) -> set[str]:
+        # Sizes that were used, and are not now that they are computed again.
+        if not self.sizes_left:
+            return set()
+        gone: set[str] = set()
+        used = {name for made in (*self.before.values(), *self.after.values()) for node in made for name in node.refs()}
+        used.update(name for name in self.graph.output_refs() if name not in self.instead.get(len(self.graph.nodes), ()))
+        for number in range(len(self.graph.nodes) - 1, -1, -1):
+            node = self.graph.nodes[number]
+            if node.name in self.sizes_left and node.name not in used:
+                gone.add(node.name)
+                self.sizes_left.update(self.numbers.intersection(node.refs()))
+            else:
+                used.update(name for name in node.refs() if name not in self.instead.get(number, ()))
+        return gone
+
     def _with_new_uses(self, node: Node, number: int) -> Node:
         new = self.instead.get(number)
         return node if new is None else node.using(new)
 
     def sizes(self) -> None:
-        """Compute sizes again where they would cross a signature."""
-        again = Sizes(self.source, self.leaves, self.names)
-        uses = [(number, node.stack, node.refs()) for number, node in enumerate(self.graph.nodes) if not is_border(node)]
-        for number, stack, names in (*uses, (len(self.graph.nodes), (), self.graph.output_refs())):
-            for name in dict.fromkeys(names):
-                if name not in self.made or not again.is_size(name):
-                    continue
-                made = self.graph.nodes[self.made[name]].stack
-                if self.leaves.crosses(name, made, stack):
-                    found = again.again(name, stack)
-                    if found is not None:
-                        self.before.setdefault(number, []).extend(found[1])
-                        self.instead.setdefault(number, {})[name] = found[0]
+        """Compute sizes again in the calls that use them."""
+        found = sizes_again(self.source, self.leaves, self.names, self._allows)
+        if found is not None:
+            self.before.update(found.before)
+            self.instead.update(found.instead)
+            self.sizes_left.update([size for new in found.instead.values() for size in new])
+            self.numbers = frozenset(found.numbers)
+
+    def _allows(self, again: Again) -> bool:
+        return self.fuel.burn("compute", again.size, "again in", again.scope[-1] if again.scope else "the root")
 
     def versions(self, crossed: Sequence[Crossing]) -> None:
         """Write versions of state to the state, and read them there."""

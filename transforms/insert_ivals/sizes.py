@@ -1,118 +1,288 @@
-"""Sizes: numbers that cross a preserved signature are computed again where they are used.
+"""Sizes: numbers that one module call computes and another uses are computed again where they are used.
 
-One idea: the exporter computes a size once and lets every module use it, which no call signature knows.  A size is read
-off any tensor that has it, so it is computed again from what the call itself takes, or from the inputs of the root.
-A number that is not computed from sizes alone stays where it is.
+One idea: the exporter computes a size once and lets every module use it, so children take arguments that the original did not.
+A size is read off any tensor that has it, so it is computed again from what the call takes anyway: from the leaves of its
+signature where that is preserved.  What no tensor there has stays an argument; so does what an assertion is asked of, because
+equal symbols are often equal thanks to it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import operator
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from types import MappingProxyType
 from typing import Any
 
 import torch
-from attrs import evolve
+from attrs import evolve, frozen
 
 from ...ir.arguments import Arg, Ref, replace_refs
+from ...ir.borders import is_border
 from ...ir.names import Names
-from ...ir.node import Frame, Node, Op, Stack
+from ...ir.node import Frame, Node, Op, Stack, common_prefix
 from ...ir.numbers import SYMBOLIC
 from ...ir.operators import op_of
 from ...ir.program import Program
 from .crossings import Leaves
 
-__all__ = ["Sizes"]
+__all__ = ["Again", "sizes_again"]
 
 SIZE = op_of(torch.ops.aten.sym_size.int)
+FLOORDIV = op_of(operator.floordiv)
+
+Key = tuple[int, str]
+"""A symbolic number: its symbols mean something in one export only."""
+
+Home = tuple[str, Frame | None]
+"""A size, and the call that it is computed in; None for the root."""
+
+
+@frozen
+class Again:
+    """A use of a size that is computed again."""
+
+    size: str
+    used: int
+    """The number of the node that uses it; the number of nodes for the output of the root."""
+    scope: Stack
+    """The call that it is computed in."""
+    at: int
+    """The number of the node that it is computed in front of."""
+
+
+@frozen
+class _Place:
+    """A dimension of a tensor that a call can see."""
+
+    tensor: str
+    dim: int
+    made: int
+    """The number of the node that makes the tensor, and all of the call inside this one that it comes from; -1 for an input."""
+    factor: int = 1
+    """How often the size is in it: the exporter writes ``n`` where a module divided ``2*n`` by two."""
+
+
+def sizes_again(program: Program, leaves: Leaves, names: Names, allows: Callable[[Again], bool]) -> Sizes | None:
+    """Return the sizes of a flat program that are computed again; None where there are none.
+
+    Args:
+        program: the flat program.
+        leaves: what its preserved calls take and give.
+        names: hands out names.
+        allows: says of each use in turn whether it may be rewritten.
+    """
+    nodes = program.main.nodes
+    numbers = _sizes(nodes)
+    if not any(_leaves_a_call(node, numbers) for node in nodes) and not numbers.keys() & program.main.output_refs():
+        return None
+    if any(_changes_sizes(node.do.target) for _, node in program.nodes() if type(node.do) is Op):
+        return None
+    found = Sizes(program, leaves, names, numbers)
+    for number, stack, size in found.uses():
+        found.rewrite(number, stack, size, allows)
+    return found
+
+
+def _sizes(nodes: tuple[Node, ...]) -> dict[str, Node]:
+    # What is computed from sizes of tensors alone.
+    found: dict[str, Node] = {}
+    for node in nodes:
+        if isinstance(node.meta.get("val"), SYMBOLIC) and _is_plain(node):
+            first = node.args[0] if node.args else None
+            if (node.do.name == SIZE.name and type(first) is Ref) or all(name in found for name in node.refs()):  # type: ignore[union-attr]
+                found[node.name] = node
+    return found
+
+
+def _leaves_a_call(node: Node, numbers: Mapping[str, Node]) -> bool:
+    return any(name in numbers and numbers[name].stack != node.stack for name in node.refs())
 
 
 class Sizes:
     """Computes sizes again in other calls; each once for each call."""
 
-    def __init__(self, program: Program, leaves: Leaves, names: Names) -> None:
+    def __init__(self, program: Program, leaves: Leaves, names: Names, numbers: Mapping[str, Node]) -> None:
         graph = program.main
-        self.names = names
+        self.nodes = graph.nodes
+        self.output = tuple(graph.output_refs())
         self.leaves = leaves
-        self.by_name = graph.by_name
+        self.names = names
+        self.numbers = numbers
+        self.checked = _checked(graph.nodes)
+        self.spans = _spans(graph.nodes)
         self.values = {formal.name: formal.meta.get("val") for formal in graph.inputs}
         self.values.update((node.name, node.meta.get("val")) for node in graph.nodes)
-        self.roots = tuple([formal.name for formal in graph.inputs])
-        self.known: dict[tuple[str, Frame | None], Arg] = {}
+        self.made = {formal.name: (-1, ()) for formal in graph.inputs}
+        self.made.update((node.name, (number, node.stack)) for number, node in enumerate(graph.nodes))
+        self.visible: dict[Frame | None, dict[Key, dict[_Place, None]]] = {}
+        """For each call the dimensions that it can read, by what they are."""
+        self._look_around()
+        self.known: dict[Home, tuple[int, Arg]] = {}
+        """For each size and call where it is computed again, and what it is called there."""
+        self.before: dict[int, list[Node]] = {}
+        self.instead: dict[int, dict[str, Arg]] = {}
 
-    def is_size(self, name: str) -> bool:
-        """Say whether a value is a symbolic number that an operator without effects computes."""
-        node = self.by_name.get(name)
-        return node is not None and isinstance(self.values.get(name), SYMBOLIC) and _is_plain(node)
+    def uses(self) -> Iterator[tuple[int, Stack, str]]:
+        """Yield the uses of sizes that no assertion depends on: the number of the user, the calls around it, the size."""
+        for number, node in enumerate(self.nodes):
+            if is_border(node) or node.name in self.checked or _is_ordered(node):
+                continue
+            for name in dict.fromkeys(node.refs()):
+                if name in self.numbers and self.numbers[name].stack != node.stack:
+                    yield number, node.stack, name
+        for name in dict.fromkeys(self.output):
+            if name in self.numbers and self.numbers[name].stack:
+                yield len(self.nodes), (), name
 
-    def again(self, name: str, stack: Stack) -> tuple[Arg, list[Node]] | None:
-        """Return a size computed for use in a call, with the nodes that this takes; None where it can not be.
+    def rewrite(self, number: int, stack: Stack, size: str, allows: Callable[[Again], bool]) -> None:
+        """Compute a size again in the innermost call around a user that can do it, where that changes what calls take or give."""
+        made = self.numbers[size].stack
+        shared = len(common_prefix([made, stack]))
+        for depth in range(len(stack), shared - (shared < len(made)), -1):
+            scope = stack[:depth]
+            if scope and size in self.leaves.takes.get(scope[-1], ()):
+                return  # the signature hands it over
+            if depth == shared < len(made) and size in self.leaves.gives.get(made[depth], ()):
+                return  # likewise
+            at = number if depth == len(stack) else self.spans[stack[depth]][0]
+            # As it was computed, if that can be, so that equal modules stay equal.
+            new = self._computed(size, scope, at, read=False) or self._computed(size, scope, at, read=True)
+            if new is not None:
+                if allows(Again(size, number, scope, at)):
+                    self._accept(size, number, scope, at, new)
+                return
 
-        Args:
-            name: the size.
-            stack: the calls around the user.
-        """
-        depth = max((number for number, frame in enumerate(stack, 1) if frame in self.leaves.takes), default=0)
-        scope = stack[:depth]
-        made: list[Node] = []
-        new: dict[tuple[str, Frame | None], Arg] = {}
-        if not all(self._compute(part, scope, made, new) for part in self._parts(name)):
-            return None
-        self.known.update(new)
-        return self.known[name, scope[-1] if scope else None], made
+    def _accept(self, size: str, number: int, scope: Stack, at: int, new: dict[Home, Node]) -> None:
+        for key, node in new.items():
+            self.known[key] = at, Ref(node.name)
+            self.before.setdefault(at, []).append(node)
+        self.instead.setdefault(number, {})[size] = self.known[size, scope[-1] if scope else None][1]
 
-    def _parts(self, name: str) -> list[str]:
-        # The numbers that a number is computed from, itself last.
-        order: list[str] = []
-        todo = [(name, False)]
+    def _look_around(self) -> None:
+        for name, (_, stack) in self.made.items():
+            self._show(name, stack)
+        for node in self.nodes:
+            if is_border(node):
+                continue
+            for name in node.refs():
+                if name in self.made and self.made[name][1] != node.stack and isinstance(self.values[name], torch.Tensor):
+                    self._let_through(name, self.made[name][1], node.stack)
+        for frame, names in self.leaves.takes.items():
+            for name in names:
+                self._show(name, (frame,))
+
+    def _let_through(self, name: str, made: Stack, used: Stack) -> None:
+        shared = len(common_prefix([made, used]))
+        for depth in range(shared, len(made)):
+            self._show(name, made[:depth])  # the calls that give it back, and the one that receives it
+        for depth in range(shared + 1, len(used) + 1):
+            if used[depth - 1] not in self.leaves.takes:
+                self._show(name, used[:depth])
+
+    def _show(self, name: str, scope: Stack) -> None:
+        value = self.values.get(name)
+        if not isinstance(value, torch.Tensor):
+            return
+        number, stack = self.made[name]
+        if len(stack) > len(scope) and stack[: len(scope)] == scope:
+            number = self.spans[stack[len(scope)]][1]  # a call inside this one gives it back at its end
+        for dim, size in enumerate(value.shape):
+            if isinstance(size, torch.SymInt):
+                places = self.visible.setdefault(scope[-1] if scope else None, {})
+                env, text = _key(size)
+                places.setdefault((env, text), {}).setdefault(_Place(name, dim, number))
+                times, _, symbol = text.partition("*")
+                if times.isdigit() and symbol.isidentifier():
+                    places.setdefault((env, symbol), {}).setdefault(_Place(name, dim, number, int(times)))
+
+    def _computed(self, size: str, scope: Stack, at: int, *, read: bool) -> dict[Home, Node] | None:
+        # Parts first, without recursion: a number is computed from numbers, or may be read off a tensor.
+        frame = scope[-1] if scope else None
+        new: dict[Home, Node] = {}
+        todo = [(size, False)]
         while todo:
-            part, done = todo.pop()
-            if done:
-                order.append(part)
-            elif part not in order:
-                todo.append((part, True))
-                if self._size_of(part) is None:
-                    todo.extend((inner, False) for inner in self.by_name[part].refs() if self.is_size(inner))
-        return list(dict.fromkeys(order))
+            part, ready = todo.pop()
+            key = (part, frame)
+            if key in new or (key in self.known and self.known[key][0] <= at):
+                continue
+            node, value = self.numbers[part], self.values[part]
+            if node.stack == scope and self.made[part][0] < at:
+                continue  # it is there
+            is_size = node.do.name == SIZE.name  # type: ignore[union-attr]
+            place = self._place(value, frame, at, multiples=read) if is_size or (read and node.refs()) else None
+            if place is None and is_size:
+                return None
+            if place is None and not ready:
+                todo += [(part, True), *[(inner, False) for inner in node.refs()]]
+                continue
+            again, meta = self.names.fresh(part), MappingProxyType({"val": value})
+            if place is not None:
+                self._read(place, again, key, scope, meta, new)
+                continue
+            found = {inner: self._found(inner, frame, at, new) for inner in node.refs()}
+            new[key] = evolve(node, name=again, args=replace_refs(node.args, found), stack=scope, meta=meta)
+        return new
 
-    def _compute(self, name: str, scope: Stack, made: list[Node], new: dict[tuple[str, Frame | None], Arg]) -> bool:
-        key = (name, scope[-1] if scope else None)
-        if key in self.known or key in new:
-            return True
-        node = self.by_name[name]
-        args: tuple[Arg, ...]
-        if self._size_of(name) is not None:
-            place = self._tensor_with(self.values[name], scope)
-            if place is None:
-                return False
-            args = (Ref(place[0]), place[1])
-        else:
-            owned = {ref: new.get((ref, key[1]), self.known.get((ref, key[1]))) for ref in node.refs()}
-            if any(arg is None for arg in owned.values()):
-                return False
-            args = replace_refs(node.args, owned)
-        again = self.names.fresh(name)
-        meta = MappingProxyType({"val": self.values[name]})
-        made.append(evolve(node, name=again, args=args, stack=scope, meta=meta))
-        new[key] = Ref(again)
-        return True
+    def _read(self, place: _Place, name: str, key: Home, scope: Stack, meta: Any, new: dict[Home, Node]) -> None:
+        args = (Ref(place.tensor), place.dim)
+        if place.factor == 1:
+            new[key] = Node(name, SIZE, args, (), scope, meta)
+            return
+        whole = MappingProxyType({"val": self.values[place.tensor].shape[place.dim]})
+        times = self.names.fresh(SIZE.name.split(".")[1])
+        new[times, key[1]] = Node(times, SIZE, args, (), scope, whole)
+        new[key] = Node(name, FLOORDIV, (Ref(times), place.factor), (), scope, meta)
 
-    def _size_of(self, name: str) -> str | None:
-        node = self.by_name[name]
-        first = node.args[0] if node.args else None
-        return first.name if type(node.do) is Op and node.do.name == SIZE.name and type(first) is Ref else None
+    def _found(self, name: str, frame: Frame | None, at: int, new: dict[Home, Node]) -> Arg:
+        made, known = new.get((name, frame)), self.known.get((name, frame))
+        if made is not None:
+            return Ref(made.name)
+        return known[1] if known is not None and known[0] <= at else Ref(name)
 
-    def _tensor_with(self, size: Any, scope: Stack) -> tuple[str, int] | None:
-        candidates: Sequence[str] = self.leaves.takes[scope[-1]] if scope else self.roots
-        for name in candidates:
-            value = self.values.get(name)
-            if isinstance(value, torch.Tensor):
-                # As text: comparing symbolic sizes would install guards.
-                for dim, other in enumerate(value.shape):
-                    if isinstance(other, torch.SymInt) and str(other) == str(size):
-                        return name, dim
-        return None
+    def _place(self, value: Any, frame: Frame | None, at: int, *, multiples: bool) -> _Place | None:
+        if not isinstance(value, torch.SymInt):
+            return None
+        places = [
+            place
+            for place in self.visible.get(frame, {}).get(_key(value), ())
+            if place.made < at and (multiples or place.factor == 1)
+        ]
+        return min(places, key=lambda place: (place.factor, place.made, self.made[place.tensor][0], place.dim), default=None)
+
+
+def _key(size: torch.SymInt) -> Key:
+    # As text: comparing symbolic sizes would install guards.
+    return id(size.node.shape_env), str(size)
 
 
 def _is_plain(node: Node) -> bool:
     return type(node.do) is Op and not node.kwargs and not node.do.effects.acts
+
+
+def _is_ordered(node: Node) -> bool:
+    return type(node.do) is Op and node.do.effects.ordered
+
+
+def _checked(nodes: tuple[Node, ...]) -> set[str]:
+    # What assertions are asked of, and what that is computed from.
+    found: set[str] = set()
+    for node in reversed(nodes):
+        if _is_ordered(node) or node.name in found:
+            found.update(node.refs())
+    return found
+
+
+def _spans(nodes: tuple[Node, ...]) -> dict[Frame, tuple[int, int]]:
+    # The first and the last node of each call.
+    found: dict[Frame, tuple[int, int]] = {}
+    for number, node in enumerate(nodes):
+        for frame in node.stack:
+            found[frame] = (found[frame][0] if frame in found else number, number)
+    return found
+
+
+@cache
+def _changes_sizes(target: Any) -> bool:
+    # `t_`, `resize_`: a tensor whose fake value says what it was before.
+    return torch.Tag.inplace_view in getattr(target, "tags", ())
