@@ -7,11 +7,12 @@ are worked out, and where they go, is the business of who asks.
 from __future__ import annotations
 
 from .by_call import CallValues
-from .likeness import likely
+from .likeness import likely, plain_facts
 from .propagation import Propagation, shared_bodies
 from .symbols import Symbols, fresh_mode
 from .values import FakeValues, gives_nothing, running
 
 __all__ = [
-    "CallValues", "FakeValues", "Propagation", "Symbols", "fresh_mode", "gives_nothing", "likely", "running", "shared_bodies",
+    "CallValues", "FakeValues", "Propagation", "Symbols", "fresh_mode", "gives_nothing", "likely", "plain_facts", "running",
+    "shared_bodies",
 ]  # fmt: skip

@@ -124,10 +124,10 @@ class Walk:
     def input(self, formal: Input, value: Any) -> Input:
         """Take an input; return it with its value."""
         told = self.told(formal)
+        # What is given, and not what meta says of it: a tensor remembers the sizes that only a run knows, as its own.
+        self.known[formal.name] = told if value is UNKNOWN else value
         if value is UNKNOWN or (told is not UNKNOWN and likely(value, told)):
-            self.known[formal.name] = told
             return formal
-        self.known[formal.name] = value
         (self.moved if "val" in formal.meta else self.fresh).add(formal.name)
         return evolve(formal, meta=_with_value(formal.meta, value))
 
