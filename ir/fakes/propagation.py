@@ -166,7 +166,7 @@ class Propagation:
             inner = work.request(node)
             call.nodes.append(work.node(node, (yield inner) if inner is not None else None))
         call.moved, call.value = bool(work.moved), work.resolved(graph.output)
-        if not call.fresh:  # else each call has sizes of its own
+        if not (call.fresh or call.depends):  # else each call has sizes of its own
             memory.append(call)
         return call
 
