@@ -11,8 +11,9 @@ from types import MappingProxyType
 from typing import Any
 
 import torch
+from torch.fx.passes.shape_prop import TensorMetadata
 
-from ..ir.fakes import likely
+from ..ir.fakes import likely, plain_facts
 from ..ir.meta import EMPTY_META, Meta
 from ..ir.numbers import SYMBOLIC
 
@@ -47,9 +48,25 @@ def common_meta(meta: Meta, others: Iterable[Meta]) -> Meta:
     >>> dict(common_meta({"val": 1, "custom": {"of": "a"}, "stack_trace": "a"}, [{"val": 1, "custom": {"of": "b"}}]))
     {'val': 1, 'stack_trace': 'a'}
     """
-    said = [(key, meta[key]) for key in OF_A_CALL if key in meta]
-    gone = {key for other in others if other is not meta for key, value in said if not likely(value, other.get(key, UNSAID))}
+    told = [key for key in OF_A_CALL if key in meta]
+    facts = plain_facts(meta.get("val"))
+    gone: set[str] = set()
+    for other in others:
+        if other is meta or not told:
+            continue
+        same = facts is not None and facts == plain_facts(other.get("val"))
+        gone.update(
+            [key for key in told if not (same and _follows(key, meta, other)) and not likely(meta[key], other.get(key, UNSAID))]
+        )
     return MappingProxyType({key: value for key, value in meta.items() if key not in gone}) if gone else meta
+
+
+def _follows(key: str, meta: Meta, other: Meta) -> bool:
+    # Whether an entry is the same where the values are: it costs as much as the values to compare.
+    if key != "tensor_meta":
+        return key == "val"
+    mine, theirs = meta[key], other.get(key)
+    return type(mine) is type(theirs) is TensorMetadata and mine.requires_grad is theirs.requires_grad
 
 
 UNSAID = object()

@@ -16,6 +16,7 @@ from ..ir.arguments import Arg, Body, Ref, replace_refs
 from ..ir.borders import is_border
 from ..ir.effects.happenings import happenings
 from ..ir.effects.storages import storages
+from ..ir.fakes.runnable import depends_on_contents
 from ..ir.graph import Graph, Input
 from ..ir.names import Names, word_of
 from ..ir.node import Call, Get, Node, Op
@@ -131,7 +132,11 @@ def _walk(program: Program, counts: dict[str, int]) -> Iterator[tuple[str, str]]
 
 def _region(program: Program, bare: Program, body: str, calls: list[Site], number: int) -> Region | None:
     own = program.graphs[body]
-    if not all(_takes_alike(program, site, own) for site in calls) or _leaves_its_module(program, body):
+    if (
+        not all(_takes_alike(program, site, own) for site in calls)
+        or _leaves_its_module(program, body)
+        or _differs(program, body)
+    ):
         return None
     flat = inline(bare.evolve(root=body, graphs=bare.graphs.set(body, own)))
     slots = tuple(dict.fromkeys(node.do.slot for node in flat.main.nodes if type(node.do) is Get))
@@ -173,6 +178,12 @@ def _leaves_its_module(program: Program, body: str) -> bool:
             if any(path.startswith(FROM_ROOT) for path in paths):
                 return True
     return False
+
+
+def _differs(program: Program, body: str) -> bool:
+    # A size that only a run knows is another one in each call: a region has one name for it.
+    nodes = [node for name in program.evolve(root=body).order for node in program.graphs[name].nodes]
+    return any("val" not in node.meta and depends_on_contents(node) for node in nodes)
 
 
 def _is_contained(flat: Program) -> bool:

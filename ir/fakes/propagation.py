@@ -7,9 +7,10 @@ was said for.  So one walk tells what runs in every call, and a shared body may 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Hashable, Iterable, Sequence
 from typing import Any, TypeVar
 
+import torch
 from attrs import evolve
 
 from ..arguments import Ref
@@ -29,6 +30,9 @@ __all__ = ["Propagation", "shared_bodies"]
 
 Item = TypeVar("Item", Node, Input)
 
+READS = 4_096
+"""How many reads of state are looked at to tell that two modules run a body alike."""
+
 
 class Propagation:
     """Works out the values of one program.
@@ -46,10 +50,12 @@ class Propagation:
         self.values = FakeValues(program)
         self.found: dict[str, list[Called]] = {}
         """How each graph runs: once for each call that gives it something else."""
-        self.memory: dict[tuple[str, str], list[Called]] = {}
-        """The same, for a body that reads state by the module that it stood in."""
+        self.memory: dict[Hashable, list[Called]] = {}
+        """The same, for a body that reads state whose values it does not say by what that is."""
         self.reading = _readers(program)
         self.shared = shared_bodies(program)
+        self.facts: dict[int, Hashable] = {}
+        self.unsaid = self._unsaid()
         self.open = self._lacking()
         """Graphs in which something is to be worked out, or below which."""
 
@@ -148,7 +154,7 @@ class Propagation:
     def _walk(self, request: Request) -> Generator[Request, Called, Called]:
         # Yields the bodies that have to be walked before it can go on; returns how the graph runs.
         name, graph = request.graph, self.source.graphs[request.graph]
-        memory = self.memory.setdefault((name, request.path if name in self.reading else ""), [])
+        memory = self.memory.setdefault((name, self._read(name, request.path)), [])
         for known in memory:
             if likely(request.given, known.given):
                 return known
@@ -160,9 +166,50 @@ class Propagation:
             inner = work.request(node)
             call.nodes.append(work.node(node, (yield inner) if inner is not None else None))
         call.moved, call.value = bool(work.moved), work.resolved(graph.output)
-        if not call.fresh:  # else each call has sizes of its own
+        if not (call.fresh or call.depends):  # else each call has sizes of its own
             memory.append(call)
         return call
+
+    def _read(self, name: str, path: str) -> Hashable:
+        # What the reads find of which a body does not say the values: that of equal layers is alike.
+        slots = self.unsaid.get(name, ())
+        if slots is None:
+            return path
+        state = self.source.state.slots
+        return tuple([None if (slot := state.get(join(path, read))) is None else self._described(slot.value) for read in slots])
+
+    def _described(self, value: Any) -> Hashable:
+        if not isinstance(value, torch.Tensor):
+            return id(value)
+        facts = self.facts.get(id(value))
+        if facts is None:
+            strides = value.stride() if value.layout is torch.strided else ()
+            facts = self.facts[id(value)] = (value.dtype, value.device, value.layout, tuple(value.shape), strides)
+        return facts
+
+    def _unsaid(self) -> dict[str, tuple[str, ...] | None]:
+        # The reads in a body and below it whose values meta does not say, from its module; None where there are too many.
+        source = self.source
+        wrong = set(self._misreads()) if self.shared else set[str]()
+        found: dict[str, tuple[str, ...] | None] = {}
+        for name in source.bottom_up:
+            slots: dict[str, None] | None = {}
+            for node in source.graphs[name].nodes:
+                do = node.do
+                if (
+                    type(do) is Get
+                    and slots is not None
+                    and (name in wrong or (name, node.name) in self.changed or self._lacks(node))
+                ):
+                    slots[do.slot] = None
+                for body in bodies_of(node) if slots is not None else ():
+                    inner = found[body]
+                    prefix = do.instance.path if type(do) is Call else ""
+                    slots = (
+                        None if inner is None or slots is None else slots | dict.fromkeys(join(prefix, slot) for slot in inner)
+                    )
+            found[name] = None if slots is None or len(slots) > READS else tuple(slots)
+        return found
 
     def _missed(self) -> set[str]:
         # Bodies that some call was not followed into: that one runs as meta says.

@@ -6,11 +6,18 @@ numbers, methods of tensors, operators with bodies.  What may do anything is not
 
 from __future__ import annotations
 
+from typing import Any
+
+import torch
+
 from ..borders import is_border
 from ..node import Get, Node, Op
+from ..torch_private import OpOverload
 from .values import gives_nothing as has_no_result
 
-__all__ = ["alters", "gives_nothing", "is_runnable"]
+__all__ = ["alters", "depends_on_contents", "gives_nothing", "is_runnable"]
+
+UNSURE = frozenset({torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output})
 
 
 def gives_nothing(node: Node) -> bool:
@@ -21,6 +28,16 @@ def gives_nothing(node: Node) -> bool:
     (True, False)
     """
     return type(node.do) is Op and (is_border(node) or has_no_result(node))
+
+
+def depends_on_contents(node: Node) -> bool:
+    """Say whether sizes or numbers that an operator gives depend on the contents of tensors.
+
+    >>> depends_on_contents(Node("y", Op("toy.neg")))
+    False
+    """
+    target: Any = node.do.target if type(node.do) is Op else None
+    return isinstance(target, OpOverload) and not UNSURE.isdisjoint(target.tags)
 
 
 def is_runnable(node: Node) -> bool:

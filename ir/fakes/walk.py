@@ -7,6 +7,7 @@ requested from whoever walks, so that calls in calls need no recursion.
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Sequence
 from types import MappingProxyType
 from typing import Any, Protocol
@@ -19,13 +20,14 @@ from ..errors import InvalidProgram
 from ..graph import Graph, Input
 from ..meta import Meta, freeze
 from ..node import Call, Get, Node, Op
+from ..numbers import SYMBOLIC
 from ..paths import join
 from ..program import Program
 from ..torch_private import FakeTensor, OpOverload, is_refusal
 from ..verify import Violation
 from ..verify.tensors import disagreement
 from .likeness import likely
-from .runnable import alters, gives_nothing, is_runnable
+from .runnable import alters, depends_on_contents, gives_nothing, is_runnable
 from .values import FakeValues
 
 __all__ = ["UNKNOWN", "Called", "Request", "Walk", "bodies_of", "without_value"]
@@ -63,6 +65,8 @@ class Called:
     """Whether something came out otherwise than meta said."""
     fresh: frozenset[str] = frozenset()
     """The symbols that its operators made, for sizes that only a run knows."""
+    depends: bool = False
+    """Whether sizes in it depend on the contents of tensors, so that another call has sizes of its own."""
     inner: dict[tuple[str, str], list[Called]] = field(factory=dict)
     """How the bodies run that its nodes call or give to operators, by node and body."""
 
@@ -124,10 +128,10 @@ class Walk:
     def input(self, formal: Input, value: Any) -> Input:
         """Take an input; return it with its value."""
         told = self.told(formal)
+        # What is given, and not what meta says of it: a tensor remembers the sizes that only a run knows, as its own.
+        self.known[formal.name] = told if value is UNKNOWN else value
         if value is UNKNOWN or (told is not UNKNOWN and likely(value, told)):
-            self.known[formal.name] = told
             return formal
-        self.known[formal.name] = value
         (self.moved if "val" in formal.meta else self.fresh).add(formal.name)
         return evolve(formal, meta=_with_value(formal.meta, value))
 
@@ -187,6 +191,7 @@ class Walk:
             met.append(called)
         self.below |= called.moved
         self.call.fresh |= called.fresh
+        self.call.depends |= called.depends
         return called
 
     def _kept(self, node: Node, told: Any, value: Any, *, is_changed: bool) -> Node:
@@ -195,6 +200,8 @@ class Walk:
         self.call.fresh |= fresh
         for bodies in [self.call.inner.get((node.name, body), ()) for body in bodies_of(node)]:
             fresh = fresh.union(*[called.fresh for called in bodies])
+            if any(called.depends for called in bodies):
+                fresh = fresh.union(*[_unnamed(called.value) for called in bodies])
         if _is_unknown(value) and told is not UNKNOWN and not is_changed:
             value = told
         if value is told or (told is not UNKNOWN and value is not UNKNOWN and likely(value, told, fresh)):
@@ -233,6 +240,7 @@ class Walk:
         kwargs = {key: self.resolved(arg) for key, arg in node.kwargs}
         if any(_is_unknown(arg) for arg in (*args, *kwargs.values())):
             return UNKNOWN
+        self.call.depends |= depends_on_contents(node)
         try:
             return self.owner.values.run(node, node.do.target, args, kwargs)
         except InvalidProgram:
@@ -284,6 +292,13 @@ def bodies_of(node: Node) -> Sequence[str]:
     if type(do) is Call:
         return (do.graph,)
     return bodies_in(node.args, node.kwargs) if type(do) is Op and do.effects.through_bodies else ()
+
+
+def _unnamed(value: Any) -> set[str]:
+    # The symbols in a value for sizes that only a run knows; a tensor remembers those that it was asked for before.
+    parts = value if isinstance(value, tuple | list) else (value,)
+    sizes = [size for part in parts for size in (part.shape if isinstance(part, torch.Tensor) else (part,))]
+    return {name for size in sizes if isinstance(size, SYMBOLIC) for name in re.findall(r"\bu\d+", str(size))}
 
 
 def _with_gaps(value: Any) -> Any:
