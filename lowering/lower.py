@@ -23,7 +23,7 @@ from .family import Family
 from .hierarchy import Tree, grow
 from .interpreter import LoweredInterpreter, run_body
 from .module import RESERVED, LoweredModule, Place, make_class, new_module
-from .preserved import answering
+from .preserved import answering, call_modules
 from .root import LoweredInterpreterRoot, LoweredRoot, root_class
 from .tensors import materialise
 from .writes import writing_parameters
@@ -114,7 +114,8 @@ def _given(program: Program) -> dict[str, None]:
 
 def _members(body: Body, to: str) -> dict[str, Any]:
     if body.convention is not None:
-        return {"forward": answering(_run_code if to == "graph_module" else run_body)}
+        members = {"forward": answering(_run_code if to == "graph_module" else run_body)}
+        return members | ({"call_modules": call_modules} if body.convention.signature.shared else {})
     return {"forward": body.run} if to == "graph_module" else {}
 
 

@@ -13,8 +13,9 @@ from typing import Any
 import torch
 from torch.export.unflatten import UnflattenedModule
 
+from ..ir.errors import InputError
 from ..ir.paths import FROM_ROOT
-from ..ir.torch_private import is_tracing
+from ..ir.torch_private import is_tracing, pytree
 from .adapter import adapted
 from .arguments import CallPlan
 from .compiled import Body
@@ -56,8 +57,13 @@ class _Root(Lowered):
         return plan.result(results)
 
     def _trace(self, *args: Any, **kwargs: Any) -> Any:
-        # torch.fx.symbolic_trace gives proxies for the flat inputs, which can not be checked, and takes a flat result.
-        results = self._run_body((*args, *kwargs.values()))
+        # A tracer gives proxies, which can not be checked: for the flat inputs, or nested as the original's arguments where a
+        # module around calls this one or concrete_args say so.  As in torch's unflatten, it takes a flat result.
+        try:
+            leaves = self.purefx_plan.bound(args, kwargs)
+        except InputError:
+            leaves = pytree.tree_leaves((args, kwargs))
+        results = self._run_body(leaves)
         return results[0] if len(results) == 1 else results
 
     def process_forward_inputs(self, *args: Any, **kwargs: Any) -> list[Any]:

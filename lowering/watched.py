@@ -52,6 +52,9 @@ class Watched(torch.nn.Module):
     def __setattr__(self, name: str, value: Any) -> None:
         if isinstance(value, _REPLACEMENTS) or (value is None and name in self.__dict__.get("_modules", ())):
             value = _admitted(self, name, value)
+            if name in self.__dict__ and isinstance(value, torch.nn.Module) and name in children_dict(self):
+                children_dict(self)[name] = value  # torch would delete the attribute: a child called ``purefx_place``
+                return
         super().__setattr__(name, cast(Any, value))
 
     def add_module(self, name: str, module: Any) -> None:

@@ -1,0 +1,177 @@
+"""Children and state with any name that eager takes are reached and replaced by path; what is ambiguous is refused at import.
+
+One idea: the names are those of the attributes that our modules and fx's have, as far as ``torch.nn.Module`` lets a child be
+called so.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import torch.fx
+from torch.export.unflatten import UnflattenedModule
+
+import purefx as px
+
+
+class Leaf(torch.nn.Module):
+    """Multiplies by a parameter."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.full((2,), 3.0))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.weight
+
+
+class Calls(torch.nn.Module):
+    """Calls children by name, as often as they are named."""
+
+    def __init__(self, names: list[str]) -> None:
+        super().__init__()
+        for name in dict.fromkeys(names):
+            self.add_module(name, Leaf())
+        self.names = names
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for name in self.names:
+            x = dict(self.named_children())[name](x) + 1
+        return x
+
+
+def hostile() -> list[str]:
+    found = {*dir(torch.fx.GraphModule), *dir(UnflattenedModule), "meta", "graph", "graph_module", "_graph", "_code", "arg_names"}
+    for to in ("graph_module", "interpreter"):
+        lowered: Any = px.lower(px.import_ep(torch.export.export(torch.nn.ReLU(), (torch.ones(1),))), to=to)
+        found |= {*dir(lowered), "module_call_graph", "graph_signature", "range_constraints", "_spec_0", "call_modules"}
+    return sorted(name for name in found if "." not in name and not hasattr(torch.nn.Module(), name))
+
+
+@pytest.mark.parametrize("to", ["graph_module", "interpreter"])
+def test_children_named_like_attributes(to: Any) -> None:
+    names, x = [*hostile(), "user@host", "größe", "class", "self", "a b"], torch.ones(1, 2)
+    assert len(names) > 20
+    model = Calls(names)
+    module = px.lower(px.transform(px.import_ep(torch.export.export(model, (x,)))), to=to)
+    assert torch.equal(module(x), model(x))
+    assert list(module.state_dict()) == list(model.state_dict())
+    for name in names:
+        assert module.get_submodule(name) is dict(module.named_children())[name], name
+        assert module.get_parameter(f"{name}.weight") is dict(module.named_parameters())[f"{name}.weight"], name
+        module.set_submodule(name, torch.nn.Identity())
+        model.set_submodule(name, torch.nn.Identity())
+        assert isinstance(module.get_submodule(name), torch.nn.Identity), name
+    assert torch.equal(module(x), model(x))
+
+
+@pytest.mark.parametrize("to", ["graph_module", "interpreter"])
+def test_state_named_like_attributes(to: Any) -> None:
+    class Holds(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            for number, name in enumerate(["code", "graph", "meta", "print_readable", "graph_module", "module_call_graph"]):
+                self.register_parameter(name, torch.nn.Parameter(torch.full((2,), number + 2.0)))
+                self.register_buffer(f"{name}_", torch.ones(2))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            for part in (*self.parameters(), *self.buffers()):
+                x = x * part
+            return x
+
+    model, x = Holds(), torch.ones(2)
+    module = px.lower(px.transform(px.import_ep(torch.export.export(model, (x,)))), to=to)
+    assert torch.equal(module(x), model(x))
+    for name, value in module.named_parameters():
+        assert module.get_parameter(name) is value
+    for name, value in module.named_buffers():
+        assert module.get_buffer(name) is value
+
+
+@pytest.mark.parametrize("names", [["a@1"], ["a", "a@1"], ["a", "a", "a@1"], ["a@1", "a@1"], ["@", "@0"]])
+def test_a_name_that_reads_as_a_later_call(names: list[str]) -> None:
+    x = torch.ones(2)
+    ep = torch.export.export(Calls(names), (x,))
+    if names == ["@", "@0"]:
+        assert torch.equal(px.unflatten(ep)(x), Calls(names)(x))
+        return
+    with pytest.raises(px.UnsupportedProgram, match="'a@1' is how the exporter writes a later call of 'a'"):
+        px.import_ep(ep)
+
+
+def test_an_at_sign_in_a_preserved_name() -> None:
+    x = torch.ones(2)
+    ep = torch.export.export(Calls(["a@b", "a@b"]), (x,), preserve_module_call_signature=("a@b",))
+    with pytest.raises(px.UnsupportedProgram, match="rename the module"):
+        px.import_ep(ep)
+    program = px.import_ep(torch.export.export(Calls(["a@b", "a", "a@b"]), (x,)))
+    assert [module.path for module in program.modules] == ["", "a@b", "a"]
+    text = str(px.transform(program))
+    assert str(px.parse(text)).replace(' on "meta"', "") == text
+
+
+class Nested(torch.nn.Module):
+    """Takes pytrees, and a keyword."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.leaf = Leaf()
+
+    def forward(self, pair: tuple[torch.Tensor, torch.Tensor], d: dict[str, torch.Tensor]) -> torch.Tensor:
+        return self.leaf(pair[0]) + pair[1] * 2 + d["foo"] * 3
+
+
+class Around(torch.nn.Module):
+    """Calls a lowered root as the original was called."""
+
+    def __init__(self, root: torch.nn.Module, *, by_name: bool) -> None:
+        super().__init__()
+        self.root, self.by_name = root, by_name
+
+    def forward(self, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
+        return self.root(d={"foo": c}, pair=(a, b)) if self.by_name else self.root((a, b), {"foo": c})
+
+
+class Through(torch.fx.Tracer):
+    """Traces into the root."""
+
+    def is_leaf_module(self, m: torch.nn.Module, module_qualified_name: str) -> bool:
+        return module_qualified_name != "root"
+
+
+@pytest.mark.parametrize("to", ["graph_module", "interpreter"])
+def test_a_root_is_traced_with_nested_arguments(to: Any) -> None:
+    x, y, z = torch.ones(2), torch.ones(2) * 5, torch.ones(2) * 7
+    root = px.lower(px.transform(px.import_ep(torch.export.export(Nested(), ((x, y), {"foo": z})))), to=to)
+    expected = Nested()((x, y), {"foo": z})
+    flat = torch.fx.symbolic_trace(root, concrete_args=(torch.fx.PH, torch.fx.PH, torch.fx.PH))
+    assert torch.equal(flat(x, y, z), expected)
+    for by_name in (False, True):
+        around = Around(root, by_name=by_name)
+        assert torch.equal(torch.fx.GraphModule(around, Through().trace(around))(x, y, z), expected)
+
+
+class Flagged(torch.nn.Module):
+    """Calls one module in two ways."""
+
+    class Part(torch.nn.Module):
+        def forward(self, x: torch.Tensor, flag: bool) -> torch.Tensor:
+            return x * 2 if flag else x + 10
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.c = Flagged.Part()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.c(self.c(x, True), False)
+
+
+@pytest.mark.parametrize("to", ["graph_module", "interpreter"])
+def test_call_modules_answer_as_each_call_did(to: Any) -> None:
+    x = torch.ones(1)
+    ep = torch.export.export(Flagged(), (x,), preserve_module_call_signature=("c",))
+    module: Any = px.lower(px.transform(px.import_ep(ep)), to=to)
+    assert [one(x, flag).item() for one, flag in zip(module.c.call_modules(), (True, False), strict=True)] == [2, 11]
+    assert module(x).item() == 12
