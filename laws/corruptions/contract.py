@@ -145,8 +145,9 @@ def _wrong_promise(program: Program, seed: int) -> Program | None:
 def _leaf_more(program: Program, seed: int) -> Program:
     what, kind = (("inputs", UserInput), ("outputs", UserOutput))[seed % 2]
     count = sum(type(spec) is kind for spec in getattr(program.signature, what))
-    spec = pytree.tree_structure((0,) * (count + 1))
-    return with_specs(program, **{"in_spec" if what == "inputs" else "out_spec": spec})
+    more = (0,) * (count + 1)
+    name, structure = ("in_spec", (more, {})) if what == "inputs" else ("out_spec", more)
+    return with_specs(program, **{name: pytree.tree_structure(structure)})
 
 
 def _guard_of_nothing(program: Program, seed: int) -> Program:
