@@ -30,7 +30,7 @@ def guards_of(ep: torch.export.ExportedProgram) -> list[str]:
     return list(getattr(ep, "_guards_code", None) or [])
 
 
-def checks_inputs(module: object) -> bool:
+def checks_inputs(module: Any) -> bool:
     """Say whether a module is the one that ``ep.module()`` calls first: it asserts what holds of the inputs, and nothing else.
 
     No public name has its class; it has no state, and torch sets its ``forward`` on the instance.

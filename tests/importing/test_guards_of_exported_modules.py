@@ -60,7 +60,8 @@ def refused(made: nn.Module) -> None:
 
 def test_it_is_known_and_stays_first(given: Any) -> None:
     program = px.import_fx(given)
-    assert [node.do.name for _, node in program.nodes() if node.do == CALL_GUARDS] == ["purefx.call_guards"]
+    assert sum(node.do == CALL_GUARDS for _, node in program.nodes()) == 1
+    assert "purefx.call_guards(" in str(program)
     again = px.import_fx(cast(Any, px.lower(program)))  # and through fx a second time
     whole = px.transform(program, px.inplace_mutations, px.sink_state, px.outline)
     for one in (program, again, whole):
