@@ -25,7 +25,7 @@ from purefx.ir.effects.declared import COMMUNICATION
 from purefx.ir.effects.libraries import NAMESPACES
 from purefx.ir.effects.schema import effects_of
 from purefx.ir.effects.silent import DRAWS_NOTHING, SILENT_ALIASES, SILENT_DRAWS, SILENT_WRITES
-from purefx.ir.torch_private import OpOverload, resolve_operator, schema_of, side_effectful
+from purefx.ir.torch_private import OpOverload, is_effectful, resolve_operator, schema_of, side_effectful
 
 from .audit_effects import Seen, observe, overloads
 
@@ -169,7 +169,9 @@ def test_what_torch_keeps_does_something_here() -> None:
     """Whatever is in torch's own table has an effect; a new name is to be looked at: is the effect that it gets the right one?"""
     table = [target for target in side_effectful() if isinstance(target, OpOverload) and target.namespace in NAMESPACES]
     assert [str(target) for target in table if not effects_of(target).acts] == []
-    assert {str(target) for target in table} <= IMPURE
+    # Tracing tokens adds the operators that are registered as effectful; importing Dynamo adds those of streams and of fsdp.
+    others = [target for target in table if not is_effectful(target) and target.namespace not in ("streams", "fsdp")]
+    assert {str(target) for target in others} <= IMPURE
     assert [str(one) for one in side_effectful() if not isinstance(one, OpOverload) and not effects_of(one).acts] == []
 
 
