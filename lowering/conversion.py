@@ -1,4 +1,4 @@
-"""``.to``, ``.double``, ``.half`` of lowered modules: constants move with parameters and buffers but keep their type, and ties stay.
+"""``.to``, ``.double``, ``.half`` of lowered modules: ties stay; constants move with the state and keep their type, as in eager.
 
 One idea: torch converts tensor by tensor; here a tensor that is met again, under another name or in another module, gives the
 tensor that it gave before.  What the program itself names
