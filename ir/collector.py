@@ -37,7 +37,7 @@ class _Pause(str):
     """A block.  No method runs Python code, so no exception comes while it begins or ends; when it dies, its mark is dropped."""
 
     __slots__ = ()
-    __init__ = staticmethod(_marks.append)
+    __init__ = staticmethod(_marks.append)  # pyright: ignore[reportAssignmentType]
     __enter__ = staticmethod(gc.disable)
     # Takes anything, is bound to the block, which keeps that alive, and gives back the empty string: exceptions go on.
     __exit__ = str.format
@@ -60,4 +60,4 @@ def collector_paused() -> AbstractContextManager[None]:
     if not (_marks or gc.isenabled()):
         return nullcontext()  # whoever stopped it wants that
     # No name is bound to the pause, here or by its users: a traceback that somebody keeps must not keep it.
-    return (_Pause(_Mark()), setattr(_marks[0], "__class__", _Last))[0]
+    return (_Pause(_Mark()), setattr(_marks[0], "__class__", _Last))[0]  # pyright: ignore[reportCallIssue, reportReturnType]

@@ -1,4 +1,4 @@
-"""``.to``, ``.double``, ``.half`` of lowered modules: constants move with parameters and buffers, and ties stay.
+"""``.to``, ``.double``, ``.half`` of lowered modules: ties stay; constants move with the state and keep their type, as in eager.
 
 One idea: torch converts tensor by tensor; here a tensor that is met again, under another name or in another module, gives the
 tensor that it gave before.  What the program itself names
@@ -49,7 +49,7 @@ class Once:
 
 
 def convert_constants(module: torch.nn.Module, names: Iterable[str], convert: Once) -> None:
-    """Convert the constants of a module in place: tensors that are neither parameters nor buffers.
+    """Move the constants of a module in place: tensors that are neither parameters nor buffers; they keep their type.
 
     Args:
         module: whose attributes they are.
@@ -63,7 +63,10 @@ def convert_constants(module: torch.nn.Module, names: Iterable[str], convert: On
             continue  # one that is tied: the module that registers it converts it in place
         if isinstance(value, torch.Tensor):
             with torch.no_grad():
-                attributes[name] = convert(value)
+                converted = convert(value)
+                # Eager's constants keep their type: converted ones would give a .half() module other numbers, silently.
+                same = converted.dtype is value.dtype or value.is_meta
+                attributes[name] = converted if same else value.to(converted.device)
 
 
 def tied_parameters(module: torch.nn.Module) -> list[Places]:

@@ -120,7 +120,7 @@ def window_on(memory: torch.UntypedStorage, like: torch.Tensor) -> torch.Tensor:
     if like.is_conj():
         found = found.conj()
     if like.is_neg():
-        found = torch._neg_view(found)
+        found = cast(Any, torch)._neg_view(found)
     return found.detach()
 
 

@@ -59,18 +59,18 @@ def test_modes_that_change_nothing_do_not_warn(to: str) -> None:
 @EACH
 @pytest.mark.parametrize("convert", ["double", "half", "meta"])
 def test_conversions_reach_everything(to: str, convert: str) -> None:
-    """Parameters, buffers and constants; ties stay; a copy is converted alone."""
+    """Parameters and buffers; constants move and keep their type, as eager's; ties stay; a copy is converted alone."""
     module = lowered(export(Mixed(), "plain", *mixed_args()), to)
     other = copy.deepcopy(module)
     other = other.to("meta") if convert == "meta" else getattr(other, convert)()
-    tensors = [*other.parameters(), *other.buffers(), other.shift]
+    tensors = [*other.parameters(), *other.buffers()]
     if convert == "meta":
-        assert {tensor.device.type for tensor in tensors} == {"meta"}
+        assert {tensor.device.type for tensor in (*tensors, other.shift)} == {"meta"}
     else:
         dtype = torch.float64 if convert == "double" else torch.float16
         assert {tensor.dtype for tensor in tensors if tensor.is_floating_point()} == {dtype}
     assert other.first.up.weight is other.second.up.weight
-    assert module.shift.dtype is torch.float32
+    assert module.shift.dtype is other.shift.dtype is torch.float32
     if convert == "double":
         args, kwargs = mixed_args()
         expected = Mixed().double()
@@ -78,6 +78,28 @@ def test_conversions_reach_everything(to: str, convert: str) -> None:
         torch.testing.assert_close(
             other(args[0].double(), scale=kwargs["scale"].double()), expected(args[0].double(), scale=kwargs["scale"].double())
         )
+
+
+@EACH
+@pytest.mark.parametrize("convert", ["double", "half", "bfloat16"])
+def test_a_converted_module_with_constants_is_eagers(to: str, convert: str) -> None:
+    """The constants of the original are attributes and literals, which no conversion reaches."""
+
+    class Constants(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear, self.factor = nn.Linear(2, 2), torch.tensor([1.1, 2.3])
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.linear(x) * self.factor + torch.tensor([0.1, 0.7])
+
+    model = Constants()
+    module = getattr(lowered(export(model, "plain", (torch.ones(1, 2),)), to), convert)()
+    model = getattr(model, convert)()
+    x = torch.ones(1, 2, dtype=model.linear.weight.dtype)
+    result, expected = module(x), model(x)
+    assert result.dtype is expected.dtype
+    assert torch.equal(result, expected)
 
 
 def test_tied_buffers_stay_tied() -> None:
