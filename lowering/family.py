@@ -126,7 +126,7 @@ class Family(dict[str, torch.nn.Module]):
         return {number: (program, program.graphs[do.graph]) for number, do in calls}
 
     @cached_property
-    def values(self) -> CallValues:
+    def call_values(self) -> CallValues:
         """The fake values of each call, as far as they follow without the state."""
         return CallValues(self.program)
 

@@ -225,7 +225,7 @@ def _callers(family: Family, asked: Asked) -> list[Graph]:
         was = family.before_merging(frame.path, frame.call) if name == asked.graph else None
         if was is not None:
             found.append(as_it_was(graph, was))
-    return found or family.values.at(asked.graph, asked.caller)
+    return found or family.call_values.at(asked.graph, asked.caller)
 
 
 def _check_ours(site: Site, module: Lowered, *, flat: bool) -> None:
