@@ -105,7 +105,7 @@ def test_a_view_of_the_state_is_a_view_of_a_copy() -> None:
         t = purefx.takes(x)  in c
         m = aten.add.Tensor(x, 1)  in c
         s = aten.copy_.default(x, m)  in c
-        g = purefx.gives(t)  in c
+        g = purefx.gives(x)  in c
         z = aten.view.default(m, (2,))  in d
         w = aten.mul.Tensor(z, m)
         return (w,)
@@ -156,11 +156,11 @@ def test_what_a_call_takes_is_read_by_its_caller() -> None:
         s = aten.copy_.default(n, m)  in c
         g = purefx.gives(x)  in c
         t1 = purefx.takes(m)  in c@1
-        g1 = purefx.gives(t1)  in c@1
+        g1 = purefx.gives(x)  in c@1
         t2 = purefx.takes(x)  in c@2
         t3 = purefx.takes(m)  in c@2 / .e
-        g3 = purefx.gives(t3)  in c@2 / .e
-        g2 = purefx.gives(t2)  in c@2
+        g3 = purefx.gives(x)  in c@2 / .e
+        g2 = purefx.gives(x)  in c@2
         return (x,)
         """,
         *map(preserved, ("c@1", "c@2", "c.e")),
