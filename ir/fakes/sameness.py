@@ -44,7 +44,7 @@ def operand_given_back(graph: Graph, name: str, values: Mapping[str, Any]) -> st
     >>> import torch, purefx as px
     >>> program = px.capture(torch.nn.Flatten(), (torch.ones(2, 3),))
     >>> operand_given_back(program.main, "flatten", values_of(program.main))
-    'x'
+    'input'
     """
     node, place = _maker(graph, name)
     if node is None or type(node.do) is not Op or not isinstance(node.do.target, OpOverload):
@@ -104,7 +104,7 @@ def input_given_back(program: Program, graph: Graph, name: str, known: Mapping[s
     >>> import torch, purefx as px
     >>> program = px.capture(torch.nn.Flatten(), (torch.ones(2, 3),))
     >>> input_given_back(program, program.main, "flatten", {})
-    'x'
+    'input'
     """
     callers: list[tuple[Graph, Node, dict[str, Any]]] = []
     values = {**values_of(graph), **known}
