@@ -41,10 +41,10 @@ def operand_given_back(graph: Graph, name: str, values: Mapping[str, Any]) -> st
         values: fake values, by name.
 
     >>> import torch
-    >>> import purefx as px
+    >>> import torch, purefx as px
     >>> program = px.capture(torch.nn.Flatten(), (torch.ones(2, 3),))
     >>> operand_given_back(program.main, "flatten", values_of(program.main))
-    'x'
+    'input'
     """
     node, place = _maker(graph, name)
     if node is None or type(node.do) is not Op or not isinstance(node.do.target, OpOverload):
@@ -101,10 +101,10 @@ def input_given_back(program: Program, graph: Graph, name: str, known: Mapping[s
         known: fake values of inputs where the graph is called, by name.
 
     >>> import torch
-    >>> import purefx as px
+    >>> import torch, purefx as px
     >>> program = px.capture(torch.nn.Flatten(), (torch.ones(2, 3),))
     >>> input_given_back(program, program.main, "flatten", {})
-    'x'
+    'input'
     """
     callers: list[tuple[Graph, Node, dict[str, Any]]] = []
     values = {**values_of(graph), **known}
