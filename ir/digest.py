@@ -60,7 +60,7 @@ def digest(program: Program) -> str:
         repr(
             [
                 (name, kind.value, *facts, _described(program.state[name].value))
-                for name, (kind, *facts) in zip(program.state, program.state.identities, strict=True)
+                for name, (kind, facts) in zip(program.state, program.state.identities, strict=True)
             ]
         ),
     ]

@@ -168,7 +168,7 @@ def _bits(tensor: torch.Tensor) -> torch.Tensor:
 
 def _begin(value: Any) -> int:
     strided = isinstance(value, torch.Tensor) and value.layout is torch.strided and not value.is_nested
-    return value.storage_offset() * value.element_size() if strided else 0
+    return int(value.storage_offset()) * value.element_size() if strided else 0
 
 
 @frozen(eq=False)
@@ -235,7 +235,7 @@ class State:
         return MappingProxyType({cell: tuple(names) for cell, names in cells.items()})
 
     @cached_property
-    def identities(self) -> tuple[tuple[object, ...], ...]:
+    def identities(self) -> tuple[tuple[SlotKind, tuple[int, ...]], ...]:
         """What each slot is beside its value, in order: kind, persistence, and which tensor and memory it is.
 
         Tensors and memory are numbered as they are met, so that equal states have equal identities.  Where several tensors
@@ -246,12 +246,12 @@ class State:
         begins: dict[int, dict[int, int]] = {}
         for _, slot in self.pairs:
             begins.setdefault(slot.storage, {}).setdefault(slot.cell, _begin(slot.value))
-        found: list[tuple[object, ...]] = []
+        found: list[tuple[SlotKind, tuple[int, ...]]] = []
         for _, slot in self.pairs:
             cell, storage = cells.setdefault(slot.cell, len(cells)), storages.setdefault(slot.storage, len(storages))
             shared = begins[slot.storage]
             begin = (shared[slot.cell] - min(shared.values()),) if len(shared) > 1 else ()
-            found.append((slot.kind, slot.persistent, cell, storage, *begin))
+            found.append((slot.kind, (slot.persistent, cell, storage, *begin)))
         return tuple(found)
 
     @cached_property

@@ -155,8 +155,13 @@ def case_with_calls(program: Program, calls: Sequence[Sequence[Any]], *, seed: i
     >>> case_with_calls(Program.of({"": Graph((), (), ())}), [()]).seed
     0
     """
-    asked = [partial(what, calls=calls) for what in (tensor_meaning, tensor_gradients, false_values)]
-    return Case(program, seed, *[_Remembered(function, program) for function in asked])
+    return Case(
+        program,
+        seed,
+        _Remembered(partial(tensor_meaning, calls=calls), program),
+        _Remembered(partial(tensor_gradients, calls=calls), program),
+        _Remembered(partial(false_values, calls=calls), program),
+    )
 
 
 def at_stage(program: Program, tier: Tier, stage: Stage) -> Program:

@@ -42,7 +42,7 @@ def assert_equal(left: px.Program, right: px.Program) -> None:
     assert not px.diff(left, right) and px.diff(left, right).apply(left) == right
 
 
-@pytest.mark.parametrize(("tier", "examples"), [("toy", 40), ("aten", 12)])
+@pytest.mark.parametrize(("tier", "examples"), [("toy", 40), ("aten", 40)])
 def test_however_tensors_are_numbered(tier: Tier, examples: int) -> None:
     several = 0
     for case in drawn_cases(tier, "sunk", examples):
@@ -52,7 +52,7 @@ def test_however_tensors_are_numbered(tier: Tier, examples: int) -> None:
         assert_equal(case.program, other)
         assert_equal(px.parse(str(case.program)), px.parse(str(case.program)))
         assert px.digest(px.parse(str(other))) == px.digest(px.parse(str(case.program)))
-    assert several > examples // 4
+    assert several >= 5
 
 
 def state(**values: torch.Tensor) -> px.State:
