@@ -156,8 +156,9 @@ class _Run:
         """Run a graph as the body of the module at a path."""
         graph = self.program.graphs[name]
         known = {formal.name: value for formal, value in zip(graph.inputs, values, strict=True)}
-        for formal in graph.inputs if self.seen is not None else ():
-            self.seen(name, formal, known[formal.name])
+        if self.seen is not None:
+            for formal in graph.inputs:
+                self.seen(name, formal, known[formal.name])
         for node in graph.nodes:
             known[node.name] = self.node(node, known, path)
             if self.seen is not None:

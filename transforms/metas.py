@@ -65,7 +65,8 @@ def _follows(key: str, meta: Meta, other: Meta) -> bool:
     # Whether an entry is the same where the values are: it costs as much as the values to compare.
     if key != "tensor_meta":
         return key == "val"
-    mine, theirs = meta[key], other.get(key)
+    mine: Any = meta[key]
+    theirs: Any = other.get(key)
     return type(mine) is type(theirs) is TensorMetadata and mine.requires_grad is theirs.requires_grad
 
 

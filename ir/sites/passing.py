@@ -85,7 +85,7 @@ def unclear_results(graph: Graph, site: Site, *, is_root: bool) -> Iterator[str]
         given = [name for name in graph.output_refs() if name in names]
         said = f"module {site.path!r}: the call {site.node.name} gives back {site.same[leaf]}, the very object that it was given"
         if len(uses) + len(given) > 1:
-            every = dict.fromkeys([*uses, *(["the result of the caller"] if given else [])])
+            every: list[str] = list(dict.fromkeys([*uses, *(["the result of the caller"] if given else [])]))
             count = len(uses) + len(given)
             yield f"{said}, and {', '.join(every)} use it {count} times afterwards, which may mean the argument or the result"
         elif given and not is_root:

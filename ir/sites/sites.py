@@ -100,7 +100,7 @@ def _same(program: Program, graph: Graph, convention: Convention, ours: Mapping[
     for number, leaf in enumerate(convention.gives):
         if type(leaf) is Ref and leaf.name in graph.by_name:
             formal = input_given_back(program, graph, leaf.name, known)
-            if formal in ours:
+            if formal is not None and formal in ours:
                 found[number] = ours[formal][0]
     return found
 

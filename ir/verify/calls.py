@@ -120,7 +120,7 @@ def _projection_fault(survey: Survey, node: Node, makers: dict[str, Node]) -> st
         return None  # "argument-kinds" says so
     if type(source) is not Ref and type(source) is not tuple and type(source) is not Items:
         return f"it takes an item of {short(source)}, which is no value with items"
-    length = _length(survey, maker) if maker is not None else len(source) if type(source) is not Ref else None
+    length = _length(survey, maker) if maker is not None else len(source) if isinstance(source, tuple) else None
     is_call = maker is not None and type(maker.do) is Call
     if length is None or (type(item) in (Ref, slice) and not is_call):
         return None  # Python takes any part of a tuple

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from typing import Any
 
 import pytest
 import torch
@@ -164,7 +165,7 @@ def test_nothing_moves_into_a_region_or_out_of_it() -> None:
     assert dependencies(px.Program.of({"": main, "m": open_ended}), main) == [[], [0]]
 
 
-TALK = torch.ops._c10d_functional if torch.distributed.is_available() else None
+TALK: Any = torch.ops._c10d_functional if torch.distributed.is_available() else None
 
 
 def test_communication_is_in_order_within_its_group() -> None:

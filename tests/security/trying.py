@@ -15,7 +15,7 @@ import sys
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -156,7 +156,7 @@ def place_of(error: BaseException) -> list[str]:
 
 
 @contextmanager
-def alarm(seconds: float) -> Iterator[None]:
+def alarm(seconds: float) -> Generator[None]:
     """Raise ``TimeIsUp`` in what takes longer."""
     signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
@@ -183,7 +183,8 @@ def uses(base: Base, program: px.Program, folder: Path, draw: random.Random) -> 
     yield "mermaid", lambda: px.mermaid(program)
     yield "verify(infer=True)", lambda: list(map(str, px.verify(program, infer=True)))
     for transformation in draw.sample(TRANSFORMATIONS, 5):
-        yield transformation.__name__, lambda transformation=transformation: _transformed(program, transformation, draw)
+        name = str(getattr(transformation, "__name__", transformation))
+        yield name, lambda transformation=transformation: _transformed(program, transformation, draw)
     yield draw.choice(_others(program, base))
     if draw.random() < 0.5:
         yield "to_ep", lambda: px.to_ep(program)

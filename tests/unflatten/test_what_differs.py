@@ -191,7 +191,7 @@ def classes() -> None:
     lowered: Any = px.lower(px.transform(px.import_ep(exported(Twice))))
     for each in (torchs, ours):
         assert isinstance(each, UnflattenedModule)
-        assert isinstance(each.n.lin, InterpreterModule)
+        assert isinstance(each.get_submodule("n.lin"), InterpreterModule)
     assert isinstance(lowered, torch.fx.GraphModule)
     assert isinstance(lowered.n.lin, torch.fx.GraphModule)
 

@@ -11,13 +11,12 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-import torch.distributed._functional_collectives  # it registers operators, and marks some of them as impure
-import torch.distributed._symmetric_memory
 from torch.nn.functional import scaled_dot_product_attention
 
 from purefx.ir.effects.communication import FUNCTIONAL, RAW
@@ -28,6 +27,10 @@ from purefx.ir.effects.silent import DRAWS_NOTHING, SILENT_ALIASES, SILENT_DRAWS
 from purefx.ir.torch_private import OpOverload, is_effectful, resolve_operator, schema_of, side_effectful
 
 from .audit_effects import Seen, observe, overloads
+
+if torch.distributed.is_available():  # they register operators, and mark some of them as impure
+    for name in ("_functional_collectives", "_symmetric_memory"):
+        import_module(f"torch.distributed.{name}")
 
 pytestmark = pytest.mark.skipif(not torch.distributed.is_available(), reason="this torch has no collectives")
 

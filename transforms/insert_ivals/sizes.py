@@ -113,7 +113,7 @@ class Sizes:
         self.spans = _spans(graph.nodes)
         self.values = {formal.name: formal.meta.get("val") for formal in graph.inputs}
         self.values.update((node.name, node.meta.get("val")) for node in graph.nodes)
-        self.made = {formal.name: (-1, ()) for formal in graph.inputs}
+        self.made: dict[str, tuple[int, Stack]] = {formal.name: (-1, ()) for formal in graph.inputs}
         self.made.update((node.name, (number, node.stack)) for number, node in enumerate(graph.nodes))
         self.visible: dict[Frame | None, dict[Key, dict[_Place, None]]] = {}
         """For each call the dimensions that it can read, by what they are."""
@@ -229,7 +229,8 @@ class Sizes:
         if place.factor == 1:
             new[key] = Node(name, SIZE, args, (), scope, meta)
             return
-        whole = MappingProxyType({"val": self.values[place.tensor].shape[place.dim]})
+        sized: Any = self.values[place.tensor]
+        whole = MappingProxyType({"val": sized.shape[place.dim]})
         times = self.names.fresh(SIZE.name.split(".")[1])
         new[times, key[1]] = Node(times, SIZE, args, (), scope, whole)
         new[key] = Node(name, FLOORDIV, (Ref(times), place.factor), (), scope, meta)
