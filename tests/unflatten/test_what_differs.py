@@ -193,7 +193,7 @@ def classes() -> None:
         assert isinstance(each, UnflattenedModule)
         assert isinstance(each.get_submodule("n.lin"), InterpreterModule)
     assert isinstance(lowered, torch.fx.GraphModule)
-    assert isinstance(lowered.n.lin, torch.fx.GraphModule)
+    assert isinstance(lowered.get_submodule("n.lin"), torch.fx.GraphModule)
 
 
 @claim("a module gives back what the original did")
