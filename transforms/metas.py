@@ -49,24 +49,23 @@ def common_meta(meta: Meta, others: Iterable[Meta]) -> Meta:
     {'val': 1, 'stack_trace': 'a'}
     """
     told = [key for key in OF_A_CALL if key in meta]
-    facts = plain_facts(meta.get("val"))
+    shown, facts = meta.get("tensor_meta"), plain_facts(meta.get("val"))
     gone: set[str] = set()
     for other in others:
-        if other is meta or not told:
+        if len(gone) == len(told):
+            break  # nothing is left that another could contradict
+        if other is meta:
             continue
-        same = facts is not None and facts == plain_facts(other.get("val"))
-        gone.update(
-            [key for key in told if not (same and _follows(key, meta, other)) and not likely(meta[key], other.get(key, UNSAID))]
-        )
+        left = told
+        if facts is not None and facts == plain_facts(other.get("val")):
+            # What else is said of the tensor follows, and costs more to compare.
+            follows = shown is None or _is_said_of_like(shown, other.get("tensor_meta"))
+            left = [key for key in told if key != "val" and not (follows and key == "tensor_meta")] if len(told) > 1 else ()
+        gone.update([key for key in left if key not in gone and not likely(meta[key], other.get(key, UNSAID))])
     return MappingProxyType({key: value for key, value in meta.items() if key not in gone}) if gone else meta
 
 
-def _follows(key: str, meta: Meta, other: Meta) -> bool:
-    # Whether an entry is the same where the values are: it costs as much as the values to compare.
-    if key != "tensor_meta":
-        return key == "val"
-    mine: Any = meta[key]
-    theirs: Any = other.get(key)
+def _is_said_of_like(mine: Any, theirs: Any) -> bool:
     return type(mine) is type(theirs) is TensorMetadata and mine.requires_grad is theirs.requires_grad
 
 

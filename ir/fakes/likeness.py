@@ -12,11 +12,9 @@ from typing import Any
 import torch
 
 from ..numbers import SYMBOLIC
-from ..torch_private import FakeTensor
+from ..torch_private import FakeTensor, has_fixed_sizes
 
 __all__ = ["likely", "plain_facts"]
-
-INTS = frozenset({int})
 
 
 def plain_facts(value: Any) -> tuple[Any, ...] | None:
@@ -25,10 +23,9 @@ def plain_facts(value: Any) -> tuple[Any, ...] | None:
     >>> plain_facts(torch.ones(2)) is None
     True
     """
-    if type(value) is not FakeTensor or value.layout is not torch.strided:
+    if type(value) is not FakeTensor or not has_fixed_sizes(value) or value.layout is not torch.strided:
         return None
-    numbers = (*value.shape, *value.stride())
-    return (value.dtype, value.device, numbers) if INTS.issuperset(map(type, numbers)) else None
+    return (value.dtype, value.shape, value.stride(), value.device)
 
 
 def likely(new: Any, old: Any, fresh: Collection[str] = ()) -> bool:

@@ -22,6 +22,7 @@ from .fakes import (
     FakeTensor,
     FakeTensorMode,
     fake_copy,
+    has_fixed_sizes,
     is_refusal,
     without_kernels,
 )
@@ -115,6 +116,7 @@ __all__ = [
     "fresh_bindings",
     "generator_of_code",
     "guards_of",
+    "has_fixed_sizes",
     "hooks_of",
     "in_dispatcher",
     "is_effectful",
