@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ..node import Frame, Stack
 from ..parts import is_part
-from ..paths import FROM_ROOT, is_below
+from ..paths import FROM_ROOT, way_to
 from ..program import Module
 from .kinds import short
 from .rule import Finding
@@ -99,10 +99,9 @@ def _wrong_cells(modules: Iterable[Module]) -> Iterator[Finding]:
         else:
             paths.setdefault(module.cell, []).append(module.path)
     for found in paths.values():
-        for path, outer in zip(sorted(found)[1:], sorted(found), strict=False):
-            if is_below(path, outer):
-                said = f"the modules {outer!r} and {path!r} are one object by their cell, and no module is inside itself"
-                yield Finding(said, node="program.modules")
+        for outer, path in [(outer, path) for path in found for outer in way_to(path)[:-1] if outer in found]:
+            said = f"the modules {outer!r} and {path!r} are one object by their cell, and no module is inside itself"
+            yield Finding(said, node="program.modules")
 
 
 def check_labels(survey: Survey) -> Iterator[Finding]:

@@ -11,14 +11,15 @@ from typing import Any
 
 import pytest
 import torch
+import torch.fx
 from torch import nn
 from torch.utils import _pytree as pytree
 
 import purefx as px
 
 functional_export = pytest.importorskip("torch._dynamo.functional_export")
-REPLAYED = getattr(functional_export, "dynamo_graph_capture_for_export", None)
-NESTED = getattr(functional_export, "_dynamo_graph_capture_for_export", None)
+REPLAYED: Any = getattr(functional_export, "dynamo_graph_capture_for_export", None)
+NESTED: Any = getattr(functional_export, "_dynamo_graph_capture_for_export", None)
 pytestmark = pytest.mark.skipif(REPLAYED is None or NESTED is None, reason="this torch has no such captures")
 
 

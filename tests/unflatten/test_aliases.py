@@ -168,10 +168,12 @@ def test_a_name_that_gets_another_module_leaves_the_others() -> None:
 
 def test_a_child_is_put_in_for_all_names_of_its_parent() -> None:
     model, ep = exported("listed")
-    eager, ours = copy.deepcopy(model), px.unflatten(ep)
+    eager = copy.deepcopy(model)
+    ours: Any = px.unflatten(ep)
     other = nn.Linear(3, 3)
     for module in (eager, ours):
-        module.get_submodule("c.0").lin = other
+        listed: Any = module.get_submodule("c.0")
+        listed.lin = other
     torch.testing.assert_close(ours(X), eager(X))
     assert ours.a.lin is other
     with pytest.raises(px.SwapError, match="does not take"):
@@ -194,10 +196,11 @@ def test_a_swapped_path_is_a_module_of_its_own() -> None:
     model, ep = exported("listed")
     program = px.transform(px.import_ep(ep))
     other = nn.Linear(3, 3)
-    swapped = px.lower(px.swap_modules(program, {"a.lin": other}, signature="flat"))
+    swapped: Any = px.lower(px.swap_modules(program, {"a.lin": other}, signature="flat"))
     assert swapped.a is not swapped.c[0]
     assert swapped.a.norm is swapped.c[0].norm
-    a, b = copy.deepcopy(model).a, model.a
+    a: Any = copy.deepcopy(model.get_submodule("a"))
+    b = model.get_submodule("a")
     a.lin = other
     torch.testing.assert_close(swapped(X), b(a(a(X))))
 
