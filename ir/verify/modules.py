@@ -99,8 +99,9 @@ def _wrong_cells(modules: Iterable[Module]) -> Iterator[Finding]:
         else:
             paths.setdefault(module.cell, []).append(module.path)
     for found in paths.values():
-        for outer, path in [(outer, path) for path in found for outer in way_to(path)[:-1] if outer in found]:
-            said = f"the modules {outer!r} and {path!r} are one object by their cell, and no module is inside itself"
+        known = set(found)
+        for outer, inner in [(outer, path) for path in found for outer in way_to(path)[:-1] if outer in known]:
+            said = f"the modules {outer!r} and {inner!r} are one object by their cell, and no module is inside itself"
             yield Finding(said, node="program.modules")
 
 
