@@ -78,17 +78,23 @@ def is_backward(meta: Mapping[str, Any]) -> bool:
     return meta.get("partitioner_tag") == "is_backward" or "autograd_backward" in meta or "fwd_nn_module_stack" in meta
 
 
-def spelled_stack(calls: Iterable[tuple[str, int]], types: Mapping[str, str | None]) -> dict[str, tuple[str, str]]:
+def spelled_stack(
+    calls: Iterable[tuple[str, int]], types: Mapping[str, str | None], first: Mapping[str, str] = EMPTY_META
+) -> dict[str, tuple[str, str]]:
     """Return module calls as the exporter spells them: the root first, under keys that tell calls of one module apart.
 
     Args:
         calls: path and number of each call, outermost first.
         types: the class of each module, by path.
+        first: the path that names the object, for a module that has several.
 
     >>> spelled_stack([("a", 1)], {"": "M", "a": "A"})
     {'L__self__': ('', 'M'), 'L__self__a@1': ('a', 'A')}
     """
     found = {"L__self__": ("", types.get("") or "")}
     for path, call in calls:
-        found[f"L__self__{path}@{call}" if call else f"L__self__{path}"] = (path, types.get(path) or "")
+        key = f"L__self__{first.get(path, path)}{f'@{call}' if call else ''}"
+        if key in found and path in first:  # it calls itself under another name
+            key = f"L__self__{path}{f'@{call}' if call else ''}"
+        found[key] = (path, types.get(path) or "")
     return found

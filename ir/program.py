@@ -32,6 +32,11 @@ class Module:
 
     path: str
     type_name: str | None = None
+    cell: int | None = None
+    """Modules with one cell are one object, which has several paths; None where nothing says that it has others.
+
+    In a program that was split they are one object in each part.
+    """
 
 
 @frozen

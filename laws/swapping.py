@@ -86,7 +86,7 @@ def _cut_out(
 
 def _modules(program: Program, path: str) -> tuple[Module, ...]:
     below = [module for module in program.modules if module.path == path or is_below(module.path, path)]
-    return tuple([Module(module.path[len(path) + 1 :], module.type_name) for module in below])
+    return tuple([evolve(module, path=module.path[len(path) + 1 :]) for module in below])
 
 
 def _inputs(graph: Graph) -> set[str]:

@@ -25,6 +25,7 @@ from ..ir.signature import Signature
 from ..ir.state import Slot, SlotKind, State
 from .depth import Shallow
 from .needs import Needs, needs_by_path
+from .objects import one_object
 from .standing import that_stand
 
 __all__ = ["Family", "calls_below", "without_state"]
@@ -55,7 +56,9 @@ class Family(dict[str, torch.nn.Module]):
 
     def __init__(self, program: Program, given: Program, to: str) -> None:
         super().__init__()
-        self.program = without_state(program)
+        self.same = one_object(program)
+        """The path under which a module is lowered, for each other path that leads to it."""
+        self.program = without_state(_with_objects(program, self.same))
         self.to = to
         first = given.trail[0].before if given.trail else given
         unmerged = next((step.before for step in reversed(given.trail) if step.name == "deduplicate"), None)
@@ -162,12 +165,32 @@ class Family(dict[str, torch.nn.Module]):
         return self._children.get(path, [])
 
     @cached_property
+    def _paths(self) -> dict[str, list[str]]:
+        found: dict[str, list[str]] = {}
+        for path, real in self.same.items():
+            found.setdefault(real, [real]).append(path)
+        return found
+
+    def paths_of(self, path: str) -> list[str]:
+        """Return all paths that lead to a module, first the one under which it was lowered."""
+        return self._paths.get(path) or [path]
+
+    @cached_property
     def bodies_at(self) -> dict[str, tuple[tuple[Frame, str], ...]]:
         """The calls of each module and the body that each runs, by path."""
         found: dict[str, list[tuple[Frame, str]]] = {}
         for frame, name in self.calls:
             found.setdefault(frame.path, []).append((frame, name))
         return {path: tuple(calls) for path, calls in found.items()}
+
+
+def _with_objects(program: Program, same: Mapping[str, str]) -> Program:
+    # Modules that are not lowered to one object are none from here on: without the state nobody could say so again.
+    one = {*same, *same.values()}
+    if all(module.cell is None or module.path in one for module in program.modules):
+        return program
+    modules = [module if module.path in one else evolve(module, cell=None) for module in program.modules]
+    return program.evolve(modules=tuple(modules))
 
 
 def _ties(state: State) -> dict[str, tuple[str, ...]]:

@@ -14,7 +14,6 @@ import torch
 from attrs import define, field
 
 from ..ir.arguments import bodies_in
-from ..ir.callers import calls_from
 from ..ir.graph import Graph
 from ..ir.node import Call, Op
 from ..ir.paths import FROM_ROOT
@@ -25,12 +24,11 @@ from .compiled import Body
 from .family import Family
 from .lowered import FIRST, LaterCall
 from .module import Place, new_module
+from .objects import Label, calls_by_label
 from .preserved import Answer, Answers
 from .watched import LoweredContainer, LoweredList, new_container
 
 __all__ = ["Tree", "grow"]
-
-Label = tuple[int, int]
 
 
 @define
@@ -46,6 +44,10 @@ class Tree:
     later: dict[str, type[torch.nn.Module]] = field(factory=dict)
     """The class of each body in later calls."""
 
+    def real(self, path: str) -> str:
+        """Return the path that a module has first; most have one."""
+        return self.nested.same.get(path, path)
+
 
 def grow(tree: Tree, cells: dict[int, Any], root: type[torch.nn.Module]) -> torch.nn.Module:
     """Return the root of the module tree.
@@ -57,16 +59,19 @@ def grow(tree: Tree, cells: dict[int, Any], root: type[torch.nn.Module]) -> torc
     """
     program = tree.program
     types = {module.path: module.type_name for module in program.modules}
-    calls = _calls(program)
+    every = calls_by_label(program)
+    calls = _merged(tree, every)
     tree.modules[""] = new_module(root, Place(tree.bodies[program.root], "", 0, types.get(""), tree.nested))
     paths = dict.fromkeys(module.path for module in program.modules if module.path)
-    paths.update(dict.fromkeys(calls))
+    paths.update(dict.fromkeys(every))
     paths.update(dict.fromkeys(slot.rpartition(".")[0] for slot in program.state.order))
     for path in paths:
         _grow_path(tree, path, calls, types)
     # Parents first: their views must be there to be given those of their children, which may be called before them.
     for path in sorted(calls, key=lambda path: path.count(".")):
         _add_views(tree, path, calls[path], types)
+    for path in every if tree.nested.same else ():
+        _add_names(tree, path, every[path])
     _give_root(tree, calls)
     _register(tree, cells)
     for module in tree.modules.values():
@@ -80,11 +85,13 @@ def _counts(names: Iterable[str]) -> bool:
     return all(name == str(number) for number, name in enumerate(names))
 
 
-def _calls(program: Program) -> dict[str, dict[Label, str]]:
-    # The bodies of every module, by call.
+def _merged(tree: Tree, calls: dict[str, dict[Label, str]]) -> dict[str, dict[Label, str]]:
+    # The calls of each module, whichever of its paths they were made under.
+    if not tree.nested.same:
+        return calls
     found: dict[str, dict[Label, str]] = {}
-    for _, call, path in calls_from(program):
-        found.setdefault(path, {}).setdefault((call.instance.call, call.instance.part), call.graph)
+    for path, labels in calls.items():
+        found[tree.real(path)] = {**labels, **found.get(tree.real(path), {})}
     return found
 
 
@@ -94,6 +101,12 @@ def _grow_path(tree: Tree, path: str, calls: dict[str, dict[Label, str]], types:
         missing.append(path)
         path = path.rpartition(".")[0]
     for place in reversed(missing):
+        above, _, name = place.rpartition(".")
+        real = tree.real(place)
+        if real != place:
+            # It was listed before this, so it is there.
+            tree.modules[place] = children_dict(tree.modules[above])[name] = tree.modules[real]
+            continue
         labels = calls.get(place)
         if labels:
             first = min(labels)
@@ -103,7 +116,6 @@ def _grow_path(tree: Tree, path: str, calls: dict[str, dict[Label, str]], types:
         else:
             made = new_container(tree.nested, place)
         tree.modules[place] = made
-        above, _, name = place.rpartition(".")
         children_dict(tree.modules[above])[name] = made
 
 
@@ -140,9 +152,27 @@ def _add_views(tree: Tree, path: str, labels: dict[Label, str], types: dict[str,
             for shared in ("_parameters", "_buffers", "_non_persistent_buffers_set", "_modules"):
                 view.__dict__[shared] = main.__dict__[shared]
             tree.views.setdefault(path, []).append(view)
-        attribute = name + (f"@{call}" if call else "") + (f"#{part}" if part else "")
+        attribute = name + _suffix(call, part)
         for owner in (tree.modules[above], *tree.views.get(above, ())):
             owner.__dict__[attribute] = view
+
+
+def _add_names(tree: Tree, path: str, labels: dict[Label, str]) -> None:
+    # Later calls under another path find their bodies beside that path too.
+    real = tree.real(path)
+    above, _, name = path.rpartition(".")
+    if real == path:
+        return
+    first, _, own = real.rpartition(".")
+    for call, part in labels:
+        suffix = _suffix(call, part)
+        view = tree.modules[first].__dict__.get(own + suffix) if suffix else None
+        for owner in (tree.modules[above], *tree.views.get(tree.real(above), ())) if view is not None else ():
+            owner.__dict__[name + suffix] = view
+
+
+def _suffix(call: int, part: int) -> str:
+    return (f"@{call}" if call else "") + (f"#{part}" if part else "")
 
 
 def _class_of(tree: Tree, body: Body, part: int) -> type[torch.nn.Module]:
@@ -193,5 +223,5 @@ def _register(tree: Tree, cells: dict[int, Any]) -> None:
             case SlotKind.MODULE:
                 children_dict(module)[name] = value
             case SlotKind.CONSTANT:
-                for owner in (module, *tree.views.get(path, ())):
+                for owner in (module, *tree.views.get(tree.real(path), ())):
                     owner.__dict__[name] = value

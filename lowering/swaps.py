@@ -46,20 +46,26 @@ def admitted(owner: Watched, name: str, value: Any) -> Any:
     if where is None:
         return value
     family: Family = where.family
-    path = f"{where.path}.{name}" if where.path else name
+    known = [_replaces(family, f"{above}.{name}" if above else name, owner, value) for above in family.paths_of(where.path)]
+    return _lowered(value, family) if isinstance(value, Program) and any(known) else value
+
+
+def _replaces(family: Family, path: str, owner: Watched, value: Any) -> bool:
+    # Say whether the program knows what is replaced, and if so, whether this answers all that it asks.
     needs = family.needs.get(path)
     module, _, number = path.rpartition("@")
     if needs is None and path not in family.types and number.isdecimal() and module in family.needs and value is not None:
         _Swap(family, module, owner, value).check_one_call(int(number))
-        return _lowered(value, family) if isinstance(value, Program) else value
-    if value is children_dict(owner).get(name) or (needs is None and (value is None or path not in family.types)):
-        return value  # nothing that the program knows is replaced
+        return True
+    there = children_dict(owner).get(path.rpartition(".")[2])
+    if value is there or (needs is None and (value is None or path not in family.types)):
+        return False
     try:
         _Swap(family, path, owner, value).check(needs)
     except SwapError:
         if not _was_edited(owner):  # what an edited graph asks is the user's to know
             raise
-    return _lowered(value, family) if isinstance(value, Program) else value
+    return True
 
 
 def _lowered(program: Program, family: Family) -> torch.nn.Module:

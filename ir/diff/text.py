@@ -13,14 +13,13 @@ from ..arguments import Arg
 from ..graph import Graph, Input
 from ..node import Node
 from ..persistent import pmap
-from ..program import Module
 from ..signature import Constraints, Range
 from ..state import State
 from ..text.arguments import print_arg
 from ..text.call_signatures import print_call_signatures
 from ..text.contract import print_constraints, print_input, print_lifted, print_output
 from ..text.expressions import print_expr
-from ..text.printer import print_graph, print_node
+from ..text.printer import print_graph, print_module, print_node
 from ..text.spelling import spell_path, spell_value
 from ..text.state import print_state
 from ..text.trees import print_tree
@@ -105,16 +104,12 @@ def _fates(found: Hunks) -> dict[str, list[str]]:
     return fates
 
 
-def _print_module(module: Module) -> str:
-    return spell_path(module.path) + ("" if module.type_name is None else f": {spell_path(module.type_name)}")
-
-
 def _print_range(bounds: Range) -> str:
     return print_constraints(Constraints((bounds,)))[0]
 
 
 PRINTERS: Mapping[str, Callable[[Any], str]] = {
-    "modules": _print_module,
+    "modules": print_module,
     "takes": print_input,
     "gives": print_output,
     "lifted": print_lifted,

@@ -87,11 +87,12 @@ def _read(ep: ExportedProgram, forward: ExportedProgram | None, said: Said) -> P
         paths.update(dict.fromkeys(way_to(path)))
     paths.setdefault("")
     check_paths([*paths, *(name.rpartition(".")[0] for name in state.order)])
+    cells = reader.stacks.cells(paths)
     return Program(
         graphs=pmap(reader.graphs),
         state=state,
         signature=read_signature(ep, root),
-        modules=tuple(Module(path, types.get(path)) for path in paths),
+        modules=tuple(Module(path, types.get(path), cells.get(path)) for path in paths),
         call_signatures=pmap(signatures),
         constraints=read_constraints(ep),
         facts=frozenset({"flat", "state as inputs"}),

@@ -28,6 +28,8 @@ class StackReader:
     def __init__(self, places: Iterable[str] = (), slots: Mapping[str, str] | None = None) -> None:
         self.types: dict[str, str] = {}
         self.aliases = Aliases(places, slots or {})
+        self.objects: dict[str, dict[str, None]] = {}
+        """The paths under which calls of each module were made, by what the exporter calls the module."""
         self._known: dict[Entries, Stack | None] = {}
         self._frames: dict[tuple[str, int], Frame] = {}
 
@@ -56,6 +58,7 @@ class StackReader:
             path = str(path)  # as modules are named: only the key has the number of the call
             number = key.rpartition("@")[2] if "@" in key else ""
             place = self.aliases.where.get(path, path)
+            self.objects.setdefault(key.partition("@")[0], {})[place] = None
             if kind:  # "" where a program that was made again does not know the class
                 self.types.setdefault(place, _class_name(kind))
             if place != path:
@@ -63,6 +66,26 @@ class StackReader:
             if place:
                 frames.append(self._frame(place, number))
         return tuple(frames)
+
+    def cells(self, paths: Iterable[str]) -> dict[str, int]:
+        """Return which modules are one object, as numbers by path: a strict export names a module by its identity.
+
+        Args:
+            paths: of the hierarchy, in order.
+
+        >>> reader = StackReader()
+        >>> for path in ("a", "b"):
+        ...     _ = reader.read({"L__self__": ("", "M"), "1234": (path, "Sub")})
+        >>> reader.cells(["", "a", "b", "c"])
+        {'a': 0, 'b': 0}
+        """
+        keys: dict[str, str] = {}
+        for key, found in self.objects.items():
+            if len(found) > 1 and len({self.types.get(path) for path in found}) == 1:
+                keys.update(dict.fromkeys(found, key))
+        numbers: dict[str, int] = {}
+        shared = [path for path in paths if path and path in keys] if keys else []
+        return {path: numbers.setdefault(keys[path], len(numbers)) for path in shared}
 
     def _frame(self, path: str, number: str) -> Frame:
         place = (path, int(number) if number.isdigit() else 0)

@@ -38,9 +38,10 @@ def read_traced_signature(module: torch.fx.GraphModule, output: Arg) -> tuple[Si
     """
     codegen = generator_of_code(module)
     if codegen is None:
+        maker = type(codegen_of(module.graph)).__name__
         raise UnsupportedProgram(
-            f"the code of this graph is made by {type(codegen_of(module.graph)).__name__}, which does what the graph "
-            "does not show; call graph.set_codegen(torch.fx.graph.CodeGen()) if the graph is all that is meant"
+            f"the code of this graph is made by {maker}, which does what the graph does not show; call "
+            f"graph.set_codegen(torch.fx.graph.CodeGen()) if the graph is all that is meant{_REPLAYED.get(maker, '')}"
         )
     for hook in hooks_of(module):
         if getattr(hook, "__module__", None) != EXPORT_HOOKS:
@@ -55,6 +56,13 @@ def read_traced_signature(module: torch.fx.GraphModule, output: Arg) -> tuple[Si
     else:
         leaves, out_spec = _taken_apart(output)
     return Signature(inputs, (UserOutput(),) * len(leaves), in_spec, out_spec, names), leaves
+
+
+_REPLAYED = {
+    "_DynamoBytecodeCodeGen": ": first keep inputs = graph_module._dynamo_bytecode_flatten(*args), what the graph takes, "
+    "and afterwards restore_names(program, module, inputs=inputs) makes state of those that are tensors of the module",
+}
+"""What else to do where Dynamo's bytecode is replayed around a graph."""
 
 
 def _plain_inputs(module: torch.fx.GraphModule) -> tuple[tuple[UserInput, ...], Any, tuple[str, ...]]:

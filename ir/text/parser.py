@@ -189,7 +189,8 @@ def _read_modules(cursor: Cursor) -> tuple[Module, ...]:
     found: list[Module] = []
     for _ in cursor.block():
         path = cursor.path("the path of a module")
-        found.append(Module(path, cursor.path("the name of a class") if cursor.skip(":") else None))
+        kind = cursor.path("the name of a class") if cursor.skip(":") else None
+        found.append(Module(path, kind, cursor.integer("the number of a cell") if cursor.skip("cell") else None))
     return tuple(found)
 
 

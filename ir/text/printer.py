@@ -12,7 +12,7 @@ from typing import assert_never
 from ..effects.schema import registered_effects
 from ..graph import Graph
 from ..node import Call, Get, Node, Op
-from ..program import Program
+from ..program import Module, Program
 from .arguments import print_arg, print_kwarg
 from .call_signatures import print_call_signatures
 from .contract import print_constraints, print_input, print_lifted, print_names, print_output
@@ -23,7 +23,7 @@ from .spelling import is_path, quoted, spell_path, spell_value
 from .state import print_state
 from .trees import print_tree
 
-__all__ = ["KEYWORDS", "print_graph", "print_node", "print_program"]
+__all__ = ["KEYWORDS", "print_graph", "print_module", "print_node", "print_program"]
 
 KEYWORDS = frozenset({"call", "get"})
 """Words that stand where the name of an operator could."""
@@ -79,11 +79,18 @@ def _header(program: Program) -> list[str]:
         lines.append(f"root @{spell_path(program.root)}")
     if program.facts:
         lines.append(f"facts {print_names(tuple(sorted(program.facts)))}")
-    types = [
-        spell_path(module.path) + ("" if module.type_name is None else f": {spell_path(module.type_name)}")
-        for module in program.modules
-    ]
-    return [*lines, *_block("modules", types)]
+    return [*lines, *_block("modules", [print_module(module) for module in program.modules])]
+
+
+def print_module(module: Module) -> str:
+    """Return a module of the hierarchy on one line.
+
+    >>> from purefx.ir import Module
+    >>> print_module(Module("layers.0", "torch.nn.Linear")), print_module(Module("b", cell=0))
+    ('layers.0: torch.nn.Linear', 'b cell 0')
+    """
+    kind = "" if module.type_name is None else f": {spell_path(module.type_name)}"
+    return spell_path(module.path) + kind + ("" if module.cell is None else f" cell {module.cell}")
 
 
 def _block(word: str, lines: Sequence[str]) -> list[str]:

@@ -6,12 +6,13 @@ a call may be anywhere.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from ..node import Frame, Stack
 from ..parts import is_part
-from ..paths import FROM_ROOT
+from ..paths import FROM_ROOT, way_to
+from ..program import Module
 from .kinds import short
 from .rule import Finding
 
@@ -79,11 +80,29 @@ def check_module_paths(survey: Survey) -> Iterator[Finding]:
             if f".{module.path}".find(f".{FROM_ROOT}") >= 0:
                 said = f"has a name that begins with {FROM_ROOT!r}, as paths do that are counted from the root"
                 yield Finding(f"the module {module.path!r} {said}", node="program.modules")
+    yield from _wrong_cells(survey.modules)
     # A program that lists no modules lists its parts when it is split.
     for path in [module.path for module in survey.modules if type(module.path) is str and module.path and not is_part(module)]:
         parent = path.rpartition(".")[0]
         if parent not in paths:
             yield Finding(f"the module {path!r} is listed, its parent {parent!r} is not", node="program.modules")
+
+
+def _wrong_cells(modules: Iterable[Module]) -> Iterator[Finding]:
+    paths: dict[int, list[str]] = {}
+    for module in modules:
+        if module.cell is None or type(module.path) is not str:
+            continue
+        if type(module.cell) is not int or module.cell < 0 or not module.path:
+            said = "no number of an object" if module.path else "and the root is one object with nothing else"
+            yield Finding(f"the module {module.path!r} has the cell {short(module.cell)}, {said}", node="program.modules")
+        else:
+            paths.setdefault(module.cell, []).append(module.path)
+    for found in paths.values():
+        known = set(found)
+        for outer, inner in [(outer, path) for path in found for outer in way_to(path)[:-1] if outer in known]:
+            said = f"the modules {outer!r} and {inner!r} are one object by their cell, and no module is inside itself"
+            yield Finding(said, node="program.modules")
 
 
 def check_labels(survey: Survey) -> Iterator[Finding]:

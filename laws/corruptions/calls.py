@@ -111,6 +111,11 @@ def _module_twice(program: Program, seed: int) -> Program:
     return program.evolve(modules=(*modules, choose(modules, seed) or Module("")))
 
 
+def _module_in_itself(program: Program, seed: int) -> Program:
+    path = f"self{seed}"
+    return program.evolve(modules=(*program.modules, Module(path, cell=0), Module(f"{path}.inside", cell=0)))
+
+
 def _module_orphaned(program: Program, seed: int) -> Program:
     return program.evolve(modules=(*program.modules, Module(f"nowhere{seed}.inside")))
 
@@ -181,6 +186,7 @@ IN_CALLS: tuple[Corruptor, ...] = (
     Corruptor("scope entered again", "verify:stacks", "a module call is entered while it runs", _entered_again),
     Corruptor("scope divided", "verify:scopes", "one module call is made in two other calls", _scope_divided),
     Corruptor("module twice", "verify:module-paths", "a module is listed twice", _module_twice),
+    Corruptor("module in itself", "verify:module-paths", "a module and one inside it are one object", _module_in_itself),
     Corruptor("module without parent", "verify:module-paths", "a module is listed whose parent is not", _module_orphaned),
     Corruptor("unknown module path", "verify:known-modules", "a node is inside a module that is not listed", _unknown_module),
     Corruptor("unknown module called", "verify:known-modules", "a module is called that is not listed", _unknown_instance),

@@ -146,7 +146,7 @@ def _state(plan: StagePlan, number: int) -> State:
 
 def _modules(plan: StagePlan, path: str) -> tuple[Module, ...]:
     below = [module for module in plan.program.modules if is_below(module.path, path)]
-    return (Module(""), *[Module(module.path[len(path) + 1 :], module.type_name) for module in below]) if below else ()
+    return (Module(""), *[evolve(module, path=module.path[len(path) + 1 :]) for module in below]) if below else ()
 
 
 def _call_signatures(plan: StagePlan, path: str) -> PMap[Frame, CallSignature]:

@@ -12,6 +12,7 @@ from typing import Any
 from attrs import evolve
 from torch.fx.traceback import NodeSource, NodeSourceAction
 
+from ...ir.listing import first_paths
 from ...ir.meta import Meta, is_backward, spelled_stack, thaw
 from ...ir.node import Node, Op, Stack
 from ...ir.paths import join
@@ -32,6 +33,7 @@ class Metas:
     def __init__(self, program: Program) -> None:
         self.program = program
         self.types = {module.path: module.type_name for module in program.modules}
+        self.first = first_paths(program.modules)
         self._stacks: dict[Stack, dict[str, tuple[str, str]]] = {}
         self._forward = _forward_calls(program)
         self._made_by: Mapping[tuple[str, str], str] | None = None
@@ -71,7 +73,7 @@ class Metas:
         """Return the exporter's spelling of a stack: a new dict of key to (path, class)."""
         found = self._stacks.get(stack)
         if found is None:
-            found = self._stacks[stack] = spelled_stack([(frame.path, frame.call) for frame in stack], self.types)
+            found = self._stacks[stack] = spelled_stack([(frame.path, frame.call) for frame in stack], self.types, self.first)
         return dict(found)
 
     def _maker(self, node: Node) -> str:

@@ -49,9 +49,7 @@ def below_parts(flat: Program, split: Program, names: tuple[str, ...], bodies: t
     for module in flat.modules:
         if not module.path:
             modules.insert(0, module)
-        modules += [
-            Module(f"{names[part]}.{module.path}", module.type_name) for part in sorted(where.modules.get(module.path, ()))
-        ]
+        modules += [evolve(module, path=f"{names[part]}.{module.path}") for part in sorted(where.modules.get(module.path, ()))]
     signatures = {
         evolve(frame, path=f"{names[part]}.{frame.path}"): flat.call_signatures[frame]
         for frame in flat.call_signatures
@@ -192,7 +190,7 @@ def without_parts(program: Program) -> Program:
     for module in program.modules:
         if not is_part(module):
             path = original(module.path, names) if module.path else ""
-            modules.setdefault(path, Module(path, module.type_name))
+            modules.setdefault(path, evolve(module, path=path))
     signatures = {
         evolve(frame, path=original(frame.path, names)): program.call_signatures[frame] for frame in program.call_signatures
     }

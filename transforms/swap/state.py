@@ -17,6 +17,7 @@ from ...ir.errors import SwapError
 from ...ir.listing import with_listed
 from ...ir.opaque import attribute_of
 from ...ir.parts import is_part
+from ...ir.paths import way_to
 from ...ir.persistent import pmap
 from ...ir.program import Module, Program
 from ...ir.signature import SunkInput
@@ -124,9 +125,11 @@ def new_modules(program: Program, arrivals: Mapping[str, tuple[Module, ...]]) ->
         return program.modules
     found: list[Module] = []
     waiting = dict(arrivals)
+    around = {outer for path in arrivals for outer in way_to(path)}  # what holds a replacement is no longer one with its alias
     for module in program.modules:
         path = covering(arrivals, module.path)
-        found += [module] if path is None else waiting.pop(path, ())
+        stays = evolve(module, cell=None) if module.path in around and module.cell is not None else module
+        found += [stays] if path is None else waiting.pop(path, ())
     rest = [module for waited in waiting.values() for module in waited]
     return with_listed(tuple(found), [module.path for module in rest], {module.path: module.type_name for module in rest})
 
