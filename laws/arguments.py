@@ -15,6 +15,7 @@ from attrs import frozen
 from ..ir.errors import PipelineError, UnsupportedProgram
 from .asking import name_of
 from .law import Case, Law, Transform, differs
+from .live import changes_what_is_live
 from .strategies import Stage
 from .tiers import TIERS, Tier, drawn_cases, stages_of
 from .watching import watched
@@ -97,9 +98,11 @@ class Fitting:
 
     cases: tuple[Case, ...]
     changed: int
-    """How many of their programs it makes another of."""
+    """How many of their programs it makes another of, in more than dead code."""
     refused: int
     """How many other cases there are, which it says that it can not treat."""
+    dead: int = 0
+    """How many more of their programs it changes, in dead code only: whatever it does there, nothing can differ."""
 
 
 def check_fits(transform: Transform, stage: Stage, tier: Tier, cases: Sequence[Case]) -> Fitting:
@@ -145,10 +148,13 @@ def fitting(transform: Transform, cases: Sequence[Case], what: str) -> Fitting:
     """
     look = watched(transform)
     left: list[Case] = []
-    changed = 0
+    changed = dead = 0
     for case in cases:
         try:
-            changed += differs(look(case.program), case.program)
+            result = look(case.program)
+            if differs(result, case.program):
+                is_live = changes_what_is_live(result, case.program)
+                changed, dead = changed + is_live, dead + (not is_live)
         except UnsupportedProgram:
             continue
         except PipelineError:
@@ -160,7 +166,7 @@ def fitting(transform: Transform, cases: Sequence[Case], what: str) -> Fitting:
     if 2 * len(left) < len(cases):
         told = f"refuses {refused} of {len(cases)} {what} as unsupported; little would be checked"
         raise WrongQuestion(f"{name_of(transform)} {told}")
-    return Fitting(tuple(left), changed, refused)
+    return Fitting(tuple(left), changed, refused, dead)
 
 
 def _takes(transform: Transform, cases: Sequence[Case]) -> bool:

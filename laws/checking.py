@@ -37,7 +37,7 @@ FEW = 0.1
 
 
 class NothingChecked(PurefxError, AssertionError):
-    """No program was changed, so the laws hold of any function that rewrites what is not in these programs.
+    """No program was changed but in dead code, so the laws hold of any function that rewrites what is not in these programs.
 
     >>> issubclass(NothingChecked, AssertionError)
     True
@@ -58,6 +58,8 @@ class Report:
 
     >>> print(Report("soften", 14, drawn=50, changed=12, refused=3, given=1, given_changed=1))
     soften keeps 14 laws: it changed 12 of 50 programs that were drawn (3 more refused) and 1 of 1 given
+    >>> print(Report("soften", 14, drawn=50, changed=12, refused=0, dead=4))
+    soften keeps 14 laws: it changed 12 of 50 programs that were drawn; changed in dead code only: 4
     """
 
     name: str
@@ -66,12 +68,15 @@ class Report:
     drawn: int
     """How many generated programs they were asked on."""
     changed: int
-    """How many of those the function made another program of."""
+    """How many of those the function made another program of, in more than dead code."""
     refused: int
     """How many more it refused with ``UnsupportedProgram``; no law was asked there."""
     given: int = 0
     """How many programs of the user's they were asked on."""
     given_changed: int = 0
+    dead: int = 0
+    """How many more programs, drawn and given, it changed in dead code only: what no output, effect or state depends on, so that
+    nothing can differ whatever it does there."""
 
     @property
     def share(self) -> float:
@@ -82,7 +87,8 @@ class Report:
         refused = f" ({self.refused} more refused)" if self.refused else ""
         given = f" and {self.given_changed} of {self.given} given" if self.given else ""
         drawn = f"{self.changed} of {self.drawn} programs that were drawn{refused}"
-        return escaped(f"{self.name} keeps {self.laws} laws: it changed {drawn}{given}")
+        dead = f"; changed in dead code only: {self.dead}" if self.dead else ""
+        return escaped(f"{self.name} keeps {self.laws} laws: it changed {drawn}{given}{dead}")
 
 
 def check_transformation(
@@ -119,7 +125,7 @@ def check_transformation(
 
     Raises:
         LawBroken: a law does not hold; the message shows the smallest program found, as text that ``purefx.parse`` reads.
-        NothingChecked: no program was changed; give ``programs`` that are, or ask another tier or stage.
+        NothingChecked: no program was changed, or in dead code only; give ``programs`` that are, or ask another tier or stage.
         WrongQuestion: an argument is none that a law can be asked with; it is a ``TypeError`` and a ``ValueError``.
         PipelineError: the transformation requires a fact that programs of the stage do not have.
 
@@ -145,13 +151,17 @@ def check_transformation(
     asked, changed = report.drawn + report.given, report.changed + report.given_changed
     if not changed:
         raise NothingChecked(
-            f"{report.name} changed none of {asked} programs (tier={tier!r}, stage={stage!r}), so this says nothing about "
-            f"what it does; {_advice(tier)}"
+            f"{report.name} changed none of {asked} programs (tier={tier!r}, stage={stage!r}){_dead(report)}, so this says "
+            f"nothing about what it does; {_advice(tier)}"
         )
     if report.share < FEW:
-        told = f"{report.name} changed {changed} of {asked} programs (tier={tier!r}, stage={stage!r}), so little was checked"
-        warnings.warn(f"{told}; {_advice(tier)}", FewChanges, stacklevel=2)
+        told = f"{report.name} changed {changed} of {asked} programs (tier={tier!r}, stage={stage!r}){_dead(report)}"
+        warnings.warn(f"{told}, so little was checked; {_advice(tier)}", FewChanges, stacklevel=2)
     return report
+
+
+def _dead(report: Report) -> str:
+    return f" and {report.dead} more in dead code only" if report.dead else ""
 
 
 def _advice(tier: Tier) -> str:
@@ -209,7 +219,8 @@ def ask_laws(
 
 
 def _report(transform: Transform, laws: Sequence[Law], drawn: Fitting, given: Fitting) -> Report:
-    return Report(name_of(transform), len(laws), len(drawn.cases), drawn.changed, drawn.refused, len(given.cases), given.changed)
+    refused, dead = drawn.refused, drawn.dead + given.dead
+    return Report(name_of(transform), len(laws), len(drawn.cases), drawn.changed, refused, len(given.cases), given.changed, dead)
 
 
 def _first(transform: Transform, law: Law, cases: Sequence[Case]) -> LawBroken | None:

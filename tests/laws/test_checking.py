@@ -16,7 +16,10 @@ from torch import nn
 import purefx as px
 from purefx.laws import profiles, toy
 from purefx.laws.checking import FewChanges, LawBroken, NothingChecked, WrongQuestion, ask_laws, check_transformation
+from purefx.laws.evaluate import meaning_differences
 from purefx.laws.law import GENERIC
+from purefx.laws.live import live
+from purefx.laws.strategies import Stage
 from purefx.laws.tiers import TIERS, Tier, drawn_cases
 
 ONES = torch.ones(2)
@@ -178,6 +181,86 @@ def test_what_changes_nothing_is_not_checked() -> None:
     assert isinstance(caught.value, AssertionError | px.PurefxError)
     with pytest.raises(LawBroken, match="breaks the law 'meaning'"):
         check_transformation(without_relu, laws=MEANING, tier="aten", examples=50, seed=2)
+
+
+class Wastes(nn.Module):
+    """Computes something for nothing; writes to it, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lin = nn.Linear(2, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        wasted = torch.relu(self.lin(x))
+        wasted.mul_(2)
+        return x + 1
+
+
+def test_a_change_in_dead_code_is_none() -> None:
+    given = [(Wastes(), (ONES,))]
+    with pytest.raises(NothingChecked, match=r"changed none of 1 programs \(.*\) and 1 more in dead code only, so this says"):
+        check_transformation(without_relu, laws=MEANING, examples=0, programs=given)
+    report = ask_laws(without_relu, laws=MEANING, examples=0, programs=given)
+    assert (report.given, report.given_changed, report.dead) == (1, 0, 1)
+    assert str(report).endswith("and 0 of 1 given; changed in dead code only: 1")
+    report = ask_laws(px.sink_state, laws=MEANING, examples=0, programs=given)
+    assert (report.given_changed, report.dead) == (1, 0), "where the state stands is no dead code"
+
+
+DEAD_IN_BODIES = """
+program {
+  takes {
+    user x: f32[2]
+  }
+  gives {
+    user
+  }
+  graph @""(x) {
+    a = aten.relu.default(x)
+    b = aten.neg.default(x)
+    t = call @m(a, b) as m
+    y = operator.getitem(t, 0)
+    z = operator.getitem(t, 1)
+    w = aten.clone.default(x)
+    v = aten.mul_.Tensor(w, 3)
+    return (y,)
+  }
+  graph @m(p, q) {
+    s = aten.sin.default(p)
+    u = aten.cos.default(q)
+    r = aten.clone.default(s)
+    k = aten.mul_.Tensor(r, 2)
+    return (r, u)
+  }
+}
+"""
+
+
+def test_what_is_live_is_asked_through_bodies_and_writes() -> None:
+    kept = live(px.parse(DEAD_IN_BODIES))
+    assert [node.name for node in kept.main.nodes] == ["a", "t", "y"]
+    assert kept.main.by_name["t"].args == (px.Ref("a"), None), "the body does nothing with the second"
+    assert [node.name for node in kept.graphs["m"].nodes] == ["s", "r", "k"], "the write is to what is given back"
+    assert kept.graphs["m"].output == (px.Ref("r"), None)
+
+
+@pytest.mark.parametrize(("tier", "stage"), [("toy", "flat"), ("toy", "tree"), ("toy", "split"), ("aten", "outlined")])
+def test_what_is_live_means_the_same(tier: Tier, stage: Stage) -> None:
+    for case in drawn_cases(tier, stage, 24):
+        wrong = meaning_differences(case.meaning(live(case.program)), case.meaning(case.program))
+        assert wrong == [], f"{wrong}\n{case.program}"
+
+
+@pytest.mark.parametrize(("tier", "examples"), [("aten", 60), ("modules", 12)])
+def test_some_of_what_is_drawn_is_dead_but_little(tier: Tier, examples: int) -> None:
+    pairs = [(case.program, live(case.program)) for case in drawn_cases(tier, "flat", examples)]
+    every, kept = (sum(len([*program.nodes()]) for program in programs) for programs in zip(*pairs, strict=True))
+    assert 0.75 * every < kept < every
+
+
+def test_a_wrong_rewrite_of_what_modules_have_is_found() -> None:
+    found = [MEANING[0].check(without_relu, case) for case in drawn_cases("modules", "flat", 12)]
+    assert any(found)
 
 
 def test_what_changes_little_is_warned_about() -> None:

@@ -1,7 +1,8 @@
 """What a drawn program gives back: new contents of state and inputs, then the user's outputs in a pytree.
 
 One idea: a functional program first gives what its writes came to; on top of that any program may give what was drawn:
-values, constants, inputs, and new contents that nobody wrote before.
+values, constants, inputs, and new contents that nobody wrote before; and then most of what nobody would use, because nothing
+can go wrong where nothing is looked at.
 """
 
 from __future__ import annotations
@@ -18,6 +19,9 @@ from .recipe import OutputRecipe
 __all__ = ["outputs"]
 
 LITERALS = (None, 3, 0.5, True, "text")
+
+DEAD = 6
+"""Of so many values one stays dead where nobody uses it."""
 
 
 def outputs(flow: Flow, drawn: Sequence[OutputRecipe]) -> tuple[list[tuple[Any, OutputSpec]], Any]:
@@ -37,7 +41,14 @@ def outputs(flow: Flow, drawn: Sequence[OutputRecipe]) -> tuple[list[tuple[Any, 
             users.append(_user(flow, output, flow.value(output.value)))
     if not users:
         users.append(_user(flow, OutputRecipe(0, 0), flow.value(0)))
+    given = {value for value, _ in (*results.values(), *users)}
+    users += [_user(flow, OutputRecipe(0, 0), value) for value in _unused(flow) if value.node not in given]
     return [*results.values(), *users], _tree(len(users), drawn[0].value if drawn else 0)
+
+
+def _unused(flow: Flow) -> list[Value]:
+    # Some of them stay: programs that the exporter writes have dead code, and passes must meet it.
+    return [value for number, value in enumerate(flow.values) if not value.node.users and number % DEAD != DEAD - 1]
 
 
 def _mutation(given: Value, value: Value) -> tuple[Any, OutputSpec]:

@@ -49,13 +49,15 @@ class Library:
 
     Args:
         writes: whether bodies may write to values in place.
+        keeps_dead: whether what nobody uses is left as it is; otherwise most of it is given back or written to state.
 
     >>> Library(writes=True).name()
     'M1'
     """
 
-    def __init__(self, *, writes: bool) -> None:
+    def __init__(self, *, writes: bool, keeps_dead: bool = False) -> None:
         self.writes = writes
+        self.keeps_dead = keeps_dead
         self.texts: list[str] = []
         """The classes."""
         self.made: list[Made] = []

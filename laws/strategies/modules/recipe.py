@@ -96,7 +96,8 @@ class Recipe:
     """Kinds of further arguments, after ``x``."""
     outputs: tuple[Output, ...]
     sizes: int
-    """0 to 2: static; 3: the first dimension is dynamic."""
+    """0 to 2: static; 3: the first dimension is dynamic.  2: what nobody uses is left as it is; in the others most of it is
+    given back or written."""
     mode: int
     """0: all in training; 1: all in evaluation; 2: only the root's children are in evaluation."""
     grads: bool

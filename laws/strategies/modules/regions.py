@@ -77,7 +77,7 @@ class RegionText(BodyText):
         kept = self.values[-1]
         self.line(f"if {test}:")
         self._inside(region.items, Step(0, 0, region.first))
-        self.lines.append("    " * (self.indent + 1) + f"{kept} = {self.values[-1]}")
+        self.lines.append("    " * (self.indent + 1) + f"{kept} = {self.last(values + 1)}")
         self.values[values:] = [kept]
         self.state[state:] = [place for place in self.state[state:] if is_held(place.text)]
 
@@ -92,7 +92,7 @@ class RegionText(BodyText):
             if modules and region.first % 2:
                 self.values = [f"{modules[-1]}(a)"]
             self._inside(inside, Step(0, 0, region.first % 4))
-            self.lines.append("    " * (self.indent + 1) + f"return {self.values[-1]}")
+            self.lines.append("    " * (self.indent + 1) + f"return {self.last()}")
         self.values, self.is_pure = outer, False
         given = self.value(region.first)
         self.bind(f"cond({given}.sum() > 0, {names[0]}, {names[1]}, ({given},))")

@@ -30,7 +30,7 @@ def write_root(recipe: Recipe) -> str:
             v1 = x.tanh()
             return v1
     """
-    library = Library(writes=not recipe.grads)
+    library = Library(writes=not recipe.grads, keeps_dead=recipe.sizes == 2)
     writer = BodyWriter(library, "Root", "self")
     head, reads, vectors = parameters(recipe.inputs)
     for drawn in recipe.root.slots:
@@ -40,6 +40,7 @@ def write_root(recipe: Recipe) -> str:
     writer.state += [Place(name, "constant") for name in vectors]
     writer.items(recipe.root.items)
     results = [_output(drawn, writer) for drawn in recipe.outputs] or [writer.values[-1]]
+    results += writer.lost(results)
     writer.line(f"return {', '.join(results)}")
     writer.init += library.wiring
     text = "\n\n\n".join([*library.texts, writer.text(f"def forward({head}):")])

@@ -6,6 +6,8 @@ written by the classes that derive from this one.
 
 from __future__ import annotations
 
+import re
+
 from .library import SLOTS, Library
 from .made import Made, Place, Result
 from .recipe import SlotRecipe, Step
@@ -21,6 +23,20 @@ def is_held(text: str) -> bool:
     (True, False)
     """
     return text.startswith("self.")
+
+
+_NAME = re.compile(r"\bv\d+\b")
+
+_BINDS = re.compile(r"\s*(v\d+(?:, v\d+)*) = (.*)")
+
+_WRITES = re.compile(r"\s*v\d+[.\[]")
+
+
+def _uses(line: str) -> set[str]:
+    # To write to a value is no use of it.
+    if (binds := _BINDS.match(line)) is not None:
+        return set(_NAME.findall(binds[2])) - set(binds[1].split(", "))
+    return set(_NAME.findall(line)[1:] if _WRITES.match(line) else _NAME.findall(line))
 
 
 class BodyText:
@@ -98,12 +114,41 @@ class BodyText:
         if written.value is not None:
             self.bind(written.value)
 
+    def last(self, since: int = 0) -> str:
+        """Return the latest value, with what would have been computed for nothing added to it.
+
+        Args:
+            since: the number of the first value that may be added.
+        """
+        return " + ".join([self.values[-1], *[value for value in self._unused(since) if value != self.values[-1]]])
+
+    def lost(self, results: list[str]) -> list[str]:
+        """Return a further result, made of all that would have been computed for nothing; none if there is nothing.
+
+        Args:
+            results: what is given back anyway.
+        """
+        given = {name for result in results for name in _NAME.findall(result)}
+        lost = [value for value in self._unused() if value not in given]
+        return [" + ".join(lost)] if lost else []
+
+    def _unused(self, since: int = 0) -> list[str]:
+        if self.library.keeps_dead:
+            return []
+        used = {name for line in self.lines for name in _uses(line)}
+        return [value for value in dict.fromkeys(self.values[since:]) if _NAME.fullmatch(value) and value not in used]
+
     def give(self, wanted: Result) -> Result:
         """Write what the body gives back; what is wanted, or a value if there is no such thing."""
         buffers = [place.text for place in self.state if place.kind == "buffer" and place.shape == "3"]
         if wanted == "buffer" and not buffers:
             wanted = "value"
-        last, older = self.values[-1], self.values[len(self.values) // 2]
+        if wanted in ("none", "buffer", "input") and (unused := self._unused()):
+            if buffers:
+                self.line(f"{buffers[-1]}.copy_(({' + '.join(unused)}).detach().mean(0))")
+            else:
+                wanted = "value"
+        last, older = self.last(), self.values[len(self.values) // 2]
         match wanted:
             case "value":
                 self.line(f"return {last}")
