@@ -6,6 +6,7 @@ look alike, nothing but the meaning can tell, and ``unseen.py`` has the corrupto
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -197,6 +198,16 @@ def _border_twice(program: Program, seed: int) -> Program | None:
     return with_graph(program, place[0], nodes=tuple(nodes))
 
 
+def _sharing_halved(program: Program, seed: int) -> Program | None:
+    signatures = program.call_signatures
+    calls = Counter(frame.path for frame in signatures)
+    frame = choose(sorted([frame for frame in signatures if calls[frame.path] > 1], key=str), seed)
+    if frame is None:
+        return None
+    other = evolve(signatures[frame], shared=not signatures[frame].shared)
+    return program.evolve(call_signatures=signatures.set(frame, other))
+
+
 IN_CONTRACT: tuple[Corruptor, ...] = (
     Corruptor("input lost", "verify:signature-inputs", "the signature has an input less than the root", _input_lost),
     Corruptor("output lost", "verify:signature-outputs", "the root gives back a value less than the signature says",
@@ -217,6 +228,8 @@ IN_CONTRACT: tuple[Corruptor, ...] = (
     Corruptor("leaf more", "verify:signature-leaves", "the pytree has a leaf more than there are inputs or outputs", _leaf_more),
     Corruptor("leaf lost", "verify:borders", "a preserved call names a leaf less than its pytree has", _leaf_lost),
     Corruptor("border twice", "verify:borders", "a preserved call says twice what it takes or gives", _border_twice),
+    Corruptor("sharing halved", "verify:shared-signatures", "one call of a module shares a callable, or one of them does not",
+              _sharing_halved),
     Corruptor("guard of nothing", "verify:constraints", "a guard speaks of an input that does not exist", _guard_of_nothing),
     Corruptor("fact unnamed", "verify:known-facts", "a fact is no word", _fact_unnamed),
     Corruptor("fact invented", "verify:facts", "a fact is claimed that does not hold", _fact_invented),
