@@ -1,8 +1,7 @@
 """Putting bodies in the place of their calls: the substitution behind ``inline`` and behind running deep nestings.
 
 One idea: a call is its body with the formal inputs replaced by the actual ones; values keep their names where those are
-free, state and stacks get the path of the call, and a read is called after its state as the exporter calls it.  Which calls
-are replaced is the caller's choice.  No recursion.
+free, state and stacks get the path of the call.  Which calls are replaced is the caller's choice.  No recursion.
 """
 
 from __future__ import annotations
@@ -13,24 +12,21 @@ from attrs import define, evolve
 
 from .arguments import Arg, Ref, replace_refs
 from .graph import Graph
-from .names import Names, word_of
+from .names import Names
 from .node import Call, Do, Frame, Get, Node, Op, Stack
-from .parts import original, part_names
 from .paths import join, nested
 from .program import Program
-from .state import exporter_name
 
 __all__ = ["inlined"]
 
 
-def inlined(program: Program, graph: Graph, *, into: Callable[[str], bool], path: str = "") -> Graph:
+def inlined(program: Program, graph: Graph, *, into: Callable[[str], bool]) -> Graph:
     """Return a graph with the bodies of some calls in their places.
 
     Args:
         program: where the bodies are.
         graph: the graph to start from.
         into: says of a graph id whether calls of it are replaced; bodies may nest to any depth.
-        path: of the module that the graph stands in: state is named as seen from the root.
 
     >>> from purefx.ir import Call, Frame, Graph, Input, Node, Op, Program, Ref
     >>> body = Graph((Input("a"),), (Node("b", Op("toy.neg"), (Ref("a"),)),), Ref("b"))
@@ -38,7 +34,7 @@ def inlined(program: Program, graph: Graph, *, into: Callable[[str], bool], path
     >>> inlined(Program.of({"": main, "m": body}), main, into=lambda name: True).nodes[0].args
     (Ref(name='x'),)
     """
-    work = _Inlining(program, graph, into, path)
+    work = _Inlining(program, graph, into)
     nodes = work.run()
     return Graph(graph.inputs, tuple(nodes), work.use(graph.output, work.outermost))
 
@@ -54,19 +50,15 @@ class _Level:
     stack: Stack
     result: str
     output: Arg
-    keeps: bool
-    """Whether reads keep their names: they stood here, or inside of a part, where all names are the original ones."""
 
 
 class _Inlining:
-    def __init__(self, program: Program, graph: Graph, into: Callable[[str], bool], path: str) -> None:
+    def __init__(self, program: Program, graph: Graph, into: Callable[[str], bool]) -> None:
         self.program = program
         self.into = into
-        self.path = path
-        self.parts = frozenset(part_names(program))
         self.join = join if graph is program.main else nested
         self.names = Names(formal.name for formal in graph.inputs)
-        self.outermost = _Level(iter(graph.nodes), {}, "", (), "", graph.output, keeps=True)
+        self.outermost = _Level(iter(graph.nodes), {}, "", (), "", graph.output)
         self.levels = [self.outermost]
 
     def run(self) -> list[Node]:
@@ -94,7 +86,7 @@ class _Inlining:
         known = {formal.name: self.use(arg, level) for formal, arg in zip(body.inputs, node.args, strict=True)}
         frame = self._below(level.path, call.instance)
         stack = (*level.stack, *[self._below(level.path, part) for part in node.stack], frame)
-        return _Level(iter(body.nodes), known, frame.path, stack, node.name, body.output, keeps=bool(self.parts))
+        return _Level(iter(body.nodes), known, frame.path, stack, node.name, body.output)
 
     def _projected(self, node: Node, level: _Level) -> bool:
         # The parts of a tuple that a replaced call gave back are values already.
@@ -107,18 +99,11 @@ class _Inlining:
         return True
 
     def _placed(self, node: Node, level: _Level) -> Node:
-        do = self._do_below(level.path, node.do)
-        stack = (*level.stack, *[self._below(level.path, frame) for frame in node.stack])
-        name = self.names.fresh(node.name if level.keeps or type(do) is not Get else self._named(do.slot, stack[-1].call))
+        name = self.names.fresh(node.name)
         level.known[node.name] = Ref(name)
+        stack = (*level.stack, *[self._below(level.path, frame) for frame in node.stack])
         args, kwargs = self.use(node.args, level), self.use(node.kwargs, level)
-        return Node(name, do, args, kwargs, stack, node.meta)
-
-    def _named(self, path: str, call: int) -> str:
-        # The number of the call, and not of the read, because the order of reads is not that of the original.
-        slot = original(join(self.path, path), self.parts)
-        found = self.program.state.slots.get(join(self.path, path))
-        return (word_of(slot) if found is None else exporter_name(slot, found)) + (f"_{call}" if call else "")
+        return Node(name, self._do_below(level.path, node.do), args, kwargs, stack, node.meta)
 
     def _below(self, path: str, frame: Frame) -> Frame:
         return evolve(frame, path=self.join(path, frame.path)) if path else frame

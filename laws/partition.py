@@ -17,7 +17,6 @@ from ..ir.program import Program
 from ..transforms import inline, join, split_by_tags
 from ..transforms.partition.join import one_read_each
 from .law import Case, Law, Transform
-from .specific import with_reads_named
 from .strategies.tags import coarser, in_order_of, legal_tags, split_somewhere
 
 __all__ = [
@@ -111,13 +110,9 @@ def _joins(transform: Transform, case: Case) -> list[str]:
 
 
 def _given_back(program: Program, back: Program) -> tuple[Program, Program]:
-    # Both without calls, reads named by what they read and where, the nodes of the one in the order of the other.
-    left, right = (_with_reads_named(one_read_each(inline(one))) for one in (back, program))
+    # Both without calls, the nodes of the one in the order of the other.
+    left, right = inline(back), one_read_each(inline(program))
     return left.with_main(evolve(left.main, nodes=in_order_of(left.main.nodes, right.main.nodes))), right
-
-
-def _with_reads_named(program: Program) -> Program:
-    return program.with_main(with_reads_named(program.main))
 
 
 def _no_parts(transform: Transform, case: Case) -> list[str]:

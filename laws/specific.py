@@ -6,19 +6,16 @@ transformation works.  Which transformation has which is in ``registry.py``.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 
 from attrs import evolve
 from torch import Tensor
 
-from ..ir.arguments import Arg, Ref, replace_refs
 from ..ir.borders import is_border
 from ..ir.callers import calls_from, signatures_of_bodies
 from ..ir.digest import digest, graph_digest
 from ..ir.graph import Graph
 from ..ir.inlining import inlined
-from ..ir.names import Names, word_of
 from ..ir.node import Call, Frame, Get, Node, Op, Stack
 from ..ir.numbers import SYMBOLIC
 from ..ir.paths import is_below
@@ -29,7 +26,7 @@ from .law import Case, Law, Transform
 __all__ = [
     "ALL_READ", "BODIES_DISTINCT", "CALLS_TIGHT", "COPIES", "COPIES_GO", "CROSSINGS_ADDED", "DIGEST_STAYS", "EXPANDS",
     "GRAPHS_STAY", "INLINES", "NO_CALLS", "NO_MUTATION", "NO_READS", "NO_STATE_INPUT", "NO_TOKEN", "ONE_BODY_A_LABEL",
-    "ONE_CALLABLE", "ONE_CALL_A_BODY", "READS_BELOW", "READS_NAMED", "READS_ONLY", "SIZES_AT_HOME", "with_reads_named",
+    "ONE_CALLABLE", "ONE_CALL_A_BODY", "READS_BELOW", "READS_ONLY", "SIZES_AT_HOME",
 ]  # fmt: skip
 
 COPY = "aten.copy_.default"
@@ -98,38 +95,11 @@ def _all_read(transform: Transform, case: Case) -> list[str]:
 def _inlines(transform: Transform, case: Case) -> list[str]:
     program, result = case.program, transform(case.program)
     called = {node.do.graph for _, node in result.nodes() if type(node.do) is Call}
-    whole = with_reads_named(inlined(result, result.main, into=called.__contains__))
-    main = with_reads_named(program.main)
-    if is_gathered(main.nodes):
-        return [] if whole == main else [f"inlined, it is not the original:\n{program.evolve(graphs=_only(whole))}"]
-    given, expected = (Counter(map(_without_parts, graph.nodes)) for graph in (whole, main))
+    whole = inlined(result, result.main, into=called.__contains__)
+    if is_gathered(program.main.nodes):
+        return [] if whole == program.main else [f"inlined, it is not the original:\n{program.evolve(graphs=_only(whole))}"]
+    given, expected = (Counter(map(_without_parts, graph.nodes)) for graph in (whole, program.main))
     return [] if given == expected else ["inlined, it has other nodes"]
-
-
-def with_reads_named(graph: Graph) -> Graph:
-    """Return a flat graph whose reads are named by what they read and where they stand.
-
-    >>> with_reads_named(Graph((), (Node("w", Get("a.w")),))).nodes[0].name
-    'a.w in ()'
-    """
-    names = Names(())
-    known: dict[str, Arg] = {}
-    for node in graph.nodes:
-        if type(node.do) is Get:
-            known[node.name] = Ref(names.fresh(f"{node.do.slot} in {_without_parts(node).stack}"))
-    nodes = [evolve(node.using(known), name=known[node.name].name if node.name in known else node.name) for node in graph.nodes]
-    return Graph(graph.inputs, tuple(nodes), replace_refs(graph.output, known))
-
-
-def _reads_named(transform: Transform, case: Case) -> list[str]:
-    result = transform(case.program)
-    bodies = [name for name in result.order[1:] if name not in case.program.graphs]
-    return [
-        f"{node.name} in {name} reads {node.do.slot}"
-        for name in bodies
-        for node in result.graphs[name].nodes
-        if type(node.do) is Get and re.sub(r"_\d+\Z", "", node.name.removeprefix(word_of(node.do.slot)))
-    ]
 
 
 def _only(graph: Graph) -> dict[str, Graph]:
@@ -315,10 +285,7 @@ NO_STATE_INPUT = Law("no state input", "no input is state afterwards", _no_state
 READS_ONLY = Law("reads only", "only reads are added", _reads_only)
 READS_BELOW = Law("reads below", "each read lies below the module call that makes it", _reads_below)
 ALL_READ = Law("all read", "nothing is read for nobody", _all_read)
-INLINES = Law(
-    "inlines", "inlining gives back the program; exactly, but for names of reads, where every call was one run of nodes", _inlines
-)
-READS_NAMED = Law("reads named", "in a body reads are called after the state as the module names it", _reads_named)
+INLINES = Law("inlines", "inlining gives back the program; exactly, where every call was one run of nodes", _inlines)
 CALLS_TIGHT = Law(
     "calls tight", "each call passes exactly the free values of its body and gives back those that escape", _calls_tight
 )

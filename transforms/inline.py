@@ -60,8 +60,7 @@ def inline(program: Program, *, at_most: int = LIMIT, fuel: Fuel = UNLIMITED) ->
             order of execution, outer calls first.
 
     Returns:
-        The program without calls; values keep their names where those are free, and a read that stood in the body of a module
-        is called as the exporter calls the state: ``p_mlp_up_weight``.
+        The program without calls; values keep their names where those are free.
 
     Raises:
         UnsupportedProgram: it would have more nodes than that, because shared bodies multiply.
@@ -133,7 +132,7 @@ class _Whole:
         graph = self.program.graphs[name]
         if all(type(node.do) is Op for node in graph.nodes):
             return graph
-        graph = inlined(self.program, graph, into=self.gone.__contains__, path=self.path)
+        graph = inlined(self.program, graph, into=self.gone.__contains__)
         return evolve(graph, nodes=tuple([self._at_root(node) for node in graph.nodes]))
 
     def _at_root(self, node: Node) -> Node:

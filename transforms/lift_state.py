@@ -18,7 +18,6 @@ from ..ir.names import Names, word_of
 from ..ir.node import Call, Get, Node
 from ..ir.program import Program
 from ..ir.signature import InputMutation, InputSpec, StateInput, UserInput
-from ..ir.state import exporter_name
 from .fuel import UNLIMITED, Fuel
 from .transformation import ADVICE, transformation
 
@@ -133,8 +132,7 @@ class _Lifting:
         return slot if slot in self.slots else self.of_cell[self.state[slot].cell]
 
     def _formals(self) -> dict[str, Input]:
-        # An input is named after its first read, which bears the name that it had; an unused one after its slot, and so is one
-        # whose read is called after another name of the tensor, as `inline` calls it.
+        # An input is named after its first read, which bears the name that it had; an unused one after its slot.
         first: dict[str, Node] = {}
         for node in self.reads:
             first.setdefault(self._slot_of(node), node)
@@ -144,14 +142,8 @@ class _Lifting:
         for slot, _ in self.places:
             read = first.get(slot)
             meta = EMPTY_META if read is None else read.meta
-            wanted = word_of(slot) if read is None else self._wanted(slot, read)
-            formals[slot] = Input(names.fresh(wanted) if read is None or wanted != read.name else read.name, meta)
+            formals[slot] = Input(names.fresh(word_of(slot)) if read is None else read.name, meta)
         return formals
-
-    def _wanted(self, slot: str, read: Node) -> str:
-        own = _slot(read)
-        is_named = own != slot and read.name == exporter_name(own, self.state[own])
-        return exporter_name(slot, self.state[slot]) if is_named else read.name
 
     def _order(self, formals: dict[str, Input]) -> list[tuple[Input, InputSpec, int]]:
         # Each input with its spec and the position that it had, -1 for a new one.

@@ -44,13 +44,8 @@ def legal_tags(program: Program, *, seed: int = 0, all_tagged: bool = False) -> 
     of: dict[str, str | None] = {}
     for node, label in zip(flat.main.nodes, found, strict=True):
         untagged = not all_tagged and _draw(seed, _what(node), "untagged") % 5 == 0
-        of[_key(node)] = None if untagged else tags[label]
-    return tags, lambda node: of[_key(node)]
-
-
-def _key(node: Node) -> str:
-    # Splitting may name reads anew.
-    return f"{node.do.slot} in {node.stack}" if type(node.do) is Get else node.name
+        of[node.name] = None if untagged else tags[label]
+    return tags, lambda node: of[node.name]
 
 
 def _labels(flat: Program, seed: int, most: int) -> list[int]:

@@ -129,19 +129,12 @@ def test_a_legal_reorder_changes_neither_hierarchy_nor_numbers(module: nn.Module
     assert moved > 30
 
 
-@pytest.mark.parametrize(("module", "tied"), [(Shared(), True), (Tower(3), False), (Counter(), False)])
-def test_inlining_gives_the_program_back(module: nn.Module, tied: bool) -> None:
-    """Putting every body back in its place is the program, names, stacks and order included.
-
-    A read of a tensor that has two names is called after the one that it is read under.
-    """
+@pytest.mark.parametrize("module", [Shared(), Tower(3), Counter()], ids=["shared", "tower", "counter"])
+def test_inlining_gives_the_program_back(module: nn.Module) -> None:
+    """Putting every body back in its place is the program, names, stacks and order included."""
     program = px.sink_state(px.inplace_mutations(px.import_ep(exported(module, torch.randn(3, 4)))))
     outlined = px.outline(program)
-    main = inlined(outlined, outlined.main, into=lambda _: True)
-    assert px.alpha_equal(outlined.with_main(main), program)
-    given, expected = ([node.name for node in graph.nodes if type(node.do) is px.Op] for graph in (main, program.main))
-    assert given == expected
-    assert (main == program.main) is not tied
+    assert inlined(outlined, outlined.main, into=lambda _: True) == program.main
 
 
 def test_modules_that_call_no_operator_of_their_own() -> None:

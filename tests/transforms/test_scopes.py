@@ -65,8 +65,8 @@ def test_calls_that_are_outlined_already_are_named_in_the_module(frame: str) -> 
         "w = get w",
         f"y = call @c(x) as {frame}",
         "z = aten.add.Tensor(y, w)",
-        'b_w = get "/b.w"',
-        "u = aten.add.Tensor(z, b_w)",
+        'o = get "/b.w"',
+        "u = aten.add.Tensor(z, o)",
         "return u",
     ]
     assert result.graphs["c"] is program.graphs["c"]
@@ -154,8 +154,8 @@ def test_branches_that_go_into_a_body_are_named_in_it() -> None:
         name: [line for line in shown(result, name).splitlines() if "get " in line] for name in ("$t", "$t_1", "$s", "$s_1")
     } == {
         "$t": ["  n = get n"],
-        "$t_1": ['  a_n = get "/a.n"'],
-        "$s": ['  b_k = get "/b.k"'],
+        "$t_1": ['  n = get "/a.n"'],
+        "$s": ['  k = get "/b.k"'],
         "$s_1": ["  k = get k"],
     }
     assert px.alpha_equal(px.inline(result), px.inline(px.outline(px.inline(result))))

@@ -12,11 +12,9 @@ from ...ir.arguments import Arg, Body, Ref
 from ...ir.graph import Graph
 from ...ir.names import Names
 from ...ir.node import Call, Do, Frame, Get, Node, Op
-from ...ir.parts import part_names
-from ...ir.paths import join, relative
+from ...ir.paths import relative
 from ...ir.program import Program
 from ..reading import placed
-from .naming import with_names_of_state
 
 __all__ = ["MovedBodies", "seen_from"]
 
@@ -38,7 +36,6 @@ class MovedBodies:
         self._first: dict[str, str] = {}
         self._todo: list[tuple[str, str]] = []
         self._placed = placed(program)
-        self.names_state = not part_names(program)
 
     def take(self, node: Node, path: str) -> Node:
         """Return an operator of the root as it stands in a module.
@@ -53,12 +50,8 @@ class MovedBodies:
             graph = self.program.graphs[name]
             nodes = [self._moved(inner, place) for inner in graph.nodes]
             nodes = [evolve(inner, do=seen_from(inner.do, place)) if type(inner.do) is not Op else inner for inner in nodes]
-            self.graphs[self._known[name, place]] = self._named(evolve(graph, nodes=tuple(nodes)), place)
+            self.graphs[self._known[name, place]] = evolve(graph, nodes=tuple(nodes))
         return moved
-
-    def _named(self, graph: Graph, path: str) -> Graph:
-        reads = {node.name: join(path, node.do.slot) for node in graph.nodes if type(node.do) is Get}
-        return with_names_of_state(graph, reads, path) if path and self.names_state else graph
 
     def _moved(self, node: Node, path: str) -> Node:
         if type(node.do) is not Op or not node.do.effects.through_bodies:

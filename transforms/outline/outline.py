@@ -2,8 +2,7 @@
 
 One idea: call identity and dependencies decide, not contiguity.  When every call is one run of nodes already, they
 are cut out as they stand (``scopes.py``); otherwise the runs are gathered first, as far as the dependency relation allows
-(``gather.py``).  Values keep their names across calls: a call is named after the value that it gives back.  State alone is
-called in each body as the module calls it (``naming.py``).
+(``gather.py``).  Values keep their names across calls: a call is named after the value that it gives back.
 """
 
 from __future__ import annotations
@@ -31,7 +30,6 @@ __all__ = ["outline"]
         "inlining gives back the program",
         "a legal reordering of the program gives the same hierarchy",
         "each call passes exactly the free values of its body and gives back exactly those that escape",
-        "state is called in a body as its module calls it",
     ],
 )
 def outline(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
@@ -47,7 +45,7 @@ def outline(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
 
         graph ""           gelu = call mlp(x)
         graph "mlp"        linear = call up(x);  gelu = aten.gelu.default(linear)
-        graph "mlp.up"     linear = aten.linear.default(x, weight)
+        graph "mlp.up"     linear = aten.linear.default(x, p_weight)
 
     Args:
         program: a program whose root graph carries module stacks.

@@ -1,8 +1,8 @@
 """Cutting out: a graph whose module calls are runs of nodes becomes a tree of bodies.
 
 One idea: one walk with a stack of open calls notes, for each, the nodes, the free values and the values that others
-use; then the bodies are frozen, innermost first.  A body's input, the call that gives a value back and the value itself
-share one name; only what is state is called after its place in each module (``naming.py``).
+use; then the bodies are frozen, innermost first.  Arguments are never rewritten: a body's input, the call that gives
+a value back and the value itself share one name.
 """
 
 from __future__ import annotations
@@ -13,15 +13,12 @@ from ...ir.arguments import Ref
 from ...ir.graph import Graph, Input
 from ...ir.meta import Meta
 from ...ir.names import Names
-from ...ir.node import Call, Frame, Get, Node, Op
-from ...ir.parts import part_names
+from ...ir.node import Call, Frame, Node, Op
 from ...ir.paths import relative
 from ...ir.persistent import pmap
 from ...ir.program import Program
-from ...ir.signature import StateInput
 from ..calls import call_nodes
 from .bodies import MovedBodies, seen_from
-from .naming import with_names_of_state
 
 __all__ = ["cut_out"]
 
@@ -77,11 +74,6 @@ class _Walk:
         self.homes: dict[str, _Scope] = dict.fromkeys([formal.name for formal in program.main.inputs], self.root)
         """For each value, in order, where it is made."""
         self.metas: dict[str, Meta] = {formal.name: formal.meta for formal in program.main.inputs}
-        specs = zip(program.main.inputs, program.signature.inputs, strict=True)
-        self.slots = {formal.name: spec.slot for formal, spec in specs if type(spec) is StateInput}
-        """For each value that is state, the slot."""
-        self.names_state = not part_names(program)
-        """Inside of parts all names are the original ones."""
 
     def take(self, nodes: Sequence[Node]) -> None:
         """Put each node into the call that its stack names, until a call is entered a second time."""
@@ -100,8 +92,6 @@ class _Walk:
                 node = self.bodies.take(node, "" if scope.frame is None else scope.frame.path)
             scope.entries.append(node if scope.frame is None else _inside(node, scope.frame))
             homes[node.name] = scope
-            if type(node.do) is Get:
-                self.slots[node.name] = node.do.slot
         self.metas.update([(node.name, node.meta) for node in nodes])
 
     def finish(self) -> None:
@@ -164,8 +154,7 @@ class _Walk:
             inputs = list(scope.inputs)  # by first use, not by where they are made: equal layers must be equal bodies
             output = Ref(outputs[0]) if len(outputs) == 1 else tuple([Ref(name) for name in outputs])
             name = self.ids.fresh(str(scope.frame))
-            graph = Graph(tuple([Input(name, metas[name]) for name in inputs]), _flatten(scope), output)
-            graphs[name] = with_names_of_state(graph, self.slots, scope.frame.path) if self.names_state else graph
+            graphs[name] = Graph(tuple([Input(name, metas[name]) for name in inputs]), _flatten(scope), output)
             scope.calls = self._call_nodes(scope, name, inputs, outputs, names)
         main = Graph(source.main.inputs, _flatten(self.root), source.main.output)
         kept = {name: source.graphs[name] for name in source.order[1:]}

@@ -54,8 +54,8 @@ def flat_inside(program: Program) -> Program:
     Args:
         program: a split program; the calls of its parts stay.
     """
-    bodies = {part.graph: part.name for part in parts(program)}
-    flat = {name: inlined(program, program.graphs[name], into=_everything, path=path) for name, path in bodies.items()}
+    bodies = {part.graph for part in parts(program)}
+    flat = {name: inlined(program, program.graphs[name], into=_everything) for name in bodies}
     made = program.evolve(graphs=program.graphs.update(flat))
     return made.evolve(graphs=pmap({name: made.graphs[name] for name in made.order}))
 
