@@ -30,9 +30,10 @@ __all__ = ["Parameter", "check_operands", "check_results", "parameters_of", "tak
 BODIES = {
     "cond": (1, 2), "while_loop": (0, 1), "map_impl": (0,), "scan": (0,), "associative_scan": (0,), "invoke_subgraph": (0,),
     "wrap_with_set_grad_enabled": (1,), "hints_wrapper": (0,), "strict_mode": (0,), "tag_activation_checkpoint": (0,),
-    "wrap": (0,),
+    "wrap": (0,), "while_loop_stack_output": (0, 1), "wrap_with_autocast": (4,), "flex_attention": (3,),
 }  # fmt: skip
-"""Which arguments of higher-order operators are graphs; of all others that run graphs, one is."""
+"""Which arguments of higher-order operators are graphs.  Others may run none: a tracepoint, a delegate, an operator with its
+random state."""
 
 PLAIN_MODULES = frozenset({"_operator", "math", "builtins"})
 
@@ -238,11 +239,7 @@ def _takes_leaf(kind: Any, value: Any) -> bool:
 def _bodiless(node: Node, target: Any) -> str | None:
     if type(node.do) is not Op or not node.do.effects.through_bodies or node.do.effects.ordered:
         return None
-    places = BODIES.get(target.name())
-    if places is None:
-        values = (*node.args, *[value for _, value in node.kwargs])
-        return None if any(type(value) is Body for value in values) else f"{node.do.name} is given no graph to run"
-    for place in places:
+    for place in BODIES.get(target.name(), ()):
         if place >= len(node.args) or type(node.args[place]) is not Body:
             given = short(node.args[place]) if place < len(node.args) else "nothing"
             return f"{node.do.name} runs a graph, argument {place}, and is given {given}"
