@@ -246,7 +246,7 @@ for preserve in ((), ("a",)):
                 return y + c, self.a(y.detach(), c)
 
         LocalWritten.__name__ = f"Local{writer.__name__}"
-        CASES.add(XB, preserve=preserve, crosses="" if writer is WritesInput else "decomposed")(LocalWritten)
+        CASES.add(XB, preserve=preserve, crosses="decomposed")(LocalWritten)
 
         class BufferGiven(parent(a=writer)):
             """Hands its own buffer to a child that writes it."""
