@@ -21,7 +21,7 @@ from .opaque import entangled
 from .persistent import PMap, pmap
 from .torch_private import FakeTensor
 
-__all__ = ["Slot", "SlotKind", "State"]
+__all__ = ["Slot", "SlotKind", "State", "exporter_name"]
 
 
 class SlotKind(enum.Enum):
@@ -72,6 +72,24 @@ class Slot:
 
     def _facts(self) -> tuple[object, ...]:
         return (self.kind, self.cell, self.storage, self.persistent)
+
+
+PREFIXES = {SlotKind.PARAMETER: "p_", SlotKind.BUFFER: "b_", SlotKind.CONSTANT: "c_", SlotKind.MODULE: "m_"}
+
+
+def exporter_name(name: str, slot: Slot) -> str:
+    """Return what the exporter calls the value that a slot is, before it looks for clashes.
+
+    Args:
+        name: of the slot, from the root.
+        slot: says of what kind it is.
+
+    >>> exporter_name("layers.0.Weight", Slot(SlotKind.PARAMETER, None, 0, 0))
+    'p_layers_0_weight'
+    """
+    is_object = slot.kind is SlotKind.CONSTANT and not isinstance(slot.value, torch.Tensor)
+    word = "".join([char if char.isascii() and char.isalnum() else "_" for char in name])
+    return f"{'obj_' if is_object else PREFIXES[slot.kind]}{word.lower()}"
 
 
 def same_value(left: Any, right: Any) -> bool:

@@ -68,6 +68,7 @@ from .specific import (
     ONE_CALL_A_BODY,
     ONE_CALLABLE,
     READS_BELOW,
+    READS_NAMED,
     READS_ONLY,
     SIZES_AT_HOME,
 )
@@ -117,7 +118,7 @@ REGISTRY: tuple[Entry, ...] = (
     Entry(sink_state, ("flat", "in place"), (NO_STATE_INPUT, READS_ONLY, READS_BELOW, ALL_READ)),
     Entry(insert_ivals, ("sunk",), (CROSSINGS_ADDED, SIZES_AT_HOME)),
     Entry(outline, ("ivals", "sunk", "flat"), (INLINES, CALLS_TIGHT, ONE_BODY_A_LABEL)),
-    Entry(deduplicate, ("outlined", "tree"), (BODIES_DISTINCT, EXPANDS, ONE_BODY_A_LABEL)),
+    Entry(deduplicate, ("outlined", "tree"), (BODIES_DISTINCT, EXPANDS, ONE_BODY_A_LABEL, READS_NAMED)),
     Entry(dispatch, ("deduplicated", "flat"), (GRAPHS_STAY, ONE_CALLABLE)),
     Entry(expand, ("deduplicated", "tree"), (DIGEST_STAYS, ONE_CALL_A_BODY, ONE_BODY_A_LABEL)),
     Entry(inline, ("outlined", "deduplicated", "tree"), (NO_CALLS, EXPANDS)),

@@ -6,6 +6,7 @@ transformation works.  Which transformation has which is in ``registry.py``.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 
 from attrs import evolve
@@ -16,8 +17,10 @@ from ..ir.callers import calls_from, signatures_of_bodies
 from ..ir.digest import digest, graph_digest
 from ..ir.graph import Graph
 from ..ir.inlining import inlined
+from ..ir.names import word_of
 from ..ir.node import Call, Frame, Get, Node, Op, Stack
 from ..ir.numbers import SYMBOLIC
+from ..ir.parts import part_names
 from ..ir.paths import is_below
 from ..ir.program import Program
 from ..ir.signature import InputMutation, StateInput, StateMutation, Token
@@ -26,7 +29,7 @@ from .law import Case, Law, Transform
 __all__ = [
     "ALL_READ", "BODIES_DISTINCT", "CALLS_TIGHT", "COPIES", "COPIES_GO", "CROSSINGS_ADDED", "DIGEST_STAYS", "EXPANDS",
     "GRAPHS_STAY", "INLINES", "NO_CALLS", "NO_MUTATION", "NO_READS", "NO_STATE_INPUT", "NO_TOKEN", "ONE_BODY_A_LABEL",
-    "ONE_CALLABLE", "ONE_CALL_A_BODY", "READS_BELOW", "READS_ONLY", "SIZES_AT_HOME",
+    "ONE_CALLABLE", "ONE_CALL_A_BODY", "READS_BELOW", "READS_NAMED", "READS_ONLY", "SIZES_AT_HOME",
 ]  # fmt: skip
 
 COPY = "aten.copy_.default"
@@ -171,6 +174,26 @@ def _bodies_distinct(transform: Transform, case: Case) -> list[str]:
     return [f"{name} is equal to another body" for name in result.order[1:] if bodies.count(known[name]) > 1]
 
 
+def _reads_named(transform: Transform, case: Case) -> list[str]:
+    # Those that stand in more modules than before are the code of modules that had code of their own.
+    result = transform(case.program)
+    before, after = _paths(case.program), _paths(result)
+    shared = [] if part_names(result) else [name for name in after if after[name] - before.get(name, set())]
+    return [
+        f"{node.name} in {name}, which {sorted(after[name])} share, reads {node.do.slot}"
+        for name in shared
+        for node in result.graphs[name].nodes
+        if type(node.do) is Get and not re.fullmatch(re.escape(word_of(node.do.slot)) + r"(_\d+)?", node.name)
+    ]
+
+
+def _paths(program: Program) -> dict[str, set[str]]:
+    found: dict[str, set[str]] = {}
+    for _, call, path in calls_from(program):
+        found.setdefault(call.graph, set()).add(path)
+    return found
+
+
 def _expands(transform: Transform, case: Case) -> list[str]:
     # Written out in full, calls and operator bodies both, the two are one program; digests leave call numbers out.
     before, after = case.program, transform(case.program)
@@ -283,6 +306,9 @@ NO_MUTATION = Law("no mutation", "the signature has no mutation afterwards", _no
 COPIES = Law("copies", "there is one copy_ for each mutation that changes something", _copies)
 NO_STATE_INPUT = Law("no state input", "no input is state afterwards", _no_state_input)
 READS_ONLY = Law("reads only", "only reads are added", _reads_only)
+READS_NAMED = Law(
+    "reads named", "in a body that several calls share, reads are called after the state as the module names it", _reads_named
+)
 READS_BELOW = Law("reads below", "each read lies below the module call that makes it", _reads_below)
 ALL_READ = Law("all read", "nothing is read for nobody", _all_read)
 INLINES = Law("inlines", "inlining gives back the program; exactly, where every call was one run of nodes", _inlines)

@@ -3,22 +3,24 @@
 One idea: from the innermost calls outwards, each body is written as a list of tokens, callees as the number of the class
 that they fell into, and one dictionary gives equal lists one number.  State is named relative to the module, so the blocks
 of a transformer are equal; which state is read and which body is called is part of the list.  Nothing is compared pairwise.
+A body that several become is nobody's own: its reads are called after the state as the module names it.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from typing import TypeVar
 
 from attrs import evolve
 
-from ..ir.arguments import Arg, Body, bodies_in
+from ..ir.arguments import Arg, Body, Ref, bodies_in, replace_refs
 from ..ir.digest import graph_tokens
 from ..ir.graph import Graph, Input
 from ..ir.meta import Meta
-from ..ir.names import Names
-from ..ir.node import Call, Frame, Node, Op
+from ..ir.names import Names, word_of
+from ..ir.node import Call, Frame, Get, Node, Op
+from ..ir.parts import part_names
 from ..ir.paths import join
 from ..ir.persistent import pmap
 from ..ir.program import Program
@@ -27,7 +29,7 @@ from .fuel import UNLIMITED, Fuel
 from .metas import common_meta
 from .transformation import transformation
 
-__all__ = ["Places", "below", "deduplicate"]
+__all__ = ["Places", "below", "deduplicate", "is_named_after", "with_reads_called"]
 
 
 @transformation(
@@ -53,7 +55,8 @@ def deduplicate(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
 
     Calls of one module that have the same body get one call number, the first.  What meta says of one call (the fake value,
     sizes that only a run knows, the user's notes) stays where it holds for all calls of the body; ``expand`` and ``inline`` work
-    out the values of each call again.
+    out the values of each call again.  A read in a body that was merged is called after the state as the module names it,
+    ``weight`` and not ``p_layers_0_weight``; inside of parts all names stay the original ones.
 
     Args:
         program: a program at any stage.
@@ -241,9 +244,11 @@ class _Classes:
             merged.setdefault(name, {}).setdefault(instance[0], self.program.graphs[instance[0]])
             if name not in found:
                 found[name] = self._rewritten(*instance)
+        is_split = bool(part_names(self.program))
         for name, graphs in merged.items():
             if len(graphs) > 1:
-                found[name] = _with_common_meta(found[name], list(graphs.values())[1:])
+                shared = _with_common_meta(found[name], list(graphs.values())[1:])
+                found[name] = shared if is_split else with_reads_called(shared, _as_the_module_says)
         return found
 
     def _rewritten(self, name: str, path: str) -> Graph:
@@ -277,3 +282,39 @@ def _with_common_meta(graph: Graph, others: list[Graph]) -> Graph:
 def _said_by_all(item: Item, metas: list[Meta]) -> Item:
     meta = common_meta(item.meta, metas)
     return item if meta is item.meta else evolve(item, meta=meta)
+
+
+def is_named_after(name: str, slot: str) -> bool:
+    """Say whether a read is called after the state as its module names it, with or without a number.
+
+    >>> is_named_after("weight_1", "weight"), is_named_after("p_lin_weight", "weight"), is_named_after("weight_scale", "weight")
+    (True, False, False)
+    """
+    word, rest = word_of(slot), name.removeprefix(word_of(slot))
+    return name == word or (rest != name and rest.startswith("_") and rest[1:].isdecimal())
+
+
+def with_reads_called(graph: Graph, called: Callable[[str, str], str]) -> Graph:
+    """Return a graph whose reads of state have other names, numbered where those are taken; the same object if none has.
+
+    Args:
+        graph: a body.
+        called: what a read is to be called, by its name and its slot.
+
+    >>> from purefx.ir import Node, Op, Ref
+    >>> nodes = (Node("p_a_w", Get("w")), Node("w", Op("toy.neg"), (Ref("p_a_w"),)))
+    >>> with_reads_called(Graph((), nodes, Ref("w")), lambda name, slot: slot).nodes[1].args
+    (Ref(name='w_1'),)
+    """
+    reads = [(node.name, node.do.slot) for node in graph.nodes if type(node.do) is Get]
+    wanted = {name: new for name, slot in reads if (new := called(name, slot)) != name}
+    if not wanted:
+        return graph
+    names = Names([value.name for values in (graph.inputs, graph.nodes) for value in values if value.name not in wanted])
+    known = {old: Ref(names.fresh(new)) for old, new in wanted.items()}
+    nodes = [evolve(node, name=known[node.name].name) if node.name in known else node.using(known) for node in graph.nodes]
+    return Graph(graph.inputs, tuple(nodes), replace_refs(graph.output, known))
+
+
+def _as_the_module_says(name: str, slot: str) -> str:
+    return name if is_named_after(name, slot) else word_of(slot)

@@ -2,7 +2,8 @@
 
 One idea: the calls are walked in order of execution; each gets a copy of its body, and a call number that no other call
 of that module has.  The first call of a body keeps it, so a program in which nothing is shared stays as it is.
-Names inside bodies are left alone: bodies do not see one another.
+Names inside bodies are left alone, because bodies do not see one another; but a read that is called after the state as its
+module names it, as in bodies that ``deduplicate`` made, gets the name that the exporter gives that state.
 """
 
 from __future__ import annotations
@@ -19,10 +20,13 @@ from ..ir.fakes.walk import Called
 from ..ir.graph import Graph
 from ..ir.names import Names
 from ..ir.node import Call, Frame, Node, Op
+from ..ir.parts import part_names
+from ..ir.paths import join
 from ..ir.persistent import pmap
 from ..ir.program import Program
+from ..ir.state import exporter_name
 from ..ir.verify import check
-from .deduplicate import Places, below
+from .deduplicate import Places, below, is_named_after, with_reads_called
 from .fuel import UNLIMITED, Fuel
 from .transformation import transformation
 
@@ -55,7 +59,8 @@ def expand(program: Program, *, at_most: int = LIMIT, fuel: Fuel = UNLIMITED) ->
 
     Calls of one module get numbers of their own, counted in order of execution.  Bodies of operators are copied likewise.
     The meta of a shared body says what holds in every call; the fake values that differ are worked out again for each of them,
-    as ``infer`` does, as far as operators tell.
+    as ``infer`` does, as far as operators tell.  A read of ``weight`` that is called ``weight`` is called ``p_layers_1_weight``
+    in its own body, as the exporter calls that parameter.
 
     Args:
         program: a program at any stage.
@@ -181,6 +186,7 @@ class _Expansion:
             self.shared.update(name for name, count in counts.items() if copies[name] < count - 1)
             self.reserved.update((path, *label) for path, label in Places(program).calls)
             self.staying.update((path, call) for path, call, _ in self.reserved)
+        self.is_split = bool(part_names(program))
         self.levels: list[_Level] = []
         self.done: dict[str, Graph] = {}
 
@@ -204,8 +210,18 @@ class _Expansion:
     def _open(self, source: str, name: str, path: str, call: int, values: Called | None) -> None:
         # What is called once, or stays shared, says what it said.
         stays = self.counts[source] == 1 or source in self.shared or source in self.keep
-        graph = self.program.graphs[source] if stays else self.values.body(source, values)
+        graph = self.program.graphs[source] if stays else self._own(self.values.body(source, values), path)
         self.levels.append(_Level(name, graph, path, call, values, iter(graph.nodes)))
+
+    def _own(self, graph: Graph, path: str) -> Graph:
+        # A copy is the code of one module: what it reads may be called after the state as seen from the root.
+        slots = self.program.state.slots
+
+        def called(name: str, slot: str) -> str:
+            state = slots.get(join(path, slot)) if is_named_after(name, slot) else None
+            return name if state is None else exporter_name(join(path, slot), state)
+
+        return graph if self.is_split else with_reads_called(graph, called)
 
     def _stays(self, name: str) -> bool:
         # Whether one more user shares a body: the copies of it that may be made are made.

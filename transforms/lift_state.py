@@ -18,6 +18,7 @@ from ..ir.names import Names, word_of
 from ..ir.node import Call, Get, Node
 from ..ir.program import Program
 from ..ir.signature import InputMutation, InputSpec, StateInput, UserInput
+from ..ir.state import exporter_name
 from .fuel import UNLIMITED, Fuel
 from .transformation import ADVICE, transformation
 
@@ -133,17 +134,25 @@ class _Lifting:
 
     def _formals(self) -> dict[str, Input]:
         # An input is named after its first read, which bears the name that it had; an unused one after its slot.
-        first: dict[str, Node] = {}
+        reads: dict[str, list[Node]] = {}
         for node in self.reads:
-            first.setdefault(self._slot_of(node), node)
+            reads.setdefault(self._slot_of(node), []).append(node)
         graph = self.source.main
         names = Names([*(formal.name for formal in graph.inputs), *(node.name for node in graph.nodes)])
         formals: dict[str, Input] = {}
         for slot, _ in self.places:
-            read = first.get(slot)
-            meta = EMPTY_META if read is None else read.meta
-            formals[slot] = Input(names.fresh(word_of(slot)) if read is None else read.name, meta)
+            found = reads.get(slot)
+            name = names.fresh(word_of(slot)) if found is None else self._named(slot, found, names)
+            formals[slot] = Input(name, EMPTY_META if found is None else found[0].meta)
         return formals
+
+    def _named(self, slot: str, reads: list[Node], names: Names) -> str:
+        name, own = reads[0].name, _slot(reads[0])
+        if own == slot or name != exporter_name(own, self.state[own]):
+            return name
+        # The read is called after another name of the tensor, as `expand` calls it.
+        wanted = exporter_name(slot, self.state[slot])
+        return wanted if any(node.name == wanted for node in reads) else names.fresh(wanted)
 
     def _order(self, formals: dict[str, Input]) -> list[tuple[Input, InputSpec, int]]:
         # Each input with its spec and the position that it had, -1 for a new one.

@@ -256,3 +256,29 @@ def test_unused_copy_stays_where_it_is_read() -> None:
     x = torch.ones(2)
     assert torch.equal(ep.module()(x, torch.zeros(2))[0], torch.zeros(2))
     assert torch.equal(x, torch.zeros(2))
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_inputs_of_layers_that_share_a_body_are_called_as_before(tied: bool) -> None:
+    """Code that layers share says ``weight``; the signature names each parameter as the exporter does."""
+
+    class Layers(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = nn.ModuleList([nn.Linear(4, 4) for _ in range(3)])
+            self.norms = nn.ModuleList([nn.BatchNorm1d(4) for _ in range(2)])
+            if tied:
+                self.layers[1].weight = self.layers[0].weight
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            for module in (*self.layers, *self.norms):
+                x = module(x)
+            return x
+
+    shared = px.transform(imported(Layers(), torch.randn(3, 4)))
+    apart = next(step.before for step in shared.trail if step.name == "deduplicate")
+    assert "weight" in shared.graphs["layers.0"].by_name
+    given, expected = px.to_ep(shared).graph_signature, px.to_ep(apart).graph_signature
+    assert given.inputs_to_parameters == expected.inputs_to_parameters
+    assert given.inputs_to_buffers == expected.inputs_to_buffers
+    assert {name[:2] for name in given.inputs_to_buffers} == {"b_"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from attrs import evolve
 from torch import nn
 
 import purefx as px
@@ -123,3 +124,88 @@ def test_independent_of_the_table_and_of_names() -> None:
     program = px.outline(flat(nodes, tuple(px.Ref(node.name) for node in nodes), "x"))
     backwards = program.evolve(graphs=px.pmap({name: program.graphs[name] for name in reversed(program.order)}))
     assert px.deduplicate(program) == px.deduplicate(backwards)
+
+
+def reads_of(program: px.Program, graph: str) -> dict[str, str]:
+    """Return the names of the reads in a graph, with what they read."""
+    return {node.name: node.do.slot for node in program.graphs[graph].nodes if isinstance(node.do, px.Get)}
+
+
+def test_reads_of_a_shared_body_are_called_after_the_state_of_the_module() -> None:
+    """The code of five layers says ``weight``; a body of one module keeps the names of the exporter."""
+    program = whole(Tower(5), torch.ones(2, 4))
+    assert reads_of(program, "layers.0.up") == {"weight": "weight", "bias": "bias"}
+    assert px.parse(str(program), state={name: program.state[name].value for name in program.state}) == program
+    single = whole(nn.Sequential(nn.Linear(4, 4)), torch.ones(2, 4))
+    assert reads_of(single, "0") == {"p_0_weight": "weight", "p_0_bias": "bias"}
+
+
+def test_reads_that_come_out_of_a_shared_body_are_called_as_before() -> None:
+    """Each copy reads its own parameters again, under the names that the exporter gave them."""
+    sunk = px.sink_state(px.inplace_mutations(px.import_ep(exported(Tower(3), torch.ones(2, 4)))))
+    outlined = px.outline(sunk)
+    shared = px.deduplicate(outlined)
+    assert px.inline(shared) == sunk
+    back = px.expand(shared)
+    assert [reads_of(back, name) for name in back.order] == [reads_of(outlined, name) for name in outlined.order]
+    assert px.deduplicate(back) == shared
+
+
+def blocks(reads: dict[str, str], *, paths: str = "ab") -> px.Program:
+    """Return a program of modules with equal bodies: their input is called weight, and each reads state under some names."""
+    nodes = [
+        px.Node(f"{name}_{path}", px.Get(f"{path}.{slot}"), (), (), (px.Frame(path),))
+        for path in paths
+        for name, slot in reads.items()
+    ]
+    sums = [
+        px.Node(f"{name}_{path}_sum", ADD, (px.Ref("weight"), px.Ref(f"{name}_{path}")), (), (px.Frame(path),))
+        for path in paths
+        for name in reads
+    ]
+    slots = {f"{path}.{slot}": None for path in paths for slot in reads.values()}
+    state = {name: px.Slot(px.SlotKind.BUFFER, torch.ones(2), number, number) for number, name in enumerate(slots)}
+    ordered = [node for path in paths for node in (*nodes, *sums) if node.stack == (px.Frame(path),)]
+    output = tuple(px.Ref(node.name) for node in sums)
+    return px.outline(flat(ordered, output, "weight", state=px.State(tuple(state), px.pmap(state))))
+
+
+def test_names_of_reads_are_fresh_in_the_body() -> None:
+    """What is taken, or no name, is not given: by an input, by another read of the same state, by a keyword."""
+    program = px.deduplicate(blocks({"u": "weight", "v": "weight", "k": "class", "g": "get", "d": "sub.0"}))
+    assert reads_of(program, "a") == {
+        "weight_1": "weight", "weight_2": "weight", "_class": "class", "get": "get", "sub_0": "sub.0",
+    }  # fmt: skip
+    assert px.verify(program) == ()
+    assert px.deduplicate(program) is program
+    state = {name: program.state[name].value for name in program.state}
+    assert px.parse(str(program), state=state, allow=program.foreign_operators) == program
+    more = px.inline(program)
+    assert px.verify(more) == ()
+    assert [name for name in reads_of(more, "") if "_b_" in name] == [
+        "b_b_weight",
+        "b_b_weight_1",
+        "b_b_class",
+        "b_b_get",
+        "b_b_sub_0",
+    ]
+
+
+def test_names_of_reads_stay_where_nothing_was_merged() -> None:
+    """Without fuel for it, in a body that was shared already, and inside of parts."""
+    program = blocks({"u": "w"}, paths="abc")
+    assert px.deduplicate(program, fuel=0) is program
+    partly = px.deduplicate(program, fuel=1)
+    assert [reads_of(partly, name) for name in partly.order[1:]] == [{"w": "w"}, {"u_c": "w"}]
+    given = [
+        evolve(node, do=px.Call(node.do.instance, "a")) if isinstance(node.do, px.Call) else node for node in program.main.nodes
+    ]
+    shared = program.evolve(graphs=px.pmap({"": evolve(program.main, nodes=tuple(given)), "a": program.graphs["a"]}))
+    assert reads_of(px.deduplicate(shared), "a") == {"u_a": "w"}
+    split = px.split_by_tags(px.inline(program), ("one", "two"), tag_of={"a": "one", "b": "one", "c": "two"})
+    assert any(len(reads_of(px.deduplicate(split), name)) for name in split.order)
+    assert {name for graph in px.deduplicate(split).order for name in reads_of(px.deduplicate(split), graph)} <= {
+        "u_a",
+        "u_b",
+        "u_c",
+    }

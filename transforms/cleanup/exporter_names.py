@@ -8,17 +8,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
-
 from ...ir.importing.signature import argument_keys
 from ...ir.names import is_identifier
 from ...ir.program import Program
 from ...ir.signature import StateInput, UserInput
-from ...ir.state import Slot, SlotKind
+from ...ir.state import exporter_name
 
 __all__ = ["exporter_names", "word"]
-
-PREFIXES = {SlotKind.PARAMETER: "p_", SlotKind.BUFFER: "b_", SlotKind.CONSTANT: "c_", SlotKind.MODULE: "m_"}
 
 ROOTS = ("L__self___", "self_")
 """How tracers call the root at the beginning of a name; the exporter leaves it out."""
@@ -40,7 +36,7 @@ def exporter_names(program: Program) -> list[str]:
     for formal, spec in zip(program.main.inputs, signature.inputs, strict=True):
         match spec:
             case StateInput(slot=slot):
-                found.append(_prefix(program.state[slot]) + word(_below_root(slot)))
+                found.append(exporter_name(_below_root(slot), program.state[slot]))
             case UserInput(argument=argument):
                 found.append(_identifier(next(told, word(argument) or formal.name)))
             case _:
@@ -67,10 +63,6 @@ def _of_key(key: Any) -> str:
 
 def _below_root(slot: str) -> str:
     return next((slot[len(root) :] for root in ROOTS if slot.startswith(root)), slot)
-
-
-def _prefix(slot: Slot) -> str:
-    return "obj_" if slot.kind is SlotKind.CONSTANT and not isinstance(slot.value, torch.Tensor) else PREFIXES[slot.kind]
 
 
 def _identifier(name: str) -> str:

@@ -124,3 +124,18 @@ def with_meta_of(graph: px.Graph, first: px.Graph) -> px.Graph:
     inputs = [evolve(mine, meta=theirs.meta) for mine, theirs in zip(graph.inputs, first.inputs, strict=True)]
     nodes = [evolve(mine, meta=theirs.meta) for mine, theirs in zip(graph.nodes, first.nodes, strict=True)]
     return px.Graph(tuple(inputs), tuple(nodes), graph.output)
+
+
+@mistake("tree", "reads named")
+def keeps_what_the_first_module_calls_its_reads(program: px.Program) -> px.Program:
+    # Bodies are equal whatever reads are called, and the one that stays is taken as it is.
+    result = px.deduplicate(program)
+    first = {name: with_names_of(result.graphs[name], program.graphs.get(name, result.graphs[name])) for name in result.order}
+    return program if result is program else result.evolve(graphs=px.pmap(first))
+
+
+def with_names_of(graph: px.Graph, first: px.Graph) -> px.Graph:
+    """Return a graph with the names of an equal one."""
+    names = {mine.name: theirs.name for mine, theirs in zip(graph.nodes, first.nodes, strict=True)}
+    nodes = [evolve(node, name=names[node.name], args=using(node.args, names)) for node in graph.nodes]
+    return px.Graph(graph.inputs, tuple(nodes), using(graph.output, names))
