@@ -91,7 +91,9 @@ class _Need:
     def refs(self, output: Arg) -> list[str]:
         if self.is_whole or (type(output) is not tuple and self.items):
             return refs_in((output,))
-        return refs_in([item for number, item in enumerate(output) if number in self.items]) if type(output) is tuple else []
+        return (
+            refs_in(tuple([item for number, item in enumerate(output) if number in self.items])) if type(output) is tuple else []
+        )
 
 
 @define
@@ -161,7 +163,7 @@ def _used(node: Node, graphs: Mapping[str, Graph], found: Mapping[str, frozenset
     if type(node.do) is not Call:
         return node.refs()
     inputs, inside = graphs[node.do.graph].inputs, found.get(node.do.graph, frozenset())
-    return refs_in([arg for formal, arg in zip(inputs, node.args, strict=False) if formal.name in inside])
+    return refs_in(tuple([arg for formal, arg in zip(inputs, node.args, strict=False) if formal.name in inside]))
 
 
 def _copy(graph: Graph, need: _Need, names: frozenset[str]) -> Graph:

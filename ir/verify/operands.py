@@ -239,6 +239,8 @@ def _takes_leaf(kind: Any, value: Any) -> bool:
 def _bodiless(node: Node, target: Any) -> str | None:
     if type(node.do) is not Op or not node.do.effects.through_bodies or node.do.effects.ordered:
         return None
+    if any(type(value) is Body for _, value in node.kwargs):
+        return None  # by keyword any may be given
     for place in BODIES.get(target.name(), ()):
         if place >= len(node.args) or type(node.args[place]) is not Body:
             given = short(node.args[place]) if place < len(node.args) else "nothing"

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 import torch
-import torch.fx
 from torch import nn
+from torch.fx.graph import CodeGen
 from torch.utils import _pytree as pytree
 
 import purefx as px
@@ -84,7 +84,7 @@ def test_a_capture_that_replays_bytecode(name: str) -> None:
     with pytest.raises(px.UnsupportedProgram, match=r"first keep inputs = .*_dynamo_bytecode_flatten.*restore_names"):
         px.import_fx(graph)
     inputs = graph._dynamo_bytecode_flatten(*args, *kwargs.values())
-    graph.graph.set_codegen(torch.fx.graph.CodeGen())
+    graph.graph.set_codegen(CodeGen())
     program = px.restore_names(px.import_fx(graph), model, inputs=inputs)
     lowered = px.lower(px.transform(program))
     state = {id(tensor) for tensor in (*model.parameters(), *model.buffers())}
@@ -105,7 +105,7 @@ def test_a_capture_of_any_size() -> None:
     importlib.import_module("torch._dynamo").mark_dynamic(x, 0)
     graph = REPLAYED(model)(x)
     inputs = graph._dynamo_bytecode_flatten(x)
-    graph.graph.set_codegen(torch.fx.graph.CodeGen())
+    graph.graph.set_codegen(CodeGen())
     lowered = px.lower(px.transform(px.restore_names(px.import_fx(graph), model, inputs=inputs)))
     given = [value for value in inputs if not isinstance(value, nn.Parameter)]
     for rows in (4, 7):

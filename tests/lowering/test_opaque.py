@@ -43,8 +43,9 @@ def program(held: nn.Module, weight: torch.Tensor) -> px.Program:
         px.Node("z", op_of(torch.ops.aten.mul.Tensor), (px.Ref("y"), px.Ref("w"))),
         px.Node("out", op_of(torch.ops.aten.add.Tensor), (px.Ref("z"), px.Ref("before"))),
     )
+    kind = px.SlotKind.PARAMETER if isinstance(weight, nn.Parameter) else px.SlotKind.BUFFER
     module = px.Slot(px.SlotKind.MODULE, held, 1, 1)
-    slots = {"w": px.Slot(px.SlotKind.PARAMETER, weight, 0, 0), "blocks.m": module, "blocks.again": module}
+    slots = {"w": px.Slot(kind, weight, 0, 0), "blocks.m": module, "blocks.again": module}
     signature = px.Signature((px.UserInput(px.TensorType(torch.float32, (2, 2)), "x"),), (px.UserOutput(),))
     graph = px.Graph((px.Input("x"),), nodes, (px.Ref("out"),))
     return px.Program.of({"": graph}, state=px.State(tuple(slots), px.pmap(slots)), signature=signature)

@@ -96,7 +96,7 @@ SIGNATURES = {
     "none": ((), True),
     "only one has one": ((preserved("a"),), False),
     "names": ((preserved("a"), preserved("b", names="(other)")), False),
-    "arguments": ((preserved("a"), preserved("b", in_spec="((), {x: *})")), False),
+    "arguments": ((preserved("a"), preserved("b", in_spec='((), {"x": *})')), False),
     "results": ((preserved("a"), preserved("b", out_spec="(*,)")), False),
 }
 

@@ -146,7 +146,7 @@ def test_an_input_that_is_written_is_compared_as_well() -> None:
         t = purefx.takes(x)  in c
         m = aten.add.Tensor(x, 1)  in c
         s = aten.copy_.default(x, m)  in c
-        g = purefx.gives(t)  in c
+        g = purefx.gives(x)  in c
         z = aten.neg.default(m)
         return (z,)
     """

@@ -71,19 +71,20 @@ def _leaves(program: Program, inputs: Sequence[Any]) -> dict[int, Any]:
 
 
 def _slots(program: Program, original: Original, leaves: dict[int, Any]) -> dict[int, str]:
-    # The slot that each input becomes: one of the program where it has the tensor already.
-    known: dict[object, str] = {}
-    for key, names in original.by_key().items():
-        known[key] = names[0]
+    # The slot that each input becomes: one of the program where it has the tensor already.  Several inputs that are one tensor
+    # get its several names: no state is two inputs.
+    known: dict[object, list[str]] = {key: list(names) for key, names in original.by_key().items()}
     for name, slot in reversed(program.state.pairs):
         key = cell_key(slot.value)[0]
         if key in known:
-            known[key] = name
+            known[key] = [name, *[other for other in known[key] if other != name]]
+    taken = {spec.slot for spec in program.signature.inputs if type(spec) is StateInput}
     found: dict[int, str] = {}
     for at, leaf in leaves.items():
-        name = known.get(cell_key(leaf)[0]) if isinstance(leaf, torch.Tensor | torch.ScriptObject) else None
-        if name is not None:
-            found[at] = name
+        names = known.get(cell_key(leaf)[0]) if isinstance(leaf, torch.Tensor | torch.ScriptObject) else None
+        if names:
+            found[at] = next((name for name in names if name not in taken), names[0])
+            taken.add(found[at])
     return found
 
 
