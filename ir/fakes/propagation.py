@@ -227,12 +227,14 @@ class Propagation:
         return missed
 
     def _merged(self, name: str, missed: set[str]) -> Graph:
-        source, calls = self.source.graphs[name], self.found[name]
+        source = self.source.graphs[name]
+        # A walk that an operator's refusal ended says nothing of what comes after it.
+        calls = [call for call in self.found[name] if len(call.nodes) == len(source.nodes)]
         runs = [(call.inputs, call.nodes) for call in calls]
-        if name in missed:
+        if name in missed or len(calls) < len(self.found[name]):
             runs.append((list(source.inputs), list(source.nodes)))
         if len(runs) == 1:
-            return calls[0].body
+            return calls[0].body if calls else source
         inputs = [_common(formal, [run[0][place] for run in runs]) for place, formal in enumerate(source.inputs)]
         nodes = [_common(node, [run[1][place] for run in runs]) for place, node in enumerate(source.nodes)]
         return Called(name, (), source, inputs, nodes).body
