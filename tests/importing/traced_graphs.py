@@ -162,7 +162,7 @@ def outcome(module: nn.Module, args: tuple[Any, ...], calls: int = 2) -> list[An
     The state without its order: the copy that torch makes of a GraphModule has its children in the order of their use.
     """
     copied = copy.deepcopy(module)
-    return [*[run(copied, args) for _ in range(calls)], dict(copied.state_dict())]
+    return [*[run(copied, args) for _ in range(calls)], dict(sorted(copied.state_dict().items()))]
 
 
 def compare(given: Any, expected: Any) -> None:
