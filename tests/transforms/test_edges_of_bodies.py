@@ -59,7 +59,7 @@ def test_fake_values_hold_where_arguments_and_state_have_those_shapes(slot: tupl
     """The body was traced in `a` with two elements; in `b` its values are those of `b`, or nothing is said of them."""
     sizes = {"a.w": (2,), "b.w": slot}
     slots = {name: px.Slot(px.SlotKind.BUFFER, torch.zeros(size), at, at) for at, (name, size) in enumerate(sizes.items())}
-    inner = (px.Node("w", px.Get("w"), meta=number((2,))), px.Node("y", toy.ADD, (ref("x"), ref("w")), meta=number((2,))))
+    inner = (px.Node("read", px.Get("w"), meta=number((2,))), px.Node("y", toy.ADD, (ref("x"), ref("read")), meta=number((2,))))
     body = px.Graph((px.Input("x", number((2,))),), inner, ref("y"))
     calls = tuple(px.Node(name, px.Call(px.Frame(name), "body"), (ref(given),)) for name, given in (("a", "p"), ("b", "q")))
     main = px.Graph((px.Input("p", number((2,))), px.Input("q", number(argument))), calls, (ref("a"), ref("b")))
