@@ -4,6 +4,7 @@
 #   make test    every check, as .ci/run calls it      make check   ruff, pyright, architecture
 #   make fast    pytest without the real models        make format  let ruff rewrite the sources
 #   make deep    ask the laws of ever new programs     make mutants mutants that no test finds (an hour)
+#   make house   files, lines, circles of imports, slowest tests
 #   make clean   forget .venv and everything built
 #
 # Every target makes .venv first, when pyproject.toml or constraints.txt is newer than it.
@@ -26,7 +27,7 @@ export HF_HUB_OFFLINE := 1
 # Tests of one file share what they export and draw, so a file is run by one process: make test PARALLEL= for one in all.
 PARALLEL ?= -n 2 --dist loadfile
 
-.PHONY: demo test check static fast deep mutants audit bench plot format clean install
+.PHONY: demo test check static fast deep mutants audit house bench plot format clean install
 .DEFAULT_GOAL := test
 
 install: .venv/installed
@@ -43,7 +44,7 @@ demo: .venv/installed
 
 test: static
 	@echo "== pytest"
-	@$(BIN)/pytest $(PARALLEL) $(PYTEST_ARGS)
+	@$(BIN)/pytest $(PARALLEL) --junitxml=build/tests.xml $(PYTEST_ARGS)
 
 check: static
 	@echo "== architecture"
@@ -56,6 +57,10 @@ static: .venv/installed
 
 fast: .venv/installed
 	@$(BIN)/pytest $(PARALLEL) -m "not models and not slow" $(PYTEST_ARGS)
+
+# The times of tests are those of the last make test.
+house: .venv/installed
+	@$(BIN)/python -m tests.architecture.house
 
 # A search for broken laws: make deep MINUTES=600 DEEP_ARGS="--tier toy"
 MINUTES ?= 10
