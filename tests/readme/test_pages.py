@@ -29,7 +29,7 @@ def missing(page: Path, text: str) -> Iterator[str]:
     """Iterate over what a page cites or links to and is not there."""
     prose = FENCED.sub("", text)
     for path in CITED.findall(prose):
-        if not (ROOT / path).exists():
+        if not (ROOT / path).exists() and not (ROOT / f"{path}.py").exists():
             yield path
     for link in LINK.findall(prose):
         name, _, heading = link.partition("#")
