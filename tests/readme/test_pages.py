@@ -1,0 +1,67 @@
+"""Files that the documentation cites exist, and so do the pages and headings that it links to.
+
+One idea: in prose a path stands between backticks and begins with a folder of the repository, so a file that moves takes its
+mentions along.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+PAGES = sorted(page for folder in (ROOT, ROOT / "docs") for page in folder.glob("**/*.md" if folder != ROOT else "*.md"))
+
+FOLDERS = "ir|transforms|lowering|laws|purefx|tests|bench|examples|docs"
+
+FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+
+CITED = re.compile(rf"`((?:{FOLDERS})/[\w./-]*)(?:::\w+)?`")
+
+LINK = re.compile(r"\[[^\]\n]*\]\(([^)\s]+)\)")
+
+
+def missing(page: Path, text: str) -> Iterator[str]:
+    """Iterate over what a page cites or links to and is not there."""
+    prose = FENCED.sub("", text)
+    for path in CITED.findall(prose):
+        if not (ROOT / path).exists() and not (ROOT / f"{path}.py").exists():
+            yield path
+    for link in LINK.findall(prose):
+        name, _, heading = link.partition("#")
+        if "://" in link:
+            continue
+        target = page.parent / name
+        if name and not target.exists():
+            yield link
+            continue
+        there = anchors(target.read_text(encoding="utf-8") if name else text) if heading else set[str]()
+        if heading and heading not in there:
+            yield link
+
+
+def anchors(text: str) -> set[str]:
+    """Return what the headings of a page are called in links to them."""
+    titles = re.findall(r"^#+ (.+)$", FENCED.sub("", text), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_what_a_page_cites_exists(page: Path) -> None:
+    if page.name != "CHANGELOG.md":  # it tells of files as they were
+        assert list(missing(page, page.read_text(encoding="utf-8"))) == []
+
+
+def test_what_is_missing_is_found() -> None:
+    text = "# A title\n`ir/nowhere.py`, `ir/graph.py`, [here](#a-title), [there](#other), [page](no.md), [web](https://x.y)\n"
+    assert list(missing(ROOT / "README.md", text + "```\n`ir/no.py`\n```\n")) == ["ir/nowhere.py", "#other", "no.md"]
+
+
+def test_every_decision_is_in_the_index() -> None:
+    folder = ROOT / "docs" / "decisions"
+    linked = set(LINK.findall((folder / "README.md").read_text(encoding="utf-8")))
+    assert {page.name for page in folder.glob("*.md")} - {"README.md"} == linked
