@@ -12,7 +12,7 @@ import functools
 import math
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -20,7 +20,7 @@ from .arguments import CONTAINERS, Arg, Ref, children_of
 from .borders import gives, takes
 from .effects.functions import VIEWS, known_functions, known_method
 from .methods import Method
-from .node import Op
+from .node import Node, Op
 from .opaque import call_guards, call_module
 from .operators import op_name
 from .torch_private import (
@@ -35,9 +35,6 @@ from .torch_private import (
     resolve_operator,
 )  # fmt: skip
 from .trees import pack, unpack
-
-if TYPE_CHECKING:
-    from .program import Program
 
 __all__ = [
     "DENIED", "DENIED_NAMESPACES", "HIGHER_ORDER", "PLAIN_FUNCTIONS", "advice_for", "allowed", "denied", "foreign_operators",
@@ -238,11 +235,11 @@ def _is_torch_function(name: str, target: Target) -> bool:
     return target is torch.split or name.startswith("torch.nn.functional.")
 
 
-def foreign_operators(program: Program) -> tuple[str, ...]:
-    """Return the names of the operators whose callables a reader of the program's text would not find: see ``Program``."""
+def foreign_operators(nodes: Iterable[Node]) -> tuple[str, ...]:
+    """Return the names of the operators of nodes whose callables a reader of their text would not find: see ``Program``."""
     found: set[str] = set()
     seen: set[int] = set()
-    for _, node in program.nodes():
+    for node in nodes:
         do = node.do
         if type(do) is Op and id(do) not in seen:
             seen.add(id(do))

@@ -15,6 +15,7 @@ from attrs import field, frozen
 from .arguments import Arg, bodies_in, refs_in, same_arg, strict_hash
 from .meta import EMPTY_META, Meta
 from .node import Call, Node, Op
+from .printing import text_of
 
 __all__ = ["Graph", "Input"]
 
@@ -98,9 +99,7 @@ class Graph:
         return refs_in((self.output,))
 
     def __str__(self) -> str:
-        from .text.printer import print_graph
-
-        return print_graph(self)
+        return text_of(self)
 
     def __eq__(self, other: object) -> bool:
         if self is other:

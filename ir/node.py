@@ -15,6 +15,7 @@ from attrs import field, frozen
 from .arguments import Arg, Body, Ref, instead_by, map_refs, refs_in, same_arg, strict_hash
 from .effects.declared import PURE, Effects
 from .meta import EMPTY_META, Meta
+from .printing import text_of
 
 __all__ = ["Call", "Do", "Frame", "Get", "Kwargs", "Node", "Op", "Stack", "common_prefix"]
 
@@ -161,9 +162,7 @@ class Node:
         return self if known.keys().isdisjoint(self.refs()) else self.with_refs(instead_by(known))
 
     def __str__(self) -> str:
-        from .text.printer import print_node
-
-        return print_node(self)
+        return text_of(self)
 
     def __eq__(self, other: object) -> bool:
         if self is other:

@@ -12,10 +12,12 @@ from typing import Any
 
 from attrs import evolve, field, frozen
 
+from .allowed import foreign_operators
 from .graph import Graph
 from .names import escaped
 from .node import Frame, Node
 from .persistent import PMap, pmap
+from .printing import text_of
 from .signature import Constraints, Signature
 from .state import State
 
@@ -153,9 +155,7 @@ class Program:
         >>> Program.of({"": Graph((), (Node("y", Op("builtins.getattr", target=getattr)),))}).foreign_operators
         ('builtins.getattr',)
         """
-        from .allowed import foreign_operators
-
-        return foreign_operators(self)
+        return foreign_operators(node for _, node in self.nodes())
 
     def evolve(self, **changes: Any) -> Program:
         """Return a copy with other fields."""
@@ -172,9 +172,7 @@ class Program:
                 yield name, node
 
     def __str__(self) -> str:
-        from .text.printer import print_program
-
-        return print_program(self)
+        return text_of(self)
 
     def __eq__(self, other: object) -> bool:
         if self is other:

@@ -6,5 +6,6 @@ One idea: ``diff(a, b).apply(a) == b``; and what a transformation did can be rea
 from __future__ import annotations
 
 from .difference import Diff, diff
+from .text import print_diff
 
-__all__ = ["Diff", "diff"]
+__all__ = ["Diff", "diff", "print_diff"]

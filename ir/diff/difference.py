@@ -18,6 +18,7 @@ from ..errors import DiffError
 from ..graph import Graph, Input
 from ..node import Node
 from ..persistent import PMap, pmap
+from ..printing import text_of
 from ..program import Program
 from ..signature import Constraints, Signature
 from ..state import State
@@ -86,9 +87,7 @@ class Diff:
         return self != NOTHING
 
     def __str__(self) -> str:
-        from .text import print_diff
-
-        return print_diff(self)
+        return text_of(self)
 
     def apply(self, program: Program) -> Program:
         """Return the program after the change.

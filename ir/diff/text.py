@@ -13,6 +13,7 @@ from ..arguments import Arg
 from ..graph import Graph, Input
 from ..node import Node
 from ..persistent import pmap
+from ..printing import text_of
 from ..signature import Constraints, Range
 from ..state import State
 from ..text.arguments import print_arg
@@ -198,3 +199,6 @@ def _print_formal(formal: Input) -> str:
 
 def _return(sign: str, arg: Arg) -> str:
     return f"{sign} return {print_arg(arg)}"
+
+
+text_of.register(Diff, print_diff)

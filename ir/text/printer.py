@@ -12,6 +12,7 @@ from typing import assert_never
 from ..effects.schema import registered_effects
 from ..graph import Graph
 from ..node import Call, Get, Node, Op
+from ..printing import text_of
 from ..program import Module, Program
 from .arguments import print_arg, print_kwarg
 from .call_signatures import print_call_signatures
@@ -186,3 +187,8 @@ def _graph_head(name: str, graph: Graph) -> list[str]:
             row = ""
         row += f"{text}, "
     return [*lines, f"    {row.rstrip()}", ") {"]
+
+
+text_of.register(Program, print_program)
+text_of.register(Graph, print_graph)
+text_of.register(Node, print_node)

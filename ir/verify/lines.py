@@ -6,12 +6,13 @@ judges nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from ..arguments import Body, Items, Record, Ref
 from ..graph import Graph
-from ..node import Call, Get, Node, Op
+from ..node import Node
+from ..printing import text_of
 from .kinds import short
 
 __all__ = ["AROUND", "Lines", "source_of"]
@@ -69,29 +70,7 @@ def _printed(graph: Graph, index: int, end: int) -> str:
         shown = inputs[:WIDTH] if type(inputs) is tuple else ()
         return f"inputs ({', '.join(str(getattr(formal, 'name', formal)) for formal in shown)})"
     node = graph.nodes[index]
-    return (_printer() or _plain)(node) if type(node) is Node else short(node, width=WIDTH)
-
-
-def _printer() -> Callable[[Any], str] | None:
-    try:
-        from ..text.printer import print_node
-    except ImportError:
-        return None
-    return print_node
-
-
-def _plain(node: Any) -> str:
-    match node.do:
-        case Call(instance=frame, graph=graph):
-            head = f"call {frame} -> {graph} "
-        case Get(slot=slot):
-            return f"{node.name} = get {slot}"
-        case Op(name=name):
-            head = name
-        case other:
-            head = short(other)
-    given = [_argument(arg) for arg in node.args] + [f"{key}={_argument(value)}" for key, value in node.kwargs]
-    return f"{node.name} = {head}({', '.join(given)})"
+    return text_of(node) if type(node) is Node else short(node, width=WIDTH)
 
 
 def _argument(arg: Any, depth: int = 3) -> str:
