@@ -195,7 +195,7 @@ def _aliased_arguments(schema: Any, places: tuple[ArgAt, ...], *, may_alias: boo
         info = argument.alias_info
         # `split(Tensor(a -> *) self) -> Tensor(a)[]`: what the items of a list share is not told of the result, only by the star.
         declared = info is not None and ("*" in info.after_set or bool(shared & (info.before_set | info.after_set)))
-        if declared or (may_alias and "Tensor" in str(argument.type)):
+        if declared or (may_alias and any(word in str(argument.type) for word in ("Tensor", "Any"))):
             found.append(at)
     return tuple(found)
 
