@@ -22,6 +22,7 @@ aten: Any = torch.ops.aten
 PRINT: Any = resolve_operator("aten", "_print", "default")
 ASSERT: Any = resolve_operator("aten", "_assert_async", "msg")
 BATCH_NORM: Any = resolve_operator("aten", "_native_batch_norm_legit_functional", "default")
+DIRICHLET: Any = resolve_operator("aten", "_sample_dirichlet", "default")
 
 UNARY = (
     aten.neg.default, aten.sin.default, aten.relu.default, aten.tanh.default, aten.abs.default, aten.clone.default,
@@ -291,7 +292,7 @@ def _hidden(flow: Flow, first: int, second: int) -> None:
         case _:
             sizes = flow.emit(aten.full.default, [4], 0.5 + first, device=torch.device("cpu"), pin_memory=False)
             if sizes:
-                flow.keep(Value(flow.node(aten._sample_dirichlet.default, (sizes,), {}, sizes.kind), sizes.kind, object()))
+                flow.keep(Value(flow.node(DIRICHLET, (sizes,), {}, sizes.kind), sizes.kind, object()))
 
 
 def _writes_statistics(flow: Flow, first: int) -> None:
