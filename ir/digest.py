@@ -2,8 +2,9 @@
 
 One idea: a body is written as a flat list of tokens in which every name is replaced by the position of its
 definition and every callee by its own digest; the hash of that text is its identity.  Literals are written with their
-type.  Meta, names (those of symbolic sizes too) and call numbers are left out, state accesses and module paths are not; the
-contents of tensors are left out, what they are (dtype, shape, ties) is not.
+type, operators with their effects, which are compared as well (``==``).  Meta, names (those of symbolic sizes too) and call
+numbers are left out, state accesses and module paths are not; the contents of tensors are left out, what they are (dtype,
+shape, ties) is not.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ from functools import lru_cache
 from typing import Any
 
 import torch
-from attrs import astuple, evolve, has
+from attrs import astuple, evolve, fields, has
 
 from .arguments import CONTAINERS, Arg, Body, Items, Record, Ref, children_of
+from .effects.declared import PURE, Effects, Unless
 from .expression import Apply, Expr, Sym
 from .graph import Graph
 from .node import Call, Get, Node
@@ -170,6 +172,8 @@ def graph_tokens(graph: Graph, callees: Mapping[str, Hashable], *, instance: Cal
             add(repr(do.slot))
         else:
             add(do.name)
+            if do.effects is not PURE and (said := effects_token(do.effects)):
+                add(said)
         if node.stack:
             add(f"in {'/'.join(frame.path for frame in node.stack)!r}")
         for arg in node.args:
@@ -204,6 +208,23 @@ def _write(arg: Arg, tokens: list[Hashable], positions: Mapping[str, int], calle
             tokens.append(")")
         else:
             tokens.append(_literal(part) if kind in CACHED else literal_token(part))
+
+
+@lru_cache(maxsize=4096)
+def effects_token(effects: Effects) -> str:
+    """Return what an operator does besides computing, on one line; nothing where it does nothing.
+
+    >>> effects_token(Effects(random=True)), effects_token(Effects())
+    ("! ('random', True)", '')
+    """
+    said = [(part.name, getattr(effects, part.name)) for part in fields(Effects) if getattr(effects, part.name) != part.default]
+    # A switch at False is one at 0.0: they are equal, and read alike here.
+    told = [(name, [_switch(item) for item in what] if name.endswith("_unless") else what) for name, what in said]
+    return " ".join(["!", *map(repr, told)]) if told else ""
+
+
+def _switch(unless: Unless) -> tuple[object, ...]:
+    return (unless.arg, 0.0 + unless.value, None if unless.default is None else 0.0 + unless.default)
 
 
 class _Closing:

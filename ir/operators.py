@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from .effects.declared import Effects
-from .effects.libraries import check_said, overloads_in
+from .effects.libraries import check_said, overloads_in, said_of_one
 from .effects.schema import effects_of
 from .methods import Method
 from .node import Op
@@ -53,7 +53,7 @@ def said_of(effects: Said | None) -> Said:
     for op, said in (effects or {}).items():
         for target in overloads_in(op):
             check_said(target, said)
-            found[target] = said
+            found[target] = said_of_one(target, said)
     return found
 
 

@@ -59,7 +59,7 @@ class Unless:
         return isinstance(found, bool | int | float) and found == self.value
 
 
-@frozen
+@frozen(cache_hash=True)
 class Effects:
     """What a call does, by argument.
 

@@ -74,14 +74,14 @@ def _happening(node: Node, program: Program, summaries: dict[str, Happening]) ->
     if type(do) is Call:
         return _through(summaries.get(do.graph, NOTHING), node, do, program)
     effects = do.effects
+    if effects.through_bodies:
+        return _of_bodies(node, effects, summaries)
     if effects.unknown:
         refs = tuple(dict.fromkeys(node.refs()))
         domains = ((),) if effects.ordered else _domains(node, effects)
         return Happening(
             refs, aliases=refs, random=effects.random, ordered=effects.ordered, domains=domains, scope=_scope(effects)
         )
-    if effects.through_bodies:
-        return _of_bodies(node, effects, summaries)
     return _of_op(node, effects)
 
 
@@ -123,16 +123,19 @@ def _of_bodies(node: Node, effects: Effects, summaries: dict[str, Happening]) ->
     # to every operand, and what it gives back may be any of them.
     bodies = [summaries.get(name, NOTHING) for name in bodies_in(node.args, node.kwargs)]
     refs = tuple(dict.fromkeys(node.refs()))
+    own = ((),) if effects.unknown and effects.ordered else _domains(node, effects)
+    # What is said of its own stays true: it may write more, and completes what it is said to.
+    written = refs if effects.unknown or any(body.writes for body in bodies) else _named(node, effects.writes)
     return Happening(
-        writes=refs if any(body.writes for body in bodies) else (),
+        writes=written,
         writes_slots=tuple(slot for body in bodies for slot in body.writes_slots),
         reads_slots=tuple(slot for body in bodies for slot in body.reads_slots),
         aliases=refs,
         aliases_slots=tuple(slot for body in bodies for slot in body.aliases_slots),
         random=effects.random or any(body.random for body in bodies),
         ordered=effects.ordered or any(body.ordered for body in bodies),
-        domains=tuple(dict.fromkeys([*_domains(node, effects), *(key for body in bodies for key in body.domains)])),
-        completes=refs if any(body.completes for body in bodies) else (),
+        domains=tuple(dict.fromkeys([*own, *(key for body in bodies for key in body.domains)])),
+        completes=refs if any(body.completes for body in bodies) else _named(node, effects.completes),
         scope=max((body.scope for body in bodies), default=(0, 0)),
     )
 

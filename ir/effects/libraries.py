@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from attrs import evolve
+
 from ..errors import EffectsError
 from ..torch_private import HigherOrderOperator, OpOverload, OpOverloadPacket, overload_of
 from .declared import Effects
 
-__all__ = ["NAMESPACES", "check_said", "declare", "declared_effects", "is_foreign", "lacking", "overloads_in"]
+__all__ = ["NAMESPACES", "check_said", "declare", "declared_effects", "is_foreign", "lacking", "overloads_in", "said_of_one"]
 
 NAMESPACES = frozenset(
     {
@@ -39,8 +41,8 @@ def declare(op: Callable[..., Any], effects: Effects | None) -> None:
     same for one import only.
 
     Args:
-        op: an overload, an operator with all of its overloads, what ``torch.library.custom_op`` gives, or a plain function that
-            stands in fx graphs.
+        op: an overload, an operator with all of its overloads, what ``torch.library.custom_op`` gives, a higher-order operator
+            of your own, or a plain function that stands in fx graphs.
         effects: what it does: ``px.PURE``, or ``Effects(...)`` for more; None takes back what was said.
 
     Raises:
@@ -57,7 +59,16 @@ def declare(op: Callable[..., Any], effects: Effects | None) -> None:
             _said.pop(target, None)
         else:
             check_said(target, effects)
-            _said[target] = effects
+            _said[target] = said_of_one(target, effects)
+
+
+def said_of_one(target: Any, effects: Effects) -> Effects:
+    """Return what is said of an operator as it is kept: one of higher order does what its bodies do, whatever else is said.
+
+    >>> said_of_one(print, Effects()).through_bodies
+    False
+    """
+    return evolve(effects, through_bodies=True) if isinstance(target, HigherOrderOperator) else effects
 
 
 def check_said(target: Any, effects: Effects) -> None:
@@ -79,8 +90,10 @@ def check_said(target: Any, effects: Effects) -> None:
                 f"{target} cannot be said to have {effects}: its schema says that it {missing}; "
                 "add that, starting from purefx.ir.effects.schema.registered_effects(op)"
             )
-    elif isinstance(target, HigherOrderOperator) or not callable(target):
+    elif not callable(target):
         raise EffectsError(f"{target} is no operator or function whose effects can be said")
+    elif isinstance(target, HigherOrderOperator) and not is_foreign(target):
+        raise EffectsError(f"{target} is a higher-order operator of torch, whose effects are known")
 
 
 def overloads_in(op: Any) -> tuple[Any, ...]:

@@ -31,6 +31,9 @@ __all__ = ["effects_of", "registered_effects"]
 
 ORDERED_HIGHER_ORDER = frozenset({"with_effects", "call_torchbind", "print"})
 
+FOREIGN_HIGHER_ORDER = evolve(ANYTHING, through_bodies=True)
+"""What a higher-order operator of another library is taken to do, unless it is declared."""
+
 PURE_HIGHER_ORDER = frozenset({"out_dtype", "auto_functionalized", "auto_functionalized_v2", "triton_kernel_wrapper_functional"})
 
 WRITING_FUNCTIONS = frozenset(
@@ -119,7 +122,9 @@ def _of_higher_order(target: Any) -> Effects:
         return Effects(ordered=True, unknown=name == "call_torchbind", through_bodies=True)
     if name in PURE_HIGHER_ORDER:
         return PURE
-    return Effects(through_bodies=True, ordered=is_effectful(target), domain=LIBRARIES if is_foreign(target) else "")
+    if is_foreign(target):  # it has no schema: nothing is known of what it does to its operands
+        return FOREIGN_HIGHER_ORDER
+    return Effects(through_bodies=True, ordered=is_effectful(target))
 
 
 def _of_foreign(target: Any) -> Effects:
@@ -190,7 +195,7 @@ def _aliased_arguments(schema: Any, places: tuple[ArgAt, ...], *, may_alias: boo
         info = argument.alias_info
         # `split(Tensor(a -> *) self) -> Tensor(a)[]`: what the items of a list share is not told of the result, only by the star.
         declared = info is not None and ("*" in info.after_set or bool(shared & (info.before_set | info.after_set)))
-        if declared or (may_alias and "Tensor" in str(argument.type)):
+        if declared or (may_alias and any(word in str(argument.type) for word in ("Tensor", "Any"))):
             found.append(at)
     return tuple(found)
 

@@ -22,6 +22,7 @@ SILENT_WRITES: dict[str, tuple[tuple[str, ...], str | None]] = {
     "aten::batch_norm_gather_stats": (STATISTICS, None),
     "aten::batch_norm_gather_stats_with_counts": (STATISTICS, None),
     "quantized::relu6": (("qx",), "inplace"),
+    "aten::_no_grad_embedding_renorm_": (("weight",), None),
     "aten::cov": (("self",), None),  # of a single observation with weights
 }
 
@@ -32,7 +33,8 @@ SILENT_ALIASES = frozenset(
         "aten::flatten_dense_tensors", "aten::unflatten_dense_tensors", "aten::native_dropout", "aten::upsample_nearest2d",
         "aten::dequantize", "aten::to_dense", "aten::to_dense_backward", "aten::to_mkldnn_backward", "aten::data", "aten::lift",
         "aten::atleast_1d", "aten::atleast_2d", "aten::atleast_3d", "aten::cumprod_backward", "aten::gather_backward",
-        "aten::_gather_sparse_backward", "aten::embedding_sparse_backward", "aten::histogramdd", "aten::sorted",
+        "aten::_gather_sparse_backward", "aten::embedding_sparse_backward",
+        "aten::_embedding_bag_sparse_backward", "aten::_no_grad_embedding_renorm_", "aten::histogramdd", "aten::sorted",
         "aten::set", "aten::set_", "aten::_add_batch_dim", "aten::_remove_batch_dim", "aten::_to_cpu", "aten::_pack_sequence",
         "aten::_saturate_weight_to_fp16", "aten::_nested_compute_contiguous_strides_offsets",
         "aten::_cast_Byte", "aten::_cast_Char", "aten::_cast_Double", "aten::_cast_Float", "aten::_cast_Half",
@@ -52,8 +54,14 @@ SILENT_ALIASES = frozenset(
 )  # fmt: skip
 """Operators that may hand back (a view of) an argument."""
 
-SILENT_DRAWS = frozenset({"aten::_no_grad_normal_", "aten::_no_grad_uniform_", "debugprims::load_tensor"})
-"""Operators that draw from the global generator without the tag ``nondeterministic_seeded``."""
+SILENT_DRAWS = frozenset(
+    {
+        "aten::_no_grad_normal_", "aten::_no_grad_uniform_", "debugprims::load_tensor", "aten::quantized_lstm",
+        "aten::quantized_gru", "inductor_prims::inductor_reserve_rng_state",
+    }
+)  # fmt: skip
+"""Operators that draw from the global generator without the tag ``nondeterministic_seeded``; the last three are not run in the
+audit, and have a probability of dropout or move the generator on."""
 
 DROPOUTS = ("dropout", "alpha_dropout", "feature_dropout", "feature_alpha_dropout")
 RRELUS = ("", "_", "_with_noise", "_with_noise_", "_with_noise_functional")

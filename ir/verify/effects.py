@@ -52,7 +52,10 @@ def check_effects(survey: Survey) -> Iterator[Finding]:
         if op.effects.ordered and not real.ordered and evolve(op.effects, ordered=False) == real:
             continue
         known = registered_effects(target)
-        if known == ANYTHING or (is_foreign(target) and not lacking(op.effects, known)):
+        unknown = evolve(known, through_bodies=False) == ANYTHING  # a higher-order one does what its bodies do all the same
+        if unknown and op.effects.through_bodies >= known.through_bodies:
+            continue
+        if is_foreign(target) and not known.unknown and not lacking(op.effects, known):
             continue
         text = f"{op.name} is said to have {_difference(op.effects, real)}"
         yield Finding(text, graph, index, survey.graphs[graph].nodes[index].name)

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import purefx as px
+from purefx.ir.effects.declared import Unless
 from purefx.ir.effects.dependencies import dependencies
 from purefx.ir.effects.schema import effects_of
 from purefx.ir.operators import op_of
@@ -240,9 +241,30 @@ def test_effects_of_other_libraries_are_said_for_one_import() -> None:
     assert [node.do.effects.domain for node in plain.main.nodes if isinstance(node.do, px.Op)] == ["libraries", ""]
     assert [node.do.effects for node in said.main.nodes if isinstance(node.do, px.Op)] == [px.PURE, px.PURE]
     assert plain != said
+    assert px.digest(plain) != px.digest(said), "what a pass may do with them is not the same"
+    again = px.import_fx(traced, effects={torch.ops.purefx_effects.shout: px.Effects(), len: px.PURE})
+    assert (again, px.digest(again)) == (said, px.digest(said))
     assert px.verify(said) == ()
     assert "purefx_effects.shout.default(x) ! pure" in str(said)
     assert "purefx_effects.shout.default(" in str(plain)
+
+
+SAID = [
+    px.PURE, px.ANYTHING, px.Effects(random=True), px.Effects(ordered=True), px.Effects(domain="libraries"), px.Effects(scope=1),
+    px.Effects(writes=(px.ArgAt(0, "x"),)), px.Effects(aliases=(px.ArgAt(0, "x"),)), px.Effects(completes=(px.ArgAt(0, "x"),)),
+    px.Effects(random=True, random_unless=(Unless(px.ArgAt(1, "p"), 0.0, None),)),
+    px.Effects(random=True, random_unless=(Unless(px.ArgAt(1, "p"), value=False, default=None),)),
+    px.Effects(random=True, random_unless=(Unless(px.ArgAt(1, "p"), 0.0, 0.5),)),
+]  # fmt: skip
+
+
+def test_equal_effects_are_equal_digests() -> None:
+    """Two programs that differ in what an operator does differ in both, and a switch at False is one at 0.0."""
+    programs = [flat([px.Node("a", px.Op("mine", effects), (px.Ref("x"),))], px.Ref("a"), "x") for effects in SAID]
+    for left in programs:
+        for right in programs:
+            assert (left == right) is (px.digest(left) == px.digest(right))
+    assert len({px.digest(program) for program in programs}) == len(SAID) - 1
 
 
 def test_declarations_cannot_contradict_a_schema() -> None:

@@ -18,7 +18,9 @@ from attrs import define, field
 
 from purefx.ir.torch_private import schema_of
 
-__all__ = ["Arguments", "samples_of_torch"]
+from .profiles import profile_of
+
+__all__ = ["Arguments", "samples_of_torch", "with_room"]
 
 SHAPES = ((2, 3), (3,), (), (2, 3, 4), (2, 3, 4, 4), (1, 2, 3, 4, 4), (4, 4), (1, 4, 4), (2, 2, 8, 8), (1,))
 DTYPES = (torch.float32,) * 5 + (torch.float64, torch.int64, torch.int64, torch.bool, torch.complex64, torch.bfloat16)
@@ -30,6 +32,19 @@ WORDS = (
 )  # fmt: skip
 NUMBERS = ("index", "indices", "target", "offsets", "lengths", "indexes", "crow", "col_", "batch_sizes")
 PER_CHANNEL = ("weight", "bias", "gamma", "beta", "scale", "scales", "zero_point", "zero_points", "noise")
+
+
+def room(argument: Any, dtype: torch.dtype) -> Any:
+    """Return an empty tensor, or two, that a result is put into, which makes it as large as it is."""
+    kind = torch.int64 if any(word in argument.name for word in NUMBERS) else dtype
+    made = [torch.empty(0, dtype=kind), torch.empty(0, dtype=kind)]
+    return made if "[]" in str(argument.type) or "List" in str(argument.type) else made[0]
+
+
+def with_room(target: Any, args: list[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Return keyword arguments with something for each result that an overload wants to put somewhere."""
+    wanted = [each for each in schema_of(target).arguments if each.is_out and each.name not in kwargs]
+    return {**kwargs, **{each.name: room(each, torch.float32) for each in wanted}}
 
 
 @define
@@ -49,9 +64,15 @@ class Arguments:
         args: list[Any] = []
         kwargs: dict[str, Any] = {}
         bold = self.dice.random() < 0.5
+        profile = profile_of(str(self.target), self.dice) if self.dice.random() < 0.5 else {}
+        empty = self.dice.random() < 0.5
         for argument in schema_of(self.target).arguments:
             if argument.name in self.forced:
                 value = self.forced[argument.name]
+            elif argument.name in profile:
+                value = profile[argument.name]
+            elif argument.is_out and empty:
+                value = room(argument, self.dtype)
             elif argument.has_default_value() and not (bold and self.dice.random() < 0.6):
                 value = argument.default_value
                 if argument.kwarg_only:
@@ -80,6 +101,11 @@ class Arguments:
             return self._list(name, kind.getElementType(), size)
         if what == "TensorType":
             return self._tensor(name)
+        if what == "DictType":
+            keys = [self._value("key", kind.getKeyType(), None) for _ in range(2)]
+            return {key: self._value(name, kind.getValueType(), None) for key in keys if not isinstance(key, torch.Tensor)}
+        if what in ("VarType", "AnyType"):
+            return self.dice.choice((1, 2))
         return self._plain(name, what, str(kind))
 
     def _list(self, name: str, kind: Any, size: int | None) -> list[Any]:
@@ -147,8 +173,12 @@ class Arguments:
                         "r",
                     )
                 )
-            case "GeneratorType":
+            case "GeneratorType" | "NoneType":
                 return None
+            case "ComplexType":
+                return complex(dice.choice((0.5, 1.0)), dice.choice((0.0, 2.0)))
+            case "StorageType":
+                return torch.rand(6).untyped_storage()
             case _:
                 raise NotImplementedError(f"{name}: {kind}")
 

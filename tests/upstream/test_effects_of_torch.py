@@ -26,7 +26,7 @@ from purefx.ir.effects.schema import effects_of
 from purefx.ir.effects.silent import DRAWS_NOTHING, SILENT_ALIASES, SILENT_DRAWS, SILENT_WRITES
 from purefx.ir.torch_private import OpOverload, is_effectful, resolve_operator, schema_of, side_effectful
 
-from .audit_effects import Seen, observe, overloads
+from .audit_effects import Seen, observe, overloads, reasons_by_name
 
 if torch.distributed.is_available():  # they register operators, and mark some of them as impure
     for name in ("_functional_collectives", "_symmetric_memory"):
@@ -123,9 +123,34 @@ def test_literals_that_switch_no_draw_off(name: str) -> None:
     assert not any(switch.spares(tuple(args), ()) for switch in effects.random_unless)
 
 
+def test_what_drops_draws_whether_it_was_run_or_not() -> None:
+    """Tag or table: nothing that takes a probability of dropout or a generator is taken for pure, on whatever device it runs."""
+    words = ("dropout", "dropout_p", "generator")
+    drops = [target for target in overloads() if any(argument.name in words for argument in schema_of(target).arguments)]
+    assert len(drops) > 50
+    quiet = [str(target) for target in drops if not effects_of(target).random and "backward" not in str(target)]
+    assert quiet == [], "a backward pass is given what was drawn"
+
+
+@pytest.mark.parametrize("name", ["flash", "efficient", "cudnn"])
+def test_attention_that_only_gpus_run_draws(name: str) -> None:
+    """Without dropout, too: that it does not is what its authors say, and nothing here can run it."""
+    effects = effects_of(getattr(torch.ops.aten, f"_scaled_dot_product_{name}_attention").default)
+    assert effects.random
+    assert effects.random_unless == ()
+
+
+def test_operators_that_are_not_run_are_operators() -> None:
+    """Each has a reason, and none is in a table of what was run; ``make audit`` fails for what is not among them."""
+    reasons = reasons_by_name()
+    assert reasons.keys() <= {str(target).rpartition(".")[0] for target in overloads()}
+    assert len(set(reasons.values())) == 7
+    assert "aten.relu" not in reasons
+
+
 ONLY_ELSEWHERE = {
     "aten::cudnn_batch_norm", "aten::miopen_batch_norm", "aten::batch_norm_gather_stats",
-    "aten::batch_norm_gather_stats_with_counts", "quantized::relu6", "aten::cov",
+    "aten::batch_norm_gather_stats_with_counts", "quantized::relu6", "aten::cov", "aten::_no_grad_embedding_renorm_",
 }  # fmt: skip
 """Operators of the table that CPUs do not run, or not on what is drawn here."""
 
@@ -141,7 +166,7 @@ def test_operators_of_the_tables_lie() -> None:
         given |= {"weight": torch.ones(3), "bias": torch.zeros(3), "cudnn_enabled": False}
         args = [given[argument.name] for argument in schema_of(target).arguments]
         assert observe(target, args, {}).writes == {"running_mean", "running_var"}, name
-    for name in SILENT_DRAWS - {"debugprims::load_tensor"}:
+    for name in SILENT_DRAWS & {"aten::_no_grad_normal_", "aten::_no_grad_uniform_"}:
         target = known[name][0]
         assert observe(target, [torch.rand(3), 0.0, 1.0], {}).draws, name
         assert torch.Tag.nondeterministic_seeded not in target.tags, f"{name}: torch says so by now"
@@ -153,7 +178,8 @@ def test_aliases_of_the_table_name_operators() -> None:
     assert len(SILENT_ALIASES & known.keys()) > len(SILENT_ALIASES) - 10
     for name in SILENT_ALIASES & known.keys():
         for target in known[name]:
-            tensors = {arg.name for arg in schema_of(target).arguments if "Tensor" in str(arg.type)}
+            arguments = schema_of(target).arguments
+            tensors = {arg.name for arg in arguments if any(word in str(arg.type) for word in ("Tensor", "Any"))}
             assert {at.name for at in effects_of(target).aliases} == tensors, target
 
 

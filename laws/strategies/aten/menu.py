@@ -13,6 +13,7 @@ import torch
 
 from ....ir.torch_private import resolve_operator
 from .flow import Flow, Value
+from .kinds import REFUSED, infer, tensor_kind
 from .regions import add_cond, add_region
 
 __all__ = ["MENU"]
@@ -21,6 +22,7 @@ aten: Any = torch.ops.aten
 PRINT: Any = resolve_operator("aten", "_print", "default")
 ASSERT: Any = resolve_operator("aten", "_assert_async", "msg")
 BATCH_NORM: Any = resolve_operator("aten", "_native_batch_norm_legit_functional", "default")
+DIRICHLET: Any = resolve_operator("aten", "_sample_dirichlet", "default")
 
 UNARY = (
     aten.neg.default, aten.sin.default, aten.relu.default, aten.tanh.default, aten.abs.default, aten.clone.default,
@@ -36,9 +38,12 @@ BY_NUMBER = ((aten.add_.Tensor, aten.add.Tensor), (aten.mul_.Tensor, aten.mul.Te
 RANDOM = (
     (aten.dropout.default, (0.5, True)), (aten.rand_like.default, ()), (aten.bernoulli.p, (0.5,)),
     (aten.native_dropout.default, (0.5, True)), (aten.dropout.default, (0.5, False)), (aten.randn_like.default, ()),
+    (aten.bernoulli.p, (0.0,)), (aten.native_dropout.default, (0.0, True)),
 )  # fmt: skip
+"""The last two give what is known before, and draw all the same."""
 NORM = ((True, 0.1, 1e-5, False), (False, 0.1, 1e-5, False))
 """Of ``batch_norm``: whether it updates the running statistics, momentum, epsilon, cudnn."""
+STATISTIC = tensor_kind(torch.float32, 4)
 RANDOM_WRITES = ((aten.normal_.default, aten.randn_like.default), (aten.uniform_.default, aten.rand_like.default))
 
 
@@ -264,6 +269,47 @@ def _batch_norm(flow: Flow, first: int, second: int) -> None:
         flow.write(var, made[4])
 
 
+def _hidden(flow: Flow, first: int, second: int) -> None:
+    # What these do is told by no schema.
+    a = flow.value(first)
+    match second:
+        case 0 | 1 | 7:
+            _writes_statistics(flow, first)
+        case 2:
+            flow.emit(aten.lift.default, a, of=a)
+        case 3:
+            flow.emit(aten.data.default, a, of=a)
+        case 4:
+            b = flow.value(first + 1)
+            kinds = infer(aten.atleast_3d.Sequence, ([a.kind, b.kind],), {})
+            if kinds is not REFUSED:
+                flow.parts(flow.node(aten.atleast_3d.Sequence, ([a, b],), {}, kinds), kinds, (a, b))
+        case 5:
+            flat = _some(flow, first, lambda value: value.kind.dims == ("4",))
+            part = flat and flow.emit(aten.slice.Tensor, flat, 0, 0, 2, of=flat)
+            if part:
+                flow.emit(aten.unflatten_dense_tensors.default, flat, [part, part], of=flat)
+        case _:
+            sizes = flow.emit(aten.full.default, [4], 0.5 + first, device=torch.device("cpu"), pin_memory=False)
+            if sizes:
+                flow.keep(Value(flow.node(DIRICHLET, (sizes,), {}, sizes.kind), sizes.kind, object()))
+
+
+def _writes_statistics(flow: Flow, first: int) -> None:
+    a = _some(flow, first, lambda value: value.kind.dims == ("3", "4") and value.kind.dtype is torch.float32)
+    buffers = [given for given in flow.given if given.is_writable and given.kind.text == STATISTIC.text]
+    if a is None or len(buffers) < 2 or flow.style.is_functional:
+        return
+    mean, var = (buffers[(first + shift) % len(buffers)] for shift in (0, 1))
+    if len({a.memory, mean.memory, var.memory}) < 3:
+        return
+    if first % 2:
+        flow.emit(aten.native_batch_norm.default, a, None, None, mean, var, *NORM[0][:3])
+    else:
+        kinds = (STATISTIC, STATISTIC)
+        flow.parts(flow.node(aten.batch_norm_update_stats.default, (a, mean, var, 0.1), {}, kinds), kinds, (None, None))
+
+
 def _stack(flow: Flow, first: int, second: int) -> None:
     a = flow.value(first)
     b = _some(flow, second, lambda value: value.kind.dims == a.kind.dims)
@@ -299,5 +345,5 @@ def _apart(left: Value, right: Value) -> bool:
 MENU: tuple[Callable[[Flow, int, int], None], ...] = (
     _unary, _binary, _scaled, _linear, _layer, _with_own, _with_own, _update, _update_own, _update_own, _copy,
     _combine_into, _view, _through_view, _through_view, _out, _random, _random_write, _print, _assert, add_cond, add_region,
-    _several, _sizes, _batch_norm, _batch_norm, _stack, _reduce,
+    _several, _sizes, _batch_norm, _hidden, _stack, _reduce,
 )  # fmt: skip

@@ -136,3 +136,16 @@ def moves_operators_into_regions(program: px.Program) -> px.Program:
             place -= 1
         nodes.insert(place, node)
     return with_nodes(program, nodes)
+
+
+@mistake("sunk", "effects")
+def removes_draws_that_are_not_used(program: px.Program) -> px.Program:
+    # What is drawn next is what these would have drawn.
+    used = values_used(program)
+    return with_nodes(program, [node for node in program.main.nodes if node.name in used or node.do != toy.RAND])
+
+
+@mistake("flat", "effects")
+def removes_all_that_is_not_used(program: px.Program) -> px.Program:
+    used = values_used(program)
+    return with_nodes(program, [node for node in program.main.nodes if node.name in used])
