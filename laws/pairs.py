@@ -262,18 +262,19 @@ def copies_stand_first(program: Program) -> bool:
     >>> copies_stand_first(Program.of({"": Graph((), (), ())}))
     True
     """
-    nodes = program.main.nodes
-    find = storages(program, program.main, happenings(program, program.main)).find
-    stacks = {node.name: node.stack for node in nodes}
+    done = happenings(program, program.main)
+    find = storages(program, program.main, done).find
+    stacks = {node.name: node.stack for node in program.main.nodes}
     before = None
-    for node in nodes:
+    for node, happening in zip(program.main.nodes, done, strict=True):
         if node.do != COPY:
-            before = node
+            before = node, happening
         elif before is not None:
-            *_, value = node.refs()
-            mine = before.stack if value == before.name else common_prefix([stacks.get(value, before.stack), before.stack])
-            touched = {find(name) for name in (before.name, *before.refs())}
-            if node.stack != mine or touched.isdisjoint(map(find, node.refs())):
+            target, value = node.refs()[0], node.refs()[-1]
+            last, what = before
+            waits = find(target) in map(find, (last.name, *last.refs())) or find(value) in map(find, what.writes)
+            mine = last.stack if value == last.name else common_prefix([stacks.get(value, last.stack), last.stack])
+            if node.stack != mine or not (waits or value == last.name):
                 return False
     return True
 
