@@ -8,6 +8,7 @@ with whoever made the program: nothing here copies or changes one.
 from __future__ import annotations
 
 import enum
+import re
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from types import MappingProxyType
@@ -76,6 +77,8 @@ class Slot:
 
 PREFIXES = {SlotKind.PARAMETER: "p_", SlotKind.BUFFER: "b_", SlotKind.CONSTANT: "c_", SlotKind.MODULE: "m_"}
 
+NO_WORD = re.compile("[^0-9A-Za-z]")
+
 
 def exporter_name(name: str, slot: Slot) -> str:
     """Return what the exporter calls the value that a slot is, before it looks for clashes.
@@ -88,8 +91,7 @@ def exporter_name(name: str, slot: Slot) -> str:
     'p_layers_0_weight'
     """
     is_object = slot.kind is SlotKind.CONSTANT and not isinstance(slot.value, torch.Tensor)
-    word = "".join([char if char.isascii() and char.isalnum() else "_" for char in name])
-    return f"{'obj_' if is_object else PREFIXES[slot.kind]}{word.lower()}"
+    return f"{'obj_' if is_object else PREFIXES[slot.kind]}{NO_WORD.sub('_', name).lower()}"
 
 
 def same_value(left: Any, right: Any) -> bool:

@@ -58,6 +58,8 @@ class Report:
 
     >>> print(Report("soften", 14, drawn=50, changed=12, refused=3, given=1, given_changed=1))
     soften keeps 14 laws: it changed 12 of 50 programs that were drawn (3 more refused) and 1 of 1 given
+    >>> print(Report("soften", 14, drawn=0, changed=0, refused=0, given=2, given_changed=1))
+    soften keeps 14 laws: it changed 1 of 2 given
     >>> print(Report("soften", 14, drawn=50, changed=12, refused=0, dead=4))
     soften keeps 14 laws: it changed 12 of 50 programs that were drawn; changed in dead code only: 4
     """
@@ -85,10 +87,11 @@ class Report:
 
     def __str__(self) -> str:
         refused = f" ({self.refused} more refused)" if self.refused else ""
-        given = f" and {self.given_changed} of {self.given} given" if self.given else ""
-        drawn = f"{self.changed} of {self.drawn} programs that were drawn{refused}"
+        given = f"{self.given_changed} of {self.given} given" if self.given else ""
+        drawn = f"{self.changed} of {self.drawn} programs that were drawn{refused}" if self.drawn or refused or not given else ""
+        asked = " and ".join(filter(None, (drawn, given)))
         dead = f"; changed in dead code only: {self.dead}" if self.dead else ""
-        return escaped(f"{self.name} keeps {self.laws} laws: it changed {drawn}{given}{dead}")
+        return escaped(f"{self.name} keeps {self.laws} laws: it changed {asked}{dead}")
 
 
 def check_transformation(

@@ -16,8 +16,9 @@ from attrs import frozen
 from ..ir.diff import diff
 from ..ir.digest import alpha_equal
 from ..ir.effects.happenings import happenings
+from ..ir.effects.storages import storages
 from ..ir.errors import UnsupportedProgram
-from ..ir.node import Op
+from ..ir.node import Op, common_prefix
 from ..ir.program import Program
 from ..ir.signature import InputMutation, StateInput, StateMutation
 from ..ir.store import load, save
@@ -34,6 +35,7 @@ from ..transforms import (
     remove_effect_tokens,
     sink_state,
 )
+from ..transforms.inplace_mutations import COPY
 from .law import Case, Transform
 from .partition import again_coarser, as_one, resplit, split_again, split_and_joined
 from .specific import is_gathered
@@ -233,6 +235,50 @@ def returns_all_that_it_writes(program: Program) -> bool:
     return returns_all(inplace_mutations(program))
 
 
+def mutates_in_place(program: Program) -> bool:
+    """Say whether a program gives back no new contents: those come in any order, and may be the old ones.
+
+    >>> from purefx.ir import Graph
+    >>> mutates_in_place(Program.of({"": Graph((), (), ())}))
+    True
+    """
+    return not any(type(spec) in (InputMutation, StateMutation) for spec in program.signature.outputs)
+
+
+def copies_nothing(program: Program) -> bool:
+    """Say whether a program has no ``copy_``: one of its own may stand anywhere after what it waits for, and in any call.
+
+    >>> from purefx.ir import Graph
+    >>> copies_nothing(Program.of({"": Graph((), (), ())}))
+    True
+    """
+    return all(node.do != COPY for node in program.main.nodes)
+
+
+def copies_stand_first(program: Program) -> bool:
+    """Say whether each ``copy_`` stands right behind what it waits for, and in the call of that, as one does that was made.
+
+    >>> from purefx.ir import Graph
+    >>> copies_stand_first(Program.of({"": Graph((), (), ())}))
+    True
+    """
+    done = happenings(program, program.main)
+    find = storages(program, program.main, done).find
+    stacks = {node.name: node.stack for node in program.main.nodes}
+    before = None
+    for node, happening in zip(program.main.nodes, done, strict=True):
+        if node.do != COPY:
+            before = node, happening
+        elif before is not None:
+            target, value = node.refs()[0], node.refs()[-1]
+            last, what = before
+            waits = find(target) in map(find, (last.name, *last.refs())) or find(value) in map(find, what.writes)
+            mine = last.stack if value == last.name else common_prefix([stacks.get(value, last.stack), last.stack])
+            if node.stack != mine or not (waits or value == last.name):
+                return False
+    return True
+
+
 def calls_are_runs(program: Program) -> bool:
     """Say whether the nodes of each module call stand side by side.
 
@@ -249,7 +295,8 @@ INVERSES: tuple[PairLaw, ...] = (
     _undoes(lift_state, sink_state, "flat", "in place", condition=one_input_a_tensor, where="no tensor is used as two inputs"),
     _undoes(sink_state, lift_state, "sunk", condition=one_input_a_tensor, where="no tensor was used as two inputs"),
     _undoes(functionalize, inplace_mutations, "flat", condition=is_functional, where="nothing is written in place"),
-    _undoes(inplace_mutations, functionalize, "in place", condition=returns_all, where="every copy can be given back"),
+    _undoes(inplace_mutations, functionalize, "in place", where="every copy can be given back and stands where it is made",
+            condition=lambda program: returns_all(program) and copies_stand_first(program)),
     _undoes(expand, deduplicate, "flat", "outlined", "tree"),
     _undoes(deduplicate, expand, "deduplicated", "tree"),
     PairLaw("join after split_by_tags", "join undoes split_by_tags, but for second reads and a legal order",
@@ -275,7 +322,10 @@ ORDERS: tuple[PairLaw, ...] = (
     PairLaw("split_by_tags after split_by_tags", "a split program is split as if it were joined first",
             ("split_by_tags", "split_by_tags"), ("sunk", "deduplicated"), resplit, exact=True),
     _again(inline, outline, "flat", "sunk"),
-    _again(functionalize, inplace_mutations, "flat", condition=returns_all_that_it_writes, where="every copy can be given back"),
+    _again(functionalize, inplace_mutations, "flat", where="it has no copy of its own and every copy can be given back",
+           condition=lambda program: copies_nothing(program) and returns_all_that_it_writes(program)),
+    _again(inplace_mutations, functionalize, "flat", "in place", where="it gave back nothing and every copy can be given back",
+           condition=lambda program: mutates_in_place(program) and returns_all(program)),
     _commute(remove_effect_tokens, inplace_mutations, "tokens"),
     _commute(remove_effect_tokens, sink_state, "tokens"),
     _commute(remove_effect_tokens, deduplicate, "tokens"),

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 
-from attrs import Factory, define, evolve
+from attrs import Factory, define
 
 from ..ir.arguments import Arg, Body, bodies_in
 from ..ir.errors import UnsupportedProgram
@@ -243,7 +243,8 @@ class _Expansion:
         self._open(call.graph, name, path, frame.call, self.values.inner(level.values, node, call.graph))
         if name == call.graph and frame.call == call.instance.call:
             return node
-        return evolve(node, do=Call(Frame(call.instance.path, frame.call, frame.part), name))
+        do = Call(Frame(call.instance.path, frame.call, frame.part), name)
+        return Node(node.name, do, node.args, node.kwargs, node.stack, node.meta)
 
     def _given(self, node: Node, level: _Level) -> Node:
         names: list[str] = []

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Generator, Hashable, Iterable, Sequence
+from functools import cached_property
 from typing import Any, TypeVar
 
 import torch
@@ -17,7 +18,7 @@ from ..arguments import Ref
 from ..errors import UnsupportedProgram
 from ..graph import Graph, Input
 from ..node import Call, Get, Node
-from ..paths import join, way_to
+from ..paths import join
 from ..program import Program
 from ..signature import RestType, Token, UserInput
 from ..verify.tensors import disagreement
@@ -30,8 +31,8 @@ __all__ = ["Propagation", "shared_bodies"]
 
 Item = TypeVar("Item", Node, Input)
 
-READS = 4_096
-"""How many reads of state are looked at to tell that two modules run a body alike."""
+NOWHERE = "/"
+"""Stands for the paths of all modules that hold no state."""
 
 
 class Propagation:
@@ -54,7 +55,9 @@ class Propagation:
         """The same, for a body that reads state whose values it does not say by what that is."""
         self.reading = _readers(program)
         self.shared = shared_bodies(program)
-        self.facts: dict[int, Hashable] = {}
+        self.numbers: dict[tuple[str, str], int] = {}
+        """What the reads of a body find in a module, as a number."""
+        self.descriptions: dict[Hashable, int] = {}
         self.unsaid = self._unsaid()
         self.open = self._lacking()
         """Graphs in which something is to be worked out, or below which."""
@@ -81,7 +84,7 @@ class Propagation:
     def _lacking(self) -> set[str]:
         source, found = self.source, {graph for graph, _ in self.changed}
         if self.shared:
-            found.update(self._misfits(), self._misreads())
+            found.update(self._misfits(), self._misreads)
         for name in source.bottom_up:
             graph = source.graphs[name]
             asked = [node for node in graph.nodes if type(node.do) is Call or is_runnable(node)]
@@ -106,22 +109,51 @@ class Propagation:
                     if any(given is not UNKNOWN and not likely(given, told) for told, given in pairs):
                         yield node.do.graph
 
-    def _misreads(self) -> Iterable[str]:
+    @cached_property
+    def _misreads(self) -> frozenset[str]:
         # Shared bodies whose reads say something else than they find in one of the modules that the bodies stand in.
         source, slots = self.source, self.source.state.slots
-        modules = {path for name in slots for path in way_to(name)}
+        found: set[str] = set()
+        looked: dict[str, tuple[list[tuple[str, Any]], list[tuple[str, str]]]] = {}
         todo, seen = [(source.root, "")], {(source.root, "")}
         while todo:
             name, path = todo.pop()
-            for node in source.graphs[name].nodes if name in self.shared else source.graphs[name].callers:
-                if type(node.do) is Get:
-                    slot = slots.get(join(path, node.do.slot))
-                    if slot is not None and disagreement(node.meta.get("val"), slot.value) is not None:
-                        yield name
-                below = join(path, node.do.instance.path) if type(node.do) is Call else path
-                inner = {(body, below) for body in bodies_of(node) if body in self.reading and below in modules} - seen
-                todo.extend(inner)
-                seen |= inner
+            parts = looked.get(name)
+            if parts is None:
+                parts = looked[name] = self._told_reads(name), self._inner(name)
+            for read, told in parts[0]:
+                slot = slots.get(join(path, read))
+                if slot is not None and disagreement(told, slot.value) is not None:
+                    found.add(name)
+            for prefix, body in parts[1]:
+                inner = body, join(path, prefix) if prefix else path
+                if inner not in seen and inner[1] in self.modules:
+                    seen.add(inner)
+                    todo.append(inner)
+        return frozenset(found)
+
+    def _told_reads(self, name: str) -> list[tuple[str, Any]]:
+        # What a shared body says of the state that it reads.
+        nodes = self.source.graphs[name].nodes if name in self.shared else ()
+        return [(node.do.slot, node.meta["val"]) for node in nodes if type(node.do) is Get and "val" in node.meta]
+
+    def _inner(self, name: str) -> list[tuple[str, str]]:
+        # The bodies in a body that read state, each with the path of its module.
+        found: dict[tuple[str, str], None] = {}
+        for node in self.source.graphs[name].callers:
+            prefix = node.do.instance.path if type(node.do) is Call else ""
+            found.update(((prefix, body), None) for body in bodies_of(node) if body in self.reading)
+        return list(found)
+
+    @cached_property
+    def modules(self) -> frozenset[str]:
+        """The modules that hold state, themselves or through others, and the root."""
+        found = {""}
+        for name in self.source.state.slots:
+            while name not in found:
+                found.add(name)
+                name = name.rpartition(".")[0]
+        return frozenset(found)
 
     def _given(self, formal: Input, spec: Any) -> Any:
         kept = formal if (self.source.root, formal.name) not in self.changed else Input(formal.name)
@@ -170,46 +202,50 @@ class Propagation:
             memory.append(call)
         return call
 
-    def _read(self, name: str, path: str) -> Hashable:
-        # What the reads find of which a body does not say the values: that of equal layers is alike.
-        slots = self.unsaid.get(name, ())
-        if slots is None:
-            return path
-        state = self.source.state.slots
-        return tuple([None if (slot := state.get(join(path, read))) is None else self._described(slot.value) for read in slots])
+    def _read(self, name: str, path: str) -> int:
+        # What the reads find of which a body does not say the values, as a number: that of equal layers is alike.
+        if name not in self.shared:
+            return 0  # it runs once
+        asked = name, path if path in self.modules else NOWHERE
+        todo = [asked]
+        while todo:
+            body, where = todo[-1]
+            slots, inner = self.unsaid[body]
+            below = [(callee, self._below(where, prefix)) for prefix, callee in inner]
+            missing = [place for place in below if place not in self.numbers]
+            todo.extend(missing)
+            if not missing:
+                todo.pop()
+                reads = [self._described(join(where, slot)) for slot in slots]
+                found = (body, *reads, *[self.numbers[place] for place in below])
+                self.numbers[body, where] = self.descriptions.setdefault(found, len(self.descriptions))
+        return self.numbers[asked]
 
-    def _described(self, value: Any) -> Hashable:
+    def _below(self, path: str, prefix: str) -> str:
+        # Where no state is, it does not matter where a body stands.
+        below = join(path, prefix) if prefix else path
+        return below if below in self.modules else NOWHERE
+
+    def _described(self, name: str) -> Hashable:
+        slot = self.source.state.slots.get(name)
+        value = None if slot is None else slot.value
         if not isinstance(value, torch.Tensor):
-            return id(value)
-        facts = self.facts.get(id(value))
-        if facts is None:
-            strides = value.stride() if value.layout is torch.strided else ()
-            facts = self.facts[id(value)] = (value.dtype, value.device, value.layout, tuple(value.shape), strides)
-        return facts
+            return slot if slot is None else id(value)
+        strides = value.stride() if value.layout is torch.strided else ()
+        return (value.dtype, value.device, value.layout, value.shape, strides)
 
-    def _unsaid(self) -> dict[str, tuple[str, ...] | None]:
-        # The reads in a body and below it whose values meta does not say, from its module; None where there are too many.
-        source = self.source
-        wrong = set(self._misreads()) if self.shared else set[str]()
-        found: dict[str, tuple[str, ...] | None] = {}
-        for name in source.bottom_up:
-            slots: dict[str, None] | None = {}
-            for node in source.graphs[name].nodes:
-                do = node.do
-                if (
-                    type(do) is Get
-                    and slots is not None
-                    and (name in wrong or (name, node.name) in self.changed or self._lacks(node))
-                ):
-                    slots[do.slot] = None
-                for body in bodies_of(node) if slots is not None else ():
-                    inner = found[body]
-                    prefix = do.instance.path if type(do) is Call else ""
-                    slots = (
-                        None if inner is None or slots is None else slots | dict.fromkeys(join(prefix, slot) for slot in inner)
-                    )
-            found[name] = None if slots is None or len(slots) > READS else tuple(slots)
+    def _unsaid(self) -> dict[str, tuple[list[str], list[tuple[str, str]]]]:
+        # For each body the reads whose values its meta does not say, and the bodies in it that have such or in which are some.
+        found: dict[str, tuple[list[str], list[tuple[str, str]]]] = {}
+        for name in self.source.bottom_up if self.shared else ():
+            nodes = self.source.graphs[name].nodes if name in self.reading else ()
+            slots = [node.do.slot for node in nodes if type(node.do) is Get and self._is_unsaid(name, node)]
+            bodies = [(prefix, body) for prefix, body in self._inner(name) if any(found[body])]
+            found[name] = slots, bodies
         return found
+
+    def _is_unsaid(self, name: str, node: Node) -> bool:
+        return name in self._misreads or (name, node.name) in self.changed or self._lacks(node)
 
     def _missed(self) -> set[str]:
         # Bodies that some call was not followed into: that one runs as meta says.

@@ -26,7 +26,7 @@ from ..numbers import SYMBOLIC
 from ..operators import Said, op_of
 from ..torch_private import HigherOrderOperator, OpOverload, OpOverloadPacket
 from ..verify import Violation
-from .bodies import settle_bodies
+from .bodies import check_output, settle_bodies
 from .regions import is_from_region, place_borders, place_regions
 from .stacks import StackReader
 
@@ -79,6 +79,7 @@ class GraphReader:
             settle_bodies(self.graphs, self._unplaced)
 
     def _graph(self, name: str, module: torch.fx.GraphModule) -> Graph:
+        check_output(module.graph, name)
         known = _Known()
         inputs: dict[str, Input] = {}
         nodes: list[Node] = []

@@ -27,6 +27,7 @@ from ..torch_private import PyTreeCodeGen, generator_of_code, hooks_of
 from ..verify import Violation
 from ..verify.kinds import short
 from .attributes import MISSING, Attributes, is_computed, relative_path
+from .bodies import check_output
 from .spellings import is_path
 from .traced_values import Literals, Operators, is_tensor, meta_of
 from .tracers import TracedStacks
@@ -116,6 +117,7 @@ class _GraphReader:
 
     def graph(self) -> Graph:
         """Return the graph."""
+        check_output(self.job.module.graph, self.job.name)
         if self.job.name == "":  # which numbers of calls the stacks use must be known before a call is numbered
             for fx_node in self.job.module.graph.nodes:
                 self.stack(fx_node)

@@ -105,6 +105,14 @@ def _replacing(path: str | os.PathLike[str]) -> Generator[Path, None, None]:
         raise
 
 
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    # Readers of JSON do not agree on which of two entries with one key counts.
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a key comes twice")
+    return found
+
+
 class File:
     """An open file: its structure, and its tensors when they are asked for."""
 
@@ -132,7 +140,7 @@ class File:
         if raw.dtype is not torch.uint8 or raw.dim() != 1:
             raise StoreError(f"{self._name}: its structure is no text")
         try:
-            found = json.loads(ctypes.string_at(raw.data_ptr(), raw.numel()).decode("ascii"))
+            found = json.loads(ctypes.string_at(raw.data_ptr(), raw.numel()).decode("ascii"), object_pairs_hook=_object)
         except (ValueError, RecursionError) as error:
             raise StoreError(f"{self._name}: its structure is no JSON ({type(error).__name__})") from error
         if type(found) is not dict:
