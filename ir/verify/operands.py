@@ -25,7 +25,7 @@ from .rule import Finding
 if TYPE_CHECKING:
     from .survey import Survey
 
-__all__ = ["Parameter", "check_operands", "check_results", "parameters_of", "takes"]
+__all__ = ["Parameter", "check_operands", "check_results", "fault_of", "parameters_of", "takes"]
 
 BODIES = {
     "cond": (1, 2), "while_loop": (0, 1), "map_impl": (0,), "scan": (0,), "associative_scan": (0,), "invoke_subgraph": (0,),
@@ -111,7 +111,7 @@ def check_operands(survey: Survey) -> Iterator[Finding]:
                 kinds = _deep_kinds(node)
                 if kinds in known:
                     continue
-            fault = _fault(node, do.target)
+            fault = fault_of(node, do.target)
             if fault is None:
                 known.add(kinds)
             else:
@@ -154,7 +154,12 @@ def _deep_kinds(node: Node) -> Any:
     )
 
 
-def _fault(node: Node, target: Any) -> str | None:
+def fault_of(node: Node, target: Any) -> str | None:
+    """Return why an operator cannot take the arguments of a node, or None.
+
+    >>> fault_of(Node("y", Op("aten.relu.default"), ("text",)), torch.ops.aten.relu.default)
+    "aten.relu.default takes Tensor as 'self', and is given the str 'text'"
+    """
     if len({key for key, _ in node.kwargs}) < len(node.kwargs):
         return None  # "keywords" says so
     if isinstance(target, OpOverload):

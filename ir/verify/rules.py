@@ -21,6 +21,7 @@ from .constraints import check_constraints
 from .effects import check_effects, check_operator_names, check_targets
 from .facts import check_facts, check_known_facts
 from .gradients import check_gradients
+from .handed import check_handed
 from .inference import check_inferred
 from .metadata import check_meta
 from .modules import check_known_modules, check_labels, check_module_paths, check_scopes, check_stacks
@@ -69,6 +70,8 @@ RULES: tuple[Rule, ...] = (
          advice="call it as its schema says: text is a literal, Ref(name) is a value, Items a list, Body(name) a graph"),
     Rule("results", "an operator that takes one value is not given all results of a call or an operator", check_results,
          advice="take one of them with operator.getitem"),
+    Rule("handed-values", "operators can take what calls hand to their body and give back to them", check_handed,
+         advice="hand a body what its operators take: Ref(name) where they take a tensor, one result and not all of them"),
     Rule("targets", "an operator that bears the name of a registered one runs it", check_targets,
          advice="make the operator with purefx.ir.operators.op_of(target); names of your own stand for what `operators` gives"),
     Rule("effects", "the effects of an operator are those of its target, or those and ordered", check_effects,

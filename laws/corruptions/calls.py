@@ -18,6 +18,7 @@ from ...ir.opaque import CALL_MODULE
 from ...ir.operators import op_of
 from ...ir.parts import PART, part_names, parts
 from ...ir.program import Module, Program
+from ...ir.verify.operands import fault_of
 from .corruptor import Corruptor
 from .places import changed, choose, fresh_name, is_call, is_op, places, replaced, with_graph
 
@@ -170,6 +171,23 @@ def _no_module_called(program: Program, seed: int) -> Program | None:
     return changed(program, place, do=CALL_MODULE) if place is not None else None
 
 
+def _text_handed(program: Program, seed: int) -> Program | None:
+    place = choose(places(program, lambda node: is_call(node) and _wants_no_text(program, node) is not None), seed)
+    at = _wants_no_text(program, place.node) if place is not None else None
+    if place is None or at is None:
+        return None
+    return changed(program, place, args=(*place.node.args[:at], "text", *place.node.args[at + 1 :]))
+
+
+def _wants_no_text(program: Program, node: Node) -> int | None:
+    body = program.graphs[node.do.graph] if type(node.do) is Call else None
+    for at, formal in enumerate(body.inputs if body is not None else ()):
+        for user in body.nodes if body is not None else ():
+            if type(user.do) is Op and fault_of(user.using({formal.name: "text"}), user.do.target) is not None:
+                return at
+    return None
+
+
 IN_CALLS: tuple[Corruptor, ...] = (
     Corruptor("no root", "verify:root", "the root names no graph", _no_root),
     Corruptor("subgraph missing", "verify:known-callees", "a graph that is called or given to an operator is gone", _missing),
@@ -177,6 +195,7 @@ IN_CALLS: tuple[Corruptor, ...] = (
     Corruptor("circle", "verify:acyclic-calls", "a graph calls itself", _circle),
     Corruptor("argument more", "verify:call-arguments", "a call passes a value more than its body takes", _argument_more),
     Corruptor("argument less", "verify:call-arguments", "a call passes a value less than its body takes", _argument_less),
+    Corruptor("text handed", "verify:handed-values", "a call passes text where its body takes a tensor", _text_handed),
     Corruptor("result beyond", "verify:projections", "a result is taken that the called body does not have", _result_beyond),
     Corruptor("body hidden", "verify:operator-bodies", "the effects of an operator that takes graphs do not go through them",
               _body_hidden),

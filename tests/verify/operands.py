@@ -5,11 +5,24 @@ One idea: a part of the table in ``corruptors.py``, for the rules about operator
 
 from __future__ import annotations
 
-from purefx.ir import Items, Op, Ref
+from purefx.ir import Items, Op, Program, Ref
 from purefx.ir.operators import op_of
-from tests.verify.changes import CAT, CHECKPOINT, COND, RELU, SUM, Corruption, result_of_topk, with_node
+from tests.verify.changes import CAT, CHECKPOINT, COND, RELU, SUM, Corruption, result_of_topk, with_graph, with_node
+from tests.verify.programs import GETITEM
 
 __all__ = ["OPERANDS"]
+
+
+def through_relu(change: Corruption, *, item: int | None = None) -> Corruption:
+    """Return a corruption that first lets a body, and what uses its result, call an operator of the dispatcher."""
+
+    def apply(program: Program) -> Program:
+        program = with_node("out", do=op_of(RELU))(with_node("b", graph="act", do=op_of(RELU))(program))
+        taken = program if item is None else with_node("b", graph="act", do=GETITEM, args=(Ref("a"), item))(program)
+        return change(taken)
+
+    return apply
+
 
 OPERANDS: dict[str, dict[str, tuple[str, Corruption]]] = {
     "operands": {
@@ -30,6 +43,12 @@ OPERANDS: dict[str, dict[str, tuple[str, Corruption]]] = {
     "results": {
         "of-a-call": ("tree", with_node("out", do=op_of(RELU), args=(Ref("lin"),))),
         "of-an-operator": ("flat", result_of_topk(Ref("pair"), RELU)),
+    },
+    "handed-values": {
+        "text": ("tree", through_relu(with_node("act", args=("x",)))),
+        "several": ("tree", through_relu(with_node("act", args=(Ref("lin"),)))),
+        "given-back": ("tree", through_relu(lambda p: with_graph(p, "act", output="text"))),
+        "no-such-item": ("tree", through_relu(with_node("act", args=((Ref("x"),),)), item=1)),
     },
     "targets": {
         "aten": ("flat", with_node("unused", do=Op("aten.relu.default"))),
