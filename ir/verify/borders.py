@@ -6,15 +6,16 @@ pytree.  Which values the leaves are is for the rules about values.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ..arguments import refs_in
+from ..arguments import Ref, refs_in
 from ..borders import GIVES, TAKES, is_border
 from ..callers import places_of_bodies, plain_calls, signatures_of_bodies
 from ..node import Frame, Node, Op
 from ..paths import join
 from ..program import CallSignature
+from .kinds import short
 from .rule import Finding
 from .structure import MAP_TYPE
 
@@ -41,6 +42,7 @@ def check_borders(survey: Survey) -> Iterator[Finding]:
         return  # calls of graphs that are not there, or garbage: other rules say so
     for name, census in survey.censuses.items():
         yield from _uses(survey, census)
+        yield from _beside(survey, census, bodies)
         seen: set[object] = set()
         for index, node in survey.nodes_of(census):
             if type(node.do) is Op and is_border(node):
@@ -87,6 +89,15 @@ def _uses(survey: Survey, census: Census) -> Iterator[Finding]:
             )
     for used in borders.intersection(refs_in((census.graph.output,))):
         yield Finding(f"it gives back {used!r}, which is no value", census.name, len(census.graph.nodes), "output")
+
+
+def _beside(survey: Survey, census: Census, bodies: Mapping[str, CallSignature]) -> Iterator[Finding]:
+    # The leaf of the result that each value is has to be found by its name.
+    output: Any = census.graph.output
+    odd = [part for part in (output if type(output) is tuple else (output,)) if type(part) is not Ref]
+    if odd and census.name in bodies and census.name != survey.root:
+        text = f"it gives back {short(odd[0])}; what a body with a preserved call signature gives back are values"
+        yield Finding(text, census.name, len(census.graph.nodes), "output")
 
 
 def _has_circle(survey: Survey) -> bool:

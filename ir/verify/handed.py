@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any
 from attrs import define, field
 
 from ..arguments import CONTAINERS, Arg, Ref, children_of, refs_in, replace_refs
-from ..node import Call, Node, Op
+from ..node import Call, Do, Node, Op
 from ..torch_private import OpOverload, schema_of
 from .calls import projection_fault
-from .kinds import leaves
 from .operands import fault_of
 from .rule import Finding
 from .screen import GETITEM, Census
@@ -39,7 +38,7 @@ def check_handed(survey: Survey) -> Iterator[Finding]:
         if walks.is_seeded(census):
             walks.walk(census)
         else:
-            walks.results[census.name, ()] = _blurred(census.graph.output, {})
+            walks.results[census.name, ()] = _blurred(census.graph.output, walks.several(census))
     yield from walks.found.values()
 
 
@@ -77,19 +76,30 @@ class _Walks:
     """What graphs give back, by name and by what they were handed."""
     found: dict[tuple[str, int], Finding] = field(factory=dict)
 
+    def several(self, census: Census) -> dict[str, Arg]:
+        """Return what a graph gives back that is several results of one operator."""
+        if not any(_count(op) for op, _, _ in self.survey.ops.values()):
+            return {}
+        given = set(refs_in((census.graph.output,)))
+        counts = {node.name: _count(node.do) for _, node in self.survey.nodes_of(census) if node.name in given}
+        return {name: (UNKNOWN,) * count for name, count in counts.items() if count}
+
     def is_seeded(self, census: Census) -> bool:
         """Say whether anything but values of which nothing is known is handed over or comes back in a graph."""
         calls = [node for _, node in census.calls if type(node.do) is Call]
         if not calls or any(type(arg) is not Ref and arg is not None for node in calls for arg in node.args):
             return bool(calls)
-        if any(self._gives_literals(node.do.graph) for node in calls):
+        if any(self._gives_more(node.do.graph) for node in calls):
             return True
         handed = {arg.name for node in calls for arg in node.args}
         makers = [node for _, node in self.survey.nodes_of(census) if node.name in handed]
-        return any(_count(node) or self._gives_several(node) for node in makers)
+        return any(_count(node.do) or self._gives_several(node) for node in makers)
 
-    def _gives_literals(self, graph: str) -> bool:
-        return any(type(leaf) is not Ref and leaf is not None for leaf in leaves(self.results.get((graph, ()), UNKNOWN)))
+    def _gives_more(self, graph: str) -> bool:
+        # More than one value, or several in one tuple.
+        given = self.results.get((graph, ()), UNKNOWN)
+        parts = given if type(given) is tuple else (given,)
+        return any(type(part) is not Ref and part is not None for part in parts)
 
     def _gives_several(self, node: Node) -> bool:
         return type(node.do) is Call and type(self.results.get((node.do.graph, ()), UNKNOWN)) in CONTAINERS
@@ -147,13 +157,13 @@ class _Walks:
             if fault is not None and (level.census.name, index) not in self.found and fault_of(node, op.target) is None:
                 said = f"in the call {level.call}: {fault}" if level.call else fault
                 self.found[level.census.name, index] = Finding(said, level.census.name, index, node.name)
-        if count := _count(node):
+        if count := _count(op):
             level.gets(node.name, (UNKNOWN,) * count)
 
 
-def _count(node: Node) -> int:
+def _count(do: Do) -> int:
     """Return how many results an operator of the dispatcher gives, where they are several; else 0."""
-    target: Any = node.do.target if type(node.do) is Op else None
+    target: Any = do.target if type(do) is Op else None
     count = len(schema_of(target).returns) if isinstance(target, OpOverload) else 0
     return count if count > 1 else 0
 

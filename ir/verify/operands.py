@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from attrs import frozen
 
-from ..arguments import CONTAINERS, Body, Items, Record, Ref
+from ..arguments import CONTAINERS, Body, Items, Record
 from ..node import Call, Node, Op
 from ..numbers import SYMBOLIC
 from ..torch_private import HigherOrderOperator, OpOverload, allows_numbers_as_tensors, schema_of
@@ -127,10 +127,9 @@ def check_results(survey: Survey) -> Iterator[Finding]:
         whole = {node.name for _, node in survey.nodes_of(census) if _is_tuple(survey, node, several)}
         for index, node in survey.nodes_of(census) if whole else ():
             if type(node.do) is Op and isinstance(node.do.target, OpOverload):
-                for arg in (*node.args, *[value for _, value in node.kwargs]):
-                    if type(arg) is Ref and arg.name in whole:
-                        text = f"it takes {arg.name!r}, which is several results, as one value"
-                        yield Finding(text, census.name, index, node.name)
+                for name in [name for name in node.refs() if name in whole]:
+                    text = f"it takes {name!r}, which is several results, as one value"
+                    yield Finding(text, census.name, index, node.name)
 
 
 def _gives_several(target: Any) -> bool:

@@ -202,7 +202,7 @@ def _transformed(program: px.Program, transformation: Any, draw: random.Random) 
         return
     found = list(px.verify(result))
     if transformation is px.infer and any(violation.rule == "inferred-meta" for violation in px.verify(program, infer=True)):
-        # What meta says wrongly is no finding of `verify` alone; a write of another size that it hides is one, once `infer` says it.
+        # Wrong meta is no finding of `verify` alone; the write of another size that it hides is one, once `infer` says it.
         found = [violation for violation in found if violation.rule != "mutation-contents"]
     assert not found, f"the result is not valid: {found[0]}"
     if draw.random() < 0.3:
