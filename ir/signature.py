@@ -101,6 +101,9 @@ class UserInput:
     argument: str = ""
     default: LiteralType | None = None
     """What it is where the caller leaves it out; None where it must be passed."""
+    only: tuple[type, ...] | None = field(default=None, eq=False, repr=False)
+    """In a program from outside, the classes of which it may be besides data: functions on containers call methods of what
+    they are given. None takes anything. It says who wrote the program, not what it does, and is not compared."""
 
 
 @frozen

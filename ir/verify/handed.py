@@ -6,18 +6,21 @@ transformation makes of a valid program one that is not.  Graphs in which nothin
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from attrs import define, field
 
 from ..arguments import CONTAINERS, Arg, Ref, children_of, refs_in, replace_refs
 from ..node import Call, Do, Node, Op
+from ..signature import InputMutation, StateMutation
 from ..torch_private import OpOverload, schema_of
 from .calls import projection_fault
+from .kinds import short
 from .operands import fault_of
 from .rule import Finding
 from .screen import GETITEM, Census
+from .signature import specs_of
 
 if TYPE_CHECKING:
     from .survey import Survey
@@ -40,6 +43,18 @@ def check_handed(survey: Survey) -> Iterator[Finding]:
         else:
             walks.results[census.name, ()] = _blurred(census.graph.output, walks.several(census))
     yield from walks.found.values()
+    given: Any = walks.results.get((survey.root, ()))
+    own: Any = survey.main.output if survey.main is not None else ()
+    if type(given) is tuple:
+        yield from _written(given, own, specs_of(survey.signature.outputs))
+
+
+def _written(given: tuple[Arg, ...], own: tuple[Arg, ...], specs: Sequence[Any]) -> Iterator[Finding]:
+    # Literals of the root itself are told by the rule "mutations".
+    for number, (part, arg, spec) in enumerate(zip(given, own, specs, strict=False)):
+        if type(spec) in (StateMutation, InputMutation) and type(part) is not Ref and type(arg) is Ref:
+            text = f"the new contents {arg.name!r} are {short(part)}, which a call gives back, not a value"
+            yield Finding(text, node=f"signature.outputs[{number}]")
 
 
 @define
