@@ -18,17 +18,22 @@ from attrs import frozen
 from .torch_private import pytree
 
 __all__ = [
+    "DEEPEST",
     "Arg",
     "Body",
+    "ByTree",
     "Items",
     "Record",
     "Ref",
     "bodies_in",
     "instead_by",
+    "is_deep",
     "map_refs",
     "refs_in",
     "replace_refs",
     "same_arg",
+    "same_tree",
+    "shown",
     "strict_hash",
     "thawed",
     "with_children",
@@ -97,6 +102,49 @@ TREES: type[Any] = pytree.TreeSpec
 """Pytree specs: immutable, and equal where they describe the same structure."""
 
 
+DEEPEST = 128
+"""How deep arguments and pytrees of a valid program may nest: what runs them and torch walk them by calling themselves."""
+
+
+def is_deep(value: Any) -> bool:
+    """Say whether an argument, or a pytree with what its types keep, nests more than ``DEEPEST`` levels.
+
+    >>> is_deep(((1, 2), Items([3]))), is_deep(pytree.tree_structure([[1]]))
+    (False, False)
+    """
+    level = [value]
+    for _ in range(DEEPEST + 1):
+        level = [part for whole in level for part in _nested_in(whole)]
+        if not level:
+            return False
+    return True
+
+
+def _nested_in(value: Any) -> list[Any]:
+    kind: Any = type(value)
+    if isinstance(value, TREES):
+        return [value.context, *value.children()]
+    if kind is dict:
+        return [part for pair in value.items() for part in pair if type(part) in NESTED or isinstance(part, TREES)]
+    if kind is Record:
+        parts = [part for pair in value.items if type(pair) is tuple for part in pair] if type(value.items) is tuple else []
+    else:
+        parts = children_of(value) if kind in CONTAINERS else value if kind is list else ()
+    return [part for part in parts if type(part) in NESTED or isinstance(part, TREES)]
+
+
+def shown(value: Any) -> str:
+    """Return the repr of a value, or what stands for one that nests too deep for Python to write.
+
+    >>> shown((1, Ref("x")))
+    "(1, Ref(name='x'))"
+    """
+    try:
+        return repr(value)
+    except RecursionError:
+        return f"<a {type(value).__name__} that nests too deep to be shown>"
+
+
 def refs_in(args: tuple[Arg, ...], kwargs: tuple[tuple[str, Arg], ...] = ()) -> list[str]:
     """Return the names of the values that arguments use, in order, repeats kept.
 
@@ -132,6 +180,9 @@ def bodies_in(args: tuple[Arg, ...], kwargs: tuple[tuple[str, Arg], ...] = ()) -
 
 
 CONTAINERS = frozenset({tuple, Items, Record, slice})
+
+NESTED = CONTAINERS | {list, dict}
+"""What arguments, and what pytrees keep, are made of."""
 
 MAPPED = CONTAINERS | {Ref, Body}
 """What a reference can be, or be in."""
@@ -277,7 +328,42 @@ def _same_leaf(kind: type, a: Any, b: Any) -> bool:
         return _same_float(a, b)
     if kind is complex:
         return _same_float(a.real, b.real) and _same_float(a.imag, b.imag)
-    return (kind in COMPARABLE or issubclass(kind, TREES)) and bool(a == b)
+    return same_tree(a, b) if issubclass(kind, TREES) else kind in COMPARABLE and bool(a == b)
+
+
+def same_tree(left: Any, right: Any) -> bool:
+    """Say whether two pytree specs describe the same structure, as their ``==`` does; they may nest however deep.
+
+    >>> same_tree(pytree.tree_structure([1, (2,)]), pytree.tree_structure([3, (4,)]))
+    True
+    """
+    todo = [(left, right)]
+    while todo:
+        a, b = todo.pop()
+        if a is b:
+            continue
+        if type(a) is type(b) and isinstance(a, TREES):
+            if a.num_nodes != b.num_nodes or a.type != b.type or a.num_children != b.num_children:
+                return False
+            todo += [(a.context, b.context), *zip(a.children(), b.children(), strict=True)]
+        elif type(a) is type(b) and type(a) in (list, tuple) and len(a) == len(b):
+            todo.extend(zip(a, b, strict=True))
+        elif a != b:
+            return False
+    return True
+
+
+@frozen(eq=False)
+class ByTree:
+    """A pytree spec, or None, that equals another by ``same_tree``; what classes with such fields compare."""
+
+    spec: Any
+
+    def __eq__(self, other: object) -> bool:
+        return same_tree(self.spec, other.spec) if type(other) is ByTree else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(getattr(self.spec, "num_nodes", None))
 
 
 def _same_float(a: float, b: float) -> bool:

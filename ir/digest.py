@@ -43,11 +43,24 @@ def digest(program: Program) -> str:
         The same digest for programs that are equal up to names of values and of symbols of sizes, ids of graphs and call
         numbers; the same in every process.
 
+    Raises:
+        InvalidProgram: it nests deeper than any valid program.
+
     >>> from purefx.ir import Graph, Input, Node, Op, Program, Ref
     >>> def negate(name): return Graph((Input(name),), (Node("y", Op("toy.neg"), (Ref(name),)),), (Ref("y"),))
     >>> digest(Program.of({"": negate("a")})) == digest(Program.of({"": negate("b")}))
     True
     """
+    try:
+        return _digest(program)
+    except RecursionError:
+        from .verify import check  # it walks with lists, and says what nests too deep
+
+        check(program)
+        raise
+
+
+def _digest(program: Program) -> str:
     known: dict[str, str] = {}
     for name in program.bottom_up:
         known[name] = graph_digest(program.graphs[name], known)

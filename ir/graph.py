@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 from attrs import field, frozen
 
-from .arguments import Arg, bodies_in, refs_in, same_arg, strict_hash
+from .arguments import Arg, bodies_in, refs_in, same_arg, shown, strict_hash
 from .meta import EMPTY_META, Meta
 from .node import Call, Node, Op
 from .printing import text_of
@@ -44,7 +44,7 @@ class Graph:
 
     inputs: tuple[Input, ...]
     nodes: tuple[Node, ...]
-    output: Arg = ()
+    output: Arg = field(default=(), repr=shown)
 
     @cached_property
     def by_name(self) -> Mapping[str, Node]:

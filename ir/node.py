@@ -12,7 +12,7 @@ from typing import Any, final
 
 from attrs import field, frozen
 
-from .arguments import Arg, Body, Ref, instead_by, map_refs, refs_in, same_arg, strict_hash
+from .arguments import Arg, Body, Ref, instead_by, map_refs, refs_in, same_arg, shown, strict_hash
 from .effects.declared import PURE, Effects
 from .meta import EMPTY_META, Meta
 from .printing import text_of
@@ -129,8 +129,8 @@ class Node:
 
     name: str
     do: Do
-    args: tuple[Arg, ...] = ()
-    kwargs: Kwargs = ()
+    args: tuple[Arg, ...] = field(default=(), repr=shown)
+    kwargs: Kwargs = field(default=(), repr=shown)
     stack: Stack = ()
     meta: Meta = field(default=EMPTY_META, repr=False)
 

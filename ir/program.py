@@ -13,6 +13,7 @@ from typing import Any
 from attrs import evolve, field, frozen
 
 from .allowed import foreign_operators
+from .arguments import ByTree
 from .graph import Graph
 from .names import escaped
 from .node import Frame, Node
@@ -51,9 +52,9 @@ class CallSignature:
     ('x',)
     """
 
-    in_spec: Any = field(hash=False, repr=False)
+    in_spec: Any = field(eq=ByTree, hash=False, repr=False)
     """The pytree of ``(args, kwargs)``."""
-    out_spec: Any = field(hash=False, repr=False)
+    out_spec: Any = field(eq=ByTree, hash=False, repr=False)
     """The pytree of the result."""
     arg_names: tuple[str, ...] = ()
     shared: bool = False

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from attrs import field, frozen
 
-from .arguments import Arg, same_arg, strict_hash
+from .arguments import Arg, ByTree, same_arg, shown, strict_hash
 from .expression import Expr
 
 __all__ = [
@@ -31,7 +31,7 @@ class TensorType:
     """
 
     dtype: torch.dtype
-    shape: tuple[Expr, ...]
+    shape: tuple[Expr, ...] = field(repr=shown)
     device: str = "cpu"
 
 
@@ -44,7 +44,7 @@ class NumberType:
     """
 
     kind: str
-    expr: Expr | None = None
+    expr: Expr | None = field(default=None, repr=shown)
 
 
 @frozen(eq=False)
@@ -55,7 +55,7 @@ class LiteralType:
     (True, False)
     """
 
-    value: Arg
+    value: Arg = field(repr=shown)
 
     def __eq__(self, other: object) -> bool:
         return same_arg(self.value, other.value) if type(other) is LiteralType else NotImplemented
@@ -101,6 +101,9 @@ class UserInput:
     argument: str = ""
     default: LiteralType | None = None
     """What it is where the caller leaves it out; None where it must be passed."""
+    only: tuple[type, ...] | None = field(default=None, eq=False, repr=False)
+    """In a program from outside, the classes of which it may be besides data: functions on containers call methods of what
+    they are given. None takes anything. It says who wrote the program, not what it does, and is not compared."""
 
 
 @frozen
@@ -200,7 +203,7 @@ class Range:
     2
     """
 
-    expr: Expr
+    expr: Expr = field(repr=shown)
     low: int | None
     high: int | None
 
@@ -214,7 +217,7 @@ class Constraints:
     """
 
     ranges: tuple[Range, ...] = ()
-    guards: tuple[Expr, ...] = ()
+    guards: tuple[Expr, ...] = field(default=(), repr=shown)
 
 
 @frozen
@@ -243,9 +246,9 @@ class Signature:
 
     inputs: tuple[InputSpec, ...] = ()
     outputs: tuple[OutputSpec, ...] = ()
-    in_spec: Any = field(default=None, hash=False, repr=False)
+    in_spec: Any = field(default=None, eq=ByTree, hash=False, repr=False)
     """The pytree of ``(args, kwargs)``; None takes the user inputs flat."""
-    out_spec: Any = field(default=None, hash=False, repr=False)
+    out_spec: Any = field(default=None, eq=ByTree, hash=False, repr=False)
     """The pytree of the result; None gives the user outputs as a tuple."""
     arg_names: tuple[str, ...] = ()
     """The names of the arguments of the original ``forward``, positional ones first."""

@@ -20,10 +20,32 @@ __all__ = ["PACK", "UNPACK", "pack", "unpack"]
 def pack(leaves: Sequence[Any], spec: Any) -> Any:
     """Return leaves put together as a pytree.
 
+    Raises:
+        CallError: a registered type refuses them, or what the pytree keeps of it.
+
     >>> pack([1, 2], pytree.tree_structure({"a": 0, "b": 0}))
     {'a': 1, 'b': 2}
     """
-    return pytree.tree_unflatten(list(leaves), spec)
+    try:
+        return pytree.tree_unflatten(list(leaves), spec)
+    except Exception as error:
+        raise CallError(f"the leaves can not be put together as {short(spec)}: {type(error).__name__}: {error}") from error
+
+
+def short(spec: Any) -> str:
+    """Return the types that a pytree is made of, on one short line.
+
+    >>> short(pytree.tree_structure(([1], {"a": 2})))
+    'a pytree of dict, list, tuple'
+    """
+    names: set[str] = set()
+    todo = [spec]
+    while todo:
+        part = todo.pop()
+        if not part.is_leaf():
+            names.add(getattr(part.context if isinstance(part.context, type) else part.type, "__name__", "?"))
+            todo.extend(part.children())
+    return f"a pytree of {', '.join(sorted(names)) or 'one leaf'}"[:200]
 
 
 def unpack(value: Any, spec: Any) -> tuple[Any, ...]:

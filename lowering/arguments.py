@@ -21,6 +21,7 @@ from ..ir.errors import InputError
 from ..ir.program import Program
 from ..ir.signature import RestType, UserInput
 from ..ir.torch_private import pytree
+from ..ir.trees import pack
 from .checks import LeafChecks
 
 __all__ = ["CallPlan"]
@@ -83,8 +84,11 @@ class CallPlan:
         Raises:
             InputValueError: one is wrong.
         """
-        if not self.unchecked:
-            (checks or self.checks).run(values)
+        found = checks or self.checks
+        if self.unchecked:
+            found.only_data(values)
+        else:
+            found.run(values)
         return values
 
     def _flat(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -222,7 +226,7 @@ def _result_builder(spec: Any) -> Callable[[Sequence[Any]], Any]:
         return _only
     if spec.type is tuple and all(child.is_leaf() for child in spec.children()):
         return tuple
-    return lambda leaves: pytree.tree_unflatten(list(leaves), spec)
+    return lambda leaves: pack(leaves, spec)
 
 
 def _only(leaves: Sequence[Any]) -> Any:

@@ -17,7 +17,8 @@ from ..ir.errors import InputValueError
 from ..ir.expression import UNCOMPUTABLE, Expr, InputDim, InputValue, Sym, evaluate, inputs_in, leaves_in, write
 from ..ir.numbers import SYMBOLIC
 from ..ir.program import Program
-from ..ir.signature import ArgumentType, LiteralType, NumberType, Range, TensorType, UserInput
+from ..ir.signature import ArgumentType, LiteralType, NumberType, ObjectType, Range, RestType, TensorType, UserInput
+from .data import foreign_class
 from .quick_checks import quick_check
 
 __all__ = ["LeafChecks"]
@@ -37,6 +38,12 @@ class LeafChecks:
         self.dynamic = [(index, kind) for index, kind in enumerate(self.types) if _has_symbols(kind)]
         self.ranges = [bounds for bounds in program.constraints.ranges if bounds.low is not None or bounds.high is not None]
         self.guards = [guard for guard in program.constraints.guards if guard is not True]
+        self.only = [
+            (index, spec.only)
+            for index, spec in enumerate(specs)
+            if spec.only is not None and type(spec.type) in (ObjectType, RestType, LiteralType)
+        ]
+        """Arguments that nothing else checks, in programs from outside, and which classes they may have besides data."""
         self.quick = quick_check(self.types, [(bounds.expr, *_ends(bounds)) for bounds in self.ranges], self.guards)
         """Says whether inputs are plainly right."""
 
@@ -46,8 +53,24 @@ class LeafChecks:
         Raises:
             InputValueError: the first that is wrong, by name, with what was expected.
         """
+        self.only_data(values)
         if torch.compiler.is_compiling() or not self.quick(values):
             self.look(values)
+
+    def only_data(self, values: Sequence[Any]) -> None:
+        """Check that a program from outside is given no object whose methods it could call.
+
+        Raises:
+            InputValueError: it is, in an argument whose type says nothing.
+        """
+        for index, kinds in self.only:
+            odd = foreign_class(values[index], kinds)
+            if odd is not None:
+                name = f"{odd.__module__}.{odd.__qualname__}"
+                raise InputValueError(
+                    f"argument {self.paths[index]}: a program from a file or text takes data here (tensors, numbers, texts "
+                    f"and containers of them), got a {name}; load(..., types=[{odd.__name__}]) lets it call the methods of that"
+                )
 
     def look(self, values: Sequence[Any]) -> None:
         """Look at each input of one call, and raise as ``run`` does; the slow half of it."""

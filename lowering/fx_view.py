@@ -189,7 +189,7 @@ class _Builder:
                 return self._preserved(node, self.view.sites[node.name])
             case Call(instance=instance):
                 return create("call_module", attribute_name(instance), self.arg(node.args), name=node.name)
-            case _ if do.name == "operator.getitem" and type(self.arg(node.args[0])) is tuple:
+            case _ if do.name == "operator.getitem" and type(node.args[0]) is Ref and type(self.arg(node.args[0])) is tuple:
                 made = self.arg(node.args[0])[node.args[1]]
                 return made, made
             case _:

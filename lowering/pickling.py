@@ -19,6 +19,7 @@ from ..ir.errors import UnsupportedProgram
 from ..ir.node import Frame, Op
 from ..ir.persistent import pmap
 from ..ir.program import CallSignature, Program
+from ..ir.signature import UserInput
 from ..ir.text import parse
 from ..ir.torch_private import pytree
 from .family import Family, Key
@@ -107,7 +108,8 @@ def reduce_family(family: Family) -> tuple[Any, ...]:
     specs = (write_tree(signature.in_spec), write_tree(signature.out_spec))
     calls = [(frame, write_tree(found.in_spec), write_tree(found.out_spec)) for frame, found in _call_signatures(program)]
     given = {name: Foreign(name) if is_operator(target) else target for name, target in operators.items()}
-    said = (given, family.exported, family.slots, family.constants, family.ties, family.to)
+    only = [spec.only for spec in signature.inputs if type(spec) is UserInput]
+    said = (given, family.exported, family.slots, family.constants, family.ties, family.to, only)
     return load_family, (text, specs, calls, write_meta(program, _shared(family)), said)
 
 
@@ -192,14 +194,16 @@ def load_family(text: str, specs: Any, calls: Any, metas: Mapping[str, Any], sai
     """
     from .lower import lower_unchecked
 
-    operators, exported, slots, constants, ties, to = said
+    operators, exported, slots, constants, ties, to, only = said
     operators = {name: target for name, target in operators.items() if target is not None}
     program = parse(text, operators=operators)
     found = {
         frame: evolve(program.call_signatures[frame], in_spec=read_tree(one), out_spec=read_tree(other))
         for frame, one, other in calls
     }
-    signature = evolve(program.signature, in_spec=read_tree(specs[0]), out_spec=read_tree(specs[1]))
+    rest = iter(only)  # what is pickled is as trusted as it was
+    inputs = [evolve(spec, only=next(rest)) if type(spec) is UserInput else spec for spec in program.signature.inputs]
+    signature = evolve(program.signature, inputs=tuple(inputs), in_spec=read_tree(specs[0]), out_spec=read_tree(specs[1]))
     program = program.evolve(
         signature=signature, call_signatures=program.call_signatures.update(found), graphs=read_meta(program, metas)
     )

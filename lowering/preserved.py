@@ -19,7 +19,7 @@ from ..ir.conventions import Convention
 from ..ir.errors import CallError, InputError
 from ..ir.node import Call, Node
 from ..ir.paths import FROM_ROOT
-from ..ir.torch_private import pytree
+from ..ir.trees import pack
 from .arguments import flatten
 
 __all__ = ["Answer", "Answers", "CallSite", "answering", "call_modules", "edited"]
@@ -102,7 +102,7 @@ def packing(in_spec: Any) -> Callable[[Sequence[Any]], tuple[Sequence[Any], Mapp
         if not keys:
             return lambda leaves: (leaves, {})
         return lambda leaves: (leaves[:count], dict(zip(keys, leaves[count:], strict=True)))
-    return lambda leaves: pytree.tree_unflatten(list(leaves), in_spec)
+    return lambda leaves: pack(leaves, in_spec)
 
 
 class Answer:
@@ -124,7 +124,7 @@ class Answer:
         return self
 
     def _tree(self, leaves: Sequence[Any]) -> Any:
-        return pytree.tree_unflatten(list(leaves), self.out_spec)
+        return pack(leaves, self.out_spec)
 
     def values(self, args: Sequence[Any], kwargs: Mapping[str, Any], letter: Letter | None) -> list[Any]:
         """Return the inputs of the body.

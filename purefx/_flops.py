@@ -92,7 +92,8 @@ def _described_value(value: Any) -> Any:
     if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
         value = size_number(value)
     if isinstance(value, tuple | list):
-        return type(value)([_described_value(part) for part in value])
+        # A named tuple cannot be made of a list.
+        return (list if isinstance(value, list) else tuple)([_described_value(part) for part in value])
     if value is None:
         raise Unknown
     return value

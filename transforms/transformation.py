@@ -8,7 +8,7 @@ rewrites.  It never runs a program.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
 from functools import cached_property
 from inspect import signature
@@ -21,7 +21,7 @@ from ..ir.errors import PipelineError
 from ..ir.node import Call, Get
 from ..ir.program import Program, Step
 from ..ir.signature import InputMutation, StateInput, StateMutation, Token
-from ..ir.verify import trust
+from ..ir.verify import check, trust
 from .fuel import UNLIMITED, Fuel, takes_fuel, without_fuel
 
 __all__ = ["ADVICE", "GENERIC_LAWS", "Transformation", "observed", "transformation"]
@@ -91,6 +91,13 @@ class Transformation:
         limit = bound if fuel is None else fuel
         return self.spend(program, UNLIMITED if limit is None else Fuel(limit), **chosen)
 
+    def _applied(self, program: Program, options: Mapping[str, Any]) -> Program:
+        try:
+            return self.apply(program, **options)
+        except RecursionError:
+            check(program)  # it walks with lists, and says what nests too deep
+            raise
+
     def spend(self, program: Program, fuel: Fuel, **options: Any) -> Program:
         """Return the program transformed as far as some fuel goes, which tells afterwards what was done.
 
@@ -118,7 +125,7 @@ class Transformation:
             raise without_fuel(self.name)
         before = fuel.burnt
         with collector_paused() if self.proven else nullcontext():
-            result = self.apply(program, **options, fuel=fuel) if self.takes_fuel else self.apply(program, **options)
+            result = self._applied(program, {**options, "fuel": fuel} if self.takes_fuel else options)
         if result is program:
             return program
         told = {**options, "fuel": fuel.burnt - before} if fuel.limited else options

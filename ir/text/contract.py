@@ -53,7 +53,7 @@ def print_input(spec: InputSpec) -> str:
     match spec:
         case StateInput(slot):
             return f"state {spell_path(slot)}"
-        case UserInput(kind, argument, default):
+        case UserInput(kind, argument, default, _):
             otherwise = "" if default is None else f" default {print_arg(default.value)}"
             return f"user {spell_path(argument)}: {_print_type(kind)}{otherwise}"
         case Token():
@@ -92,7 +92,8 @@ def read_input(cursor: Cursor) -> InputSpec:
             argument = cursor.path("the name of an argument")
             cursor.take(":")
             kind = _read_type(cursor)
-            return UserInput(kind, argument, LiteralType(read_arg(cursor)) if cursor.skip("default") else None)
+            default = LiteralType(read_arg(cursor)) if cursor.skip("default") else None
+            return UserInput(kind, argument, default, tuple(cursor.known.types.values()))
         case _:
             return Token()
 

@@ -8,9 +8,10 @@ registered here, or given.  Nothing is imported, and none of its functions runs.
 from __future__ import annotations
 
 from collections import OrderedDict, namedtuple
+from collections.abc import Iterator
 from typing import Any
 
-from ..arguments import Arg, Items, Record, thawed
+from ..arguments import CONTAINERS, Arg, Body, Items, Record, Ref, children_of, thawed
 from ..torch_private import fields_of, pytree
 from .arguments import opaque, print_arg, read_arg
 from .lexer import MAX_DEPTH, Cursor, read_rest
@@ -117,10 +118,28 @@ def _read_custom(cursor: Cursor, at: int) -> Any:
 
 def _read_context(cursor: Cursor) -> Any:
     at = cursor.start
+    found = read_arg(cursor)
+    odd = next((leaf for leaf in _leaves(found) if _is_no_data(leaf)), None)
+    if odd is not None:  # what a library's function is handed is data: no function, and nothing of the graph
+        raise cursor.error(f"what a pytree type keeps is data, not a {type(odd).__name__}", at=at)
     try:
-        return thawed(read_arg(cursor))
+        return thawed(found)
     except TypeError:
         raise cursor.error("a dict has no such key", at=at) from None
+
+
+def _is_no_data(leaf: Arg) -> bool:
+    return type(leaf) in (Ref, Body) or (callable(leaf) and not isinstance(leaf, type))
+
+
+def _leaves(arg: Arg) -> Iterator[Arg]:
+    todo = [arg]
+    while todo:
+        part = todo.pop()
+        if type(part) in CONTAINERS:
+            todo.extend(children_of(part))
+        else:
+            yield part
 
 
 SPELLED = (tuple, list, dict, OrderedDict)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ..arguments import Body
-from .kinds import is_argument, leaves, short
+from .kinds import depth_fault, is_argument, leaves, short
 from .rule import Finding
 
 if TYPE_CHECKING:
@@ -24,9 +24,13 @@ def check_kinds(survey: Survey) -> Iterator[Finding]:
     for census in survey.suspects:
         for index, node in survey.nodes_of(census):
             for value in (*node.args, *(value for _, value in node.kwargs)):
+                if (fault := depth_fault(value)) is not None:
+                    yield Finding(f"among its arguments is {short(value)}: {fault}", census.name, index, node.name)
                 for leaf in leaves(value):
                     if not is_argument(leaf):
                         yield Finding(f"among its arguments is {short(leaf)}", census.name, index, node.name)
+        if (fault := depth_fault(census.graph.output)) is not None:
+            yield Finding(f"what the graph gives back: {fault}", census.name, len(survey.nodes_of(census)), "output")
         for leaf in leaves(census.graph.output):
             if type(leaf) is Body or not is_argument(leaf):
                 end = len(survey.nodes_of(census))

@@ -6,15 +6,16 @@ pytree.  Which values the leaves are is for the rules about values.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ..arguments import refs_in
+from ..arguments import Ref, refs_in
 from ..borders import GIVES, TAKES, is_border
 from ..callers import places_of_bodies, plain_calls, signatures_of_bodies
-from ..node import Frame, Node, Op
+from ..node import Frame, Get, Node, Op
 from ..paths import join
 from ..program import CallSignature
+from .kinds import short
 from .rule import Finding
 from .structure import MAP_TYPE
 
@@ -41,6 +42,7 @@ def check_borders(survey: Survey) -> Iterator[Finding]:
         return  # calls of graphs that are not there, or garbage: other rules say so
     for name, census in survey.censuses.items():
         yield from _uses(survey, census)
+        yield from _beside(survey, census, bodies)
         seen: set[object] = set()
         for index, node in survey.nodes_of(census):
             if type(node.do) is Op and is_border(node):
@@ -48,7 +50,7 @@ def check_borders(survey: Survey) -> Iterator[Finding]:
                 frame = None if inner is None else Frame(join(places.get(name, ""), inner.path), inner.call, inner.part)
                 signature = bodies.get(name) if frame is None else signatures.get(frame)
                 key = (node.do.name, node.stack)
-                fault = _fault(node, signature, second=key in seen)
+                fault = _fault(node, signature, second=key in seen) or _made_inside(node, census, survey, is_body=frame is None)
                 seen.add(key)
                 if fault is not None:
                     yield Finding(fault, name, index, node.name)
@@ -87,6 +89,26 @@ def _uses(survey: Survey, census: Census) -> Iterator[Finding]:
             )
     for used in borders.intersection(refs_in((census.graph.output,))):
         yield Finding(f"it gives back {used!r}, which is no value", census.name, len(census.graph.nodes), "output")
+
+
+def _made_inside(node: Node, census: Census, survey: Survey, *, is_body: bool) -> str | None:
+    # What a call takes is there before it; reads are placed by who sinks them.
+    if type(node.do) is not Op or node.do.name != TAKES.name or (is_body and census.name == survey.root):
+        return None
+    names, stack = set(refs_in(node.args)), node.stack
+    for _, maker in survey.nodes_of(census):
+        if maker.name in names and type(maker.do) is not Get and maker.stack[: len(stack)] == stack:
+            return f"it takes {maker.name!r}, which is made in that very call"
+    return None
+
+
+def _beside(survey: Survey, census: Census, bodies: Mapping[str, CallSignature]) -> Iterator[Finding]:
+    # The leaf of the result that each value is has to be found by its name.
+    output: Any = census.graph.output
+    odd = [part for part in (output if type(output) is tuple else (output,)) if type(part) is not Ref]
+    if odd and census.name in bodies and census.name != survey.root:
+        text = f"it gives back {short(odd[0])}; what a body with a preserved call signature gives back are values"
+        yield Finding(text, census.name, len(census.graph.nodes), "output")
 
 
 def _has_circle(survey: Survey) -> bool:

@@ -5,7 +5,7 @@ One idea: calls were collected by the survey, so each rule is a loop over the ca
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..arguments import Body, Items, Ref
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "check_acyclic", "check_arity", "check_bodies", "check_known_callees", "check_projections", "check_reachable", "check_root",
+    "projection_fault",
 ]  # fmt: skip
 
 LONGEST = 8
@@ -108,12 +109,19 @@ def check_projections(survey: Survey) -> Iterator[Finding]:
         wanted = {node.args[0].name for _, node in census.projections if node.args and type(node.args[0]) is Ref}
         makers = {node.name: node for _, node in survey.nodes_of(census) if node.name in wanted}
         for index, node in census.projections:
-            fault = _projection_fault(survey, node, makers) if len(node.args) == 2 else None
+            fault = projection_fault(survey, node, makers) if len(node.args) == 2 else None
             if fault is not None:
                 yield Finding(fault, census.name, index, node.name)
 
 
-def _projection_fault(survey: Survey, node: Node, makers: dict[str, Node]) -> str | None:
+def projection_fault(survey: Survey, node: Node, makers: Mapping[str, Node]) -> str | None:
+    """Return why a ``getitem`` takes what is not there, or None.
+
+    Args:
+        survey: the program.
+        node: the ``getitem``, of two arguments.
+        makers: the nodes that make values, as far as they are of interest.
+    """
     source, item = node.args
     maker = makers.get(source.name) if type(source) is Ref else None
     if not is_argument(source) and not is_nested(source):

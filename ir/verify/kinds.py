@@ -11,11 +11,11 @@ from typing import Any
 
 import torch
 
-from ..arguments import CONTAINERS, TREES, Body, Record, Ref, children_of
+from ..arguments import CONTAINERS, DEEPEST, TREES, Body, Record, Ref, children_of, is_deep
 from ..numbers import SYMBOLIC
 from ..torch_private import HigherOrderOperator, OpOverload
 
-__all__ = ["OBJECTS", "PLAIN", "is_argument", "is_nested", "leaves", "short"]
+__all__ = ["OBJECTS", "PLAIN", "depth_fault", "is_argument", "is_nested", "leaves", "short"]
 
 PLAIN = frozenset(
     {
@@ -45,7 +45,7 @@ def is_argument(leaf: Any) -> bool:
     if kind is Body:
         return type(leaf.graph) is str
     if isinstance(leaf, ALLOWED):
-        return True
+        return not (isinstance(leaf, TREES) and is_deep(leaf))
     # A plain function is fine; modules are callable too, and mutable.
     return callable(leaf) and not isinstance(leaf, torch.nn.Module | torch.Tensor)
 
@@ -77,6 +77,15 @@ def leaves(arg: Any) -> Iterator[Any]:
             todo.extend(reversed(children_of(part)))
         else:
             yield part
+
+
+def depth_fault(value: Any) -> str | None:
+    """Return that an argument or a pytree nests too deep, or None.
+
+    >>> depth_fault((1, (2,))) is None
+    True
+    """
+    return f"it nests more than {DEEPEST} levels deep" if is_deep(value) else None
 
 
 def short(value: Any, *, width: int = 60) -> str:

@@ -63,6 +63,7 @@ def _modules_in(survey: Survey, census: Census) -> set[str]:
 
 
 def _misused(survey: Survey, census: Census, modules: set[str]) -> Iterator[Finding]:
+    read_in = {read.name: read.stack for _, read in census.gets if read.name in modules}
     for index, node in survey.nodes_of(census):
         if is_module_call(node):
             first = node.args[0] if node.args else None
@@ -70,6 +71,10 @@ def _misused(survey: Survey, census: Census, modules: set[str]) -> Iterator[Find
                 yield Finding("its first argument is no read of a module", census.name, index, node.name)
             elif first.name not in modules:
                 yield Finding(f"it calls {first.name}, which is no module of the state", census.name, index, node.name)
+            elif read_in.get(first.name, node.stack) != node.stack:
+                # Whoever outlines cuts between the two, and a module is nothing that bodies take or give.
+                text = f"it calls {first.name}, which is read in another module call"
+                yield Finding(text, census.name, index, node.name)
             elif node.do == CALL_GUARDS and first.name in survey.instances.acting.get(census.name, ()):
                 said = f"it takes {first.name} for what ep.module() checks its inputs with, and that is another module"
                 yield Finding(f"{said}; call it with purefx.call_module", census.name, index, node.name)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from attrs import frozen
 
-from ..arguments import CONTAINERS, Body, Items, Record, Ref
+from ..arguments import CONTAINERS, Body, Items, Record
 from ..node import Call, Node, Op
 from ..numbers import SYMBOLIC
 from ..torch_private import HigherOrderOperator, OpOverload, allows_numbers_as_tensors, schema_of
@@ -25,7 +25,7 @@ from .rule import Finding
 if TYPE_CHECKING:
     from .survey import Survey
 
-__all__ = ["Parameter", "check_operands", "check_results", "parameters_of", "takes"]
+__all__ = ["Parameter", "check_operands", "check_results", "fault_of", "parameters_of", "takes"]
 
 BODIES = {
     "cond": (1, 2), "while_loop": (0, 1), "map_impl": (0,), "scan": (0,), "associative_scan": (0,), "invoke_subgraph": (0,),
@@ -111,7 +111,7 @@ def check_operands(survey: Survey) -> Iterator[Finding]:
                 kinds = _deep_kinds(node)
                 if kinds in known:
                     continue
-            fault = _fault(node, do.target)
+            fault = fault_of(node, do.target)
             if fault is None and len(known) < FORMS:
                 known.add(kinds)
             elif fault is not None:
@@ -142,10 +142,9 @@ def check_results(survey: Survey) -> Iterator[Finding]:
         whole = {node.name for _, node in survey.nodes_of(census) if _is_tuple(survey, node, several)}
         for index, node in survey.nodes_of(census) if whole else ():
             if type(node.do) is Op and isinstance(node.do.target, OpOverload):
-                for arg in (*node.args, *[value for _, value in node.kwargs]):
-                    if type(arg) is Ref and arg.name in whole:
-                        text = f"it takes {arg.name!r}, which is several results, as one value"
-                        yield Finding(text, census.name, index, node.name)
+                for name in [name for name in node.refs() if name in whole]:
+                    text = f"it takes {name!r}, which is several results, as one value"
+                    yield Finding(text, census.name, index, node.name)
 
 
 def _gives_several(target: Any) -> bool:
@@ -169,7 +168,12 @@ def _deep_kinds(node: Node) -> Any:
     )
 
 
-def _fault(node: Node, target: Any) -> str | None:
+def fault_of(node: Node, target: Any) -> str | None:
+    """Return why an operator cannot take the arguments of a node, or None.
+
+    >>> fault_of(Node("y", Op("aten.relu.default"), ("text",)), torch.ops.aten.relu.default)
+    "aten.relu.default takes Tensor as 'self', and is given the str 'text'"
+    """
     if len({key for key, _ in node.kwargs}) < len(node.kwargs):
         return None  # "keywords" says so
     if isinstance(target, OpOverload):

@@ -16,7 +16,7 @@ from ..expression import OPERATORS, Apply, Sym
 from ..node import Frame
 from ..program import CallSignature
 from ..signature import LiteralType, NumberType, ObjectType, RestType, TensorType, UserInput
-from .kinds import PLAIN, is_argument, leaves, short
+from .kinds import PLAIN, depth_fault, is_argument, leaves, short
 from .rule import Finding
 from .signature import specs_of
 from .structure import MAP_TYPE
@@ -70,7 +70,9 @@ def _type_fault(spec: UserInput) -> str | None:
 
 
 def _is_literal(value: Any) -> bool:
-    return all(is_argument(leaf) and type(leaf).__name__ not in ("Ref", "Body") for leaf in leaves(value))
+    return depth_fault(value) is None and all(
+        is_argument(leaf) and type(leaf).__name__ not in ("Ref", "Body") for leaf in leaves(value)
+    )
 
 
 def _is_size(size: Any, *, low: int = 0) -> bool:
@@ -120,6 +122,10 @@ def _call_faults(where: str, in_spec: Any, out_spec: Any, names: Any) -> Iterato
         yield Finding(f"the names of the arguments are {short(names)}, not a tuple of texts", node=f"{where}.arg_names")
     elif len(set(names)) < len(names):
         yield Finding(f"two arguments have one name: {', '.join(names)[:200]}", node=f"{where}.arg_names")
+    deep = [(name, fault) for name, spec in (("in_spec", in_spec), ("out_spec", out_spec)) if (fault := depth_fault(spec))]
+    yield from (Finding(fault, node=f"{where}.{name}") for name, fault in deep)
+    if deep:
+        return
     fault = _shape_fault(in_spec) if isinstance(in_spec, TREES) else None
     if fault is not None:
         yield Finding(fault, node=f"{where}.in_spec")

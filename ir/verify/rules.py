@@ -21,12 +21,14 @@ from .constraints import check_constraints
 from .effects import check_effects, check_operator_names, check_targets
 from .facts import check_facts, check_known_facts
 from .gradients import check_gradients
+from .handed import check_handed
 from .inference import check_inferred
 from .metadata import check_meta
 from .modules import check_known_modules, check_labels, check_module_paths, check_scopes, check_stacks
 from .names import check_defined, check_earlier, check_unique
 from .opaque import check_modules
 from .operands import check_operands, check_results
+from .packed import check_packed
 from .parts import check_parts
 from .pytrees import check_arguments, check_pytrees
 from .rule import Rule
@@ -69,6 +71,10 @@ RULES: tuple[Rule, ...] = (
          advice="call it as its schema says: text is a literal, Ref(name) is a value, Items a list, Body(name) a graph"),
     Rule("results", "an operator that takes one value is not given all results of a call or an operator", check_results,
          advice="take one of them with operator.getitem"),
+    Rule("handed-values", "operators can take what calls hand to their body and give back to them", check_handed,
+         advice="hand a body what its operators take: Ref(name) where they take a tensor, one result and not all of them"),
+    Rule("packed-values", "what purefx.pack makes goes to modules, bodies and the caller, and to no operator", check_packed,
+         advice="use the leaves that were packed: operators take tensors, numbers and containers of them"),
     Rule("targets", "an operator that bears the name of a registered one runs it", check_targets,
          advice="make the operator with purefx.ir.operators.op_of(target); names of your own stand for what `operators` gives"),
     Rule("effects", "the effects of an operator are those of its target, or those and ordered", check_effects,

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from ..arguments import CONTAINERS, Body, Ref
+from ..arguments import CONTAINERS, NESTED, Body, Items, Ref, is_deep
 from ..effects.declared import Effects
 from ..graph import Graph, Input
 from ..node import Call, Frame, Get, Node, Op, Stack
@@ -81,6 +81,8 @@ class Screen:
         if not self._nodes(census, defined):
             return None
         output = graph.output
+        if type(output) is not Ref and is_deep(output):
+            return None
         for leaf in leaves(output) if type(output) is not Ref else (output,):
             if leaf.name not in defined if type(leaf) is Ref else type(leaf) is Body or not is_argument(leaf):
                 return None
@@ -181,6 +183,9 @@ def _is_frame(frame: Any) -> bool:
 
 
 def _is_plain(arg: Any, defined: set[str], census: Census, index: int) -> bool:
+    flat = (type(arg) is tuple or type(arg) is Items) and NESTED.isdisjoint(map(type, arg))  # nearly all of them: sizes
+    if not flat and is_deep(arg):
+        return False
     for leaf in leaves(arg):
         kind = type(leaf)
         if kind is Ref:

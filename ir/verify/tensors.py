@@ -54,11 +54,13 @@ def misfit(promised: TensorType, known: Any) -> str | None:
 
     >>> misfit(TensorType(torch.float32, (2, 3)), torch.ones(2, 4))
     'a torch.float32 of shape (2, 3), but was traced as a torch.float32 of shape (2, 4)'
-    >>> misfit(TensorType(torch.float32, (2,)), None) is None
-    True
+    >>> misfit(TensorType(torch.float32, (2,)), None) is None, misfit(TensorType(torch.float32, (2,)), 3)
+    (True, 'a torch.float32 of shape (2,), but was traced as a int')
     """
-    if not isinstance(known, torch.Tensor) or type(promised.shape) is not tuple:
+    if known is None or type(promised.shape) is not tuple:
         return None
+    if not isinstance(known, torch.Tensor):
+        return f"a {promised.dtype} of shape {promised.shape}, but was traced as a {type(known).__name__}"
     ours, theirs = promised.shape, known.shape
     same_rank = promised.dtype is known.dtype and len(ours) == len(theirs)
     if same_rank and all(a == b for a, b in zip(ours, theirs, strict=True) if type(a) is int and type(b) is int):

@@ -7,17 +7,21 @@ scope is entered again.
 from __future__ import annotations
 
 import operator
+from collections import deque
 from itertools import pairwise
 
 from attrs import evolve
 
-from ...ir.arguments import Body, Ref, bodies_in
+from ...ir.arguments import Body, Items, Ref, bodies_in
 from ...ir.names import Names
 from ...ir.node import Call, Frame, Node, Op
 from ...ir.opaque import CALL_MODULE
 from ...ir.operators import op_of
 from ...ir.parts import PART, part_names, parts
 from ...ir.program import Module, Program
+from ...ir.torch_private import pytree
+from ...ir.trees import PACK
+from ...ir.verify.operands import fault_of
 from .corruptor import Corruptor
 from .places import changed, choose, fresh_name, is_call, is_op, places, replaced, with_graph
 
@@ -170,6 +174,36 @@ def _no_module_called(program: Program, seed: int) -> Program | None:
     return changed(program, place, do=CALL_MODULE) if place is not None else None
 
 
+def _object_used(program: Program, seed: int) -> Program | None:
+    # The first input of a graph is put together as an object, which an operator takes.
+    name = choose([name for name in program.order if program.graphs[name].inputs], seed)
+    if name is None:
+        return None
+    graph = program.graphs[name]
+    names = Names([*(formal.name for formal in graph.inputs), *(node.name for node in graph.nodes)])
+    spec = pytree.TreeSpec(deque, None, [pytree.tree_structure(0)])
+    packed = Node(names.fresh("packed"), PACK, (Items([Ref(graph.inputs[0].name)]), spec))
+    item = Node(names.fresh("item"), op_of(operator.getitem), (Ref(packed.name), 0))
+    return with_graph(program, name, nodes=(*graph.nodes, packed, item))
+
+
+def _text_handed(program: Program, seed: int) -> Program | None:
+    place = choose(places(program, lambda node: is_call(node) and _wants_no_text(program, node) is not None), seed)
+    at = _wants_no_text(program, place.node) if place is not None else None
+    if place is None or at is None:
+        return None
+    return changed(program, place, args=(*place.node.args[:at], "text", *place.node.args[at + 1 :]))
+
+
+def _wants_no_text(program: Program, node: Node) -> int | None:
+    body = program.graphs[node.do.graph] if type(node.do) is Call else None
+    for at, formal in enumerate(body.inputs if body is not None else ()):
+        for user in body.nodes if body is not None else ():
+            if type(user.do) is Op and fault_of(user.using({formal.name: "text"}), user.do.target) is not None:
+                return at
+    return None
+
+
 IN_CALLS: tuple[Corruptor, ...] = (
     Corruptor("no root", "verify:root", "the root names no graph", _no_root),
     Corruptor("subgraph missing", "verify:known-callees", "a graph that is called or given to an operator is gone", _missing),
@@ -177,6 +211,8 @@ IN_CALLS: tuple[Corruptor, ...] = (
     Corruptor("circle", "verify:acyclic-calls", "a graph calls itself", _circle),
     Corruptor("argument more", "verify:call-arguments", "a call passes a value more than its body takes", _argument_more),
     Corruptor("argument less", "verify:call-arguments", "a call passes a value less than its body takes", _argument_less),
+    Corruptor("text handed", "verify:handed-values", "a call passes text where its body takes a tensor", _text_handed),
+    Corruptor("object used", "verify:packed-values", "an operator takes what pack made of a registered type", _object_used),
     Corruptor("result beyond", "verify:projections", "a result is taken that the called body does not have", _result_beyond),
     Corruptor("body hidden", "verify:operator-bodies", "the effects of an operator that takes graphs do not go through them",
               _body_hidden),

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from ...ir.arguments import Arg
+from ...ir.arguments import CONTAINERS, Arg
 from ...ir.errors import UnsupportedProgram
 from ...ir.node import Node, Op
 from ...ir.numbers import SYMBOLIC
@@ -62,6 +62,8 @@ def check_target(node: Node) -> Any:
         if is_module_call(node):
             advice = "export what the module does with px.capture(px.lower(program), args), or lower the program instead"
         raise UnsupportedProgram(f"{place_of(node)}: {node.do.name} {what}, and exported programs hold nothing else; {advice}")
+    if node.do.name == "operator.getitem" and node.args and type(node.args[0]) in CONTAINERS:
+        raise UnsupportedProgram(f"{place_of(node)}: it takes an item of a literal, and exported programs take items of values")
     for key, _ in node.kwargs:
         if not key.isidentifier() or keyword.iskeyword(key):
             raise UnsupportedProgram(f"{place_of(node)}: the keyword {key!r} is none in Python")

@@ -5,15 +5,20 @@ One idea: each attack is a text of a few bytes whose value would fill the machin
 
 from __future__ import annotations
 
+import pickle
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import torch
+from attrs import evolve
 
 import purefx as px
-from purefx.ir import Apply, InputDim, InputValue, Range, Sym
+from purefx.ir import Apply, InputDim, InputValue, Items, LiteralType, Range, Record, Ref, Sym, UserInput
+from purefx.ir.torch_private import pytree
+from tests.programs import flat
 from tests.security.test_allowed import USES, signed
 
 WORK = {
@@ -179,3 +184,92 @@ def test_deep_expressions_in_text_are_refused(tmp_path: Path) -> None:
     )
     with pytest.raises(px.ParseError, match="nested more than"):
         px.parse(text)
+
+
+def wrapped(value: object, depth: int, wrap: Callable[[object], object]) -> object:
+    for _ in range(depth):
+        value = wrap(value)
+    return value
+
+
+LEAF = pytree.tree_structure(0)
+NESTED: dict[str, Callable[[int], px.Program]] = {
+    "items": lambda depth: taking(wrapped(Ref("x"), depth, lambda part: Items([part]))),
+    "tuple": lambda depth: taking(wrapped(Ref("x"), depth, lambda part: (part,))),
+    "record": lambda depth: taking(wrapped(1, depth, lambda part: Record((("key", part),)))),
+    "key": lambda depth: taking(wrapped(1, depth, lambda part: Record(((part, 1),)))),
+    "spec": lambda depth: taking(wrapped(LEAF, depth, lambda part: pytree.TreeSpec(tuple, None, [part]))),
+    "context": lambda depth: taking(pytree.TreeSpec(deque, wrapped(1, depth, lambda part: [part]), [])),
+    "output": lambda depth: flat([], (wrapped(Ref("x"), depth, lambda part: (part,)),), "x"),
+    "in_spec": lambda depth: specified(in_spec=pytree.TreeSpec(tuple, None, [deep_spec(depth), pytree.TreeSpec(dict, [], [])])),
+    "out_spec": lambda depth: specified(out_spec=deep_spec(depth)),
+    "literal": lambda depth: specified(inputs=(UserInput(LiteralType(wrapped(1, depth, lambda part: (part,))), "x"),)),
+    "guard": lambda depth: constrained(guards=(nested(depth),)),
+    "size": lambda depth: constrained(shape=(nested(depth),)),
+}
+
+
+def taking(argument: object) -> px.Program:
+    return flat([px.Node("y", px.Op("toy.take", target=lambda x, _: x), (px.Ref("x"), argument))], Ref("y"), "x")
+
+
+def deep_spec(depth: int) -> object:
+    return wrapped(LEAF, depth, lambda part: pytree.TreeSpec(tuple, None, [part]))
+
+
+def specified(**changes: object) -> px.Program:
+    program = taking(1)
+    return program.evolve(signature=evolve(program.signature, **changes))
+
+
+DOORS: dict[str, Callable[[px.Program, px.Program], object]] = {
+    "verify": lambda program, _: px.verify(program, infer=True),
+    "lower": lambda program, _: px.lower(program),
+    "str": lambda program, _: str(program),
+    "repr": lambda program, _: (repr(program), repr(program.signature), repr(program.constraints)),
+    "save": lambda program, _: px.save(program, "nowhere/p", allow=program.foreign_operators),
+    "digest": lambda program, _: px.digest(program),
+    "==": lambda program, other: program == other,
+    "hash": lambda program, _: (hash(program), list(map(hash, program.main.nodes)), hash(program.constraints)),
+    "pickle": lambda program, _: pickle.dumps(px.lower(program)),
+    "transform": lambda program, _: px.transform(program),
+    "infer": lambda program, _: px.infer(program),
+    "to_ep": lambda program, _: px.to_ep(program),
+    "stats": lambda program, _: str(px.stats(program)),
+    "diff": lambda program, other: (px.diff(program, other), str(px.diff(program, taking(2)))),
+    "mermaid": lambda program, _: px.mermaid(program),
+}
+
+
+@pytest.mark.parametrize("kind", NESTED)
+def test_programs_that_nest_too_deep_are_told_at_every_door(kind: str) -> None:
+    """Hand-built, so that no parser bounds them: 128 levels are valid, and more are a finding and never a dead process."""
+    program, other = NESTED[kind](1_000), NESTED[kind](1_000)
+    assert px.verify(program)
+    for name, door in DOORS.items():
+        try:
+            found = door(program, other)
+        except px.PurefxError:
+            continue
+        assert name not in ("lower", "save", "pickle", "transform", "to_ep"), name
+        assert found is not False, name
+    assert hash(program) == hash(other)
+
+
+@pytest.mark.parametrize("kind", ["items", "tuple", "record"])
+def test_128_levels_run(kind: str) -> None:
+    program = NESTED[kind](128)
+    assert px.verify(program) == ()
+    assert px.lower(program)(torch.ones(2))[0].tolist() == [1, 1]
+    assert px.lower(program, to="interpreter")(torch.ones(2))[0].tolist() == [1, 1]
+    assert "levels" in str(program)
+
+
+@pytest.mark.parametrize("kind", ["items", "key", "spec", "out_spec", "guard"])
+def test_100_000_levels_are_no_dead_process(kind: str) -> None:
+    program, other = NESTED[kind](100_000), NESTED[kind](100_000)
+    assert program == other
+    for door in ("repr", "hash"):
+        DOORS[door](program, other)
+    with pytest.raises(px.InvalidProgram):
+        px.lower(program)

@@ -17,6 +17,7 @@ from purefx.ir import (
     Call,
     CallSignature,
     Frame,
+    Get,
     Input,
     Node,
     Op,
@@ -27,6 +28,7 @@ from purefx.ir import (
     pmap,
 )  # fmt: skip
 from purefx.ir.borders import is_border
+from purefx.ir.opaque import CALL_MODULE
 from purefx.ir.operators import op_of
 from purefx.ir.torch_private import pytree
 
@@ -125,6 +127,12 @@ def with_slot(name: str, /, **changes: Any) -> Corruption:
         return program.evolve(state=evolve(state, slots=state.slots.set(name, evolve(state[name], **changes))))
 
     return apply
+
+
+def module_read_elsewhere(program: Program) -> Program:
+    """Return the program with a call of a module inside another module, which is read outside of that."""
+    nodes = (Node("read", Get("m")), Node("ran", CALL_MODULE, (Ref("read"), Ref("x")), stack=(Frame("lin"),)))
+    return with_module("m")(with_graph(program, "", nodes=(*nodes, *program.main.nodes)))
 
 
 def with_module(name: str) -> Corruption:

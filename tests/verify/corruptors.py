@@ -56,6 +56,7 @@ from tests.verify.changes import (
     circle,
     doubled_input,
     doubled_node,
+    module_read_elsewhere,
     named_f,
     outputs_of,
     result_of_topk,
@@ -240,6 +241,7 @@ TABLE: dict[str, dict[str, tuple[str, Corruption]]] = {
         "literal": ("flat", with_node("unused", do=CALL_MODULE, args=(1,))),
         "nothing": ("flat", with_node("unused", do=CALL_MODULE, args=())),
         "as-a-value": ("flat", with_slot("lin.w", kind=SlotKind.MODULE, value=torch.nn.Identity())),
+        "read-elsewhere": ("flat", module_read_elsewhere),
     },
     "signature-inputs": {
         "missing": ("flat", lambda p: with_signature(inputs=p.signature.inputs[:-1])(p)),

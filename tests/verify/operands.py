@@ -5,11 +5,34 @@ One idea: a part of the table in ``corruptors.py``, for the rules about operator
 
 from __future__ import annotations
 
-from purefx.ir import Items, Op, Ref
+from collections import deque
+
+from purefx.ir import Items, Node, Op, Program, Ref
 from purefx.ir.operators import op_of
-from tests.verify.changes import CAT, CHECKPOINT, COND, RELU, SUM, Corruption, result_of_topk, with_node
+from purefx.ir.torch_private import pytree
+from purefx.ir.trees import PACK
+from tests.verify.changes import CAT, CHECKPOINT, COND, RELU, SUM, Corruption, result_of_topk, with_graph, with_node
+from tests.verify.programs import GETITEM
 
 __all__ = ["OPERANDS"]
+
+
+def through_relu(change: Corruption, *, item: int | None = None) -> Corruption:
+    """Return a corruption that first lets a body, and what uses its result, call an operator of the dispatcher."""
+
+    def apply(program: Program) -> Program:
+        program = with_node("out", do=op_of(RELU))(with_node("b", graph="act", do=op_of(RELU))(program))
+        taken = program if item is None else with_node("b", graph="act", do=GETITEM, args=(Ref("a"), item))(program)
+        return change(taken)
+
+    return apply
+
+
+def packing(change: Corruption) -> Corruption:
+    """Return a corruption that first puts an object of a registered type together."""
+    made = Node("packed", PACK, (Items([Ref("x")]), pytree.tree_structure(deque([1]))))
+    return lambda program: change(with_graph(program, "", nodes=(made, *program.main.nodes)))
+
 
 OPERANDS: dict[str, dict[str, tuple[str, Corruption]]] = {
     "operands": {
@@ -30,6 +53,17 @@ OPERANDS: dict[str, dict[str, tuple[str, Corruption]]] = {
     "results": {
         "of-a-call": ("tree", with_node("out", do=op_of(RELU), args=(Ref("lin"),))),
         "of-an-operator": ("flat", result_of_topk(Ref("pair"), RELU)),
+    },
+    "handed-values": {
+        "text": ("tree", through_relu(with_node("act", args=("x",)))),
+        "several": ("tree", through_relu(with_node("act", args=(Ref("lin"),)))),
+        "given-back": ("tree", through_relu(lambda p: with_graph(p, "act", output="text"))),
+        "no-such-item": ("tree", through_relu(with_node("act", args=((Ref("x"),),)), item=1)),
+    },
+    "packed-values": {
+        "item": ("tree", packing(with_node("first", do=GETITEM, args=(Ref("packed"), 0)))),
+        "in-a-list": ("tree", packing(with_node("first", do=Op("toy.f"), args=(Items([Ref("packed")]),)))),
+        "handed": ("tree", packing(with_node("act", args=(Ref("packed"),)))),
     },
     "targets": {
         "aten": ("flat", with_node("unused", do=Op("aten.relu.default"))),

@@ -18,7 +18,6 @@ from ...ir.names import Names, is_identifier
 from ...ir.node import Node
 from ...ir.program import Program
 from ...ir.signature import Signature, UserInput
-from ...ir.torch_private import pytree
 from ...ir.verify.kinds import short
 from ..fuel import UNLIMITED, Fuel
 from ..transformation import transformation
@@ -184,5 +183,9 @@ def _whole(signature: Signature, users: int) -> list[int | None]:
     # For each positional argument the leaf that it is; None where it is several.
     if signature.in_spec is None:
         return list(range(users))
-    args, _ = pytree.tree_unflatten(list(range(signature.in_spec.num_leaves)), signature.in_spec)
-    return [part if type(part) is int else None for part in args]
+    found: list[int | None] = []
+    at = 0
+    for spec in signature.in_spec.child(0).children():
+        found.append(at if spec.is_leaf() else None)
+        at += spec.num_leaves
+    return found

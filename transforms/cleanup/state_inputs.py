@@ -7,6 +7,7 @@ The input stays where it is and becomes a state input.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 from typing import Any
 
 import torch
@@ -121,16 +122,24 @@ def _arguments(signature: Signature, gone: set[int], users: int) -> tuple[Any, t
     names = signature.arg_names
     if signature.in_spec is None:
         return None, tuple([name for at, name in enumerate(names) if at not in gone]) if len(names) == users else names
-    args, kwargs = pytree.tree_unflatten(list(range(signature.in_spec.num_leaves)), signature.in_spec)
-    left = [at for at, part in enumerate(args) if not _is_gone(part, gone, names[at] if at < len(names) else f"args[{at}]")]
-    kept = {key: part for key, part in kwargs.items() if not _is_gone(part, gone, str(key))}
+    args_spec, kwargs_spec = signature.in_spec.children()
+    args, keys = args_spec.children(), list(kwargs_spec.context)
+    # Types of the user's are not put together for this: their specs stay as they are.
+    leaves = iter(range(signature.in_spec.num_leaves))
+    taken = [set(islice(leaves, spec.num_leaves)) for spec in (*args, *kwargs_spec.children())]
+    left = [at for at in range(len(args)) if not _is_gone(taken[at], gone, names[at] if at < len(names) else f"args[{at}]")]
+    named = zip(keys, kwargs_spec.children(), taken[len(args) :], strict=True)
+    kept = {key: spec for key, spec, found in named if not _is_gone(found, gone, str(key))}
     positional = [names[at] for at in left if at < len(names)]
-    rest = [name for name in names[len(args) :] if name not in kwargs or name in kept]
-    return pytree.tree_structure((tuple([args[at] for at in left]), kept)), (*positional, *rest)
+    rest = [name for name in names[len(args) :] if name not in keys or name in kept]
+    parts = [
+        pytree.TreeSpec(tuple, None, [args[at] for at in left]),
+        pytree.TreeSpec(dict, list(kept), list(kept.values())),
+    ]
+    return pytree.TreeSpec(tuple, None, parts), (*positional, *rest)
 
 
-def _is_gone(part: Any, gone: set[int], argument: str) -> bool:
-    leaves = set(pytree.tree_leaves(part))
+def _is_gone(leaves: set[int], gone: set[int], argument: str) -> bool:
     if leaves and leaves <= gone:
         return True
     if leaves & gone:
