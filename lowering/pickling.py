@@ -107,7 +107,7 @@ def reduce_family(family: Family) -> tuple[Any, ...]:
     specs = (write_tree(signature.in_spec), write_tree(signature.out_spec))
     calls = [(frame, write_tree(found.in_spec), write_tree(found.out_spec)) for frame, found in _call_signatures(program)]
     given = {name: Foreign(name) if is_operator(target) else target for name, target in operators.items()}
-    said = (given, family.exported, family.slots, family.constants, family.ties, family.to)
+    said = (given, family.exported, family.slots, family.constants, family.ties, family.hooked, family.to)
     return load_family, (text, specs, calls, write_meta(program, _shared(family)), said)
 
 
@@ -192,7 +192,7 @@ def load_family(text: str, specs: Any, calls: Any, metas: Mapping[str, Any], sai
     """
     from .lower import lower_unchecked
 
-    operators, exported, slots, constants, ties, to = said
+    operators, exported, slots, constants, ties, hooked, to = said
     operators = {name: target for name, target in operators.items() if target is not None}
     program = parse(text, operators=operators)
     found = {
@@ -203,7 +203,7 @@ def load_family(text: str, specs: Any, calls: Any, metas: Mapping[str, Any], sai
     program = program.evolve(
         signature=signature, call_signatures=program.call_signatures.update(found), graphs=read_meta(program, metas)
     )
-    root: Any = lower_unchecked(program, to)
+    root: Any = lower_unchecked(program, to, hooked=hooked)
     family: Family = root.purefx_family
     family.exported, family.slots, family.constants, family.ties = exported, slots, constants, ties
     for module in (*root.modules(), *(found for _, found in root.purefx_hidden()), *family.values()):
