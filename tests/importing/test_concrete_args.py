@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 import torch
-from torch.fx import PH, symbolic_trace
+from torch.fx import symbolic_trace
+from torch.fx._symbolic_trace import PH
 from torch.utils import _pytree as pytree
 
 import purefx as px
@@ -94,7 +95,7 @@ def test_an_example_of_nested_arguments_gives_values() -> None:
 
 def test_a_receiver_of_another_name_is_refused_as_it_can_not_run() -> None:
     class Other(torch.nn.Module):
-        def forward(this, tree: Any) -> Any:  # noqa: N805  pyright: ignore[reportSelfClsParameterName]
+        def forward(this, tree: Any) -> Any:  # pyright: ignore[reportSelfClsParameterName]  # noqa: N805
             return tree["a"] + 1
 
     traced = symbolic_trace(Other(), concrete_args={"tree": {"a": PH}})

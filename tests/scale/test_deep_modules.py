@@ -12,7 +12,7 @@ import functools
 import io
 import pickle
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from typing import Any
 
 import pytest
@@ -82,7 +82,7 @@ USES: dict[str, Callable[[Any], object]] = {
 
 
 @contextlib.contextmanager
-def few_frames() -> Iterator[None]:
+def few_frames() -> Generator[None]:
     before, here, frame = sys.getrecursionlimit(), 0, sys._getframe()
     while frame is not None:
         here, frame = here + 1, frame.f_back
