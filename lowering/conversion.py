@@ -14,7 +14,7 @@ import torch
 
 from ..ir.torch_private import parameters_dict
 
-__all__ = ["Once", "convert_constants", "restore_ties", "tied_parameters"]
+__all__ = ["Once", "all_modules", "convert_constants", "restore_ties", "tied_parameters"]
 
 Places = list[tuple[dict[str, Any], str]]
 """Dicts of modules that hold one parameter, with its name in each."""
@@ -32,11 +32,20 @@ class Once:
     def __init__(self, convert: Callable[[torch.Tensor], torch.Tensor]) -> None:
         self.convert = convert
         self.results: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+        self.devices: dict[torch.device, torch.device] = {}
 
     @classmethod
     def of(cls, convert: Callable[[torch.Tensor], torch.Tensor]) -> Once:
         """Return the conversion itself where it is one already: that of the module around."""
         return convert if isinstance(convert, Once) else cls(convert)
+
+    def device_from(self, device: torch.device) -> torch.device:
+        """Return where a tensor goes that is on a device; one that nobody else has is tried."""
+        found = self.devices.get(device)
+        if found is None:
+            with torch.no_grad():
+                found = self.devices[device] = self.convert(torch.empty(0, device=device)).device
+        return found
 
     def __call__(self, tensor: torch.Tensor) -> torch.Tensor:
         """Convert a tensor, or return what it was converted to."""
@@ -48,35 +57,64 @@ class Once:
         return found[1]
 
 
+REAL = "@real"
+"""Under which attribute a module has its constants while it is on the meta device, where tensors have no contents."""
+
+
 def convert_constants(module: torch.nn.Module, names: Iterable[str], convert: Once) -> None:
-    """Move the constants of a module in place: tensors that are neither parameters nor buffers; they keep their type.
+    """Move the constants of a module: tensors that are neither parameters nor buffers; they keep their type and contents.
+
+    Eager's constants are plain attributes that no conversion reaches: ``half()`` leaves them as they are, and so does
+    ``to_empty``, after which ``load_state_dict`` would not bring them back.
 
     Args:
         module: whose attributes they are.
         names: of the attributes; one that is gone or was replaced by something else is left.
-        convert: what to do with each.
+        convert: what is done with parameters and buffers; where it puts them is where constants go.
     """
     attributes: dict[str, Any] = module.__dict__
     for name in names:
         value = attributes.get(name)
-        if isinstance(value, torch.nn.Parameter):
-            continue  # one that is tied: the module that registers it converts it in place
-        if isinstance(value, torch.Tensor):
-            with torch.no_grad():
-                converted = convert(value)
-                # Eager's constants keep their type: converted ones would give a .half() module other numbers, silently.
-                same = converted.dtype is value.dtype or value.is_meta
-                attributes[name] = converted if same else value.to(converted.device)
+        if isinstance(value, torch.nn.Parameter) or not isinstance(value, torch.Tensor):
+            continue  # a parameter that is tied: the module that registers it converts it in place
+        device = convert.device_from(value.device)
+        if device == value.device:
+            continue
+        if device.type == "meta":
+            attributes.setdefault(REAL, {})[name] = value
+        real = attributes.get(REAL, {}).pop(name, None) if value.is_meta else None
+        with torch.no_grad():
+            if real is not None:
+                attributes[name] = real.to(device, copy=True)
+            else:
+                attributes[name] = convert(value) if value.is_meta else value.to(device)
+
+
+def all_modules(module: torch.nn.Module) -> list[torch.nn.Module]:
+    """Return a module and all below it, outer ones first: ``modules()``, also where they nest deeper than Python calls.
+
+    >>> [type(found).__name__ for found in all_modules(torch.nn.Sequential(torch.nn.ReLU(), torch.nn.Tanh()))]
+    ['Sequential', 'ReLU', 'Tanh']
+    """
+    found: dict[int, torch.nn.Module] = {}
+    todo = [module]
+    while todo:
+        each = todo.pop()
+        if id(each) not in found:
+            found[id(each)] = each
+            todo += reversed(list(each.children()))
+    return list(found.values())
 
 
 def tied_parameters(module: torch.nn.Module) -> list[Places]:
     """Return where the parameters are that stand in several places; a move to another kind of device makes new ones."""
     places: dict[int, Places] = {}
-    for part in module.modules():
+    parts = all_modules(module)
+    for part in parts:
         for name, value in parameters_dict(part).items():
             if value is not None:
                 places.setdefault(id(value), []).append((cast("dict[str, Any]", parameters_dict(part)), name))
-    for part in module.modules():
+    for part in parts:
         for name, value in part.__dict__.copy().items():
             if id(value) in places:
                 places[id(value)].append((part.__dict__, name))

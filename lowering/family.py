@@ -24,8 +24,9 @@ from ..ir.program import Program
 from ..ir.signature import Signature
 from ..ir.state import Slot, SlotKind, State
 from .depth import Shallow
+from .hooks import unhooked
 from .needs import Needs, needs_by_path
-from .objects import one_object
+from .objects import one_object, other_names
 from .standing import that_stand
 
 __all__ = ["Family", "calls_below", "without_state"]
@@ -58,6 +59,8 @@ class Family(dict[str, torch.nn.Module]):
         super().__init__()
         self.same = one_object(program)
         """The path under which a module is lowered, for each other path that leads to it."""
+        self.hooked: Mapping[str, str] = other_names(program, self.same)
+        """The path of the object that has the hooks, for each path of a module that was lowered to another object."""
         self.program = without_state(_with_objects(program, self.same))
         self.to = to
         first = given.trail[0].before if given.trail else given
@@ -142,6 +145,11 @@ class Family(dict[str, torch.nn.Module]):
     def needs(self) -> dict[str, Needs]:
         """What is asked of each module from outside, by path."""
         return needs_by_path(self.program, self.calls, self.ties)
+
+    @cached_property
+    def unhooked(self) -> Mapping[str, str]:
+        """Why hooks of a module can not run, by path; a module for which they can is not there."""
+        return unhooked(self)
 
     @cached_property
     def conventions(self) -> dict[str, Convention]:

@@ -22,7 +22,7 @@ from ..ir.state import SlotKind
 from ..ir.torch_private import buffers_dict, children_dict, parameters_dict, unsaved_buffers
 from .compiled import Body
 from .family import Family
-from .lowered import FIRST, LaterCall
+from .lowered import FIRST, LaterCall, OtherName
 from .module import Place, new_module
 from .objects import Label, calls_by_label
 from .preserved import Answer, Answers
@@ -41,8 +41,8 @@ class Tree:
     nested: Family
     modules: dict[str, torch.nn.Module] = field(factory=dict)
     views: dict[str, list[torch.nn.Module]] = field(factory=dict)
-    later: dict[str, type[torch.nn.Module]] = field(factory=dict)
-    """The class of each body in later calls."""
+    later: dict[tuple[str, type[LaterCall]], type[torch.nn.Module]] = field(factory=dict)
+    """The class of each body in later calls, and under other names."""
 
     def real(self, path: str) -> str:
         """Return the path that a module has first; most have one."""
@@ -72,6 +72,7 @@ def grow(tree: Tree, cells: dict[int, Any], root: type[torch.nn.Module]) -> torc
         _add_views(tree, path, calls[path], types)
     for path in every if tree.nested.same else ():
         _add_names(tree, path, every[path])
+    _share_hooks(tree)
     _give_root(tree, calls)
     _register(tree, cells)
     for module in tree.modules.values():
@@ -111,7 +112,8 @@ def _grow_path(tree: Tree, path: str, calls: dict[str, dict[Label, str]], types:
         if labels:
             first = min(labels)
             body = tree.bodies[labels[first]]
-            made = new_module(tree.classes[body.name], Place(body, place, first[0], types.get(place), tree.nested))
+            kind = _class_of(tree, body, OtherName) if place in tree.nested.hooked else tree.classes[body.name]
+            made = new_module(kind, Place(body, place, first[0], types.get(place), tree.nested))
             _answer(tree, made, place, labels, first)
         else:
             made = new_container(tree.nested, place)
@@ -146,7 +148,8 @@ def _add_views(tree: Tree, path: str, labels: dict[Label, str], types: dict[str,
         if body.convention is not None and body.convention.signature.shared:
             continue
         if (call, part) != first:
-            view = new_module(_class_of(tree, body, part), Place(body, path, call, types.get(path), tree.nested))
+            kind = _class_of(tree, body, LaterCall)
+            view = new_module(kind, Place(body, path, call, types.get(path), tree.nested))
             _answer(tree, view, path, labels, (call, part))
             view.__dict__[FIRST] = main
             for shared in ("_parameters", "_buffers", "_non_persistent_buffers_set", "_modules"):
@@ -175,14 +178,20 @@ def _suffix(call: int, part: int) -> str:
     return (f"@{call}" if call else "") + (f"#{part}" if part else "")
 
 
-def _class_of(tree: Tree, body: Body, part: int) -> type[torch.nn.Module]:
-    # A piece of a call that is cut is no call: hooks run for the first piece, as far as they run at all.
-    if part:
-        return tree.classes[body.name]
-    if body.name not in tree.later:
+def _class_of(tree: Tree, body: Body, how: type[LaterCall]) -> type[torch.nn.Module]:
+    if (body.name, how) not in tree.later:
         kind = tree.classes[body.name]
-        tree.later[body.name] = type(kind.__name__, (LaterCall, kind), {"__module__": kind.__module__, "__doc__": kind.__doc__})
-    return tree.later[body.name]
+        members = {"__module__": kind.__module__, "__doc__": kind.__doc__}
+        tree.later[body.name, how] = type(kind.__name__, (how, kind), members)
+    return tree.later[body.name, how]
+
+
+def _share_hooks(tree: Tree) -> None:
+    # A module under another name, and the bodies of later calls there, are told of the hooks of the first.
+    for path, first in tree.nested.hooked.items():
+        for module in (tree.modules[path], *tree.views.get(path, ())):
+            if isinstance(module, LaterCall):
+                module.__dict__[FIRST] = tree.modules[first]
 
 
 def _give_root(tree: Tree, calls: dict[str, dict[Label, str]]) -> None:

@@ -6,6 +6,8 @@ fx code) is made when somebody reads it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, Literal
 
 import torch
@@ -83,12 +85,20 @@ def _check_options(program: Program, to: str, state: str, adapter: object) -> No
         raise TypeError(f"flat_args_adapter is {said}, not a {type(adapter).__name__}")
 
 
-def lower_unchecked(given: Program, to: str, device: torch.device | None = None, *, copy: bool = False) -> torch.nn.Module:
+def lower_unchecked(
+    given: Program,
+    to: str,
+    device: torch.device | None = None,
+    *,
+    copy: bool = False,
+    hooked: Mapping[str, str] = MappingProxyType({}),
+) -> torch.nn.Module:
     """Lower a program that is known to be valid, or that was lowered before."""
     program = writing_parameters(executable(given))
     if device is not None:
         program = moved(program, device)
     nested = Family(program, given, to)
+    nested.hooked = {**nested.hooked, **hooked}  # of a module that was pickled
     bodies, codes = bodies_of(nested, reserved=RESERVED)
     base, root_base = (LoweredModule, LoweredRoot) if to == "graph_module" else (LoweredInterpreter, LoweredInterpreterRoot)
     classes: dict[str, Any] = {}

@@ -54,7 +54,15 @@ class Lowered(Watched):
     def train(self, mode: bool = True) -> Any:  # noqa: FBT001, FBT002  torch's signature
         """Set the mode; warns, once, where a mode was written into the program."""
         warn_of_modes(self.purefx_family, self, train=mode)
-        return super().train(mode)
+        torch.nn.Module().train(mode)  # refuses what is no mode
+        for module in _inside_out(self, "train"):
+            if module is not self and not _plain(module, "train"):
+                module.train(mode)
+                continue
+            if isinstance(module, Lowered) and module.purefx_family is not self.purefx_family:
+                warn_of_modes(module.purefx_family, module, train=mode)
+            module.training = mode
+        return self
 
     def eval(self) -> Any:
         """Set the mode to evaluation; warns, once, where a mode was written into the program."""
@@ -63,28 +71,14 @@ class Lowered(Watched):
     def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> Any:  # noqa: FBT001, FBT002
         ties = [] if isinstance(fn, Once) else tied_parameters(self)
         convert = Once.of(fn)
-        result = super()._apply(convert, recurse)
+        for module in _inside_out(self, "_apply") if recurse else [self]:
+            if module is not self and not _plain(module, "_apply"):
+                cast(Any, module)._apply(convert)
+                continue
+            torch.nn.Module._apply(module, convert, recurse=False)  # pyright: ignore[reportPrivateUsage]
+            _convert_constants(module, convert)
         restore_ties(ties)
-        constants = self.purefx_family.constants
-        if constants:
-            self._convert_constants(constants, convert)
-        return result
-
-    def _convert_constants(self, constants: dict[str, tuple[str, ...]], convert: Once) -> None:
-        # Also those of children that are no modules of ours, containers that were never called.
-        path = self.purefx_place.path
-        convert_constants(self, constants.get(path, ()), convert)
-        for name, value in list(self.__dict__.items()):
-            if (
-                name not in (FROM_ROOT, FIRST)
-                and isinstance(value, Lowered)
-                and value.__dict__.get("_modules") is not None
-                and value.purefx_family is self.purefx_family
-            ):
-                convert_constants(value, constants.get(value.purefx_place.path, ()), convert)  # a later call of a child
-        for name, child in self.named_children():
-            if not isinstance(child, Lowered):
-                _convert_below(child, f"{path}.{name}" if path else name, constants, convert)
+        return self
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Lowered:
         new: Any = object.__new__(plain_class(type(self)))
@@ -125,6 +119,14 @@ class LaterCall(Lowered):
         return super(LaterCall, with_hooks_of(self, module)).__call__(*args, **kwargs)
 
 
+class OtherName(LaterCall):
+    """A module under another of its names, where its calls run other bodies: a hook on either name is one of the module."""
+
+    def _hooked(self) -> torch.nn.Module:
+        super()._hooked()
+        return cast(torch.nn.Module, self.__dict__[FIRST])
+
+
 GRAPHS = frozenset({"graph", "_graph"})
 """Where the two kinds of modules keep a graph that somebody looked at."""
 
@@ -145,9 +147,38 @@ def _copied(graph: torch.fx.Graph) -> torch.fx.Graph:
     return new
 
 
-def _convert_below(module: torch.nn.Module, path: str, constants: dict[str, tuple[str, ...]], convert: Once) -> None:
-    todo = [(path, module)]
+def _plain(module: torch.nn.Module, method: str) -> bool:
+    # Whether a method does with a module and its children what ours does.
+    known = getattr(Lowered, method), getattr(torch.nn.Module, method)
+    return method not in module.__dict__ and getattr(type(module), method) in known
+
+
+def _inside_out(module: torch.nn.Module, method: str) -> list[torch.nn.Module]:
+    # The modules that a method goes to, children first, as torch does; in a list, since calls inside calls end at the depth that
+    # Python allows.  What has a method of its own goes on by itself.
+    found: dict[int, torch.nn.Module] = {}
+    todo = [module]
     while todo:
-        place, found = todo.pop()
-        convert_constants(found, constants.get(place, ()), convert)
-        todo += [(f"{place}.{name}", child) for name, child in found.named_children() if not isinstance(child, Lowered)]
+        each = todo.pop()
+        if id(each) not in found:
+            found[id(each)] = each
+            if each is module or _plain(each, method):
+                todo += each.children()
+    return list(found.values())[::-1]
+
+
+def _convert_constants(module: torch.nn.Module, convert: Once) -> None:
+    # Those of a module of ours, of containers that were never called, and of later calls of the children.
+    where = module.purefx_where if isinstance(module, Watched) else None
+    constants = where.family.constants if where is not None else None
+    if not constants or where is None:
+        return
+    convert_constants(module, constants.get(where.path, ()), convert)
+    for name, value in list(module.__dict__.items()):
+        if (
+            name not in (FROM_ROOT, FIRST)
+            and isinstance(value, Lowered)
+            and value.__dict__.get("_modules") is not None
+            and value.purefx_family is where.family
+        ):
+            convert_constants(value, constants.get(value.purefx_place.path, ()), convert)

@@ -16,7 +16,7 @@ from ..ir.listing import first_paths
 from ..ir.paths import join
 from ..ir.program import Module, Program
 
-__all__ = ["Label", "calls_by_label", "one_object"]
+__all__ = ["Label", "calls_by_label", "one_object", "other_names"]
 
 Label = tuple[int, int]
 """The number of a call, and of the piece of it."""
@@ -62,6 +62,30 @@ def one_object(program: Program) -> dict[str, str]:
             other = theirs if alike and _run_alike(calls[ours], calls[theirs]) else path
         kept[path] = kept.get(other, path)
     return {path: other for path, other in kept.items() if path != other}
+
+
+def other_names(program: Program, same: Mapping[str, str]) -> dict[str, str]:
+    """Return the path of the first object, for each path of a module that is lowered to another one.
+
+    Args:
+        program: what is lowered.
+        same: the paths that are lowered to one object, as ``one_object`` says.
+
+    >>> from purefx.ir import Graph
+    >>> modules = Module(""), Module("a", cell=0), Module("a.x"), Module("b", cell=0), Module("b.x")
+    >>> other_names(Program.of({"": Graph((), (), ())}, modules=modules), {})
+    {'b': 'a', 'b.x': 'a.x'}
+    """
+    first = first_paths(program.modules)
+    if not first or not _parents_first(program.modules):
+        return {}
+    found: dict[str, str] = {}
+    for path in [module.path for module in program.modules]:
+        above, _, name = path.rpartition(".")
+        within = join(found.get(above, above), name) if path else path
+        found[path] = first.get(within, within)
+    real = {path: same.get(path, path) for path in found}
+    return {path: real[other] for path, other in found.items() if other in real and real[path] == path != real[other]}
 
 
 def _parents_first(modules: Iterable[Module]) -> bool:

@@ -109,7 +109,7 @@ def reduce_family(family: Family) -> tuple[Any, ...]:
     calls = [(frame, write_tree(found.in_spec), write_tree(found.out_spec)) for frame, found in _call_signatures(program)]
     given = {name: Foreign(name) if is_operator(target) else target for name, target in operators.items()}
     only = [spec.only for spec in signature.inputs if type(spec) is UserInput]
-    said = (given, family.exported, family.slots, family.constants, family.ties, family.to, only)
+    said = (given, family.exported, family.slots, family.constants, family.ties, family.hooked, family.to, only)
     return load_family, (text, specs, calls, write_meta(program, _shared(family)), said)
 
 
@@ -194,7 +194,7 @@ def load_family(text: str, specs: Any, calls: Any, metas: Mapping[str, Any], sai
     """
     from .lower import lower_unchecked
 
-    operators, exported, slots, constants, ties, to, only = said
+    operators, exported, slots, constants, ties, hooked, to, only = said
     operators = {name: target for name, target in operators.items() if target is not None}
     program = parse(text, operators=operators)
     found = {
@@ -207,7 +207,7 @@ def load_family(text: str, specs: Any, calls: Any, metas: Mapping[str, Any], sai
     program = program.evolve(
         signature=signature, call_signatures=program.call_signatures.update(found), graphs=read_meta(program, metas)
     )
-    root: Any = lower_unchecked(program, to)
+    root: Any = lower_unchecked(program, to, hooked=hooked)
     family: Family = root.purefx_family
     family.exported, family.slots, family.constants, family.ties = exported, slots, constants, ties
     for module in (*root.modules(), *(found for _, found in root.purefx_hidden()), *family.values()):

@@ -15,11 +15,12 @@ from torch.export.unflatten import UnflattenedModule
 
 from ..ir.errors import InputError
 from ..ir.paths import FROM_ROOT
-from ..ir.torch_private import is_tracing, pytree
+from ..ir.torch_private import buffers_dict, is_tracing, parameters_dict, pytree
 from .adapter import adapted
 from .arguments import CallPlan
 from .compiled import Body
 from .contract import CONTRACT
+from .conversion import all_modules
 from .interpreter import LoweredInterpreter, run_body
 from .lowered import FIRST, Lowered
 from .module import LoweredModule, holds, make_class
@@ -112,10 +113,12 @@ class _Root(Lowered):
 
 
 def _floating_dtype(module: torch.nn.Module) -> torch.dtype | None:
-    for tensors in (module.parameters(), module.buffers()):
-        for tensor in tensors:
-            if tensor.is_floating_point():
-                return tensor.dtype
+    parts = all_modules(module)
+    for registered in (parameters_dict, buffers_dict):
+        for part in parts:
+            for tensor in registered(part).values():
+                if tensor is not None and tensor.is_floating_point():
+                    return tensor.dtype
     return None
 
 

@@ -15,6 +15,7 @@ import torch
 from ..ir.errors import SwapError
 from ..ir.program import Program
 from ..ir.torch_private import blank_module, buffers_dict, children_dict, parameters_dict
+from .hooks import check_hooked
 
 if TYPE_CHECKING:
     from .family import Family
@@ -56,6 +57,37 @@ class Watched(torch.nn.Module):
                 children_dict(self)[name] = value  # torch would delete the attribute: a child called ``purefx_place``
                 return
         super().__setattr__(name, cast(Any, value))
+
+    def register_forward_pre_hook(self, *args: Any, **kwargs: Any) -> Any:
+        """Register a hook as torch does; refused, like all others, where the module is never called in one piece.
+
+        Raises:
+            UnsupportedProgram: the call of the module was cut, or its operators run inside of another body.
+        """
+        return torch.nn.Module.register_forward_pre_hook(self._hooked(), *args, **kwargs)
+
+    def register_forward_hook(self, *args: Any, **kwargs: Any) -> Any:
+        """Register a hook, likewise."""
+        return torch.nn.Module.register_forward_hook(self._hooked(), *args, **kwargs)
+
+    def register_full_backward_pre_hook(self, *args: Any, **kwargs: Any) -> Any:
+        """Register a hook, likewise."""
+        return torch.nn.Module.register_full_backward_pre_hook(self._hooked(), *args, **kwargs)
+
+    def register_full_backward_hook(self, *args: Any, **kwargs: Any) -> Any:
+        """Register a hook, likewise."""
+        return torch.nn.Module.register_full_backward_hook(self._hooked(), *args, **kwargs)
+
+    def register_backward_hook(self, *args: Any, **kwargs: Any) -> Any:
+        """Register a hook, likewise."""
+        return torch.nn.Module.register_backward_hook(self._hooked(), *args, **kwargs)
+
+    def _hooked(self) -> torch.nn.Module:
+        # The module that has the hooks: this one, unless it is one of several objects for a module.
+        where = self.purefx_where
+        if where is not None and where.path:
+            check_hooked(where.family, where.path)
+        return self
 
     def add_module(self, name: str, module: Any) -> None:
         """Add a child, or put another one in its place; a program is lowered.

@@ -22,7 +22,7 @@ from ..verify.kinds import PLAIN, short
 from .signature import argument_paths
 from .traced import parameters_of
 
-__all__ = ["bound_example", "read_traced_signature"]
+__all__ = ["bound_example", "read_traced_signature", "taken_spec"]
 
 
 def read_traced_signature(module: torch.fx.GraphModule, output: Arg) -> tuple[Signature, tuple[Arg, ...]]:
@@ -75,7 +75,7 @@ def _plain_inputs(module: torch.fx.GraphModule) -> tuple[tuple[UserInput, ...], 
 
 
 def _nested_inputs(module: torch.fx.GraphModule, info: Any) -> tuple[tuple[UserInput, ...], Any, tuple[str, ...]]:
-    in_spec = info.in_spec
+    in_spec = taken_spec(info)
     names = tuple([name for name in info.orig_args if name != "self"])
     by_name = in_spec.type is tuple and in_spec.num_children == 2 and _is_call(in_spec)
     if not by_name:
@@ -88,6 +88,18 @@ def _nested_inputs(module: torch.fx.GraphModule, info: Any) -> tuple[tuple[UserI
         raise InvalidProgram([Violation("signature-leaves", said, advice="change the pytree of the code with the placeholders")])
     paths = argument_paths(in_spec, names)
     return tuple([UserInput(ObjectType(), path) for path in paths]), in_spec, names
+
+
+def taken_spec(info: Any) -> Any:
+    """Return the pytree of what the code of a graph takes, without the module that ``symbolic_trace`` notes first.
+
+    Args:
+        info: what the code of the graph knows of pytrees.
+    """
+    in_spec = info.in_spec
+    if in_spec.type is not tuple or list(info.orig_args[:1]) != ["self"] or in_spec.num_children != len(info.orig_args):
+        return in_spec
+    return pytree.tree_structure(tuple([pytree.tree_unflatten([0] * spec.num_leaves, spec) for spec in in_spec.children()[1:]]))
 
 
 def _is_call(in_spec: Any) -> bool:
@@ -149,7 +161,7 @@ def bound_example(module: torch.fx.GraphModule, args: tuple[Any, ...], kwargs: d
     if not isinstance(codegen, PyTreeCodeGen):
         return list(bind(parameters_of(module), args, kwargs).values())
     found, spec = pytree.tree_flatten((args, kwargs))
-    wanted = codegen.pytree_info.in_spec
+    wanted = taken_spec(codegen.pytree_info)
     if wanted.num_leaves != spec.num_leaves:
         raise InputError(f"the graph takes {wanted.num_leaves} leaves, the example has {spec.num_leaves}")
     return found

@@ -15,6 +15,10 @@ import pytest
 import torch
 
 import purefx as px
+from tests.scale.test_scale import nested
+from tests.transforms.test_gather import CIRCLE, outlined, preserved
+
+KINDS = ["graph_module", "interpreter"]
 
 
 class Leaf(torch.nn.Module):
@@ -143,3 +147,102 @@ def test_hooks_of_later_calls(to: Any, preserved: tuple[str, ...]) -> None:
             one(x)
     assert said["lowered"] == said["eager"]
     assert said["eager"].count("removed") == 2
+
+
+class Renamed(torch.nn.Module):
+    """Calls one module under two names, with other bodies: each name is in the export, because each is of another module."""
+
+    def __init__(self, *, deep: bool = False) -> None:
+        super().__init__()
+        self.a = Flagged() if deep else Leaf()
+        self.list = torch.nn.ModuleList([self.a])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if isinstance(self.a, Flagged):
+            x = self.a.c(self.list[0](self.a(x)), True)
+            return self.list[0](x[:, :1])
+        return self.list[0](self.list[0](self.a(x, False), True), False)
+
+
+def told(module: torch.nn.Module, paths: tuple[str, ...], x: torch.Tensor) -> list[Any]:
+    """Return what hooks say that are registered under several names of modules."""
+    said: list[Any] = []
+    handles: list[Any] = []
+    for path in paths:
+        child = module.get_submodule(path)
+        handles += [
+            child.register_forward_pre_hook(lambda *_, path=path: said.append(("before", path))),
+            child.register_forward_hook(lambda *told, path=path: said.append((path, told[2].tolist())) or told[2] * 2),
+            child.register_full_backward_hook(lambda *_, path=path: said.append(("backward", path))),
+        ]
+    module(x.clone().requires_grad_()).sum().backward()
+    for handle in handles[:2]:
+        handle.remove()
+    said.append(module(x).tolist())
+    return said
+
+
+@pytest.mark.parametrize("to", KINDS)
+@pytest.mark.parametrize("preserved_names", [(), ("list.0",)])
+def test_a_hook_on_any_name_runs_for_calls_of_all(to: Any, preserved_names: tuple[str, ...]) -> None:
+    model, x = Renamed(), torch.ones(1, 2)
+    ep = torch.export.export(copy.deepcopy(model), (x,), strict=True, preserve_module_call_signature=preserved_names)
+    module = px.lower(px.transform(px.import_ep(ep)), to=to)
+    assert module.get_submodule("a") is not module.get_submodule("list.0")  # or this shows nothing
+    for paths in (("a", "list.0"), ("list.0",), ("list.0", "a")):
+        expected = told(copy.deepcopy(model), paths, x)
+        for each in (copy.deepcopy(module), pickle.loads(pickle.dumps(module)), px.lower(px.transform(px.import_ep(ep)), to=to)):
+            assert told(each, paths, x) == expected, paths
+
+
+@pytest.mark.parametrize("to", KINDS)
+def test_a_hook_below_any_name_runs_for_calls_of_all(to: Any) -> None:
+    model, x = Renamed(deep=True), torch.ones(1, 2)
+    ep = torch.export.export(copy.deepcopy(model), (x,), strict=True)
+    module = px.lower(px.transform(px.import_ep(ep)), to=to)
+    for paths in (("a.c",), ("list.0.c",), ("a", "list.0", "list.0.c", "a.c")):
+        assert told(copy.deepcopy(module), paths, x) == told(copy.deepcopy(model), paths, x), paths
+
+
+REGISTER = (
+    "register_forward_pre_hook",
+    "register_forward_hook",
+    "register_full_backward_pre_hook",
+    "register_full_backward_hook",
+    "register_backward_hook",
+)
+
+
+@pytest.mark.parametrize("to", KINDS)
+@pytest.mark.parametrize("how", REGISTER)
+def test_hooks_that_no_call_would_run_are_refused(to: Any, how: str) -> None:
+    cut: Any = px.lower(outlined(CIRCLE), to=to)
+    for child in (cut.a, cut.b, getattr(cut, "a#1"), copy.deepcopy(cut).a, pickle.loads(pickle.dumps(cut)).b):
+        with pytest.raises(px.UnsupportedProgram, match=r"cut in pieces.*preserve_module_call_signature"):
+            getattr(child, how)(print)
+    whole: Any = px.lower(outlined(CIRCLE, preserved("a")), to=to)
+    getattr(whole.a, how)(lambda *_: None)
+    getattr(cut, how)(lambda *_: None)
+    flat: Any = px.lower(outlined(CIRCLE).trail[0].before.evolve(modules=(px.Module(""), px.Module("a"), px.Module("b"))), to=to)
+    with pytest.raises(px.UnsupportedProgram, match="in the body of the root"):
+        getattr(flat.a, how)(print)
+    deep: Any = px.lower(px.transform(nested(250)), to=to)
+    inside = deep.get_submodule(next(iter(deep.purefx_family.unhooked)))
+    with pytest.raises(px.UnsupportedProgram, match="nested so deeply"):
+        getattr(inside, how)(print)
+
+
+@pytest.mark.parametrize("to", KINDS)
+def test_hooks_that_are_taken_run(to: Any) -> None:
+    """Of a deep nesting: each level that takes a hook calls it."""
+    deep, said = px.lower(px.transform(nested(250)), to=to), set()
+    taken = []
+    for path, child in deep.named_modules():
+        try:
+            child.register_forward_hook(lambda *_, path=path: said.add(path))
+        except px.UnsupportedProgram:
+            continue
+        taken.append(path)
+    deep(torch.ones(2))
+    assert said == set(taken)
+    assert 50 < len(taken) < 250

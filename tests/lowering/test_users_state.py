@@ -102,6 +102,49 @@ def test_a_converted_module_with_constants_is_eagers(to: str, convert: str) -> N
     assert torch.equal(result, expected)
 
 
+class Held(nn.Module):
+    """State, and a constant in a module and in one that is called twice with other bodies."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lin, self.shift = nn.Linear(2, 2), torch.tensor([3.0, 4.0])
+        self.register_buffer("n", torch.zeros(()))
+
+    def forward(self, x: torch.Tensor, *, tanh: bool = False) -> torch.Tensor:
+        self.n.add_(1)
+        x = self.lin(x) + self.shift * self.n
+        return x.tanh() * self.shift if tanh else x
+
+
+class HoldsTwice(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.held, self.scale = Held(), torch.tensor([0.5, 2.0])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.held(self.held(x), tanh=True) * self.scale
+
+
+@EACH
+@pytest.mark.parametrize("way", ["to_empty", "meta and to_empty", "a copy on meta"])
+def test_constants_keep_their_contents_where_state_is_emptied(to: str, way: str) -> None:
+    """Emptied parameters are loaded again, and nobody would load a constant: eager's are attributes, which stay."""
+    model, x = HoldsTwice(), torch.randn(1, 2)
+    module = lowered(export(model, "plain", (x,)), to)
+    saved = {name: value.clone() for name, value in model.state_dict().items()}
+    for each in (model, module):
+        if way != "to_empty":
+            each.to("meta")
+    if way == "a copy on meta":
+        model, module = copy.deepcopy(model), copy.deepcopy(module)
+    for each in (model, module):
+        each.to_empty(device="cpu")
+        each.load_state_dict(saved)
+    for _ in range(2):
+        assert torch.equal(module(x), model(x))
+        torch.testing.assert_close(dict(module.state_dict()), dict(model.state_dict()), rtol=0, atol=0)
+
+
 def test_tied_buffers_stay_tied() -> None:
     """One buffer under two names is one buffer after a conversion."""
 

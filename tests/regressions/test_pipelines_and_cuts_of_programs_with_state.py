@@ -61,8 +61,10 @@ STEPS = {
     "sink": px.sink_state, "outline": px.outline, "dedup": px.deduplicate, "in place": px.inplace_mutations,
     "lift": px.lift_state,
 }  # fmt: skip
-CUSTOM = [order for length in (1, 2) for order in itertools.permutations(STEPS, length) if "in place" not in order[:-1]]
-CUSTOM += [("sink", "outline", "dedup"), ("sink", "outline", "lift"), ("sink", "dedup", "outline")]
+CUSTOM = [
+    *(order for length in (1, 2) for order in itertools.permutations(STEPS, length) if "in place" not in order[:-1]),
+    ("sink", "outline", "dedup"), ("sink", "outline", "lift"), ("sink", "dedup", "outline"),
+]  # fmt: skip
 
 
 @cache

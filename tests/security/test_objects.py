@@ -11,7 +11,7 @@ import pickle
 from collections import deque, namedtuple
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -63,7 +63,7 @@ for name in NAMES:
     setattr(Witness, f"__{name}__", noted(name))
 
 
-class Sneaky(tuple):
+class Sneaky(tuple[Any, ...]):
     """Looks like a container, and is one of its own."""
 
     __slots__ = ()
@@ -82,7 +82,11 @@ class Box:
     __getitem__ = noted("getitem")
 
 
-Pair = namedtuple("Pair", ["x", "y"])  # noqa: PYI024
+class Pair(NamedTuple):
+    """A named tuple."""
+
+    x: Any
+    y: Any
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -110,6 +110,52 @@ def test_its_parent_takes_the_result_only(first: str) -> None:
     assert type(program.graphs["norm"].output) is px.Ref
 
 
+class Layer(nn.Module):
+    """Has a preserved signature too, and gives what its norm was given back, beside the result."""
+
+    def __init__(self, norm: nn.Module, given: str) -> None:
+        super().__init__()
+        self.norm, self.given = norm, given
+
+    def forward(self, x: torch.Tensor) -> Any:
+        y = x * 3
+        z = self.norm(y)
+        return {"value": (z, y), "nested": {"a": y, "b": z}, "added": (z + y, y + z, y)}[self.given]
+
+
+class Layers(nn.Module):
+    """Calls a layer, and goes on with all that it gives."""
+
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        given = self.layer(x)
+        values = list(given.values()) if isinstance(given, dict) else list(given)
+        return sum(values[1:], values[0] * 5) + x
+
+
+@pytest.mark.parametrize("given", ["value", "nested", "added"])
+@pytest.mark.parametrize(
+    ("first", "decomposed"), [("to dtype", False), ("to dtype", True), ("to twice", False), ("flatten", False)]
+)  # torch can not decompose the others, where a result is an argument
+def test_a_norm_is_swapped_in_a_module_that_gives_back_what_it_took(first: str, given: str, decomposed: bool) -> None:
+    """What was made in the outer module is its result by that name; the outer one can be swapped as well."""
+    model = Layers(Layer(Norm(BACK[first]), given))
+    preserve = ("layer", "layer.norm")
+    ep = torch.export.export(copy.deepcopy(model), (X,), preserve_module_call_signature=preserve)
+    program = px.transform(px.import_ep(ep.run_decompositions({}) if decomposed else ep))
+    assert torch.equal(px.lower(program)(X), model(X))
+    for path, new in (("layer.norm", Norm(BACK[first], 7.0)), ("layer", Layer(Norm(BACK[first], 9.0), given))):
+        expected = copy.deepcopy(model)
+        put(expected, path, copy.deepcopy(new))
+        swapped, assigned = px.lower(px.swap_modules(program, {path: copy.deepcopy(new)})), px.lower(program)
+        put(assigned, path, copy.deepcopy(new))
+        for module in (swapped, assigned):
+            assert torch.equal(module(X), expected(X)), path
+
+
 @pytest.mark.parametrize("first", [*BACK, *OTHERS])
 def test_the_operators_say_themselves_what_they_give_back(first: str) -> None:
     run = {**BACK, **OTHERS}[first]

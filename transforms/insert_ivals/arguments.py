@@ -37,8 +37,7 @@ def used_as_given(program: Program, leaves: Leaves, crossed: Sequence[Crossing],
     count = len(program.main.nodes)
     for crossing in crossed:
         user = program.main.nodes[crossing.used] if crossing.used < count else None
-        if user is None or not is_given(user):
-            work.use(crossing.value, crossing.used, () if user is None else user_stack(user), fuel)
+        work.use(crossing.value, crossing.used, () if user is None else user_stack(user), fuel)
     return work.program()
 
 
@@ -63,7 +62,13 @@ class _Objects:
 
     def use(self, name: str, number: int, stack: Stack, fuel: Fuel) -> None:
         """Let a user use what a value is, if that was given to the calls that hide it."""
-        found = self._object(name, stack)
+        made = self.graph.by_name[name].stack
+        giving = self._giving(name, made, stack)
+        if number < len(self.graph.nodes) and is_given(self.graph.nodes[number]):
+            giving = giving or stack
+        found = self._object(name, giving or stack)
+        if giving and not self._is_inside(found, giving):
+            return
         if found is None or not fuel.burn("use", found, "for", name):
             return
         node = self.graph.by_name.get(found)
@@ -77,7 +82,7 @@ class _Objects:
         while (node := self.graph.by_name.get(name)) is not None and self.leaves.hides(name, node.stack, stack):
             if type(node.do) is Get:
                 break
-            if self._is_result(name, node.stack, stack):
+            if self._giving(name, node.stack, stack):
                 return None
             step = operand_given_back(self.graph, name, self.values)
             if step is None or not self._fits(step, name):
@@ -85,10 +90,17 @@ class _Objects:
             name = step
         return name if name != begin else None
 
-    def _is_result(self, name: str, made: Stack, stack: Stack) -> bool:
-        # A call around gives it back, so there it may be meant as the result.
-        left: Sequence[Any] = made[len(common_prefix([made, stack])) :]
-        return any(name in self.leaves.gives.get(frame, ()) for frame in left)
+    def _giving(self, name: str, made: Stack, stack: Stack) -> Stack:
+        # The innermost call that gives a value back, of those that it leaves: from there on it goes by what that one calls it.
+        for depth in range(len(made), len(common_prefix([made, stack])), -1):
+            if name in self.leaves.gives.get(made[depth - 1], ()):
+                return made[:depth]
+        return ()
+
+    def _is_inside(self, name: str | None, giving: Stack) -> bool:
+        # What was made in the call that gives it back is that result; what was given to it may be meant as the argument as well.
+        node = self.graph.by_name.get(name) if name is not None else None
+        return node is not None and type(node.do) is not Get and node.stack[: len(giving)] == giving
 
     def _fits(self, operand: str, name: str) -> bool:
         # What an operator in place made of another shape is not what its operand is said to be.
