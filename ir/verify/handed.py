@@ -101,12 +101,12 @@ class _Walks:
 
     def is_seeded(self, census: Census) -> bool:
         """Say whether anything but values of which nothing is known is handed over or comes back in a graph."""
-        calls = [node for _, node in census.calls if type(node.do) is Call]
-        if not calls or any(type(arg) is not Ref and arg is not None for node in calls for arg in node.args):
-            return bool(calls)
-        if any(self._gives_more(node.do.graph) for node in calls):
+        args = [arg for _, node in census.calls for arg in node.args]
+        if any(type(arg) is not Ref and arg is not None for arg in args):
             return True
-        handed = {arg.name for node in calls for arg in node.args}
+        if any(self._gives_more(node.do.graph) for _, node in census.calls if type(node.do) is Call):
+            return True
+        handed = {arg.name for arg in args if type(arg) is Ref}
         makers = [node for _, node in self.survey.nodes_of(census) if node.name in handed]
         return any(_count(node.do) or self._gives_several(node) for node in makers)
 

@@ -59,11 +59,12 @@ class _Flow:
         for census in self.survey.censuses.values():
             names, wholes = self.objects(census)
             for _, node in census.calls:
-                body = self.survey.graphs.get(node.do.graph) if type(node.do) is Call else None
-                if body is not None and len(body.inputs) == len(node.args):
+                callee = node.do.graph if type(node.do) is Call else ""
+                body = self.survey.graphs.get(callee)
+                if callee and body is not None and len(body.inputs) == len(node.args):
                     pairs = zip(body.inputs, node.args, strict=True)
                     taken = [formal.name for formal, arg in pairs if not (names | set(wholes)).isdisjoint(refs_in((arg,)))]
-                    self.inputs.setdefault(node.do.graph, set()).update(taken)
+                    self.inputs.setdefault(callee, set()).update(taken)
             output: Any = census.graph.output
             found = self.results.setdefault(census.name, set())
             if type(output) is tuple:

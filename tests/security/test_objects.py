@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 import pickle
-from collections import deque, namedtuple
+from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
