@@ -92,6 +92,7 @@ class CallSite:
 def packing(in_spec: Any) -> Callable[[Sequence[Any]], tuple[Sequence[Any], Mapping[str, Any]]]:
     """Return a function from leaves to the positional and keyword arguments that they make up.
 
+    >>> from purefx.ir.torch_private import pytree
     >>> packing(pytree.tree_structure(((1, 2), {"k": 3})))(["x", "y", "z"])
     (['x', 'y'], {'k': 'z'})
     """
