@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from ..arguments import CONTAINERS, DEEPEST, TREES, Body, Record, Ref, children_of, is_deep
+from ..arguments import CONTAINERS, DEEPEST, TREES, Body, Items, Record, Ref, children_of, is_deep
 from ..numbers import SYMBOLIC
 from ..torch_private import HigherOrderOperator, OpOverload
 
@@ -61,7 +61,20 @@ def is_nested(arg: Any) -> bool:
 
 
 def _has_pairs(record: Any) -> bool:
-    return type(record.items) is tuple and all(type(pair) is tuple and len(pair) == 2 for pair in record.items)
+    pairs = record.items
+    return type(pairs) is tuple and all(type(pair) is tuple and len(pair) == 2 and _is_key(pair[0]) for pair in pairs)
+
+
+def _is_key(arg: Any) -> bool:
+    # A dict is made of it when the program runs; lists, dicts and, before Python 3.12, slices have no hash.
+    todo = [arg]
+    while todo:
+        part = todo.pop()
+        if type(part) in (Items, Record, slice):
+            return False
+        if type(part) is tuple:
+            todo.extend(part)
+    return True
 
 
 def leaves(arg: Any) -> Iterator[Any]:

@@ -110,3 +110,12 @@ def test_stats_of_an_operator_that_raises_while_values_are_computed() -> None:
     found = px.stats(program.with_main(main))
     assert found.flops is None
     assert found.uncounted == {"toy.refusing": 1}
+
+
+@pytest.mark.parametrize("key", [px.Items([1]), (1, px.Record(())), slice(1)])
+def test_a_dict_whose_keys_have_no_hash(key: px.Arg) -> None:
+    """It could not be made when the program runs."""
+    node = px.Node("y", px.Op("toy.neg"), (px.Record(((key, 2),)),))
+    assert [found.rule for found in px.verify(px.Program.of({"": px.Graph((), (node,), ())}))] == ["argument-kinds"]
+    right = px.Node("y", px.Op("toy.neg"), (px.Record((((1, "a"), 2),)),))
+    assert not px.verify(px.Program.of({"": px.Graph((), (right,), ())}))

@@ -238,3 +238,11 @@ def test_what_is_said_to_differ_differs(said: str) -> None:
 def test_every_claim_of_the_page_is_a_test() -> None:
     section = DOCS.read_text(encoding="utf-8").partition("## What differs")[2]
     assert re.findall(r"^- \*\*(.*?)\*\*", section, flags=re.MULTILINE) == list(CLAIMS)
+
+
+def test_assigning_unties_modules_of_two_names() -> None:
+    """Not a difference to torch, but one to eager, which the page tells."""
+    eager = Enclosed()
+    for each, stays in ((eager, True), *((made, False) for made in modules(Enclosed))):
+        each.load_state_dict({name: value + 1 for name, value in each.state_dict().items()}, assign=True)
+        assert (each.get_parameter("a.n.lin.weight") is each.get_parameter("c.0.n.lin.weight")) is stays, type(each)
