@@ -42,7 +42,7 @@ from .specific import is_gathered
 from .strategies.programs import Stage
 from .variants import renamed, reordered
 
-__all__ = ["INVERSES", "PAIRS", "PairLaw", "is_functional", "returns_all", "returns_all_that_it_writes"]
+__all__ = ["INVERSES", "PAIRS", "PairLaw"]
 
 
 def _always(_: Program) -> bool:
@@ -324,7 +324,7 @@ ORDERS: tuple[PairLaw, ...] = (
     _again(inline, outline, "flat", "sunk"),
     _again(functionalize, inplace_mutations, "flat", where="it has no copy of its own and every copy can be given back",
            condition=lambda program: copies_nothing(program) and returns_all_that_it_writes(program)),
-    _again(inplace_mutations, functionalize, "flat", "in place", where="it gave back nothing and every copy can be given back",
+    _again(inplace_mutations, functionalize, "in place", where="it gave back nothing and every copy can be given back",
            condition=lambda program: mutates_in_place(program) and returns_all(program)),
     _commute(remove_effect_tokens, inplace_mutations, "tokens"),
     _commute(remove_effect_tokens, sink_state, "tokens"),

@@ -202,7 +202,7 @@ def test_a_change_in_dead_code_is_none() -> None:
         check_transformation(without_relu, laws=MEANING, examples=0, programs=given)
     report = ask_laws(without_relu, laws=MEANING, examples=0, programs=given)
     assert (report.given, report.given_changed, report.dead) == (1, 0, 1)
-    assert str(report).endswith("and 0 of 1 given; changed in dead code only: 1")
+    assert str(report).endswith("it changed 0 of 1 given; changed in dead code only: 1")
     report = ask_laws(px.sink_state, laws=MEANING, examples=0, programs=given)
     assert (report.given_changed, report.dead) == (1, 0), "where the state stands is no dead code"
 
