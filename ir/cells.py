@@ -31,7 +31,8 @@ def cell_key(value: Any) -> tuple[object, object]:
     storage = storage_key(value)
     # The same window on the same memory is one tensor, also after saving and loading made two objects of it; a lazy
     # conjugate reads other numbers there.
-    return (storage, value.storage_offset(), tuple(value.shape), value.stride(), value.dtype, *lazy_bits(value)), storage
+    window = (storage, value.storage_offset(), tuple(value.shape), value.stride(), value.dtype, *lazy_bits(value))
+    return (*window, value.requires_grad), storage
 
 
 def numbered(slots: Mapping[str, Slot]) -> dict[str, Slot]:
