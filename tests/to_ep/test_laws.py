@@ -67,11 +67,18 @@ def modules() -> tuple[tuple[ModuleTree, px.Program], ...]:
     return tuple(found)
 
 
+def shown(program: px.Program) -> str:
+    """Return all that a digest is made of, as far as a difference by names may not show it."""
+    effects = [(name, node.name, node.do.effects) for name, node in program.nodes() if isinstance(node.do, px.Op)]
+    signature = program.signature
+    return f"{program}\n{effects}\n{signature}\n{signature.in_spec} {signature.out_spec}\n{program.state.identities}"
+
+
 def assert_round_trip(program: px.Program) -> None:
     """Fail unless importing what ``to_ep`` makes gives the flattened program, up to names, with its call signatures."""
     flat = apart(flattened(program))
     again = px.import_ep(px.to_ep(program))
-    assert px.alpha_equal(again, flat), str(px.diff(flat, again))
+    assert px.alpha_equal(again, flat), f"{px.diff(flat, again)}\n{shown(flat)}\n{shown(again)}"
     assert {frame: str(told) for frame, told in again.call_signatures.items()} == {
         frame: str(px.CallSignature(told.in_spec, told.out_spec, told.arg_names)) for frame, told in flat.call_signatures.items()
     }
