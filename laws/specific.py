@@ -12,7 +12,7 @@ from collections import Counter
 from attrs import evolve
 from torch import Tensor
 
-from ..ir.borders import is_border
+from ..ir.borders import GIVES, TAKES, is_border
 from ..ir.callers import calls_from, signatures_of_bodies
 from ..ir.digest import digest, graph_digest
 from ..ir.graph import Graph
@@ -28,8 +28,8 @@ from .law import Case, Law, Transform
 
 __all__ = [
     "ALL_READ", "BODIES_DISTINCT", "CALLS_TIGHT", "COPIES", "COPIES_GO", "CROSSINGS_ADDED", "DIGEST_STAYS", "EXPANDS",
-    "GRAPHS_STAY", "INLINES", "NO_CALLS", "NO_MUTATION", "NO_READS", "NO_STATE_INPUT", "NO_TOKEN", "ONE_BODY_A_LABEL",
-    "ONE_CALLABLE", "ONE_CALL_A_BODY", "READS_BELOW", "READS_NAMED", "READS_ONLY", "SIZES_AT_HOME",
+    "GRAPHS_STAY", "INLINES", "NAMED_AS_GIVEN", "NO_CALLS", "NO_MUTATION", "NO_READS", "NO_STATE_INPUT", "NO_TOKEN",
+    "ONE_BODY_A_LABEL", "ONE_CALLABLE", "ONE_CALL_A_BODY", "READS_BELOW", "READS_NAMED", "READS_ONLY", "SIZES_AT_HOME",
 ]  # fmt: skip
 
 COPY = "aten.copy_.default"
@@ -270,6 +270,36 @@ def _sizes_at_home(transform: Transform, case: Case) -> list[str]:
     return found
 
 
+def _named_as_given(transform: Transform, case: Case) -> list[str]:
+    program = transform(case.program)
+    nodes = program.main.by_name
+    leaves: dict[tuple[Frame, str], set[str]] = {}
+    for node in nodes.values():
+        if is_border(node) and node.stack:
+            leaves.setdefault((node.stack[-1], _op_name(node)), set()).update(node.refs())
+    found: list[str] = []
+    for user in nodes.values():
+        for name in user.refs() if not is_border(user) else ():
+            given = _converted_to_what_it_is(program, name)
+            for frame in nodes[name].stack if given else ():
+                taken, returned = (leaves.get((frame, do.name), set[str]()) for do in (TAKES, GIVES))
+                if frame not in user.stack and given in taken and name not in returned:
+                    found.append(f"{user.name} uses {name} of {frame}, which is {given}, the very object")
+    return found
+
+
+def _converted_to_what_it_is(program: Program, name: str) -> str | None:
+    # `x.to(dtype)` of an `x` that has it: torch gives back its argument.
+    node = program.main.by_name.get(name)
+    if node is None or _op_name(node) != "aten.to.dtype" or len(node.args) != 2 or node.kwargs:
+        return None
+    operand, value = node.args[0].name, node.meta.get("val")
+    of = program.main.by_name.get(operand) or next(formal for formal in program.main.inputs if formal.name == operand)
+    told = of.meta.get("val")
+    same = isinstance(value, Tensor) and isinstance(told, Tensor) and value.dtype == told.dtype == node.args[1]
+    return operand if same else None
+
+
 def _op_name(node: Node) -> str:
     return node.do.name if type(node.do) is Op else ""
 
@@ -321,6 +351,11 @@ CROSSINGS_ADDED = Law(
     "crossings added", "only copies, reads and sizes are added, only sizes without uses go, and nothing moves", _crossings_added
 )
 SIZES_AT_HOME = Law("sizes at home", "no call takes a size that it can read off what else it takes", _sizes_at_home)
+NAMED_AS_GIVEN = Law(
+    "named as given",
+    "what a preserved call converts to the type that it has, and does not return, goes by its own name outside",
+    _named_as_given,
+)
 GRAPHS_STAY = Law("graphs stay", "no graph changes", _graphs_stay)
 ONE_CALLABLE = Law(
     "one callable",

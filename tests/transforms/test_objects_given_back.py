@@ -7,6 +7,7 @@ with that, as eager does.  Where the object is the result of the module, a later
 from __future__ import annotations
 
 import copy
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
@@ -16,7 +17,10 @@ from torch import nn
 
 import purefx as px
 from purefx.ir.fakes import operand_given_back, values_of
+from purefx.laws.law import Case
+from purefx.laws.specific import NAMED_AS_GIVEN
 from tests.lowering.swaps import Parent, both, program_of, put, same
+from tests.unflatten.harness import export
 
 X = torch.randn(2, 4)
 
@@ -101,6 +105,18 @@ def test_a_norm_before_a_residual_is_swapped(first: str, way: str) -> None:
     for module in replaced(program, "norm", other):
         for x in (X, X + 1):
             torch.testing.assert_close(module(x), model(x), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("first", ["to dtype", "to its dtype", "type", "a conversion"])
+@pytest.mark.parametrize("outer", [(), ("up",)])
+def test_the_law_of_names_holds_and_says_something(first: str, outer: tuple[str, ...]) -> None:
+    """Of the program as it is imported it does not hold, so a transformation that does nothing breaks it."""
+    model = nn.Sequential(OrderedDict(up=Block(Norm({**BACK, **OTHERS}[first])), down=nn.Linear(4, 4)))
+    before = px.sink_state(px.import_ep(export(model, (X,), preserve=("up.norm", *outer))))
+    case = Case(before)
+    assert NAMED_AS_GIVEN.check(px.insert_ivals, case) == []
+    broken = NAMED_AS_GIVEN.check(lambda program: program, case)
+    assert len(broken) == (2 if first == "a conversion" else 3), broken  # its second call is given what the first made
 
 
 @pytest.mark.parametrize("first", BACK)
