@@ -53,6 +53,11 @@ def test_what_a_transformation_did_can_be_done_again(step: px.Transformation, st
             continue
         assert_applies(program, step(program))
         assert_applies(step(program), program)
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_other_names_and_another_order(stage: Stage) -> None:
+    for program, seed in drawn(stage, 60):
         assert_applies(program, reordered(program, seed=seed))
         assert_applies(program, renamed(program, seed=seed))
 

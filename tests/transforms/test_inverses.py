@@ -7,6 +7,7 @@ run for three calls against eager.  Hand-built programs show what exported ones 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 
 import attrs
 import pytest
@@ -82,13 +83,19 @@ def inputs(name: str) -> tuple[torch.Tensor, ...]:
     return tuple(torch.randn(3, 4) for _ in range(2 if name == "swapper" else 1))
 
 
-def stages(name: str, *, decomposed: bool, seed: int | None = None) -> list[px.Program]:
+@cache
+def imported(name: str, *, decomposed: bool) -> px.Program:
+    """Return the program of a module, exported once: it is a value."""
+    return px.import_ep(exported(MODULES[name](), *inputs(name), decomposed=decomposed))
+
+
+def stages(name: str, *, decomposed: bool, seed: int | None = None) -> tuple[px.Program, ...]:
     """Return the program after each step of the default pipeline, the imported one first."""
-    program = px.import_ep(exported(MODULES[name](), *inputs(name), decomposed=decomposed))
+    program = imported(name, decomposed=decomposed)
     found = [program if seed is None else reordered(program, seed=seed)]
     for step in STEPS:
         found.append(step(found[-1]))
-    return found
+    return tuple(found)
 
 
 def same_meaning(name: str, program: px.Program, other: px.Program) -> list[str]:
@@ -98,7 +105,7 @@ def same_meaning(name: str, program: px.Program, other: px.Program) -> list[str]
 
 
 @pytest.fixture(params=[(name, decomposed) for name in MODULES for decomposed in (False, True)], ids=str)
-def chain(request: pytest.FixtureRequest) -> tuple[str, list[px.Program]]:
+def chain(request: pytest.FixtureRequest) -> tuple[str, tuple[px.Program, ...]]:
     """A module's name and its program at every stage."""
     return request.param[0], stages(request.param[0], decomposed=request.param[1])
 
@@ -110,7 +117,7 @@ def test_inverses_name_one_another() -> None:
     assert all(getattr(px, str(value.inverse)).inverse == value.name for value in named)
 
 
-def test_inline_undoes_outline(chain: tuple[str, list[px.Program]]) -> None:
+def test_inline_undoes_outline(chain: tuple[str, tuple[px.Program, ...]]) -> None:
     """The same program, names, stacks, order and state included: exported calls are runs of nodes."""
     name, (*_, sunk, outlined, _) = chain
     back = px.inline(outlined)
@@ -120,7 +127,7 @@ def test_inline_undoes_outline(chain: tuple[str, list[px.Program]]) -> None:
     assert same_meaning(name, back, sunk) == []
 
 
-def test_inline_takes_shared_bodies_apart(chain: tuple[str, list[px.Program]]) -> None:
+def test_inline_takes_shared_bodies_apart(chain: tuple[str, tuple[px.Program, ...]]) -> None:
     """Inlining the deduplicated program gives the flat one up to names; the numbers of calls are counted anew."""
     name, (*_, sunk, _, shared) = chain
     back = px.inline(shared)
@@ -131,7 +138,7 @@ def test_inline_takes_shared_bodies_apart(chain: tuple[str, list[px.Program]]) -
     assert px.digest(again) == px.digest(shared)
 
 
-def test_expand_undoes_deduplicate(chain: tuple[str, list[px.Program]]) -> None:
+def test_expand_undoes_deduplicate(chain: tuple[str, tuple[px.Program, ...]]) -> None:
     """Every call has a body of its own again, under the id that outlining gives it."""
     name, (*_, outlined, shared) = chain
     back = px.expand(shared)
@@ -185,7 +192,7 @@ def test_reads_in_bodies_of_operators_are_placed() -> None:
     assert px.verify(back) == ()
 
 
-def test_lift_undoes_sink(chain: tuple[str, list[px.Program]]) -> None:
+def test_lift_undoes_sink(chain: tuple[str, tuple[px.Program, ...]]) -> None:
     """The inputs come back as they were, the unused ones too, and the names of values."""
     name, (_, _, written, sunk, _, shared) = chain
     back = px.lift_state(sunk)
@@ -268,7 +275,7 @@ def test_functionalize_after_a_legal_reorder(name: str) -> None:
         assert same_meaning(name, px.inplace_mutations(px.functionalize(moved)), written) == []
 
 
-def test_the_whole_way_back(chain: tuple[str, list[px.Program]]) -> None:
+def test_the_whole_way_back(chain: tuple[str, tuple[px.Program, ...]]) -> None:
     """From the deduplicated hierarchy to the imported program."""
     name, (_, free, *_, shared) = chain
     back = px.lift_state(px.inline(shared))
@@ -279,7 +286,7 @@ def test_the_whole_way_back(chain: tuple[str, list[px.Program]]) -> None:
     assert same_meaning(name, px.transform(back), shared) == []
 
 
-def test_functionalize_means_the_same_where_writes_are_in_place(chain: tuple[str, list[px.Program]]) -> None:
+def test_functionalize_means_the_same_where_writes_are_in_place(chain: tuple[str, tuple[px.Program, ...]]) -> None:
     """Training IR has writes of its own; what can not be returned stays, and the meaning is kept."""
     name, (_, free, *_) = chain
     once = px.functionalize(free)
