@@ -319,7 +319,7 @@ ORDERS: tuple[PairLaw, ...] = (
             ("sunk", "deduplicated"), as_one, exact=True),
     PairLaw("coarser split_by_tags", "split again by coarser tags it has its nodes in the same order", ("split_by_tags", "join"),
             ("sunk",), again_coarser, exact=True),
-    PairLaw("split_by_tags after split_by_tags", "a split program is split as if it were joined first",
+    PairLaw("split_by_tags after split_by_tags", "a split program is split as if it were joined first, where that moves no node",
             ("split_by_tags", "split_by_tags"), ("sunk", "deduplicated"), resplit, exact=True),
     _again(inline, outline, "flat", "sunk"),
     _again(functionalize, inplace_mutations, "flat", where="it has no copy of its own and every copy can be given back",

@@ -15,7 +15,7 @@ from ...ir.program import Program
 from ..transformation import transformation
 from .cut import cut
 from .inside import outlined_inside, with_bodies_of
-from .join import join, joined_flat
+from .join import joined_flat
 from .placing import place
 from .tables import below_parts
 from .tags import checked_tags
@@ -91,7 +91,7 @@ def split_by_tags(
     }
     """
     names = checked_tags(tags)
-    flat, outlined = joined_flat(join(program))
+    flat, outlined = joined_flat(program)
     placing = place(flat, names, tag_of, allow_reuse=allow_reuse)
     made = cut(flat, placing)
     bodies = tuple([node.do.graph for node in made.main.callers if type(node.do) is Call])
