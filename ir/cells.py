@@ -18,7 +18,7 @@ __all__ = ["CellNumbers", "cell_key", "numbered"]
 
 
 def cell_key(value: Any) -> tuple[object, object]:
-    """Return what two values share that are one tensor, and what they share where they share memory.
+    """Return what two values share that are one window on memory, and what they share where they share memory.
 
     >>> tensor = torch.ones(4)
     >>> cell_key(tensor) == cell_key(tensor.detach()), cell_key(tensor)[1] == cell_key(tensor[1:])[1]
@@ -31,8 +31,13 @@ def cell_key(value: Any) -> tuple[object, object]:
     storage = storage_key(value)
     # The same window on the same memory is one tensor, also after saving and loading made two objects of it; a lazy
     # conjugate reads other numbers there.
-    window = (storage, value.storage_offset(), tuple(value.shape), value.stride(), value.dtype, *lazy_bits(value))
-    return (*window, value.requires_grad), storage
+    return (storage, value.storage_offset(), tuple(value.shape), value.stride(), value.dtype, *lazy_bits(value)), storage
+
+
+def _with_gradients(value: Any) -> tuple[object, object]:
+    # What has no gradient is not the parameter whose memory it shows: `self.k = self.v.detach()`.
+    window, storage = cell_key(value)
+    return ((window, value.requires_grad) if isinstance(value, torch.Tensor) else window), storage
 
 
 def numbered(slots: Mapping[str, Slot]) -> dict[str, Slot]:
@@ -68,7 +73,7 @@ class CellNumbers:
         self._storages: dict[object, int] = {}
         self._next_cell = self._next_storage = 0
         for _, slot in state.pairs if state is not None else ():
-            cell, storage = cell_key(slot.value)
+            cell, storage = _with_gradients(slot.value)
             self._cells.setdefault(cell, slot.cell)
             self._storages.setdefault(storage, slot.storage)
             self._next_cell = max(self._next_cell, slot.cell + 1)
@@ -76,7 +81,7 @@ class CellNumbers:
 
     def slot(self, value: Any, kind: SlotKind, *, persistent: bool) -> Slot:
         """Return a slot that shows a value; tied values get one cell, aliasing ones one storage."""
-        key, memory = cell_key(value)
+        key, memory = _with_gradients(value)
         cell = self._cells.setdefault(key, self._next_cell)
         storage = self._storages.setdefault(memory, self._next_storage)
         self._next_cell = max(self._next_cell, cell + 1)

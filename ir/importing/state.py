@@ -9,7 +9,7 @@ import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 
-from ..cells import CellNumbers
+from ..cells import CellNumbers, cell_key
 from ..persistent import pmap
 from ..state import Slot, SlotKind, State
 
@@ -31,6 +31,7 @@ def read_state(ep: ExportedProgram) -> State:
         if spec.kind in KINDS
     }
     numbers = CellNumbers()
+    parameters = {cell_key(value)[0]: value for value in ep.state_dict.values() if isinstance(value, torch.nn.Parameter)}
     slots: dict[str, Slot] = {}
     earlier = _unsaved_before(ep)
     for name, value in ep.state_dict.items():
@@ -41,8 +42,19 @@ def read_state(ep: ExportedProgram) -> State:
     for name, value in ep.constants.items():
         kind, persistent = declared.get(name, (SlotKind.CONSTANT, False))
         if name not in slots:
-            slots[name] = numbers.slot(value, kind, persistent=persistent and kind is not SlotKind.CONSTANT)
+            # The exporter detaches parameters that it finds under no name of the module.
+            found = parameters.get(cell_key(value)[0], value) if is_lifted(name) else value
+            slots[name] = numbers.slot(found, kind, persistent=persistent and kind is not SlotKind.CONSTANT)
     return State(tuple(slots), pmap(slots))
+
+
+def is_lifted(name: str) -> bool:
+    """Say whether the exporter made up the name of a constant, as it does for tensors in containers and closures.
+
+    >>> is_lifted("a.lifted_tensor_0"), is_lifted("a.mask")
+    (True, False)
+    """
+    return name.rpartition(".")[2].startswith("lifted_tensor_")
 
 
 def _unsaved_before(ep: ExportedProgram) -> dict[str, list[str]]:

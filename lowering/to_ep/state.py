@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+
 from ...ir.errors import UnsupportedProgram
 from ...ir.program import Program
 from ...ir.state import Slot, SlotKind
@@ -34,7 +36,11 @@ def state_of_ep(program: Program, *, copy: bool) -> tuple[dict[str, Any], dict[s
     for name, slot in program.state.pairs:
         if not name.isprintable() or any(mark in name for mark in "'\"\\"):
             raise UnsupportedProgram(f"the state {name!r} has a name that torch would write into code; rename it")
-        (saved if _is_saved(slot) else constants)[name] = cells[slot.cell]
+        value = cells[slot.cell]
+        if _is_saved(slot):
+            saved[name] = value
+        else:  # torch looks for constants that are parameters among the buffers, and does not find them
+            constants[name] = value.detach() if isinstance(value, torch.nn.Parameter) else value
     return saved, constants
 
 
