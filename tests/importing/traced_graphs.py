@@ -153,13 +153,13 @@ def run(module: nn.Module, args: tuple[Any, ...]) -> Any:
         sum([leaf.sum() for leaf in leaves], start=torch.zeros((), requires_grad=True)).backward()
     except RuntimeError as error:
         return seen, given, type(error)
-    return seen, given, {name: value.grad for name, value in module.named_parameters(remove_duplicate=False)}
+    return seen, given, {name: value.grad for name, value in sorted(module.named_parameters(remove_duplicate=False))}
 
 
 def outcome(module: nn.Module, args: tuple[Any, ...], calls: int = 2) -> list[Any]:
     """Return what a copy of a module does in several calls, and its state after them.
 
-    The state without its order: the copy that torch makes of a GraphModule has its children in the order of their use.
+    The state and the gradients without their order: the copy that torch makes of a GraphModule has its children in the order of their use.
     """
     copied = copy.deepcopy(module)
     return [*[run(copied, args) for _ in range(calls)], dict(sorted(copied.state_dict().items()))]
