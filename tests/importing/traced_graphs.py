@@ -159,7 +159,8 @@ def run(module: nn.Module, args: tuple[Any, ...]) -> Any:
 def outcome(module: nn.Module, args: tuple[Any, ...], calls: int = 2) -> list[Any]:
     """Return what a copy of a module does in several calls, and its state after them.
 
-    The state and the gradients without their order: the copy that torch makes of a GraphModule has its children in the order of their use.
+    The state and the gradients without their order: the copy that torch makes of a GraphModule has its children in the order of
+    their use.
     """
     copied = copy.deepcopy(module)
     return [*[run(copied, args) for _ in range(calls)], dict(sorted(copied.state_dict().items()))]
