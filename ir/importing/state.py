@@ -31,7 +31,8 @@ def read_state(ep: ExportedProgram) -> State:
         if spec.kind in KINDS
     }
     numbers = CellNumbers()
-    parameters = {cell_key(value)[0]: value for value in ep.state_dict.values() if isinstance(value, torch.nn.Parameter)}
+    tensors = ep.state_dict.values() if any(map(is_lifted, ep.constants)) else ()
+    parameters = {cell_key(value)[0]: value for value in tensors if isinstance(value, torch.nn.Parameter)}
     slots: dict[str, Slot] = {}
     earlier = _unsaved_before(ep)
     for name, value in ep.state_dict.items():
