@@ -17,7 +17,7 @@ from torch.fx.graph import CodeGen
 from ..ir.paths import FROM_ROOT
 from ..ir.torch_private import children_dict
 from .edited import run_graph
-from .lowered import Lowered
+from .lowered import Lowered, copy_graph
 from .module import Place, holds
 from .notes import note_failure
 from .tape import tape_of
@@ -32,12 +32,13 @@ class LoweredInterpreter(Lowered, InterpreterModule):
         if name != "graph" and holds(self, name):
             return torch.nn.Module.__getattr__(self, name)  # a child called ``code``: as in eager
         if name == "graph":
-            graph = self.purefx_place.fx_graph(self)
-            graph.owning_module = cast(Any, self)
-            graph.set_codegen(CodeGen())  # flat, as an UnflattenedModule's
-            return self.__dict__.setdefault("graph", graph)  # another thread may have been faster
+            return self.__dict__.setdefault("graph", _fx_graph(self))  # another thread may have been faster
         if name == "graph_module":
-            return self.__dict__.setdefault("graph_module", self._as_graph_module())
+            # While fx generates code, the nodes of the graph print themselves by the names of that code.
+            graph = copy_graph(self.__dict__["graph"]) if "graph" in self.__dict__ else _fx_graph(self)
+            made = self.__dict__.setdefault("graph_module", self._as_graph_module(graph))
+            self.__dict__.setdefault("graph", graph)
+            return made
         if name == "arg_names":
             return [formal.name for formal in self.purefx_place.body.graph.inputs]
         if name == "_ty":
@@ -60,15 +61,22 @@ class LoweredInterpreter(Lowered, InterpreterModule):
     def finalize(self) -> None:
         """Check the (edited) graph, and make ``graph_module`` of it, which is what ``torch.compile`` sees."""
         self.graph.lint()
-        self.__dict__["graph_module"] = self._as_graph_module()
+        self.__dict__["graph_module"] = self._as_graph_module(self.graph)
 
-    def _as_graph_module(self) -> torch.fx.GraphModule:
-        made = torch.fx.GraphModule(self, self.graph)
+    def _as_graph_module(self, graph: torch.fx.Graph) -> torch.fx.GraphModule:
+        made = torch.fx.GraphModule(self, graph)
         if FROM_ROOT in self.__dict__:
             # fx copies the way to what is called, the root, as if it were a child.
             children_dict(made).pop(FROM_ROOT, None)
             made.__dict__[FROM_ROOT] = self.__dict__[FROM_ROOT]
         return made
+
+
+def _fx_graph(module: LoweredInterpreter) -> torch.fx.Graph:
+    graph = module.purefx_place.fx_graph(module)
+    graph.owning_module = cast(Any, module)
+    graph.set_codegen(CodeGen())  # flat, as an UnflattenedModule's
+    return graph
 
 
 def run_body(owner: torch.nn.Module, place: Place, values: Sequence[Any]) -> Any:

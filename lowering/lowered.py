@@ -23,7 +23,7 @@ from .watched import Watched, Where
 if TYPE_CHECKING:
     from .module import Place
 
-__all__ = ["DERIVED", "FIRST", "OURS", "LaterCall", "Lowered", "plain_class"]
+__all__ = ["DERIVED", "FIRST", "OURS", "LaterCall", "Lowered", "copy_graph", "plain_class"]
 
 OURS = "purefx_"
 """How the attributes begin that come from the program; copies share them."""
@@ -90,7 +90,7 @@ class Lowered(Watched):
                 new.__dict__[key] = value if shared else copy.deepcopy(value, memo)
         for key in GRAPHS & attributes.keys():
             if isinstance(attributes[key], torch.fx.Graph):
-                new.__dict__[key] = graph = _copied(attributes[key])
+                new.__dict__[key] = graph = copy_graph(attributes[key])
                 graph.owning_module = new
             else:
                 new.__dict__[key] = copy.deepcopy(attributes[key], memo)  # a constant of that name
@@ -136,7 +136,8 @@ def plain_class(kind: type[Any]) -> type[Any]:
     return kind.__mro__[1] if "purefx_own_class" in kind.__dict__ else kind
 
 
-def _copied(graph: torch.fx.Graph) -> torch.fx.Graph:
+def copy_graph(graph: torch.fx.Graph) -> torch.fx.Graph:
+    """Return a copy of a graph, with the same names and the same way to call it."""
     # Graph.__deepcopy__ copies pytree specs as well, and torch warns of that.
     new = torch.fx.Graph()
     output = new.graph_copy(graph, {}, return_output_node=True)

@@ -18,7 +18,7 @@ from .compiled import Body
 from .family import Family
 from .fx_names import uncompilable
 from .fx_view import View, build_fx_graph
-from .lowered import DERIVED, Lowered
+from .lowered import DERIVED, Lowered, copy_graph
 from .original import as_it_was
 from .preserved import edited
 
@@ -80,6 +80,16 @@ def _fx_attributes(module: LoweredModule) -> dict[str, Any]:
     return made
 
 
+def _graph_of_ones_own(module: LoweredModule) -> torch.fx.Graph:
+    # While fx generates code, the nodes of the graph print themselves by the names of that code, so no other thread may see them.
+    if "_graph" in module.__dict__:
+        return copy_graph(module.__dict__["_graph"])
+    made = _fx_attributes(module)
+    for key in made.keys() - {"_graph"}:
+        module.__dict__.setdefault(key, made[key])
+    return cast(torch.fx.Graph, made["_graph"])
+
+
 LAZY = frozenset(
     {
         "_graph", "_tracer_cls", "_tracer_extras", "shape_env", "_in_spec", "_out_spec", "meta", "_replace_hooks",
@@ -120,7 +130,9 @@ class LoweredModule(Lowered, torch.fx.GraphModule):
     def code(self) -> str:
         """The code that fx generates for the graph; what runs is equivalent and leaner."""
         if "_code" not in self.__dict__:
-            return cast(str, self.__dict__.setdefault("_code", self._graph.python_code(root_module="self").src))
+            graph = _graph_of_ones_own(self)
+            self.__dict__.setdefault("_code", graph.python_code(root_module="self").src)
+            self.__dict__.setdefault("_graph", graph)
         return cast(str, self.__dict__["_code"])
 
     def recompile(self) -> Any:
