@@ -15,7 +15,7 @@ import purefx as px
 from purefx.ir.cells import cell_key
 from purefx.ir.digest import graph_tokens
 from purefx.ir.effects.dependencies import dependencies
-from purefx.ir.effects.schema import effects_of
+from purefx.ir.effects.registered import effects_of
 from purefx.ir.operators import op_of
 
 __all__ = ["figures"]

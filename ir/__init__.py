@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from .arguments import Arg, Body, Items, Record, Ref, same_arg
 from .effects.declared import ANYTHING, PURE, ArgAt, Effects, Unless
-from .effects.libraries import declare
+from .effects.registered import declare
 from .errors import (
     CaptureError,
     DiffError,

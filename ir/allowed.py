@@ -18,11 +18,10 @@ import torch
 
 from .arguments import CONTAINERS, Arg, Ref, children_of
 from .borders import gives, takes
+from .callables import Method, op_name
 from .effects.functions import VIEWS, known_functions, known_method
-from .methods import Method
 from .node import Node, Op
 from .opaque import call_guards, call_module
-from .operators import op_name
 from .torch_private import (
     MODES,
     VMAP,

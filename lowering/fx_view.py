@@ -15,10 +15,10 @@ from attrs import frozen
 
 from ..ir.arguments import TREES, Arg, Body, Ref, thawed
 from ..ir.borders import is_border
+from ..ir.callables import Method
 from ..ir.conventions import Convention
 from ..ir.graph import Graph
 from ..ir.meta import Meta, spelled_stack, thaw
-from ..ir.methods import Method
 from ..ir.node import Call, Get, Node, Stack
 from ..ir.opaque import is_module_call, read_modules
 from ..ir.paths import join, way_to

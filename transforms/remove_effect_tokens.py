@@ -12,11 +12,11 @@ from typing import Any
 from attrs import evolve
 
 from ..ir.arguments import Arg, Ref, bodies_in, replace_refs
-from ..ir.effects.schema import effects_of
+from ..ir.callables import op_name
+from ..ir.effects.registered import effects_of
 from ..ir.graph import Graph
 from ..ir.meta import Meta, freeze_meta
 from ..ir.node import Node, Op
-from ..ir.operators import op_name
 from ..ir.program import Program
 from ..ir.signature import Token
 from ..ir.torch_private import OpOverload, schema_of

@@ -19,9 +19,10 @@ import torch
 import torch.nn.functional
 from attrs import evolve
 
-from ..methods import Method
+from ..callables import Method, op_name
 from ..torch_private import MODES, builtin_functions, overloads_of, schema_of
 from .declared import ANYTHING, PURE, ArgAt, Effects, Unless
+from .schema import effects_of_schema
 
 __all__ = ["effects_of_function", "known_functions", "known_method", "merged"]
 
@@ -104,8 +105,6 @@ def known_functions() -> dict[str, Callable[..., Any]]:
     >>> known_functions()["torch.relu"] is torch.relu
     True
     """
-    from ..operators import op_name
-
     found: dict[str, Callable[..., Any]] = {}
     for function in (*_tables(), *ALIASING, *MODES):
         found.setdefault(op_name(function), function)
@@ -142,13 +141,11 @@ def _place(function: Callable[..., Any], name: str) -> ArgAt:
 
 @functools.cache
 def _of_operator(name: str) -> Effects | None:
-    from .schema import effects_of
-
     overloads = [] if name in STRANGE else overloads_of(name)
     if not overloads:
         return None
     plain = [overload for overload in overloads if not _is_out(overload)]
-    found = merged([effects_of(overload) for overload in plain])
+    found = merged([effects_of_schema(overload) for overload in plain])
     if len(plain) < len(overloads):
         found = evolve(found, writes=(*found.writes, OUT), aliases=(*found.aliases, OUT))
     return found

@@ -14,12 +14,12 @@ import torch.fx
 from attrs import frozen
 
 from ..arguments import Arg, Items, Record, Ref
-from ..effects.schema import effects_of
+from ..callables import Method, op_name
+from ..effects.registered import effects_of
 from ..meta import Meta, freeze_meta
-from ..methods import Method
 from ..node import Op
 from ..numbers import SYMBOLIC
-from ..operators import Said, op_name
+from ..operators import Said
 from ..torch_private import pytree
 from ..verify.kinds import PLAIN
 

@@ -14,7 +14,7 @@ import torch
 
 from ..allowed import advice_for, registered, told
 from ..arguments import TREES, Arg, Body, Items, Record, Ref
-from ..operators import op_name
+from ..callables import op_name
 from .lexer import HUGE, MAX_DEPTH, Cursor, read_list, read_rest
 from .spelling import WORD, quoted, spell_path, spell_value
 

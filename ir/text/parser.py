@@ -11,7 +11,7 @@ from typing import Any
 
 from ..arguments import Arg
 from ..effects.declared import ANYTHING, Effects
-from ..effects.schema import registered_effects
+from ..effects.registered import registered_effects
 from ..graph import Graph, Input
 from ..node import Call, Do, Frame, Get, Kwargs, Node, Op
 from ..persistent import pmap

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import assert_never
 
-from ..effects.schema import registered_effects
+from ..effects.registered import registered_effects
 from ..graph import Graph
 from ..node import Call, Get, Node, Op
 from ..printing import text_of

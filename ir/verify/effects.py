@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 from attrs import evolve, fields
 
 from ..effects.declared import ANYTHING, Effects
-from ..effects.libraries import is_foreign, lacking
-from ..effects.schema import effects_of, registered_effects
+from ..effects.registered import effects_of, is_foreign, lacking, registered_effects
 from ..node import Op
 from ..torch_private import OpOverload
 from .rule import Finding

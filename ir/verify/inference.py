@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..arguments import Body, Items, Record, Ref
-from ..effects.schema import is_scalar_function
+from ..effects.registered import is_scalar_function
 from ..node import Node, Op
 from ..numbers import SYMBOLIC, too_much_work
 from ..torch_private import FakeTensorMode, OpOverload, is_refusal, pytree, size_number

@@ -78,7 +78,7 @@ RULES: tuple[Rule, ...] = (
     Rule("targets", "an operator that bears the name of a registered one runs it", check_targets,
          advice="make the operator with purefx.ir.operators.op_of(target); names of your own stand for what `operators` gives"),
     Rule("effects", "the effects of an operator are those of its target, or those and ordered", check_effects,
-         advice="make the operator with purefx.ir.effects.schema.effects_of(target)"),
+         advice="make the operator with purefx.ir.effects.registered.effects_of(target)"),
     Rule("operator-names", "an operator bears the name of its target, and one name is one target", check_operator_names,
          advice="name the operator str(target), and different functions differently: equality goes by name"),
     Rule("stacks", "no module call is made inside itself, and in the root no path begins with /", check_stacks,

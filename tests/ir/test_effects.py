@@ -11,7 +11,7 @@ import torch
 import purefx as px
 from purefx.ir.effects.declared import Unless
 from purefx.ir.effects.dependencies import dependencies
-from purefx.ir.effects.schema import effects_of
+from purefx.ir.effects.registered import effects_of
 from purefx.ir.operators import op_of
 from tests.programs import ADD, ADD_, COPY_, DROPOUT, MUL, NEG, PRINT, flat
 

@@ -16,12 +16,12 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 
 from purefx.ir import ANYTHING, Effects, Node, Op, Ref
+from purefx.ir.callables import Method
 from purefx.ir.effects.functions import known_functions, known_method
 from purefx.ir.effects.happenings import happenings
+from purefx.ir.effects.registered import effects_of
 from purefx.ir.effects.resolved import Happening
-from purefx.ir.effects.schema import effects_of
 from purefx.ir.graph import Graph, Input
-from purefx.ir.methods import Method
 from purefx.ir.program import Program
 from purefx.ir.torch_private import MODES, pytree, storage_key
 

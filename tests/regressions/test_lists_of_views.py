@@ -12,7 +12,7 @@ import torch
 
 import purefx as px
 from purefx.ir.effects.dependencies import dependencies
-from purefx.ir.effects.schema import effects_of
+from purefx.ir.effects.registered import effects_of
 
 PROGRAM = """program {
   takes {

@@ -19,7 +19,7 @@ from torch.fx.experimental.proxy_tensor import ProxyTorchDispatchMode, disable_p
 
 import purefx as px
 from purefx.ir.effects.dependencies import dependencies
-from purefx.ir.effects.schema import effects_of
+from purefx.ir.effects.registered import effects_of
 
 LOG: list[str] = []
 

@@ -21,7 +21,7 @@ import torch
 
 import purefx as px
 from purefx.ir.allowed import DENIED, DENIED_NAMESPACES, HIGHER_ORDER, PLAIN_FUNCTIONS, allowed, denied, registered, unlisted
-from purefx.ir.operators import op_name
+from purefx.ir.callables import op_name
 from purefx.ir.store import container
 from tests.programs import flat
 

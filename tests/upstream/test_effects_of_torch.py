@@ -21,8 +21,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from purefx.ir.effects.communication import FUNCTIONAL, RAW
 from purefx.ir.effects.declared import COMMUNICATION
-from purefx.ir.effects.libraries import NAMESPACES
-from purefx.ir.effects.schema import effects_of
+from purefx.ir.effects.registered import NAMESPACES, effects_of
 from purefx.ir.effects.silent import DRAWS_NOTHING, SILENT_ALIASES, SILENT_DRAWS, SILENT_WRITES
 from purefx.ir.torch_private import OpOverload, is_effectful, resolve_operator, schema_of, side_effectful
 

@@ -42,7 +42,7 @@ from purefx.ir import (
     pmap,
 )  # fmt: skip
 from purefx.ir.borders import GIVES, TAKES
-from purefx.ir.effects.schema import effects_of
+from purefx.ir.effects.registered import effects_of
 from purefx.ir.parts import PART
 from purefx.ir.torch_private import pytree
 

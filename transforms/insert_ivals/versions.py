@@ -14,7 +14,7 @@ from attrs import frozen
 
 from ...ir.arguments import Arg, Ref
 from ...ir.effects.declared import Effects
-from ...ir.effects.schema import effects_of
+from ...ir.effects.registered import effects_of
 from ...ir.graph import Graph
 from ...ir.node import Get, Node, Op
 from ...ir.program import Program

@@ -1,21 +1,139 @@
-"""Operators of other libraries: what is known of them besides their schema, and ``declare``, which says more.
+"""``effects_of``: the effects of whatever a graph calls, and ``declare``, which says those of operators of other libraries.
 
 One idea: a schema tells what an operator does to its operands, and not whether it logs, counts or prints.  So operators outside
-of torch's own namespaces stay in order among themselves, unless who uses them says what they do.
+of torch's own namespaces stay in order among themselves, unless who uses them says what they do; what has no schema and is in
+no table may do anything.
 """
 
 from __future__ import annotations
 
+import builtins
+import math
+import operator
 from collections.abc import Callable
 from typing import Any
 
 from attrs import evolve
 
+from ..borders import gives, takes
 from ..errors import EffectsError
-from ..torch_private import HigherOrderOperator, OpOverload, OpOverloadPacket, overload_of
-from .declared import Effects
+from ..opaque import CALL_GUARDS, call_guards
+from ..torch_private import HigherOrderOperator, OpOverload, OpOverloadPacket, is_effectful, overload_of, side_effectful
+from ..trees import PACK, UNPACK, pack, unpack
+from .declared import ANYTHING, LIBRARIES, PURE, ArgAt, Effects
+from .functions import effects_of_function
+from .schema import effects_of_schema
 
-__all__ = ["NAMESPACES", "check_said", "declare", "declared_effects", "is_foreign", "lacking", "overloads_in", "said_of_one"]
+__all__ = [
+    "NAMESPACES", "check_said", "declare", "declared_effects", "effects_of", "is_foreign", "lacking", "overloads_in",
+    "registered_effects", "said_of_one",
+]  # fmt: skip
+
+ORDERED_HIGHER_ORDER = frozenset({"with_effects", "call_torchbind", "print"})
+
+FOREIGN_HIGHER_ORDER = evolve(ANYTHING, through_bodies=True)
+"""What a higher-order operator of another library is taken to do, unless it is declared."""
+
+PURE_HIGHER_ORDER = frozenset({"out_dtype", "auto_functionalized", "auto_functionalized_v2", "triton_kernel_wrapper_functional"})
+
+WRITING_FUNCTIONS = frozenset(
+    {
+        "setitem", "delitem", "iadd", "iand", "iconcat", "ifloordiv", "ilshift", "imatmul", "imod", "imul", "ior", "ipow",
+        "irshift", "isub", "itruediv", "ixor", "call",
+    }
+)  # fmt: skip
+"""Functions of ``operator`` that change an operand, or do whatever an operand does."""
+
+SCOPES = {
+    "torch._functorch.predispatch._vmap_increment_nesting": 1,
+    "torch._functorch.predispatch._vmap_decrement_nesting": -1,
+}
+"""Plain functions that a strict export writes around the body of a vmap."""
+
+
+def effects_of(target: Callable[..., Any]) -> Effects:
+    """Return the effects of a callable that stands in a graph: what was declared, otherwise what is registered.
+
+    Args:
+        target: an ``OpOverload``, a higher-order operator, or a plain function.
+
+    >>> import torch
+    >>> effects_of(torch.ops.aten.relu.default) is PURE
+    True
+    """
+    said = declared_effects(target)
+    return registered_effects(target) if said is None else said
+
+
+def registered_effects(target: Callable[..., Any]) -> Effects:
+    """Return the effects of a callable as torch has them and our tables complete them, whatever was declared.
+
+    Args:
+        target: an ``OpOverload``, a higher-order operator, or a plain function.
+
+    Returns:
+        Its effects; ``ANYTHING`` where nothing is known.
+
+    >>> import torch
+    >>> registered_effects(torch.ops.aten.add_.Tensor).writes
+    (ArgAt(index=0, name='self'),)
+    """
+    if isinstance(target, OpOverload):
+        return _of_foreign(target) if is_foreign(target) else effects_of_schema(target)
+    if isinstance(target, HigherOrderOperator):
+        return _of_higher_order(target)
+    if target is takes or target is gives:
+        return PURE
+    if target is call_guards:
+        return CALL_GUARDS.effects
+    if target in (pack, unpack):
+        return PACK.effects if target is pack else UNPACK.effects
+    if target is operator.getitem:
+        return PROJECTION
+    known = effects_of_function(target)
+    if known is not None:
+        return known
+    if is_scalar_function(target):
+        return PURE
+    scope = SCOPES.get(f"{getattr(target, '__module__', '')}.{getattr(target, '__name__', '')}")
+    return evolve(ANYTHING, scope=scope) if scope is not None else ANYTHING
+
+
+PROJECTION = Effects(aliases=(ArgAt(0, "a"),))
+
+
+def is_scalar_function(target: Callable[..., Any]) -> bool:
+    """Say whether a plain function computes on sizes and other numbers, and does nothing else.
+
+    >>> is_scalar_function(operator.add), is_scalar_function(print)
+    (True, False)
+    >>> is_scalar_function(operator.iadd)
+    False
+    """
+    module = getattr(target, "__module__", None)
+    if module in ("_operator", "math"):
+        return getattr(target, "__name__", "") not in WRITING_FUNCTIONS
+    if module == "torch" and getattr(target, "__name__", "").startswith(("sym_", "_sym_")):
+        return True
+    return any(target is known for known in (builtins.max, builtins.min, builtins.abs, builtins.round, math.floor))
+
+
+def _of_higher_order(target: Any) -> Effects:
+    name = target.name()
+    if name in ORDERED_HIGHER_ORDER:
+        return Effects(ordered=True, unknown=name == "call_torchbind", through_bodies=True)
+    if name in PURE_HIGHER_ORDER:
+        return PURE
+    if is_foreign(target):  # it has no schema: nothing is known of what it does to its operands
+        return FOREIGN_HIGHER_ORDER
+    return Effects(through_bodies=True, ordered=is_effectful(target))
+
+
+def _of_foreign(target: Any) -> Effects:
+    # Asked each time: a library may register an operator, and only then its effect.
+    found = evolve(effects_of_schema(target), domain=LIBRARIES)
+    return evolve(found, ordered=True) if is_effectful(target) or target in side_effectful() else found
+
 
 NAMESPACES = frozenset(
     {
@@ -79,8 +197,6 @@ def check_said(target: Any, effects: Effects) -> None:
 
     >>> check_said(print, Effects())
     """
-    from .schema import registered_effects
-
     if isinstance(target, OpOverload):
         if not is_foreign(target):
             raise EffectsError(f"{target} is an operator of torch, whose effects are known")
@@ -88,7 +204,7 @@ def check_said(target: Any, effects: Effects) -> None:
         if missing:
             raise EffectsError(
                 f"{target} cannot be said to have {effects}: its schema says that it {missing}; "
-                "add that, starting from purefx.ir.effects.schema.registered_effects(op)"
+                "add that, starting from purefx.ir.effects.registered.registered_effects(op)"
             )
     elif not callable(target):
         raise EffectsError(f"{target} is no operator or function whose effects can be said")
