@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from .errors import InvalidProgram
+from .errors import InvalidProgram, Violation
 from .graph import Graph
 from .names import is_identifier, is_plain_path
 from .node import Call, Get, Node
 from .program import Program
-from .verify import Violation
 
 __all__ = ["check_identifiers", "odd_names"]
 

@@ -22,8 +22,7 @@ from ..node import Node, Op
 from ..numbers import SYMBOLIC, too_much_work
 from ..program import Program
 from ..signature import InputSpec, LiteralType, NumberType, ObjectType, StateInput, TensorType, Token, UserInput
-from ..torch_private import FakeTensor, OpOverload, fresh_bindings, schema_of, without_kernels
-from ..verify.inference import silence
+from ..torch_private import FakeTensor, OpOverload, fresh_bindings, schema_of, silence, without_kernels
 from .symbols import Symbols, fresh_mode
 
 __all__ = ["FakeValues", "gives_nothing", "running"]

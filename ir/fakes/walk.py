@@ -16,7 +16,7 @@ import torch
 from attrs import define, evolve, field, frozen
 
 from ..arguments import Arg, Body, Ref, bodies_in, thawed
-from ..errors import InvalidProgram
+from ..errors import InvalidProgram, Violation
 from ..graph import Graph, Input
 from ..meta import Meta, freeze
 from ..node import Call, Get, Node, Op
@@ -24,7 +24,6 @@ from ..numbers import SYMBOLIC
 from ..paths import join
 from ..program import Program
 from ..torch_private import FakeTensor, OpOverload, is_refusal
-from ..verify import Violation
 from ..verify.tensors import disagreement
 from .likeness import likely
 from .runnable import alters, depends_on_contents, gives_nothing, is_runnable

@@ -13,13 +13,12 @@ import torch
 import torch.fx
 
 from ..cells import CellNumbers
-from ..errors import InvalidProgram
+from ..errors import InvalidProgram, Violation
 from ..paths import FROM_ROOT, join
 from ..persistent import pmap
 from ..program import Module
 from ..state import Slot, SlotKind, State
 from ..torch_private import unsaved_buffers
-from ..verify import Violation
 from ..verify.kinds import short
 from .spellings import is_path
 

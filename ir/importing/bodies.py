@@ -14,11 +14,10 @@ from typing import Any, cast
 from attrs import evolve
 
 from ..arguments import Arg, Ref, bodies_in, replace_refs
-from ..errors import InvalidProgram
+from ..errors import InvalidProgram, Violation
 from ..graph import Graph
 from ..node import Frame, Node, Op, Stack, common_prefix
 from ..paths import relative
-from ..verify import Violation
 
 __all__ = ["settle_bodies"]
 

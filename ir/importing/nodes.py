@@ -18,14 +18,13 @@ import torch.fx
 from attrs import evolve
 
 from ..arguments import Arg, Body, Items, Record, Ref, refs_in
-from ..errors import InvalidProgram, UnsupportedProgram
+from ..errors import InvalidProgram, UnsupportedProgram, Violation
 from ..graph import Graph, Input
 from ..meta import freeze_meta
 from ..node import Node, Op, Stack, common_prefix
 from ..numbers import SYMBOLIC
 from ..operators import Said, op_of
 from ..torch_private import HigherOrderOperator, OpOverload, OpOverloadPacket
-from ..verify import Violation
 from .bodies import check_output, settle_bodies
 from .regions import is_from_region, place_borders, place_regions
 from .stacks import StackReader

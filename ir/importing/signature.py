@@ -11,7 +11,7 @@ import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, CustomObjArgument, InputKind, OutputKind
 
-from ..errors import InvalidProgram, UnsupportedProgram
+from ..errors import InvalidProgram, UnsupportedProgram, Violation
 from ..graph import Graph
 from ..numbers import SYMBOLIC
 from ..signature import (
@@ -34,7 +34,6 @@ from ..signature import (
     UserOutput,
 )
 from ..torch_private import pytree
-from ..verify import Violation
 from .expressions import read_size
 
 __all__ = ["argument_keys", "argument_paths", "read_signature"]

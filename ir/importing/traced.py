@@ -15,7 +15,7 @@ from attrs import define, evolve, field, frozen
 
 from ..arguments import Arg, Body, Ref
 from ..binding import Parameter, bind
-from ..errors import InputError, InvalidProgram, UnsupportedProgram
+from ..errors import InputError, InvalidProgram, UnsupportedProgram, Violation
 from ..graph import Graph, Input
 from ..names import Names, is_identifier
 from ..node import Call, Frame, Get, Node, Stack
@@ -24,7 +24,6 @@ from ..operators import Said
 from ..paths import join
 from ..signature import RestType
 from ..torch_private import PyTreeCodeGen, generator_of_code, hooks_of
-from ..verify import Violation
 from ..verify.kinds import short
 from .attributes import MISSING, Attributes, is_computed, relative_path
 from .bodies import check_output

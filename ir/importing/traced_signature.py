@@ -13,11 +13,10 @@ import torch.fx
 
 from ..arguments import Arg, Items, Record
 from ..binding import bind
-from ..errors import InputError, InvalidProgram, UnsupportedProgram
+from ..errors import InputError, InvalidProgram, UnsupportedProgram, Violation
 from ..names import is_identifier
 from ..signature import LiteralType, ObjectType, Signature, UserInput, UserOutput
 from ..torch_private import EXPORT_HOOKS, PyTreeCodeGen, codegen_of, generator_of_code, hooks_of, pytree
-from ..verify import Violation
 from ..verify.kinds import PLAIN, short
 from .signature import argument_paths
 from .traced import parameters_of

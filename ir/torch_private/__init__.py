@@ -24,6 +24,7 @@ from .fakes import (
     fake_copy,
     has_fixed_sizes,
     is_refusal,
+    silence,
     without_kernels,
 )
 from .graphs import (
@@ -139,6 +140,7 @@ __all__ = [
     "script_class",
     "set_guards",
     "side_effectful",
+    "silence",
     "size_number",
     "state_of",
     "storage_key",

@@ -9,6 +9,8 @@ One idea: a name is given a type and a reason here, and nothing more.
 from __future__ import annotations
 
 import copy
+import logging
+import threading
 from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
@@ -24,7 +26,16 @@ from torch._subclasses.fake_tensor import (
     UnsupportedOperatorException,
 )
 
-__all__ = ["FAKE_REFUSALS", "FakeTensor", "FakeTensorMode", "fake_copy", "has_fixed_sizes", "is_refusal", "without_kernels"]
+__all__ = [
+    "FAKE_REFUSALS",
+    "FakeTensor",
+    "FakeTensorMode",
+    "fake_copy",
+    "has_fixed_sizes",
+    "is_refusal",
+    "silence",
+    "without_kernels",
+]
 
 
 FAKE_REFUSALS = (DataDependentOutputException, DynamicOutputShapeException, UnsupportedFakeTensorException)
@@ -60,6 +71,22 @@ def without_kernels(mode: Any) -> Generator[None, None, None]:
         yield
     finally:
         mode.allow_fallback_kernels = before
+
+
+@contextmanager
+def silence() -> Generator[None, None, None]:
+    """Keep what this thread does with fake tensors out of torch's log."""
+    # torch logs a traceback for every operator that refuses its arguments; other threads may want to read theirs.
+    mine, logger = threading.get_ident(), logging.getLogger(FakeTensorMode.__module__)
+
+    def is_theirs(record: logging.LogRecord) -> bool:
+        return record.thread != mine
+
+    logger.addFilter(is_theirs)
+    try:
+        yield
+    finally:
+        logger.removeFilter(is_theirs)
 
 
 def has_fixed_sizes(tensor: Any) -> bool:

@@ -6,9 +6,9 @@ repairs, transforms or runs a program.
 
 from __future__ import annotations
 
+from ..errors import Violation
 from .rule import Finding, Rule
 from .rules import DEEP, RULES
 from .verifier import check, trust, verify
-from .violation import Violation
 
 __all__ = ["DEEP", "RULES", "Finding", "Rule", "Violation", "check", "trust", "verify"]

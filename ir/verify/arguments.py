@@ -7,14 +7,11 @@ they hide.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from ..arguments import Body
 from .kinds import depth_fault, is_argument, leaves, short
 from .rule import Finding
-
-if TYPE_CHECKING:
-    from .survey import Survey
+from .survey import Survey
 
 __all__ = ["check_keywords", "check_kinds"]
 

@@ -7,7 +7,7 @@ pytree.  Which values the leaves are is for the rules about values.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..arguments import Ref, refs_in
 from ..borders import GIVES, TAKES, is_border
@@ -17,11 +17,9 @@ from ..paths import join
 from ..program import CallSignature
 from .kinds import short
 from .rule import Finding
+from .screen import Census
 from .structure import MAP_TYPE
-
-if TYPE_CHECKING:
-    from .screen import Census
-    from .survey import Survey
+from .survey import Survey
 
 __all__ = ["check_borders", "check_shared"]
 

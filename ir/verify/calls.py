@@ -6,7 +6,7 @@ One idea: calls were collected by the survey, so each rule is a loop over the ca
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..arguments import Body, Items, Ref
 from ..graph import Graph
@@ -15,10 +15,8 @@ from ..torch_private import HigherOrderOperator, OpOverload, schema_of
 from .kinds import is_argument, is_nested, short
 from .rule import Finding
 from .screen import Census
+from .survey import Survey
 from .tensors import value_in
-
-if TYPE_CHECKING:
-    from .survey import Survey
 
 __all__ = [
     "check_acyclic", "check_arity", "check_bodies", "check_known_callees", "check_projections", "check_reachable", "check_root",

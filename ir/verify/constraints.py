@@ -7,16 +7,14 @@ stack.  Only parts without inputs and symbols are computed, when all else is in 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..expression import ARITIES, DEEPEST, LARGEST, OPERATORS, UNCOMPUTABLE, Apply, InputDim, InputValue, Sym, evaluate
 from ..signature import NumberType, Range, TensorType, UserInput
 from .kinds import short
 from .rule import Finding
 from .signature import specs_of
-
-if TYPE_CHECKING:
-    from .survey import Survey
+from .survey import Survey
 
 __all__ = ["check_constraints"]
 

@@ -7,18 +7,16 @@ says is told; what follows from it is not.  What nobody can tell is left out.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
+from ..fakes.walk import Called
 from ..graph import Input
 from ..node import Node
 from .rule import INPUTS, Finding
+from .survey import Survey
 from .tensors import geometry
-
-if TYPE_CHECKING:
-    from ..fakes.walk import Called
-    from .survey import Survey
 
 __all__ = ["check_calls"]
 

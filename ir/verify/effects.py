@@ -7,7 +7,7 @@ from its target.  Operators without a target (toy ones) are taken at their word.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from attrs import evolve, fields
 
@@ -16,9 +16,7 @@ from ..effects.registered import effects_of, is_foreign, lacking, registered_eff
 from ..node import Op
 from ..torch_private import OpOverload
 from .rule import Finding
-
-if TYPE_CHECKING:
-    from .survey import Survey
+from .survey import Survey
 
 __all__ = ["check_effects", "check_operator_names", "check_targets"]
 

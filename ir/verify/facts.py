@@ -7,16 +7,14 @@ run on what it can not treat.  A false claim is one mistake, however many nodes 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..node import Call
 from ..signature import InputMutation, StateInput, StateMutation, Token
 from .kinds import short
 from .rule import Finding
 from .signature import specs_of
-
-if TYPE_CHECKING:
-    from .survey import Survey
+from .survey import Survey
 
 __all__ = ["check_facts", "check_known_facts"]
 

@@ -7,7 +7,7 @@ numbers are right is a question for the laws.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..arguments import Ref
 from ..graph import Input
@@ -16,10 +16,8 @@ from ..signature import InputGradient, LossOutput, StateGradient, UserInput
 from ..state import SlotKind
 from .rule import Finding
 from .signature import specs_of
+from .survey import Survey
 from .tensors import disagreement, value_in
-
-if TYPE_CHECKING:
-    from .survey import Survey
 
 __all__ = ["check_gradients"]
 

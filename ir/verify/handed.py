@@ -7,7 +7,7 @@ transformation makes of a valid program one that is not.  Graphs in which nothin
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from attrs import define, field
 
@@ -21,9 +21,7 @@ from .operands import fault_of
 from .rule import Finding
 from .screen import GETITEM, Census
 from .signature import specs_of
-
-if TYPE_CHECKING:
-    from .survey import Survey
+from .survey import Survey
 
 __all__ = ["check_handed"]
 

@@ -10,12 +10,10 @@ bodies say is asked in each call (``each_call.py``).
 
 from __future__ import annotations
 
-import logging
 import operator
-import threading
-from collections.abc import Generator, Iterator
-from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
 
 import torch
 
@@ -23,16 +21,14 @@ from ..arguments import Body, Items, Record, Ref
 from ..effects.registered import is_scalar_function
 from ..node import Node, Op
 from ..numbers import SYMBOLIC, too_much_work
-from ..torch_private import FakeTensorMode, OpOverload, is_refusal, pytree, size_number
+from ..torch_private import FakeTensorMode, OpOverload, is_refusal, pytree, silence, size_number
 from .each_call import check_calls
 from .rule import Finding
+from .screen import Census
+from .survey import Survey
 from .tensors import value_in
 
-if TYPE_CHECKING:
-    from .screen import Census
-    from .survey import Survey
-
-__all__ = ["check_inferred", "silence"]
+__all__ = ["check_inferred"]
 
 NUMBERS = frozenset({int, bool})
 """Types of results that are compared exactly; floats are not, they are rounded."""
@@ -64,22 +60,6 @@ def check_inferred(survey: Survey) -> Iterator[Finding]:
         ]
     yield from found
     yield from check_calls(survey, silent)
-
-
-@contextmanager
-def silence() -> Generator[None, None, None]:
-    """Keep what this thread does with fake tensors out of torch's log."""
-    # torch logs a traceback for every operator that refuses its arguments; other threads may want to read theirs.
-    mine, logger = threading.get_ident(), logging.getLogger(FakeTensorMode.__module__)
-
-    def is_theirs(record: logging.LogRecord) -> bool:
-        return record.thread != mine
-
-    logger.addFilter(is_theirs)
-    try:
-        yield
-    finally:
-        logger.removeFilter(is_theirs)
 
 
 def _under_autocast(survey: Survey) -> set[str]:

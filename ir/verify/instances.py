@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import cast
 
 from attrs import frozen
 
@@ -20,12 +20,10 @@ from ..state import Slot, SlotKind
 from ..torch_private import checks_inputs
 from .rule import Finding
 from .screen import Census
+from .survey import Survey
 from .tensors import disagreement
 
-if TYPE_CHECKING:
-    from .survey import Survey
-
-__all__ = ["Instances", "trace_instances"]
+__all__ = ["Instances", "instances_of"]
 
 
 @frozen
@@ -138,9 +136,12 @@ class _Walk:
             self.todo.append((do.graph, inner))
 
 
-def trace_instances(survey: Survey) -> Instances:
-    """Return what the reads and calls of a program come to, followed from the root through every instance."""
-    return _Walk(survey).run()
+def instances_of(survey: Survey) -> Instances:
+    """Return what the reads and calls of a program come to, followed from the root through every instance, once."""
+    known = survey.derived.get("instances")
+    if known is None:
+        known = survey.derived["instances"] = _Walk(survey).run()
+    return cast(Instances, known)
 
 
 def _known_paths(slots: dict[str, Slot]) -> set[str]:

@@ -7,17 +7,15 @@ a call may be anywhere.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
 
 from ..node import Frame, Stack
 from ..parts import is_part
 from ..paths import FROM_ROOT, way_to
 from ..program import Module
+from .instances import instances_of
 from .kinds import short
 from .rule import Finding
-
-if TYPE_CHECKING:
-    from .survey import Survey
+from .survey import Survey
 
 __all__ = ["check_known_modules", "check_labels", "check_module_paths", "check_scopes", "check_stacks"]
 
@@ -107,12 +105,12 @@ def _wrong_cells(modules: Iterable[Module]) -> Iterator[Finding]:
 
 def check_labels(survey: Survey) -> Iterator[Finding]:
     """Find calls that one path, call number and part name, and that have different bodies."""
-    yield from survey.instances.ambiguous
+    yield from instances_of(survey).ambiguous
 
 
 def check_known_modules(survey: Survey) -> Iterator[Finding]:
     """Find calls of modules, and nodes inside modules, that the hierarchy does not have; a program may list none at all."""
-    yield from survey.instances.off_map
+    yield from instances_of(survey).off_map
     root = survey.censuses.get(survey.root)
     known = {module.path for module in survey.modules if type(module.path) is str}
     if root is None or all(is_part(module) for module in survey.modules):

@@ -6,15 +6,13 @@ One idea: a graph is read from top to bottom once; what a reference means is nev
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..arguments import Ref
 from .kinds import leaves
 from .rule import INPUTS, Finding
 from .screen import Census
-
-if TYPE_CHECKING:
-    from .survey import Survey
+from .survey import Survey
 
 __all__ = ["check_defined", "check_earlier", "check_unique"]
 

@@ -7,7 +7,6 @@ at a path below it.  Which arguments it takes is its own business.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from ..arguments import Ref, refs_in
 from ..node import Call, Node, Op
@@ -15,12 +14,11 @@ from ..opaque import CALL_GUARDS, CALLS, attribute_of, is_module_call
 from ..paths import way_to
 from ..signature import StateInput
 from ..state import SlotKind
+from .instances import instances_of
 from .rule import Finding
+from .screen import Census
 from .signature import specs_of
-
-if TYPE_CHECKING:
-    from .screen import Census
-    from .survey import Survey
+from .survey import Survey
 
 __all__ = ["check_modules"]
 
@@ -31,7 +29,7 @@ def check_modules(survey: Survey) -> Iterator[Finding]:
     called = any(op.name in CALLS for op, _, _ in survey.ops.values())
     if not (held or called):
         return
-    yield from survey.instances.entered
+    yield from instances_of(survey).entered
     yield from _inside(survey, held)
     yield from _state_below(survey, held)
     for census in survey.censuses.values():
@@ -52,7 +50,7 @@ def _inside(survey: Survey, held: set[str]) -> Iterator[Finding]:
 
 def _modules_in(survey: Survey, census: Census) -> set[str]:
     # The values of a graph that are modules: reads, and state inputs of the root.
-    found = set(survey.instances.modules.get(census.name, ()))
+    found = set(instances_of(survey).modules.get(census.name, ()))
     if census.name == survey.root:
         pairs = zip(survey.inputs_of(census), specs_of(survey.signature.inputs), strict=False)
         for formal, spec in pairs:
@@ -75,7 +73,7 @@ def _misused(survey: Survey, census: Census, modules: set[str]) -> Iterator[Find
                 # Whoever outlines cuts between the two, and a module is nothing that bodies take or give.
                 text = f"it calls {first.name}, which is read in another module call"
                 yield Finding(text, census.name, index, node.name)
-            elif node.do == CALL_GUARDS and first.name in survey.instances.acting.get(census.name, ()):
+            elif node.do == CALL_GUARDS and first.name in instances_of(survey).acting.get(census.name, ()):
                 said = f"it takes {first.name} for what ep.module() checks its inputs with, and that is another module"
                 yield Finding(f"{said}; call it with purefx.call_module", census.name, index, node.name)
         for name in _values_of(node):

@@ -10,7 +10,7 @@ import functools
 import inspect
 import types
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from attrs import frozen
@@ -21,9 +21,7 @@ from ..numbers import SYMBOLIC
 from ..torch_private import HigherOrderOperator, OpOverload, allows_numbers_as_tensors, schema_of
 from .kinds import PLAIN, short
 from .rule import Finding
-
-if TYPE_CHECKING:
-    from .survey import Survey
+from .survey import Survey
 
 __all__ = ["Parameter", "check_operands", "check_results", "fault_of", "parameters_of", "takes"]
 

@@ -7,7 +7,7 @@ are none of a program's business.  What a pack makes is followed through calls, 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from attrs import define, field
 
@@ -18,9 +18,7 @@ from ..opaque import is_module_call
 from ..trees import PACK, UNPACK
 from .rule import Finding
 from .screen import GETITEM, Census
-
-if TYPE_CHECKING:
-    from .survey import Survey
+from .survey import Survey
 
 __all__ = ["check_packed"]
 

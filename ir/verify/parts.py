@@ -7,15 +7,12 @@ Calls that are inlined at the moment are missing; that is no violation.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from ..node import Call
 from ..parts import is_part
 from ..paths import FROM_ROOT
 from .rule import Finding
-
-if TYPE_CHECKING:
-    from .survey import Survey
+from .survey import Survey
 
 __all__ = ["check_parts"]
 

@@ -7,7 +7,7 @@ parts, and names that can be names.  How many leaves there are is for the rules 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -20,9 +20,7 @@ from .kinds import PLAIN, depth_fault, is_argument, leaves, short
 from .rule import Finding
 from .signature import specs_of
 from .structure import MAP_TYPE
-
-if TYPE_CHECKING:
-    from .survey import Survey
+from .survey import Survey
 
 __all__ = ["check_arguments", "check_pytrees"]
 

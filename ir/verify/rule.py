@@ -7,12 +7,9 @@ walk it.  A check only says what and where; the lines around it and the source a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from typing import Any
 
 from attrs import field, frozen
-
-if TYPE_CHECKING:
-    from .survey import Survey
 
 __all__ = ["INPUTS", "Check", "Finding", "Rule"]
 
@@ -37,7 +34,8 @@ class Finding:
     """What findings have in common that one mistake makes, whatever their messages say; by default the message itself."""
 
 
-Check = Callable[["Survey"], Iterable[Finding]]
+Check = Callable[[Any], Iterable[Finding]]
+"""From a ``Survey`` of a program to what is wrong; what a survey is made of does not know the rules."""
 
 
 @frozen

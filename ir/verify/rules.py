@@ -23,7 +23,6 @@ from .facts import check_facts, check_known_facts
 from .gradients import check_gradients
 from .handed import check_handed
 from .inference import check_inferred
-from .metadata import check_meta
 from .modules import check_known_modules, check_labels, check_module_paths, check_scopes, check_stacks
 from .names import check_defined, check_earlier, check_unique
 from .opaque import check_modules
@@ -34,7 +33,7 @@ from .pytrees import check_arguments, check_pytrees
 from .rule import Rule
 from .signature import check_contents, check_inputs, check_leaves, check_mutations, check_outputs, check_slots, check_types
 from .state import check_geometry, check_order, check_owners, check_reads, check_storage, check_ties, check_values
-from .structure import check_structure
+from .structure import check_meta, check_structure
 
 __all__ = ["DEEP", "RULES"]
 

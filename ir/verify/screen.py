@@ -17,7 +17,7 @@ from ..graph import Graph, Input
 from ..node import Call, Frame, Get, Node, Op, Stack
 from ..paths import FROM_ROOT
 from .kinds import PLAIN, is_argument, leaves
-from .metadata import PLAIN_VALUES, meta_faults
+from .well_formed import PLAIN_VALUES, meta_faults
 
 __all__ = ["GETITEM", "Census", "Ops", "Screen"]
 

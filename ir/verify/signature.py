@@ -7,7 +7,7 @@ at in ``state.py``, guards in ``constraints.py``.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..arguments import Ref
 from ..graph import Input
@@ -27,10 +27,8 @@ from ..signature import (
 )
 from .kinds import short
 from .rule import INPUTS, Finding
+from .survey import Survey
 from .tensors import disagreement, misfit, value_in
-
-if TYPE_CHECKING:
-    from .survey import Survey
 
 __all__ = [
     "check_contents", "check_inputs", "check_leaves", "check_mutations", "check_outputs", "check_slots", "check_types",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -18,13 +18,12 @@ from ..paths import way_to
 from ..signature import StateInput
 from ..state import Slot, SlotKind, describe_tensor, lazy_bits
 from ..torch_private import storage_key
+from .instances import instances_of
 from .kinds import short
 from .rule import INPUTS, Finding
 from .signature import specs_of
+from .survey import Survey
 from .tensors import disagreement
-
-if TYPE_CHECKING:
-    from .survey import Survey
 
 __all__ = ["check_geometry", "check_order", "check_owners", "check_reads", "check_storage", "check_ties", "check_values"]
 
@@ -142,9 +141,9 @@ def check_geometry(survey: Survey) -> Iterator[Finding]:
             difference = disagreement(known, survey.slots[spec.slot].value)
             if difference is not None:
                 yield Finding(f"it is the state {spec.slot!r}, taken as {difference}", survey.root, INPUTS, formal.name)
-    yield from survey.instances.misshapen
+    yield from instances_of(survey).misshapen
 
 
 def check_reads(survey: Survey) -> Iterator[Finding]:
     """Find reads that come to no slot from one of the module calls that reach them."""
-    yield from survey.instances.unresolved
+    yield from instances_of(survey).unresolved

@@ -15,11 +15,10 @@ from ..node import Call, Get, Node, Op
 from ..program import Module, Program
 from ..signature import Constraints, Signature
 from ..state import Slot, State
-from .instances import Instances, trace_instances
 from .kinds import leaves, short
 from .rule import Finding
 from .screen import GETITEM, Census, Ops, Screen
-from .structure import MAP_TYPE, graph_faults, is_formal, node_faults, slot_faults
+from .well_formed import MAP_TYPE, graph_faults, is_formal, node_faults, slot_faults
 
 __all__ = ["Survey"]
 
@@ -57,12 +56,9 @@ class Survey:
         """Those of them in which the fast screen doubts something."""
         self.puzzles: dict[str, Exception] = {}
         """Why the screen broke off in a graph, where something in it can not even be looked at."""
+        self.derived: dict[str, Any] = {}
+        """What several rules derive from it, each once."""
         self._walk()
-
-    @cached_property
-    def instances(self) -> Instances:
-        """Where every body is reached from, and what its reads resolve to there."""
-        return trace_instances(self)
 
     @cached_property
     def ordered_slots(self) -> list[tuple[str, Slot]]:

@@ -11,14 +11,13 @@ from typing import Any
 from attrs import evolve
 
 from ..collector import collector_paused
-from ..errors import InvalidProgram
+from ..errors import InvalidProgram, Violation
 from ..node import Frame
 from ..program import Program
 from .lines import Lines, source_of
 from .rule import Finding, Rule
 from .rules import DEEP, RULES
 from .survey import Survey
-from .violation import Violation
 
 __all__ = ["check", "trust", "verify"]
 
