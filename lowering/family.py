@@ -7,9 +7,9 @@ that was copied.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from attrs import evolve
@@ -24,7 +24,6 @@ from ..ir.program import Program
 from ..ir.signature import Signature
 from ..ir.state import Slot, SlotKind, State
 from .depth import Shallow
-from .hooks import unhooked
 from .needs import Needs, needs_by_path
 from .objects import one_object, other_names
 from .standing import that_stand
@@ -55,6 +54,11 @@ class Family(dict[str, torch.nn.Module]):
         to: which kind of modules they are.
     """
 
+    reduce_family: ClassVar[Callable[[Family], Any]]
+    reduce_module: ClassVar[Callable[[Any], Any]]
+    admitted: ClassVar[Callable[[Any, str, Any], Any]]
+    """What pickling and assignment do, which are built on modules and called by them: ``lowering/__init__.py`` connects them."""
+
     def __init__(self, program: Program, given: Program, to: str) -> None:
         super().__init__()
         self.same = one_object(program)
@@ -81,6 +85,8 @@ class Family(dict[str, torch.nn.Module]):
         """All names of a tensor that has several, by each of them."""
         self.twins: dict[Key, tuple[type[torch.nn.Module], dict[str, Any]]] = {}
         """In a family that was loaded: class and own attributes of each module."""
+        self.derived: dict[str, Any] = {}
+        """What others derive from it, each once."""
         self.said_modes = False
         """Whether a warning about modes was given."""
 
@@ -88,9 +94,7 @@ class Family(dict[str, torch.nn.Module]):
         return self  # what copies share as well
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        from .pickling import reduce_family
-
-        return reduce_family(self)
+        return Family.reduce_family(self)
 
     @cached_property
     def standing(self) -> frozenset[str]:
@@ -101,13 +105,6 @@ class Family(dict[str, torch.nn.Module]):
     def types(self) -> Mapping[str, str | None]:
         """The class of every module of the hierarchy, by path."""
         return {module.path: module.type_name for module in self.program.modules}
-
-    @cached_property
-    def other_modes(self) -> frozenset[bool]:
-        """The modes that some operator does not run in, because the other one is written into it."""
-        from .modes import written_modes
-
-        return frozenset(not mode for name in self.program.order for mode in written_modes(self, name))
 
     @cached_property
     def _bodies_before(self) -> dict[tuple[str, int], str]:
@@ -145,11 +142,6 @@ class Family(dict[str, torch.nn.Module]):
     def needs(self) -> dict[str, Needs]:
         """What is asked of each module from outside, by path."""
         return needs_by_path(self.program, self.calls, self.ties)
-
-    @cached_property
-    def unhooked(self) -> Mapping[str, str]:
-        """Why hooks of a module can not run, by path; a module for which they can is not there."""
-        return unhooked(self)
 
     @cached_property
     def conventions(self) -> dict[str, Convention]:

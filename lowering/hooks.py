@@ -7,13 +7,9 @@ hook that is silently told a piece, or nothing, would be worse.  A module that l
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ..ir.errors import UnsupportedProgram
 from ..ir.node import Call
-
-if TYPE_CHECKING:
-    from .family import Family
+from .family import Family
 
 __all__ = ["check_hooked", "unhooked"]
 
@@ -28,7 +24,8 @@ def check_hooked(family: Family, path: str) -> None:
     Raises:
         UnsupportedProgram: its call was cut, or its operators run inside of another body.
     """
-    why = next((family.unhooked[each] for each in family.paths_of(path) if each in family.unhooked), None)
+    known = unhooked(family)
+    why = next((known[each] for each in family.paths_of(path) if each in known), None)
     if why is not None:
         raise UnsupportedProgram(f"hooks of module {path!r} can not run: {why}")
 
@@ -39,6 +36,13 @@ def unhooked(family: Family) -> dict[str, str]:
     Args:
         family: of the program that runs.
     """
+    found: dict[str, str] | None = family.derived.get("unhooked")
+    if found is None:
+        found = family.derived["unhooked"] = _unhooked(family)
+    return found
+
+
+def _unhooked(family: Family) -> dict[str, str]:
     found: dict[str, str] = {}
     called = family.bodies_at
     for path, needs in family.needs.items():

@@ -99,9 +99,7 @@ class Lowered(Watched):
         return new
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
-        from .pickling import reduce_module
-
-        return reduce_module(self)
+        return cast(tuple[Any, ...], Family.reduce_module(self))
 
 
 FIRST = "@"

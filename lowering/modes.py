@@ -76,7 +76,7 @@ def warn_of_modes(family: Family, module: torch.nn.Module, *, train: bool) -> No
         module: the lowered module that is switched.
         train: the mode that it is switched to.
     """
-    if family.said_modes or train not in family.other_modes:
+    if family.said_modes or train not in _other_modes(family):
         return
     place: Any = module.__dict__["purefx_place"]
     fixed: dict[str, None] = {}
@@ -100,6 +100,15 @@ def warn_of_modes(family: Family, module: torch.nn.Module, *, train: bool) -> No
         "that you put in obey."
     )
     warnings.warn(escaped(said), ModeWarning, stacklevel=3 if train else 4)
+
+
+def _other_modes(family: Family) -> frozenset[bool]:
+    # The modes that some operator does not run in, because the other one is written into it.
+    found: frozenset[bool] | None = family.derived.get("other_modes")
+    if found is None:
+        modes = [not mode for name in family.program.order for mode in written_modes(family, name)]
+        found = family.derived["other_modes"] = frozenset(modes)
+    return found
 
 
 def written_modes(family: Family, name: str) -> dict[bool, tuple[str, ...]]:

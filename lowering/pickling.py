@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from attrs import evolve, frozen
@@ -23,11 +23,10 @@ from ..ir.signature import UserInput
 from ..ir.text import parse
 from ..ir.torch_private import pytree
 from .family import Family, Key
+from .lower import lower_unchecked
+from .lowered import DERIVED, GRAPHS, OURS, Lowered
 from .saved_meta import read_meta, write_meta
 from .writes import write_parameter
-
-if TYPE_CHECKING:
-    from .lowered import Lowered
 
 __all__ = ["edited", "foreign_operator", "load_family", "load_module", "reduce_family", "reduce_module"]
 
@@ -44,8 +43,6 @@ def reduce_module(module: Lowered) -> tuple[Any, ...]:
     Raises:
         UnsupportedProgram: its graph was edited.
     """
-    from .lowered import DERIVED, GRAPHS, OURS
-
     attributes = module.__dict__.copy()  # another thread may look at the module
     graphs = [attributes[key] for key in GRAPHS if isinstance(attributes.get(key), torch.fx.Graph)]
     if any(edited(module, graph) for graph in graphs):
@@ -192,8 +189,6 @@ def load_family(text: str, specs: Any, calls: Any, metas: Mapping[str, Any], sai
         UnsupportedProgram: an operator of the program is not known to this torch.
         ParseError: the text was changed.
     """
-    from .lower import lower_unchecked
-
     operators, exported, slots, constants, ties, hooked, to, only = said
     operators = {name: target for name, target in operators.items() if target is not None}
     program = parse(text, operators=operators)

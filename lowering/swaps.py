@@ -19,8 +19,10 @@ from ..ir.program import Program
 from ..ir.torch_private import children_dict, uncompiled
 from .family import Family
 from .fits import check_call, check_held, is_home
+from .lower import lower
 from .lowered import GRAPHS
 from .needs import Asked, Needs
+from .pickling import edited
 from .watched import Watched
 
 __all__ = ["admitted"]
@@ -69,14 +71,10 @@ def _replaces(family: Family, path: str, owner: Watched, value: Any) -> bool:
 
 
 def _lowered(program: Program, family: Family) -> torch.nn.Module:
-    from .lower import lower
-
     return lower(program, to=family.to)  # type: ignore[arg-type]
 
 
 def _was_edited(owner: Watched) -> bool:
-    from .pickling import edited
-
     graphs = [owner.__dict__[key] for key in GRAPHS if isinstance(owner.__dict__.get(key), torch.fx.Graph)]
     return any(edited(owner, graph) for graph in graphs)
 

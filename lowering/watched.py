@@ -8,17 +8,15 @@ the original took; all other assignments are torch's.  Nothing here is on the wa
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import torch
 
 from ..ir.errors import SwapError
 from ..ir.program import Program
 from ..ir.torch_private import blank_module, buffers_dict, children_dict, parameters_dict
+from .family import Family
 from .hooks import check_hooked
-
-if TYPE_CHECKING:
-    from .family import Family
 
 __all__ = ["LoweredContainer", "LoweredList", "Watched", "Where", "new_container"]
 
@@ -52,7 +50,7 @@ class Watched(torch.nn.Module):
 
     def __setattr__(self, name: str, value: Any) -> None:
         if isinstance(value, _REPLACEMENTS) or (value is None and name in self.__dict__.get("_modules", ())):
-            value = _admitted(self, name, value)
+            value = Family.admitted(self, name, value)
             if name in self.__dict__ and isinstance(value, torch.nn.Module) and name in children_dict(self):
                 children_dict(self)[name] = value  # torch would delete the attribute: a child called ``purefx_place``
                 return
@@ -95,7 +93,7 @@ class Watched(torch.nn.Module):
         Raises:
             SwapError: the program calls that child, and this can not stand in for it.  Nothing was done.
         """
-        super().add_module(name, _admitted(self, name, module))
+        super().add_module(name, Family.admitted(self, name, module))
 
     def set_submodule(self, target: str, module: Any, strict: bool = False) -> None:  # noqa: FBT001, FBT002  torch's signature
         """Put a module, or a program, in the place of another one, by its path.
@@ -132,12 +130,6 @@ class Watched(torch.nn.Module):
         above, _, name = target.rpartition(".")
         found = buffers_dict(self.get_submodule(above)).get(name)
         return super().get_buffer(target) if found is None else found
-
-
-def _admitted(owner: Watched, name: str, value: Any) -> Any:
-    from .swaps import admitted
-
-    return admitted(owner, name, value)
 
 
 class LoweredContainer(Watched):
