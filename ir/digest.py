@@ -15,10 +15,10 @@ from functools import lru_cache
 from typing import Any
 
 import torch
-from attrs import astuple, evolve, fields, has
+from attrs import astuple, evolve, has
 
 from .arguments import CONTAINERS, Arg, Body, Items, Record, Ref, children_of
-from .effects.declared import PURE, Effects, Unless
+from .effects.declared import PURE
 from .expression import Apply, Expr, Sym
 from .graph import Graph
 from .node import Call, Get, Node
@@ -185,7 +185,7 @@ def graph_tokens(graph: Graph, callees: Mapping[str, Hashable], *, instance: Cal
             add(repr(do.slot))
         else:
             add(do.name)
-            if do.effects is not PURE and (said := effects_token(do.effects)):
+            if do.effects is not PURE and (said := do.effects.token):
                 add(said)
         if node.stack:
             add(f"in {'/'.join(frame.path for frame in node.stack)!r}")
@@ -221,23 +221,6 @@ def _write(arg: Arg, tokens: list[Hashable], positions: Mapping[str, int], calle
             tokens.append(")")
         else:
             tokens.append(_literal(part) if kind in CACHED else literal_token(part))
-
-
-@lru_cache(maxsize=4096)
-def effects_token(effects: Effects) -> str:
-    """Return what an operator does besides computing, on one line; nothing where it does nothing.
-
-    >>> effects_token(Effects(random=True)), effects_token(Effects())
-    ("! ('random', True)", '')
-    """
-    said = [(part.name, getattr(effects, part.name)) for part in fields(Effects) if getattr(effects, part.name) != part.default]
-    # A switch at False is one at 0.0: they are equal, and read alike here.
-    told = [(name, [_switch(item) for item in what] if name.endswith("_unless") else what) for name, what in said]
-    return " ".join(["!", *map(repr, told)]) if told else ""
-
-
-def _switch(unless: Unless) -> tuple[object, ...]:
-    return (unless.arg, 0.0 + unless.value, None if unless.default is None else 0.0 + unless.default)
 
 
 class _Closing:

@@ -17,7 +17,6 @@ from attrs import evolve
 from ..ir.arguments import Arg, Body, Ref, bodies_in, replace_refs
 from ..ir.digest import graph_tokens
 from ..ir.graph import Graph, Input
-from ..ir.meta import Meta
 from ..ir.names import Names, word_of
 from ..ir.node import Call, Frame, Get, Node, Op
 from ..ir.parts import part_names
@@ -273,14 +272,14 @@ class _Classes:
 
 def _with_common_meta(graph: Graph, others: list[Graph]) -> Graph:
     # Equal bodies have their values in one order; one that is not the same in every call would be wrong of some.
-    inputs = [_said_by_all(formal, [other.inputs[place].meta for other in others]) for place, formal in enumerate(graph.inputs)]
-    nodes = [_said_by_all(node, [other.nodes[place].meta for other in others]) for place, node in enumerate(graph.nodes)]
+    inputs = [_said_by_all(*column) for column in zip(graph.inputs, *[other.inputs for other in others], strict=True)]
+    nodes = [_said_by_all(*column) for column in zip(graph.nodes, *[other.nodes for other in others], strict=True)]
     pairs = zip((*inputs, *nodes), (*graph.inputs, *graph.nodes), strict=True)
     return graph if all(new is old for new, old in pairs) else Graph(tuple(inputs), tuple(nodes), graph.output)
 
 
-def _said_by_all(item: Item, metas: list[Meta]) -> Item:
-    meta = common_meta(item.meta, metas)
+def _said_by_all(item: Item, *others: Item) -> Item:
+    meta = common_meta(item.meta, [other.meta for other in others])
     return item if meta is item.meta else evolve(item, meta=meta)
 
 

@@ -6,14 +6,14 @@ is better than a wrong one.  Symbolic sizes are compared as text: comparing them
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from types import MappingProxyType
 from typing import Any
 
 import torch
 from torch.fx.passes.shape_prop import TensorMetadata
 
-from ..ir.fakes import likely, plain_facts
+from ..ir.fakes import likely, plainly_alike
 from ..ir.meta import EMPTY_META, Meta
 from ..ir.numbers import SYMBOLIC
 
@@ -42,31 +42,31 @@ def _facts(tensor: torch.Tensor) -> tuple[object, ...]:
     return (tensor.dtype, tensor.device, tuple([size if type(size) is int else str(size) for size in tensor.shape]))
 
 
-def common_meta(meta: Meta, others: Iterable[Meta]) -> Meta:
+def common_meta(meta: Meta, others: Sequence[Meta]) -> Meta:
     """Return meta without what it says of one call and others do not say; the same object where they say all of it.
 
     >>> dict(common_meta({"val": 1, "custom": {"of": "a"}, "stack_trace": "a"}, [{"val": 1, "custom": {"of": "b"}}]))
     {'val': 1, 'stack_trace': 'a'}
     """
     told = [key for key in OF_A_CALL if key in meta]
-    shown, facts = meta.get("tensor_meta"), plain_facts(meta.get("val"))
+    if told and told[0] == "val" and plainly_alike(meta["val"], [other.get("val") for other in others]):
+        # What else is said of the tensor follows, and costs more to compare.
+        follows = "tensor_meta" in meta and _is_said_of_alike(meta["tensor_meta"], others)
+        told = told[2:] if follows else told[1:]
     gone: set[str] = set()
-    for other in others:
-        if len(gone) == len(told):
-            break  # nothing is left that another could contradict
-        if other is meta:
-            continue
-        left = told
-        if facts is not None and facts == plain_facts(other.get("val")):
-            # What else is said of the tensor follows, and costs more to compare.
-            follows = shown is None or _is_said_of_like(shown, other.get("tensor_meta"))
-            left = [key for key in told if key != "val" and not (follows and key == "tensor_meta")] if len(told) > 1 else ()
-        gone.update([key for key in left if key not in gone and not likely(meta[key], other.get(key, UNSAID))])
+    for other in others if told else ():
+        if other is not meta:
+            gone.update([key for key in told if key not in gone and not likely(meta[key], other.get(key, UNSAID))])
+            if len(gone) == len(told):
+                break  # nothing is left that another could contradict
     return MappingProxyType({key: value for key, value in meta.items() if key not in gone}) if gone else meta
 
 
-def _is_said_of_like(mine: Any, theirs: Any) -> bool:
-    return type(mine) is type(theirs) is TensorMetadata and mine.requires_grad is theirs.requires_grad
+def _is_said_of_alike(shown: Any, others: Sequence[Meta]) -> bool:
+    if type(shown) is not TensorMetadata:
+        return False
+    said = [other.get("tensor_meta") for other in others]
+    return {*map(type, said)} <= {TensorMetadata} and all(one.requires_grad is shown.requires_grad for one in said)
 
 
 UNSAID = object()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from functools import cached_property
 
-from attrs import frozen
+from attrs import fields, frozen
 
 from ..arguments import Arg
 
@@ -114,6 +114,22 @@ class Effects:
             or self.unknown
             or self.scope
         )
+
+    @cached_property
+    def token(self) -> str:
+        """What it says on one line, for the identity of bodies; nothing where it does nothing.
+
+        >>> Effects(random=True).token, Effects().token
+        ("! ('random', True)", '')
+        """
+        said = [(part.name, getattr(self, part.name)) for part in fields(Effects) if getattr(self, part.name) != part.default]
+        # A switch at False is one at 0.0: they are equal, and read alike here.
+        told = [(name, [_switch(item) for item in what] if name.endswith("_unless") else what) for name, what in said]
+        return " ".join(["!", *map(repr, told)]) if told else ""
+
+
+def _switch(unless: Unless) -> tuple[object, ...]:
+    return (unless.arg, 0.0 + unless.value, None if unless.default is None else 0.0 + unless.default)
 
 
 COMMUNICATION = "communication"

@@ -7,7 +7,7 @@ are worked out, and where they go, is the business of who asks.
 from __future__ import annotations
 
 from .by_call import CallValues
-from .likeness import likely, plain_facts
+from .likeness import likely, plainly_alike
 from .propagation import Propagation, shared_bodies
 from .sameness import input_given_back, operand_given_back, values_of
 from .symbols import Symbols, fresh_mode
@@ -15,5 +15,5 @@ from .values import FakeValues, gives_nothing, running
 
 __all__ = [
     "CallValues", "FakeValues", "Propagation", "Symbols", "fresh_mode", "gives_nothing", "input_given_back", "likely",
-    "operand_given_back", "plain_facts", "running", "shared_bodies", "values_of",
+    "operand_given_back", "plainly_alike", "running", "shared_bodies", "values_of",
 ]  # fmt: skip

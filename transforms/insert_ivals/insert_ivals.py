@@ -10,6 +10,8 @@ needs the module that makes it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any
 
 import torch
 
@@ -20,10 +22,11 @@ from ...ir.effects.storages import storages
 from ...ir.graph import Graph
 from ...ir.meta import Meta
 from ...ir.names import Names
-from ...ir.node import Get, Node, Stack
+from ...ir.node import Do, Get, Node, Op, Stack
 from ...ir.numbers import SYMBOLIC
 from ...ir.operators import op_of
 from ...ir.program import Program
+from ...ir.torch_private import OpOverload, schema_of
 from ..fuel import UNLIMITED, Fuel
 from ..reading import reading_place
 from ..transformation import transformation
@@ -80,7 +83,7 @@ def insert_ivals(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
     >>> px.insert_ivals(program) is program
     True
     """
-    if not len(program.call_signatures) and not any(isinstance(node.meta.get("val"), SYMBOLIC) for node in program.main.nodes):
+    if not len(program.call_signatures) and not _has_sizes(program.main):
         return program
     leaves = Leaves(program)
     crossed = list(crossings(program, leaves)) if len(program.call_signatures) else []
@@ -92,6 +95,23 @@ def insert_ivals(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
     work.sizes()
     work.versions(crossed)
     return work.program()
+
+
+def _has_sizes(graph: Graph) -> bool:
+    # Most graphs have operators alone that give tensors: then the meta of no node is looked at.
+    deeds = {id(do): do for do in [node.do for node in graph.nodes]}
+    if all(map(_gives_no_size, deeds.values())):
+        return False
+    return any(isinstance(node.meta.get("val"), SYMBOLIC) for node in graph.nodes)
+
+
+def _gives_no_size(do: Do) -> bool:
+    return type(do) is Get or (type(do) is Op and isinstance(do.target, OpOverload) and _gives_tensors(do.target))
+
+
+@lru_cache(maxsize=4096)
+def _gives_tensors(target: Any) -> bool:
+    return all(str(result.type) == "Tensor" for result in schema_of(target).returns)
 
 
 class _Insertion:
