@@ -7,13 +7,12 @@ install guards.  A size that only a run knows gets a new symbol each time that i
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from operator import attrgetter
 from typing import Any
 
 import torch
 
 from ..numbers import SYMBOLIC
-from ..torch_private import FakeTensor, has_fixed_sizes
+from ..torch_private import FakeTensor, has_fixed_sizes, have_fixed_sizes, without_overrides
 
 __all__ = ["likely", "plain_facts", "plainly_alike"]
 
@@ -37,16 +36,19 @@ def plainly_alike(value: Any, others: Sequence[Any]) -> bool:
     >>> plainly_alike(torch.ones(2), [torch.ones(2)])
     False
     """
-    if plain_facts(value) is None or not {*map(type, others)} <= {FakeTensor} or not all(map(has_fixed_sizes, others)):
+    facts = plain_facts(value)
+    if facts is None or not {*map(type, others)} <= {FakeTensor} or not have_fixed_sizes(others):
         return False
-    # Passes in C: a call and a tuple in Python for each value are more than half of the time.
-    count = len(others)
-    return [*map(FACTS, others)].count(FACTS(value)) == count and [*map(STRIDE, others)].count(value.stride()) == count
-
-
-FACTS = attrgetter("layout", "dtype", "shape", "device")
-
-STRIDE = torch.Tensor.stride
+    dtype, shape, stride, device = facts
+    strided = torch.strided
+    with without_overrides():
+        # Written out, and what differs most first: making a tuple for each is as long again.
+        for other in others:
+            if other.shape != shape or other.dtype is not dtype or other.layout is not strided:
+                return False
+            if other.stride() != stride or other.device != device:
+                return False
+    return True
 
 
 def likely(new: Any, old: Any, fresh: Collection[str] = ()) -> bool:

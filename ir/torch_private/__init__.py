@@ -23,9 +23,11 @@ from .fakes import (
     FakeTensorMode,
     fake_copy,
     has_fixed_sizes,
+    have_fixed_sizes,
     is_refusal,
     silence,
     without_kernels,
+    without_overrides,
 )
 from .graphs import (
     EMPTY_STACK_KEY,
@@ -118,6 +120,7 @@ __all__ = [
     "generator_of_code",
     "guards_of",
     "has_fixed_sizes",
+    "have_fixed_sizes",
     "hooks_of",
     "in_dispatcher",
     "is_effectful",
@@ -154,4 +157,5 @@ __all__ = [
     "window_on",
     "with_hooks_of",
     "without_kernels",
+    "without_overrides",
 ]
