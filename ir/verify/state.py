@@ -56,14 +56,16 @@ def _order_faults(survey: Survey, order: tuple[Any, ...]) -> Iterator[Finding]:
 
 def check_owners(survey: Survey) -> Iterator[Finding]:
     """Find state of modules that the hierarchy does not have; a program may list none at all."""
-    listed = {module.path for module in survey.modules if type(module.path) is str and not is_part(module)}
-    if not listed:
+    modules = [module for module in survey.modules if type(module.path) is str]
+    if all(is_part(module) for module in modules):
         return
-    listed.update(module.path for module in survey.modules if type(module.path) is str)
+    listed = {"", *[module.path for module in modules]}
+    if {name.rpartition(".")[0] for name, _ in survey.ordered_slots} <= listed:
+        return  # nearly always: no slot is looked at
     held = {name for name, slot in survey.slots.items() if slot.kind is SlotKind.MODULE}
     for name, _ in survey.ordered_slots:
         owner = name.rpartition(".")[0]
-        if owner and owner not in listed and not any(above in held for above in way_to(owner)):
+        if owner not in listed and not any(above in held for above in way_to(owner)):
             yield Finding(f"it is of the module {owner!r}, and program.modules has none", node=f"state {name!r}")
 
 
