@@ -77,3 +77,22 @@ def test_what_holds_for_some_shapes_is_left_out(key: str, value: object) -> None
 def test_what_holds_for_all_shapes_stays(value: object) -> None:
     meta = MappingProxyType({"val": value, "stack_trace": "here"})
     assert without_values(meta) is meta
+
+
+def test_the_quick_look_at_fake_tensors_sees_every_fact() -> None:
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    from purefx.ir.fakes import plainly_alike
+
+    with FakeTensorMode():
+        mine = torch.empty(2, 3)
+        same = [torch.empty(2, 3), mine]
+        others = [
+            torch.empty(3, 2),
+            torch.empty(2, 3, dtype=torch.int32),
+            torch.empty_strided((2, 3), (1, 2)),
+            torch.empty(2, 3, device="meta"),
+            torch.empty(2, 3).to_sparse(),
+        ]
+    assert plainly_alike(mine, same)
+    assert not any(plainly_alike(mine, [*same, other]) for other in (*others, torch.empty(2, 3), None, 1))
