@@ -24,8 +24,8 @@ from ...ir.node import Get, Node, Stack
 from ...ir.numbers import SYMBOLIC
 from ...ir.operators import op_of
 from ...ir.program import Program
+from ...ir.state import reading_place
 from ..fuel import UNLIMITED, Fuel
-from ..reading import reading_place
 from ..transformation import transformation
 from .arguments import used_as_given
 from .crossings import Crossing, Leaves, crossings, user_stack
