@@ -12,6 +12,7 @@ from typing import Any
 import torch
 import torch.fx
 from attrs import define, evolve, field
+from torch.fx.node import map_arg
 from torch.fx.proxy import Attribute, GraphAppendingTracer, Proxy
 
 from ..arguments import Arg, Ref, map_refs
@@ -189,7 +190,7 @@ class _Unrolling:
             if fx_node.op == "placeholder":
                 copied[fx_node] = self.given(fx_node, next(given))
             elif fx_node.op == "output":
-                found = torch.fx.node.map_arg(fx_node.args[0], copied.__getitem__)
+                found = map_arg(fx_node.args[0], copied.__getitem__)
                 return [self.tracer.proxy(one) if isinstance(one, torch.fx.Node) else one for one in found]
             else:
                 copied[fx_node] = self.graph.node_copy(fx_node, copied.__getitem__)
@@ -252,7 +253,7 @@ class _Placing:
     def __init__(self, program: Program) -> None:
         self.program = program
         self.nodes: list[Node] = []
-        self.reads = {node.name: node for node in program.main.nodes if type(node.do) is Get}
+        self.reads = {node.name: (node, node.do.slot) for node in program.main.nodes if isinstance(node.do, Get)}
         self.placed: dict[tuple[str, Stack], Ref] = {}
         self.names = Names([*(one.name for one in program.main.inputs), *(node.name for node in program.main.nodes)])
         self.used: set[str] = set()
@@ -265,10 +266,10 @@ class _Placing:
         return evolve(graph, output=map_refs(graph.output, lambda ref: self.ref(ref, ())), nodes=tuple(self.nodes))
 
     def ref(self, ref: Any, stack: Stack) -> Arg:
-        read = self.reads.get(ref.name) if type(ref) is Ref else None
-        if read is None:
+        if type(ref) is not Ref or ref.name not in self.reads:
             return ref
-        depth, slot = reading_place(self.program.state, read.do.slot, stack)
+        read, own = self.reads[ref.name]
+        depth, slot = reading_place(self.program.state, own, stack)
         found = self.placed.get((read.name, stack[:depth]))
         if found is None:
             name = self.names.fresh(read.name) if read.name in self.used else read.name

@@ -225,6 +225,28 @@ def test_nodes_of_a_replayed_capture_stand_in_modules() -> None:
     assert {"lin", "norm", "head"} <= px.outline(program).graphs.keys()
 
 
+@pytest.mark.filterwarnings("ignore:While compiling")  # what transformers counts is no part of the model
+def test_a_language_model_that_replays_bytecode() -> None:
+    """Its result is a class of its own, its head is tied, and all that it computes stands in a module."""
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    sizes = {"n_embd": 8, "n_head": 2, "n_layer": 2, "vocab_size": 16, "n_positions": 8, "bos_token_id": 0, "eos_token_id": 0}
+    model = transformers.GPT2LMHeadModel(transformers.GPT2Config(**sizes, use_cache=False)).eval()
+    importlib.import_module("torch._dynamo").reset()
+    program = px.import_fx(REPLAYED(model)(input_ids=torch.randint(16, (2, 4))))
+    outside = [node.do for node in program.main.nodes if not node.stack]
+    assert len(outside) * 50 < len(program.main.nodes), outside
+    assert {"transformer.h.0.attn", "transformer.h.1.attn"} <= {frame.path for node in program.main.nodes for frame in node.stack}
+    lowered = px.lower(px.transform(program))
+    assert list(lowered.state_dict()) == list(model.state_dict())
+    for _ in range(2):
+        ids = torch.randint(16, (2, 4))
+        found, wanted = lowered(input_ids=ids), model(input_ids=ids)
+        assert type(found) is type(wanted)
+        assert found.keys() == wanted.keys()
+        assert torch.equal(found.logits, wanted.logits)
+
+
 def test_a_capture_of_any_size() -> None:
     importlib.import_module("torch._dynamo").reset()
     model, x = Writes(), torch.randn(4, 3)
