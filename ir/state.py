@@ -18,11 +18,12 @@ import torch
 from attrs import field, frozen
 
 from .arguments import same_arg
+from .node import Stack
 from .opaque import entangled
 from .persistent import PMap, pmap
 from .torch_private import FakeTensor
 
-__all__ = ["Slot", "SlotKind", "State", "exporter_name"]
+__all__ = ["Slot", "SlotKind", "State", "exporter_name", "reading_place"]
 
 
 class SlotKind(enum.Enum):
@@ -283,3 +284,32 @@ class State:
     def modules(self) -> tuple[str, ...]:
         """The slots that hold a module, in order."""
         return tuple([name for name, slot in self.pairs if slot.kind is SlotKind.MODULE])
+
+
+def reading_place(state: State, slot: str, stack: Stack) -> tuple[int, str]:
+    """Return how deep in a stack a slot is read, and under which of its names.
+
+    Args:
+        state: says which names are one tensor.
+        slot: the slot; where its own name lies below a call, that name is taken before others.
+        stack: the module calls around the reader, outermost first.
+
+    Returns:
+        The length of the part of the stack that the read stands in, and a name below the last of it.
+
+    >>> from purefx.ir import Frame
+    >>> state = State(("a.w", "b.w"), pmap({name: Slot(SlotKind.BUFFER, None, 0, 0) for name in ("a.w", "b.w")}))
+    >>> reading_place(state, "a.w", (Frame("b"), Frame("b.c")))
+    (1, 'b.w')
+    """
+    if stack and slot.startswith(stack[-1].path + "."):
+        return len(stack), slot
+    tied = state.by_cell[state[slot].cell]
+    for depth in range(len(stack), 0, -1):
+        prefix = stack[depth - 1].path + "."
+        if slot.startswith(prefix):
+            return depth, slot
+        for name in tied:
+            if name.startswith(prefix):
+                return depth, name
+    return 0, slot

@@ -18,8 +18,8 @@ from ..ir.names import Names
 from ..ir.node import Frame, Get, Node, Op, Stack
 from ..ir.program import Program
 from ..ir.signature import InputMutation, InputSpec, StateInput, SunkInput, UserInput
+from ..ir.state import reading_place
 from .fuel import UNLIMITED, Fuel
-from .reading import reading_place
 from .transformation import transformation
 
 __all__ = ["sink_state"]

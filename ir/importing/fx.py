@@ -22,6 +22,7 @@ from ..persistent import pmap
 from ..program import Program
 from ..verify import check
 from .examples import example_values
+from .replayed import unrolled, with_reads_in_place
 from .traced import TracedReader
 from .traced_signature import read_traced_signature
 
@@ -65,16 +66,19 @@ def import_fx(
     if not isinstance(graph_module, torch.fx.GraphModule):
         said = "trace it first, with torch.fx.symbolic_trace or make_fx; import_ep takes exported programs"
         raise TypeError(f"import_fx takes a torch.fx.GraphModule, not a {type(graph_module).__name__}; {said}")
-    values = {} if example_inputs is None else example_values(graph_module, example_inputs)
     with collector_paused():
-        return check(_read(graph_module, values, said_of(effects)))
+        module, out_spec = unrolled(graph_module)
+    values = {} if example_inputs is None else example_values(module, example_inputs)
+    with collector_paused():
+        program = _read(module, out_spec, values, said_of(effects))
+        return check(program if module is graph_module else with_reads_in_place(program))
 
 
-def _read(module: torch.fx.GraphModule, values: Mapping[Any, Any], said: Said) -> Program:
+def _read(module: torch.fx.GraphModule, out_spec: Any, values: Mapping[Any, Any], said: Said) -> Program:
     reader = TracedReader(module, values, said)
     reader.read()
     root = reader.graphs[""]
-    signature, leaves = read_traced_signature(module, root.output)
+    signature, leaves = read_traced_signature(module, root.output, out_spec)
     reader.graphs[""] = evolve(root, output=leaves)
     called = any(type(node.do) is Call for graph in reader.graphs.values() for node in graph.nodes)
     program = Program(

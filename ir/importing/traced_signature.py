@@ -24,12 +24,13 @@ from .traced import parameters_of
 __all__ = ["bound_example", "read_traced_signature", "taken_spec"]
 
 
-def read_traced_signature(module: torch.fx.GraphModule, output: Arg) -> tuple[Signature, tuple[Arg, ...]]:
+def read_traced_signature(module: torch.fx.GraphModule, output: Arg, out_spec: Any = None) -> tuple[Signature, tuple[Arg, ...]]:
     """Return the signature of a traced graph module, and what its root graph gives back, flat.
 
     Args:
         module: the graph module.
         output: what its graph gives back, as it was read.
+        out_spec: the pytree of its leaves, where something other than the code of the graph knows it.
 
     Raises:
         InvalidProgram: an argument has a name that no function can have.
@@ -49,9 +50,9 @@ def read_traced_signature(module: torch.fx.GraphModule, output: Arg) -> tuple[Si
         raise UnsupportedProgram("the module has a forward of its own, which the graph does not show; remove it first")
     info = codegen.pytree_info if isinstance(codegen, PyTreeCodeGen) else None
     inputs, in_spec, names = _plain_inputs(module) if info is None else _nested_inputs(module, info)
-    if info is not None and info.out_spec is not None:
+    out_spec = out_spec if info is None else info.out_spec
+    if out_spec is not None:
         leaves = tuple(output) if isinstance(output, tuple) else (output,)
-        out_spec = info.out_spec
     else:
         leaves, out_spec = _taken_apart(output)
     return Signature(inputs, (UserOutput(),) * len(leaves), in_spec, out_spec, names), leaves

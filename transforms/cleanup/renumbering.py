@@ -21,7 +21,7 @@ from ...ir.node import Frame, Get, Node, Op, Stack
 from ...ir.paths import is_below, join, relative
 from ...ir.persistent import pmap
 from ...ir.program import Program
-from ..reading import reading_place
+from ...ir.state import reading_place
 
 __all__ = ["Renumbering"]
 

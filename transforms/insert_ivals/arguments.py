@@ -16,9 +16,9 @@ from ...ir.graph import Graph
 from ...ir.names import Names
 from ...ir.node import Get, Node, Stack, common_prefix
 from ...ir.program import Program
+from ...ir.state import reading_place
 from ..fuel import Fuel
 from ..metas import alike
-from ..reading import reading_place
 from .crossings import Crossing, Leaves, is_given, user_stack
 
 __all__ = ["used_as_given"]

@@ -26,9 +26,9 @@ from ...ir.node import Do, Get, Node, Op, Stack
 from ...ir.numbers import SYMBOLIC
 from ...ir.operators import op_of
 from ...ir.program import Program
+from ...ir.state import reading_place
 from ...ir.torch_private import OpOverload, schema_of
 from ..fuel import UNLIMITED, Fuel
-from ..reading import reading_place
 from ..transformation import transformation
 from .arguments import used_as_given
 from .crossings import Crossing, Leaves, crossings, user_stack
