@@ -47,6 +47,15 @@ class Case:
     refused: tuple[str, str] | None = None
     """The ways (a part of their names) in which the exporter refuses, and what it says, as a regular expression."""
 
+    def marks(self, way: str, number: int) -> list[pytest.MarkDecorator]:
+        """Return what a case is marked with, exported one way.
+
+        Saving is tried on every other case, and wherever a way matters to what is expected; `make deep` tries all.
+        """
+        ordinary = self.crosses is None and not self.passes and self.refused is None
+        deep = [pytest.mark.deep] if "saved" in way and number % 2 and ordinary else []
+        return [*deep, *([pytest.mark.slow] if "strict" in way else [])]
+
     @property
     def preserved(self) -> tuple[str, ...]:
         return (self.preserve,) if isinstance(self.preserve, str) else self.preserve
@@ -71,12 +80,12 @@ class Cases:
         """Run a test for every case, every way."""
         names: dict[str, int] = {}
         marks: list[Any] = []
-        for case in self.all:
+        for number, case in enumerate(self.all):
             name = case.make.__name__ + (f"-{'+'.join(case.preserved)}" if case.preserved else "")
             names[name] = names.get(name, 0) + 1
-            marks.append(pytest.param(case, id=name if names[name] == 1 else f"{name}-{names[name]}"))
-        ways = [pytest.param(way, marks=[pytest.mark.slow] if "strict" in way else []) for way in WAYS]
-        return pytest.mark.parametrize("way", ways)(pytest.mark.parametrize("case", marks)(test))
+            name = name if names[name] == 1 else f"{name}-{names[name]}"
+            marks += [pytest.param(case, way, id=f"{name}-{way}", marks=case.marks(way, number)) for way in WAYS]
+        return pytest.mark.parametrize(("case", "way"), marks)(test)
 
 
 @functools.cache
