@@ -157,7 +157,7 @@ def test_a_corruptor_leaves_its_program_alone(corruptor: Corruptor) -> None:
 def test_the_strategy_draws_what_is_refused(stage: Stage) -> None:
     seen: set[str] = set()
 
-    @settings(max_examples=share(60), derandomize=True, database=None, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=share(100), derandomize=True, database=None, deadline=None, suppress_health_check=list(HealthCheck))
     @given(corruptions(stage))
     def refused(corruption: Corruption) -> None:
         seen.add(corruption.corruptor.name)
