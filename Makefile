@@ -69,6 +69,7 @@ DRAWING := $(shell grep -rlE --include='test_*.py' 'laws.profiles import .*\bsha
 deep: .venv/installed
 	@echo "== pytest"
 	@$(BIN)/pytest $(PARALLEL) -m deep
+	@PUREFX_MUTANTS=1,40000,120 $(BIN)/pytest tests/security/test_mutated_programs.py
 	@$(BIN)/pytest $(PARALLEL) --timeout 0 --ir-profile=deep $(DRAWING)
 	@$(BIN)/python -m purefx.laws.deep --minutes $(MINUTES) $(DEEP_ARGS)
 
