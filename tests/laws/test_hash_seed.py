@@ -13,7 +13,6 @@ import sys
 from pathlib import Path
 
 from purefx.laws.checking import drawn
-from purefx.laws.profiles import share
 from purefx.laws.registry import REGISTRY
 
 EXAMPLES = 20
@@ -59,7 +58,7 @@ print(json.dumps({"hash": hash("a"), "found": found}))
 def test_the_same_text_in_every_process(tmp_path: Path) -> None:
     jobs: dict[str, list[str]] = {}
     for entry in REGISTRY:
-        texts = [str(program) for stage in entry.stages for program, _ in drawn(stage, share(EXAMPLES))]
+        texts = [str(program) for stage in entry.stages for program, _ in drawn(stage, EXAMPLES)]
         jobs.setdefault(entry.transformation.name, []).extend(texts)
     path = tmp_path / "jobs.json"
     path.write_text(json.dumps(jobs), encoding="utf-8")
