@@ -3,7 +3,7 @@
 #   make demo    the main job on a real model          make bench   the table of ratios
 #   make test    every check, as .ci/run calls it      make check   ruff, pyright, architecture
 #   make fast    pytest without the real models        make format  let ruff rewrite the sources
-#   make deep    ask the laws of ever new programs     make mutants mutants that no test finds (an hour)
+#   make deep    the rest, and laws of new programs    make mutants mutants that no test finds (an hour)
 #   make house   files, lines, circles of imports, slowest tests
 #   make clean   forget .venv and everything built
 #
@@ -56,16 +56,21 @@ static: .venv/installed
 	@$(STEP) "pyright" $(BIN)/python tests/check_types.py
 
 fast: .venv/installed
-	@$(BIN)/pytest $(PARALLEL) -m "not models and not slow" $(PYTEST_ARGS)
+	@$(BIN)/pytest $(PARALLEL) -m "not models and not slow and not deep" $(PYTEST_ARGS)
 
 # The times of tests are those of the last make test.
 house: .venv/installed
 	@$(BIN)/python -m tests.architecture.house
 
-# A search for broken laws: make deep MINUTES=600 DEEP_ARGS="--tier toy"
+# What make test leaves out or asks of fewer programs, then a search for broken laws: make deep MINUTES=600 DEEP_ARGS="--tier toy"
 MINUTES ?= 10
+DRAWING := $(shell grep -rlE --include='test_*.py' 'laws.profiles import .*\bshare\b' tests)
 
 deep: .venv/installed
+	@echo "== pytest"
+	@$(BIN)/pytest $(PARALLEL) -m deep
+	@PUREFX_MUTANTS=1,40000,120 $(BIN)/pytest tests/security/test_mutated_programs.py
+	@$(BIN)/pytest $(PARALLEL) --timeout 0 --ir-profile=deep $(DRAWING)
 	@$(BIN)/python -m purefx.laws.deep --minutes $(MINUTES) $(DEEP_ARGS)
 
 # Which changes of the sources no test finds: make mutants FILES="transforms/sink_state.py"

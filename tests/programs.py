@@ -118,6 +118,11 @@ def exported(module: nn.Module, *args: Any, decomposed: bool = False, **options:
         return ep.run_decompositions({})
 
 
+def node(name: str, op: px.Op, *args: object, stack: tuple[px.Frame, ...] = ()) -> px.Node:
+    """Return a node whose string arguments are references."""
+    return px.Node(name, op, tuple(px.Ref(arg) if isinstance(arg, str) else arg for arg in args), (), stack)
+
+
 def flat(nodes: list[px.Node], output: Any, *inputs: str, **fields: Any) -> px.Program:
     """Return a flat program of float inputs of two elements each."""
     specs = tuple(px.UserInput(px.TensorType(torch.float32, (2,)), name) for name in inputs)
@@ -125,6 +130,11 @@ def flat(nodes: list[px.Node], output: Any, *inputs: str, **fields: Any) -> px.P
     graph = px.Graph(tuple(px.Input(name) for name in inputs), tuple(nodes), results)
     signature = px.Signature(specs, tuple(px.UserOutput() for _ in results))
     return px.Program.of({"": graph}, **{"signature": signature, "facts": frozenset({"flat"}), **fields})
+
+
+def calls(program: px.Program, graph: str = "") -> list[str]:
+    """Return the calls that a graph makes, in order, by instance."""
+    return [str(node.do.instance) for node in program.graphs[graph].nodes if isinstance(node.do, px.Call)]
 
 
 def hierarchy(program: px.Program) -> list[str]:

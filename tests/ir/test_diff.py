@@ -22,6 +22,7 @@ from purefx.ir.diff.sequences import hunks, patched
 from purefx.laws.asking import refuses
 from purefx.laws.checking import drawn
 from purefx.laws.law import Case
+from purefx.laws.profiles import share
 from purefx.laws.registry import REGISTRY
 from purefx.laws.strategies import STAGES, Stage
 from purefx.laws.variants import renamed, reordered
@@ -43,12 +44,15 @@ def assert_applies(before: px.Program, after: px.Program) -> px.Diff:
     return found
 
 
+EXAMPLES = 60
+"""Programs of a stage that are drawn, of which every other one is compared; `make deep` draws twenty times as many."""
+
 STEPS = [(entry.transformation, stage) for entry in REGISTRY for stage in entry.stages]
 
 
 @pytest.mark.parametrize(("step", "stage"), STEPS, ids=lambda value: getattr(value, "name", value))
 def test_what_a_transformation_did_can_be_done_again(step: px.Transformation, stage: Stage) -> None:
-    for program, seed in drawn(stage, 60):
+    for program, seed in drawn(stage, share(EXAMPLES))[::2]:
         if refuses(step, Case(program, seed)):
             continue
         assert_applies(program, step(program))
@@ -57,14 +61,14 @@ def test_what_a_transformation_did_can_be_done_again(step: px.Transformation, st
 
 @pytest.mark.parametrize("stage", STAGES)
 def test_other_names_and_another_order(stage: Stage) -> None:
-    for program, seed in drawn(stage, 60):
+    for program, seed in drawn(stage, share(EXAMPLES))[::2]:
         assert_applies(program, reordered(program, seed=seed))
         assert_applies(program, renamed(program, seed=seed))
 
 
 @pytest.mark.parametrize("stage", STAGES)
 def test_programs_that_have_nothing_to_do_with_one_another(stage: Stage) -> None:
-    programs = [program for program, _ in drawn(stage, 60)]
+    programs = [program for program, _ in drawn(stage, share(EXAMPLES))[::2]]
     for before, after in itertools.pairwise(programs):
         assert_applies(before, after)
 

@@ -11,7 +11,7 @@ from torch import nn
 from torch.export.graph_signature import InputKind
 
 import purefx as px
-from tests.lowering.users import FORMS, KINDS, Mixed, export, lowered, mixed_args
+from tests.lowering.users import FORMS, KINDS, lowered, mixed
 from tests.programs import Counter, Shared, Tower
 
 EACH = pytest.mark.parametrize("to", KINDS)
@@ -21,8 +21,7 @@ EACH = pytest.mark.parametrize("to", KINDS)
 @pytest.mark.parametrize("form", FORMS)
 def test_contract_is_the_exported_programs(to: str, form: str) -> None:
     """graph_signature, module_call_graph, range_constraints, equality_constraints: as the exported program has them."""
-    args, kwargs = mixed_args()
-    ep = export(Mixed(), form, args, kwargs)
+    _, ep = mixed(form)
     module = lowered(ep, to)
     expected = copy.deepcopy(ep.graph_signature)
     for spec in expected.input_specs:
@@ -108,8 +107,7 @@ def test_class_names_and_text(to: str, capfd: pytest.CaptureFixture[str]) -> Non
 @pytest.mark.parametrize("form", FORMS)
 def test_every_node_of_every_graph_has_a_value(to: str, form: str) -> None:
     """meta["val"] everywhere but on outputs, in the graphs of later calls too."""
-    args, kwargs = mixed_args()
-    module = lowered(export(Mixed(), form, args, kwargs), to)
+    module = lowered(mixed(form)[1], to)
     hidden = [part for _, part in module.purefx_hidden()]
     seen = 0
     for part in (*module.modules(), *hidden):

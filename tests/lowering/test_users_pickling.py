@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 import purefx as px
-from tests.lowering.users import FORMS, KINDS, Mixed, agree, export, lowered, mixed_args, three
+from tests.lowering.users import FORMS, KINDS, Mixed, agree, lowered, mixed, mixed_args, three
 from tests.programs import Shared, Tower
 
 EACH = pytest.mark.parametrize("to", KINDS)
@@ -43,10 +43,8 @@ COPIES: dict[str, Callable[[Any], Any]] = {
 @pytest.mark.parametrize("way", COPIES)
 def test_a_copy_is_a_module_of_its_own(to: str, form: str, way: str) -> None:
     """Eager's numbers and state three times, ties, persistence; the first module is not touched."""
-    torch.manual_seed(0)
-    model = Mixed()
-    args, kwargs = mixed_args()
-    module = lowered(export(model, form, args, kwargs), to)
+    model, ep = mixed(form)
+    module, (args, _) = lowered(ep, to), mixed_args()
     before = copy.deepcopy(module.state_dict())
     other = COPIES[way](module)
     agree(other, model, three(lambda: mixed_args(4 if "dynamic" in form else 3)))

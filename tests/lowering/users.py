@@ -6,6 +6,7 @@ One idea: a case is a model with arguments; ``cases`` gives its exported program
 from __future__ import annotations
 
 import copy
+import functools
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -41,6 +42,15 @@ class Mixed(nn.Module):
 def mixed_args(rows: int = 3) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return arguments for ``Mixed``."""
     return (torch.randn(rows, 4),), {"scale": torch.randn(rows, 4)}
+
+
+@functools.cache
+def mixed(form: str) -> tuple[Mixed, Any]:
+    """Return a model and its exported program in one of the forms, made once; the model is run on copies only."""
+    torch.manual_seed(0)
+    model = Mixed()
+    args, kwargs = mixed_args()
+    return model, export(model, form, args, kwargs)
 
 
 def export(model: nn.Module, form: str, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> Any:

@@ -95,7 +95,9 @@ def test_gradients_that_exporting_changes_are_those_of_the_exported_program(name
 
 
 @every_kind
-@pytest.mark.parametrize("name", ["bert_train", "gpt2", "llama_dynamic", "mixtral", "resnet_train", "convnext"])
+@pytest.mark.parametrize(
+    "name", ["bert_train", "gpt2", "llama_dynamic", pytest.param("mixtral", marks=pytest.mark.deep), "resnet_train", "convnext"]
+)
 def test_so_it_is_after_decomposition(name: str, to: To) -> None:
     """The same from core aten, where BatchNorm's statistics are outputs that must be written back."""
     program = px.transform(px.import_ep(decomposed(name)))

@@ -19,7 +19,7 @@ import pytest
 
 from tests.security.mutating import mutated_bytes, mutated_json, mutated_text
 
-BUDGET = "0,4000,30"
+BUDGET = "0,4000,20"
 """Seed, number of mutants, seconds: what comes first ends it."""
 
 

@@ -43,8 +43,20 @@ print(type(pmap().set(1, 2)._tree._buckets).__name__)
 """
 
 
-@pytest.mark.parametrize("first", ["", "import pyrsistent", "import pvectorc"])
-@pytest.mark.parametrize("environment", [{}, {"PYRSISTENT_NO_C_EXTENSION": "1"}])
+NO_EXTENSION = {"PYRSISTENT_NO_C_EXTENSION": "1"}
+WAYS = [
+    pytest.param("", {}),
+    pytest.param("import pvectorc", {}),
+    pytest.param("import pyrsistent", NO_EXTENSION),
+    *[
+        pytest.param(*way, marks=pytest.mark.deep)
+        for way in (("import pyrsistent", {}), ("", NO_EXTENSION), ("import pvectorc", NO_EXTENSION))
+    ],
+]
+"""What is imported before ours, and the environment; each process starts torch."""
+
+
+@pytest.mark.parametrize(("first", "environment"), WAYS)
 def test_live_values_survive_dead_cycles(first: str, environment: dict[str, str]) -> None:
     """Two versions die in a reference cycle; what they shared is still alive and must stay whole."""
     script = LINES.format(first=first, second="import pyrsistent")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import pytest
 
 import purefx as px
+from tests.programs import calls
 from tests.transforms.small import lines, preserved, tree
 
 
@@ -16,11 +17,6 @@ def outlined(nodes: str, *sections: str) -> px.Program:
     result = px.outline(tree('graph @""(x) {\n' + nodes + "\n}", *sections))
     assert px.verify(result) == ()
     return result
-
-
-def called(program: px.Program, graph: str = "") -> list[str]:
-    """Return what a graph calls, in order."""
-    return [str(node.do.instance) for node in program.graphs[graph].nodes if isinstance(node.do, px.Call)]
 
 
 CIRCLE = """
@@ -34,18 +30,18 @@ CIRCLE = """
 
 def test_the_first_by_name_is_begun_first() -> None:
     """As far as it goes, then the other; the order of the nodes decides only where pieces stand that may stand anywhere."""
-    assert called(outlined(CIRCLE)) == ["a", "b", "a#1", "b#1"]
+    assert calls(outlined(CIRCLE)) == ["a", "b", "a#1", "b#1"]
     p, q, r, s, end = CIRCLE.strip().splitlines()
-    assert called(outlined(f"{q}\n{p}\n{r}\n{s}\n{end}")) == ["b", "a", "a#1", "b#1"]
+    assert calls(outlined(f"{q}\n{p}\n{r}\n{s}\n{end}")) == ["b", "a", "a#1", "b#1"]
     renamed = CIRCLE.replace("in a", "in z")
-    assert called(outlined(renamed)) == ["b", "z", "b#1"]
+    assert calls(outlined(renamed)) == ["b", "z", "b#1"]
 
 
 def test_a_call_with_a_preserved_signature_is_not_begun_before_it_can_be_finished() -> None:
     """The other one is cut for it, whichever is first by name."""
-    assert called(outlined(CIRCLE, preserved("a"))) == ["b", "a", "b#1"]
+    assert calls(outlined(CIRCLE, preserved("a"))) == ["b", "a", "b#1"]
     other = CIRCLE.replace("in a", "in c")
-    assert called(outlined(other, preserved("c"))) == ["b", "c", "b#1"]
+    assert calls(outlined(other, preserved("c"))) == ["b", "c", "b#1"]
 
 
 def test_a_preserved_call_inside_another_is_whole_as_well() -> None:
@@ -59,8 +55,8 @@ def test_a_preserved_call_inside_another_is_whole_as_well() -> None:
         return (t,)
     """
     result = outlined(nodes, preserved("a.c"))
-    assert called(result) == ["b", "a", "b#1", "a#1"]
-    assert [called(result, name) for name in ("a", "a#1")] == [["c"], []]
+    assert calls(result) == ["b", "a", "b#1", "a#1"]
+    assert [calls(result, name) for name in ("a", "a#1")] == [["c"], []]
     assert [str(name) for name in outlined(nodes).order if "c" in name] == ["a.c", "a.c#1"]
 
 
@@ -84,9 +80,9 @@ def test_of_two_preserved_calls_that_need_one_another_none_is_whole() -> None:
 
 def test_calls_that_are_no_part_of_the_circle_stay_whole_and_where_they_are() -> None:
     nodes = CIRCLE.replace("return (s,)", "u = aten.neg.default(s)  in d\n    v = aten.neg.default(u)  in d\n    return (v,)")
-    assert called(outlined("o = aten.abs.default(x)  in d@1\n" + nodes)) == ["d@1", "a", "b", "a#1", "b#1", "d"]
+    assert calls(outlined("o = aten.abs.default(x)  in d@1\n" + nodes)) == ["d@1", "a", "b", "a#1", "b#1", "d"]
     w = "w = aten.sin.default(x)  in d\n"
-    assert called(outlined(w + nodes.replace("neg.default(u)", "add.Tensor(u, w)"))) == ["a", "b", "a#1", "b#1", "d"]
+    assert calls(outlined(w + nodes.replace("neg.default(u)", "add.Tensor(u, w)"))) == ["a", "b", "a#1", "b#1", "d"]
 
 
 def test_pieces_of_three_visits_are_numbered_one_after_another() -> None:
@@ -106,8 +102,8 @@ def test_circles_inside_a_call_are_cut_there(sections: tuple[str, ...]) -> None:
     """The call around them stays whole, whether its signature is preserved or not."""
     inside = CIRCLE.replace("in a", "in m / .a").replace("in b", "in m / .b")
     result = outlined(inside, *sections)
-    assert called(result) == ["m"]
-    assert called(result, "m") == ["a", "b", "a#1", "b#1"]
+    assert calls(result) == ["m"]
+    assert calls(result, "m") == ["a", "b", "a#1", "b#1"]
 
 
 def test_runs_that_alternate_are_brought_together_where_the_first_stands() -> None:

@@ -11,21 +11,11 @@ from purefx.ir.borders import GIVES, TAKES
 from purefx.ir.inlining import inlined
 from purefx.ir.torch_private import pytree
 from purefx.laws.variants import reordered
-from tests.programs import ADD, ADD_, NEG, Branches, Counter, Shared, Tower, exported, flat, hierarchy
+from tests.programs import ADD, ADD_, NEG, Branches, Counter, Shared, Tower, calls, exported, flat, hierarchy, node
 
 A, B = px.Frame("a"), px.Frame("b")
 
 BEFORE_MERGING = px.DEFAULT[: px.DEFAULT.index(px.deduplicate)]
-
-
-def node(name: str, op: px.Op, *args: object, stack: tuple[px.Frame, ...] = ()) -> px.Node:
-    """Return a node whose string arguments are references."""
-    return px.Node(name, op, tuple(px.Ref(arg) if isinstance(arg, str) else arg for arg in args), (), stack)
-
-
-def calls(program: px.Program, graph: str = "") -> list[str]:
-    """Return the calls that a graph makes, in order, as instance -> body."""
-    return [f"{n.do.instance}" for n in program.graphs[graph].nodes if isinstance(n.do, px.Call)]
 
 
 def test_values_keep_their_names() -> None:

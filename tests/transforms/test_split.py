@@ -14,14 +14,9 @@ from torch import nn
 
 import purefx as px
 from purefx.ir.inlining import inlined
-from tests.programs import ADD, ADD_, NEG, Branches, Counter, Tower, exported, flat
+from tests.programs import ADD, ADD_, NEG, Branches, Counter, Tower, exported, flat, node
 
 SUNK = px.DEFAULT[:3]
-
-
-def node(name: str, op: px.Op, *args: object, stack: tuple[px.Frame, ...] = ()) -> px.Node:
-    """Return a node whose string arguments are references."""
-    return px.Node(name, op, tuple(px.Ref(arg) if isinstance(arg, str) else arg for arg in args), (), stack)
 
 
 def by_first_letter(of: px.Node) -> str:

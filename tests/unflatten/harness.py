@@ -2,17 +2,18 @@
 
 One idea: eager is a copy made before the export, since a non-strict export with preserved signatures writes to the buffers
 of the module that it is given.  A case is a module, its calls and what is preserved; a way is how it is exported.  It
-asserts only in ``same_as_eager``.
+asserts only in ``same_as_eager``.  What takes time is done once a case: eager runs once, and two ways share one trace.
 """
 
 from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 import io
 import re
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -28,7 +29,7 @@ WAYS = ("plain", "strict", "decomposed", "strict, decomposed, saved")
 LOWERED = ("graph_module", "interpreter")
 
 
-@frozen
+@frozen(eq=False)
 class Case:
     """A module, the calls that are compared, and how it is exported."""
 
@@ -45,6 +46,15 @@ class Case:
     """The ways in which preserved modules give back what they are given, and the program uses that: swapping them is refused."""
     refused: tuple[str, str] | None = None
     """The ways (a part of their names) in which the exporter refuses, and what it says, as a regular expression."""
+
+    def marks(self, way: str, number: int) -> list[pytest.MarkDecorator]:
+        """Return what a case is marked with, exported one way.
+
+        Saving is tried on every other case, and wherever a way matters to what is expected; `make deep` tries all.
+        """
+        ordinary = self.crosses is None and not self.passes and self.refused is None
+        deep = [pytest.mark.deep] if "saved" in way and number % 2 and ordinary else []
+        return [*deep, *([pytest.mark.slow] if "strict" in way else [])]
 
     @property
     def preserved(self) -> tuple[str, ...]:
@@ -70,20 +80,42 @@ class Cases:
         """Run a test for every case, every way."""
         names: dict[str, int] = {}
         marks: list[Any] = []
-        for case in self.all:
+        for number, case in enumerate(self.all):
             name = case.make.__name__ + (f"-{'+'.join(case.preserved)}" if case.preserved else "")
             names[name] = names.get(name, 0) + 1
-            marks.append(pytest.param(case, id=name if names[name] == 1 else f"{name}-{names[name]}"))
-        ways = [pytest.param(way, marks=[pytest.mark.slow] if "strict" in way else []) for way in WAYS]
-        return pytest.mark.parametrize("way", ways)(pytest.mark.parametrize("case", marks)(test))
+            name = name if names[name] == 1 else f"{name}-{names[name]}"
+            marks += [pytest.param(case, way, id=f"{name}-{way}", marks=case.marks(way, number)) for way in WAYS]
+        return pytest.mark.parametrize(("case", "way"), marks)(test)
+
+
+@functools.cache
+def eager_of(case: Case) -> nn.Module:
+    """Return the module of a case, which nothing runs but copies of it."""
+    return case.make()
+
+
+@functools.cache
+def _traced(case: Case, module: nn.Module, *, strict: bool) -> tuple[torch.export.ExportedProgram, list[Any]]:
+    way, dynamic = "strict" if strict else "plain", copy.deepcopy(case.dynamic)
+    ep = export(module, case.calls[0], case.kwargs, way=way, preserve=case.preserve, dynamic_shapes=dynamic)
+    held = [value for value in (*ep.state_dict.values(), *ep.constants.values()) if isinstance(value, torch.Tensor)]
+    return ep, [(value, value.detach().clone()) for value in held]
+
+
+def traced(case: Case, module: nn.Module, *, strict: bool) -> torch.export.ExportedProgram:
+    """Return the one trace of a case with its state as it was traced, whatever ran on that state since."""
+    ep, before = _traced(case, module, strict=strict)
+    with torch.no_grad():
+        for value, was in before:
+            value.copy_(was)
+    return ep
 
 
 def exported(case: Case, module: nn.Module, way: str) -> torch.export.ExportedProgram:
     """Export a copy of a module one way; skip the test where the exporter refuses as the case says that it does."""
     ways, said = case.refused or ("", "")
-    dynamic = copy.deepcopy(case.dynamic)
     try:
-        return export(module, case.calls[0], case.kwargs, way=way, preserve=case.preserve, dynamic_shapes=dynamic)
+        return went_on(traced(case, module, strict="strict" in way), way)
     except Exception as error:
         if said and ways in way and re.search(said, f"{type(error).__name__}: {error}"):
             pytest.skip(f"torch.export refuses: {said}")
@@ -110,6 +142,13 @@ def export(
             preserve_module_call_signature=preserve,  # type: ignore[arg-type]
             **options,
         )
+    return went_on(ep, way)
+
+
+def went_on(ep: torch.export.ExportedProgram, way: str) -> torch.export.ExportedProgram:
+    """Return what a way makes of a program that was just traced: decomposed, or saved and loaded."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
         if "decomposed" in way:
             ep = ep.run_decompositions({})
         return reloaded(ep) if "saved" in way else ep
@@ -125,10 +164,10 @@ def reloaded(ep: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
 
 def same_as_eager(case: Case, way: str) -> None:
     """Assert that a case does what eager does, lowered both ways, also with eager children in the place of preserved ones."""
-    eager = case.make()
+    eager = eager_of(case)
     program = px.transform(px.import_ep(exported(case, eager, way)))
     for to in LOWERED:
-        compare(px.lower(program, to=to), eager, case)
+        agree(px.lower(program, to=to), case, of_eager(case))
         if not case.swap or not case.preserved:
             continue
         swapped = px.lower(program, to=to)
@@ -137,25 +176,43 @@ def same_as_eager(case: Case, way: str) -> None:
         for path in case.preserved:
             with pytest.raises(SwapError, match=said) if said else contextlib.nullcontext():
                 swapped.set_submodule(path, copy.deepcopy(eager.get_submodule(path)))
-        compare(swapped, eager, case, note="not swapped" if said else "swapped")
+        agree(swapped, case, of_eager(case), note="not swapped" if said else "swapped")
+
+
+@functools.cache
+def of_eager(case: Case) -> tuple[tuple[Any, Any, Any], ...]:
+    """Return what the calls of a case do to its module; higher-order operators compile in eager, which takes a second."""
+    return tuple(outcomes(eager_of(case), case))
+
+
+def outcomes(eager: nn.Module, case: Case) -> Iterator[tuple[Any, Any, Any]]:
+    """Iterate over what each call does to a copy of a module: the result, the arguments afterwards, the state afterwards."""
+    eager = copy.deepcopy(eager)
+    for args in case.calls:
+        given = copy.deepcopy((args, case.kwargs))
+        with warnings.catch_warnings():
+            # Eager higher-order operators compile; a warning that is raised in there leaves torch inside of a vmap for good.
+            warnings.simplefilter("ignore")
+            result = kept(eager(*given[0], **given[1]))
+        yield result, given, kept(eager.state_dict())
 
 
 def compare(lowered: nn.Module, eager: nn.Module, case: Case, *, note: str = "") -> None:
     """Assert that a module does what a copy of eager does: results, written inputs and state, call by call."""
-    eager = copy.deepcopy(eager)
-    for number, args in enumerate(case.calls):
+    agree(lowered, case, outcomes(eager, case), note=note)
+
+
+def agree(lowered: nn.Module, case: Case, expected: Iterable[tuple[Any, Any, Any]], *, note: str = "") -> None:
+    """Assert that the calls of a case do to a module what they should, one after the other."""
+    for number, (args, (result, theirs, before)) in enumerate(zip(case.calls, expected, strict=True)):
         where = f"{type(lowered).__name__} {note} call {number}: "
-        theirs, mine = copy.deepcopy((args, case.kwargs)), copy.deepcopy((args, case.kwargs))
-        with warnings.catch_warnings():
-            # Eager higher-order operators compile; a warning that is raised in there leaves torch inside of a vmap for good.
-            warnings.simplefilter("ignore")
-            expected = kept(eager(*theirs[0], **theirs[1]))
+        mine = copy.deepcopy((args, case.kwargs))
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", category=px.ModeWarning)
             found = kept(lowered(*mine[0], **mine[1]))
-        assert not list(differences(expected, found)), f"{where}result: {next(differences(expected, found))}"
+        assert not list(differences(result, found)), f"{where}result: {next(differences(result, found))}"
         assert not list(differences(theirs, mine)), f"{where}inputs: {next(differences(theirs, mine))}"
-        before, after = eager.state_dict(), lowered.state_dict()
+        after = lowered.state_dict()
         assert list(after) == list(before), f"{where}keys of state_dict"
         assert not list(differences(before, after)), f"{where}state: {next(differences(before, after))}"
 

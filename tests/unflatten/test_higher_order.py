@@ -16,7 +16,7 @@ from torch._higher_order_ops.while_loop import while_loop
 from torch.nn.attention.flex_attention import flex_attention
 
 import purefx as px
-from tests.unflatten.harness import Case, Cases, export, same_as_eager
+from tests.unflatten.harness import Case, Cases, eager_of, exported, same_as_eager
 
 CASES = Cases()
 X = (torch.randn(4, 3),)
@@ -144,8 +144,8 @@ APART = (While, Item, Unbacked)
 
 @pytest.mark.parametrize("case", [case for case in CASES.all if not case.preserved], ids=lambda case: case.make.__name__)
 def test_two_calls_are_one_body(case: Case) -> None:
-    module: Any = case.make()
-    program = px.transform(px.import_ep(export(module, case.calls[0])))
+    module: Any = eager_of(case)
+    program = px.transform(px.import_ep(exported(case, module, "plain")))
     called = [node.do.graph for node in program.main.nodes if isinstance(node.do, px.Call)]
     assert len(called) == 2
     assert len(set(called)) == (2 if isinstance(module.a, APART) else 1)

@@ -18,16 +18,17 @@ from purefx.ir.verify import DEEP, RULES, verify
 from purefx.laws.checking import LawBroken, check_transformation, drawn
 from purefx.laws.corruptions import CORRUPTORS, MEANING, Corruption, Corruptor
 from purefx.laws.law import GENERIC
+from purefx.laws.profiles import share
 from purefx.laws.purity import changes_in_program
 from purefx.laws.strategies import STAGES, Stage, corrupt, corruptions
 from tests.programs import Aliased, Branches, Counter, Shared, Tower, exported
 from tests.verify.test_exported import EXPORTS
 
-VALID = 200
+VALID = share(120)
 """Programs of each stage that must not be refused: more than a thousand in all."""
 
-EACH = 30
-"""Programs of each stage that each corruptor is tried on."""
+EACH = share(15)
+"""Programs of each stage that each corruptor is tried on; `make deep` takes more of all three."""
 
 LAWS = [law for law in GENERIC if law.name == MEANING]
 
@@ -156,7 +157,7 @@ def test_a_corruptor_leaves_its_program_alone(corruptor: Corruptor) -> None:
 def test_the_strategy_draws_what_is_refused(stage: Stage) -> None:
     seen: set[str] = set()
 
-    @settings(max_examples=200, derandomize=True, database=None, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=share(100), derandomize=True, database=None, deadline=None, suppress_health_check=list(HealthCheck))
     @given(corruptions(stage))
     def refused(corruption: Corruption) -> None:
         seen.add(corruption.corruptor.name)
