@@ -9,7 +9,7 @@ A body that several become is nobody's own: its reads are called after the state
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from attrs import evolve
@@ -27,6 +27,7 @@ from ..ir.program import Program
 from ..ir.verify import check
 from .fuel import UNLIMITED, Fuel
 from .metas import common_meta
+from .shared_names import User, common_id, names_agree, with_common_names
 from .transformation import transformation
 
 __all__ = ["Places", "below", "deduplicate", "is_named_after", "with_reads_called"]
@@ -162,10 +163,26 @@ class _Classes:
         """Instances with one key become one graph."""
         self.ids: dict[Hashable, str] = {}
         """The graph that stays for each key: the first one met in calling order."""
-        names = Names(())
+        self.members: dict[Hashable, dict[str, list[str]]] = {}
+        """For each key the bodies that become one, and the paths of the modules that each stands in."""
         for instance in self.places.inner:
-            if self.keys[instance] not in self.ids:
-                self.ids[self.keys[instance]] = names.fresh(instance[0])
+            paths = self.members.setdefault(self.keys[instance], {}).setdefault(instance[0], [])
+            paths.append(instance[1])
+        self._name_bodies()
+
+    def _name_bodies(self) -> None:
+        # A body that others become, which other modules have, is named after none of them; the others keep their names.
+        types = {module.path: module.type_name for module in self.program.modules}
+        names, shared = Names(()), dict[Hashable, str]()
+        for key, members in self.members.items():
+            first = next(iter(members))
+            paths = {path for found in members.values() for path in found}
+            if len(members) > 1 and len(paths) > 1 and any((first, path) in self.places.labels for path in members[first]):
+                shared[key] = common_id(first, paths, types)
+            stays = shared.get(key, first) == first
+            self.ids[key] = names.fresh(first) if stays else ""
+        names = Names([*types, *self.ids.values()])
+        self.ids.update({key: names.fresh(wanted) for key, wanted in shared.items() if not self.ids[key]})
 
     def _identity(self, instance: Instance) -> Hashable:
         name, path = instance
@@ -238,17 +255,15 @@ class _Classes:
     def graphs(self) -> dict[str, Graph]:
         """Return one graph for each class, its calls rewritten; the same object if nothing is."""
         found: dict[str, Graph] = {}
-        merged: dict[str, dict[str, Graph]] = {}
         for instance in self.places.inner:
             name = self.ids[self.keys[instance]]
-            merged.setdefault(name, {}).setdefault(instance[0], self.program.graphs[instance[0]])
             if name not in found:
                 found[name] = self._rewritten(*instance)
         is_split = bool(part_names(self.program))
-        for name, graphs in merged.items():
-            if len(graphs) > 1:
-                shared = _with_common_meta(found[name], list(graphs.values())[1:])
-                found[name] = shared if is_split else with_reads_called(shared, _as_the_module_says)
+        for key, members in self.members.items():
+            if len(members) > 1:
+                users = [(self.program.graphs[name], paths) for name, paths in members.items()]
+                found[self.ids[key]] = _for_all(found[self.ids[key]], users, is_split=is_split)
         return found
 
     def _rewritten(self, name: str, path: str) -> Graph:
@@ -269,6 +284,14 @@ class _Classes:
             return Body(other) if type(ref) is Body and other != ref.graph else ref
 
         return node.with_refs(body)
+
+
+def _for_all(graph: Graph, users: Sequence[User], *, is_split: bool) -> Graph:
+    # The body as it is right for all that become it; inside of parts all names stay the original ones.
+    shared = _with_common_meta(graph, [other for other, _ in users[1:]])
+    if is_split:
+        return shared
+    return with_reads_called(shared, _as_the_module_says) if names_agree(users) else with_common_names(shared, users)
 
 
 def _with_common_meta(graph: Graph, others: list[Graph]) -> Graph:
