@@ -1,7 +1,8 @@
 """Putting bodies in the place of their calls: the substitution behind ``inline`` and behind running deep nestings.
 
 One idea: a call is its body with the formal inputs replaced by the actual ones; values keep their names where those are
-free and get the next number where not, state and stacks get the path of the call.  Which calls are replaced is the caller's choice.  No recursion.
+free and get the next number elsewhere, state and stacks get the path of the call.  Which calls are replaced is the caller's
+choice.  No recursion.
 """
 
 from __future__ import annotations

@@ -9,16 +9,16 @@ A body that several become is nobody's own: its reads are called after the state
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from attrs import evolve
 
-from ..ir.arguments import Arg, Body, Ref, bodies_in, replace_refs
+from ..ir.arguments import Arg, Body, bodies_in
 from ..ir.digest import graph_tokens
 from ..ir.graph import Graph, Input
 from ..ir.meta import Meta
-from ..ir.names import Names, word_of
+from ..ir.names import Names
 from ..ir.node import Call, Frame, Get, Node, Op
 from ..ir.parts import part_names
 from ..ir.paths import join
@@ -27,10 +27,10 @@ from ..ir.program import Program
 from ..ir.verify import check
 from .fuel import UNLIMITED, Fuel
 from .metas import common_meta
-from .shared_names import User, common_id, names_agree, with_common_names
+from .shared_names import User, common_id, names_agree, with_common_names, with_names, word_of_read
 from .transformation import transformation
 
-__all__ = ["Places", "below", "deduplicate", "is_named_after", "with_reads_called"]
+__all__ = ["Places", "below", "deduplicate"]
 
 
 @transformation(
@@ -291,7 +291,9 @@ def _for_all(graph: Graph, users: Sequence[User], *, is_split: bool) -> Graph:
     shared = _with_common_meta(graph, [other for other, _ in users[1:]])
     if is_split:
         return shared
-    return with_reads_called(shared, _as_the_module_says) if names_agree(users) else with_common_names(shared, users)
+    if not names_agree(users):
+        return with_common_names(shared, users)
+    return with_names(shared, {node.name: word_of_read(node.name, node.do.slot) for node in shared.nodes if type(node.do) is Get})
 
 
 def _with_common_meta(graph: Graph, others: list[Graph]) -> Graph:
@@ -305,43 +307,3 @@ def _with_common_meta(graph: Graph, others: list[Graph]) -> Graph:
 def _said_by_all(item: Item, metas: list[Meta]) -> Item:
     meta = common_meta(item.meta, metas)
     return item if meta is item.meta else evolve(item, meta=meta)
-
-
-def is_named_after(name: str, slot: str) -> bool:
-    """Say whether a read is called after the state as its module names it, with or without a number.
-
-    >>> is_named_after("weight_1", "weight"), is_named_after("p_lin_weight", "weight"), is_named_after("weight_scale", "weight")
-    (True, False, False)
-    """
-    word, rest = word_of(slot), name.removeprefix(word_of(slot))
-    return name == word or (rest != name and rest.startswith("_") and rest[1:].isdecimal())
-
-
-def with_reads_called(graph: Graph, called: Callable[[str, str], str]) -> Graph:
-    """Return a graph whose reads of state have other names, numbered where those are taken; the same object if none has.
-
-    Args:
-        graph: a body.
-        called: what a read is to be called, by its name and its slot.
-
-    >>> from purefx.ir import Node, Op, Ref
-    >>> nodes = (Node("p_a_w", Get("w")), Node("w", Op("toy.neg"), (Ref("p_a_w"),)))
-    >>> with_reads_called(Graph((), nodes, Ref("w")), lambda name, slot: slot).nodes[1].args
-    (Ref(name='w_1'),)
-    """
-    reads = [(node.name, node.do.slot) for node in graph.nodes if type(node.do) is Get]
-    wanted = {name: new for name, slot in reads if (new := called(name, slot)) != name}
-    if not wanted:
-        return graph
-    names = Names([value.name for values in (graph.inputs, graph.nodes) for value in values if value.name not in wanted])
-    known = {old: Ref(names.fresh(new)) for old, new in wanted.items()}
-    nodes = [_renamed(node, known[node.name].name) if node.name in known else node.using(known) for node in graph.nodes]
-    return Graph(graph.inputs, tuple(nodes), replace_refs(graph.output, known))
-
-
-def _renamed(node: Node, name: str) -> Node:
-    return Node(name, node.do, node.args, node.kwargs, node.stack, node.meta)  # what `evolve` gives, in a fifth of its time
-
-
-def _as_the_module_says(name: str, slot: str) -> str:
-    return name if is_named_after(name, slot) else word_of(slot)
