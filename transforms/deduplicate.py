@@ -177,12 +177,13 @@ class _Classes:
         for key, members in self.members.items():
             first = next(iter(members))
             paths = {path for found in members.values() for path in found}
-            if len(members) > 1 and len(paths) > 1 and any((first, path) in self.places.labels for path in members[first]):
-                shared[key] = common_id(first, paths, types)
-            stays = shared.get(key, first) == first
-            self.ids[key] = names.fresh(first) if stays else ""
+            is_called = any((first, path) in self.places.labels for path in members[first])
+            common = common_id(paths, types) if len(members) > 1 and len(paths) > 1 and is_called else None
+            if common is not None:
+                shared[key] = common
+            self.ids[key] = names.fresh(first) if common is None else ""
         names = Names([*types, *self.ids.values()])
-        self.ids.update({key: names.fresh(wanted) for key, wanted in shared.items() if not self.ids[key]})
+        self.ids.update({key: names.fresh(wanted) for key, wanted in shared.items()})
 
     def _identity(self, instance: Instance) -> Hashable:
         name, path = instance

@@ -120,23 +120,20 @@ def _word_of_operator(name: str) -> str:
     return stem_of(word_of(parts[1] if len(parts) == 3 else parts[-1]))
 
 
-def common_id(name: str, paths: Iterable[str], types: Mapping[str, str | None]) -> str:
-    """Return what a body that modules share is called: like their class, or not after any of them.
+def common_id(paths: Iterable[str], types: Mapping[str, str | None]) -> str | None:
+    """Return what a body that modules share is called: like their class, or after none of them; None where no class is known.
 
     Args:
-        name: what the first of them calls it.
         paths: of the modules.
         types: the classes of the modules that the program lists, by path.
 
     >>> types = {"layers.0": "model.Layer", "layers.1": "model.Layer", "act": "torch.nn.ReLU", "b.act": "torch.nn.GELU"}
-    >>> common_id("layers.0", ["layers.0", "layers.1"], types), common_id("act", ["act", "b.act"], types)
-    ('Layer', 'act')
-    >>> common_id("layers.0", ["layers.0", "act"], types), common_id("f", ["m", "n"], {})
-    ('shared', 'f')
+    >>> common_id(["layers.0", "layers.1"], types), common_id(["act", "b.act"], types), common_id(["layers.0", "act"], types)
+    ('Layer', 'act', 'shared')
     """
     found = {types.get(path) for path in paths}
     if None in found:
-        return name
+        return None
     for names in (found, paths):
         lasts = {str(one).rpartition(".")[2] for one in names}
         if len(lasts) == 1 and is_identifier(word := lasts.pop()):
