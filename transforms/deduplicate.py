@@ -3,7 +3,7 @@
 One idea: from the innermost calls outwards, each body is written as a list of tokens, callees as the number of the class
 that they fell into, and one dictionary gives equal lists one number.  State is named relative to the module, so the blocks
 of a transformer are equal; which state is read and which body is called is part of the list.  Nothing is compared pairwise.
-A body that several become is nobody's own: its reads are called after the state as the module names it.
+A body that several become is nobody's own, and is named for all of its users (``shared_names.py``).
 """
 
 from __future__ import annotations
@@ -52,12 +52,13 @@ def deduplicate(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
 
     After::
 
-        y = call layers.0 -> layers.0 (x);  z = call layers.1 -> layers.0 (y)
+        y = call layers.0 -> Layer (x);  z = call layers.1 -> Layer (y)
 
     Calls of one module that have the same body get one call number, the first.  What meta says of one call (the fake value,
     sizes that only a run knows, the user's notes) stays where it holds for all calls of the body; ``expand`` and ``inline`` work
-    out the values of each call again.  A read in a body that was merged is called after the state as the module names it,
-    ``weight`` and not ``p_layers_0_weight``; inside of parts all names stay the original ones.
+    out the values of each call again.  A body that several modules share is called after their class, a read in it after the state
+    as the module names it, ``weight`` and not ``p_layers_0_weight``, and a value after what all of its users call it, see
+    ``shared_names.py``; inside of parts all names stay the original ones.
 
     Args:
         program: a program at any stage.
@@ -65,7 +66,7 @@ def deduplicate(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
             come after those that they call, equal ones in calling order.
 
     Returns:
-        The program with one graph for each distinct body; the first one met in calling order stays.
+        The program with one graph for each distinct body.
 
     >>> import purefx as px
     >>> program = px.Program.of({"": px.Graph((), (), ())})

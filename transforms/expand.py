@@ -53,7 +53,7 @@ def expand(program: Program, *, at_most: int = LIMIT, fuel: Fuel = UNLIMITED) ->
 
     Before::
 
-        y = call layers.0 -> layers.0 (x);  z = call layers.1 -> layers.0 (y)
+        y = call layers.0 -> Layer (x);  z = call layers.1 -> Layer (y)
 
     After::
 
@@ -71,7 +71,8 @@ def expand(program: Program, *, at_most: int = LIMIT, fuel: Fuel = UNLIMITED) ->
             body in order of execution; one that would leave two bodies to calls that are called alike waits for the others.
 
     Returns:
-        The program with one graph for each call; the first one in order of execution keeps the id.
+        The program with one graph for each call; the first one in order of execution keeps the id, unless that is the
+        path of no module.
 
     Raises:
         UnsupportedProgram: the result would have more nodes than that.
