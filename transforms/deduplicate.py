@@ -56,9 +56,9 @@ def deduplicate(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
 
     Calls of one module that have the same body get one call number, the first.  What meta says of one call (the fake value,
     sizes that only a run knows, the user's notes) stays where it holds for all calls of the body; ``expand`` and ``inline`` work
-    out the values of each call again.  A body that several modules share is called after their class, a read in it after the state
-    as the module names it, ``weight`` and not ``p_layers_0_weight``, and a value after what all of its users call it, see
-    ``shared_names.py``; inside of parts all names stay the original ones.
+    out the values of each call again.  A body that several modules share is called after their class, a read in it as its
+    module names the state (``weight`` and not ``p_layers_0_weight``), and a value after what all of its users call it
+    (``shared_names.py``); inside of parts all names stay the original ones.
 
     Args:
         program: a program at any stage.
