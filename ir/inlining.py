@@ -1,7 +1,8 @@
 """Putting bodies in the place of their calls: the substitution behind ``inline`` and behind running deep nestings.
 
 One idea: a call is its body with the formal inputs replaced by the actual ones; values keep their names where those are
-free, state and stacks get the path of the call.  Which calls are replaced is the caller's choice.  No recursion.
+free and get the next number elsewhere, state and stacks get the path of the call.  Which calls are replaced is the caller's
+choice.  No recursion.
 """
 
 from __future__ import annotations
@@ -99,7 +100,7 @@ class _Inlining:
         return True
 
     def _placed(self, node: Node, level: _Level) -> Node:
-        name = self.names.fresh(node.name)
+        name = self.names.renumbered(node.name)
         level.known[node.name] = Ref(name)
         stack = (*level.stack, *[self._below(level.path, frame) for frame in node.stack])
         args, kwargs = self.use(node.args, level), self.use(node.kwargs, level)

@@ -11,7 +11,9 @@ import difflib
 import keyword
 from collections.abc import Iterable
 
-__all__ = ["Names", "did_you_mean", "escaped", "is_identifier", "is_plain_path", "word_of"]
+__all__ = ["Names", "did_you_mean", "escaped", "is_identifier", "is_plain_path", "stem_of", "word_of"]
+
+DIGITS = "0123456789"
 
 
 def is_identifier(name: object) -> bool:
@@ -34,6 +36,20 @@ def word_of(path: str) -> str:
         return word
     word = "".join([char if f"_{char}".isidentifier() else "_" for char in word])
     return word if is_identifier(word) else f"_{word}"
+
+
+def stem_of(name: str) -> str:
+    """Return a name without the number that tells it from others that are wanted alike.
+
+    >>> stem_of("linear_12"), stem_of("add_1_1"), stem_of("conv2d"), stem_of("_0")
+    ('linear', 'add', 'conv2d', '_0')
+    """
+    while name[-1:] in DIGITS:
+        stem = name.rstrip(DIGITS)
+        if len(stem) < 2 or stem[-1] != "_":
+            break
+        name = stem[:-1]
+    return name
 
 
 def is_plain_path(name: object) -> bool:
@@ -72,6 +88,8 @@ class Names:
     >>> names = Names(["x"])
     >>> names.fresh("x"), names.fresh("x"), names.fresh("y")
     ('x_1', 'x_2', 'y')
+    >>> names.renumbered("y_1"), names.renumbered("y_1")
+    ('y_1', 'y_2')
     """
 
     def __init__(self, taken: Iterable[str]) -> None:
@@ -86,3 +104,12 @@ class Names:
             name = f"{wanted}_{number}"
         self._taken.add(name)
         return name
+
+    def renumbered(self, wanted: str) -> str:
+        """Return the wanted name, with another number if it is taken, and take it."""
+        if wanted not in self._taken:
+            self._taken.add(wanted)
+            return wanted
+        stem = stem_of(wanted)
+        self._taken.add(stem)  # where ``sum_1`` was wanted, ``sum`` is no name for another
+        return self.fresh(stem)

@@ -78,6 +78,9 @@ class Slot:
 
 PREFIXES = {SlotKind.PARAMETER: "p_", SlotKind.BUFFER: "b_", SlotKind.CONSTANT: "c_", SlotKind.MODULE: "m_"}
 
+NAME_PREFIXES = (*PREFIXES.values(), "obj_", "")
+"""What may stand before a path in the name of a value."""
+
 NO_WORD = re.compile("[^0-9A-Za-z]")
 
 
@@ -92,7 +95,16 @@ def exporter_name(name: str, slot: Slot) -> str:
     'p_layers_0_weight'
     """
     is_object = slot.kind is SlotKind.CONSTANT and not isinstance(slot.value, torch.Tensor)
-    return f"{'obj_' if is_object else PREFIXES[slot.kind]}{NO_WORD.sub('_', name).lower()}"
+    return f"{'obj_' if is_object else PREFIXES[slot.kind]}{path_in_names(name)}"
+
+
+def path_in_names(path: str) -> str:
+    """Return a path as the exporter writes it into the names of values.
+
+    >>> path_in_names("layers.0.Up")
+    'layers_0_up'
+    """
+    return NO_WORD.sub("_", path).lower()
 
 
 def same_value(left: Any, right: Any) -> bool:

@@ -48,6 +48,7 @@ from .crossings import NO_NUMBER_CROSSES, NODES_STAY, STRAIGHT, TENSORS_STAY
 from .fuel import FUEL
 from .law import GENERIC, Law
 from .partition import JOINS, NAMES_MOVE, NO_PARTS, PARTS_TIGHT, STATE_PLACED
+from .shared_names import NAMED_FOR_ALL
 from .specific import (
     ALL_READ,
     BODIES_DISTINCT,
@@ -119,7 +120,7 @@ REGISTRY: tuple[Entry, ...] = (
     Entry(sink_state, ("flat", "in place"), (NO_STATE_INPUT, READS_ONLY, READS_BELOW, ALL_READ)),
     Entry(insert_ivals, ("sunk",), (CROSSINGS_ADDED, SIZES_AT_HOME, NAMED_AS_GIVEN)),
     Entry(outline, ("ivals", "sunk", "flat"), (INLINES, CALLS_TIGHT, ONE_BODY_A_LABEL)),
-    Entry(deduplicate, ("outlined", "tree"), (BODIES_DISTINCT, EXPANDS, ONE_BODY_A_LABEL, READS_NAMED)),
+    Entry(deduplicate, ("outlined", "tree"), (BODIES_DISTINCT, EXPANDS, ONE_BODY_A_LABEL, READS_NAMED, NAMED_FOR_ALL)),
     Entry(dispatch, ("deduplicated", "flat"), (GRAPHS_STAY, ONE_CALLABLE)),
     Entry(expand, ("deduplicated", "tree"), (DIGEST_STAYS, ONE_CALL_A_BODY, ONE_BODY_A_LABEL)),
     Entry(inline, ("outlined", "deduplicated", "tree"), (NO_CALLS, EXPANDS)),

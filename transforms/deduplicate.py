@@ -3,21 +3,21 @@
 One idea: from the innermost calls outwards, each body is written as a list of tokens, callees as the number of the class
 that they fell into, and one dictionary gives equal lists one number.  State is named relative to the module, so the blocks
 of a transformer are equal; which state is read and which body is called is part of the list.  Nothing is compared pairwise.
-A body that several become is nobody's own: its reads are called after the state as the module names it.
+A body that several become is nobody's own, and is named for all of its users (``shared_names.py``).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from attrs import evolve
 
-from ..ir.arguments import Arg, Body, Ref, bodies_in, replace_refs
+from ..ir.arguments import Arg, Body, bodies_in
 from ..ir.digest import graph_tokens
 from ..ir.graph import Graph, Input
-from ..ir.names import Names, word_of
+from ..ir.names import Names
 from ..ir.node import Call, Frame, Get, Node, Op
 from ..ir.parts import part_names
 from ..ir.paths import join
@@ -26,9 +26,10 @@ from ..ir.program import Program
 from ..ir.verify import check
 from .fuel import UNLIMITED, Fuel
 from .metas import common_meta
+from .shared_names import User, common_id, names_agree, with_common_names, with_names, word_of_read
 from .transformation import transformation
 
-__all__ = ["Places", "below", "deduplicate", "is_named_after", "with_reads_called"]
+__all__ = ["Places", "below", "deduplicate"]
 
 
 @transformation(
@@ -50,12 +51,13 @@ def deduplicate(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
 
     After::
 
-        y = call layers.0 -> layers.0 (x);  z = call layers.1 -> layers.0 (y)
+        y = call layers.0 -> Layer (x);  z = call layers.1 -> Layer (y)
 
     Calls of one module that have the same body get one call number, the first.  What meta says of one call (the fake value,
     sizes that only a run knows, the user's notes) stays where it holds for all calls of the body; ``expand`` and ``inline`` work
-    out the values of each call again.  A read in a body that was merged is called after the state as the module names it,
-    ``weight`` and not ``p_layers_0_weight``; inside of parts all names stay the original ones.
+    out the values of each call again.  A body that several modules share is called after their class, a read in it as its
+    module names the state (``weight`` and not ``p_layers_0_weight``), and a value after what all of its users call it
+    (``shared_names.py``); inside of parts all names stay the original ones.
 
     Args:
         program: a program at any stage.
@@ -63,7 +65,7 @@ def deduplicate(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
             come after those that they call, equal ones in calling order.
 
     Returns:
-        The program with one graph for each distinct body; the first one met in calling order stays.
+        The program with one graph for each distinct body.
 
     >>> import purefx as px
     >>> program = px.Program.of({"": px.Graph((), (), ())})
@@ -161,10 +163,27 @@ class _Classes:
         """Instances with one key become one graph."""
         self.ids: dict[Hashable, str] = {}
         """The graph that stays for each key: the first one met in calling order."""
-        names = Names(())
+        self.members: dict[Hashable, dict[str, list[str]]] = {}
+        """For each key the bodies that become one, and the paths of the modules that each stands in."""
         for instance in self.places.inner:
-            if self.keys[instance] not in self.ids:
-                self.ids[self.keys[instance]] = names.fresh(instance[0])
+            paths = self.members.setdefault(self.keys[instance], {}).setdefault(instance[0], [])
+            paths.append(instance[1])
+        self._name_bodies()
+
+    def _name_bodies(self) -> None:
+        # A body that others become, which other modules have, is named after none of them; the others keep their names.
+        types = {module.path: module.type_name for module in self.program.modules}
+        names, shared = Names(()), dict[Hashable, str]()
+        for key, members in self.members.items():
+            first = next(iter(members))
+            paths = {path for found in members.values() for path in found}
+            is_called = any((first, path) in self.places.labels for path in members[first])
+            common = common_id(paths, types) if len(members) > 1 and len(paths) > 1 and is_called else None
+            if common is not None:
+                shared[key] = common
+            self.ids[key] = names.fresh(first) if common is None else ""
+        names = Names([*types, *self.ids.values()])
+        self.ids.update({key: names.fresh(wanted) for key, wanted in shared.items()})
 
     def _identity(self, instance: Instance) -> Hashable:
         name, path = instance
@@ -237,17 +256,15 @@ class _Classes:
     def graphs(self) -> dict[str, Graph]:
         """Return one graph for each class, its calls rewritten; the same object if nothing is."""
         found: dict[str, Graph] = {}
-        merged: dict[str, dict[str, Graph]] = {}
         for instance in self.places.inner:
             name = self.ids[self.keys[instance]]
-            merged.setdefault(name, {}).setdefault(instance[0], self.program.graphs[instance[0]])
             if name not in found:
                 found[name] = self._rewritten(*instance)
         is_split = bool(part_names(self.program))
-        for name, graphs in merged.items():
-            if len(graphs) > 1:
-                shared = _with_common_meta(found[name], list(graphs.values())[1:])
-                found[name] = shared if is_split else with_reads_called(shared, _as_the_module_says)
+        for key, members in self.members.items():
+            if len(members) > 1:
+                users = [(self.program.graphs[name], paths) for name, paths in members.items()]
+                found[self.ids[key]] = _for_all(found[self.ids[key]], users, is_split=is_split)
         return found
 
     def _rewritten(self, name: str, path: str) -> Graph:
@@ -270,6 +287,16 @@ class _Classes:
         return node.with_refs(body)
 
 
+def _for_all(graph: Graph, users: Sequence[User], *, is_split: bool) -> Graph:
+    # The body as it is right for all that become it; inside of parts all names stay the original ones.
+    shared = _with_common_meta(graph, [other for other, _ in users[1:]])
+    if is_split:
+        return shared
+    if not names_agree(users):
+        return with_common_names(shared, users)
+    return with_names(shared, {node.name: word_of_read(node.name, node.do.slot) for node in shared.nodes if type(node.do) is Get})
+
+
 def _with_common_meta(graph: Graph, others: list[Graph]) -> Graph:
     # Equal bodies have their values in one order; one that is not the same in every call would be wrong of some.
     inputs = [_said_by_all(*column) for column in zip(graph.inputs, *[other.inputs for other in others], strict=True)]
@@ -281,43 +308,3 @@ def _with_common_meta(graph: Graph, others: list[Graph]) -> Graph:
 def _said_by_all(item: Item, *others: Item) -> Item:
     meta = common_meta(item.meta, [other.meta for other in others])
     return item if meta is item.meta else evolve(item, meta=meta)
-
-
-def is_named_after(name: str, slot: str) -> bool:
-    """Say whether a read is called after the state as its module names it, with or without a number.
-
-    >>> is_named_after("weight_1", "weight"), is_named_after("p_lin_weight", "weight"), is_named_after("weight_scale", "weight")
-    (True, False, False)
-    """
-    word, rest = word_of(slot), name.removeprefix(word_of(slot))
-    return name == word or (rest != name and rest.startswith("_") and rest[1:].isdecimal())
-
-
-def with_reads_called(graph: Graph, called: Callable[[str, str], str]) -> Graph:
-    """Return a graph whose reads of state have other names, numbered where those are taken; the same object if none has.
-
-    Args:
-        graph: a body.
-        called: what a read is to be called, by its name and its slot.
-
-    >>> from purefx.ir import Node, Op, Ref
-    >>> nodes = (Node("p_a_w", Get("w")), Node("w", Op("toy.neg"), (Ref("p_a_w"),)))
-    >>> with_reads_called(Graph((), nodes, Ref("w")), lambda name, slot: slot).nodes[1].args
-    (Ref(name='w_1'),)
-    """
-    reads = [(node.name, node.do.slot) for node in graph.nodes if type(node.do) is Get]
-    wanted = {name: new for name, slot in reads if (new := called(name, slot)) != name}
-    if not wanted:
-        return graph
-    names = Names([value.name for values in (graph.inputs, graph.nodes) for value in values if value.name not in wanted])
-    known = {old: Ref(names.fresh(new)) for old, new in wanted.items()}
-    nodes = [_renamed(node, known[node.name].name) if node.name in known else node.using(known) for node in graph.nodes]
-    return Graph(graph.inputs, tuple(nodes), replace_refs(graph.output, known))
-
-
-def _renamed(node: Node, name: str) -> Node:
-    return Node(name, node.do, node.args, node.kwargs, node.stack, node.meta)  # what `evolve` gives, in a fifth of its time
-
-
-def _as_the_module_says(name: str, slot: str) -> str:
-    return name if is_named_after(name, slot) else word_of(slot)

@@ -14,20 +14,22 @@ from collections.abc import Iterator, Mapping
 from attrs import Factory, define
 
 from ..ir.arguments import Arg, Body, bodies_in
+from ..ir.borders import is_border
 from ..ir.errors import UnsupportedProgram
 from ..ir.fakes import CallValues
 from ..ir.fakes.walk import Called
 from ..ir.graph import Graph
-from ..ir.names import Names
-from ..ir.node import Call, Frame, Node, Op
+from ..ir.names import Names, word_of
+from ..ir.node import Call, Frame, Get, Node, Op
 from ..ir.parts import part_names
 from ..ir.paths import join
 from ..ir.persistent import pmap
 from ..ir.program import Program
 from ..ir.state import exporter_name
 from ..ir.verify import check
-from .deduplicate import Places, below, is_named_after, with_reads_called
+from .deduplicate import Places, below
 from .fuel import UNLIMITED, Fuel
+from .shared_names import is_named_after, with_names
 from .transformation import transformation
 
 __all__ = ["LIMIT", "expand", "own_bodies"]
@@ -51,7 +53,7 @@ def expand(program: Program, *, at_most: int = LIMIT, fuel: Fuel = UNLIMITED) ->
 
     Before::
 
-        y = call layers.0 -> layers.0 (x);  z = call layers.1 -> layers.0 (y)
+        y = call layers.0 -> Layer (x);  z = call layers.1 -> Layer (y)
 
     After::
 
@@ -69,7 +71,8 @@ def expand(program: Program, *, at_most: int = LIMIT, fuel: Fuel = UNLIMITED) ->
             body in order of execution; one that would leave two bodies to calls that are called alike waits for the others.
 
     Returns:
-        The program with one graph for each call; the first one in order of execution keeps the id.
+        The program with one graph for each call; the first one in order of execution keeps the id, unless that is the
+        path of no module.
 
     Raises:
         UnsupportedProgram: the result would have more nodes than that.
@@ -187,6 +190,7 @@ class _Expansion:
             self.reserved.update((path, *label) for path, label in Places(program).calls)
             self.staying.update((path, call) for path, call, _ in self.reserved)
         self.is_split = bool(part_names(program))
+        self.paths = {module.path for module in program.modules}
         self.levels: list[_Level] = []
         self.done: dict[str, Graph] = {}
 
@@ -215,13 +219,17 @@ class _Expansion:
 
     def _own(self, graph: Graph, path: str) -> Graph:
         # A copy is the code of one module: what it reads may be called after the state as seen from the root.
+        if self.is_split:
+            return graph
         slots = self.program.state.slots
-
-        def called(name: str, slot: str) -> str:
-            state = slots.get(join(path, slot)) if is_named_after(name, slot) else None
-            return name if state is None else exporter_name(join(path, slot), state)
-
-        return graph if self.is_split else with_reads_called(graph, called)
+        wanted: dict[str, str] = {}
+        for node in graph.nodes:
+            do = node.do
+            if type(do) is Get and (state := slots.get(join(path, do.slot))) and is_named_after(node.name, do.slot):
+                wanted[node.name] = exporter_name(join(path, do.slot), state)
+            elif type(do) is Op and is_border(node) and f"purefx.{node.name}" == do.name:
+                wanted[node.name] = f"{word_of(path)}_{node.name}"
+        return with_names(graph, wanted)
 
     def _stays(self, name: str) -> bool:
         # Whether one more user shares a body: the copies of it that may be made are made.
@@ -239,7 +247,7 @@ class _Expansion:
         frame = self._numbered(Frame(path, call.instance.call, call.instance.part), outer, copied=copied)
         if copied and (path, frame.call, frame.part) in self.reserved:
             return node  # a later piece of a call that stays, as others do that are called alike: they have one body
-        name = self._id(call.graph, str(frame))
+        name = self._id(call.graph, str(frame), keeps=not self._is_nobodys(call.graph))
         self._open(call.graph, name, path, frame.call, self.values.inner(level.values, node, call.graph))
         if name == call.graph and frame.call == call.instance.call:
             return node
@@ -299,11 +307,16 @@ class _Expansion:
             self.signatures[Frame(path, call)] = signature
         return call
 
-    def _id(self, graph: str, wanted: str) -> str:
-        if graph in self.given:
+    def _id(self, graph: str, wanted: str, *, keeps: bool = True) -> str:
+        if graph in self.given or not keeps:
+            self.given.add(graph)
             return self.ids.fresh(wanted)
         self.given.add(graph)
         return graph
+
+    def _is_nobodys(self, graph: str) -> bool:
+        # Deduplicating calls a body of several modules after none of them; where all have their own, each is its module's.
+        return self.copies is None and self.counts[graph] > 1 and bool(self.paths) and graph.partition("@")[0] not in self.paths
 
 
 def _frozen(level: _Level) -> Graph:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Literal
 
 from ..arguments import Ref
-from ..borders import is_border
+from ..borders import GIVES, is_border
 from ..effects.aliasing import item_of
 from ..errors import SwapError
 from ..graph import Graph
@@ -99,7 +99,7 @@ def _taken(graph: Graph, call: str, place: int) -> set[str]:
 
 def _check(graph: Graph, site: Site, name: str, uses: list[str], *, escapes: bool) -> None:
     # An input of the caller that its own border gives back may mean the result as well, one level up.
-    borders = [node for node in graph.nodes if is_border(node) and node.name.endswith("gives") and not node.stack]
+    borders = [node for node in graph.nodes if node.do == GIVES and not node.stack]
     given_back = escapes and any(Ref(name) in node.args for node in borders)
     if len(uses) == 1 and not given_back:
         return

@@ -80,7 +80,7 @@ def test_symbolic_trace_keeps_places() -> None:
     tower = Tower(2)
     program = check(torch.fx.GraphModule(tower, Leafless().trace(tower)), X)
     assert [str(frame) for frame in program.main.nodes[2].stack] == ["layers.0", "layers.0.up"]
-    assert px.transform(program).order == ("", "layers.0", "layers.0.up")
+    assert px.transform(program).order == ("", "Block", "Linear")
     assert {entry.path: entry.type_name for entry in program.modules}["layers.1.up"] == "torch.nn.modules.linear.Linear"
 
 

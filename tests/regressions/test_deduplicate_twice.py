@@ -48,7 +48,7 @@ def negate(*calls: tuple[px.Frame, str]) -> px.Graph:
 def test_a_second_time_there_is_nothing_to_do() -> None:
     """One body at two depths."""
     program = px.transform(px.import_ep(exported(Outer(), torch.ones(1, 2))))
-    assert program.order == ("", "linear", "inner")
+    assert program.order == ("", "Linear", "inner")
     assert px.deduplicate(program) is program
 
 

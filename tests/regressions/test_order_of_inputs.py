@@ -36,5 +36,5 @@ class Layers(nn.Module):
 def test_equal_layers_are_one_body_wherever_their_inputs_are_made() -> None:
     """One body beside the root, whose inputs are in the order of their use."""
     program = px.transform(px.import_ep(exported(Layers(), torch.ones(2))))
-    assert program.order == ("", "first")
-    assert [formal.name for formal in program.graphs["first"].inputs] == ["x", "mul"]
+    assert program.order == ("", "Layer")
+    assert [formal.name for formal in program.graphs["Layer"].inputs] == ["arg", "mul"]

@@ -117,15 +117,15 @@ def test_no_guard_is_installed() -> None:
 
 def test_a_lie_about_one_call_is_found_and_mended() -> None:
     tree = px.transform(flat("sizes"))
-    node = tree.graphs["0.lin"].nodes[-1]
+    node = tree.graphs["Linear"].nodes[-1]
     value = torch.empty(1, 8, device="meta")
     lie = evolve(node, meta={**node.meta, "val": value})
-    body = evolve(tree.graphs["0.lin"], nodes=(*tree.graphs["0.lin"].nodes[:-1], lie))
-    program = tree.evolve(graphs=tree.graphs.set("0.lin", body))
+    body = evolve(tree.graphs["Linear"], nodes=(*tree.graphs["Linear"].nodes[:-1], lie))
+    program = tree.evolve(graphs=tree.graphs.set("Linear", body))
     assert [(found.rule, found.graph, found.node) for found in px.verify(program, infer=True)] == [
-        ("inferred-meta", "0.lin", "linear")
+        ("inferred-meta", "Linear", "linear")
     ]
-    assert "val" not in px.infer(program).graphs["0.lin"].nodes[-1].meta
+    assert "val" not in px.infer(program).graphs["Linear"].nodes[-1].meta
 
 
 def test_programs_are_swapped_by_the_sizes_of_the_call() -> None:

@@ -149,8 +149,8 @@ def test_a_seeded_mistake_is_named() -> None:
 LABELS: list[tuple[px.Transformation, Callable[[], px.Program], str]] = [
     (px.sink_state, lambda: px.import_ep(exported(Tower(1), torch.ones(1, 4))), "sink p_layers_0_up_weight = layers.0.up.weight"),
     (px.deduplicate, lambda: px.transform(tower(), *before(px.deduplicate)), "merge body 'layers.0.down' into 'layers.0.up'"),
-    (px.expand, lambda: px.transform(tower()), "copy 'layers.0' (2 of 2)"),
-    (px.inline, lambda: px.transform(tower()), "copy 'layers.0' (2 of 2)"),
+    (px.expand, lambda: px.transform(tower()), "copy 'Block' (2 of 2)"),
+    (px.inline, lambda: px.transform(tower()), "copy 'Block' (2 of 2)"),
     (px.lift_state, lambda: px.sink_state(tower()), "lift layers.0.up.weight"),
 ]
 

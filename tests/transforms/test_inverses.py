@@ -388,7 +388,7 @@ def test_a_copy_has_no_wrong_shapes() -> None:
     assert len(shared.order) == 2
     back = px.expand(shared)
     assert px.verify(back) == ()
-    assert not any("val" in part.meta for part in (*shared.graphs["0"].inputs, *shared.graphs["0"].nodes))
+    assert not any("val" in part.meta for part in (*shared.graphs["Linear"].inputs, *shared.graphs["Linear"].nodes))
     bodies = {name: (*back.graphs[name].inputs, *back.graphs[name].nodes) for name in "01"}
     known = {name: [tuple(part.meta["val"].shape) for part in bodies[name]] for name in bodies}
     assert known == {"0": [(2, 4), (8, 4), (8,), (2, 8)], "1": [(2, 8), (4, 8), (4,), (2, 4)]}

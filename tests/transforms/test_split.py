@@ -298,7 +298,7 @@ def test_modules_and_state_that_do_nothing_are_kept() -> None:
 def test_equal_parts_share_a_body() -> None:
     nodes = [node("a1", NEG, "x"), node("a2", NEG, "a1"), node("b1", NEG, "a2"), node("b2", NEG, "b1")]
     program = px.deduplicate(px.split_by_tags(flat(nodes, px.Ref("b2"), "x"), ("a", "b"), tag_of=by_first_letter))
-    assert [(part.name, part.graph) for part in px.parts(program)] == [("a", "a"), ("b", "a")]
+    assert [(part.name, part.graph) for part in px.parts(program)] == [("a", "Part"), ("b", "Part")]
     assert [n.args for n in px.join(program).main.nodes[1:]] == [(px.Ref(n.name),) for n in px.join(program).main.nodes[:-1]]
 
 

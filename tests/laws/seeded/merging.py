@@ -10,6 +10,7 @@ from collections.abc import Callable
 from attrs import evolve
 
 import purefx as px
+from purefx.ir.arguments import bodies_in
 from purefx.ir.digest import graph_digest
 from purefx.laws import toy
 
@@ -115,7 +116,7 @@ def reads_slots_of_one_last_name_once(program: px.Program) -> px.Program:
 def keeps_what_the_first_call_said(program: px.Program) -> px.Program:
     # Bodies are equal where they do the same; that calls of other sizes share one is forgotten.
     result = px.deduplicate(program)
-    graphs = {name: with_meta_of(result.graphs[name], program.graphs[name]) for name in result.order}
+    graphs = {name: with_meta_of(result.graphs[name], first) for name, first in firsts(program, result).items()}
     return program if result is program else result.evolve(graphs=px.pmap(graphs))
 
 
@@ -130,8 +131,44 @@ def with_meta_of(graph: px.Graph, first: px.Graph) -> px.Graph:
 def keeps_what_the_first_module_calls_its_reads(program: px.Program) -> px.Program:
     # Bodies are equal whatever reads are called, and the one that stays is taken as it is.
     result = px.deduplicate(program)
-    first = {name: with_names_of(result.graphs[name], program.graphs.get(name, result.graphs[name])) for name in result.order}
-    return program if result is program else result.evolve(graphs=px.pmap(first))
+    graphs = {name: with_names_of(result.graphs[name], first) for name, first in firsts(program, result).items()}
+    return program if result is program else result.evolve(graphs=px.pmap(graphs))
+
+
+@mistake("outlined", "named for all")
+def numbers_values_as_in_the_first_module(program: px.Program) -> px.Program:
+    # Whose numbers a body has does not matter, as long as its reads are called right.
+    result = px.deduplicate(program)
+    if result is program:
+        return program
+    graphs: dict[str, px.Graph] = {}
+    for name, first in firsts(program, result).items():
+        graph = result.graphs[name]
+        own = {node.name for node in graph.nodes if type(node.do) is px.Get}
+        pairs = zip(graph.nodes, first.nodes, strict=True)
+        kept = [evolve(theirs, name=mine.name) if mine.name in own else theirs for mine, theirs in pairs]
+        is_free = len({node.name for node in kept}) == len(kept)
+        graphs[name] = with_names_of(graph, evolve(first, nodes=tuple(kept))) if is_free else graph
+    return result.evolve(graphs=px.pmap(graphs))
+
+
+def firsts(program: px.Program, result: px.Program) -> dict[str, px.Graph]:
+    """Return for each body of a deduplicated program the first one that became it."""
+    found: dict[str, px.Graph] = {}
+    todo = [(program.root, result.root)]
+    while todo:
+        before, after = todo.pop()
+        if after in found:
+            continue
+        found[after] = program.graphs[before]
+        pairs = zip(found[after].nodes, result.graphs[after].nodes, strict=True)
+        todo += reversed([pair for old, new in pairs for pair in zip(bodies_of(old), bodies_of(new), strict=True)])
+    return found
+
+
+def bodies_of(node: px.Node) -> list[str]:
+    """Return the bodies that a node calls or gives to its operator."""
+    return [node.do.graph] if type(node.do) is px.Call else list(bodies_in(node.args, node.kwargs))
 
 
 def with_names_of(graph: px.Graph, first: px.Graph) -> px.Graph:
