@@ -73,7 +73,7 @@ deep: .venv/installed
 	@$(BIN)/pytest $(PARALLEL) --timeout 0 --ir-profile=deep $(DRAWING)
 	@$(BIN)/python -m purefx.laws.deep --minutes $(MINUTES) $(DEEP_ARGS)
 
-# Which changes of the sources no test finds: make mutants FILES="transforms/sink_state.py"
+# Which changes of the sources no test finds: make mutants FILES="transforms/state.py"
 mutants: .venv/installed
 	@$(BIN)/python -m tests.mutants $(FILES)
 

@@ -12,11 +12,11 @@ from typing import Any
 import torch
 
 import purefx as px
-from purefx.ir.cells import cell_key
-from purefx.ir.digest import graph_tokens
+from purefx.ir.analysis.digest import graph_tokens
 from purefx.ir.effects.dependencies import dependencies
 from purefx.ir.effects.registered import effects_of
 from purefx.ir.operators import op_of
+from purefx.ir.tensors import cell_key
 
 __all__ = ["figures"]
 

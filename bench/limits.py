@@ -16,7 +16,7 @@ import purefx as px
 from bench.making import floor
 from bench.measure import alternate
 from bench.workloads import Workload
-from purefx.ir.collector import collector_paused
+from purefx.ir.persistent import collector_paused
 
 __all__ = ["limits"]
 

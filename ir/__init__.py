@@ -29,9 +29,8 @@ from .errors import (
     UnsupportedProgram,
 )
 from .expression import Apply, Expr, InputDim, InputValue, Sym
-from .graph import Graph, Input
+from .graph import Call, Frame, Get, Graph, Input, Node, Op, Stack
 from .meta import Meta, freeze_meta
-from .node import Call, Frame, Get, Node, Op, Stack
 from .persistent import PMap, pmap
 from .program import CallSignature, Module, Program, Step
 from .signature import (

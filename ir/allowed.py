@@ -17,11 +17,10 @@ from typing import Any
 import torch
 
 from .arguments import CONTAINERS, Arg, Ref, children_of
-from .borders import gives, takes
 from .callables import Method, op_name
 from .effects.functions import VIEWS, known_functions, known_method
-from .node import Node, Op
-from .opaque import call_guards, call_module
+from .graph import Node, Op
+from .own_operators import call_guards, call_module, gives, pack, takes, unpack
 from .torch_private import (
     MODES,
     VMAP,
@@ -33,7 +32,6 @@ from .torch_private import (
     resolve_higher_order,
     resolve_operator,
 )  # fmt: skip
-from .trees import pack, unpack
 
 __all__ = [
     "DENIED", "DENIED_NAMESPACES", "HIGHER_ORDER", "PLAIN_FUNCTIONS", "advice_for", "allowed", "denied", "foreign_operators",

@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from .errors import InvalidProgram, Violation
-from .graph import Graph
+from .graph import Call, Get, Graph, Node
 from .names import is_identifier, is_plain_path
-from .node import Call, Get, Node
 from .program import Program
 
 __all__ = ["check_identifiers", "odd_names"]

@@ -1,8 +1,7 @@
-"""Names: fresh ones for values and graphs, and the one grammar of those that come from outside.
+"""Names of values and graphs, and paths of modules.
 
-One idea: a name that is wanted and free is taken as it is, else the smallest free number is put behind it.  A name is data:
-our own code never compiles one, but torch does (fx writes them into Python text), so what comes from a file or from another
-library has to be a name.
+One grammar decides what a name from outside may be; fresh names never collide; paths are joined, split, and made relative
+here and nowhere else.
 """
 
 from __future__ import annotations
@@ -11,7 +10,21 @@ import difflib
 import keyword
 from collections.abc import Iterable
 
-__all__ = ["Names", "did_you_mean", "escaped", "is_identifier", "is_plain_path", "stem_of", "word_of"]
+__all__ = [
+    "FROM_ROOT",
+    "Names",
+    "did_you_mean",
+    "escaped",
+    "is_below",
+    "is_identifier",
+    "is_plain_path",
+    "join",
+    "nested",
+    "relative",
+    "stem_of",
+    "way_to",
+    "word_of",
+]
 
 DIGITS = "0123456789"
 
@@ -113,3 +126,68 @@ class Names:
         stem = stem_of(wanted)
         self._taken.add(stem)  # where ``sum_1`` was wanted, ``sum`` is no name for another
         return self.fresh(stem)
+
+
+FROM_ROOT = "/"
+"""How a path begins that is counted from the root."""
+
+
+def join(outer: str, inner: str) -> str:
+    """Return where a path of a body leads, counted from the root and written plainly.
+
+    Args:
+        outer: the module that the body stands in, from the root; empty for the root itself.
+        inner: a path as the body writes it.
+
+    >>> join("b.c", "d"), join("b.c", "/a"), join("", "a")
+    ('b.c.d', 'a', 'a')
+    """
+    if inner.startswith(FROM_ROOT):
+        return inner[1:]
+    return f"{outer}.{inner}" if outer else inner
+
+
+def nested(outer: str, inner: str) -> str:
+    """Return a path of a body as another body writes it, which calls the first as ``outer``.
+
+    >>> nested("b", "c"), nested("b", "/a"), nested("/a", "c")
+    ('b.c', '/a', '/a.c')
+    """
+    return inner if not outer or inner.startswith(FROM_ROOT) else f"{outer}.{inner}"
+
+
+def relative(path: str, outer: str) -> str:
+    """Return a path as the body of a module writes it: what is below the module, or all of it from the root.
+
+    Args:
+        path: a path from the root, written plainly.
+        outer: the module, likewise; empty for the root.
+
+    >>> relative("b.c", "b"), relative("a", "b"), relative("bc", "b"), relative("a", "")
+    ('c', '/a', '/bc', 'a')
+    """
+    if not outer:
+        return path
+    length = len(outer)
+    if path.startswith(outer) and path[length : length + 1] == ".":
+        return path[length + 1 :]
+    return FROM_ROOT + path
+
+
+def is_below(path: str, outer: str) -> bool:
+    """Say whether a module is below another one; both paths are counted from the root.
+
+    >>> is_below("b.c", "b"), is_below("bc", "b"), is_below("b", "b"), is_below("b", "")
+    (True, False, False, True)
+    """
+    return path.startswith(f"{outer}.") if outer else path != ""
+
+
+def way_to(path: str) -> list[str]:
+    """Return the paths of the modules that hold a module, outermost first, and its own; none for the root.
+
+    >>> way_to("a.b.c"), way_to("")
+    (['a', 'a.b', 'a.b.c'], [])
+    """
+    names = path.split(".") if path else []
+    return [".".join(names[:depth]) for depth in range(1, len(names) + 1)]

@@ -12,7 +12,7 @@ from typing import Any
 from .callables import op_name
 from .effects.declared import Effects
 from .effects.registered import check_said, effects_of, overloads_in, said_of_one
-from .node import Op
+from .graph import Op
 
 __all__ = ["op_of", "said_of"]
 

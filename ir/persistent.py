@@ -1,27 +1,22 @@
-"""Persistent maps: ``PMap`` and ``pmap``, the only door to pyrsistent.
+"""What all values share: persistent maps (``PMap``), one hook for printing (``text_of``), and a pause for the collector.
 
-One idea: most maps are made once and read often, so a map begins as a dict that nobody can reach; the first edit makes
-pyrsistent's tree of it, and edits share all but a few nodes of that from then on (a look-up in a tree is 30 times slower).
-
-Whatever was imported before and however the environment is set, trees live in the pure-Python classes.  The C vector that
-``pyrsistent.pmap`` is normally built on tells the garbage collector about the elements of tree nodes that several versions
-share once per version, so a dead cycle that holds two versions makes the collector clear objects that are still alive
-(tests/security/test_persistent.py has the lines).  So a private copy of pyrsistent's map module is loaded here, bound to the
-pure-Python vector; nothing global is changed.
-
-A map has no order that means anything, so never iterate one for anything that can be seen.
+This is the only door to pyrsistent, whose C extension corrupts live objects.  No value of purefx imports its printer.
 """
 
 from __future__ import annotations
 
+import gc
 import importlib.util
+import os
 from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial, singledispatch
 from typing import Any, Generic, TypeVar, cast, final
 
 import pyrsistent._pmap
 import pyrsistent._pvector
 
-__all__ = ["PMap", "pmap"]
+__all__ = ["PMap", "collector_paused", "pmap", "text_of"]
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -138,3 +133,66 @@ def pmap(mapping: Mapping[K, V] | None = None) -> PMap[K, V]:
     1
     """
     return mapping if type(mapping) is PMap else PMap(dict(mapping or {}))
+
+
+@singledispatch
+def text_of(value: object) -> str:
+    r"""Return a value in the text form: ``text_of.register(Type, printer)`` says how.
+
+    Args:
+        value: a program, a graph, a node, a diff; anything else is shown as by ``repr``.
+
+    >>> from purefx.ir import Graph
+    >>> text_of(Graph((), (), ()))
+    'graph @""() {\n  return ()\n}'
+    >>> text_of(3)
+    '3'
+    """
+    return repr(value)
+
+
+class _Mark(str):
+    """One block that pauses the collector; an empty string, see below."""
+
+    __slots__ = ()
+
+
+class _Last(_Mark):
+    """The mark at the bottom, which is dropped when the last block ends."""
+
+    __slots__ = ()
+    __del__ = staticmethod(gc.enable)
+
+
+_marks: list[_Mark] = []
+"""One for each block that is on, in any thread; empty while the collector is as the user left it."""
+
+
+class _Pause(str):
+    """A block.  No method runs Python code, so no exception comes while it begins or ends; when it dies, its mark is dropped."""
+
+    __slots__ = ()
+    __init__ = staticmethod(_marks.append)  # pyright: ignore[reportAssignmentType]
+    __enter__ = staticmethod(gc.disable)
+    # Takes anything, is bound to the block, which keeps that alive, and gives back the empty string: exceptions go on.
+    __exit__ = str.format
+    __del__ = staticmethod(partial(_marks.__delitem__, slice(-1, None)))  # unlike pop, right where there is none
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_marks.clear)  # the threads of those blocks are not in the child
+
+
+def collector_paused() -> AbstractContextManager[None]:
+    """Pause the garbage collector, if it is running, until the end of the block; of the last one where threads overlap.
+
+    >>> with collector_paused():
+    ...     gc.isenabled()
+    False
+    >>> gc.isenabled()
+    True
+    """
+    if not (_marks or gc.isenabled()):
+        return nullcontext()  # whoever stopped it wants that
+    # No name is bound to the pause, here or by its users: a traceback that somebody keeps must not keep it.
+    return (_Pause(_Mark()), setattr(_marks[0], "__class__", _Last))[0]  # pyright: ignore[reportCallIssue, reportReturnType]

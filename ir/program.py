@@ -14,11 +14,9 @@ from attrs import evolve, field, frozen
 
 from .allowed import foreign_operators
 from .arguments import ByTree
-from .graph import Graph
+from .graph import Frame, Graph, Node
 from .names import escaped
-from .node import Frame, Node
-from .persistent import PMap, pmap
-from .printing import text_of
+from .persistent import PMap, pmap, text_of
 from .signature import Constraints, Signature
 from .state import State
 
@@ -46,7 +44,7 @@ class Module:
 class CallSignature:
     """The call signature of a module call that the exporter was asked to preserve.
 
-    The values are the arguments of two nodes inside the call, see ``borders.py``.
+    The values are the arguments of two nodes inside the call, see ``boundaries.py``.
 
     >>> CallSignature(None, None, ("x",)).arg_names
     ('x',)

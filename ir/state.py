@@ -18,8 +18,8 @@ import torch
 from attrs import field, frozen
 
 from .arguments import same_arg
-from .node import Stack
-from .opaque import entangled
+from .graph import Stack
+from .own_operators import entangled
 from .persistent import PMap, pmap
 from .torch_private import FakeTensor
 
@@ -37,7 +37,7 @@ class SlotKind(enum.Enum):
     BUFFER = "buffer"
     CONSTANT = "constant"
     MODULE = "module"
-    """A ``torch.nn.Module`` as it is, see ``opaque.py``: all that it holds is in it, and it is one cell."""
+    """A ``torch.nn.Module`` as it is, see ``own_operators.py``: all that it holds is in it, and it is one cell."""
 
 
 @frozen(eq=False)

@@ -1,18 +1,119 @@
-"""``assert_law``: one law, asked of one transformation on one case, and what is said when it does not hold.
+"""``assert_law``: one law, asked of one transformation on one case, and the smallest case on which it is broken.
 
-One idea: the message is the bug report: the sentence that does not hold, what is wrong, what the function did to the
-program, and the program as text that parses back.  Programs are drawn elsewhere.
+``watched`` guards the function that is asked: it may change nothing that it is given.
 """
 
 from __future__ import annotations
 
-from ..ir.diff import diff
-from ..ir.errors import PurefxError, UnsupportedProgram
-from ..ir.program import Program
-from .law import GENERIC, Case, Law, Transform
-from .watching import NoTransformation, watched
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from functools import wraps
+from typing import Any
 
-__all__ = ["LawBroken", "assert_law", "name_of", "refuses"]
+import torch
+from attrs import evolve
+from attrs.exceptions import FrozenInstanceError
+from hypothesis import Phase, given, seed
+
+from ..ir.analysis.diff import diff
+from ..ir.errors import PurefxError, UnsupportedProgram
+from ..ir.own_operators import tensors_of
+from ..ir.program import Program
+from ..ir.state import same_contents
+from ..transforms import Transformation
+from .evaluate import EXACT, Tolerance
+from .law import GENERIC, Case, Law, Transform
+from .strategies import Stage
+from .tiers import Source, Tier, case_of, draw_settings, sources
+
+__all__ = ["LawBroken", "NoTransformation", "assert_law", "name_of", "refuses", "smallest", "watched"]
+
+
+class NoTransformation(PurefxError, TypeError):
+    """A function gives no program, or changes the one that it was given.
+
+    Args:
+        message: what it does, and what to do about it.
+        writes: whether it changes the program; else it gives none.
+
+    >>> issubclass(NoTransformation, TypeError)
+    True
+    """
+
+    def __init__(self, message: str, *, writes: bool = False) -> None:
+        super().__init__(message)
+        self.writes = writes
+
+
+def watched(transform: Transform) -> Transform:
+    """Return a function that does the same and is looked at whenever it is called; a Transformation stays one.
+
+    Args:
+        transform: the function from programs to programs.
+
+    Raises:
+        NoTransformation: when called: it gave no program, or wrote into the one it got.
+
+    >>> from purefx.ir import Graph
+    >>> watched(lambda program: None)(Program.of({"": Graph((), (), ())}))
+    Traceback (most recent call last):
+    ...
+    purefx.laws.asking.NoTransformation: it gave None; give back a program, and the same object when there is nothing to do
+    """
+    if isinstance(transform, Transformation):
+        return evolve(transform, apply=_watched(transform.apply))
+    return _watched(transform)
+
+
+def _watched(transform: Callable[..., Any]) -> Callable[..., Program]:
+    @wraps(transform)
+    def looked_at(program: Program, **options: Any) -> Program:
+        before = [(name, tensor, tensor.detach().clone()) for name, tensor in _tensors_of_program(program) if not tensor.is_meta]
+        try:
+            result = transform(program, **options)
+        except (FrozenInstanceError, TypeError) as error:
+            if isinstance(error, TypeError) and "item assignment" not in str(error):
+                raise
+            raise NoTransformation(
+                f"it assigns to a part of a value ({error}); make a changed copy, with attrs.evolve(node, ...), "
+                "program.with_main(graph) or program.evolve(...)",
+                writes=True,
+            ) from error
+        finally:
+            written = _put_back(before)
+        if written:
+            raise NoTransformation(
+                f"it writes into the tensors of {', '.join(map(repr, written))}, which all versions of the program share; "
+                "clone a tensor before you write, and give the result a state of its own",
+                writes=True,
+            )
+        if not isinstance(result, Program):
+            what = "None" if result is None else f"a {type(result).__name__}"
+            raise NoTransformation(f"it gave {what}; give back a program, and the same object when there is nothing to do")
+        return result
+
+    return looked_at
+
+
+def _tensors_of_program(program: Program) -> Iterator[tuple[str, torch.Tensor]]:
+    # Those of modules that the program holds as they are, too.
+    for name, slot in program.state.pairs:
+        if isinstance(slot.value, torch.Tensor):
+            yield name, slot.value
+        elif isinstance(slot.value, torch.nn.Module):
+            yield from ((name, tensor) for tensor in tensors_of(slot.value))
+
+
+def _put_back(before: Iterable[tuple[str, torch.Tensor, torch.Tensor]]) -> list[str]:
+    written: list[str] = []
+    for name, tensor, contents in before:
+        if not same_contents(tensor.detach(), contents):
+            written.append(name)
+            with torch.no_grad():
+                tensor.copy_(contents)
+    return written
+
 
 PURE = next(law for law in GENERIC if law.name == "pure")
 
@@ -109,3 +210,68 @@ def _done(transform: Transform, program: Program) -> list[str]:
         return ["it gives back the program itself"]
     changes = diff(program, result)
     return ["what it does to it:", str(changes)] if changes else ["it gives back an equal program, another object"]
+
+
+SECONDS = 30.0
+"""For real programs, each of which is exported anew while it gets smaller; programs of integers take one or two."""
+
+
+class _TimeIsUp(KeyboardInterrupt):
+    """Passes through hypothesis, which keeps other errors for later."""
+
+
+def smallest(
+    transform: Transform,
+    law: Law,
+    *,
+    tier: Tier,
+    stage: Stage,
+    examples: int,
+    number: int,
+    seconds: float = SECONDS,
+    tolerance: Tolerance = EXACT,
+) -> LawBroken | None:
+    """Return what is said about the smallest case found; None where none of the drawn ones breaks the law.
+
+    Args:
+        transform: the function from programs to programs.
+        law: what does not hold.
+        tier: where the cases come from.
+        stage: of the programs.
+        examples: how many are drawn to find a first one.
+        number: draws the same cases again as ``drawn_cases`` did.
+        seconds: how long to look for smaller ones after the first.
+        tolerance: how far floating point numbers may be apart.
+
+    >>> from .law import GENERIC
+    >>> smallest(lambda program: program, GENERIC[0], tier="toy", stage="flat", examples=5, number=0) is None
+    True
+    """
+    broken: list[LawBroken] = []
+    until: list[float] = []
+
+    @seed(number)
+    @draw_settings(examples, Phase.generate, Phase.shrink)
+    @given(sources(tier, stage))
+    def holds(source: Source) -> None:
+        if until and time.monotonic() > until[0]:
+            raise _TimeIsUp
+        case = case_of(source, tier=tier, stage=stage)
+        if case is None or refuses(transform, case):
+            return
+        try:
+            assert_law(transform, law, evolve(case, tolerance=tolerance))
+        except LawBroken as error:
+            until.append(time.monotonic() + seconds)
+            broken.append(error)
+            raise
+
+    # The errors of hypothesis say where a test failed; ours say what the program is.
+    with suppress(LawBroken, _TimeIsUp):
+        holds()
+    return min(broken, key=_size, default=None)
+
+
+def _size(error: LawBroken) -> tuple[int, int]:
+    program = error.case.program if error.case else None
+    return (sum(1 for _ in program.nodes()), len(str(program))) if program else (0, 0)

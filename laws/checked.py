@@ -1,28 +1,34 @@
-"""What holds of checks in the graph: ``add_runtime_assertions`` refuses wrong sizes, and only those.
+"""Laws of single clean-up passes: runtime assertions, tracepoints, module stacks.
 
-One idea: a program gets sizes, ranges and guards that a seed chooses; what is put in front of its nodes is run by itself, on
-tensors without contents, and must fail exactly where the expressions say so.  It shares no code with the transformation.
+Wrong sizes are refused, and only those; tracepoints are taken out and what they say stays.
 """
 
 from __future__ import annotations
 
+import operator
 import random
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
 import torch
-from attrs import evolve
+from attrs import evolve, frozen
 
-from ..ir.arguments import Ref
+from ..ir.arguments import Arg, Ref, bodies_in, replace_refs
 from ..ir.expression import Apply, Expr, InputDim, Sym, evaluate
-from ..ir.graph import Input
-from ..ir.node import Node, Op
-from ..ir.program import Program
+from ..ir.graph import Frame, Graph, Input, Node, Op, Stack
+from ..ir.names import Names, join
+from ..ir.operators import op_of
+from ..ir.own_operators import GIVES, TAKES, is_boundary
+from ..ir.persistent import pmap
+from ..ir.program import Module, Program
 from ..ir.signature import Constraints, Range, TensorType, UserInput
+from ..ir.torch_private import resolve_higher_order
+from ..ir.verify import verify
+from .evaluate import meaning_differences
 from .law import Case, Law, Transform
 
-__all__ = ["CHECKED", "with_sizes"]
+__all__ = ["CHECKED", "COLLECTED", "NORMAL_STACKS", "Traced", "with_other_numbers", "with_sizes", "with_tracepoints"]
 
 S0, S1 = Sym("s0"), Sym("s1")
 
@@ -159,3 +165,188 @@ def _in_front(transform: Transform, case: Case) -> list[str]:
 REFUSED = Law("wrong sizes refused", "what is added fails exactly for sizes that the signature refuses", _refused)
 IN_FRONT = Law("checks in front", "checks come first and once, and nothing else changes", _in_front)
 CHECKED = (REFUSED, IN_FRONT)
+
+TRACEPOINT, GETITEM = op_of(resolve_higher_order("_export_tracepoint")), op_of(operator.getitem)
+
+
+@frozen
+class Traced:
+    """A program with tracepoints around one call, and what the call is."""
+
+    program: Program
+    path: str = ""
+    inside: frozenset[str] = frozenset()
+    """The nodes of the call; none where the program has no place for one."""
+
+
+def with_tracepoints(program: Program, *, seed: int = 0) -> Traced:
+    """Return a program with tracepoints around nodes that stand side by side in one module call.
+
+    Args:
+        program: a flat program.
+        seed: chooses the nodes.
+
+    >>> from purefx.ir import Op
+    >>> with_tracepoints(Program.of({"": Graph((), (Node("y", Op("toy.neg")),), ())})).inside
+    frozenset({'y'})
+    """
+    graph, draw = program.main, random.Random(seed)  # noqa: S311  no secret
+    nodes = graph.nodes
+    starts = [index for index, node in enumerate(nodes) if not is_boundary(node)]
+    if not starts or any(node.do == TRACEPOINT for node in nodes):
+        return Traced(program)
+    start = draw.choice(starts)
+    stack, end = nodes[start].stack, start
+    while end < len(nodes) and nodes[end].stack == stack and not is_boundary(nodes[end]) and end - start < 4:
+        end += 1
+    inner, rest = nodes[start:end], nodes[end:]
+    path = join(stack[-1].path if stack else "", "traced")
+    names = Names([*(formal.name for formal in graph.inputs), *(node.name for node in nodes)])
+    made = {node.name for node in inner}
+    free = list(dict.fromkeys(name for node in inner for name in node.refs() if name not in made))
+    used = {name for node in rest for name in node.refs()} | set(graph.output_refs())
+    given = [node.name for node in inner if node.name in used]
+    before, known = _around(names, free, path, "module_call_inputs", stack)
+    after, known_after = _around(names, given, path, "module_call_outputs", stack)
+    whole = (
+        *nodes[:start], *before, *[node.using(known) for node in inner], *after, *[node.using(known_after) for node in rest],
+    )  # fmt: skip
+    modules = (*program.modules, Module(path)) if program.modules else ()
+    traced = program.with_main(Graph(graph.inputs, whole, replace_refs(graph.output, known_after)), modules=modules)
+    return Traced(traced, path, frozenset(made))
+
+
+def _around(names: Names, leaves: list[str], path: str, kind: str, stack: tuple[Frame, ...]) -> tuple[list[Node], dict[str, Arg]]:
+    point = names.fresh("tracepoint")
+    made = [Node(point, TRACEPOINT, tuple(map(Ref, leaves)), (("kind", kind), ("path", path)), stack)]
+    known: dict[str, Arg] = {}
+    for index, leaf in enumerate(leaves):
+        name = names.fresh("item")
+        made.append(Node(name, GETITEM, (Ref(point), index), (), stack))
+        known[leaf] = Ref(name)
+    return made, known
+
+
+def _none_left(transform: Transform, case: Case) -> list[str]:
+    traced = with_tracepoints(case.program, seed=case.seed)
+    result = transform(traced.program)
+    found = [f"{node.name} is left" for node in result.main.nodes if node.do == TRACEPOINT]
+    found += [str(violation) for violation in verify(result)]
+    rest = [evolve(node, stack=()) for node in result.main.nodes if node.name in case.program.main.by_name]
+    same = rest == [evolve(node, stack=()) for node in case.program.main.nodes] and result.main.output == case.program.main.output
+    if traced.inside and not same:
+        found.append(f"without tracepoints it is another program:\n{result}")
+    return found or meaning_differences(case.meaning(result), case.meaning(case.program), tolerance=case.tolerance)
+
+
+def _in_the_call(transform: Transform, case: Case) -> list[str]:
+    traced = with_tracepoints(case.program, seed=case.seed)
+    if not traced.inside:
+        return []
+    result = transform(traced.program)
+    frame = Frame(traced.path)
+    inside = {node.name for node in result.main.nodes if frame in node.stack and not is_boundary(node)}
+    found = [] if inside == set(traced.inside) else [f"the call has the nodes {sorted(inside)}, not {sorted(traced.inside)}"]
+    leaves = {node.do: len(node.args) for node in result.main.nodes if is_boundary(node) and node.stack[-1] == frame}
+    signature = result.call_signatures.get(frame)
+    if signature is None or leaves != {TAKES: signature.in_spec.num_leaves, GIVES: signature.out_spec.num_leaves}:
+        found.append(f"what {frame} takes and gives is not its signature: {leaves}, {signature}")
+    return found
+
+
+NONE_LEFT = Law("no tracepoint", "no tracepoint is left, and without them the program means what it meant", _none_left)
+IN_THE_CALL = Law("traced calls", "the nodes between two tracepoints are one call, which has a signature", _in_the_call)
+COLLECTED = (NONE_LEFT, IN_THE_CALL)
+
+
+def _stacks(program: Program) -> Iterator[Stack]:
+    # From the root on; a body is looked at once, where it is first given to an operator.
+    seen: set[str] = set()
+
+    def below(graph: Graph, outer: Stack) -> Iterator[Stack]:
+        for node in graph.nodes:
+            stack = (
+                *outer,
+                *[evolve(frame, path=join(outer[-1].path, frame.path) if outer else frame.path) for frame in node.stack],
+            )
+            yield stack
+            for body in _given(node):
+                if body not in seen:
+                    seen.add(body)
+                    yield from below(program.graphs[body], stack)
+
+    return below(program.main, ())
+
+
+def _given(node: Node) -> list[str]:
+    return bodies_in(node.args, node.kwargs) if type(node.do) is Op and node.do.effects.through_bodies else []
+
+
+def with_other_numbers(program: Program, *, seed: int = 0) -> Program:
+    """Return a program whose calls have other numbers, with gaps and in another order.
+
+    Args:
+        program: a flat program.
+        seed: chooses.
+
+    >>> node = Node("y", Op("toy.neg"), stack=(Frame("a"),))
+    >>> with_other_numbers(Program.of({"": Graph((), (node,), ())}), seed=1).main.nodes[0].stack
+    (Frame(path='a', call=100, part=0),)
+    """
+
+    def other(frame: Frame) -> Frame:
+        return evolve(frame, call=100 - 3 * frame.call if seed % 2 else 2 * frame.call + 1)
+
+    def moved(node: Node) -> Node:
+        return evolve(node, stack=tuple(map(other, node.stack))) if node.stack else node
+
+    graphs = {name: evolve(graph, nodes=tuple(map(moved, graph.nodes))) for name, graph in program.graphs.items()}
+    signatures = {other(frame): program.call_signatures[frame] for frame in program.call_signatures}
+    return program.evolve(graphs=pmap(graphs), call_signatures=pmap(signatures))
+
+
+def _numbered(transform: Transform, case: Case) -> list[str]:
+    met: dict[str, list[int]] = {}
+    for stack in _stacks(transform(case.program)):
+        for frame in stack:
+            numbers = met.setdefault(frame.path, [])
+            if frame.call not in numbers:
+                numbers.append(frame.call)
+    return [f"the calls of {path} are {numbers}" for path, numbers in met.items() if numbers != list(range(len(numbers)))]
+
+
+def _together(transform: Transform, case: Case) -> list[str]:
+    program, result = case.program, transform(case.program)
+    forth: dict[Frame, Frame] = {}
+    back: dict[Frame, Frame] = {}
+    found: list[str] = []
+    for old, new in zip(_stacks(program), _stacks(result), strict=True):
+        if len(old) != len(new):
+            found.append(f"{_said(old)} is {_said(new)} now")
+        for mine, theirs in zip(old, new, strict=False):
+            if forth.setdefault(mine, theirs) != theirs or back.setdefault(theirs, mine) != mine or mine.path != theirs.path:
+                found.append(f"{mine} is {theirs} in one place, and not in another")
+    return found + _signatures_left(program, result, forth)
+
+
+def _said(stack: Stack) -> str:
+    return " / ".join(map(str, stack)) or "the root"
+
+
+def _signatures_left(before: Program, after: Program, forth: Mapping[Frame, Frame]) -> list[str]:
+    return [
+        f"the signature of {frame} is not that of {forth[frame]}"
+        for frame in before.call_signatures
+        if frame in forth and after.call_signatures.get(forth[frame]) is not before.call_signatures[frame]
+    ]
+
+
+def _one_form(transform: Transform, case: Case) -> list[str]:
+    expected, result = transform(case.program), transform(with_other_numbers(case.program, seed=case.seed))
+    return [] if result == expected else [f"with other call numbers before, the result is another:\n{result}"]
+
+
+NUMBERED = Law("calls numbered", "calls of a module are numbered from 0 without gaps, in the order of the nodes", _numbered)
+TOGETHER = Law("calls together", "nodes of one call stay in one call, which keeps its module and its signature", _together)
+ONE_FORM = Law("one form", "programs that differ in call numbers alone become equal", _one_form)
+NORMAL_STACKS = (NUMBERED, TOGETHER, ONE_FORM)

@@ -2,7 +2,7 @@
 
 One idea: every law is asked on generated programs and on yours; when one is broken the smallest program that shows it is in
 the message, as text that parses back, below the sentence that does not hold and what the function did to it.  A law that was
-asked only where nothing was rewritten says nothing, and that is told too.  Needs the extra ``laws`` (hypothesis).
+asked only where nothing was rewritten says nothing, and that is told too.  ExternalUses the extra ``laws`` (hypothesis).
 """
 
 from __future__ import annotations
@@ -17,15 +17,12 @@ from attrs import evolve, frozen
 from ..ir.errors import PurefxError
 from ..ir.names import escaped
 from ..ir.program import Program
-from .arguments import Fitting, WrongQuestion, check_fits, check_question, fitting
-from .asking import LawBroken, assert_law, name_of
-from .contents import Tolerance
+from .arguments import Fitting, WrongQuestion, cases_of, check_fits, check_question, fitting
+from .asking import LawBroken, assert_law, name_of, smallest
+from .evaluate import Tolerance
 from .law import GENERIC, Case, Law, Transform
-from .profiles import active, share
-from .smallest import smallest
 from .strategies import Stage
-from .tiers import EXAMPLES, Tier, drawn_cases
-from .yours import cases_of
+from .tiers import EXAMPLES, Tier, active, drawn_cases, share
 
 __all__ = [
     "FewChanges", "LawBroken", "NothingChecked", "Report", "WrongQuestion", "ask_laws", "assert_law", "check_transformation",

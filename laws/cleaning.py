@@ -13,17 +13,16 @@ import torch
 from attrs import evolve
 
 from ..ir.arguments import Arg, Body, Ref, map_refs
-from ..ir.callers import all_places
-from ..ir.cells import cell_key, numbered
-from ..ir.graph import Graph
-from ..ir.node import Get, Node
-from ..ir.paths import FROM_ROOT, join
+from ..ir.calls.call_graph import all_instances
+from ..ir.graph import Get, Graph, Node
+from ..ir.names import FROM_ROOT, join
 from ..ir.persistent import pmap
 from ..ir.program import Program
 from ..ir.signature import StateGradient, StateInput, StateMutation, SunkInput, Token
 from ..ir.state import Slot, SlotKind, State
+from ..ir.tensors import cell_key, numbered
 from ..transforms import Fuel, Transformation, lift_constants, mark_non_persistent, restore_names
-from ..transforms.fuel import UNLIMITED
+from ..transforms.transformation import UNLIMITED
 from .law import Case, Law, Transform
 from .variants import canonical
 
@@ -47,7 +46,7 @@ def dirty_constants(program: Program) -> Program:
     >>> dirty_constants(program) is program
     True
     """
-    places = all_places(program)
+    places = all_instances(program)
     chosen = _movable(program, places)
     if not chosen:
         return program
@@ -130,7 +129,7 @@ def dirty_names(program: Program) -> Program:
     >>> dirty_names(program).state.order
     ('_tensor0',)
     """
-    places = all_places(program)
+    places = all_instances(program)
     used = {spec.slot for spec in (*program.signature.inputs, *program.signature.outputs) if isinstance(spec, OF_STATE)}
     used |= {place.slot for place in program.signature.lifted}
     used |= {join(place, node.do.slot) for name, node in program.nodes() if type(node.do) is Get for place in places[name]}
@@ -185,7 +184,7 @@ def _counted(program: Program) -> Program:
 
 
 def _shares(program: Program) -> bool:
-    return any(len(places) > 1 for places in all_places(program).values())
+    return any(len(places) > 1 for places in all_instances(program).values())
 
 
 restore_own_names: Transformation = evolve(restore_names, apply=_restore_own_names)

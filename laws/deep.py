@@ -1,8 +1,6 @@
 """``python -m purefx.laws.deep``: ask all laws of ever new programs, for as long as told.
 
-One idea: a round draws a few programs of each tier with one seed and asks every law of every transformation and pair, so an
-hour finds what a minute finds, and more of it.  What is broken is told at once, with the smallest program and how to see
-it again, and the search goes on; it changes nothing and keeps nothing.
+``questions`` lists what our own transformations can be asked; progress is one line that is written over.
 """
 
 from __future__ import annotations
@@ -11,17 +9,187 @@ import argparse
 import itertools
 import secrets
 import sys
-from collections.abc import Iterator, Sequence
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TextIO
 
-from .asking import LawBroken, assert_law, name_of, refuses
-from .progress import Progress
-from .questions import Question, both, pair_questions, questions
-from .registry import REGISTRY
-from .smallest import smallest
-from .tiers import TIERS, Tier, drawn_cases, forget
+from attrs import frozen
 
-__all__ = ["Deep", "main"]
+from ..ir.program import Program
+from .asking import LawBroken, assert_law, name_of, refuses, smallest
+from .law import GRADIENTS, Case, Law, Transform
+from .pairs import PAIRS, PairLaw
+from .registry import REGISTRY, Entry
+from .strategies import Stage
+from .tiers import TIERS, Tier, drawn_cases, forget, stages_of
+from .values import SAID
+
+__all__ = ["Deep", "Progress", "Question", "main", "pair_questions", "questions"]
+
+
+class Progress:
+    r"""Counts cases and time for each tier, and says so.
+
+    Args:
+        stream: where it says so.
+        seconds: how long the search may take.
+
+    >>> import io
+    >>> stream = io.StringIO()
+    >>> Progress(stream, 60).summary()
+    >>> stream.getvalue()
+    '0:00 of 1:00, 0 rounds, 0 failures\n'
+    """
+
+    def __init__(self, stream: TextIO, seconds: float) -> None:
+        self.stream = stream
+        self.seconds = seconds
+        self.begun = self.told = time.monotonic()
+        self.cases: Counter[str] = Counter()
+        self.spent: defaultdict[str, float] = defaultdict(float)
+        self.failures = 0
+        self.rounds = 0
+        self.seed = 0
+        self.renews = stream.isatty()
+        self.width = 0
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the time is up."""
+        return time.monotonic() - self.begun >= self.seconds
+
+    def begin(self, seed: int) -> None:
+        """Begin a round."""
+        self.rounds += 1
+        self.seed = seed
+
+    @contextmanager
+    def asking(self, tier: str) -> Generator[None]:
+        """Count the time of the block for a tier, and say how far the search is."""
+        begun = time.monotonic()
+        try:
+            yield
+        finally:
+            now = time.monotonic()
+            self.spent[tier] += now - begun
+            if now - self.told > (0.2 if self.renews else 60):
+                self.told = now
+                self._renew()
+
+    def line(self, text: str) -> None:
+        """Write text that stays."""
+        self._clear()
+        self.stream.write(f"{text}\n")
+        self.stream.flush()
+
+    def summary(self) -> None:
+        """Write how it ended."""
+        self.line(f"{self._counts()}, {self.rounds} round{'s' * (self.rounds != 1)}, {self._failed()}")
+
+    def _renew(self) -> None:
+        text = f"{self._counts()}, seed {self.seed}, {self._failed()}"
+        if not self.renews:
+            self.line(text)
+            return
+        self._clear()
+        self.width = len(text)
+        self.stream.write(text)
+        self.stream.flush()
+
+    def _clear(self) -> None:
+        if self.width:
+            self.stream.write(f"\r{' ' * self.width}\r")
+            self.width = 0
+
+    def _failed(self) -> str:
+        return f"{self.failures} failure{'s' * (self.failures != 1)}"
+
+    def _counts(self) -> str:
+        elapsed = time.monotonic() - self.begun
+        tiers = [f"{tier} {count:,} cases ({count / self.spent[tier]:,.0f}/s)" for tier, count in self.cases.items()]
+        return " | ".join([f"{_clock(elapsed)} of {_clock(self.seconds)}", *tiers])
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes}:{rest:02}"
+
+
+@frozen
+class Question:
+    """A law of a transformation, at one stage of one tier.
+
+    >>> str(next(questions()))
+    'remove_effect_tokens, tokens, valid'
+    """
+
+    tier: Tier
+    transform: Transform
+    stage: Stage
+    law: Law
+
+    def __str__(self) -> str:
+        return f"{name_of(self.transform)}, {self.stage}, {self.law.name}"
+
+
+def questions(tiers: Sequence[Tier] = TIERS, names: Sequence[str] = (), laws: Sequence[str] = ()) -> Iterator[Question]:
+    """Iterate over all that can be asked.
+
+    Args:
+        tiers: where the programs come from.
+        names: of transformations; empty for all.
+        laws: names of laws; empty for all.
+
+    >>> {question.law.name for question in questions(["toy"], ["outline"], ["meaning"])}
+    {'meaning'}
+    """
+    for tier in tiers:
+        for entry in REGISTRY:
+            if names and entry.transformation.name not in names:
+                continue
+            stages: list[Stage] = [stage for stage in stages_of(tier) if stage in entry.stages]
+            asked = [law for law in _laws(entry, tier) if not laws or law.name in laws]
+            yield from (Question(tier, entry.transformation, stage, law) for stage in stages for law in asked)
+
+
+def pair_questions(names: Sequence[str] = (), laws: Sequence[str] = ()) -> Iterator[Question]:
+    """Iterate over what can be asked of pairs of transformations, on programs of integers.
+
+    A law of a pair names its transformations itself, so what it is asked of leaves the program as it is.
+
+    Args:
+        names: of transformations that a pair is about; empty for all.
+        laws: names of laws; empty for all.
+
+    >>> {question.tier for question in pair_questions(["outline"])}
+    {'toy'}
+    """
+    for pair in PAIRS:
+        if (not names or set(names) & set(pair.transformations)) and (not laws or pair.name in laws):
+            yield from (Question("toy", both, stage, Law(pair.name, pair.statement, _asked(pair))) for stage in pair.stages)
+
+
+def both(program: Program) -> Program:
+    """Return the program: both sides of a law of pairs are made of it by the law.
+
+    >>> from purefx.ir import Graph
+    >>> program = Program.of({"": Graph((), (), ())})
+    >>> both(program) is program
+    True
+    """
+    return program
+
+
+def _asked(pair: PairLaw) -> Callable[[Transform, Case], list[str]]:
+    return lambda _, case: pair.check(case)
+
+
+def _laws(entry: Entry, tier: Tier) -> tuple[Law, ...]:
+    # Integers have no gradients, and no fake values.
+    return entry.laws if tier == "toy" else (*entry.laws, GRADIENTS, SAID)
+
 
 AT_ONCE: dict[Tier, int] = {"toy": 25, "aten": 10, "modules": 3}
 """Programs of a tier in a round: about ten seconds of each."""

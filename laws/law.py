@@ -12,20 +12,18 @@ from typing import Any
 
 from attrs import frozen
 
-from ..ir.callers import module_calls
-from ..ir.diff import diff
-from ..ir.digest import digest
+from ..ir.analysis.diff import diff
+from ..ir.analysis.digest import digest
+from ..ir.calls.call_graph import module_calls
 from ..ir.graph import Graph
 from ..ir.meta import Meta
 from ..ir.program import Program
 from ..ir.state import State
 from ..ir.text import parse
 from ..ir.verify import verify
-from .contents import EXACT, Tolerance
-from .evaluate import Meaning, meaning_differences
+from .evaluate import EXACT, Meaning, Tolerance, meaning_differences
 from .oracles import groups, named_differences, sequence_differences
-from .purity import changes_in_process, changes_in_program
-from .threads import on_threads
+from .purity import changes_in_process, changes_in_program, on_threads
 from .toy import toy_meaning
 from .variants import canonical, renamed, reordered
 

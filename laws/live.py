@@ -12,14 +12,11 @@ from collections.abc import Mapping, Sequence
 from attrs import define, field
 
 from ..ir.arguments import Arg, bodies_in, refs_in
-from ..ir.borders import is_border
-from ..ir.effects.aliasing import item_of
-from ..ir.effects.happenings import happenings
-from ..ir.effects.resolved import Happening
-from ..ir.effects.storages import slot_storage, storages
-from ..ir.effects.unions import Unions
-from ..ir.graph import Graph
-from ..ir.node import Call, Node
+from ..ir.effects.aliases import UnionFind, item_of, slot_storage, storages
+from ..ir.effects.declared import NodeEffects
+from ..ir.effects.resolved import node_effects
+from ..ir.graph import Call, Graph, Node
+from ..ir.own_operators import is_boundary
 from ..ir.persistent import pmap
 from ..ir.program import Program
 from .law import differs
@@ -102,8 +99,8 @@ class _Known:
 
     name: str
     graphs: Mapping[str, Graph]
-    does: Sequence[Happening]
-    memory: Unions
+    does: Sequence[NodeEffects]
+    memory: UnionFind
     seen: frozenset[object]
     """The memory that is seen from outside: of inputs and of state."""
 
@@ -114,10 +111,10 @@ class _Known:
     @classmethod
     def of(cls, program: Program, name: str) -> _Known:
         graph = program.graphs[name]
-        does = happenings(program, graph)
+        does = node_effects(program, graph)
         memory = storages(program, graph, list(does))
-        slots = [slot for happening in does for slot in happening.aliases_slots]
-        slots += [slot for happening in does for shared in happening.results for slot in shared.slots]
+        slots = [slot for node_effect in does for slot in node_effect.aliases_slots]
+        slots += [slot for node_effect in does for shared in node_effect.results for slot in shared.slots]
         seen = [memory.find(formal.name) for formal in graph.inputs]
         return cls(
             name, program.graphs, does, memory, frozenset([*seen, *(memory.find(slot_storage(program, slot)) for slot in slots)])
@@ -130,8 +127,8 @@ def _walk(known: _Known, needs: dict[str, _Need], found: Mapping[str, frozenset[
     outer = needs[known.name].refs(known.graph.output)
     names, seen = set(outer), {*known.seen, *map(memory.find, outer)}
     wanted: dict[str, _Need] = {name: _Need(is_whole=True) for name in outer}
-    for node, happening in zip(reversed(known.graph.nodes), reversed(known.does), strict=True):
-        if is_border(node) or not (node.name in names or _is_seen(happening, memory, seen)):
+    for node, node_effect in zip(reversed(known.graph.nodes), reversed(known.does), strict=True):
+        if is_boundary(node) or not (node.name in names or _is_seen(node_effect, memory, seen)):
             continue
         names.add(node.name)
         _note(node, wanted, needs)
@@ -141,10 +138,16 @@ def _walk(known: _Known, needs: dict[str, _Need], found: Mapping[str, frozenset[
     return frozenset(names)
 
 
-def _is_seen(happening: Happening, memory: Unions, seen: set[object]) -> bool:
-    if happening.random or happening.ordered or happening.domains or happening.writes_slots or happening.scope != (0, 0):
+def _is_seen(node_effect: NodeEffects, memory: UnionFind, seen: set[object]) -> bool:
+    if (
+        node_effect.random
+        or node_effect.ordered
+        or node_effect.domains
+        or node_effect.writes_slots
+        or node_effect.scope != (0, 0)
+    ):
         return True
-    return any(memory.find(name) in seen for name in (*happening.writes, *happening.completes))
+    return any(memory.find(name) in seen for name in (*node_effect.writes, *node_effect.completes))
 
 
 def _note(node: Node, wanted: dict[str, _Need], needs: dict[str, _Need]) -> None:
@@ -167,7 +170,7 @@ def _used(node: Node, graphs: Mapping[str, Graph], found: Mapping[str, frozenset
 
 
 def _copy(graph: Graph, need: _Need, names: frozenset[str]) -> Graph:
-    nodes = [node for node in graph.nodes if node.name in names or is_border(node)]
+    nodes = [node for node in graph.nodes if node.name in names or is_boundary(node)]
     dead: dict[str, Arg] = dict.fromkeys(node.name for node in graph.nodes if node.name not in names)
     output = graph.output
     if type(output) is tuple and not need.is_whole:

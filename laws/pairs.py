@@ -13,12 +13,12 @@ from tempfile import TemporaryDirectory
 
 from attrs import frozen
 
-from ..ir.diff import diff
-from ..ir.digest import alpha_equal
-from ..ir.effects.happenings import happenings
-from ..ir.effects.storages import storages
+from ..ir.analysis.diff import diff
+from ..ir.analysis.digest import alpha_equal
+from ..ir.effects.aliases import storages
+from ..ir.effects.resolved import node_effects
 from ..ir.errors import UnsupportedProgram
-from ..ir.node import Op, common_prefix
+from ..ir.graph import Op, common_prefix
 from ..ir.program import Program
 from ..ir.signature import InputMutation, StateInput, StateMutation
 from ..ir.store import load, save
@@ -35,7 +35,7 @@ from ..transforms import (
     remove_effect_tokens,
     sink_state,
 )
-from ..transforms.inplace_mutations import COPY
+from ..transforms.mutations import COPY
 from .law import Case, Transform
 from .partition import again_coarser, as_one, resplit, split_again, split_and_joined
 from .specific import is_gathered
@@ -209,7 +209,7 @@ def is_functional(program: Program) -> bool:
                 continue
         if position.get(arg.name) == ranks[-1][1]:
             return False
-    writes = any(happening.writes or happening.writes_slots for happening in happenings(program, program.main))
+    writes = any(node_effect.writes or node_effect.writes_slots for node_effect in node_effects(program, program.main))
     return not writes and ranks == sorted(ranks)
 
 
@@ -262,13 +262,13 @@ def copies_stand_first(program: Program) -> bool:
     >>> copies_stand_first(Program.of({"": Graph((), (), ())}))
     True
     """
-    done = happenings(program, program.main)
+    done = node_effects(program, program.main)
     find = storages(program, program.main, done).find
     stacks = {node.name: node.stack for node in program.main.nodes}
     before = None
-    for node, happening in zip(program.main.nodes, done, strict=True):
+    for node, node_effect in zip(program.main.nodes, done, strict=True):
         if node.do != COPY:
-            before = node, happening
+            before = node, node_effect
         elif before is not None:
             target, value = node.refs()[0], node.refs()[-1]
             last, what = before

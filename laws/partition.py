@@ -1,28 +1,44 @@
-"""What holds of split programs: how parts take and give, where the state is, and what joining gives back.
+"""Laws of split programs: how parts take and give, what crosses between them, and what joining gives back.
 
-One idea: each check looks at the program before and after and knows neither placing nor cutting.  Tags are drawn along legal
-cuts (``strategies/tags.py``).
+Parts keep the order, the state and the meaning of the whole.
 """
 
 from __future__ import annotations
 
+from collections import Counter
+
 from attrs import evolve
 
-from ..ir.callers import standings
+from ..ir.analysis.numbers import is_number
+from ..ir.arguments import Ref
+from ..ir.calls.call_graph import instances
+from ..ir.calls.parts import PART, original, parts, where_went
 from ..ir.effects.dependencies import dependencies
-from ..ir.node import Call, Get, Op
-from ..ir.parts import PART, original, parts, where_went
-from ..ir.paths import join as joined_path
+from ..ir.graph import Call, Get, Node, Op
+from ..ir.names import join as joined_path
 from ..ir.program import Program
+from ..ir.signature import GIVEN
 from ..transforms import inline, join, split_by_tags
-from ..transforms.partition.join import one_read_each
+from ..transforms.partition.cut import one_read_each
 from .law import Case, Law, Transform
-from .strategies.tags import coarser, in_order_of, legal_tags, split_somewhere
+from .strategies.programs import coarser, in_order_of, legal_tags, split_somewhere
 
 __all__ = [
-    "JOINS", "NAMES_MOVE", "NO_PARTS", "PARTS_TIGHT", "STATE_PLACED", "again_coarser", "as_one", "resplit", "split_again",
+    "JOINS",
+    "NAMES_MOVE",
+    "NODES_STAY",
+    "NO_NUMBER_CROSSES",
+    "NO_PARTS",
+    "PARTS_TIGHT",
+    "STATE_PLACED",
+    "STRAIGHT",
+    "TENSORS_STAY",
+    "again_coarser",
+    "as_one",
+    "resplit",
+    "split_again",
     "split_and_joined",
-]  # fmt: skip
+]
 
 GETITEM = "operator.getitem"
 
@@ -39,7 +55,7 @@ def _parts_tight(transform: Transform, case: Case) -> list[str]:
         elif [rank[name] for name in node.refs()] != sorted({rank[name] for name in node.refs()}):
             found.append(f"{node} takes its inputs in another order than that of the graph, or one twice")
         if node.name not in used and not (type(node.do) is Call and result.graphs[node.do.graph].output == ()):
-            found.append(f"{node.name} crosses a border and nobody uses it")
+            found.append(f"{node.name} crosses a boundary and nobody uses it")
     for part in parts(result):
         body = result.graphs[part.graph]
         within = {name for node in body.nodes for name in node.refs()}
@@ -57,7 +73,7 @@ def _state_placed(transform: Transform, case: Case) -> list[str]:
     if not names:
         return []
     readers: dict[str, set[str]] = {}
-    for name, path in [place for part in parts(result) for place in standings(result, part.graph, part.name)]:
+    for name, path in [place for part in parts(result) for place in instances(result, part.graph, part.name)]:
         for node in result.graphs[name].nodes:
             if type(node.do) is Get:
                 slot = joined_path(path, node.do.slot)
@@ -194,3 +210,82 @@ STATE_PLACED = Law("state placed", "each part has the state that it reads, and s
 NAMES_MOVE = Law("names move", "but for the parts in front, names, order and tensors of state and modules stay", _names_move)
 JOINS = Law("joins", "join gives the program back, state read once at each place, nodes in a legal order", _joins)
 NO_PARTS = Law("no parts", "no name has a part in it afterwards", _no_parts)
+
+SIZE = "aten.sym_size.int"
+
+
+def _home(program: Program) -> dict[str, int]:
+    # The number of the part that gives a value of the root; -1 for its inputs.
+    found = {formal.name: -1 for formal in program.main.inputs}
+    count = -1
+    for node in program.main.nodes:
+        if type(node.do) is Call:
+            count += 1
+            found[node.name] = count
+        else:
+            found[node.name] = found[node.refs()[0]]
+    return found
+
+
+def _straight(transform: Transform, case: Case) -> list[str]:
+    result = transform(case.program)
+    home = _home(result)
+    calls = parts(result)
+    found = [
+        f"{part.name} takes {name} of part {home[name]}"
+        for number, part in enumerate(calls)
+        for name in part.node.refs()
+        if home[name] != number - 1
+    ]
+    pairs = zip(result.main.output, result.signature.outputs, strict=True)
+    given = [arg.name for arg, spec in pairs if type(spec) in GIVEN and type(arg) is Ref]
+    return found + [f"{name} of part {home[name]} is given back" for name in given if home[name] != len(calls) - 1]
+
+
+def _nodes_stay(transform: Transform, case: Case) -> list[str]:
+    before, after = case.program, transform(case.program)
+    found: list[str] = []
+    for old, new in zip(parts(before), parts(after), strict=True):
+        if before.graphs[old.graph].nodes != after.graphs[new.graph].nodes:
+            found.append(f"{old.name} computes something else")
+    return found
+
+
+def _operators(program: Program, part: str) -> Counter[str]:
+    graph = program.graphs[next(one.graph for one in parts(program) if one.name == part)]
+    return Counter(str((node.do, node.stack)) for node in graph.nodes if not _is_number(node))
+
+
+def _is_number(node: Node) -> bool:
+    return bool(is_number(node.meta)) or (type(node.do) is Op and node.do.name == SIZE)
+
+
+def _tensors_stay(transform: Transform, case: Case) -> list[str]:
+    before, after = case.program, transform(case.program)
+    names = [part.name for part in parts(before)]
+    return [f"{name} computes other tensors" for name in names if _operators(before, name) != _operators(after, name)]
+
+
+def _no_number_crosses(transform: Transform, case: Case) -> list[str]:
+    program = transform(case.program)
+    effects = [node.do.effects for _, node in program.nodes() if type(node.do) is Op]
+    if any(one.writes or one.scope or one.unknown for one in effects):
+        return []
+    used = {name for part in parts(program) for name in part.node.refs()}
+    makers = {part.node.name: program.graphs[part.graph] for part in parts(program)}
+    found: list[str] = []
+    for node in program.main.nodes:
+        graph = makers[node.name if type(node.do) is Call else node.refs()[0]]
+        output = graph.output[node.args[1]] if type(node.do) is Op else graph.output
+        made = graph.by_name.get(output.name) if type(output) is Ref else None
+        if node.name in used and made is not None and _is_number(made):
+            found.append(f"{node.name} is a number, and crosses")
+    return found
+
+
+STRAIGHT = Law("straight", "every part takes only what the part before it gives, and the last gives the results", _straight)
+NODES_STAY = Law("nodes stay", "every part has the nodes that it had", _nodes_stay)
+TENSORS_STAY = Law("tensors stay", "every part computes the tensors that it computed", _tensors_stay)
+NO_NUMBER_CROSSES = Law(
+    "no number crosses", "where nothing is written and no region is open, no number crosses between parts", _no_number_crosses
+)

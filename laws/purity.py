@@ -1,8 +1,6 @@
-"""Does an action leave what it was given as it was, and the process that it runs in?
+"""Does an action leave what it was given as it was, and the process that it runs in, also on several threads at once?
 
-One idea: take a snapshot, act, take another, and say what differs.  The snapshot of a program is its digest and the
-bits of its state; that of an exported program is everything that a reader of it can see; that of the process is what
-one library can do to another.  Nothing is put back.
+Everything that a program holds is compared, and the settings of torch and Python.
 """
 
 from __future__ import annotations
@@ -21,13 +19,15 @@ from typing import Any
 import torch
 from torch.export import ExportedProgram
 
-from ..ir.digest import digest
-from ..ir.opaque import tensors_of
+from ..ir.analysis.digest import digest
+from ..ir.graph import Graph
+from ..ir.own_operators import tensors_of
+from ..ir.persistent import pmap
 from ..ir.program import Program
 from ..ir.state import same_contents
 from ..ir.torch_private import storage_key
 
-__all__ = ["changes_in_export", "changes_in_process", "changes_in_program"]
+__all__ = ["changes_in_export", "changes_in_process", "changes_in_program", "on_threads"]
 
 
 def changes_in_export(ep: ExportedProgram, action: Callable[[], object]) -> list[str]:
@@ -173,3 +173,48 @@ def _overwritten(copies: Mapping[str, torch.Tensor], state: Mapping[str, Any]) -
 
 def _changed(before: dict[str, object], after: dict[str, object]) -> list[str]:
     return [f"{fact} changed" for fact in {**before, **after} if before.get(fact) != after.get(fact)]
+
+
+SWITCH = 1e-5
+"""Seconds that a thread has before another is asked for; normally 5 ms, in which a small program is long done."""
+
+
+def on_threads(transform: Callable[[Program], Program], program: Program, *, threads: int = 8) -> list[Program | Exception]:
+    """Return what a transformation gives, or raises, on each of several threads at once.
+
+    Args:
+        transform: the function from programs to programs.
+        program: what each thread gets: one copy of this, its derived properties forgotten.
+        threads: how many.
+
+    >>> empty = Program.of({"": Graph((), (), ())})
+    >>> [result == empty for result in on_threads(lambda program: program, empty, threads=2)]
+    [True, True]
+    """
+    graphs = {name: Graph(graph.inputs, graph.nodes, graph.output) for name, graph in _items(program)}
+    fresh = program.evolve(graphs=pmap(graphs))
+    results: list[Program | Exception] = []
+    start = threading.Barrier(threads)
+
+    def run() -> None:
+        start.wait()
+        try:
+            results.append(transform(fresh))
+        except Exception as error:  # noqa: BLE001  it is what happened, and is given back
+            results.append(error)
+
+    running = [threading.Thread(target=run) for _ in range(threads)]
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(SWITCH)
+    try:
+        for thread in running:
+            thread.start()
+        for thread in running:
+            thread.join()
+    finally:
+        sys.setswitchinterval(before)
+    return results
+
+
+def _items(program: Program) -> list[tuple[str, Graph]]:
+    return [(name, program.graphs[name]) for name in sorted(program.graphs)]

@@ -16,7 +16,7 @@ from ..ir.errors import InvalidProgram
 from ..ir.program import Program
 from ..ir.verify import verify
 from ..transforms import Fuel, Transformation
-from .profiles import PREFIX, PROFILES, register
+from .tiers import PREFIX, PROFILES, register
 
 __all__ = ["VerifyEach", "start"]
 

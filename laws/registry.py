@@ -33,7 +33,7 @@ from ..transforms import (
     remove_effect_tokens,
     sink_state,
 )
-from .checked import CHECKED
+from .checked import CHECKED, COLLECTED, NORMAL_STACKS
 from .cleaning import (
     CLEANED_NAMES,
     INPUTS_NAMED,
@@ -44,10 +44,18 @@ from .cleaning import (
     mark_some_buffers,
     restore_own_names,
 )
-from .crossings import NO_NUMBER_CROSSES, NODES_STAY, STRAIGHT, TENSORS_STAY
-from .fuel import FUEL
 from .law import GENERIC, Law
-from .partition import JOINS, NAMES_MOVE, NO_PARTS, PARTS_TIGHT, STATE_PLACED
+from .partition import (
+    JOINS,
+    NAMES_MOVE,
+    NO_NUMBER_CROSSES,
+    NO_PARTS,
+    NODES_STAY,
+    PARTS_TIGHT,
+    STATE_PLACED,
+    STRAIGHT,
+    TENSORS_STAY,
+)
 from .shared_names import NAMED_FOR_ALL
 from .specific import (
     ALL_READ,
@@ -74,10 +82,8 @@ from .specific import (
     READS_ONLY,
     SIZES_AT_HOME,
 )
-from .stacks import NORMAL_STACKS
-from .strategies.tags import split_somewhere
-from .swapping import SWAPPED, swap_own_bodies
-from .traced import COLLECTED
+from .strategies.programs import split_somewhere
+from .swapping import FUEL, SWAPPED, swap_own_bodies
 from .values import INFERRED
 
 __all__ = ["REGISTRY", "Entry"]

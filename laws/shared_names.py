@@ -6,11 +6,9 @@ One idea: both programs are walked side by side, so each body of the result is h
 from __future__ import annotations
 
 from ..ir.arguments import bodies_in
-from ..ir.graph import Graph
-from ..ir.names import stem_of, word_of
-from ..ir.node import Call, Get, Node, Op
-from ..ir.parts import part_names
-from ..ir.paths import join
+from ..ir.calls.parts import part_names
+from ..ir.graph import Call, Get, Graph, Node, Op
+from ..ir.names import join, stem_of, word_of
 from ..ir.program import Program
 from .law import Case, Law, Transform
 

@@ -12,18 +12,16 @@ from collections import Counter
 from attrs import evolve
 from torch import Tensor
 
-from ..ir.borders import GIVES, TAKES, is_border
-from ..ir.callers import calls_from, signatures_of_bodies
-from ..ir.digest import digest, graph_digest
-from ..ir.graph import Graph
-from ..ir.inlining import inlined
-from ..ir.names import word_of
-from ..ir.node import Call, Frame, Get, Node, Op, Stack
-from ..ir.numbers import SYMBOLIC
-from ..ir.parts import part_names
-from ..ir.paths import is_below
+from ..ir.analysis.digest import digest, graph_digest
+from ..ir.analysis.numbers import SYMBOLIC
+from ..ir.calls.call_graph import calls_from, signatures_of_bodies
+from ..ir.calls.parts import part_names
+from ..ir.graph import Call, Frame, Get, Graph, Node, Op, Stack
+from ..ir.names import is_below, word_of
+from ..ir.own_operators import GIVES, TAKES, is_boundary
 from ..ir.program import Program
 from ..ir.signature import InputMutation, StateInput, StateMutation, Token
+from ..transforms.inline import inlined
 from .law import Case, Law, Transform
 
 __all__ = [
@@ -252,14 +250,14 @@ def _sizes_at_home(transform: Transform, case: Case) -> list[str]:
     nodes = program.main.nodes
     checked: set[str] = set()
     for node in reversed(nodes):
-        if node.name in checked or (type(node.do) is Op and (node.do.effects.ordered or is_border(node))):
+        if node.name in checked or (type(node.do) is Op and (node.do.effects.ordered or is_boundary(node))):
             checked.update(node.refs())
     sizes = {node.name: node for node in nodes if _op_name(node) == SIZE and _is_number(node)}
     values = {value.name: value.meta.get("val") for value in (*program.main.inputs, *nodes)}
     met: dict[Stack, set[str]] = {}
     found: list[str] = []
     for node in nodes:
-        if not node.stack or any(frame in program.call_signatures for frame in node.stack) or is_border(node):
+        if not node.stack or any(frame in program.call_signatures for frame in node.stack) or is_boundary(node):
             continue
         here = met.setdefault(node.stack, set())
         for name in node.refs() if node.name not in checked else ():
@@ -275,11 +273,11 @@ def _named_as_given(transform: Transform, case: Case) -> list[str]:
     nodes = program.main.by_name
     leaves: dict[tuple[Frame, str], set[str]] = {}
     for node in nodes.values():
-        if is_border(node) and node.stack:
+        if is_boundary(node) and node.stack:
             leaves.setdefault((node.stack[-1], _op_name(node)), set()).update(node.refs())
     found: list[str] = []
     for user in nodes.values():
-        for name in user.refs() if not is_border(user) else ():
+        for name in user.refs() if not is_boundary(user) else ():
             given = _converted_to_what_it_is(program, name)
             for frame in nodes[name].stack if given else ():
                 taken, returned = (leaves.get((frame, do.name), set[str]()) for do in (TAKES, GIVES))
@@ -348,7 +346,9 @@ CALLS_TIGHT = Law(
 ONE_BODY_A_LABEL = Law("one body a label", "path, call number and part of a call name one body", _one_body_a_label)
 BODIES_DISTINCT = Law("bodies distinct", "no two bodies are equal afterwards", _bodies_distinct)
 CROSSINGS_ADDED = Law(
-    "crossings added", "only copies, reads and sizes are added, only sizes without uses go, and nothing moves", _crossings_added
+    "crossings added",
+    "only copies, reads and sizes are added, only sizes without uses go, and nothing moves",
+    _crossings_added,
 )
 SIZES_AT_HOME = Law("sizes at home", "no call takes a size that it can read off what else it takes", _sizes_at_home)
 NAMED_AS_GIVEN = Law(

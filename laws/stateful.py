@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from ..ir.digest import digest
+from ..ir.analysis.digest import digest
 from ..ir.errors import PipelineError, UnsupportedProgram
 from ..ir.program import Program
 from ..ir.verify import verify

@@ -1,7 +1,6 @@
-"""``cases``: where the programs come from that laws are asked of, in three tiers from toy to real.
+"""``cases``: where the programs come from that laws are asked of, in three tiers from toy to real, and hypothesis profiles.
 
-One idea: a case is a program with the way to run it, so a law never knows its tier.  Programs are values: they are drawn
-once, and all laws are asked of the same ones; what the program means before is found out once as well.
+A profile says how many are drawn.
 """
 
 from __future__ import annotations
@@ -20,20 +19,102 @@ from ..ir.importing import import_ep
 from ..ir.program import Program
 from ..ir.torch_private import pytree
 from ..transforms import remove_effect_tokens
-from .gradients import tensor_gradients
 from .law import Case
-from .said import false_values
+from .oracles import tensor_gradients
 from .strategies import STAGES, Stage, programs
 from .strategies.aten import Exported, exported_programs
 from .strategies.modules import ModuleTree, module_trees
 from .strategies.programs import PASSES, with_tokens
-from .tensors import tensor_meaning
-from .toy import toy_meaning
+from .toy import tensor_meaning, toy_meaning
+from .values import false_values
 
 __all__ = [
-    "EXAMPLES", "TIERS", "Source", "Tier", "at_stage", "case_of", "case_with_calls", "cases", "draw_settings", "drawn_cases",
-    "forget", "sources", "stages_of",
-]  # fmt: skip
+    "EXAMPLES",
+    "PREFIX",
+    "PROFILES",
+    "TIERS",
+    "Profile",
+    "Source",
+    "Tier",
+    "active",
+    "at_stage",
+    "case_of",
+    "case_with_calls",
+    "cases",
+    "draw_settings",
+    "drawn_cases",
+    "forget",
+    "register",
+    "share",
+    "sources",
+    "stages_of",
+]
+
+PREFIX = "purefx-"
+
+
+@frozen
+class Profile:
+    """How programs are drawn.
+
+    >>> PROFILES["ci"].always_the_same
+    True
+    """
+
+    factor: float
+    """How many programs are drawn, compared with ``ci``."""
+    always_the_same: bool
+    """Whether every run draws the same ones."""
+
+
+PROFILES = MappingProxyType({
+    "dev": Profile(0.2, always_the_same=False),
+    "ci": Profile(1.0, always_the_same=True),
+    "deep": Profile(20.0, always_the_same=False),
+})  # fmt: skip
+"""``dev`` for the next minute, ``ci`` for every change, ``deep`` for the night."""
+
+
+def register() -> None:
+    """Make ``purefx-dev``, ``purefx-ci`` and ``purefx-deep`` known to hypothesis; none is loaded.
+
+    >>> register()
+    >>> settings.get_profile("purefx-ci").derandomize
+    True
+    """
+    for name, profile in PROFILES.items():
+        settings.register_profile(
+            PREFIX + name,
+            max_examples=max(1, round(100 * profile.factor)),
+            derandomize=profile.always_the_same,
+            # Other programs each time, and those that failed first.
+            database=None if profile.always_the_same else settings.get_profile("default").database,
+            deadline=None,
+            print_blob=True,
+            suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
+        )
+
+
+def active() -> Profile:
+    """Return the profile that is loaded; ``ci`` where hypothesis runs under one that is not ours.
+
+    >>> active() in PROFILES.values()
+    True
+    """
+    return PROFILES.get(settings.get_current_profile_name().removeprefix(PREFIX), PROFILES["ci"])
+
+
+def share(examples: int) -> int:
+    """Return how many programs to draw where the ``ci`` profile draws some number.
+
+    Args:
+        examples: that number.
+
+    >>> share(1)
+    1
+    """
+    return max(1, round(examples * active().factor))
+
 
 Tier = Literal["toy", "aten", "modules"]
 

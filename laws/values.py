@@ -1,27 +1,116 @@
-"""What holds of fake values: ``infer`` works out again what was taken away, and leaves the rest.
+"""Laws of fake values: what meta says agrees with what runs, and ``infer`` works out again what was taken away.
 
-One idea: values are taken away from some nodes of a program that has them, chosen by a seed, and what comes back is compared
-with what was there, as text.  Symbols of sizes that only a run knows are counted, not named.
+The first holds for every transformation.
 """
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from types import MappingProxyType
 from typing import Any
 
 import torch
 from attrs import evolve
 
-from ..ir.graph import Graph
-from ..ir.node import Node, Op
+from ..ir.analysis.numbers import SYMBOLIC
+from ..ir.graph import Graph, Node, Op
 from ..ir.persistent import pmap
 from ..ir.program import Program
 from ..ir.torch_private import OpOverload, schema_of
+from .evaluate import evaluate
 from .law import Case, Law, Transform
+from .toy import TensorMachine
 
-__all__ = ["INFERRED", "described", "without_some_values"]
+__all__ = ["INFERRED", "SAID", "described", "false_values", "without_some_values"]
+
+NUMBERS = frozenset({int, bool})
+"""Types of results that are compared exactly; of a float only the type is said by a tracer."""
+
+
+def false_values(program: Program, calls: Sequence[Sequence[Any]], *, seed: int = 0) -> list[str]:
+    """Return what meta says that is not what runs: a sentence for each value and kind of mistake.
+
+    Args:
+        program: a program of real operators at any stage, on the CPU; its state is not changed.
+        calls: the leaves of the user inputs, for each call.
+        seed: of torch's generator, which is put back afterwards.
+
+    >>> from attrs import evolve
+    >>> from purefx.ir.importing import import_ep
+    >>> program = import_ep(torch.export.export(torch.nn.ReLU(), (torch.ones(1),)))
+    >>> false_values(program, [(torch.ones(1),)])
+    []
+    >>> node = evolve(program.main.nodes[0], meta={"val": torch.ones(2)})
+    >>> false_values(program.with_main(evolve(program.main, nodes=(node,))), [(torch.ones(1),)])
+    ['the root / relu: it says torch.float32 (2,) (1,), and torch.float32 (1,) (1,) runs']
+    """
+    found: dict[str, None] = {}
+    for leaves in calls:
+        sizes: dict[str, Any] = {}
+
+        def seen(graph: str, part: Any, value: Any, sizes: dict[str, Any] = sizes) -> None:
+            if "val" in part.meta:
+                differences = _differences(part.meta["val"], value, sizes)
+                found.update(dict.fromkeys(f"{graph or 'the root'} / {part.name}: {said}" for said in differences))
+
+        with torch.random.fork_rng(devices=[]), torch.no_grad():
+            torch.manual_seed(seed)
+            evaluate(program, [leaves], TensorMachine(), seen=seen)
+    return list(found)
+
+
+def _differences(said: Any, real: Any, sizes: dict[str, Any]) -> Iterator[str]:
+    todo = [(said, real)]
+    while todo:
+        mine, runs = todo.pop()
+        if isinstance(mine, tuple | list) and isinstance(runs, tuple | list):
+            if len(mine) != len(runs):
+                yield f"it says {len(mine)} values, and {len(runs)} run"
+            else:
+                todo += zip(mine, runs, strict=True)
+        elif isinstance(mine, torch.Tensor):
+            if not isinstance(runs, torch.Tensor):
+                yield f"it says a tensor, and a {type(runs).__name__} runs"
+            elif not _is_tensor(mine, runs, sizes):
+                yield f"it says {_shown(mine)}, and {_shown(runs)} runs"
+        elif _is_number(mine, runs) and not _is_size(mine, runs, sizes):
+            yield f"it says {mine}, which is {sizes.get(str(mine), mine)}, and {runs} runs"
+
+
+def _is_number(said: Any, real: Any) -> bool:
+    return type(real) in NUMBERS and (isinstance(said, SYMBOLIC) or type(said) in NUMBERS)
+
+
+def _is_tensor(said: torch.Tensor, real: torch.Tensor, sizes: dict[str, Any]) -> bool:
+    if (said.dtype, said.device.type, said.dim()) != (real.dtype, real.device.type, real.dim()):
+        return False
+    pairs = list(zip(said.shape, real.shape, strict=True))
+    if said.layout is torch.strided and real.layout is torch.strided:
+        # Where there is one element or none, torch is free to say any stride.
+        strides = zip(said.stride(), real.stride(), real.shape, strict=True)
+        pairs += [(mine, runs) for mine, runs, size in strides if size > 1 and real.numel()]
+    return all(_is_size(mine, runs, sizes) for mine, runs in pairs)
+
+
+def _is_size(said: Any, real: Any, sizes: dict[str, Any]) -> bool:
+    known = sizes.setdefault(str(said), real) if isinstance(said, SYMBOLIC) else said
+    return bool(known == real)
+
+
+def _shown(tensor: torch.Tensor) -> str:
+    return f"{tensor.dtype} {tuple(tensor.shape)} {tensor.stride() if tensor.layout is torch.strided else tensor.layout}"
+
+
+def _said(transform: Transform, case: Case) -> list[str]:
+    if case.false_values is None:
+        raise ValueError("the law 'said values' needs a case that can ask: Case(program, false_values=...)")
+    if case.false_values(case.program):
+        return []  # it says something wrong already, as exporters do of what runs under autocast
+    return case.false_values(transform(case.program))
+
+
+SAID = Law("said values", "where a value has a fake value, that is what runs, in every call", _said)
 
 Place = tuple[str, str]
 

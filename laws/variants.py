@@ -13,8 +13,7 @@ from attrs import evolve
 
 from ..ir.arguments import Arg, Body, Ref, map_refs
 from ..ir.effects.dependencies import dependencies
-from ..ir.graph import Graph
-from ..ir.node import Call, Node
+from ..ir.graph import Call, Graph, Node
 from ..ir.persistent import pmap
 from ..ir.program import Program
 

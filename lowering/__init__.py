@@ -6,14 +6,14 @@ program beyond what running it needs.
 
 from __future__ import annotations
 
-from .family import Family
 from .lower import lower
-from .pickling import reduce_family, reduce_module
+from .modules.context import LoweringContext
+from .modules.pickling import reduce_context, reduce_module
 from .stages import Stages, Tie, lower_stages, pipeline_stage, sum_tied_gradients
-from .swaps import admitted
+from .swaps.assignment import admitted
 
-Family.reduce_family = staticmethod(reduce_family)
-Family.reduce_module = staticmethod(reduce_module)
-Family.admitted = staticmethod(admitted)
+LoweringContext.reduce_context = staticmethod(reduce_context)
+LoweringContext.reduce_module = staticmethod(reduce_module)
+LoweringContext.admitted = staticmethod(admitted)
 
 __all__ = ["Stages", "Tie", "lower", "lower_stages", "pipeline_stage", "sum_tied_gradients"]

@@ -9,7 +9,7 @@ Everything public is here, and nothing else is; the packages behind it are ``pur
 
 from __future__ import annotations
 
-from purefx.capture import capture
+from purefx._doors import capture, to_ep, unflatten
 from purefx.ir import (
     ANYTHING,
     PURE,
@@ -72,16 +72,16 @@ from purefx.ir import (
     declare,
     pmap,
 )
-from purefx.ir.diff import Diff, diff
-from purefx.ir.digest import alpha_equal, digest
+from purefx.ir.analysis.diff import Diff, diff
+from purefx.ir.analysis.diff_text import print_diff as _print_diff  # noqa: F401  differences print themselves
+from purefx.ir.analysis.digest import alpha_equal, digest
+from purefx.ir.calls.parts import Part, Whereabouts, parts, where_went
 from purefx.ir.importing import import_ep, import_fx
-from purefx.ir.parts import Part, Whereabouts, parts, where_went
 from purefx.ir.store import load, save
 from purefx.ir.text import mermaid, parse
 from purefx.ir.verify import Violation, verify
 from purefx.lowering import Stages, Tie, lower, lower_stages, pipeline_stage, sum_tied_gradients
 from purefx.stats import ModuleStats, Stats, stats
-from purefx.to_ep import to_ep
 from purefx.transforms import (
     DEFAULT,
     Fuel,
@@ -117,7 +117,6 @@ from purefx.transforms import (
     transform,
     transformation,
 )
-from purefx.unflatten import unflatten
 
 __all__ = [
     "ANYTHING",

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from purefx.ir import InvalidProgram, Program, PurefxError
-from purefx.ir.diff import diff
-from purefx.ir.digest import digest
+from purefx.ir.analysis.diff import diff
+from purefx.ir.analysis.digest import digest
 from purefx.ir.importing import import_ep
 from purefx.ir.names import escaped
 from purefx.ir.store import load, save

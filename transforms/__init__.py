@@ -6,7 +6,6 @@ program that it was given.  Nothing here runs a program or builds a torch module
 
 from __future__ import annotations
 
-from .bisect import Rewrite, bisect
 from .cleanup import (
     add_runtime_assertions,
     collect_call_signatures,
@@ -18,21 +17,18 @@ from .cleanup import (
     restore_names,
 )
 from .deduplicate import deduplicate
-from .dispatch import dispatch
+from .effect_tokens import remove_effect_tokens
 from .expand import expand
-from .fuel import Fuel
-from .functionalize import functionalize
 from .inline import inline
-from .inplace_mutations import inplace_mutations
 from .insert_ivals import insert_ivals
-from .lift_state import lift_state
+from .mutations import functionalize, inplace_mutations
 from .outline import outline
 from .partition import join, move_non_tensor_nodes, relay_skips, split_balanced, split_by_module, split_by_tags
-from .pipeline import DEFAULT, transform
-from .remove_effect_tokens import remove_effect_tokens
-from .sink_state import sink_state
+from .pipeline import DEFAULT, Rewrite, bisect, transform
+from .regions import dispatch
+from .state import lift_state, sink_state
 from .swap import swap_modules
-from .transformation import Transformation, transformation
+from .transformation import Fuel, Transformation, transformation
 
 __all__ = [
     "DEFAULT", "Fuel", "Rewrite", "Transformation", "add_runtime_assertions", "bisect", "collect_call_signatures",

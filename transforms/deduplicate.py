@@ -14,20 +14,16 @@ from typing import TypeVar
 
 from attrs import evolve
 
+from ..ir.analysis.digest import graph_tokens
 from ..ir.arguments import Arg, Body, bodies_in
-from ..ir.digest import graph_tokens
-from ..ir.graph import Graph, Input
-from ..ir.names import Names
-from ..ir.node import Call, Frame, Get, Node, Op
-from ..ir.parts import part_names
-from ..ir.paths import join
+from ..ir.calls.parts import part_names
+from ..ir.graph import Call, Frame, Get, Graph, Input, Node, Op
+from ..ir.names import Names, join
 from ..ir.persistent import pmap
 from ..ir.program import Program
 from ..ir.verify import check
-from .fuel import UNLIMITED, Fuel
-from .metas import common_meta
-from .shared_names import User, common_id, names_agree, with_common_names, with_names, word_of_read
-from .transformation import transformation
+from .shared_bodies import User, common_id, common_meta, names_agree, with_common_names, with_names, word_of_read
+from .transformation import UNLIMITED, Fuel, transformation
 
 __all__ = ["Places", "below", "deduplicate"]
 

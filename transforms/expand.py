@@ -14,23 +14,20 @@ from collections.abc import Iterator, Mapping
 from attrs import Factory, define
 
 from ..ir.arguments import Arg, Body, bodies_in
-from ..ir.borders import is_border
+from ..ir.calls.parts import part_names
 from ..ir.errors import UnsupportedProgram
-from ..ir.fakes import CallValues
-from ..ir.fakes.walk import Called
-from ..ir.graph import Graph
-from ..ir.names import Names, word_of
-from ..ir.node import Call, Frame, Get, Node, Op
-from ..ir.parts import part_names
-from ..ir.paths import join
+from ..ir.graph import Call, Frame, Get, Graph, Node, Op
+from ..ir.inference import CallValues
+from ..ir.inference.walk import Called
+from ..ir.names import Names, join, word_of
+from ..ir.own_operators import is_boundary
 from ..ir.persistent import pmap
 from ..ir.program import Program
 from ..ir.state import exporter_name
 from ..ir.verify import check
 from .deduplicate import Places, below
-from .fuel import UNLIMITED, Fuel
-from .shared_names import is_named_after, with_names
-from .transformation import transformation
+from .shared_bodies import is_named_after, with_names
+from .transformation import UNLIMITED, Fuel, transformation
 
 __all__ = ["LIMIT", "expand", "own_bodies"]
 
@@ -227,7 +224,7 @@ class _Expansion:
             do = node.do
             if type(do) is Get and (state := slots.get(join(path, do.slot))) and is_named_after(node.name, do.slot):
                 wanted[node.name] = exporter_name(join(path, do.slot), state)
-            elif type(do) is Op and is_border(node) and f"purefx.{node.name}" == do.name:
+            elif type(do) is Op and is_boundary(node) and f"purefx.{node.name}" == do.name:
                 wanted[node.name] = f"{word_of(path)}_{node.name}"
         return with_names(graph, wanted)
 

@@ -1,28 +1,31 @@
-"""``transform``: run transformations one after the other.
+"""``transform`` runs transformations one after the other; ``bisect`` finds the first rewrite that makes a program bad.
 
-One idea: composition is a tuple.  The facts that each one requires, establishes and forgets are checked for the
-whole tuple before the first one runs.
+The default pipeline is a tuple of transformations, and nothing more.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 
-from ..ir.collector import collector_paused
-from ..ir.errors import InvalidProgram, PipelineError
+from attrs import field, frozen
+
+from ..ir.errors import FuelError, InvalidProgram, PipelineError
+from ..ir.names import escaped
+from ..ir.persistent import collector_paused
 from ..ir.program import Program
 from ..ir.verify import check
 from .deduplicate import deduplicate
-from .dispatch import dispatch
-from .inplace_mutations import inplace_mutations
+from .effect_tokens import remove_effect_tokens
 from .insert_ivals import insert_ivals
+from .mutations import inplace_mutations
 from .outline import outline
-from .remove_effect_tokens import remove_effect_tokens
-from .sink_state import sink_state
-from .transformation import ADVICE, Transformation, observed
+from .regions import dispatch
+from .state import sink_state
+from .transformation import ADVICE, Fuel, Transformation, observed, without_fuel
 
-__all__ = ["DEFAULT", "check_order", "transform"]
+__all__ = ["DEFAULT", "Rewrite", "bisect", "check_order", "transform"]
 
 DEFAULT: tuple[Transformation, ...] = (
     remove_effect_tokens, inplace_mutations, sink_state, insert_ivals, outline, deduplicate, dispatch,
@@ -82,3 +85,122 @@ def check_order(program: Program, steps: Sequence[Callable[[Program], Program]])
             raise PipelineError(f"step {number}, {step.name}, requires a program that is {fact!r}, but {why}; {ADVICE[fact]}")
         taken.update(dict.fromkeys(step.forgets & facts, step.name))
         facts = (facts - step.forgets) | step.establishes
+
+
+Step = Callable[[Program], Program]
+
+
+@frozen
+class Rewrite:
+    """One rewrite of a transformation, with the programs around it.
+
+    >>> from purefx.ir import Graph
+    >>> program = Program.of({"": Graph((), (), ())})
+    >>> print(Rewrite(3, "outline", "cut out layers.0", program, program))
+    rewrite 3 (outline): cut out layers.0
+    """
+
+    number: int
+    """Which one it is, counted from 1 over the whole pipeline: the fuel that is just enough for it."""
+    transformation: str
+    """The name of the transformation that did it."""
+    label: str
+    """What was rewritten."""
+    before: Program = field(repr=False)
+    after: Program = field(repr=False)
+
+    def __str__(self) -> str:
+        return escaped(f"rewrite {self.number} ({self.transformation}): {self.label}")
+
+
+def bisect(program: Program, transformation: Step | Sequence[Step], is_bad: Callable[[Program], bool]) -> Rewrite | None:
+    """Find the first rewrite that makes a program bad, by halving.
+
+    The transformation is run with more and with less fuel, about twice the logarithm of its number of rewrites; ``is_bad`` is
+    asked of each result.  It should stay bad once it is: otherwise what is found is still a rewrite with a good program before
+    it and a bad one after it, but there may be an earlier one.
+
+    Args:
+        program: where to start; it must be good.
+        transformation: one that takes fuel, or a pipeline (``px.DEFAULT``), whose rewrites are counted through: when the fuel
+            is used up, later steps do not run.  A step of a pipeline that takes no fuel is one rewrite.
+        is_bad: says whether a result is wrong, for instance ``lambda result: not torch.equal(px.lower(result)(x), expected)``.
+
+    Returns:
+        The rewrite, which prints as a sentence; None where the result with all rewrites is good.
+
+    Raises:
+        FuelError: the transformation takes no fuel, or has some bound; the program is bad already; or what makes it bad was
+            done without asking for fuel.
+        PipelineError: the order of a pipeline can not work.
+
+    >>> import purefx as px
+    >>> nodes = [px.Node(name, px.Op("toy.neg"), (px.Ref("x"),), stack=(px.Frame(name),)) for name in "abc"]
+    >>> program = px.Program.of({"": px.Graph((px.Input("x"),), tuple(nodes), (px.Ref("c"),))})
+    >>> print(px.bisect(program, px.outline, lambda result: "b" in result.graphs))
+    rewrite 2 (outline): cut out b (1 node)
+    >>> px.bisect(program, px.outline, lambda result: False) is None
+    True
+    """
+    steps = (transformation,) if callable(transformation) else tuple(transformation)
+    if len(steps) == 1 and not _takes_fuel(steps[0]):
+        raise without_fuel(_name(steps[0]))
+    for step in steps:
+        if isinstance(step, Transformation) and dict(step.options).get("fuel") is not None:
+            raise FuelError(f"{step.name} has fuel bound to it, and bisect chooses how much: give it without")
+    check_order(program, steps)
+    if is_bad(program):
+        raise FuelError("the program is bad already, before any rewrite: start with one for which is_bad gives False")
+    whole = _Run(program, steps, sys.maxsize)
+    if not is_bad(whole.result):
+        return None
+    return _search(program, steps, whole, is_bad)
+
+
+def _search(program: Program, steps: Sequence[Step], whole: _Run, is_bad: Callable[[Program], bool]) -> Rewrite:
+    good, bad = _Run(program, steps, 0), whole
+    less, enough = 0, len(whole.labels)
+    if good.result is not program or not enough:
+        names = ", ".join(map(_name, steps))
+        raise FuelError(f"{names} changes the program without fuel: ask `fuel.burn(...)` before each rewrite, and obey")
+    while enough - less > 1:
+        limit = (less + enough) // 2
+        middle = _Run(program, steps, limit)
+        if is_bad(middle.result):
+            enough, bad = limit, middle
+        else:
+            less, good = limit, middle
+    return Rewrite(enough, bad.last, whole.labels[enough - 1], good.result, bad.result)
+
+
+class _Run:
+    """The steps run on a program with one supply of fuel."""
+
+    def __init__(self, program: Program, steps: Sequence[Step], limit: int) -> None:
+        fuel = Fuel(limit)
+        self.result = program
+        self.last = ""
+        """The transformation that did the last rewrite."""
+        for step in steps:
+            before = fuel.burnt
+            self.result = _stepped(self.result, step, fuel)
+            if fuel.burnt > before:
+                self.last = _name(step)
+            if fuel.refused:
+                break
+        self.labels = fuel.labels
+
+
+def _stepped(program: Program, step: Step, fuel: Fuel) -> Program:
+    if isinstance(step, Transformation) and _takes_fuel(step):
+        return step.spend(program, fuel, **dict(step.options))
+    result = step(program)
+    return result if result is program or fuel.burn("all that it does") else program
+
+
+def _takes_fuel(step: Step) -> bool:
+    return isinstance(step, Transformation) and step.takes_fuel
+
+
+def _name(step: Step) -> str:
+    return getattr(step, "__name__", None) or repr(step)

@@ -1,36 +1,66 @@
-"""Repeated bodies as regions: calls of one body become ``invoke_subgraph`` operators, which torch's compilers compile once.
+"""Calls that become something else than module calls: ``invoke_subgraph`` operators, and one callable under a name of its own.
 
-One idea: a region knows no state, so what its body reads is handed to it by each call, and calls inside it are put in place
-first.  A body stays a call, to be inlined, where that could change anything: it writes, prints, returns what it was given,
-takes other shapes in another call, or has a preserved signature.
+``regions`` is for torch's compilers, which compile a repeated region once; ``dispatch`` for modules with a preserved signature.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import operator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 import torch
 from attrs import evolve, frozen
 
 from ..ir.arguments import Arg, Body, Ref, replace_refs
-from ..ir.borders import is_border
-from ..ir.effects.happenings import happenings
-from ..ir.effects.storages import storages
-from ..ir.fakes.runnable import depends_on_contents
-from ..ir.graph import Graph, Input
-from ..ir.names import Names, word_of
-from ..ir.node import Call, Get, Node, Op
+from ..ir.calls.call_graph import plain_calls
+from ..ir.effects.aliases import storages
+from ..ir.effects.resolved import node_effects
+from ..ir.graph import Call, Frame, Get, Graph, Input, Node, Op
+from ..ir.inference.results import depends_on_contents
+from ..ir.meta import Meta
+from ..ir.names import FROM_ROOT, Names, join, nested, word_of
 from ..ir.operators import op_of
-from ..ir.paths import FROM_ROOT, join, nested
+from ..ir.own_operators import is_boundary
 from ..ir.persistent import pmap
-from ..ir.program import Program
+from ..ir.program import CallSignature, Program
 from ..ir.state import describe_tensor
-from .calls import GETITEM
 from .deduplicate import below
 from .inline import inline
-from .metas import alike, without_values
+from .shared_bodies import alike, value_only, without_values
+from .transformation import UNLIMITED, Fuel, transformation
 
-__all__ = ["with_regions"]
+__all__ = ["GETITEM", "call_nodes", "dispatch", "with_regions"]
+
+GETITEM = op_of(operator.getitem)
+
+
+def call_nodes(
+    call: Call, inputs: Iterable[str], outputs: Sequence[str], names: Names, metas: Mapping[str, Meta]
+) -> tuple[Node, ...]:
+    """Return the nodes of a caller that give a body its inputs and take its results.
+
+    Args:
+        call: which body, as which module call.
+        inputs: the values that it is given.
+        outputs: the values that it gives back, in the order of the output of the body.
+        names: hands out the name of several results together.
+        metas: of the values by name.
+
+    >>> from purefx.ir import Frame
+    >>> [node.name for node in call_nodes(Call(Frame("m"), "m"), "x", "ab", Names("xab"), {"a": {}, "b": {}})]
+    ['m', 'a', 'b']
+    """
+    args = tuple([Ref(name) for name in inputs])
+    if len(outputs) == 1:
+        return (Node(outputs[0], call, args, (), (), value_only(metas[outputs[0]])),)
+    result = names.fresh(word_of(call.instance.path))
+    values = MappingProxyType({"val": tuple([metas[output].get("val") for output in outputs])})
+    taken = [
+        Node(output, GETITEM, (Ref(result), index), (), (), value_only(metas[output])) for index, output in enumerate(outputs)
+    ]
+    return (Node(result, call, args, (), (), values), *taken)
+
 
 INVOKE = op_of(torch.ops.higher_order.invoke_subgraph)
 
@@ -40,7 +70,7 @@ HARMLESS = frozenset({"aten._assert_tensor_metadata.default"})
 
 
 @frozen
-class Site:
+class CallSite:
     """A call: the graph that it stands in, its node, and the module that it calls, from the root."""
 
     caller: str
@@ -95,12 +125,12 @@ def _counts(program: Program) -> dict[str, int]:
     return counts
 
 
-def _repeated_calls(program: Program, counts: dict[str, int]) -> dict[str, list[Site]]:
-    found: dict[str, list[Site]] = {}
+def _repeated_calls(program: Program, counts: dict[str, int]) -> dict[str, list[CallSite]]:
+    found: dict[str, list[CallSite]] = {}
     for name, path in _walk(program, counts):
         for node in program.graphs[name].nodes:
             if type(node.do) is Call and counts[node.do.graph] > 1:
-                found.setdefault(node.do.graph, []).append(Site(name, node, below(path, node.do)))
+                found.setdefault(node.do.graph, []).append(CallSite(name, node, below(path, node.do)))
     return found
 
 
@@ -130,7 +160,7 @@ def _walk(program: Program, counts: dict[str, int]) -> Iterator[tuple[str, str]]
                 todo.append((node.do.graph, below(path, node.do)))
 
 
-def _region(program: Program, bare: Program, body: str, calls: list[Site], number: int) -> Region | None:
+def _region(program: Program, bare: Program, body: str, calls: list[CallSite], number: int) -> Region | None:
     own = program.graphs[body]
     if (
         not all(_takes_alike(program, site, own) for site in calls)
@@ -145,7 +175,7 @@ def _region(program: Program, bare: Program, body: str, calls: list[Site], numbe
     return _as_region(flat.main, slots, number)
 
 
-def _takes_alike(program: Program, site: Site, body: Graph) -> bool:
+def _takes_alike(program: Program, site: CallSite, body: Graph) -> bool:
     caller = program.graphs[site.caller]
     values = {formal.name: formal.meta.get("val") for formal in caller.inputs}
     values.update((node.name, node.meta.get("val")) for node in caller.nodes)
@@ -189,12 +219,12 @@ def _differs(program: Program, body: str) -> bool:
 def _is_contained(flat: Program) -> bool:
     # It only computes, and what it gives is new: distinct results of its own nodes, no view of what it was given.
     graph = flat.main
-    done = happenings(flat, graph)
-    if any(happening.writes or happening.writes_slots for happening in done):
+    done = node_effects(flat, graph)
+    if any(node_effect.writes or node_effect.writes_slots for node_effect in done):
         return False
     for node in graph.nodes:
         do = node.do
-        if is_border(node) or (type(do) is Op and do.name not in HARMLESS and _does_more(do)):
+        if is_boundary(node) or (type(do) is Op and do.name not in HARMLESS and _does_more(do)):
             return False
     parts: tuple[Arg, ...] = graph.output if type(graph.output) is tuple else (graph.output,)
     names = [part.name for part in parts if type(part) is Ref]
@@ -239,3 +269,61 @@ def _rewritten(graph: Graph, regions: dict[str, Region | None]) -> Graph:
         if region.is_one:
             nodes.append(Node(node.name, GETITEM, (Ref(name), 0), (), stack, node.meta))
     return evolve(graph, nodes=tuple(nodes))
+
+
+@transformation(
+    proven=True,
+    establishes={"dispatched"},
+    laws=[
+        "the calls of a module with one preserved signature go to one callable",
+        "every call of that module has the signature",
+        "no graph changes",
+    ],
+)
+def dispatch(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
+    """Let all calls of a module with a preserved signature go to one callable.
+
+    Before::
+
+        y = call foo(x) as foo           # the module foo
+        z = call foo@1(y) as foo@1       # another module, foo@1
+
+    After::
+
+        shared signature foo, foo@1      # both calls go to the module foo, which knows what each of its calls does
+
+    So ``module.foo = other`` replaces what all of them call.
+
+    Args:
+        program: a program at any stage.
+        fuel: a rewrite is one module whose calls are marked as shared, in the order of paths.
+
+    Returns:
+        The program with its call signatures marked as shared.
+
+    >>> import purefx as px
+    >>> calls = {px.Frame("foo", number): px.CallSignature(None, None) for number in range(2)}
+    >>> program = px.Program.of({"": px.Graph((), (), ())}, call_signatures=px.pmap(calls))
+    >>> px.dispatch(program).call_signatures[px.Frame("foo", 1)].shared
+    True
+    """
+    signatures = program.call_signatures
+    calls: dict[str, list[Frame]] = {}
+    for frame in signatures:
+        calls.setdefault(frame.path, []).append(frame)
+    plain = {frame.path for frame in plain_calls(program, calls)}
+    shared: dict[Frame, CallSignature] = {}
+    for path in sorted(calls):
+        mine = {frame: signatures[frame] for frame in calls[path]}
+        apart = not all(signature.shared for signature in mine.values())
+        if apart and path not in plain and _agree(list(mine.values())) and fuel.burn("share", path):
+            shared.update((frame, evolve(signature, shared=True)) for frame, signature in mine.items())
+    return program.evolve(call_signatures=signatures.update(shared)) if shared else program
+
+
+def _agree(signatures: list[CallSignature]) -> bool:
+    first = signatures[0]
+    return all(
+        other.in_spec == first.in_spec and other.out_spec == first.out_spec and other.arg_names == first.arg_names
+        for other in signatures
+    )

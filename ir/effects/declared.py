@@ -1,8 +1,6 @@
-"""``Effects``: what a call of an operator does besides computing its result.
+"""``Effects`` of an operator and ``NodeEffects`` of a node: what a call does besides computing its result.
 
-One idea: effects are data on the operator, stated by argument, and resolved for one node by looking at its
-literal arguments (a dropout whose ``train`` is False draws nothing).  How they are read off a schema is in
-``schema.py``; what they mean for order is in ``dependencies.py``.
+An operator declares effects by position of its arguments; a node has them by name of value and slot.
 """
 
 from __future__ import annotations
@@ -13,7 +11,7 @@ from attrs import fields, frozen
 
 from ..arguments import Arg
 
-__all__ = ["ANYTHING", "COMMUNICATION", "LIBRARIES", "PURE", "ArgAt", "Effects", "Unless"]
+__all__ = ["ANYTHING", "COMMUNICATION", "LIBRARIES", "NOTHING", "PURE", "ArgAt", "Effects", "NodeEffects", "Shared", "Unless"]
 
 
 @frozen
@@ -143,3 +141,42 @@ PURE = Effects()
 
 ANYTHING = Effects(random=True, ordered=True, unknown=True)
 """What an operator without a schema is taken to do."""
+
+
+@frozen
+class Shared:
+    """What one of several results of a call may share storage with."""
+
+    values: tuple[str, ...] = ()
+    slots: tuple[str, ...] = ()
+    first: int = 0
+    """The first of the results that it may share storage with; its own number where there is none."""
+
+
+@frozen
+class NodeEffects:
+    """What one node does to the world, by name of value: resolved from its op, call or bodies."""
+
+    writes: tuple[str, ...] = ()
+    """Values whose storage it changes."""
+    writes_slots: tuple[str, ...] = ()
+    """State that it changes without being handed it (a call whose body reads its own state)."""
+    reads_slots: tuple[str, ...] = ()
+    """State that it reads without being handed it."""
+    aliases: tuple[str, ...] = ()
+    """Values that its result may share storage with."""
+    aliases_slots: tuple[str, ...] = ()
+    """State that its result may share storage with without being handed it."""
+    results: tuple[Shared, ...] = ()
+    """The same for each of the results of a call that gives several."""
+    random: bool = False
+    ordered: bool = False
+    domains: tuple[tuple[str, ...], ...] = ()
+    """Further domains in which it is in order: (domain,) with all of one, (domain, group) with a group; () with every one."""
+    completes: tuple[str, ...] = ()
+    """Values whose contents are only there when it has run."""
+    scope: tuple[int, int] = (0, 0)
+    """How many regions it closes that it did not open, and how many it opens and leaves open."""
+
+
+NOTHING = NodeEffects()

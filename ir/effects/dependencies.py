@@ -13,14 +13,12 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from ..arguments import refs_in
-from ..borders import is_border
-from ..graph import Graph
-from ..node import Get, Node, Op
-from ..opaque import CALL_GUARDS
+from ..graph import Get, Graph, Node, Op
+from ..own_operators import CALL_GUARDS, is_boundary
 from ..program import Program
-from .happenings import resolver
-from .resolved import NOTHING, Happening
-from .storages import slot_storage, storages
+from .aliases import slot_storage, storages
+from .declared import NOTHING, NodeEffects
+from .resolved import resolver
 
 __all__ = ["dependencies", "in_domains"]
 
@@ -45,17 +43,17 @@ def dependencies(program: Program, graph: Graph, *, path: str = "") -> list[list
     does = resolver(program, graph, path=path)
     done = [does(node) if _acts(node) else NOTHING for node in graph.nodes]
     edges = _data_edges(graph)
-    _chain(edges, [index for index, happening in enumerate(done) if happening.random])
-    _chain(edges, [index for index, happening in enumerate(done) if happening.ordered])
-    if any(happening.domains for happening in done):
-        for before, after in in_domains([happening.domains for happening in done]):
+    _chain(edges, [index for index, node_effect in enumerate(done) if node_effect.random])
+    _chain(edges, [index for index, node_effect in enumerate(done) if node_effect.ordered])
+    if any(node_effect.domains for node_effect in done):
+        for before, after in in_domains([node_effect.domains for node_effect in done]):
             edges[after].add(before)
     _guard_edges(graph, done, edges)
-    if any(happening.writes or happening.writes_slots or happening.completes for happening in done):
+    if any(node_effect.writes or node_effect.writes_slots or node_effect.completes for node_effect in done):
         # Who shares storage with whom is asked only here, where something writes.
         done = [does(node) if known is NOTHING else known for node, known in zip(graph.nodes, done, strict=True)]
         _storage_edges(program, graph, done, edges)
-    if any(happening.scope != (0, 0) for happening in done):
+    if any(node_effect.scope != (0, 0) for node_effect in done):
         _scope_edges(graph, done, edges)
     return [sorted(of) for of in edges]
 
@@ -83,12 +81,12 @@ def _chain(edges: list[set[int]], members: list[int]) -> None:
         edges[after].add(before)
 
 
-def _guard_edges(graph: Graph, done: list[Happening], edges: list[set[int]]) -> None:
+def _guard_edges(graph: Graph, done: list[NodeEffects], edges: list[set[int]]) -> None:
     guard = -1
-    for index, (node, happening) in enumerate(zip(graph.nodes, done, strict=True)):
-        if happening is NOTHING:
+    for index, (node, node_effect) in enumerate(zip(graph.nodes, done, strict=True)):
+        if node_effect is NOTHING:
             continue
-        if guard >= 0 and (happening.writes or happening.writes_slots or happening.random or happening.domains):
+        if guard >= 0 and (node_effect.writes or node_effect.writes_slots or node_effect.random or node_effect.domains):
             edges[index].add(guard)
         if type(node.do) is Op and node.do.name == CALL_GUARDS.name:
             guard = index
@@ -117,42 +115,42 @@ def in_domains(members: list[tuple[tuple[str, ...], ...]]) -> Iterator[tuple[int
             last[key] = number
 
 
-def _scope_edges(graph: Graph, done: list[Happening], edges: list[set[int]]) -> None:
-    # What stands between two borders of a region stays between them.
-    border, inside = -1, list[int]()
-    for index, (node, happening) in enumerate(zip(graph.nodes, done, strict=True)):
+def _scope_edges(graph: Graph, done: list[NodeEffects], edges: list[set[int]]) -> None:
+    # What stands between two boundaries of a region stays between them.
+    boundary, inside = -1, list[int]()
+    for index, (node, node_effect) in enumerate(zip(graph.nodes, done, strict=True)):
         if _only_names(node):
             continue
-        if border >= 0:
-            edges[index].add(border)
-        if happening.scope == (0, 0):
+        if boundary >= 0:
+            edges[index].add(boundary)
+        if node_effect.scope == (0, 0):
             inside.append(index)
         else:
             edges[index].update(inside)
-            border, inside = index, []
+            boundary, inside = index, []
 
 
 def _only_names(node: Node) -> bool:
     # Naming a value is no read of its contents.
-    return type(node.do) is Get or is_border(node)
+    return type(node.do) is Get or is_boundary(node)
 
 
-def _storage_edges(program: Program, graph: Graph, done: list[Happening], edges: list[set[int]]) -> None:
+def _storage_edges(program: Program, graph: Graph, done: list[NodeEffects], edges: list[set[int]]) -> None:
     memory = storages(program, graph, done)
-    written = {memory.find(name) for happening in done for name in happening.writes}
-    written |= {memory.find(name) for happening in done for name in happening.completes}
-    written |= {memory.find(slot_storage(program, slot)) for happening in done for slot in happening.writes_slots}
+    written = {memory.find(name) for node_effect in done for name in node_effect.writes}
+    written |= {memory.find(name) for node_effect in done for name in node_effect.completes}
+    written |= {memory.find(slot_storage(program, slot)) for node_effect in done for slot in node_effect.writes_slots}
     writer: dict[object, int] = {}
     readers: dict[object, list[int]] = {}
-    for index, (node, happening) in enumerate(zip(graph.nodes, done, strict=True)):
+    for index, (node, node_effect) in enumerate(zip(graph.nodes, done, strict=True)):
         if _only_names(node):
             continue
         writes: set[object] = set()
         touched = {storage for name in refs_in(node.args, node.kwargs) if (storage := memory.find(name)) in written}
-        if happening is not NOTHING:
-            writes.update([memory.find(name) for name in (*happening.writes, *happening.completes)])
-            writes.update([memory.find(slot_storage(program, slot)) for slot in happening.writes_slots])
-            read = [memory.find(slot_storage(program, slot)) for slot in happening.reads_slots]
+        if node_effect is not NOTHING:
+            writes.update([memory.find(name) for name in (*node_effect.writes, *node_effect.completes)])
+            writes.update([memory.find(slot_storage(program, slot)) for slot in node_effect.writes_slots])
+            read = [memory.find(slot_storage(program, slot)) for slot in node_effect.reads_slots]
             touched.update(writes, written.intersection(read))
         for storage in touched:
             if storage in writer:

@@ -15,11 +15,9 @@ from typing import Any
 
 from attrs import evolve
 
-from ..borders import gives, takes
 from ..errors import EffectsError
-from ..opaque import CALL_GUARDS, call_guards
+from ..own_operators import CALL_GUARDS, PACK, UNPACK, call_guards, gives, pack, takes, unpack
 from ..torch_private import HigherOrderOperator, OpOverload, OpOverloadPacket, is_effectful, overload_of, side_effectful
-from ..trees import PACK, UNPACK, pack, unpack
 from .declared import ANYTHING, LIBRARIES, PURE, ArgAt, Effects
 from .functions import effects_of_function
 from .schema import effects_of_schema
@@ -130,7 +128,7 @@ def _of_higher_order(target: Any) -> Effects:
 
 
 def _of_foreign(target: Any) -> Effects:
-    # Asked each time: a library may register an operator, and only then its effect.
+    # Read each time: a library may register an operator, and only then its effect.
     found = evolve(effects_of_schema(target), domain=LIBRARIES)
     return evolve(found, ordered=True) if is_effectful(target) or target in side_effectful() else found
 

@@ -1,50 +1,258 @@
-"""``Happening``: what one node does to the world, by name of value and slot.
+"""Effects of nodes and of whole bodies, resolved to the values and slots that they touch.
 
-One idea: effects are stated by argument, on the operator; here they are what they come to in one place of one graph.  How
-they are found is in ``happenings.py``.
+A node that calls a body does what the summary of that body says, in terms of what the call hands over.
 """
 
 from __future__ import annotations
 
-from attrs import frozen
+from collections.abc import Callable, Iterable, Sequence
 
-__all__ = ["NOTHING", "Happening", "Shared"]
+from attrs import define, evolve, field
 
+from ..arguments import bodies_in, refs_in
+from ..graph import Call, Get, Graph, Node
+from ..names import FROM_ROOT, join, nested
+from ..program import Program
+from .aliases import UnionFind, item_of, join_aliases, taken_apart
+from .declared import NOTHING, ArgAt, Effects, NodeEffects, Shared, Unless
 
-@frozen
-class Shared:
-    """What one of several results of a call may share storage with."""
-
-    values: tuple[str, ...] = ()
-    slots: tuple[str, ...] = ()
-    first: int = 0
-    """The first of the results that it may share storage with; its own number where there is none."""
-
-
-@frozen
-class Happening:
-    """What one node does to the world, by name of value: resolved from its op, call or bodies."""
-
-    writes: tuple[str, ...] = ()
-    """Values whose storage it changes."""
-    writes_slots: tuple[str, ...] = ()
-    """State that it changes without being handed it (a call whose body reads its own state)."""
-    reads_slots: tuple[str, ...] = ()
-    """State that it reads without being handed it."""
-    aliases: tuple[str, ...] = ()
-    """Values that its result may share storage with."""
-    aliases_slots: tuple[str, ...] = ()
-    """State that its result may share storage with without being handed it."""
-    results: tuple[Shared, ...] = ()
-    """The same for each of the results of a call that gives several."""
-    random: bool = False
-    ordered: bool = False
-    domains: tuple[tuple[str, ...], ...] = ()
-    """Further domains in which it is in order: (domain,) with all of one, (domain, group) with a group; () with every one."""
-    completes: tuple[str, ...] = ()
-    """Values whose contents are only there when it has run."""
-    scope: tuple[int, int] = (0, 0)
-    """How many regions it closes that it did not open, and how many it opens and leaves open."""
+__all__ = ["node_effects", "resolver", "summary"]
 
 
-NOTHING = Happening()
+def summary(graph: Graph, inner: Sequence[NodeEffects]) -> NodeEffects:
+    """Return what a body does.
+
+    Args:
+        graph: the body.
+        inner: what its nodes do.
+    """
+    origins = _Origins({formal.name: {formal.name} for formal in graph.inputs})
+    writes: dict[str, None] = {}
+    writes_slots: dict[str, None] = {}
+    reads_slots: dict[str, None] = {}
+    completes: dict[str, None] = {}
+    apart = taken_apart(graph, inner)
+    by_name = {node.name: node_effect for node, node_effect in zip(graph.nodes, inner, strict=True)} if apart else {}
+    for node, node_effect in zip(graph.nodes, inner, strict=True):
+        written = origins.of(node_effect.writes)
+        writes.update(dict.fromkeys(written.values))
+        writes_slots.update(dict.fromkeys((*written.slots, *node_effect.writes_slots)))
+        reads_slots.update(dict.fromkeys((*node_effect.reads_slots, *node_effect.aliases_slots)))
+        completes.update(dict.fromkeys(origins.of(node_effect.completes).values))
+        if (item := item_of(node)) is not None and item[0] in apart:
+            shared = by_name[item[0]].results[item[1]]
+            origins.add(node.name, shared.values, shared.slots)
+        else:
+            origins.add(node.name, node_effect.aliases, node_effect.aliases_slots)
+    given = origins.of(graph.output_refs())
+    return NodeEffects(
+        writes=tuple(writes),
+        writes_slots=tuple(writes_slots),
+        reads_slots=tuple(reads_slots),
+        aliases=given.values,
+        aliases_slots=given.slots,
+        results=tuple([origins.of(names, first) for names, first in _results(graph, inner)]),
+        random=any(node_effect.random for node_effect in inner),
+        ordered=any(node_effect.ordered for node_effect in inner),
+        domains=tuple(dict.fromkeys([key for node_effect in inner for key in node_effect.domains])),
+        completes=tuple(completes),
+        scope=_scope_of_steps(node_effect.scope for node_effect in inner),
+    )
+
+
+@define
+class _Origins:
+    """For each value the inputs and the slots that it may share memory with."""
+
+    inputs: dict[str, set[str]]
+    slots: dict[str, set[str]] = field(factory=dict)
+
+    def of(self, names: Sequence[str], first: int = 0) -> Shared:
+        inputs = {origin for name in names for origin in self.inputs.get(name, ())}
+        slots = {origin for name in names for origin in self.slots.get(name, ())}
+        return Shared(tuple(sorted(inputs)), tuple(sorted(slots)), first)
+
+    def add(self, name: str, aliases: Sequence[str], slots: Sequence[str]) -> None:
+        found = self.of(aliases)
+        if found.values:
+            self.inputs[name] = set(found.values)
+        if found.slots or slots:
+            self.slots[name] = {*found.slots, *slots}
+
+
+def _results(graph: Graph, inner: Sequence[NodeEffects]) -> list[tuple[list[str], int]]:
+    # The values in each result of a body that gives several, and the number of the first that overlaps with it.
+    if type(graph.output) is not tuple:
+        return []
+    memory = UnionFind()
+    join_aliases(memory, graph, inner, lambda slot: ("slot", slot))
+    first: dict[object, int] = {}
+    found: list[tuple[list[str], int]] = []
+    for number, item in enumerate(graph.output):
+        names = refs_in((item,))
+        for name in names[1:]:
+            memory.join(names[0], name)
+        found.append((names, first.setdefault(memory.find(names[0]), number) if names else number))
+    return found
+
+
+def _scope_of_steps(steps: Iterable[tuple[int, int]]) -> tuple[int, int]:
+    closes = opens = 0
+    for closing, opening in steps:
+        closes += max(0, closing - opens)
+        opens = max(0, opens - closing) + opening
+    return closes, opens
+
+
+def node_effects(program: Program, graph: Graph, *, path: str = "") -> list[NodeEffects]:
+    """Return what each node of a graph does to the world.
+
+    Args:
+        program: where the bodies that the graph calls are.
+        graph: the graph, one of the program or not.
+        path: the module whose state the graph's ``Get`` nodes name, from the root.
+
+    >>> from purefx.ir import Get, Graph, Node, Program
+    >>> graph = Graph((), (Node("w", Get("weight")),))
+    >>> node_effects(Program.of({"": graph}), graph)[0].aliases_slots
+    ('weight',)
+    """
+    does = resolver(program, graph, path=path)
+    return [does(node) for node in graph.nodes]
+
+
+def resolver(program: Program, graph: Graph, *, path: str = "") -> Callable[[Node], NodeEffects]:
+    """Return what tells of a node of a graph what it does to the world; the arguments are those of ``node_effects``.
+
+    >>> from purefx.ir import Graph, Node, Op, Program, Ref
+    >>> graph = Graph((), (Node("y", Op("toy.neg"), (Ref("x"),)),))
+    >>> resolver(Program.of({"": graph}), graph)(graph.nodes[0]).writes
+    ()
+    """
+    summaries: dict[str, NodeEffects] = {}
+    for name in _bodies_first(program, graph):
+        body = program.graphs[name]
+        summaries[name] = summary(body, [_happening(node, program, summaries) for node in body.nodes])
+    return lambda node: _from_root(_happening(node, program, summaries), path)
+
+
+def _bodies_first(program: Program, graph: Graph) -> list[str]:
+    order: dict[str, None] = {}
+    todo = [(name, False) for name in dict.fromkeys(graph.callees)]
+    while todo:
+        name, done = todo.pop()
+        if done:
+            order.setdefault(name)
+        elif name not in order and name in program.graphs:
+            todo.append((name, True))
+            todo.extend((inner, False) for inner in dict.fromkeys(program.graphs[name].callees) if inner not in order)
+    return list(order)
+
+
+def _happening(node: Node, program: Program, summaries: dict[str, NodeEffects]) -> NodeEffects:
+    do = node.do
+    if type(do) is Get:
+        return NodeEffects(aliases_slots=(do.slot,))
+    if type(do) is Call:
+        return _through(summaries.get(do.graph, NOTHING), node, do, program)
+    effects = do.effects
+    if effects.through_bodies:
+        return _of_bodies(node, effects, summaries)
+    if effects.unknown:
+        refs = tuple(dict.fromkeys(node.refs()))
+        domains = ((),) if effects.ordered else _domains(node, effects)
+        return NodeEffects(
+            refs, aliases=refs, random=effects.random, ordered=effects.ordered, domains=domains, scope=_scope(effects)
+        )
+    return _of_op(node, effects)
+
+
+def _of_op(node: Node, effects: Effects) -> NodeEffects:
+    if not (effects.acts or effects.aliases):
+        return NOTHING
+    return NodeEffects(
+        writes=() if _spared(node, effects.writes_unless) else _named(node, effects.writes),
+        aliases=_named(node, effects.aliases),
+        random=effects.random and not _spared(node, effects.random_unless),
+        ordered=effects.ordered,
+        domains=_domains(node, effects) if effects.domain else (),
+        completes=_named(node, effects.completes),
+        scope=_scope(effects),
+    )
+
+
+def _domains(node: Node, effects: Effects) -> tuple[tuple[str, ...], ...]:
+    if not effects.domain:
+        return ()
+    group = effects.group.find(node.args, node.kwargs) if effects.group is not None else None
+    return ((effects.domain, group),) if type(group) is str else ((effects.domain,),)
+
+
+def _named(node: Node, places: tuple[ArgAt, ...]) -> tuple[str, ...]:
+    return tuple([name for at in places for name in refs_in((at.find(node.args, node.kwargs),))]) if places else ()
+
+
+def _spared(node: Node, flags: tuple[Unless, ...]) -> bool:
+    return bool(flags) and any(flag.spares(node.args, node.kwargs) for flag in flags)
+
+
+def _scope(effects: Effects) -> tuple[int, int]:
+    return int(effects.scope < 0), int(effects.scope > 0)
+
+
+def _of_bodies(node: Node, effects: Effects, summaries: dict[str, NodeEffects]) -> NodeEffects:
+    # Which operand is which input of which body differs by operator: what a body does to one input, the node may do
+    # to every operand, and what it gives back may be any of them.
+    bodies = [summaries.get(name, NOTHING) for name in bodies_in(node.args, node.kwargs)]
+    refs = tuple(dict.fromkeys(node.refs()))
+    own = ((),) if effects.unknown and effects.ordered else _domains(node, effects)
+    # What is said of its own stays true: it may write more, and completes what it is said to.
+    written = refs if effects.unknown or any(body.writes for body in bodies) else _named(node, effects.writes)
+    return NodeEffects(
+        writes=written,
+        writes_slots=tuple(slot for body in bodies for slot in body.writes_slots),
+        reads_slots=tuple(slot for body in bodies for slot in body.reads_slots),
+        aliases=refs,
+        aliases_slots=tuple(slot for body in bodies for slot in body.aliases_slots),
+        random=effects.random or any(body.random for body in bodies),
+        ordered=effects.ordered or any(body.ordered for body in bodies),
+        domains=tuple(dict.fromkeys([*own, *(key for body in bodies for key in body.domains)])),
+        completes=refs if any(body.completes for body in bodies) else _named(node, effects.completes),
+        scope=max((body.scope for body in bodies), default=(0, 0)),
+    )
+
+
+def _through(called: NodeEffects, node: Node, call: Call, program: Program) -> NodeEffects:
+    body = program.graphs.get(call.graph)
+    formal = {formal.name: arg for formal, arg in zip(body.inputs, node.args, strict=False)} if body is not None else {}
+
+    def given(names: Iterable[str]) -> tuple[str, ...]:
+        return tuple([actual for name in names for actual in refs_in((formal.get(name),))])
+
+    seen = _with_slots(called, lambda slot: nested(call.instance.path, slot))  # the caller's names of this module's slots
+    return evolve(
+        seen,
+        writes=given(called.writes),
+        aliases=given(called.aliases),
+        completes=given(called.completes),
+        results=tuple([evolve(shared, values=given(shared.values)) for shared in seen.results]),
+    )
+
+
+def _from_root(node_effect: NodeEffects, path: str) -> NodeEffects:
+    if node_effect is NOTHING:
+        return node_effect
+    slots = (*node_effect.writes_slots, *node_effect.reads_slots, *node_effect.aliases_slots)
+    if not slots or not (path or any(slot.startswith(FROM_ROOT) for slot in slots)):
+        return node_effect
+    return _with_slots(node_effect, lambda slot: join(path, slot))
+
+
+def _with_slots(node_effect: NodeEffects, place: Callable[[str], str]) -> NodeEffects:
+    return evolve(
+        node_effect,
+        writes_slots=tuple(map(place, node_effect.writes_slots)),
+        reads_slots=tuple(map(place, node_effect.reads_slots)),
+        aliases_slots=tuple(map(place, node_effect.aliases_slots)),
+        results=tuple([evolve(shared, slots=tuple(map(place, shared.slots))) for shared in node_effect.results]),
+    )

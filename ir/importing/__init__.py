@@ -6,7 +6,7 @@ reads one of them.
 
 from __future__ import annotations
 
+from .exported import import_ep
 from .fx import import_fx
-from .program import import_ep
 
 __all__ = ["import_ep", "import_fx"]

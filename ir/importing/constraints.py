@@ -1,8 +1,6 @@
-"""Ranges and guards of an exported program become expressions over its user inputs.
+"""Ranges and guards of an exported program, as expressions over its user inputs.
 
-One idea: guards come as Python text (``L['x'].size()[1] <= 512``); it is parsed with ``ast`` and translated through
-a table.  A guard that can not be translated is refused, because dropping it would accept inputs that
-``ep.module()`` refuses.
+sympy expressions become ``Expr`` values; what cannot be said as one is refused by name.
 """
 
 from __future__ import annotations
@@ -11,15 +9,56 @@ import ast
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import sympy
+import torch
 from torch.export import ExportedProgram
 
 from ..errors import UnsupportedProgram
-from ..expression import Apply, Expr, InputDim, InputValue
+from ..expression import Apply, Expr, InputDim, InputValue, Sym
 from ..signature import Constraints, Range
 from ..torch_private import guards_of, pytree
-from .expressions import read_expression
 
-__all__ = ["read_constraints", "read_guard"]
+__all__ = ["read_constraints", "read_expression", "read_guard", "read_size"]
+
+SYMPY_OPERATORS = {
+    "Add": "+", "Mul": "*", "Pow": "**", "PowByNatural": "**", "FloorDiv": "//", "CleanDiv": "//", "IntTrueDiv": "/",
+    "CeilDiv": "ceildiv", "Mod": "%", "PythonMod": "%", "Max": "max", "Min": "min", "Abs": "abs", "Equality": "==",
+    "Unequality": "!=", "StrictLessThan": "<", "LessThan": "<=", "StrictGreaterThan": ">", "GreaterThan": ">=",
+    "And": "and", "Or": "or", "Not": "not",
+}  # fmt: skip
+
+
+def read_size(size: Any) -> Expr:
+    """Return a size as an expression; a plain integer is itself."""
+    if isinstance(size, torch.SymInt):
+        return read_expression(size.node.expr)
+    return int(size)
+
+
+def read_expression(expr: Any) -> Expr:
+    """Return a sympy expression as ours.
+
+    Raises:
+        UnsupportedProgram: it has a function that we do not know.
+
+    >>> read_expression(2 * sympy.Symbol("s0") + 1)
+    Apply(op='+', args=(1, Apply(op='*', args=(2, Sym(name='s0')))))
+    """
+    if isinstance(expr, sympy.Symbol):
+        return Sym(str(expr.name))
+    if isinstance(expr, sympy.Integer | int):
+        return int(expr)
+    if expr in (sympy.true, sympy.false):
+        return bool(expr)
+    if isinstance(expr, sympy.Rational):
+        return Apply("/", (int(expr.p), int(expr.q)))
+    if isinstance(expr, sympy.Float):
+        return float(expr)
+    op = SYMPY_OPERATORS.get(type(expr).__name__)
+    if op is None:
+        raise UnsupportedProgram(f"the size {expr} uses {type(expr).__name__}, which is not supported")
+    return Apply(op, tuple(read_expression(arg) for arg in expr.args))
+
 
 OPERATORS: Mapping[type, str] = {
     ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.FloorDiv: "//", ast.Div: "/", ast.Mod: "%", ast.Pow: "**",

@@ -1,8 +1,7 @@
-"""fx graphs become ``Graph`` values: arguments, operators, bodies of higher-order operators.
+"""fx nodes become ``Node`` values, with their module stacks.
 
-One idea: one pass over the nodes, with one dict from fx nodes to what stands for them.  The result of an in-place
-operator on an input *is* that input (the schema says so), so its later uses name the input; the order of effects
-keeps them after the write.
+Arguments, operators, bodies of higher-order operators and ``nn_module_stack``; traced graphs of other origin have their own
+reader.
 """
 
 from __future__ import annotations
@@ -17,19 +16,100 @@ import torch
 import torch.fx
 from attrs import evolve
 
+from ..analysis.numbers import SYMBOLIC
 from ..arguments import Arg, Body, Items, Record, Ref, refs_in
 from ..errors import InvalidProgram, UnsupportedProgram, Violation
-from ..graph import Graph, Input
+from ..graph import Frame, Graph, Input, Node, Op, Stack, common_prefix
 from ..meta import freeze_meta
-from ..node import Node, Op, Stack, common_prefix
-from ..numbers import SYMBOLIC
 from ..operators import Said, op_of
-from ..torch_private import HigherOrderOperator, OpOverload, OpOverloadPacket
-from .bodies import check_output, settle_bodies
-from .regions import is_from_region, place_borders, place_regions
-from .stacks import StackReader
+from ..torch_private import EMPTY_STACK_KEY, HigherOrderOperator, OpOverload, OpOverloadPacket
+from .module_calls import Aliases, Entries, call_of
+from .regions import check_output, is_from_region, place_borders, place_regions, settle_bodies
 
-__all__ = ["GraphReader"]
+__all__ = ["GraphReader", "StackReader"]
+
+
+class StackReader:
+    """Parses stacks, each distinct one once, and collects the class names that they mention.
+
+    Args:
+        places: the paths of the hierarchy.
+        slots: the state behind each input of the root graph.
+    """
+
+    def __init__(self, places: Iterable[str] = (), slots: Mapping[str, str] | None = None) -> None:
+        self.types: dict[str, str] = {}
+        self.aliases = Aliases(places, slots or {})
+        self.objects: dict[str, dict[str, None]] = {}
+        """The paths under which calls of each module were made, by what the exporter calls the module."""
+        self._known: dict[Entries, Stack | None] = {}
+        self._frames: dict[tuple[str, int], Frame] = {}
+
+    def read(self, raw: Mapping[str, tuple[str, object]] | None) -> Stack | None:
+        """Return the stack below the root module, or None where the node has none.
+
+        >>> StackReader().read({"L__self__": ("", "M"), "L__self__a@1": ("a", "Sub")})
+        (Frame(path='a', call=1, part=0),)
+        """
+        if not raw:
+            return None
+        key = tuple(raw.items())
+        try:
+            return self._known[key]
+        except KeyError:
+            stack = self._known[key] = self._parse(key)
+            return stack
+
+    def _parse(self, entries: Entries) -> Stack | None:
+        if len(entries) == 1 and entries[0][0] == EMPTY_STACK_KEY:
+            return None
+        frames: list[Frame] = []
+        if self.aliases.ways:
+            entries = self.aliases.unwound(tuple([entry for entry in entries if entry[1][0]]))
+        for depth, (key, (path, kind)) in enumerate(entries, 1):
+            path = str(path)  # as modules are named: only the key has the number of the call
+            number = key.rpartition("@")[2] if "@" in key else ""
+            place = self.aliases.where.get(path, path)
+            self.objects.setdefault(key.partition("@")[0], {})[place] = None
+            if kind:  # "" where a program that was made again does not know the class
+                self.types.setdefault(place, _class_name(kind))
+            if place != path:
+                number = str(self.aliases.numbers.get(call_of(entries[:depth]), 0))
+            if place:
+                frames.append(self._frame(place, number))
+        return tuple(frames)
+
+    def cells(self, paths: Iterable[str]) -> dict[str, int]:
+        """Return which modules are one object, as numbers by path: a strict export names a module by its identity.
+
+        Args:
+            paths: of the hierarchy, in order.
+
+        >>> reader = StackReader()
+        >>> for path in ("a", "b"):
+        ...     _ = reader.read({"L__self__": ("", "M"), "1234": (path, "Sub")})
+        >>> reader.cells(["", "a", "b", "c"])
+        {'a': 0, 'b': 0}
+        """
+        keys: dict[str, str] = {}
+        for key, found in self.objects.items():
+            if len(found) > 1 and len({self.types.get(path) for path in found}) == 1:
+                keys.update(dict.fromkeys(found, key))
+        numbers: dict[str, int] = {}
+        shared = [path for path in paths if path and path in keys] if keys else []
+        return {path: numbers.setdefault(keys[path], len(numbers)) for path in shared}
+
+    def _frame(self, path: str, number: str) -> Frame:
+        place = (path, int(number) if number.isdigit() else 0)
+        frame = self._frames.get(place)
+        if frame is None:
+            frame = self._frames[place] = Frame(*place)
+        return frame
+
+
+def _class_name(kind: Any) -> str:
+    return kind if isinstance(kind, str) else f"{kind.__module__}.{kind.__qualname__}"
+
 
 LITERALS = frozenset(
     {

@@ -1,22 +1,139 @@
-"""Regions whose nodes come back without the modules around them: no_grad, autocast, vmap.
+"""Nodes that come back without the module calls around them: bodies of higher-order operators, regions, gradients.
 
-One idea: what lost its module stands in the innermost call around it.  A strict export that was decomposed says that the
-nodes of a region are in the root, and names the region operator that they came from: such a run of nodes stands in the
-innermost call that holds all that it takes and all that uses it; which modules were called inside is lost.  And a strict
-export writes the body of a vmap between two plain functions, and says of the closing one that it is in the root: it stands
-in the innermost call that holds its neighbours.
+Each gets the stack of the innermost call that holds what it uses, or of the forward node that it is the gradient of.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import Any, cast
 
-from attrs import evolve
+import torch
+import torch.fx
+from attrs import evolve, frozen
+from torch.export import ExportedProgram
 
-from ..node import Node, Op, Stack, common_prefix
+from ..arguments import Arg, Ref, bodies_in, replace_refs
+from ..errors import InvalidProgram, UnsupportedProgram, Violation
+from ..graph import Frame, Graph, Node, Op, Stack, common_prefix
+from ..meta import is_backward
+from ..names import relative
+from ..torch_private import retraced_joint
 
-__all__ = ["is_from_region", "place_borders", "place_regions"]
+__all__ = [
+    "Provenance",
+    "is_from_region",
+    "place_borders",
+    "place_regions",
+    "read_provenance",
+    "settle_bodies",
+    "with_backward_calls",
+]
+
+TRACEPOINT = "higher_order._export_tracepoint"
+
+REGIONS = frozenset(
+    {
+        "higher_order.wrap_with_set_grad_enabled", "higher_order.wrap_with_autocast", "higher_order.hints_wrapper",
+        "higher_order.tag_activation_checkpoint",
+    }
+)  # fmt: skip
+"""Operators that the exporter cuts out of the traced graph: the stacks inside are the traced ones."""
+
+
+def check_output(graph: Any, name: str) -> None:
+    """Raise unless an fx graph has one ``output``, as its last node: torch returns there, and runs nothing after it.
+
+    Args:
+        graph: the fx graph.
+        name: what the program calls it.
+
+    Raises:
+        InvalidProgram: it has none, or several, or nodes after it.
+
+    >>> import torch
+    >>> check_output(torch.fx.symbolic_trace(torch.nn.ReLU()).graph, "")
+    """
+    nodes = list(graph.nodes)
+    places = [place for place, node in enumerate(nodes) if node.op == "output"]
+    if len(places) == 1 and places[0] == len(nodes) - 1:
+        return
+    if len(places) == 1:
+        said = f"the fx graph has {nodes[places[0] + 1].name!r} after its output, where nothing runs"
+    else:
+        said = f"the fx graph has {len(places) or 'no'} output nodes, not one"
+    advice = "let graph.output(...) be called once and be the last node"
+    raise InvalidProgram([Violation("signature-outputs", said, graph=name, node="output", advice=advice)])
+
+
+def settle_bodies(graphs: dict[str, Graph], unknown: Mapping[str, frozenset[str]]) -> None:
+    """Put region operators where their bodies are, and make the stacks in bodies relative; changes ``graphs``.
+
+    Args:
+        graphs: all graphs that were read, each after the one that names it.
+        unknown: for each graph, the nodes that the exporter gave no stack.
+    """
+    for name in reversed(list(graphs)):
+        graphs[name] = _without_tracepoints(graphs[name]) if name else graphs[name]
+        graphs[name] = _with_regions_placed(graphs, name, unknown)
+    bases: dict[str, Stack] = {}
+    for name in list(graphs):
+        base = bases.get(name)
+        for node in graphs[name].nodes:
+            for inner in _bodies(node):
+                bases.setdefault(inner, node.stack)
+        if base:
+            graphs[name] = evolve(graphs[name], nodes=tuple([_relative(node, base) for node in graphs[name].nodes]))
+
+
+def _without_tracepoints(graph: Graph) -> Graph:
+    if not any(node.do.name == TRACEPOINT for node in graph.nodes if type(node.do) is Op):
+        return graph
+    marked: dict[str, tuple[Arg, ...]] = {}
+    instead: dict[str, Arg] = {}
+    nodes: list[Node] = []
+    for node in graph.nodes:
+        node = node.using(instead)
+        first = node.args[0] if node.args else None
+        if type(node.do) is Op and node.do.name == TRACEPOINT:
+            marked[node.name] = node.args
+        elif type(first) is Ref and first.name in marked and node.do.name == "operator.getitem":  # type: ignore[union-attr]
+            instead[node.name] = marked[first.name][cast(int, node.args[1])]
+        else:
+            nodes.append(node)
+    return Graph(graph.inputs, tuple(nodes), replace_refs(graph.output, instead))
+
+
+def _bodies(node: Node) -> list[str]:
+    return bodies_in(node.args, node.kwargs) if type(node.do) is Op and node.do.effects.through_bodies else []
+
+
+def _with_regions_placed(graphs: Mapping[str, Graph], name: str, unknown: Mapping[str, frozenset[str]]) -> Graph:
+    graph = graphs[name]
+    moved: dict[str, Stack] = {}
+    nodes: list[Node] = []
+    for node in graph.nodes:
+        if type(node.do) is Op and node.do.name in REGIONS:
+            inside = [
+                part.stack
+                for inner in _bodies(node)
+                if inner in graphs
+                for part in graphs[inner].nodes
+                if part.name not in unknown.get(inner, ())
+            ]
+            if inside:
+                moved[node.name] = common_prefix(inside)
+        elif node.args and type(node.args[0]) is Ref and node.args[0].name in moved and node.do.name == "operator.getitem":  # type: ignore[union-attr]
+            moved[node.name] = moved[node.args[0].name]
+        nodes.append(evolve(node, stack=moved[node.name]) if node.name in moved else node)
+    return evolve(graph, nodes=tuple(nodes)) if moved else graph
+
+
+def _relative(node: Node, base: Stack) -> Node:
+    if node.stack[: len(base)] != base:
+        return evolve(node, stack=()) if node.stack else node
+    outer = base[-1].path
+    return evolve(node, stack=tuple([Frame(relative(frame.path, outer), frame.call) for frame in node.stack[len(base) :]]))
 
 
 def is_from_region(meta: Mapping[str, Any]) -> bool:
@@ -64,7 +181,7 @@ def place_regions(nodes: list[Node], strays: Collection[str], outside: Collectio
 
 
 def place_borders(nodes: list[Node]) -> list[Node]:
-    """Return nodes in which the borders of regions stand in the innermost call that holds their neighbours.
+    """Return nodes in which the boundaries of regions stand in the innermost call that holds their neighbours.
 
     Args:
         nodes: the nodes of a graph.
@@ -100,3 +217,144 @@ def _around(run: list[Node], stacks: Mapping[str, Stack], users: Mapping[str, li
     if any(name in outside for name in (*members, *(name for name in neighbours if name not in stacks))):
         return ()
     return common_prefix([stacks[name] for name in neighbours if name in stacks])
+
+
+SAME_VALUE = frozenset({torch.ops.aten.detach.default, torch.ops.aten.alias.default})
+"""What torch removes from one graph and not from the other: their result stands for what they took."""
+
+
+@frozen
+class Provenance:
+    """Where the nodes of a joint graph come from."""
+
+    stacks: Mapping[torch.fx.Node, Any]
+    """The module stacks of the nodes, as torch writes them; a backward node has that of the node it is the gradient of."""
+    backward: frozenset[str]
+    """The names of the nodes of the backward."""
+
+
+def read_provenance(ep: ExportedProgram, forward: ExportedProgram | None) -> Provenance:
+    """Return the origin of the nodes of an exported program; nothing is known of one that is not joint.
+
+    Args:
+        ep: any exported program.
+        forward: the one that a joint ``ep`` was made from, or None.
+
+    Raises:
+        UnsupportedProgram: ``forward`` is not what ``ep`` was made from, or call signatures were preserved.
+    """
+    if ep.graph_signature.backward_signature is None:
+        if forward is not None:
+            raise UnsupportedProgram("forward= is for joint programs, and this one has no backward; call import_ep(ep) alone")
+        return Provenance({}, frozenset())
+    if any(entry.signature is not None for entry in ep.module_call_graph[1:]):
+        raise UnsupportedProgram(
+            "this joint program was made from one with preserved call signatures, which name values that are no longer there; "
+            "export again without preserve_module_call_signature"
+        )
+    origins = _origins(ep.graph_module, _traced(ep, forward)) if forward is not None else {}
+    stacks: dict[torch.fx.Node, Any] = {}
+    backward: set[str] = set()
+    for node in ep.graph_module.graph.nodes:
+        if node.op == "call_function":
+            meta: Mapping[str, Any] = origins.get(node) or node.meta
+            if is_backward(meta):
+                backward.add(node.name)
+            stack = meta.get("fwd_nn_module_stack") or meta.get("nn_module_stack")
+            if not stack and "is_gradient_acc" in meta:
+                stack = _around_gradient([stacks[arg] for arg in node.all_input_nodes if arg in stacks])
+            if stack:
+                stacks[node] = stack
+    return Provenance(stacks, frozenset(backward))
+
+
+def _around_gradient(stacks: list[Any]) -> Any:
+    # A sum of gradients belongs to no module; it stands in the innermost call that holds all of them.
+    entries = [list(stack.items()) for stack in stacks]
+    depth = 0
+    while entries and all(len(found) > depth and found[depth] == entries[0][depth] for found in entries):
+        depth += 1
+    return dict(entries[0][:depth]) if entries else None
+
+
+def _traced(ep: ExportedProgram, forward: ExportedProgram) -> torch.fx.GraphModule:
+    ours, theirs = ([(spec.kind, spec.target) for spec in program.graph_signature.input_specs] for program in (ep, forward))
+    if forward.graph_signature.backward_signature is not None or ours != theirs:
+        raise UnsupportedProgram("forward= must be the exported program that the joint one was made from: their inputs differ")
+    return retraced_joint(forward)
+
+
+def _origins(module: torch.fx.GraphModule, traced: torch.fx.GraphModule) -> dict[torch.fx.Node, Mapping[str, Any]]:
+    # Equal operators on equal values are one another's counterparts, in the order in which they stand.
+    ours = [node for node in module.graph.nodes if node.op == "placeholder"]
+    theirs = [node for node in traced.graph.nodes if node.op == "placeholder"]
+    numbers: dict[torch.fx.Node, int] = {}
+    values: dict[torch.fx.Node, int] = {}
+    for number, (mine, other) in enumerate(zip(ours, theirs, strict=False)):  # tangents, which nothing uses, come last
+        values[mine] = numbers[other] = number
+    waiting: dict[Any, list[torch.fx.Node]] = {}
+    for number, node in enumerate(traced.graph.nodes, len(ours)):
+        if node.op in ("call_function", "get_attr"):
+            waiting.setdefault(_key(node, numbers), []).append(node)
+            numbers[node] = _value(node, numbers, number)
+    taken: dict[Any, int] = {}
+    origins: dict[torch.fx.Node, Mapping[str, Any]] = {}
+    for node in module.graph.nodes:
+        if node.op in ("call_function", "get_attr"):
+            key = _key(node, values)
+            found = waiting.get(key, ())
+            place = taken[key] = taken.get(key, -1) + 1
+            if place < len(found):
+                origins[node] = found[place].meta
+                values[node] = numbers[found[place]]
+            elif node.target in SAME_VALUE and node.args[0] in values:
+                values[node] = values[node.args[0]]
+    return origins
+
+
+def _value(node: torch.fx.Node, numbers: Mapping[torch.fx.Node, int], fresh: int) -> int:
+    source = node.args[0] if node.target in SAME_VALUE else None
+    return numbers[source] if isinstance(source, torch.fx.Node) else fresh
+
+
+def _key(node: torch.fx.Node, numbers: Mapping[torch.fx.Node, int]) -> tuple[object, ...]:
+    written: list[object] = [node.target]
+    todo: list[Any] = [node.kwargs, node.args]
+    while todo:
+        part = todo.pop()
+        if isinstance(part, torch.fx.Node):
+            written.append(("value", numbers.get(part, part)))
+        elif isinstance(part, tuple | list):
+            written.append(len(part))
+            todo.extend(reversed(part))
+        elif isinstance(part, Mapping):
+            written.append(tuple(part))
+            todo.extend(reversed(list(part.values())))
+        else:
+            written.append(f"{type(part).__name__} {part}")
+    return tuple(written)
+
+
+def with_backward_calls(graph: Graph, backward: frozenset[str]) -> Graph:
+    """Return the root graph with the backward nodes in calls of their own.
+
+    A module that the forward calls n times is called n times more: call ``n + k`` is the gradient of call ``k``.
+
+    Args:
+        graph: the flat root; its backward nodes are in the calls that they are the gradients of.
+        backward: the names of those nodes.
+    """
+    if not backward:
+        return graph
+    counts: dict[str, int] = {}
+    for node in graph.nodes:
+        if node.name not in backward:
+            for frame in node.stack:
+                counts[frame.path] = max(counts.get(frame.path, 0), frame.call + 1)
+    moved = [
+        evolve(node, stack=tuple([Frame(frame.path, counts.get(frame.path, 0) + frame.call) for frame in node.stack]))
+        if node.name in backward and node.stack
+        else node
+        for node in graph.nodes
+    ]
+    return evolve(graph, nodes=tuple(moved))

@@ -17,14 +17,12 @@ from torch.fx.proxy import Attribute, GraphAppendingTracer, Proxy
 
 from ..arguments import Arg, Ref, map_refs
 from ..errors import UnsupportedProgram
-from ..graph import Graph
-from ..names import Names
-from ..node import Get, Node, Stack
-from ..paths import join
+from ..graph import Get, Graph, Node, Stack
+from ..names import Names, join
 from ..program import Program
 from ..state import reading_place
 from ..torch_private import Replay, blank_module, pytree, replay_of, replayed_attributes
-from ..verify.kinds import PLAIN, short
+from ..verify.findings import PLAIN, short
 
 __all__ = ["unrolled", "with_reads_in_place"]
 

@@ -14,22 +14,18 @@ import torch.fx
 from attrs import define, evolve, field, frozen
 
 from ..arguments import Arg, Body, Ref
-from ..binding import Parameter, bind
+from ..callables import Parameter, bind
 from ..errors import InputError, InvalidProgram, UnsupportedProgram, Violation
-from ..graph import Graph, Input
-from ..names import Names, is_identifier
-from ..node import Call, Frame, Get, Node, Stack
-from ..opaque import op_to_call
+from ..graph import Call, Frame, Get, Graph, Input, Node, Stack
+from ..names import Names, is_identifier, join
 from ..operators import Said
-from ..paths import join
+from ..own_operators import op_to_call
 from ..signature import RestType
 from ..torch_private import PyTreeCodeGen, generator_of_code, hooks_of
-from ..verify.kinds import short
-from .attributes import MISSING, Attributes, is_computed, relative_path
-from .bodies import check_output
-from .spellings import is_path
-from .traced_values import Literals, Operators, is_tensor, meta_of
-from .tracers import TracedStacks
+from ..verify.findings import short
+from .regions import check_output
+from .traced_values import MISSING, Attributes, Literals, Operators, is_computed, is_tensor, meta_of, relative_path
+from .tracers import TracedStacks, is_path
 
 __all__ = ["TracedReader", "where"]
 

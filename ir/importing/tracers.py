@@ -1,7 +1,6 @@
-"""Module stacks that any tracer wrote become stacks of ``Frame``.
+"""Module stacks of any tracer, read by a small grammar.
 
-One idea: a stack says where a node came from and changes nothing of what it does, so a stack that makes no sense is
-dropped, and what is left is legal: no call inside itself, and each call made in one place.
+Each tracer spells the path of a module in its own way; what cannot be read leaves the node at the root.
 """
 
 from __future__ import annotations
@@ -9,10 +8,87 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..node import Frame, Stack
-from .spellings import read_place
+from ..graph import Frame, Stack
 
-__all__ = ["TracedStacks"]
+__all__ = ["TracedStacks", "is_name", "is_path", "read_place"]
+
+ROOTS = ("L__self__", "self")
+
+TABLES = frozenset({"_modules"})
+"""Attributes in which a module keeps its children."""
+
+FORBIDDEN = frozenset("'\"\\")
+
+
+def is_name(text: object) -> bool:
+    r"""Say whether a text can name a module or an attribute in a graph: no quotes, no dot, nothing that can not be seen.
+
+    >>> is_name("layer 0"), is_name("a.b"), is_name("x'"), is_name("a\nb"), is_name("")
+    (True, False, False, False, False)
+    """
+    return (
+        type(text) is str
+        and bool(text)
+        and text.isprintable()
+        and "." not in text
+        and FORBIDDEN.isdisjoint(text)
+        and text[0] != "/"
+    )
+
+
+def is_path(text: object) -> bool:
+    """Say whether a text is a path of names with dots between them.
+
+    >>> is_path("layers.0.weight"), is_path("a..b"), is_path("a.b'); import os")
+    (True, False, False)
+    """
+    return type(text) is str and all(map(is_name, text.split(".")))
+
+
+def read_place(text: object) -> str | None:
+    """Return the path that a tracer spelled; "" for the root, None where the text is no place.
+
+    >>> read_place("L['self'].layers[0].up"), read_place("layers.0"), read_place("L__self__")
+    ('layers.0.up', 'layers.0', '')
+    >>> read_place("L['self']._modules['a']")
+    'a'
+    >>> read_place("L['self'].layers[i]"), read_place("__import__('os')")
+    (None, None)
+    """
+    if type(text) is not str:
+        return None
+    roots = (text[: text.find("]") + 1], *ROOTS) if text.startswith(("L['", 'L["')) else ROOTS
+    root = next((root for root in roots if text == root or text.startswith((f"{root}.", f"{root}["))), "")
+    names = _steps(text[len(root) :] if root else f".{text}" if text else "")
+    return None if names is None else ".".join(names)
+
+
+def _steps(text: str) -> list[str] | None:
+    names: list[str] = []
+    at = 0
+    while at < len(text):
+        sign = text[at]
+        end = _end_of_name(text, at + 1) if sign == "." else text.find("]", at) if sign == "[" else -1
+        if end < 0:
+            return None
+        name = text[at + 1 : end] if sign == "." else _in_brackets(text[at + 1 : end])
+        if name is None or not is_name(name) or (sign == "." and not name.replace("_", "a").isalnum()):
+            return None
+        at = end + (sign == "[")
+        if not (name in TABLES and text[at : at + 1] == "["):
+            names.append(name)
+    return names
+
+
+def _end_of_name(text: str, start: int) -> int:
+    ends = [end for end in (text.find(".", start), text.find("[", start)) if end >= 0]
+    return min(ends, default=len(text))
+
+
+def _in_brackets(text: str) -> str | None:
+    if text.isdecimal():
+        return text
+    return text[1:-1] if len(text) > 2 and text[0] == text[-1] and text[0] in "'\"" else None
 
 
 class TracedStacks:

@@ -6,7 +6,6 @@ are a safetensors file around it.  The format is in docs/format.md.  Lowered mod
 
 from __future__ import annotations
 
-from .load import load
-from .save import save
+from .files import load, save
 
 __all__ = ["load", "save"]

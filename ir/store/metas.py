@@ -16,15 +16,14 @@ import torch
 from attrs import evolve
 
 from ..errors import ParseError, StoreError
-from ..graph import Graph, Input
+from ..graph import Graph, Input, Node
 from ..meta import EMPTY_META, Meta
-from ..node import Node
 from ..persistent import PMap, pmap
 from ..program import Program
 from ..text.arguments import print_arg, read_arg
 from ..text.lexer import MAX_DEPTH, Cursor
 from ..text.operators import Known
-from ..text.tensors import print_dtype, read_dtype
+from ..text.state import print_dtype, read_dtype
 from ..torch_private import FakeTensor, FakeTensorMode, NodeSource, read_node_source
 from .symbols import NUMBERS, Symbols, SymbolTable
 

@@ -15,8 +15,8 @@ import torch
 
 from ..errors import ParseError, StoreError, UnsupportedProgram
 from ..expression import OPERATORS, Apply, Expr, Sym, leaves_in
-from ..importing.expressions import read_expression
-from ..text.expressions import print_expr, read_expr
+from ..importing.constraints import read_expression
+from ..text.contract import print_expr, read_expr
 from ..text.lexer import Cursor
 from ..torch_private import new_shape_env, symbol_facts, symbolic_range, sympy_operators
 

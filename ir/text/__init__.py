@@ -7,8 +7,7 @@ the two directions stand side by side.
 
 from __future__ import annotations
 
-from .mermaid import mermaid
 from .parser import parse
-from .printer import print_graph, print_node, print_program
+from .printer import mermaid, print_graph, print_node, print_program
 
 __all__ = ["mermaid", "parse", "print_graph", "print_node", "print_program"]

@@ -1,24 +1,24 @@
-"""Arguments as text: references, literals and containers, written and read.
+"""Arguments and pytree specs as text: references, literals, containers, ``((*, [*]), {"mask": *})``, written and read.
 
-One idea: the text is as strict as equality: ``1``, ``True`` and ``1.0``, a tuple and a list, a value and a string of
-that name all look different.  What has no text (a symbolic number, a foreign object) is printed as ``opaque("its type")`` and
-refused when read.
+Both nest in each other, so they are one grammar.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import OrderedDict, namedtuple
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, cast
 
 import torch
 
 from ..allowed import advice_for, registered, told
-from ..arguments import TREES, Arg, Body, Items, Record, Ref
+from ..arguments import CONTAINERS, TREES, Arg, Body, Items, Record, Ref, children_of, thawed
 from ..callables import op_name
-from .lexer import HUGE, MAX_DEPTH, Cursor, read_list, read_rest
-from .spelling import WORD, quoted, spell_path, spell_value
+from ..torch_private import fields_of, pytree
+from .lexer import HUGE, MAX_DEPTH, WORD, Cursor, quoted, read_list, read_rest, spell_path, spell_value
+from .operators import type_name
 
-__all__ = ["CONSTANTS", "opaque", "print_arg", "print_kwarg", "read_arg", "read_kwarg"]
+__all__ = ["CONSTANTS", "opaque", "print_arg", "print_kwarg", "print_tree", "read_arg", "read_kwarg", "read_tree"]
 
 CONSTANTS: Mapping[str, Any] = {
     str(value): value for value in vars(torch).values() if isinstance(value, torch.dtype | torch.layout | torch.memory_format)
@@ -47,17 +47,10 @@ def print_arg(arg: Arg, depth: int = 0) -> str:
     if kind in (tuple, Items, Record, slice):
         return _container(arg, kind, depth + 1) if depth < MAX_DEPTH else opaque(f"more than {MAX_DEPTH} levels")
     if isinstance(arg, TREES):
-        return f"tree({_trees().print_tree(arg)})"
+        return f"tree({print_tree(arg)})"
     if callable(arg) and registered(op_name(arg)) is arg:
         return f"op({quoted(op_name(arg))})"
     return opaque(f"{kind.__module__}.{kind.__qualname__}")
-
-
-def _trees() -> Any:
-    # The text of a pytree has arguments in it, the keys of dicts.
-    from . import trees
-
-    return trees
 
 
 def _container(arg: Any, kind: type, depth: int) -> str:
@@ -139,7 +132,7 @@ def _read_word(cursor: Cursor) -> Arg:
     at = cursor.start
     word = cursor.advance()
     if word == "tree" and cursor.skip("("):
-        spec = _trees().read_tree(cursor)
+        spec = read_tree(cursor)
         cursor.take(")")
         return spec
     if word in MAKERS and cursor.text == "(":
@@ -238,3 +231,139 @@ def read_kwarg(cursor: Cursor) -> tuple[str | None, Arg]:
     if type(found) is not Ref:
         raise cursor.error("expected the name of an argument before '='", at=at)
     return found.name, read_arg(cursor)
+
+
+def print_tree(spec: Any, depth: int = 0) -> str:
+    """Return a pytree spec as text.
+
+    Args:
+        spec: a ``TreeSpec``.
+        depth: how many specs it is in.
+
+    >>> print_tree(pytree.tree_structure(((1, [2]), {"mask": 3})))
+    '((*, [*]), {"mask": *})'
+    >>> from collections import deque
+    >>> print_tree(pytree.tree_structure(deque([1, 2], 9)))
+    'custom "collections.deque" with 9 (*, *)'
+    """
+    if not isinstance(spec, pytree.TreeSpec) or depth > MAX_DEPTH:
+        return f"custom {quoted(type_name(type(spec)))} with {opaque('no pytree')} ()"
+    if spec.is_leaf():
+        return "*"
+    inside = [print_tree(child, depth + 1) for child in spec.children()]
+    if spec.type is tuple:
+        return f"({inside[0]},)" if len(inside) == 1 else f"({', '.join(inside)})"
+    if spec.type is list:
+        return f"[{', '.join(inside)}]"
+    if spec.type in (dict, OrderedDict):
+        pairs = ", ".join([f"{print_arg(key)}: {child}" for key, child in zip(spec.context, inside, strict=True)])
+        return f"{'ordered ' if spec.type is OrderedDict else ''}{{{pairs}}}"
+    return f"custom {_print_type(spec)}({', '.join(inside)})"
+
+
+def _print_type(spec: Any) -> str:
+    # The context of a named tuple is its class, which is all that there is to say.
+    if isinstance(spec.context, type):
+        return quoted(type_name(spec.context))
+    kept = print_arg(_frozen(spec.context)) if pytree.SUPPORTED_NODES.get(spec.type) else opaque(type_name(type(spec.context)))
+    return f"{quoted(type_name(spec.type))} with {kept} "
+
+
+def _frozen(context: Any, depth: int = 0) -> Arg:
+    """Return what a type keeps beside its leaves, as an argument; what has no text stays, and is printed as such.
+
+    >>> print_arg(_frozen([["x"], {"n": (1, None)}]))
+    '[["x"], {"n": (1, None)}]'
+    """
+    if depth > MAX_DEPTH:
+        return context
+    if type(context) is list:
+        return Items([_frozen(part, depth + 1) for part in context])
+    if type(context) is tuple:
+        return tuple([_frozen(part, depth + 1) for part in context])
+    if type(context) is dict:
+        return Record(tuple([(_frozen(key, depth + 1), _frozen(part, depth + 1)) for key, part in context.items()]))
+    return context
+
+
+def read_tree(cursor: Cursor) -> Any:
+    """Read a pytree spec.
+
+    Raises:
+        ParseError: something else stands here, or a type that is neither registered here nor given.
+
+    >>> read_tree(Cursor("(*, [*])")) == pytree.tree_structure((1, [2]))
+    True
+    """
+    at = cursor.start
+    with cursor.nested():
+        match cursor.take("*", "(", "[", "{", "ordered", "custom"):
+            case "*":
+                return pytree.treespec_leaf()
+            case "(":
+                return pytree.TreeSpec(tuple, None, read_rest(cursor, read_tree, ")"))
+            case "[":
+                return pytree.TreeSpec(list, None, read_rest(cursor, read_tree, "]"))
+            case "{":
+                return _read_dict(cursor, dict)
+            case "ordered":
+                cursor.take("{")
+                return _read_dict(cursor, OrderedDict)
+            case _:
+                return _read_custom(cursor, at)
+
+
+def _read_custom(cursor: Cursor, at: int) -> Any:
+    name = cursor.string("the name of a type")
+    kept = (_read_context(cursor),) if cursor.skip("with") else ()
+    cursor.take("(")
+    children = read_rest(cursor, read_tree, ")")
+    kind = cursor.known.type(name)
+    is_named = isinstance(kind, type) and len(fields_of(kind)) == len(children) > 0
+    if not kept and is_named:
+        return pytree.TreeSpec(namedtuple, kind, children)  # noqa: PYI024  under this torch registers all of them
+    if not kept or kind not in pytree.SUPPORTED_NODES or kind in SPELLED:
+        said = f"a pytree of the registered type {name[:200]!a} can not be read from text: it is not registered here; "
+        raise cursor.error(said + "import what registers it, or give the class in `types`", at=at)
+    return pytree.TreeSpec(kind, kept[0], children)
+
+
+def _read_context(cursor: Cursor) -> Any:
+    at = cursor.start
+    found = read_arg(cursor)
+    odd = next((leaf for leaf in _leaves(found) if _is_no_data(leaf)), None)
+    if odd is not None:  # what a library's function is handed is data: no function, and nothing of the graph
+        raise cursor.error(f"what a pytree type keeps is data, not a {type(odd).__name__}", at=at)
+    try:
+        return thawed(found)
+    except TypeError:
+        raise cursor.error("a dict has no such key", at=at) from None
+
+
+def _is_no_data(leaf: Arg) -> bool:
+    return type(leaf) in (Ref, Body) or (callable(leaf) and not isinstance(leaf, type))
+
+
+def _leaves(arg: Arg) -> Iterator[Arg]:
+    todo = [arg]
+    while todo:
+        part = todo.pop()
+        if type(part) in CONTAINERS:
+            todo.extend(children_of(part))
+        else:
+            yield part
+
+
+SPELLED = (tuple, list, dict, OrderedDict)
+"""Types that look like the value itself."""
+
+
+def _read_dict(cursor: Cursor, kind: type) -> Any:
+    pairs = read_rest(cursor, _read_entry, "}")
+    return pytree.TreeSpec(kind, [key for key, _ in pairs], [child for _, child in pairs])
+
+
+def _read_entry(cursor: Cursor) -> tuple[Arg, Any]:
+    key = read_arg(cursor)
+    cursor.take(":")
+    return key, read_tree(cursor)

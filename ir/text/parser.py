@@ -12,21 +12,17 @@ from typing import Any
 from ..arguments import Arg
 from ..effects.declared import ANYTHING, Effects
 from ..effects.registered import registered_effects
-from ..graph import Graph, Input
-from ..node import Call, Do, Frame, Get, Kwargs, Node, Op
+from ..graph import Call, Do, Frame, Get, Graph, Input, Kwargs, Node, Op
 from ..persistent import pmap
 from ..program import CallSignature, Module, Program
 from ..signature import Constraints, Signature
 from ..state import State
-from .arguments import read_arg, read_kwarg
-from .call_signatures import read_call_signature
+from .arguments import read_arg, read_kwarg, read_tree
+from .calls import read_call_signature, read_effects, read_frame, read_stack
 from .contract import read_constraints, read_input, read_lifted, read_names, read_output
-from .effects import read_effects
-from .frames import read_frame, read_stack
 from .lexer import Cursor, read_list
 from .operators import Known, Target, named_types, names_of
 from .state import read_state
-from .trees import read_tree
 
 __all__ = ["parse"]
 

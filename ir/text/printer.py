@@ -1,7 +1,6 @@
-"""``print_program``, ``print_graph``, ``print_node``: programs as text.
+"""Programs as text: ``print_program``, ``print_graph``, ``print_node``, and ``mermaid`` for the parts of a split one.
 
-One idea: one node a line, graphs from the root down, and only what is out of the ordinary is said.  The order is
-that of the program, never of a hash.  Meta, the trail and the contents of tensors are not printed.
+The printers register themselves with ``text_of``, so that values print themselves.
 """
 
 from __future__ import annotations
@@ -9,22 +8,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import assert_never
 
+from ..calls.parts import Part, parts
 from ..effects.registered import registered_effects
-from ..graph import Graph
-from ..node import Call, Get, Node, Op
-from ..printing import text_of
+from ..graph import Call, Get, Graph, Node, Op
+from ..persistent import text_of
 from ..program import Module, Program
-from .arguments import print_arg, print_kwarg
-from .call_signatures import print_call_signatures
+from ..state import SlotKind
+from .arguments import print_arg, print_kwarg, print_tree
+from .calls import print_call_signatures, print_effects, print_frame, print_stack
 from .contract import print_constraints, print_input, print_lifted, print_names, print_output
-from .effects import print_effects
-from .frames import print_frame, print_stack
+from .lexer import is_path, quoted, spell_path, spell_value
 from .operators import resolve
-from .spelling import is_path, quoted, spell_path, spell_value
 from .state import print_state
-from .trees import print_tree
 
-__all__ = ["KEYWORDS", "print_graph", "print_module", "print_node", "print_program"]
+__all__ = ["KEYWORDS", "mermaid", "print_graph", "print_module", "print_node", "print_program"]
 
 KEYWORDS = frozenset({"call", "get"})
 """Words that stand where the name of an operator could."""
@@ -192,3 +189,70 @@ def _graph_head(name: str, graph: Graph) -> list[str]:
 text_of.register(Program, print_program)
 text_of.register(Graph, print_graph)
 text_of.register(Node, print_node)
+
+
+def mermaid(program: Program) -> str:
+    """Return the parts of a split program, and what crosses between them, as text of a mermaid flowchart.
+
+    Args:
+        program: a split program; one that is not split has no boxes but its inputs and outputs.
+
+    >>> import purefx as px
+    >>> nodes = [px.Node(n, px.Op("toy.neg"), (px.Ref(x),)) for n, x in (("y", "x"), ("z", "y"))]
+    >>> program = px.Program.of({"": px.Graph((px.Input("x"),), tuple(nodes), (px.Ref("z"),))})
+    >>> print(px.mermaid(px.split_by_tags(program, ("a", "b"), tag_of={"y": "a", "z": "b"})))
+    flowchart LR
+        inputs([inputs])
+        part0["a<br>1 operator, 0 parameters"]
+        part1["b<br>1 operator, 0 parameters"]
+        outputs([outputs])
+        inputs -- x --> part0
+        part0 -- y --> part1
+        part1 -- z --> outputs
+    """
+    found = parts(program)
+    counts = _operators(program)
+    boxes = [f'part{number}["{_size(program, part, counts)}"]' for number, part in enumerate(found)]
+    home = dict.fromkeys([formal.name for formal in program.main.inputs], "inputs")
+    number_of = {part.node.name: number for number, part in enumerate(found)}
+    arrows: list[str] = []
+    for node in program.main.nodes:
+        if type(node.do) is Call and node.name in number_of:
+            box = f"part{number_of[node.name]}"
+            arrows += _arrows(home, node.refs(), box)
+            home[node.name] = box
+        else:
+            home[node.name] = next((home[name] for name in node.refs() if name in home), "inputs")
+    arrows += _arrows(home, program.main.output_refs(), "outputs")
+    return "\n".join(["flowchart LR", *[f"    {row}" for row in ("inputs([inputs])", *boxes, "outputs([outputs])", *arrows)]])
+
+
+def _arrows(home: dict[str, str], names: list[str], to: str) -> list[str]:
+    crossing: dict[str, list[str]] = {}
+    for name in dict.fromkeys(names):
+        crossing.setdefault(home[name], []).append(_plain(name))
+    return [f"{box} -- {', '.join(values)} --> {to}" for box, values in crossing.items()]
+
+
+def _size(program: Program, part: Part, counts: dict[str, int]) -> str:
+    cells = {
+        slot.cell for name, slot in program.state.pairs if name.startswith(f"{part.name}.") and slot.kind is SlotKind.PARAMETER
+    }
+    pairs = ((counts[part.graph], "operator"), (len(cells), "parameter"))
+    said = [f"{count} {what}{'' if count == 1 else 's'}" for count, what in pairs]
+    return f"{_plain(part.name)}<br>{', '.join(said)}"
+
+
+def _operators(program: Program) -> dict[str, int]:
+    # How many operators a body runs, those of what it calls included.
+    counts: dict[str, int] = {}
+    for name in program.bottom_up:
+        graph = program.graphs[name]
+        own = sum(type(node.do) is Op and node.do.name != "operator.getitem" for node in graph.nodes)
+        counts[name] = own + sum(counts[inner] for inner in graph.callees)
+    return counts
+
+
+def _plain(name: str) -> str:
+    # Names may hold anything; in the picture they are words.
+    return "".join([mark if mark.isalnum() or mark == "_" else "_" for mark in name])

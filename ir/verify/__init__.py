@@ -7,8 +7,7 @@ repairs, transforms or runs a program.
 from __future__ import annotations
 
 from ..errors import Violation
-from .rule import Finding, Rule
-from .rules import DEEP, RULES
-from .verifier import check, trust, verify
+from .findings import Finding, Rule
+from .verifier import DEEP, RULES, check, trust, verify
 
 __all__ = ["DEEP", "RULES", "Finding", "Rule", "Violation", "check", "trust", "verify"]

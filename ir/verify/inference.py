@@ -1,34 +1,92 @@
-"""The rule that what meta says of a value is what its operator gives: operators are run again on fake values.
+"""Rules that run operators again on fake values: meta says what the operator returns, in every call of a shared body.
 
-One idea: the program is taken at the sizes that it was exported with.  Every symbol is the number that the exporter saw,
-so plain fake tensors without an environment do, no guard can be installed, and sizes are compared as numbers.  What
-can not be inferred is left out: operators with bodies, ordered and unknown effects, sizes that only a run knows,
-operators without a fake kernel, and bodies that run under autocast, where the same operator gives another dtype.
-An operator that refuses its arguments would refuse them when the program runs, and what it says is a finding.  What shared
-bodies say is asked in each call (``each_call.py``).
+ExternalUse with ``verify(infer=True)`` only.
 """
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import ExitStack
 from typing import Any
 
 import torch
 
+from ..analysis.numbers import SYMBOLIC, too_much_work
 from ..arguments import Body, Items, Record, Ref
 from ..effects.registered import is_scalar_function
-from ..node import Node, Op
-from ..numbers import SYMBOLIC, too_much_work
+from ..graph import Input, Node, Op
+from ..inference.walk import Called
+from ..tensors import geometry, value_in
 from ..torch_private import FakeTensorMode, OpOverload, is_refusal, pytree, silence, size_number
-from .each_call import check_calls
-from .rule import Finding
-from .screen import Census
-from .survey import Survey
-from .tensors import value_in
+from .findings import INPUTS, Finding
+from .survey import Census, Survey
 
-__all__ = ["check_inferred"]
+__all__ = ["check_calls", "check_inferred"]
+
+
+def check_calls(survey: Survey, silent: Collection[str]) -> Iterator[Finding]:
+    """Find values in shared bodies that are others in one of the calls.
+
+    Args:
+        survey: the program.
+        silent: graphs of which nothing can be told.
+    """
+    from ..inference import CallValues  # here, because it asks this package what agrees
+
+    try:
+        values = CallValues(survey.program)
+        root = values.root
+    except Exception:  # noqa: BLE001  a program that other rules find fault with need not have values
+        return
+    seen: set[tuple[str, str]] = set()
+    for call in [] if root is None else _calls(root):
+        if call.graph not in silent and call.graph in values.shared:
+            yield from _differing(call, seen)
+
+
+def _calls(root: Called) -> list[Called]:
+    found = {id(root): root}
+    todo = [root]
+    while todo:
+        for called in [called for inner in todo.pop().inner.values() for called in inner]:
+            if id(called) not in found:
+                found[id(called)] = called
+                todo.append(called)
+    return list(found.values())
+
+
+def _differing(call: Called, seen: set[tuple[str, str]]) -> Iterator[Finding]:
+    source = call.source
+    moved: set[str] = set()
+    for place, (now, was) in enumerate(zip((*call.inputs, *call.nodes), (*source.inputs, *source.nodes), strict=True)):
+        if now is was or "val" not in was.meta:
+            continue
+        follows = isinstance(now, Node) and not moved.isdisjoint(now.refs())
+        moved.add(now.name)
+        if "val" in now.meta and not follows and (call.graph, now.name) not in seen:
+            seen.add((call.graph, now.name))
+            yield Finding(_sentence(now, was), call.graph, max(INPUTS, place - len(source.inputs)), now.name)
+
+
+def _sentence(now: Node | Input, was: Node | Input) -> str:
+    what = f"the input {now.name}" if isinstance(now, Input) else "it"
+    said = f"its meta says {shown(was.meta['val'])}"
+    return f"calls of other sizes share the body: {said}, and in one of them {what} is {shown(now.meta['val'])}"
+
+
+def shown(value: Any) -> str:
+    """Return a value in words.
+
+    >>> shown(3), shown((1, 2))
+    ('the int 3', '2 values')
+    """
+    if isinstance(value, torch.Tensor):
+        return geometry(value)
+    if isinstance(value, tuple | list):
+        return f"{len(value)} values"
+    return f"the {type(value).__name__} {value}"
+
 
 NUMBERS = frozenset({int, bool})
 """Types of results that are compared exactly; floats are not, they are rounded."""

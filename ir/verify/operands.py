@@ -1,7 +1,6 @@
-"""The rule about the arguments of operators: as many as the operator takes, keywords that it has, kinds that it can take.
+"""Rules about operands: as many as the operator takes, keywords that it has, kinds that it can take.
 
-One idea: what an operator takes is bound once for each operator and each signature of kinds, so that a program of many nodes
-costs a look-up for each.  A reference may be any value: what it is when the program runs is asked with ``infer``.
+Objects that ``purefx.pack`` makes are for modules and for the caller, not for operators.
 """
 
 from __future__ import annotations
@@ -13,17 +12,106 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from attrs import frozen
+from attrs import define, field, frozen
 
-from ..arguments import CONTAINERS, Body, Items, Record
-from ..node import Call, Node, Op
-from ..numbers import SYMBOLIC
+from ..analysis.numbers import SYMBOLIC
+from ..arguments import CONTAINERS, TREES, Body, Items, Record, Ref, refs_in
+from ..graph import Call, Node, Op
+from ..own_operators import PACK, UNPACK, is_boundary, is_module_call
 from ..torch_private import HigherOrderOperator, OpOverload, allows_numbers_as_tensors, schema_of
-from .kinds import PLAIN, short
-from .rule import Finding
-from .survey import Survey
+from .findings import PLAIN, Finding, short
+from .survey import GETITEM, Census, Survey
 
-__all__ = ["Parameter", "check_operands", "check_results", "fault_of", "parameters_of", "takes"]
+__all__ = ["Parameter", "check_operands", "check_packed", "check_results", "fault_of", "parameters_of", "takes"]
+
+PLAIN_TYPES = frozenset({tuple, list, dict})
+
+
+def check_packed(survey: Survey) -> Iterator[Finding]:
+    """Find operators that are given an object of a registered pytree type."""
+    if all(op.name != PACK.name for op, _, _ in survey.ops.values()):
+        return
+    flow = _Flow(survey)
+    while flow.grows():
+        pass
+    for census in survey.censuses.values():
+        names, wholes = flow.objects(census)
+        for index, node in survey.nodes_of(census):
+            if type(node.do) is Op and not _takes_objects(node):
+                known = names if node.do.name == GETITEM and _is_item(node) else names | set(wholes)
+                for name in [name for name in node.refs() if name in known]:
+                    text = f"it takes {name!r}, which is an object that {PACK.name} made, or holds one"
+                    yield Finding(text, census.name, index, node.name)
+
+
+@define
+class _Flow:
+    """Which inputs and results of graphs are such objects; it only grows."""
+
+    survey: Survey
+    inputs: dict[str, set[str]] = field(factory=dict)
+    results: dict[str, set[int]] = field(factory=dict)
+    """Places in the tuple that a graph gives back; -1 where it gives back one value that is one, or holds one deeper."""
+
+    def grows(self) -> bool:
+        """Follow the objects through every graph once, and say whether more were met."""
+        before = self._size()
+        for census in self.survey.censuses.values():
+            names, wholes = self.objects(census)
+            for _, node in census.calls:
+                callee = node.do.graph if type(node.do) is Call else ""
+                body = self.survey.graphs.get(callee)
+                if callee and body is not None and len(body.inputs) == len(node.args):
+                    pairs = zip(body.inputs, node.args, strict=True)
+                    taken = [formal.name for formal, arg in pairs if not (names | set(wholes)).isdisjoint(refs_in((arg,)))]
+                    self.inputs.setdefault(callee, set()).update(taken)
+            output: Any = census.graph.output
+            found = self.results.setdefault(census.name, set())
+            if type(output) is tuple:
+                found.update([at for at, part in enumerate(output) if not (names | set(wholes)).isdisjoint(refs_in((part,)))])
+            elif not (names | set(wholes)).isdisjoint(refs_in((output,))):
+                found.add(-1)
+        return self._size() > before
+
+    def _size(self) -> int:
+        return sum(map(len, (*self.inputs.values(), *self.results.values())))
+
+    def objects(self, census: Census) -> tuple[set[str], dict[str, set[int]]]:
+        """Return the objects of a graph, and the tuples that hold some, with their places."""
+        names, wholes = set(self.inputs.get(census.name, ())), dict[str, set[int]]()
+        for _, node in self.survey.nodes_of(census):
+            if type(node.do) is Call and (held := self.results.get(node.do.graph)):
+                if held == {-1}:
+                    names.add(node.name)
+                else:
+                    wholes[node.name] = held
+            elif type(node.do) is Op and node.do.name == PACK.name and _is_of_a_type(node):
+                names.add(node.name)
+            elif type(node.do) is Op and node.do.name == GETITEM and _is_item(node):
+                source, item = node.args
+                if item in wholes.get(source.name, ()):
+                    names.add(node.name)
+        return names, wholes
+
+
+def _is_item(node: Node) -> bool:
+    return len(node.args) == 2 and type(node.args[0]) is Ref and type(node.args[1]) is int
+
+
+def _takes_objects(node: Node) -> bool:
+    return is_module_call(node) or is_boundary(node) or (type(node.do) is Op and node.do.name in (PACK.name, UNPACK.name))
+
+
+def _is_of_a_type(node: Node) -> bool:
+    todo: list[Any] = [node.args[1]] if len(node.args) == 2 and isinstance(node.args[1], TREES) else []
+    while todo:
+        spec = todo.pop()
+        if not spec.is_leaf():
+            if spec.type not in PLAIN_TYPES:
+                return True
+            todo.extend(spec.children())
+    return False
+
 
 BODIES = {
     "cond": (1, 2), "while_loop": (0, 1), "map_impl": (0,), "scan": (0,), "associative_scan": (0,), "invoke_subgraph": (0,),

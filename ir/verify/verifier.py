@@ -1,7 +1,6 @@
-"""``verify`` and ``check``: all broken invariants of a program at once.
+"""``verify`` and ``check``: all broken invariants of a program at once, from ``RULES``, the specification of a valid one.
 
-One idea: one survey of the program, then every rule of the table; findings become violations with the lines around
-them only when there are any.  A program is never changed and never run, and garbage in it is told, not raised.
+A rule has a name, a statement and advice.
 """
 
 from __future__ import annotations
@@ -10,16 +9,156 @@ from typing import Any
 
 from attrs import evolve
 
-from ..collector import collector_paused
 from ..errors import InvalidProgram, Violation
-from ..node import Frame
+from ..graph import Frame
+from ..persistent import collector_paused
 from ..program import Program
-from .lines import Lines, source_of
-from .rule import Finding, Rule
-from .rules import DEEP, RULES
+from .boundaries import check_boundaries, check_handed, check_shared
+from .calls import check_acyclic, check_arity, check_bodies, check_known_callees, check_projections, check_reachable, check_root
+from .contract import check_constraints, check_facts, check_gradients, check_known_facts
+from .findings import Finding, Lines, Rule, source_of
+from .inference import check_inferred
+from .operands import check_operands, check_packed, check_results
+from .operators import check_effects, check_modules, check_operator_names, check_targets
+from .signature import (
+    check_arguments,
+    check_contents,
+    check_inputs,
+    check_leaves,
+    check_mutations,
+    check_outputs,
+    check_pytrees,
+    check_slots,
+    check_types,
+)
+from .state import (
+    check_geometry,
+    check_known_modules,
+    check_labels,
+    check_module_paths,
+    check_order,
+    check_owners,
+    check_parts,
+    check_reads,
+    check_scopes,
+    check_stacks,
+    check_storage,
+    check_ties,
+    check_values,
+)
+from .structure import check_defined, check_earlier, check_keywords, check_kinds, check_meta, check_structure, check_unique
 from .survey import Survey
 
-__all__ = ["check", "trust", "verify"]
+__all__ = ["DEEP", "RULES", "check", "trust", "verify"]
+
+RULES: tuple[Rule, ...] = (
+    Rule("well-formed", "every field has the type that it is declared with", check_structure,
+         advice="build programs from the types of purefx.ir: tuples, Input, Node, Op, Call, Get, Frame, pmap"),
+    Rule("unique-names", "in one graph no two inputs or nodes have one name", check_unique,
+         advice="give the new value a fresh name (purefx.ir.names.Names)"),
+    Rule("defined-values", "a value that is used is an input or a node of the same graph", check_defined,
+         advice="keep the node that makes the value, or pass it in as an input"),
+    Rule("earlier-values", "a value is used only after the node that makes it", check_earlier,
+         advice="put the node behind the one that makes the value"),
+    Rule("argument-kinds", "arguments are references, literals, and tuple, Items, Record or slice of them", check_kinds,
+         advice="write Items for a list, Record for a dict, Body for a graph; lift_constants(program) makes tensors state"),
+    Rule("keywords", "the keywords of a node are strings, each once", check_keywords,
+         advice="give each keyword argument once"),
+    Rule("meta", "meta is a mapping from strings; val is a value that a node can have and stack_trace is text", check_meta,
+         advice="keep the meta of the node that was replaced, or leave it empty"),
+    Rule("root", "the root names a graph of the program", check_root,
+         advice="put the graph into program.graphs under the id that program.root says"),
+    Rule("known-callees", "every Call and every Body names a graph of the program", check_known_callees,
+         advice="put the graph into program.graphs before something calls it"),
+    Rule("reachable-graphs", "the root reaches every graph", check_reachable,
+         advice="remove graphs that nothing calls"),
+    Rule("acyclic-calls", "no graph calls itself, directly or through others", check_acyclic,
+         advice="give the inner call a body of its own"),
+    Rule("call-arguments", "a Call passes exactly the inputs of its body, by position", check_arity,
+         advice="change the call and the inputs of its body together"),
+    Rule("projections", "getitem takes a result that the called body or operator has", check_projections,
+         advice="count from 0; change the output of a body and the getitem nodes behind its calls together"),
+    Rule("operator-bodies", "an operator that takes graphs has effects that go through them; they give back values", check_bodies,
+         advice="set Effects(through_bodies=True) on the operator; let the graph give back a tuple"),
+    Rule("operands", "an operator gets as many arguments as it takes, and such as it can take", check_operands,
+         advice="call it as its schema says: text is a literal, Ref(name) is a value, Items a list, Body(name) a graph"),
+    Rule("results", "an operator that takes one value is not given all results of a call or an operator", check_results,
+         advice="take one of them with operator.getitem"),
+    Rule("handed-values", "operators can take what calls hand to their body and give back to them", check_handed,
+         advice="hand a body what its operators take: Ref(name) where they take a tensor, one result and not all of them"),
+    Rule("packed-values", "what purefx.pack makes goes to modules, bodies and the caller, and to no operator", check_packed,
+         advice="use the leaves that were packed: operators take tensors, numbers and containers of them"),
+    Rule("targets", "an operator that bears the name of a registered one runs it", check_targets,
+         advice="make the operator with purefx.ir.operators.op_of(target); names of your own stand for what `operators` gives"),
+    Rule("effects", "the effects of an operator are those of its target, or those and ordered", check_effects,
+         advice="make the operator with purefx.ir.effects.registered.effects_of(target)"),
+    Rule("operator-names", "an operator bears the name of its target, and one name is one target", check_operator_names,
+         advice="name the operator str(target), and different functions differently: equality goes by name"),
+    Rule("stacks", "no module call is made inside itself, and in the root no path begins with /", check_stacks,
+         advice="let the stack be the module calls around the node, outermost first, each once; number calls of one module"),
+    Rule("scopes", "in the root a module call is made in one module call", check_scopes,
+         advice="give the second call a call number of its own"),
+    Rule("module-paths", "every module is listed once, and so is its parent; no name begins with /", check_module_paths,
+         advice="list the module and all that hold it in program.modules"),
+    Rule("known-modules", "every module call is of a module that program.modules lists, where it lists any", check_known_modules,
+         advice="list the module in program.modules, or correct the path"),
+    Rule("parts", "parts are modules of the root, which calls each once; modules and state lie in parts", check_parts,
+         advice="put it below a part, or take the parts out of program.modules; join(program) does that for all"),
+    Rule("call-labels", "path, call number and part of a call name one body", check_labels,
+         advice="give the call a call number that the module does not have yet, or the body of the other call"),
+    Rule("boundaries", "a preserved call names one leaf for each place of its pytrees, once", check_boundaries,
+         advice="change purefx.takes or purefx.gives and the pytrees in program.call_signatures together"),
+    Rule("shared-signatures", "where calls of a module share one callable, all of its calls do", check_shared,
+         advice="give every call of the module the signature, or let none be shared"),
+    Rule("opaque-modules", "a module of the state is read to be called, and nothing else is at its path", check_modules,
+         advice="call it with purefx.call_module(Ref(read), ...); what is in the module needs no slot of its own"),
+    Rule("signature-inputs", "the signature has one input for each input of the root", check_inputs,
+         advice="change signature.inputs and the inputs of the root together"),
+    Rule("signature-outputs", "the root gives back a tuple with one value for each output of the signature", check_outputs,
+         advice="change signature.outputs and the output of the root together"),
+    Rule("signature-slots", "state in the signature is a slot", check_slots,
+         advice="add the slot to program.state, or remove the input or mutation"),
+    Rule("mutations", "each slot or user input is mutated at most once, by a value of the graph", check_mutations,
+         advice="an InputMutation counts the inputs of the root: shift it when inputs are added or removed"),
+    Rule("mutation-contents", "new contents have the shape and dtype of what they are written to", check_contents,
+         advice="return the mutated value itself, at the place of its own spec; keep outputs and signature.outputs in one order"),
+    Rule("gradients", "a gradient is to one parameter or user input, of its shape, once; there is one loss", check_gradients,
+         advice="give each gradient the spec of what it is the gradient to, and the loss a LossOutput"),
+    Rule("signature-types", "user inputs were traced with the dtype and sizes that the signature has for them", check_types,
+         advice="keep signature.inputs and the inputs of the root in one order, or export again for the new shape"),
+    Rule("signature-arguments", "a user input has a type, and with defaults each argument is one leaf with its name",
+         check_arguments, advice="correct the type; give no defaults where arguments are nested"),
+    Rule("pytrees", "arguments are a pytree of (args, kwargs); keywords are texts and other keys literals, each once",
+         check_pytrees, advice="make it with torch.utils._pytree.tree_structure((args, kwargs))"),
+    Rule("signature-leaves", "user inputs and outputs are the leaves of the pytrees", check_leaves,
+         advice="keep the user inputs and outputs, or change in_spec and out_spec with them"),
+    Rule("state-order", "the order of state lists every slot once", check_order,
+         advice="change state.order and state.slots together"),
+    Rule("state-modules", "state is of a module that program.modules lists, where it lists any", check_owners,
+         advice="list the module in program.modules, or correct the name of the slot"),
+    Rule("state-values", "every slot holds a value; parameters are Parameters, buffers tensors, modules modules", check_values,
+         advice="load or set the missing tensor"),
+    Rule("state-ties", "slots with one cell are one tensor", check_ties,
+         advice="replace all slots of a cell by one tensor, or give the changed one a cell of its own"),
+    Rule("state-memory", "slots have one storage number exactly where they share memory", check_storage,
+         advice="number the storages of new tensors with purefx.ir.torch_private.storage_key"),
+    Rule("state-geometry", "state has the shape and dtype that the graph was traced with", check_geometry,
+         advice="export again with the new shape, or correct meta['val']"),
+    Rule("reads", "a read comes to a slot from every module call that reaches it", check_reads,
+         advice="a Get is relative to the module whose body holds it: add the slot, or correct the path"),
+    Rule("constraints", "ranges, guards and sizes speak of user inputs and sizes that exist, and have a value", check_constraints,
+         advice="drop the constraint with the input, renumber it, or write one that can be computed"),
+    Rule("known-facts", "facts are words", check_known_facts,
+         advice="name the fact with a string"),
+    Rule("facts", "a fact that is claimed holds", check_facts,
+         advice="let the transformation forget the fact that it breaks"),
+)  # fmt: skip
+
+DEEP: tuple[Rule, ...] = (
+    Rule("inferred-meta", "operators take their arguments; meta has the dtype, shape and device that they give", check_inferred,
+         advice="correct meta['val'] or leave it out (what is not said can not be wrong), or change what the operator refuses"),
+)  # fmt: skip
+"""Rules that cost more than all others together: ``verify(program, infer=True)`` asks them too."""
 
 OF_THE_STATE = frozenset({"state-order", "state-values", "state-ties", "state-memory"})
 """Rules that look at the state alone: asked once for each ``State``, which transformations share."""
@@ -107,7 +246,7 @@ def judge(survey: Survey, *, rules: tuple[Rule, ...] = RULES) -> tuple[Violation
         for finding in _apply(rule, survey):
             place = -1 if finding.graph is None else rank.get(finding.graph, len(rank))
             found.append(((place, -2 if finding.at is None else finding.at, number), rule, finding))
-    for name, error in survey.puzzles.items():
+    for name, error in survey.crashes.items():
         if all(finding.graph != name for _, _, finding in found):
             found.append(((rank[name], -2, 0), RULES[0], Finding(f"it can not be read: {type(error).__name__}: {error}", name)))
     if not any(rule.name in OF_THE_STATE for _, rule, _ in found):

@@ -12,15 +12,14 @@ from typing import Any
 
 import torch
 
+from ..analysis.numbers import SYMBOLIC
 from ..arguments import Body, Items, Record, Ref
 from ..effects.declared import Effects
-from ..graph import Graph, Input
-from ..node import Call, Frame, Get, Node, Op
-from ..numbers import SYMBOLIC
+from ..graph import Call, Frame, Get, Graph, Input, Node, Op
 from ..persistent import pmap
 from ..state import Slot, SlotKind
 from ..torch_private import FakeTensor
-from .kinds import short
+from .findings import short
 
 __all__ = ["MAP_TYPE", "PLAIN_VALUES", "graph_faults", "is_formal", "meta_faults", "node_faults", "slot_faults", "stack_faults"]
 

@@ -1,7 +1,7 @@
 """``CORRUPTORS``: one way or more to break each invariant of a program, each with who must refuse the result.
 
 One idea: a checker is judged by what it refuses.  The table has a corruptor for every rule of ``verify``, and those that
-no rule can see.  ``purefx.laws.strategies.corruptions`` draws from it; nothing here needs hypothesis.
+no rule can see.  ``purefx.laws.strategies.programs`` draws from it; nothing here needs hypothesis.
 """
 
 from __future__ import annotations
@@ -9,10 +9,8 @@ from __future__ import annotations
 from .calls import IN_CALLS
 from .contract import IN_CONTRACT
 from .corruptor import MEANING, Corruption, Corruptor
-from .memory import IN_STATE
-from .operands import IN_OPERANDS
-from .unseen import UNSEEN
-from .values import IN_NODES
+from .memory import IN_OPERANDS, IN_STATE
+from .values import IN_NODES, UNSEEN
 
 __all__ = ["CORRUPTORS", "MEANING", "Corruption", "Corruptor"]
 

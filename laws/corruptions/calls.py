@@ -13,17 +13,15 @@ from itertools import pairwise
 from attrs import evolve
 
 from ...ir.arguments import Body, Items, Ref, bodies_in
+from ...ir.calls.parts import PART, part_names, parts
+from ...ir.graph import Call, Frame, Node, Op
 from ...ir.names import Names
-from ...ir.node import Call, Frame, Node, Op
-from ...ir.opaque import CALL_MODULE
 from ...ir.operators import op_of
-from ...ir.parts import PART, part_names, parts
+from ...ir.own_operators import CALL_MODULE, PACK
 from ...ir.program import Module, Program
 from ...ir.torch_private import pytree
-from ...ir.trees import PACK
 from ...ir.verify.operands import fault_of
-from .corruptor import Corruptor
-from .places import changed, choose, fresh_name, is_call, is_op, places, replaced, with_graph
+from .corruptor import Corruptor, changed, choose, fresh_name, is_call, is_op, places, replaced, with_graph
 
 __all__ = ["IN_CALLS"]
 

@@ -1,7 +1,7 @@
 """Corruptors of the contract: signature, constraints and facts.
 
 One idea: the signature speaks of positions, so whatever shifts or swaps a position breaks it; where both sides of a swap
-look alike, nothing but the meaning can tell, and ``unseen.py`` has the corruptor.
+look alike, nothing but the meaning can tell, and ``values.py`` has the corruptor.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import Any
 from attrs import evolve
 
 from ...ir.arguments import Ref
-from ...ir.borders import is_border
 from ...ir.expression import Apply, InputDim
+from ...ir.graph import Call, Get
 from ...ir.names import Names
-from ...ir.node import Call, Get
+from ...ir.own_operators import is_boundary
 from ...ir.program import Program
 from ...ir.signature import (
     InputGradient,
@@ -30,8 +30,7 @@ from ...ir.signature import (
     UserOutput,
 )
 from ...ir.torch_private import pytree
-from .corruptor import Corruptor
-from .places import choose, geometry, with_graph, with_specs
+from .corruptor import Corruptor, choose, geometry, with_graph, with_specs
 
 __all__ = ["IN_CONTRACT", "swapped"]
 
@@ -176,7 +175,7 @@ def _fact_invented(program: Program, seed: int) -> Program | None:
 
 
 def _borders(program: Program) -> list[tuple[str, int]]:
-    return [(name, index) for name in program.order for index, node in enumerate(program.graphs[name].nodes) if is_border(node)]
+    return [(name, index) for name in program.order for index, node in enumerate(program.graphs[name].nodes) if is_boundary(node)]
 
 
 def _leaf_lost(program: Program, seed: int) -> Program | None:
@@ -194,7 +193,7 @@ def _border_twice(program: Program, seed: int) -> Program | None:
         return None
     nodes = list(program.graphs[place[0]].nodes)
     names = Names(node.name for node in nodes)
-    nodes.insert(place[1] + 1, evolve(nodes[place[1]], name=names.fresh("border")))
+    nodes.insert(place[1] + 1, evolve(nodes[place[1]], name=names.fresh("boundary")))
     return with_graph(program, place[0], nodes=tuple(nodes))
 
 
@@ -226,8 +225,8 @@ IN_CONTRACT: tuple[Corruptor, ...] = (
     Corruptor("wrong promise", "verify:signature-types", "the signature has another shape for an argument than the graph",
               _wrong_promise),
     Corruptor("leaf more", "verify:signature-leaves", "the pytree has a leaf more than there are inputs or outputs", _leaf_more),
-    Corruptor("leaf lost", "verify:borders", "a preserved call names a leaf less than its pytree has", _leaf_lost),
-    Corruptor("border twice", "verify:borders", "a preserved call says twice what it takes or gives", _border_twice),
+    Corruptor("leaf lost", "verify:boundaries", "a preserved call names a leaf less than its pytree has", _leaf_lost),
+    Corruptor("boundary twice", "verify:boundaries", "a preserved call says twice what it takes or gives", _border_twice),
     Corruptor("sharing halved", "verify:shared-signatures", "one call of a module shares a callable, or one of them does not",
               _sharing_halved),
     Corruptor("guard of nothing", "verify:constraints", "a guard speaks of an input that does not exist", _guard_of_nothing),

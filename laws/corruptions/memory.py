@@ -1,10 +1,11 @@
-"""Corruptors of state: its order, values, ties, shared memory, shapes, and what reads it.
+"""Corruptors of state and operands: order, values, ties, shared memory, shapes, and what operators and callers pass.
 
-One idea: ties and aliases are data (cells, storages), so data and memory are made to disagree, one slot at a time.
+Each says who must refuse the result.
 """
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from types import MappingProxyType
 from typing import Any
@@ -12,14 +13,16 @@ from typing import Any
 import torch
 from attrs import evolve
 
-from ...ir.node import Get
+from ...ir.arguments import Ref
+from ...ir.graph import Call, Get, Node, Op
+from ...ir.operators import op_of
 from ...ir.program import Program
-from ...ir.signature import StateInput
+from ...ir.signature import NumberType, StateInput, UserInput
+from ...ir.torch_private import OpOverload, pytree
 from .contract import swapped
-from .corruptor import Corruptor
-from .places import changed, choose, geometry, places, with_graph, with_specs
+from .corruptor import Corruptor, changed, choose, geometry, places, with_graph, with_specs
 
-__all__ = ["IN_STATE", "with_slot"]
+__all__ = ["IN_OPERANDS", "IN_STATE", "with_slot"]
 
 
 def with_slot(program: Program, name: str, **changes: Any) -> Program:
@@ -159,4 +162,66 @@ IN_STATE: tuple[Corruptor, ...] = (
               _parameters_swapped),
     Corruptor("read of nothing", "verify:reads", "a body reads state that does not exist", _read_of_nothing),
     Corruptor("slot lost", "verify:reads", "state that is read is gone", _slot_lost),
+)  # fmt: skip
+
+RELU = op_of(torch.ops.aten.relu.default)
+
+
+def _is_known(node: Node) -> bool:
+    return type(node.do) is Op and (isinstance(node.do.target, OpOverload) or node.do.target is operator.getitem)
+
+
+def _too_many(program: Program, seed: int) -> Program | None:
+    place = choose(places(program, _is_known), seed)
+    return changed(program, place, args=(*place.node.args, *[None] * 40)) if place is not None else None
+
+
+def _whole(program: Program, seed: int) -> Program | None:
+    calls = {name: {node.name for node in program.graphs[name].nodes if type(node.do) is Call} for name in program.order}
+    options = [
+        (place, source)
+        for place in places(program, lambda node: type(node.do) is Op and node.do.target is operator.getitem)
+        if type(source := place.node.args[0]) is Ref and source.name in calls[place.graph]
+    ]
+    chosen = choose(options, seed)
+    return changed(program, chosen[0], do=RELU, args=(chosen[1],), kwargs=()) if chosen is not None else None
+
+
+def _without_target(program: Program, seed: int) -> Program | None:
+    # Operators that touch the outside are looked up for nobody.
+    place = choose(places(program, lambda node: _is_known(node) and type(node.do) is Op and not node.do.effects.ordered), seed)
+    if place is None or type(place.node.do) is not Op:
+        return None
+    return changed(program, place, do=evolve(place.node.do, target=None))
+
+
+def _no_type(program: Program, seed: int) -> Program | None:
+    inputs = list(program.signature.inputs)
+    at = choose([index for index, spec in enumerate(inputs) if type(spec) is UserInput], seed)
+    if at is None:
+        return None
+    inputs[at] = UserInput(NumberType("complex"), "x")
+    return with_specs(program, inputs=tuple(inputs))
+
+
+def _no_keywords(program: Program, seed: int) -> Program:
+    count = sum(type(spec) is UserInput for spec in program.signature.inputs)
+    return with_specs(program, in_spec=pytree.tree_structure((0,) * count if seed % 2 else [(0,) * count]))
+
+
+def _unlisted(program: Program, seed: int) -> Program | None:
+    owners = {name.rpartition(".")[0] for name in program.state.order} & {module.path for module in program.modules}
+    leaves = sorted(path for path in owners if path and not any(m.path.startswith(f"{path}.") for m in program.modules))
+    path = choose(leaves, seed)
+    return program.evolve(modules=tuple(m for m in program.modules if m.path != path)) if path is not None else None
+
+
+IN_OPERANDS: tuple[Corruptor, ...] = (
+    Corruptor("too many operands", "verify:operands", "an operator is given more arguments than it takes", _too_many),
+    Corruptor("all results", "verify:results", "an operator is given all results of a call as one value", _whole),
+    Corruptor("no target", "verify:targets", "an operator of the registry has nothing to run", _without_target),
+    Corruptor("argument without type", "verify:signature-arguments", "an argument is a number of no known kind", _no_type),
+    Corruptor("arguments without keywords", "verify:pytrees", "the pytree of the arguments is not that of (args, kwargs)",
+              _no_keywords),
+    Corruptor("module unlisted", "verify:state-modules", "state is of a module that is not listed", _unlisted),
 )  # fmt: skip

@@ -1,15 +1,14 @@
 """Hypothesis strategies that generate programs: ``from purefx.laws.strategies import programs``.
 
-One idea: what is drawn is small numbers, what comes out is always a valid program.  Needs the extra ``laws``; the rest
+One idea: what is drawn is small numbers, what comes out is always a valid program.  ExternalUses the extra ``laws``; the rest
 of ``purefx.laws`` does not.
 """
 
 from __future__ import annotations
 
 from .aten import Exported, exported_programs
-from .corruptions import corrupt, corruptions
 from .modules import ModuleTree, module_trees
-from .programs import STAGES, Stage, legal_orders, programs, renamings
+from .programs import STAGES, Stage, corrupt, corruptions, legal_orders, programs, renamings
 
 __all__ = [
     "STAGES", "Exported", "ModuleTree", "Stage", "corrupt", "corruptions", "exported_programs", "legal_orders", "module_trees",

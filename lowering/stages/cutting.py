@@ -1,7 +1,7 @@
 """``stage_program``: one part as a program of its own.
 
 One idea: inside a part all names are the original ones, so the body of the part is a root as it stands; what is new is the
-order of its inputs and results, which is the order of the border, and that results can be sent.  Paths that are counted from
+order of its inputs and results, which is the order of the boundary, and that results can be sent.  Paths that are counted from
 the old root lose the name of the part that they lead to.
 """
 
@@ -13,13 +13,11 @@ from attrs import evolve
 from ...ir.arguments import Arg, Ref, replace_refs
 from ...ir.errors import UnsupportedProgram
 from ...ir.expression import Apply, Expr, InputDim, InputValue, symbols_in
-from ...ir.graph import Graph, Input
-from ...ir.importing.expressions import read_size
+from ...ir.graph import Call, Do, Frame, Get, Graph, Input, Node, Op
+from ...ir.importing.constraints import read_size
 from ...ir.meta import EMPTY_META, Meta
-from ...ir.names import Names
-from ...ir.node import Call, Do, Frame, Get, Node, Op
+from ...ir.names import FROM_ROOT, Names, is_below
 from ...ir.operators import op_of
-from ...ir.paths import FROM_ROOT, is_below
 from ...ir.persistent import PMap, pmap
 from ...ir.program import CallSignature, Module, Program
 from ...ir.signature import ArgumentType, Constraints, ObjectType, Signature, TensorType, UserInput, UserOutput
@@ -34,7 +32,7 @@ CLONE = op_of(torch.ops.aten.clone.default)
 
 
 def stage_program(plan: StagePlan, number: int) -> Program:
-    """Return the program of one stage: its own state, the values of a border in, those of the next border out.
+    """Return the program of one stage: its own state, the values of a boundary in, those of the next boundary out.
 
     Args:
         plan: a split program that was found to be one of stages.
@@ -68,12 +66,12 @@ def _root(plan: StagePlan, number: int, body: Graph) -> Graph:
             first = formals.setdefault(plan.chain.value(actual.name), formal)
             if first is not formal:
                 known[formal.name] = Ref(first.name)
-    border = plan.borders[number]
-    inputs = [formals.get(name) or Input(names.fresh(name), plan.metas[name]) for name in border]
+    boundary = plan.boundaries[number]
+    inputs = [formals.get(name) or Input(names.fresh(name), plan.metas[name]) for name in boundary]
     nodes = [node.using(known) for node in body.nodes] if known else list(body.nodes)
     metas: dict[str, Meta] = {value.name: value.meta for value in (*inputs, *nodes)}
     results: list[Arg] = []
-    for name in plan.borders[number + 1]:
+    for name in plan.boundaries[number + 1]:
         inner = replace_refs(part.outputs[plan.chain.makers[name][1]], known)
         sent = _sendable(plan, number, name, inner, names, metas)
         nodes += sent
@@ -84,7 +82,7 @@ def _root(plan: StagePlan, number: int, body: Graph) -> Graph:
 def _sendable(plan: StagePlan, number: int, name: str, inner: Arg, names: Names, metas: dict[str, Meta]) -> list[Node]:
     # What is sent is contiguous (torch refuses to send anything else), and is no state that
     # the next microbatch writes while this one is on its way, or that the caller gets once for each.
-    done = plan.happenings[number]
+    done = plan.node_effects[number]
     at = plan.chain.makers[name][1]
     slots = done.results[at].slots if done.results else done.aliases_slots
     written = {plan.program.state[slot].storage for slot in done.writes_slots}
@@ -155,13 +153,13 @@ def _call_signatures(plan: StagePlan, path: str) -> PMap[Frame, CallSignature]:
 
 
 def _contract(plan: StagePlan, number: int) -> tuple[Signature, Constraints]:
-    program, names = plan.program, plan.borders[number]
+    program, names = plan.program, plan.boundaries[number]
     if number:
         specs = [UserInput(_type(plan.metas[name]), name) for name in names]
     else:
         by_name = {formal.name: spec for formal, spec in zip(program.main.inputs, program.signature.inputs, strict=True)}
         specs = [spec for name in names if type(spec := by_name[name]) is UserInput]
-    results = len(plan.borders[number + 1])
+    results = len(plan.boundaries[number + 1])
     one = number + 1 == len(plan.chain.parts) and results == 1
     signature = Signature(
         tuple(specs),

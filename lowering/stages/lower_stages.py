@@ -1,30 +1,33 @@
-"""``lower_stages``: the parts of a split program become modules that run as stages of a pipeline.
+"""``lower_stages`` and ``pipeline_stage``: the parts of a split program become modules that run as stages of a pipeline.
 
-One idea: all that can be wrong is found before anything is made; then each part is a program of its own and is lowered like any
-other.  Nothing here knows processes.
+Copies of one parameter get the gradient that the one would have.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
-from typing import Any, Literal, overload
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import torch
+import torch.distributed as dist
 from attrs import evolve, field, frozen
 
 from ...ir.arguments import Arg, Ref
-from ...ir.chain import chain_of
+from ...ir.calls.parts import chain_of
 from ...ir.errors import InputError, StageError
 from ...ir.program import Program
 from ...ir.signature import UserInput
 from ...ir.verify import check
-from ..arguments import CallPlan
+from ..calls.arguments import CallPlan
 from ..lower import lower
 from .cutting import stage_program
-from .plan import StagePlan
-from .refusals import check_stages, shared_cells
+from .plan import StagePlan, boundaries, check_stages, shared_cells
 
-__all__ = ["Stages", "Tie", "lower_stages"]
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
+    from torch.distributed.pipelining import PipelineStage
+
+__all__ = ["Stages", "Tie", "lower_stages", "pipeline_stage", "sum_tied_gradients"]
 
 
 @frozen
@@ -211,3 +214,127 @@ def _untied(programs: tuple[Program, ...], ties: Sequence[Tie], wanted: Collecti
             slots = {other: evolve(state[other], value=copy) for other in state.by_cell[cell]}
             found[number] = found[number].evolve(state=evolve(state, slots=state.slots.update(slots)))
     return tuple(found)
+
+
+def sum_tied_gradients(stages: Stages, *, ranks: Mapping[int, int] | None = None, group: dist.ProcessGroup | None = None) -> None:
+    """Add up the gradients of the copies that ``lower_stages(..., shared="copy")`` made, on all ranks.
+
+    Every rank that has a copy calls it after ``schedule.step`` and before the optimizer's. A norm of all gradients must count
+    a copy once.
+
+    Args:
+        stages: with the stages of this rank made, and those of other ranks not, or made and not used.
+        ranks: for each stage its rank in the group; by default stage ``i`` of ``n`` ranks is on rank ``i % n``, as for the
+            schedules GPipe, 1F1B and interleaved 1F1B.
+        group: the process group of the pipeline, by default the whole world.
+
+    Raises:
+        StageError: a stage of this rank was not made.
+
+    >>> import purefx as px
+    >>> program = px.sink_state(px.import_ep(torch.export.export(torch.nn.Linear(2, 1), (torch.ones(3, 2),))))
+    >>> stages = px.lower_stages(px.split_by_tags(program, ("a",), tag_of=lambda node: "a"))
+    >>> px.sum_tied_gradients(stages, ranks={0: 0})  # nothing is tied
+    """
+    if not stages.ties:
+        return
+    mine, count = dist.get_rank(group), dist.get_world_size(group)
+    places = ranks if ranks is not None else {number: number % count for number in range(len(stages))}
+    for tie in stages.ties:
+        _sum(stages, tie, {number: places[number] for number, _ in tie.places}, mine, group)
+
+
+def _sum(stages: Stages, tie: Tie, ranks: Mapping[int, int], mine: int, group: dist.ProcessGroup | None) -> None:
+    local = {number: stages[number].get_parameter(name) for number, name in tie.places if ranks[number] == mine}
+    if not local:
+        return
+    copies = list({id(parameter): parameter for parameter in local.values()}.values())
+    shares = {mine: _total([copy.grad if copy.grad is not None else torch.zeros_like(copy) for copy in copies])}
+    operations: list[dist.P2POp] = []
+    for rank in dict.fromkeys(ranks.values()):
+        if rank == mine:
+            continue
+        shares[rank] = torch.empty_like(shares[mine])
+        operations.append(dist.P2POp(dist.isend, shares[mine], group=group, group_peer=rank))
+        operations.append(dist.P2POp(dist.irecv, shares[rank], group=group, group_peer=rank))
+    for work in dist.batch_isend_irecv(operations) if operations else ():
+        work.wait()
+    total = _total([shares[rank] for rank in sorted(shares)])
+    for copy in copies:
+        copy.grad = total.clone()
+
+
+def _total(parts: list[torch.Tensor]) -> torch.Tensor:
+    total = parts[0].clone(memory_format=torch.contiguous_format)
+    for part in parts[1:]:
+        total += part
+    return total
+
+
+def pipeline_stage(
+    stages: Stages,
+    index: int,
+    *,
+    device: torch.device | str | None = None,
+    group: ProcessGroup | None = None,
+    example: Sequence[torch.Tensor] | None = None,
+) -> PipelineStage:
+    """Return a stage for a schedule of ``torch.distributed.pipelining`` on this rank.
+
+    What torch must know of the tensors that cross (dtype, shape, whether they need a gradient) is told from the program, so
+    all ranks must have lowered the same one. Parameters may be frozen afterwards, but not the other way round: what was
+    exported frozen and is trained now would get no gradient.
+
+    Args:
+        stages: what ``lower_stages`` returned, with this one made.
+        index: the number of the stage.
+        device: where the stage runs and its parameters are; by default the device of its first parameter or buffer, or
+            the CPU.
+        group: the process group of the pipeline, by default the whole world.
+        example: what the first stage takes for one microbatch, the same on all ranks; needed where sizes are dynamic. One
+            that requires a gradient says that the gradients of that input are wanted.
+
+    Returns:
+        The stage. ``schedule.step`` takes what ``stages.arguments`` gives on the first rank.
+
+    Raises:
+        StageError: the stage was not made, sizes are dynamic and there is no example, or a parameter was unfrozen.
+        RuntimeError: there is no process group.
+
+    >>> import torch.distributed as dist
+    >>> from torch.distributed.pipelining import ScheduleGPipe
+    >>> import purefx as px
+    >>> program = px.sink_state(px.import_ep(torch.export.export(torch.nn.Linear(2, 1), (torch.ones(3, 2),))))
+    >>> stages = px.lower_stages(px.split_by_tags(program, ("a",), tag_of=lambda node: "a"))
+    >>> dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    >>> schedule = ScheduleGPipe(px.pipeline_stage(stages, 0), n_microbatches=2)
+    >>> schedule.step(torch.ones(6, 2)).shape
+    torch.Size([6, 1])
+    >>> dist.destroy_process_group()
+    """
+    from torch.distributed.pipelining import PipelineStage
+
+    module = stages[index]
+    number = range(len(stages))[index]
+    _check_frozen(stages, number, module)
+    found = boundaries(stages.programs, stages.names, example)
+    where = torch.device(device) if device is not None else _device(module)
+    before, after = found[number], found[number + 1]
+    return PipelineStage(module, number, len(stages), where, input_args=tuple(before), output_args=tuple(after), group=group)
+
+
+def _device(module: torch.nn.Module) -> torch.device:
+    for tensors in (module.parameters(), module.buffers()):
+        for tensor in tensors:
+            return tensor.device
+    return torch.device("cpu")
+
+
+def _check_frozen(stages: Stages, number: int, module: torch.nn.Module) -> None:
+    state = stages.programs[number].state
+    for name, parameter in module.named_parameters():
+        if parameter.requires_grad and name in state and not state[name].value.requires_grad:
+            raise StageError(
+                f"the parameter {name} of stage {number} was frozen when the program was exported and is trained now; other "
+                "ranks can not know that, and would send no gradient for it: unfreeze it in the model, and export that"
+            )

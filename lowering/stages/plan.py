@@ -1,28 +1,32 @@
-"""``StagePlan``: what crosses between the parts of a split program, and which state each part has.
+"""``StagePlan``: what crosses between the parts of a split program, of which shape, and which state each part has.
 
-One idea: a list of values for each border, in the order in which the part before it gives them; everything else (what is
-refused, the programs of the stages, what torch must allocate) is read off these lists.
+What ``torch.distributed.pipelining`` cannot run is refused before anything is made.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 
-from attrs import frozen
+import torch
+from attrs import evolve, frozen
 
+from ...ir.analysis.numbers import is_number, numbers_in
 from ...ir.arguments import Arg, Ref
-from ...ir.chain import Chain
-from ...ir.effects.happenings import happenings
-from ...ir.effects.resolved import Happening
+from ...ir.calls.parts import Chain, original
+from ...ir.effects.declared import NodeEffects
+from ...ir.effects.resolved import node_effects
+from ...ir.errors import StageError
 from ...ir.meta import EMPTY_META, Meta
-from ...ir.numbers import is_number, numbers_in
-from ...ir.parts import original
-from ...ir.paths import is_below
+from ...ir.names import is_below
+from ...ir.persistent import pmap
 from ...ir.program import Program
-from ...ir.signature import LiteralType, UserInput, UserOutput
+from ...ir.signature import LiteralType, NumberType, StateInput, StateMutation, TensorType, Token, UserInput, UserOutput
+from ...ir.state import Slot, SlotKind
+from ...ir.torch_private import FakeTensorMode
+from ..lower import lower_unchecked
 
-__all__ = ["StagePlan"]
+__all__ = ["StagePlan", "boundaries", "check_stages", "shared_cells"]
 
 
 @frozen(slots=False)
@@ -50,8 +54,8 @@ class StagePlan:
         return tuple([arg for arg, spec in pairs if type(spec) is UserOutput])
 
     @cached_property
-    def borders(self) -> tuple[tuple[str, ...], ...]:
-        """For each border the values that cross it: before the first part, between the parts, and behind the last."""
+    def boundaries(self) -> tuple[tuple[str, ...], ...]:
+        """For each boundary the values that cross it: before the first part, between the parts, and behind the last."""
         found = [self.inputs]
         for number, part in enumerate(self.chain.parts[:-1]):
             after = self.chain.parts[number + 1].node
@@ -95,17 +99,17 @@ class StagePlan:
         return frozenset(known)
 
     @cached_property
-    def happenings(self) -> tuple[Happening, ...]:
+    def node_effects(self) -> tuple[NodeEffects, ...]:
         """What each part does besides computing."""
         main = self.program.main
-        done = dict(zip([node.name for node in main.nodes], happenings(self.program, main), strict=True))
+        done = dict(zip([node.name for node in main.nodes], node_effects(self.program, main), strict=True))
         return tuple([done[part.node.name] for part in self.chain.parts])
 
     @cached_property
     def slots(self) -> tuple[tuple[str, ...], ...]:
         """For each part its state: what is below it, and what it reads or writes elsewhere, in the program's order."""
         found: list[tuple[str, ...]] = []
-        for part, done in zip(self.chain.parts, self.happenings, strict=True):
+        for part, done in zip(self.chain.parts, self.node_effects, strict=True):
             touched = {*done.reads_slots, *done.writes_slots, *done.aliases_slots}
             found.append(tuple([name for name in self.program.state if name in touched or is_below(name, part.path)]))
         return tuple(found)
@@ -118,3 +122,222 @@ class StagePlan:
     def paths(self) -> frozenset[str]:
         """The parts by name."""
         return frozenset([part.path for part in self.chain.parts])
+
+
+def boundaries(
+    programs: Sequence[Program], names: Sequence[str], example: Sequence[torch.Tensor] | None
+) -> list[list[torch.Tensor]]:
+    """Return tensors on the meta device like those that cross: into the first stage, between the stages, out of the last.
+
+    Args:
+        programs: of the stages.
+        names: of the stages.
+        example: one microbatch; None where all sizes are known.
+
+    Raises:
+        StageError: sizes are dynamic and there is no example, or they depend on the data.
+    """
+    kinds = _kinds(programs[0], example)
+    with FakeTensorMode(allow_non_fake_inputs=True) as mode, torch.enable_grad():
+        values = [torch.empty(shape, dtype=dtype, device=where, requires_grad=needs) for shape, dtype, where, needs in kinds]
+        found = [[_like(value) for value in values]]
+        for program, name in zip(programs, names, strict=True):
+            stage = lower_unchecked(_fake(program, mode), "graph_module")
+            try:
+                results = stage(*values)
+            except StageError:
+                raise
+            except Exception as error:
+                raise StageError(f"the sizes that {name} gives can not be known before it runs: {error}") from error
+            values = [results] if isinstance(results, torch.Tensor) else list(results)
+            found.append([_like(value) for value in values])
+            values = [_received(value) for value in values]
+    return found
+
+
+def _kinds(program: Program, example: Sequence[torch.Tensor] | None) -> list[tuple[list[int], torch.dtype, str, bool]]:
+    # On the device of the program, wherever the stages are.
+    specs = [spec for spec in program.signature.inputs if type(spec) is UserInput]
+    if example is not None and len(example) != len(specs):
+        raise StageError(f"example= has {len(example)} tensors, and the first stage takes {len(specs)}")
+    found: list[tuple[list[int], torch.dtype, str, bool]] = []
+    for index, spec in enumerate(specs):
+        assert type(spec.type) is TensorType, "stages were refused otherwise"
+        given = None if example is None else example[index]
+        sizes = [size for size in (spec.type.shape if given is None else given.shape) if isinstance(size, int)]
+        if len(sizes) < len(spec.type.shape):
+            raise StageError(
+                f"the sizes of {spec.argument} are dynamic, and the stages of a pipeline need fixed ones: give example=, the "
+                "arguments of the first stage for one microbatch"
+            )
+        found.append((sizes, spec.type.dtype, spec.type.device, given is not None and given.requires_grad))
+    return found
+
+
+def _fake(program: Program, mode: FakeTensorMode) -> Program:
+    # One fake tensor for each cell, so ties stay ties.
+    state = program.state
+    cells = {slot.cell: slot.value for _, slot in state.pairs}
+    fakes = {cell: _fake_value(value, mode) for cell, value in cells.items()}
+    slots = {name: Slot(slot.kind, fakes[slot.cell], slot.cell, slot.storage, slot.persistent) for name, slot in state.pairs}
+    return program.evolve(state=evolve(state, slots=pmap(slots)))
+
+
+def _fake_value(value: object, mode: FakeTensorMode) -> object:
+    return mode.from_tensor(value) if isinstance(value, torch.Tensor) else value
+
+
+def _like(value: torch.Tensor) -> torch.Tensor:
+    made = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="meta")
+    return made.requires_grad_(value.requires_grad)
+
+
+def _received(value: torch.Tensor) -> torch.Tensor:
+    # The next stage gets a leaf.
+    return value.detach().requires_grad_(value.requires_grad)
+
+
+RELAY = "run relay_skips"
+MOVE = "run move_non_tensor_nodes, then relay_skips"
+
+
+def check_stages(plan: StagePlan, *, shared: str) -> None:
+    """Raise when the parts can not be stages.
+
+    Args:
+        plan: the parts.
+        shared: what shall be with parameters of several parts, ``"error"`` or ``"copy"``.
+
+    Raises:
+        StageError: with everything that is wrong.
+    """
+    found = [line for check in CHECKS for line in check(plan)]
+    if shared == "error" and not found:
+        found += _shared_parameters(plan)
+    if found:
+        raise StageError("the parts of this program can not be stages of torch.distributed.pipelining:", found)
+
+
+def _no_parts(plan: StagePlan) -> Iterator[str]:
+    if not plan.chain.parts:
+        yield "there are no parts: begin with split_by_tags, split_by_module or split_balanced"
+
+
+def _inputs(plan: StagePlan) -> Iterator[str]:
+    for formal, spec in zip(plan.program.main.inputs, plan.program.signature.inputs, strict=True):
+        match spec:
+            case StateInput(slot=slot):
+                yield f"{slot} is an input of the root: run sink_state before the program is split"
+            case Token():
+                yield f"{formal.name} is an effect token: run remove_effect_tokens before the program is split"
+            case UserInput(type=TensorType()):
+                pass
+            case UserInput(type=NumberType(kind=kind)):
+                name = spec.argument or formal.name
+                yield f"the input {name} is a number ({kind}), and stages take tensors: export it as a constant or a tensor"
+            case _:
+                if formal.name not in plan.literals:
+                    yield f"the input {spec.argument or formal.name} is no tensor, and stages take tensors"
+
+
+def _outputs(plan: StagePlan) -> Iterator[str]:
+    for arg, spec in zip(plan.program.main.output, plan.program.signature.outputs, strict=True):
+        match spec:
+            case UserOutput():
+                if type(arg) is Ref and arg.name in plan.numbers:
+                    yield f"the program gives back {arg.name}, a number, and the last stage can give tensors only"
+            case StateMutation(slot=slot):
+                yield f"the new contents of {slot} are a result: run inplace_mutations before the program is split"
+            case _:
+                yield f"{getattr(arg, 'name', arg)} is a result of the kind {type(spec).__name__}, and stages give user outputs"
+
+
+def _skips(plan: StagePlan) -> Iterator[str]:
+    made = dict.fromkeys(plan.inputs, -1)
+    made.update({name: number for name, (number, _) in plan.chain.makers.items()})
+    for number, part in enumerate(plan.chain.parts):
+        for name in dict.fromkeys(part.node.refs()):
+            if name not in plan.literals and made.get(name) != number - 1:
+                yield f"{part.path} takes {name} from {_maker(plan, made.get(name))}, which is not the part before it: {RELAY}"
+    last = len(plan.chain.parts) - 1
+    for name in plan.boundaries[-1]:
+        if made.get(name) != last:
+            yield f"the result {name} is made by {_maker(plan, made.get(name))}, which is not the last part: {RELAY}"
+
+
+def _maker(plan: StagePlan, number: int | None) -> str:
+    return "the caller" if number is None or number < 0 else plan.chain.parts[number].path
+
+
+def _numbers(plan: StagePlan) -> Iterator[str]:
+    for part, names in zip(plan.chain.parts, plan.boundaries[1:-1], strict=False):
+        for name in names:
+            if name in plan.numbers:
+                yield f"{part.path} gives {name}, which is a number, and only tensors can be sent: {MOVE}"
+
+
+def _writes(plan: StagePlan) -> Iterator[str]:
+    for part, done in zip(plan.chain.parts, plan.node_effects, strict=True):
+        for name in done.writes:
+            yield (
+                f"{part.path} writes into {name}, which it is given: nobody else would see that; put the write into the part "
+                "that makes the value, or export without it"
+            )
+        if done.scope != (0, 0):
+            yield f"{part.path} leaves a region (a gradient mode, an autocast) open for the next part: cut around the region"
+
+
+def _written_state(plan: StagePlan) -> Iterator[str]:
+    # Memory that one part writes is of no other.
+    users = _users(plan, by_storage=True)
+    for part, done in zip(plan.chain.parts, plan.node_effects, strict=True):
+        for slot in dict.fromkeys(done.writes_slots):
+            others = [name for name in users[plan.program.state[slot].storage] if name != part.path]
+            if others:
+                yield (
+                    f"{part.path} writes {plan.original(slot)}, which {', '.join(others)} has too, and the two would drift "
+                    "apart: put all that uses it into one part"
+                )
+
+
+def _views(plan: StagePlan) -> Iterator[str]:
+    # Parameters that share memory and are not one tensor can not be kept equal by summing gradients.
+    cells: dict[int, dict[int, str]] = {}
+    for name, slot in plan.program.state.pairs:
+        cells.setdefault(slot.storage, {}).setdefault(slot.cell, name)
+    users = _users(plan, by_storage=True)
+    for storage, names in cells.items():
+        kinds = {plan.program.state[name].kind for name in names.values()}
+        if len(names) > 1 and SlotKind.PARAMETER in kinds and len(users.get(storage, ())) > 1:
+            listed = ", ".join(map(plan.original, names.values()))
+            yield f"{listed} share memory and are in {', '.join(users[storage])}: put all that uses them into one part"
+
+
+def _users(plan: StagePlan, *, by_storage: bool) -> Mapping[int, list[str]]:
+    found: dict[int, dict[str, None]] = {}
+    for part, names in zip(plan.chain.parts, plan.slots, strict=True):
+        for name in names:
+            slot = plan.program.state[name]
+            found.setdefault(slot.storage if by_storage else slot.cell, {})[part.path] = None
+    return {key: list(paths) for key, paths in found.items()}
+
+
+def shared_cells(plan: StagePlan) -> Mapping[int, list[str]]:
+    """Return the parameters that several parts have: for each cell the parts."""
+    kinds = {slot.cell for _, slot in plan.program.state.pairs if slot.kind is SlotKind.PARAMETER}
+    users = _users(plan, by_storage=False)
+    return {cell: paths for cell, paths in users.items() if len(paths) > 1 and cell in kinds}
+
+
+def _shared_parameters(plan: StagePlan) -> Iterator[str]:
+    for cell, paths in shared_cells(plan).items():
+        names = dict.fromkeys(plan.original(name) for name in plan.program.state.by_cell[cell])
+        yield (
+            f"the parameter {' = '.join(names)} is used by {', '.join(paths)}: put all that uses it into one part, or give "
+            'shared="copy" and call sum_tied_gradients after every step, or the copies are trained apart'
+        )
+
+
+CHECKS: tuple[Callable[[StagePlan], Iterator[str]], ...] = (
+    _no_parts, _inputs, _outputs, _numbers, _skips, _writes, _written_state, _views,
+)  # fmt: skip

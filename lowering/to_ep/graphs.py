@@ -1,11 +1,11 @@
 """fx graphs of a flat program: the root, and the bodies that its operators are given.
 
-One idea: one walk, in which every value gets its fx node, its fake value and the exporter's spelling of the module calls
-around it.  fx may choose another name than the program's; what the signature says is asked of the made nodes.
+Only operators of torch and literals that print as themselves may stand in them.
 """
 
 from __future__ import annotations
 
+import keyword
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -13,18 +13,79 @@ import torch
 import torch.fx
 from attrs import Factory, frozen
 
-from ...ir.arguments import Arg, Body, Items, Ref, bodies_in, thawed
-from ...ir.borders import is_border
+from ...ir.analysis.numbers import SYMBOLIC
+from ...ir.arguments import CONTAINERS, Arg, Body, Items, Ref, bodies_in, thawed
 from ...ir.errors import UnsupportedProgram
-from ...ir.graph import Graph, Input
+from ...ir.graph import Get, Graph, Input, Node, Op, Stack, place_of
 from ...ir.names import Names
-from ...ir.node import Get, Node, Op, Stack
+from ...ir.own_operators import is_boundary, is_module_call
 from ...ir.program import Program
-from .meta import Metas
-from .targets import check_literal, check_target, is_plain_name
-from .values import Values
+from ...ir.torch_private import HigherOrderOperator, OpOverload
+from .meta import Metas, Values
 
-__all__ = ["GraphMaker", "Made"]
+__all__ = ["GraphMaker", "Made", "check_literal", "check_target", "is_plain_name"]
+
+LITERALS = frozenset(
+    {
+        int, bool, float, complex, str, bytes, type(None), type(Ellipsis), range, torch.dtype, torch.device, torch.layout,
+        torch.memory_format, torch.Size,
+    }
+)  # fmt: skip
+
+OPERATORS: tuple[Any, ...] = (OpOverload, HigherOrderOperator)
+
+MODULES = ("_operator", "math", "builtins", "torch")
+"""Where the plain functions live that torch's exporter writes: arithmetic of sizes, modes, levels of vmap."""
+
+
+RESERVED = frozenset({"self", "torch", "device", "inf", "nan", "NoneType", "pytree", "fx_pytree"})
+"""What generated code means something by."""
+
+
+def is_plain_name(name: str) -> bool:
+    """Say whether an input or an attribute can have a name in generated code.
+
+    >>> is_plain_name("input"), is_plain_name("self"), is_plain_name("class"), is_plain_name("a b")
+    (True, False, False, False)
+    """
+    return name.isidentifier() and not keyword.iskeyword(name) and name not in RESERVED
+
+
+def check_target(node: Node) -> Any:
+    """Return the callable of a node that exported programs can have.
+
+    Raises:
+        UnsupportedProgram: it has none, or it is a function of the user's.
+    """
+    assert type(node.do) is Op
+    target: Any = node.do.target
+    known = isinstance(target, OPERATORS) or str(getattr(target, "__module__", "")).partition(".")[0] in MODULES
+    if target is None or not known:
+        what = "has no callable behind it" if target is None else "is no operator of torch"
+        advice = "register it with torch.library.custom_op and call that, or lower the program instead"
+        if is_module_call(node):
+            advice = "export what the module does with px.capture(px.lower(program), args), or lower the program instead"
+        raise UnsupportedProgram(f"{place_of(node)}: {node.do.name} {what}, and exported programs hold nothing else; {advice}")
+    if node.do.name == "operator.getitem" and node.args and type(node.args[0]) in CONTAINERS:
+        raise UnsupportedProgram(f"{place_of(node)}: it takes an item of a literal, and exported programs take items of values")
+    for key, _ in node.kwargs:
+        if not key.isidentifier() or keyword.iskeyword(key):
+            raise UnsupportedProgram(f"{place_of(node)}: the keyword {key!r} is none in Python")
+    return target
+
+
+def check_literal(arg: Arg) -> Any:
+    """Return a literal that fx can write.
+
+    Raises:
+        UnsupportedProgram: it is an object whose text is its own business.
+    """
+    if type(arg) in LITERALS or isinstance(arg, (*OPERATORS, *SYMBOLIC)):
+        return arg
+    said = f"{type(arg).__module__}.{type(arg).__qualname__}"
+    raise UnsupportedProgram(
+        f"an argument of type {said} can not stand in an exported program; make it an input, or state of the program"
+    )
 
 
 @frozen
@@ -72,7 +133,7 @@ class GraphMaker:
         for formal, value in zip(graph.inputs, given, strict=True):
             work.placeholder(formal, value)
         for node in graph.nodes:
-            if not is_border(node):
+            if not is_boundary(node):
                 work.node(node)
         work.made.graph.output(work.arg(graph.output))
         return work.made

@@ -1,33 +1,297 @@
 """``make_ep``: a flat program becomes an exported program.
 
-One idea: the graph is made first, and everything else (signature, call signatures, ranges, guards, examples) is read off the
-program and the names that the graph was given.  ``torch`` checks the whole in the constructor; what it refuses is told as
-something that can not be exported.
+Outputs get the order and the distinctness that it needs, inputs their ranges and guards; example inputs are the caller's, or made
+up of the sizes that were exported.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
-from torch.export import ExportedProgram
+import torch
+from attrs import evolve
+from torch.export import ExportedProgram, ModuleCallEntry
 
-from ...ir.collector import collector_paused
-from ...ir.errors import UnsupportedProgram
+from ...ir.analysis.numbers import SYMBOLIC
+from ...ir.arguments import Arg, Ref, replace_refs
+from ...ir.effects.aliases import storages
+from ...ir.effects.resolved import node_effects
+from ...ir.errors import InputError, UnsupportedProgram
+from ...ir.expression import Apply, Expr, InputDim, InputValue
+from ...ir.graph import Graph, Node
+from ...ir.meta import Meta
+from ...ir.names import Names
+from ...ir.operators import op_of
+from ...ir.persistent import collector_paused
 from ...ir.program import Program
-from ...ir.signature import Token
-from ...ir.torch_private import SpecViolationError, TrainingIRVerifier, Verifier, set_guards
+from ...ir.signature import InputMutation, LiteralType, StateInput, StateMutation, Token, UserInput
+from ...ir.torch_private import (
+    SpecViolationError,
+    TrainingIRVerifier,
+    Verifier,
+    pytree,
+    ranges_in,
+    set_guards,
+    size_number,
+    symbolic_range,
+)
 from ...ir.verify import check
-from .calls import module_calls
-from .constraints import guard_texts, range_constraints
-from .examples import Inputs, checked_inputs, made_up_inputs
-from .graphs import GraphMaker
-from .outputs import apart
-from .signature import graph_signature
-from .state import state_of_ep
-from .values import Values
+from .graphs import GraphMaker, Made
+from .meta import Values
+from .signature import graph_signature, module_calls, state_of_ep
 
-__all__ = ["DIALECTS", "make_ep"]
+__all__ = ["DIALECTS", "Inputs", "apart", "checked_inputs", "guard_texts", "made_up_inputs", "make_ep", "range_constraints"]
+
+CLONE = op_of(torch.ops.aten.clone.default)
+
+
+def apart(program: Program) -> Program:
+    """Return a program whose outputs torch can tell apart; the same object where it can already.
+
+    >>> program = Program.of({"": Graph((), (), ())})
+    >>> apart(program) is program
+    True
+    """
+    program = _with_literals(program)
+    specs = program.signature.outputs
+    order = sorted(range(len(specs)), key=lambda number: _rank(specs[number]))
+    if order != sorted(order):
+        output = tuple([program.main.output[number] for number in order])
+        signature = evolve(program.signature, outputs=tuple([specs[number] for number in order]))
+        program = program.with_main(evolve(program.main, output=output), signature=signature)
+    if not any(type(spec) in (StateMutation, InputMutation) for spec in specs):
+        return program
+    return _with_clones(program)
+
+
+def _with_literals(program: Program) -> Program:
+    # An input that is None or a text in every call is no value that a node can give back.
+    pairs = zip(program.main.inputs, program.signature.inputs, strict=True)
+    fixed = {
+        formal.name: spec.type.value
+        for formal, spec in pairs
+        if type(spec) is UserInput and type(spec.type) is LiteralType and isinstance(spec.type.value, str | None)
+    }
+    if fixed.keys().isdisjoint(program.main.output_refs()):
+        return program
+    return program.with_main(evolve(program.main, output=replace_refs(program.main.output, fixed)))
+
+
+def _rank(spec: object) -> int:
+    return 0 if type(spec) is Token else 1 if type(spec) in (StateMutation, InputMutation) else 2
+
+
+def _with_clones(program: Program) -> Program:
+    graph, specs = program.main, program.signature.outputs
+    pairs = zip(graph.inputs, program.signature.inputs, strict=True)
+    owner = {spec.slot: formal.name for formal, spec in pairs if type(spec) is StateInput}
+    targets = [_target(graph, owner, spec) for spec in specs]
+    memory = storages(program, graph, node_effects(program, graph))
+    written = {memory.find(target) for target in targets if target is not None}
+    clones = _Clones(graph)
+    taken: set[Arg] = set()
+    output: list[Arg] = []
+    for arg, target in zip(graph.output, targets, strict=True):
+        if type(arg) is Ref and arg.name != target:
+            if memory.find(arg.name) in written:
+                arg = clones.once(arg.name)
+            if target is not None and arg in taken:
+                arg = clones.another(arg)
+        if target is not None:
+            taken.add(arg)
+        output.append(arg)
+    if not clones.nodes:
+        return program
+    return program.with_main(Graph(graph.inputs, (*graph.nodes, *clones.nodes), tuple(output)))
+
+
+def _target(graph: Graph, owner: dict[str, str], spec: object) -> str | None:
+    # The input that an output is the new contents of.
+    match spec:
+        case StateMutation(slot=slot):
+            return owner.get(slot)
+        case InputMutation(index=index):
+            return graph.inputs[index].name
+        case _:
+            return None
+
+
+class _Clones:
+    """The clones at the end of a graph."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.metas: dict[str, Meta] = {formal.name: formal.meta for formal in graph.inputs}
+        self.metas.update((node.name, node.meta) for node in graph.nodes)
+        self.names = Names(self.metas)
+        self.nodes: list[Node] = []
+        self._saved: dict[str, Ref] = {}
+
+    def once(self, name: str) -> Ref:
+        """Return the one clone of a value."""
+        if name not in self._saved:
+            self._saved[name] = self.another(Ref(name))
+        return self._saved[name]
+
+    def another(self, ref: Ref) -> Ref:
+        """Return a new clone of a value."""
+        value = self.metas[ref.name].get("val")
+        node = Node(self.names.fresh("clone"), CLONE, (ref,), (), (), {} if value is None else {"val": value})
+        self.metas[node.name] = node.meta
+        self.nodes.append(node)
+        return Ref(node.name)
+
+
+CALLED = frozenset({"max", "min", "abs"})
+
+
+def range_constraints(program: Program, root: Made) -> dict[Any, Any]:
+    """Return the bounds of all symbols: those that the program states, then those of symbols that it leaves free.
+
+    Args:
+        program: its constraints are what is stated.
+        root: the graph, whose fake values have the symbols.
+    """
+    free = ranges_in([node.meta["val"] for node in root.nodes.values()])
+    known = {str(symbol): symbol for symbol in free}
+    made: dict[Any, Any] = {}
+    for span in program.constraints.ranges:
+        found = symbolic_range(span.expr, span.low, span.high)
+        if found is not None:
+            made[known.get(str(found[0]), found[0])] = found[1]
+    stated = {str(symbol) for symbol in made}
+    return made | {symbol: bounds for symbol, bounds in free.items() if str(symbol) not in stated}
+
+
+def guard_texts(program: Program, root: ModuleCallEntry) -> list[str]:
+    """Return the guards as Python text.
+
+    Args:
+        program: its constraints hold the guards.
+        root: the entry of the root among the module calls, which names the arguments.
+
+    Raises:
+        UnsupportedProgram: a guard has an operator that Python does not.
+    """
+    guards = program.constraints.guards
+    if not guards:
+        return []
+    assert root.signature is not None
+    spellings = _spellings(root.signature.in_spec, root.signature.forward_arg_names or [])
+    return [_bare(_written(guard, spellings)) if isinstance(guard, Apply) else _written(guard, spellings) for guard in guards]
+
+
+def _spellings(in_spec: Any, names: list[str]) -> list[str]:
+    leaves = pytree.tree_unflatten(list(range(in_spec.num_leaves)), in_spec)
+    found: list[str] = []
+    for path, _ in pytree.tree_flatten_with_path(leaves)[0]:
+        side, first, *rest = path
+        name = first.key if side.idx else names[first.idx] if first.idx < len(names) else f"arg_{first.idx}"
+        found.append(f"L[{name!r}]{pytree.keystr(tuple(rest))}")
+    return found
+
+
+def _written(expr: Expr, spellings: list[str]) -> str:
+    match expr:
+        case Apply(op=op, args=args):
+            return _applied(op, [_written(arg, spellings) for arg in args])
+        case InputDim(index=index, dim=dim, of=of):
+            return f"{spellings[index]}.{of}()[{dim}]"
+        case InputValue(index=index):
+            return spellings[index]
+        case bool() | int() | float():
+            return repr(expr)
+        case _:
+            raise UnsupportedProgram(f"a guard speaks of {expr}, which is no input; write it over sizes of inputs")
+
+
+def _bare(text: str) -> str:
+    return text[1:-1] if text.startswith("(") else text
+
+
+PREFIXES: Mapping[str, str] = {"neg": "-", "not": "not "}
+
+
+def _applied(op: str, args: list[str]) -> str:
+    if op in PREFIXES:
+        return f"({PREFIXES[op]}{args[0]})"
+    if op in CALLED:
+        return f"{op}({', '.join(args)})"
+    if op == "if":
+        test, then, other = args
+        return f"({then} if {test} else {other})"
+    if op == "ceildiv":
+        return f"(-((-{args[0]}) // {args[1]}))"
+    return f"({f' {op} '.join(args)})"
+
+
+Inputs = tuple[tuple[Any, ...], dict[str, Any]]
+"""Positional and keyword arguments."""
+
+
+class Unknown(Exception):
+    """No example can be made up."""
+
+
+def checked_inputs(given: Any, in_spec: Any) -> Inputs:
+    """Return the caller's example inputs.
+
+    Args:
+        given: ``(args, kwargs)``.
+        in_spec: the pytree that they must have.
+
+    Raises:
+        InputError: they are something else.
+    """
+    if not (isinstance(given, tuple) and len(given) == 2 and isinstance(given[0], tuple) and isinstance(given[1], dict)):
+        raise InputError(f"example_inputs is a pair (args, kwargs) of a tuple and a dict, not {type(given).__name__}")
+    args, kwargs = given
+    wanted = in_spec.children()[1].context or []
+    kwargs = {key: kwargs[key] for key in wanted if key in kwargs} | kwargs
+    found = pytree.tree_structure((args, kwargs))
+    if found != in_spec:
+        raise InputError(f"example_inputs are structured as {found}, and the program takes {in_spec}")
+    return args, kwargs
+
+
+def made_up_inputs(program: Program, root: Made, in_spec: Any) -> Inputs | None:
+    """Return zeros of the sizes that were exported; None where a size, an object or a device is not at hand.
+
+    Args:
+        program: the program.
+        root: its graph, with fake values.
+        in_spec: the pytree of the arguments.
+    """
+    pairs = zip(program.main.inputs, program.signature.inputs, strict=True)
+    users: Iterable[Any] = [root.nodes[formal.name].meta["val"] for formal, spec in pairs if type(spec) is UserInput]
+    try:
+        leaves = [_example(value) for value in users]
+        args, kwargs = pytree.tree_unflatten(leaves, in_spec)
+    except (Unknown, RuntimeError, AssertionError, TypeError, ValueError):
+        return None  # a device that this machine lacks, a class that does not take zeros
+    return args, kwargs
+
+
+def _example(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        if value.layout is not torch.strided or value.is_quantized:
+            raise Unknown
+        sizes = [_number(size) for size in value.shape]
+        strides = [_number(size) for size in value.stride()]
+        return torch.empty_strided(sizes, strides, dtype=value.dtype, device=value.device).zero_()
+    if value is None or isinstance(value, (bool, int, float, str, *SYMBOLIC)):
+        return _number(value)
+    raise Unknown
+
+
+def _number(value: Any) -> Any:
+    if not isinstance(value, SYMBOLIC):
+        return value
+    number = size_number(value)
+    if number is None:
+        raise Unknown
+    return number
+
 
 DIALECTS: Mapping[str, Any] = {"TRAINING": TrainingIRVerifier, "ATEN": Verifier}
 """What torch calls the rules that an exported program keeps: operators that write are allowed in the first alone."""

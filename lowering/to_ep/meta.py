@@ -1,25 +1,68 @@
-"""Meta of fx nodes: what the program carries, thawed, with the fake value, the module stack and where the node comes from.
+"""Meta of fx nodes: what the program carries, thawed, and fake values of nodes that a rewrite has put in.
 
-One idea: the exporter's spelling of a stack of calls is made once for each distinct stack.  Containers are copied, so that
-who edits the exported program does not edit the program; the leaves (fake tensors, sizes) are shared.
+Stacks and source lines go along.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from attrs import evolve
 from torch.fx.traceback import NodeSource, NodeSourceAction
 
-from ...ir.listing import first_paths
+from ...ir.calls.parts import first_paths
+from ...ir.errors import UnsupportedProgram
+from ...ir.graph import Node, Op, Stack, place_of
+from ...ir.inference import FakeValues, running
 from ...ir.meta import Meta, is_backward, spelled_stack, thaw
-from ...ir.node import Node, Op, Stack
-from ...ir.paths import join
+from ...ir.names import join
 from ...ir.program import Program
 from ...ir.signature import LossOutput
 
-__all__ = ["Metas"]
+__all__ = ["Metas", "Values"]
+
+
+class Values(FakeValues):
+    """The fake values of one program that is to be exported."""
+
+    def of_operand(self, formal: Any, owner: Node, operand: Any) -> Any:
+        """Return the fake value of an input of an operator's body: its own, or that of what the operator hands over."""
+        if "val" in formal.meta and self.is_ours(formal.meta["val"]):
+            return formal.meta["val"]
+        assert type(owner.do) is Op
+        if operand is None or owner.do.name.rpartition(".")[2] in SLICING:
+            raise UnsupportedProgram(
+                f"{place_of(owner)}: the input {formal.name!r} of its body has no fake value, and it can not be told from the "
+                "operands; put one into its meta['val']"
+            )
+        return operand
+
+    def inferred(self, node: Node, target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Return what an operator gives for fake arguments.
+
+        Args:
+            node: whose value it is.
+            target: its callable.
+            args: fake values and literals; for a body, its module.
+            kwargs: the same by name.
+
+        Raises:
+            UnsupportedProgram: the operator refuses them, or can not be run on fake values.
+        """
+        try:
+            with running(self.mode):
+                return self.run(node, target, args, kwargs)
+        except Exception as error:
+            said = (str(error) or type(error).__name__).splitlines()[0]
+            raise UnsupportedProgram(
+                f"{place_of(node)}: it has no fake value, and its operator does not take those of its arguments ({said}); "
+                "mend the node, or put what it gives into meta['val']"
+            ) from error
+
+
+SLICING = frozenset({"map_impl", "map", "scan", "associative_scan", "flex_attention", "flex_attention_backward"})
+"""Operators whose bodies take other shapes than the operator."""
 
 LISTS = frozenset({"from_node", "source_fn_stack"})
 """Entries that torch keeps in lists, which meta has as tuples."""

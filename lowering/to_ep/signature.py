@@ -1,6 +1,6 @@
-"""The graph signature: what each input and output of the graph is for, said with the names of the made nodes.
+"""The graph signature, the module call graph and the state of an exported program.
 
-One idea: ``program.signature`` speaks of positions, so every name here is asked of the node that stands in the position.
+Each is said with the names of the nodes that were made.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch.export import ModuleCallEntry, ModuleCallSignature
 from torch.export.graph_signature import (
     ArgumentSpec,
     ConstantArgument,
@@ -24,9 +25,13 @@ from torch.export.graph_signature import (
     TokenArgument,
 )
 
+from ...ir.arguments import Arg
 from ...ir.errors import UnsupportedProgram
+from ...ir.graph import Frame
+from ...ir.own_operators import GIVES, TAKES, is_boundary
 from ...ir.program import Program
 from ...ir.signature import (
+    GIVEN,
     InputGradient,
     InputMutation,
     LiteralType,
@@ -37,11 +42,44 @@ from ...ir.signature import (
     Token,
     UserInput,
 )
-from ...ir.state import SlotKind
-from ...ir.torch_private import script_class
+from ...ir.state import Slot, SlotKind
+from ...ir.torch_private import pytree, script_class
+from ..modules.state import materialise
 from .graphs import Made
 
-__all__ = ["argument", "graph_signature"]
+__all__ = ["argument", "graph_signature", "module_calls", "state_of_ep"]
+
+
+def state_of_ep(program: Program, *, copy: bool) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the ``state_dict`` of an exported program, and its constants: buffers that are not saved among them.
+
+    Args:
+        program: whose state it is.
+        copy: make new tensors; otherwise the program's own are used.
+
+    Raises:
+        UnsupportedProgram: a name would break the code that torch writes for a module that has the state.
+
+    >>> state_of_ep(Program.of({}), copy=True)
+    ({}, {})
+    """
+    cells = materialise(program, copy=copy, device=None)
+    saved: dict[str, Any] = {}
+    constants: dict[str, Any] = {}
+    for name, slot in program.state.pairs:
+        if not name.isprintable() or any(mark in name for mark in "'\"\\"):
+            raise UnsupportedProgram(f"the state {name!r} has a name that torch would write into code; rename it")
+        value = cells[slot.cell]
+        if _is_saved(slot):
+            saved[name] = value
+        else:  # torch looks for constants that are parameters among the buffers, and does not find them
+            constants[name] = value.detach() if isinstance(value, torch.nn.Parameter) else value
+    return saved, constants
+
+
+def _is_saved(slot: Slot) -> bool:
+    return slot.kind is not SlotKind.CONSTANT and slot.persistent
+
 
 NUMBERS: tuple[tuple[Any, Any], ...] = (
     ((torch.SymBool, bool), SymBoolArgument),
@@ -141,3 +179,52 @@ def argument(leaf: Any) -> ArgumentSpec:
         f"{where} is a {type(value).__name__}, and an exported program takes and gives tensors, numbers, strings and None; "
         "take the parts out of it with operator.getitem"
     )
+
+
+def module_calls(program: Program, root: Made) -> list[ModuleCallEntry]:
+    """Return the entries of all modules in their order, then those of further calls with a signature of their own.
+
+    Args:
+        program: the program.
+        root: its graph.
+    """
+    signatures = _preserved(program, root)
+    entries = [ModuleCallEntry("", _root_signature(program))]
+    for module in program.modules:
+        if module.path:
+            entries.append(ModuleCallEntry(module.path, signatures.pop(module.path, None)))
+    return [*entries, *[ModuleCallEntry(name, signature) for name, signature in signatures.items()]]
+
+
+def _root_signature(program: Program) -> ModuleCallSignature:
+    signature = program.signature
+    in_spec, out_spec, names = signature.in_spec, signature.out_spec, list(signature.arg_names)
+    if in_spec is None:
+        users = sum(type(spec) is UserInput for spec in signature.inputs)
+        in_spec = pytree.tree_structure(((0,) * users, {}))
+    if out_spec is None:
+        given = sum(type(spec) in GIVEN for spec in signature.outputs)
+        out_spec = pytree.tree_structure((0,) * given)
+    if not names and program.constraints.guards:
+        args, kwargs = in_spec.children()  # guards name the arguments that they speak of
+        names = [*[f"arg_{index}" for index in range(args.num_children)], *map(str, kwargs.context or ())]
+    return ModuleCallSignature([], [], in_spec, out_spec, names or None)
+
+
+def _preserved(program: Program, root: Made) -> dict[str, ModuleCallSignature]:
+    boundaries: dict[Frame, dict[str, tuple[Arg, ...]]] = {}
+    for node in program.main.nodes:
+        if is_boundary(node) and node.stack:
+            boundaries.setdefault(node.stack[-1], {})[node.do.name] = node.args  # type: ignore[union-attr]
+    found: dict[str, ModuleCallSignature] = {}
+    for frame, leaves in boundaries.items():
+        told = program.call_signatures.get(frame)
+        if told is not None and len(leaves) == len((TAKES, GIVES)):
+            names = list(told.arg_names) or None
+            inputs, outputs = ([argument(root.leaf(arg)) for arg in leaves[op.name]] for op in (TAKES, GIVES))
+            found[_fqn(frame)] = ModuleCallSignature(inputs, outputs, told.in_spec, told.out_spec, names)
+    return found
+
+
+def _fqn(frame: Frame) -> str:
+    return f"{frame.path}@{frame.call}" if frame.call else frame.path

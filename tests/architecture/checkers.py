@@ -15,7 +15,7 @@ from .sources import Source
 MAY_IMPORT: dict[str, set[str]] = {
     "ir": set(),
     "transforms": {"ir"},
-    "lowering": {"ir"},
+    "lowering": {"transforms", "ir"},
     "laws": {"ir", "transforms", "lowering"},
     "purefx": {"ir", "transforms", "lowering", "laws"},
 }

@@ -14,8 +14,8 @@ from attrs import evolve
 from torch import nn
 
 import purefx as px
-from purefx.ir.opaque import CALL_GUARDS, call_guards
 from purefx.ir.operators import op_of
+from purefx.ir.own_operators import CALL_GUARDS, call_guards
 
 
 class Counts(nn.Module):

@@ -23,7 +23,7 @@ import pytest
 import torch
 
 import purefx as px
-from purefx.ir.collector import collector_paused
+from purefx.ir.persistent import collector_paused
 
 
 @pytest.fixture

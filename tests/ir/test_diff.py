@@ -17,14 +17,14 @@ from attrs import evolve, fields
 
 import purefx as px
 from bench.chain import chain
-from purefx.ir.diff.difference import Change
-from purefx.ir.diff.sequences import hunks, patched
+from purefx.ir.analysis.diff import Change
+from purefx.ir.analysis.hunks import hunks, patched
 from purefx.laws.asking import refuses
 from purefx.laws.checking import drawn
 from purefx.laws.law import Case
-from purefx.laws.profiles import share
 from purefx.laws.registry import REGISTRY
 from purefx.laws.strategies import STAGES, Stage
+from purefx.laws.tiers import share
 from purefx.laws.variants import renamed, reordered
 from tests.programs import ADD, NEG, Shared, Tower, exported, flat
 

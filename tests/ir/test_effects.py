@@ -148,7 +148,7 @@ def test_a_write_to_one_result_of_a_call_leaves_the_others_alone() -> None:
 
 
 def test_nothing_moves_into_a_region_or_out_of_it() -> None:
-    """Also where no value ties it to what is there; a body that closes what it opens is no border."""
+    """Also where no value ties it to what is there; a body that closes what it opens is no boundary."""
     opens, closes = px.Op("toy.enter", px.Effects(scope=1)), px.Op("toy.leave", px.Effects(scope=-1))
     nodes = [
         px.Node("a", NEG, (px.Ref("x"),)),

@@ -57,9 +57,9 @@ def test_however_tensors_are_numbered(tier: Tier, examples: int) -> None:
 
 def state(**values: torch.Tensor) -> px.State:
     """Return a state with the buffers, tied and sharing memory as they are."""
-    from purefx.ir.cells import CellNumbers
+    from purefx.ir.tensors import TensorIds
 
-    numbers = CellNumbers()
+    numbers = TensorIds()
     slots = {name: numbers.slot(value, px.SlotKind.BUFFER, persistent=True) for name, value in values.items()}
     return px.State(tuple(slots), px.pmap(slots))
 

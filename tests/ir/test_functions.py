@@ -17,10 +17,9 @@ import torch.nn.functional as F  # noqa: N812
 
 from purefx.ir import ANYTHING, Effects, Node, Op, Ref
 from purefx.ir.callables import Method
+from purefx.ir.effects.declared import NodeEffects, node_effects
 from purefx.ir.effects.functions import known_functions, known_method
-from purefx.ir.effects.happenings import happenings
 from purefx.ir.effects.registered import effects_of
-from purefx.ir.effects.resolved import Happening
 from purefx.ir.graph import Graph, Input
 from purefx.ir.program import Program
 from purefx.ir.torch_private import MODES, pytree, storage_key
@@ -31,10 +30,10 @@ METHODS = {f"tensor.{name}": method for name in dir(torch.Tensor) if not name.st
 EXTRA: tuple[tuple[Any, ...], ...] = ((), (Ref("y"),), (0,), ((3, 4),), (0, 1))
 
 
-def declared(target: Callable[..., Any], args: tuple[Any, ...]) -> Happening:
+def declared(target: Callable[..., Any], args: tuple[Any, ...]) -> NodeEffects:
     """Return what is said to happen in a call."""
     graph = Graph((Input("x"), Input("y"), Input("z")), (Node("n", Op("n", effects_of(target), target), args),), Ref("n"))
-    return happenings(Program.of({"": graph}), graph)[0]
+    return node_effects(Program.of({"": graph}), graph)[0]
 
 
 def watched(target: Callable[..., Any], args: tuple[Any, ...]) -> list[str] | None:
@@ -106,11 +105,11 @@ def test_no_function_does_more_than_is_declared() -> None:
 def test_what_is_written(target: Any, args: Any, kwargs: Any, expected: tuple[str, ...]) -> None:
     """By position and by either name, and everything where nothing is known."""
     graph = Graph((Input("x"), Input("y"), Input("z")), (Node("n", Op("n", effects_of(target), target), args, kwargs),), Ref("n"))
-    assert tuple(dict.fromkeys(happenings(Program.of({"": graph}), graph)[0].writes)) == expected
+    assert tuple(dict.fromkeys(node_effects(Program.of({"": graph}), graph)[0].writes)) == expected
 
 
 def test_draws_and_modes() -> None:
-    """A dropout that does not train draws nothing; what switches gradients off is a border."""
+    """A dropout that does not train draws nothing; what switches gradients off is a boundary."""
     assert declared(F.dropout, (Ref("x"), 0.5)).random
     assert not declared(F.dropout, (Ref("x"), 0.5, False)).random
     assert effects_of(torch._C._set_grad_enabled).scope == 1

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from purefx.ir.digest import digest
+from purefx.ir.analysis.digest import digest
 from purefx.laws.strategies import Stage
 from purefx.laws.tiers import TIERS, Tier, drawn_cases
 

@@ -14,8 +14,11 @@ from hypothesis import settings
 from torch import nn
 
 import purefx as px
-from purefx.laws import profiles, toy
-from purefx.laws.checking import FewChanges, LawBroken, NothingChecked, WrongQuestion, ask_laws, check_transformation
+from purefx.laws import tiers as profiles
+from purefx.laws import toy
+from purefx.laws.arguments import WrongQuestion
+from purefx.laws.asking import LawBroken
+from purefx.laws.checking import FewChanges, NothingChecked, ask_laws, check_transformation
 from purefx.laws.evaluate import meaning_differences
 from purefx.laws.law import GENERIC
 from purefx.laws.live import live

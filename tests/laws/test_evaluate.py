@@ -11,8 +11,7 @@ import torch
 import purefx as px
 from purefx.laws import behaviour_differences, toy
 from purefx.laws.evaluate import evaluate, meaning_differences
-from purefx.laws.tensors import tensor_meaning
-from purefx.laws.toy import toy_meaning
+from purefx.laws.toy import tensor_meaning, toy_meaning
 from tests.programs import Shared, exported
 
 SCALAR = px.TensorType(torch.int64, ())

@@ -20,8 +20,8 @@ import purefx as px
 from purefx.laws import changes_in_export
 from purefx.laws.evaluate import Meaning, meaning_differences
 from purefx.laws.strategies import Exported, exported_programs
-from purefx.laws.strategies.aten.kinds import fake_mode
-from purefx.laws.tensors import tensor_meaning
+from purefx.laws.strategies.aten.flow import fake_mode
+from purefx.laws.toy import tensor_meaning
 from tests.laws.direct import direct_meaning, lowered_meaning
 
 EXAMPLES = 500

@@ -13,11 +13,11 @@ import pytest
 
 import purefx as px
 import purefx.transforms
-from purefx.ir.digest import digest
-from purefx.laws.asking import refuses
-from purefx.laws.checking import FEW, LawBroken, ask_laws, assert_law
+from purefx.ir.analysis.digest import digest
+from purefx.laws.asking import LawBroken, assert_law, refuses
+from purefx.laws.checking import FEW, ask_laws
+from purefx.laws.deep import Question, questions
 from purefx.laws.law import GENERIC, Case, Law
-from purefx.laws.questions import Question, questions
 from purefx.laws.registry import REGISTRY
 from purefx.laws.strategies import Stage
 from purefx.laws.tiers import TIERS, Tier, drawn_cases
@@ -72,7 +72,7 @@ def test_as_many_programs_as_promised(tier: Tier) -> None:
 
 
 SELDOM = {"restore_names", "collect_call_signatures", "add_runtime_assertions", "insert_ivals", "move_non_tensor_nodes"}
-"""What these rewrite (tracepoints, ranges of sizes, numbers that cross the border of a module) programs of integers hardly have:
+"""What these rewrite (tracepoints, ranges of sizes, numbers that cross a module boundary) programs of integers hardly have:
 their own laws make it first, and the other tiers draw it."""
 
 

@@ -30,8 +30,8 @@ from purefx.laws import (
     value_differences,
 )
 from purefx.laws.checking import drawn
-from purefx.laws.gradients import tensor_gradients
 from purefx.laws.law import GENERIC, GRADIENTS, Case, Law
+from purefx.laws.oracles import tensor_gradients
 from purefx.laws.purity import changes_in_process
 from purefx.laws.registry import REGISTRY
 from purefx.laws.strategies import Stage

@@ -9,11 +9,11 @@ from __future__ import annotations
 import pytest
 
 import purefx as px
-from purefx.laws.checking import LawBroken, assert_law
+from purefx.laws.asking import LawBroken, assert_law
 from purefx.laws.law import GENERIC, Case, Law
 from purefx.laws.registry import REGISTRY
-from purefx.laws.said import SAID
 from purefx.laws.tiers import drawn_cases
+from purefx.laws.values import SAID
 from tests.laws.seeded import MISTAKES, Mistake
 
 EXAMPLES = {"toy": 500, "aten": 60, "modules": 12}

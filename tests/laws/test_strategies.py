@@ -11,7 +11,8 @@ import pytest
 
 import purefx as px
 from purefx.laws import toy
-from purefx.laws.checking import LawBroken, check_transformation, drawn
+from purefx.laws.asking import LawBroken
+from purefx.laws.checking import check_transformation, drawn
 from purefx.laws.law import GENERIC
 from purefx.laws.strategies import STAGES, Stage
 from tests.laws.seeded.writing import forgets_a_mutation

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import purefx as px
 from purefx.ir import Apply, Constraints, LiteralType, NumberType, Range, Sym, TensorType
 from purefx.ir.expression import InputDim, InputValue
-from purefx.lowering.checks import LeafChecks
+from purefx.lowering.calls.guards import LeafChecks
 
 N, M = Sym("n"), Sym("m")
 SIZES = (2, 3, N, M, Apply("*", (2, N)), Apply("+", (N, M)), Apply("//", (M, 2)), Apply("max", (N, 3)))

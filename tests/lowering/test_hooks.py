@@ -15,7 +15,7 @@ import pytest
 import torch
 
 import purefx as px
-from purefx.lowering.hooks import unhooked
+from purefx.lowering.swaps.assignment.hooks import unhooked
 from tests.scale.test_scale import nested
 from tests.transforms.test_gather import CIRCLE, outlined, preserved
 
@@ -228,7 +228,7 @@ def test_hooks_that_no_call_would_run_are_refused(to: Any, how: str) -> None:
     with pytest.raises(px.UnsupportedProgram, match="in the body of the root"):
         getattr(flat.a, how)(print)
     deep: Any = px.lower(px.transform(nested(250)), to=to)
-    inside = deep.get_submodule(next(iter(unhooked(deep.purefx_family))))
+    inside = deep.get_submodule(next(iter(unhooked(deep.purefx_context))))
     with pytest.raises(px.UnsupportedProgram, match="nested so deeply"):
         getattr(inside, how)(print)
 

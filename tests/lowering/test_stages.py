@@ -239,7 +239,7 @@ def told(stages: px.Stages, **options: Any) -> list[list[tuple[tuple[int, ...], 
         assert isinstance(made, PipelineStage)
         meta = vars(made)["_user_meta"]
         mine = [[(tuple(one.shape), one.dtype, one.requires_grad) for one in some] for some in (meta.inputs, meta.outputs)]
-        assert not found or found[-1] == mine[0], "both sides of a border are told the same"
+        assert not found or found[-1] == mine[0], "both sides of a boundary are told the same"
         found[index:] = mine
     return found
 

@@ -146,7 +146,7 @@ def test_only_our_own_functions_are_in_a_pickle() -> None:
     Finder(io.BytesIO(data)).load()
     ours = {name for name in found if name.startswith("purefx.") and not name.startswith("purefx.ir.")}
     assert ours == {
-        f"purefx.lowering.{name}" for name in ("pickling.load_family", "pickling.load_module", "saved_meta.read_fake")
+        f"purefx.lowering.{name}" for name in ("pickling.load_context", "pickling.load_module", "saved_meta.read_fake")
     }
 
 

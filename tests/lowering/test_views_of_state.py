@@ -16,8 +16,8 @@ import pytest
 import torch
 
 import purefx as px
-from purefx.ir.cells import cell_key
 from purefx.ir.state import lazy_bits
+from purefx.ir.tensors import cell_key
 
 Draw = random.Random
 Views = list[torch.Tensor]

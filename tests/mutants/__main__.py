@@ -17,7 +17,7 @@ from attrs import asdict
 from tests.mutants.report import left, read, report
 from tests.mutants.tree import ROOT, TREE, make_tree
 
-FILES = ("transforms", "ir/effects", "ir/digest.py", "lowering")
+FILES = ("transforms", "ir/effects", "ir/analysis/digest.py", "lowering")
 
 
 def main() -> int:

@@ -9,9 +9,9 @@ from __future__ import annotations
 import pytest
 
 import purefx as px
-from purefx.laws.checking import assert_law
+from purefx.laws.asking import assert_law
+from purefx.laws.deep import Question, questions
 from purefx.laws.law import GENERIC
-from purefx.laws.questions import Question, questions
 from purefx.laws.strategies import STAGES, Stage
 from purefx.laws.tiers import drawn_cases
 

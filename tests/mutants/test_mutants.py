@@ -86,12 +86,12 @@ def test_a_reason_that_fits_nothing_is_told() -> None:
     same = [Same(FILE, "f", "x is not used", "x = 1", "x = 2")]
     assert stale([KILLED], same) == same
     assert stale([SURVIVED], same) == []
-    assert stale([Result("ir/digest.py", "f", "a", "b", "killed")], same) == []
+    assert stale([Result("ir/analysis/digest.py", "f", "a", "b", "killed")], same) == []
 
 
 def test_the_table_has_a_line_for_each_file_and_folder() -> None:
-    lines = table([KILLED, SURVIVED, Result("ir/digest.py", "f", "a", "b", "stopped")], [SURVIVED])
-    assert [line.split()[0] for line in lines[1:]] == [FILE, "ir/digest.py", "transforms/", "ir/"]
+    lines = table([KILLED, SURVIVED, Result("ir/analysis/digest.py", "f", "a", "b", "stopped")], [SURVIVED])
+    assert [line.split()[0] for line in lines[1:]] == [FILE, "ir/analysis/digest.py", "transforms/", "ir/"]
     assert lines[1].split()[1:] == ["2", "1", "0", "0", "1", "50.0%"]
 
 

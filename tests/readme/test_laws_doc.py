@@ -17,13 +17,13 @@ from attrs import frozen
 
 import purefx as px
 from purefx.laws.asking import assert_law
-from purefx.laws.fuel import FUEL
-from purefx.laws.gradients import tensor_gradients
 from purefx.laws.law import GENERIC, GRADIENTS, Case, Law
+from purefx.laws.oracles import tensor_gradients
 from purefx.laws.pairs import PAIRS
 from purefx.laws.registry import REGISTRY
-from purefx.laws.said import SAID
-from purefx.laws.tensors import tensor_meaning
+from purefx.laws.swapping import FUEL
+from purefx.laws.toy import tensor_meaning
+from purefx.laws.values import SAID
 
 TEXT = (Path(__file__).parents[2] / "docs" / "laws.md").read_text(encoding="utf-8")
 

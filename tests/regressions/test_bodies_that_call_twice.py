@@ -9,7 +9,7 @@ from __future__ import annotations
 from attrs import evolve
 
 import purefx as px
-from purefx.ir.callers import places_of_bodies, signatures_of_bodies
+from purefx.ir.calls.call_graph import instance_paths, signatures_of_bodies
 from tests.transforms.small import tree
 
 DEEP = 200
@@ -40,4 +40,4 @@ def test_verified_at_once() -> None:
     )
     assert not px.verify(deep)
     assert signatures_of_bodies(deep) == {"g2": signature}
-    assert places_of_bodies(deep)["g3"] == "m.l.l.l" and len(places_of_bodies(deep)) == DEEP + 2
+    assert instance_paths(deep)["g3"] == "m.l.l.l" and len(instance_paths(deep)) == DEEP + 2

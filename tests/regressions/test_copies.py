@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import purefx as px
-from purefx.lowering.root import LoweredRoot
+from purefx.lowering.calls.root import LoweredRoot
 
 
 def lowered(to: Any) -> torch.nn.Module:

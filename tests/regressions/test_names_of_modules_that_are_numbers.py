@@ -27,7 +27,7 @@ class Adds(nn.Module):
 
 
 def test_calls_with_several_results_and_borders(tmp_path: Path) -> None:
-    """The call of ``0`` was a node called ``0``, and its borders ``0_takes`` and ``0_gives``: no file took them."""
+    """The call of ``0`` was a node called ``0``, and its boundaries ``0_takes`` and ``0_gives``: no file took them."""
     model, x = nn.Sequential(Pair(), Adds()), torch.ones(2)
     for preserved in ((), ("0", "1")):
         program = px.transform(px.import_ep(exported(model, x, preserve_module_call_signature=preserved)))

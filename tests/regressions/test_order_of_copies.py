@@ -12,7 +12,7 @@ import purefx as px
 from purefx.laws import toy
 from purefx.laws.law import Case
 from purefx.laws.pairs import PAIRS, copies_nothing, copies_stand_first
-from purefx.transforms.inplace_mutations import COPY
+from purefx.transforms.mutations import COPY
 
 INTEGER = px.TensorType(torch.int64, ())
 

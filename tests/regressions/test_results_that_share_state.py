@@ -6,8 +6,8 @@ without the path of the module; nobody found that state, and a write to it was f
 
 from __future__ import annotations
 
+from purefx.ir.effects.declared import node_effects
 from purefx.ir.effects.dependencies import dependencies
-from purefx.ir.effects.happenings import happenings
 from tests.transforms.small import tree
 
 PROGRAM = """
@@ -34,5 +34,5 @@ PROGRAM = """
 
 def test_a_write_stays_behind_the_reader_of_a_result() -> None:
     program = tree(PROGRAM, "state {\nbuffer a.n: f32[2]\n}")
-    assert happenings(program, program.main)[0].results[0].slots == ("a.n",)
+    assert node_effects(program, program.main)[0].results[0].slots == ("a.n",)
     assert 3 in dependencies(program, program.main)[4]

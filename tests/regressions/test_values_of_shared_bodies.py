@@ -14,7 +14,7 @@ from attrs import evolve
 from torch.utils.flop_counter import FlopCounterMode
 
 import purefx as px
-from purefx.laws.said import false_values
+from purefx.laws.values import false_values
 
 
 class Outer(torch.nn.Module):

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import purefx as px
-from purefx.ir.cells import CellNumbers
+from purefx.ir.tensors import TensorIds
 
 X = torch.full((4,), 3.0)
 
@@ -59,7 +59,7 @@ def test_gradients_do_not_go_through_them(way: str, *, strict: bool) -> None:
 
 
 def test_they_share_memory_and_are_two() -> None:
-    parameter, numbers = torch.nn.Parameter(torch.ones(4)), CellNumbers()
+    parameter, numbers = torch.nn.Parameter(torch.ones(4)), TensorIds()
     values = (parameter, parameter.detach(), parameter.data, parameter)
     slots = [numbers.slot(value, px.SlotKind.CONSTANT, persistent=False) for value in values]
     assert [slot.cell for slot in slots] == [0, 1, 1, 0]

@@ -56,15 +56,13 @@ from purefx.ir import (
     pmap,
     same_arg,
 )
-from purefx.ir.importing.program import import_ep
+from purefx.ir.importing.exported import import_ep
 from purefx.ir.text import parse
-from purefx.ir.text.arguments import print_arg, read_arg
-from purefx.ir.text.effects import print_effects, read_effects
-from purefx.ir.text.expressions import INFIX, print_expr, read_expr
-from purefx.ir.text.frames import print_stack, read_stack
+from purefx.ir.text.arguments import print_arg, print_tree, read_arg, read_tree
+from purefx.ir.text.calls import print_effects, print_stack, read_effects, read_stack
+from purefx.ir.text.contract import INFIX, print_expr, read_expr
 from purefx.ir.text.lexer import Cursor
 from purefx.ir.text.operators import resolve
-from purefx.ir.text.trees import print_tree, read_tree
 
 QUICK = settings(max_examples=60, deadline=None)
 

@@ -24,7 +24,7 @@ from purefx.ir import (
     State,
     pmap,
 )
-from purefx.ir.importing.program import import_ep
+from purefx.ir.importing.exported import import_ep
 from purefx.ir.text import print_graph, print_node
 
 

@@ -9,7 +9,7 @@ import re
 from textwrap import dedent
 
 import purefx as px
-from purefx.ir.parts import PART
+from purefx.ir.calls.parts import PART
 
 
 def split_tree(graphs: str, *sections: str, takes: str = "user x: f32[2]", gives: int = 1) -> px.Program:

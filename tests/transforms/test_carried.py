@@ -13,15 +13,14 @@ import torch
 from attrs import evolve
 
 import purefx as px
-from purefx.ir.borders import is_border
 from purefx.ir.meta import Meta
+from purefx.ir.own_operators import is_boundary
 from purefx.laws import toy
 from purefx.laws.asking import assert_law, refuses
 from purefx.laws.law import GENERIC, Law
-from purefx.laws.profiles import share
 from purefx.laws.registry import REGISTRY
 from purefx.laws.strategies import Stage
-from purefx.laws.tiers import drawn_cases
+from purefx.laws.tiers import drawn_cases, share
 
 PROGRAMS = 40
 
@@ -101,7 +100,7 @@ def test_what_is_added_bears_the_meta_of_its_value() -> None:
 
 
 REMADE = frozenset({"split_by_tags", "swap_modules"})
-"""Those that call other bodies than before: such a call, and a border of its signature, is no operator of the original."""
+"""Those that call other bodies than before: such a call, and a boundary of its signature, is no operator of the original."""
 
 
 def is_of_a_call(graph: px.Graph, node: px.Node) -> bool:
@@ -117,7 +116,7 @@ def test_bodies_keep_their_meta(transformation: px.Transformation, stage: Stage)
         result = transformation(program)
         traces = {node.meta["stack_trace"] for _, node in program.nodes()}
         for name, node in result.nodes():
-            if transformation.name in REMADE and (is_of_a_call(result.graphs[name], node) or is_border(node)):
+            if transformation.name in REMADE and (is_of_a_call(result.graphs[name], node) or is_boundary(node)):
                 continue
             assert node.meta["stack_trace"] in traces
             # Which operand is which input of an operator's body is not known, so what it gives may be dropped there.

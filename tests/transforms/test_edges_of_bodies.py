@@ -14,7 +14,7 @@ import torch
 import purefx as px
 from purefx.laws import toy
 from purefx.laws.toy import toy_meaning
-from purefx.transforms.outline.gather import strongly_connected
+from purefx.transforms.outline.schedule import strongly_connected
 from tests.transforms.small import USER, buffers, number, program, ref
 
 

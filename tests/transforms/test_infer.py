@@ -11,7 +11,7 @@ import torch
 from attrs import evolve
 
 import purefx as px
-from purefx.ir.fakes import FakeValues
+from purefx.ir.inference import FakeValues
 from purefx.ir.operators import op_of
 from purefx.laws.law import Case, Law
 from purefx.laws.values import OTHERS_SAME, VALUES_BACK

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from purefx.transforms.metas import alike, without_values
+from purefx.transforms.shared_bodies import alike, without_values
 from tests.transforms.small import symbolic
 
 N, M = symbolic()
@@ -82,7 +82,7 @@ def test_what_holds_for_all_shapes_stays(value: object) -> None:
 def test_the_quick_look_at_fake_tensors_sees_every_fact() -> None:
     from torch._subclasses.fake_tensor import FakeTensorMode
 
-    from purefx.ir.fakes import plainly_alike
+    from purefx.ir.inference import plainly_alike
 
     with FakeTensorMode():
         mine = torch.empty(2, 3)

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 import purefx as px
-from purefx.ir.fakes import operand_given_back, values_of
+from purefx.ir.inference import operand_given_back, values_of
 from purefx.laws.law import Case
 from purefx.laws.specific import NAMED_AS_GIVEN
 from tests.lowering.swaps import Parent, both, program_of, put, same

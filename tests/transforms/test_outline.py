@@ -7,10 +7,10 @@ import torch
 from torch import nn
 
 import purefx as px
-from purefx.ir.borders import GIVES, TAKES
-from purefx.ir.inlining import inlined
+from purefx.ir.own_operators import GIVES, TAKES
 from purefx.ir.torch_private import pytree
 from purefx.laws.variants import reordered
+from purefx.transforms.inline import inlined
 from tests.programs import ADD, ADD_, NEG, Branches, Counter, Shared, Tower, calls, exported, flat, hierarchy, node
 
 A, B = px.Frame("a"), px.Frame("b")

@@ -1,4 +1,4 @@
-"""What crosses more than one border is handed on, once, by each part between; as text before and after."""
+"""What crosses more than one boundary is handed on, once, by each part between; as text before and after."""
 
 from __future__ import annotations
 

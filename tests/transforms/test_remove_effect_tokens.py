@@ -13,7 +13,7 @@ from torch import nn
 import purefx as px
 from purefx.ir.operators import op_of
 from purefx.laws.evaluate import evaluate
-from purefx.laws.tensors import TensorMachine
+from purefx.laws.toy import TensorMachine
 from tests.programs import exported
 
 

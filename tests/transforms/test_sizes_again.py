@@ -1,7 +1,7 @@
 """Sizes that cross a call are computed again: where, from what, and which numbers are no sizes.
 
 One idea: an input of one dimension whose size is a symbol, a module ``c`` whose call signature is preserved, and a number that is
-made on one side of its border and used on the other.
+made on one side of its boundary and used on the other.
 """
 
 from __future__ import annotations

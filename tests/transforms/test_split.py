@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 import purefx as px
-from purefx.ir.inlining import inlined
+from purefx.transforms.inline import inlined
 from tests.programs import ADD, ADD_, NEG, Branches, Counter, Tower, exported, flat, node
 
 SUNK = px.DEFAULT[:3]

@@ -139,7 +139,7 @@ def test_constants_are_compared() -> None:
 
 @pytest.mark.parametrize("preserve", [(), ("1",)], ids=["flat", "preserved"])
 def test_inlined_it_is_the_export_with_the_replacement(preserve: tuple[str, ...]) -> None:
-    """A program that stands in for a call whose signature was not preserved has no borders, which would hide what is between."""
+    """A program that stands in for a call whose signature was not preserved has no boundaries to hide what is between."""
     first, last = nn.Linear(3, 3), nn.Linear(3, 3)
 
     def inlined(act: nn.Module) -> px.Program:

@@ -27,7 +27,7 @@ from attrs import frozen
 
 from purefx.ir.effects.declared import Effects
 from purefx.ir.effects.registered import effects_of
-from purefx.ir.effects.silent import DRAWS_NOTHING, SILENT_ALIASES, SILENT_DRAWS, SILENT_WRITES
+from purefx.ir.effects.schema import DRAWS_NOTHING, SILENT_ALIASES, SILENT_DRAWS, SILENT_WRITES
 from purefx.ir.torch_private import resolve_operator, schema_of
 
 from .drawn_arguments import Arguments, samples_of_torch, with_room

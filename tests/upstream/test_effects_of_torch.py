@@ -1,6 +1,6 @@
 """What we say of torch's operators, compared with what they do, and with what torch itself says elsewhere.
 
-One idea: the tables of ``ir/effects/silent.py`` are claims about the installed torch, so the installed torch is run.  A short
+One idea: the tables of ``ir/effects/schema.py`` are claims about the installed torch, so the installed torch is run.  A short
 audit of every overload is here, the long one is ``make audit``.
 """
 
@@ -19,10 +19,9 @@ import pytest
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from purefx.ir.effects.communication import FUNCTIONAL, RAW
 from purefx.ir.effects.declared import COMMUNICATION
 from purefx.ir.effects.registered import NAMESPACES, effects_of
-from purefx.ir.effects.silent import DRAWS_NOTHING, SILENT_ALIASES, SILENT_DRAWS, SILENT_WRITES
+from purefx.ir.effects.schema import DRAWS_NOTHING, FUNCTIONAL, RAW, SILENT_ALIASES, SILENT_DRAWS, SILENT_WRITES
 from purefx.ir.torch_private import OpOverload, is_effectful, resolve_operator, schema_of, side_effectful
 
 from .audit_effects import Seen, observe, overloads, reasons_by_name

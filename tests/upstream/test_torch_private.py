@@ -16,7 +16,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.fx.immutable_collections import immutable_list
 
 from purefx.ir import Sym, torch_private
-from purefx.ir.importing.expressions import read_expression
+from purefx.ir.importing.constraints import read_expression
 from tests.programs import Tower, exported
 
 

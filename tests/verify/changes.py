@@ -27,9 +27,8 @@ from purefx.ir import (
     SlotKind,
     pmap,
 )  # fmt: skip
-from purefx.ir.borders import is_border
-from purefx.ir.opaque import CALL_MODULE
 from purefx.ir.operators import op_of
+from purefx.ir.own_operators import CALL_MODULE, is_boundary
 from purefx.ir.torch_private import pytree
 
 Corruption = Callable[[Program], Program]
@@ -71,7 +70,7 @@ def with_shared(frame: Frame, *, alone: bool = False) -> Corruption:
         shared = CallSignature(structure(((0,), {})), structure(0), shared=True)
         if not alone:
             return program.evolve(call_signatures=program.call_signatures.set(frame, shared))
-        nodes = tuple(node for node in program.main.nodes if not is_border(node))
+        nodes = tuple(node for node in program.main.nodes if not is_boundary(node))
         return with_graph(program, "", nodes=nodes).evolve(call_signatures=pmap({frame: shared}))
 
     return apply

@@ -43,9 +43,8 @@ from purefx.ir import (
     UserOutput,
     pmap,
 )  # fmt: skip
-from purefx.ir.borders import GIVES
-from purefx.ir.opaque import CALL_MODULE
-from purefx.ir.parts import PART
+from purefx.ir.calls.parts import PART
+from purefx.ir.own_operators import CALL_MODULE, GIVES
 from purefx.ir.signature import SunkInput
 from purefx.ir.torch_private import pytree
 from tests.verify.changes import (
@@ -217,7 +216,7 @@ TABLE: dict[str, dict[str, tuple[str, Corruption]]] = {
         "siblings": ("tree", with_node("act", do=Call(Frame("lin"), "act"))),
         "deeper": ("nested", with_node("again", graph="other", do=Call(Frame("in"), "negated"))),
     },
-    "borders": {
+    "boundaries": {
         "unknown": ("kept", with_node("in_takes", stack=(Frame("act"),))),
         "fewer": ("kept", with_node("in_takes", args=())),
         "more": ("kept", with_node("in_gives", args=(Ref("x"), 1))),

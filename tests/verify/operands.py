@@ -9,8 +9,8 @@ from collections import deque
 
 from purefx.ir import Items, Node, Op, Program, Ref
 from purefx.ir.operators import op_of
+from purefx.ir.own_operators import PACK
 from purefx.ir.torch_private import pytree
-from purefx.ir.trees import PACK
 from tests.verify.changes import CAT, CHECKPOINT, COND, RELU, SUM, Corruption, result_of_topk, with_graph, with_node
 from tests.verify.programs import GETITEM
 

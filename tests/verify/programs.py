@@ -41,9 +41,9 @@ from purefx.ir import (
     UserOutput,
     pmap,
 )  # fmt: skip
-from purefx.ir.borders import GIVES, TAKES
+from purefx.ir.calls.parts import PART
 from purefx.ir.effects.registered import effects_of
-from purefx.ir.parts import PART
+from purefx.ir.own_operators import GIVES, TAKES
 from purefx.ir.torch_private import pytree
 
 NEG = Op("toy.neg")
@@ -96,7 +96,7 @@ def flat() -> Program:
 
 
 def kept() -> Program:
-    """Return the flat program with a preserved call, whose borders are ``in_takes`` and ``in_gives``."""
+    """Return the flat program with a preserved call, whose boundaries are ``in_takes`` and ``in_gives``."""
     program = flat()
     lin = (Frame("lin"),)
     takes, gives = Node("in_takes", TAKES, (Ref("x"),), (), lin), Node("in_gives", GIVES, (Ref("y"),), (), lin)

@@ -15,12 +15,13 @@ from torch import nn
 
 import purefx as px
 from purefx.ir.verify import DEEP, RULES, verify
-from purefx.laws.checking import LawBroken, check_transformation, drawn
+from purefx.laws.asking import LawBroken
+from purefx.laws.checking import check_transformation, drawn
 from purefx.laws.corruptions import CORRUPTORS, MEANING, Corruption, Corruptor
 from purefx.laws.law import GENERIC
-from purefx.laws.profiles import share
 from purefx.laws.purity import changes_in_program
 from purefx.laws.strategies import STAGES, Stage, corrupt, corruptions
+from purefx.laws.tiers import share
 from tests.programs import Aliased, Branches, Counter, Shared, Tower, exported
 from tests.verify.test_exported import EXPORTS
 

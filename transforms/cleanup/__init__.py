@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from .add_runtime_assertions import add_runtime_assertions
 from .collect_call_signatures import collect_call_signatures
+from .constants import lift_constants, mark_non_persistent
 from .infer import infer
-from .lift_constants import lift_constants
-from .mark_non_persistent import mark_non_persistent
 from .name_inputs import name_inputs
 from .normalize_stacks import normalize_stacks
 from .restore_names import restore_names

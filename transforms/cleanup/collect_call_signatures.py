@@ -1,6 +1,6 @@
 """``collect_call_signatures``: the tracepoints around a module call become its preserved call signature.
 
-One idea: a tracepoint hands on what it is given, so it is taken out, and what it was given stands in a border node at its place.
+One idea: a tracepoint hands on what it is given, so it is taken out, and what it was given is in a boundary node there.
 The two tracepoints of a call also say which nodes are in the call, for tracers that write no stacks.
 """
 
@@ -10,15 +10,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...ir.arguments import Arg, Ref, map_refs
-from ...ir.borders import GIVES, TAKES
+from ...ir.calls.parts import with_listed
 from ...ir.errors import NamingError, UnsupportedProgram
-from ...ir.graph import Graph
-from ...ir.listing import with_listed
-from ...ir.names import Names, word_of
-from ...ir.node import Frame, Node, Op
-from ...ir.paths import is_below
+from ...ir.graph import Frame, Graph, Node, Op, place_of
+from ...ir.names import Names, is_below, word_of
+from ...ir.own_operators import GIVES, TAKES
 from ...ir.persistent import pmap
-from ...ir.places import place_of
 from ...ir.program import CallSignature, Program
 from ...ir.torch_private import pytree
 from ..transformation import transformation

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ...ir.errors import NamingError
-from ...ir.fakes import Propagation
 from ...ir.graph import Graph
+from ...ir.inference import Propagation
 from ...ir.names import did_you_mean
 from ...ir.program import Program
 from ...ir.signature import InputSpec

@@ -1,24 +1,176 @@
 """``normalize_stacks``: module stacks in one spelling, aliases under one path, calls numbered as they are first made.
 
-One idea: a call is told by the calls around it, the module and its number; each gets the next free number of its module, in the
-order of the nodes.  So two traces of one model, which number and name calls each in its own way, come to say the same.
+``Renumbering`` finds the calls that nodes are in anew.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import torch
+from attrs import evolve, field, frozen
 
+from ...ir.arguments import bodies_in
+from ...ir.calls.parts import with_listed
 from ...ir.errors import NamingError
-from ...ir.importing.spellings import is_path
-from ...ir.names import did_you_mean
+from ...ir.graph import Frame, Get, Graph, Node, Op, Stack
+from ...ir.importing.tracers import TracedStacks, is_path, read_place
+from ...ir.names import did_you_mean, is_below, join, relative
+from ...ir.persistent import pmap
 from ...ir.program import Program
+from ...ir.state import reading_place
 from ..transformation import transformation
-from .renumbering import Renumbering
 
-__all__ = ["normalize_stacks"]
+__all__ = ["Renumbering", "normalize_stacks"]
+
+KEY = "nn_module_stack"
+
+
+@frozen(eq=False)
+class Place:
+    """Where a node stands."""
+
+    frame: Frame | None = None
+    """The innermost call around it, as it is now; None in the root."""
+    inner: dict[tuple[str, int], Place] = field(factory=dict)
+    """The calls that are made here, by module and number as they were."""
+
+
+class Renumbering:
+    """Works out the stacks of one program.
+
+    Args:
+        program: a flat program.
+        aliases: the path to keep, for each path that is another one of a module.
+    """
+
+    def __init__(self, program: Program, aliases: Mapping[str, str]) -> None:
+        self.source = program
+        self.aliases = aliases
+        self.traced = TracedStacks()
+        self.graphs: dict[str, Graph] = {}
+        self.root = Place()
+        self.next: dict[str, int] = {}
+        """The next number of a call of each module."""
+        self.became: dict[Frame, dict[Frame, None]] = {}
+        self._paths: dict[str, str] = {}
+        self._known: dict[tuple[Place, Stack], tuple[Place, Stack]] = {}
+
+    def program(self) -> Program:
+        """Return the program; the same object where nothing is to do."""
+        source = self.source
+        todo = [self._graph(source.root, (), self.root)]
+        while todo:
+            inner = next(todo[-1], None)
+            if inner is None:
+                todo.pop()
+            else:
+                todo.append(self._graph(*inner))
+        graphs = {name: graph for name, graph in self.graphs.items() if graph is not source.graphs[name]}
+        signatures = self._signatures()
+        modules = with_listed(source.modules, self.next, self.traced.types)
+        if not graphs and signatures is source.call_signatures and modules is source.modules:
+            return source
+        return source.evolve(graphs=source.graphs.update(graphs), call_signatures=signatures, modules=modules)
+
+    def _graph(self, name: str, outer: Stack, place: Place) -> Iterator[tuple[str, Stack, Place]]:
+        # Yields the bodies that are to be walked before it goes on, each with the calls around it: as they were, and as they
+        # are now.
+        graph = self.graphs[name] = self.source.graphs[name]
+        nodes: list[Node] = []
+        for node in graph.nodes:
+            inner, own = self._entered(place, self._raw(node, outer, is_root=place is self.root))
+            nodes.append(self._node(node, own, place))
+            if type(node.do) is Op and node.do.effects.through_bodies:
+                for body in bodies_in(node.args, node.kwargs):
+                    if body not in self.graphs:
+                        yield body, (*outer, *self._absolute(node.stack, outer)), inner
+        if any(new is not old for new, old in zip(nodes, graph.nodes, strict=True)):
+            self.graphs[name] = evolve(graph, nodes=tuple(nodes))
+
+    def _raw(self, node: Node, outer: Stack, *, is_root: bool) -> Stack:
+        raw = node.meta.get(KEY) if is_root else None
+        read = self.traced.read(raw) if isinstance(raw, Mapping) else ()
+        return read or self._absolute(node.stack, outer)
+
+    def _absolute(self, stack: Stack, outer: Stack) -> Stack:
+        if not outer:
+            return stack
+        return tuple([evolve(frame, path=join(outer[-1].path, frame.path)) for frame in stack])
+
+    def _entered(self, start: Place, stack: Stack) -> tuple[Place, Stack]:
+        """Return where a stack of calls leads from a place, and its calls as they are now."""
+        found = self._known.get((start, stack))
+        if found is None:
+            place, own = start, list[Frame]()
+            met: set[Frame] = set()
+            for frame in stack:
+                if frame not in met:  # a call is not made inside itself
+                    met.add(frame)
+                    place = self._call(place, frame)
+                    assert place.frame is not None
+                    own.append(evolve(place.frame, part=frame.part) if frame.part else place.frame)
+            found = self._known[start, stack] = (place, tuple(own))
+        return found
+
+    def _call(self, around: Place, frame: Frame) -> Place:
+        key = (frame.path, frame.call)
+        place = around.inner.get(key)
+        if place is None:
+            path = self._path(frame.path)
+            number = self.next.get(path, 0)
+            self.next[path] = number + 1
+            place = around.inner[key] = Place(Frame(path, number))
+            self.became.setdefault(Frame(*key), {})[Frame(path, number)] = None
+        return place
+
+    def _path(self, path: str) -> str:
+        place = self._paths.get(path)
+        if place is None:
+            place = read_place(path) or path
+            above = place
+            while above and above not in self.aliases:
+                above = above.rpartition(".")[0]
+            if above:
+                place = self.aliases[above] + place[len(above) :]
+            self._paths[path] = place
+        return place
+
+    def _node(self, node: Node, own: Stack, place: Place) -> Node:
+        if place.frame is not None:
+            outer = place.frame.path
+            own = tuple([evolve(frame, path=relative(frame.path, outer)) for frame in own])
+        do = node.do
+        if type(do) is Get and own != node.stack and own and place is self.root:
+            do = self._read(do, own)
+        meta: Any = node.meta
+        if KEY in meta:
+            meta = MappingProxyType({key: value for key, value in meta.items() if key != KEY})
+        if own == node.stack and do is node.do and meta is node.meta:
+            return node
+        return Node(node.name, do, node.args, node.kwargs, own, meta)
+
+    def _read(self, do: Get, stack: Stack) -> Get:
+        if is_below(do.slot, stack[-1].path) or do.slot not in self.source.state:
+            return do
+        depth, slot = reading_place(self.source.state, do.slot, stack)
+        return Get(slot) if depth == len(stack) else do
+
+    def _signatures(self) -> Any:
+        signatures = self.source.call_signatures
+        moved = {frame: list(self.became.get(frame, ())) or [self._unmade(frame)] for frame in signatures}
+        if all(found == [frame] for frame, found in moved.items()):
+            return signatures
+        return pmap({new: signatures[frame] for frame, found in moved.items() for new in found})
+
+    def _unmade(self, frame: Frame) -> Frame:
+        # The signature of a call that no node is in.
+        path = self._path(frame.path)
+        number = self.next.get(path, 0)
+        self.next[path] = number + 1
+        return Frame(path, number)
 
 
 @transformation(

@@ -12,20 +12,16 @@ from typing import Any
 import torch
 from attrs import evolve
 
-from ...ir.cells import CellNumbers, cell_key, numbered
 from ...ir.errors import NamingError
-from ...ir.names import Names
-from ...ir.paths import is_below
+from ...ir.names import Names, is_below
 from ...ir.persistent import pmap
 from ...ir.program import Program
 from ...ir.state import Slot, SlotKind, State
-from ..fuel import UNLIMITED, Fuel
-from ..sink_state import sink_state
-from ..transformation import transformation
-from .original import Original, original_of
-from .renamed_state import with_state
-from .state_inputs import with_state_inputs
-from .tracer_constants import is_made, made_constants
+from ...ir.tensors import TensorIds, cell_key, numbered
+from ..state import sink_state
+from ..transformation import UNLIMITED, Fuel, transformation
+from .constants import is_made, made_constants
+from .state import Original, original_of, with_state, with_state_inputs
 
 __all__ = ["restore_names"]
 
@@ -196,7 +192,7 @@ class _Naming:
     def state_after(self, made: frozenset[str], *, add_unused: bool) -> State:
         """Return the state with these names, and constants that a tracer made buffers; the same object where nothing differs."""
         slots: dict[str, Slot] = {}
-        numbers = CellNumbers(self.state)
+        numbers = TensorIds(self.state)
         for name, own in self.original.slots.items():
             if name in self.given:
                 slots[name] = self._slot(self.state[self.given[name]], own)

@@ -1,6 +1,6 @@
 """``insert_ivals``: values that cross a preserved call signature without being named by it.
 
-``crossings.py`` finds them, ``arguments.py`` knows which are what the call was given, ``versions.py`` which are contents of
+``boundary_values.py`` finds them, ``arguments.py`` knows which are what the call was given, ``versions.py`` which are contents of
 state, ``sizes.py`` computes sizes again where they are used, ``insert_ivals.py`` puts the pieces together.
 """
 

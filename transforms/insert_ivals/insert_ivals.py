@@ -3,7 +3,7 @@
 One idea: whoever is put in the place of a module knows its state and its arguments and nothing else.  So contents of
 state are written to the state where they are made and read from it where they are used, keyed by (state, version), and what
 is an argument of the call, the very object, is used as that.  Sizes are computed again, there and in all other calls.  What is
-left stays a value of the program and travels beside the arguments, see ``lowering/preserved.py``; it is right as it is, but
+left stays a value of the program and travels beside the arguments, see ``lowering/calls/preserved.py``; it is right as it is, but
 needs the module that makes it.
 """
 
@@ -15,25 +15,21 @@ from typing import Any
 
 import torch
 
+from ...ir.analysis.numbers import SYMBOLIC
 from ...ir.arguments import Arg, Ref, replace_refs
-from ...ir.borders import is_border
-from ...ir.effects.happenings import happenings
-from ...ir.effects.storages import storages
-from ...ir.graph import Graph
+from ...ir.effects.aliases import storages
+from ...ir.effects.resolved import node_effects
+from ...ir.graph import Do, Get, Graph, Node, Op, Stack
 from ...ir.meta import Meta
 from ...ir.names import Names
-from ...ir.node import Do, Get, Node, Op, Stack
-from ...ir.numbers import SYMBOLIC
 from ...ir.operators import op_of
+from ...ir.own_operators import is_boundary
 from ...ir.program import Program
 from ...ir.state import reading_place
 from ...ir.torch_private import OpOverload, schema_of
-from ..fuel import UNLIMITED, Fuel
-from ..transformation import transformation
-from .arguments import used_as_given
-from .crossings import Crossing, Leaves, crossings, user_stack
+from ..transformation import UNLIMITED, Fuel, transformation
 from .sizes import Again, sizes_again
-from .versions import Chain, chains
+from .versions import BoundaryValue, Chain, Leaves, boundary_values, chains, used_as_given, user_stack
 
 __all__ = ["insert_ivals"]
 
@@ -86,11 +82,11 @@ def insert_ivals(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
     if not len(program.call_signatures) and not _has_sizes(program.main):
         return program
     leaves = Leaves(program)
-    crossed = list(crossings(program, leaves)) if len(program.call_signatures) else []
+    crossed = list(boundary_values(program, leaves)) if len(program.call_signatures) else []
     given = used_as_given(program, leaves, crossed, fuel) if crossed else program
     if given is not program:
         program, leaves = given, Leaves(given)
-        crossed = list(crossings(program, leaves))
+        crossed = list(boundary_values(program, leaves))
     work = _Insertion(program, leaves, fuel)
     work.sizes()
     work.versions(crossed)
@@ -192,20 +188,20 @@ class _Insertion:
     def _allows(self, again: Again) -> bool:
         return self.fuel.burn("compute", again.size, "again in", again.scope[-1] if again.scope else "the root")
 
-    def versions(self, crossed: Sequence[Crossing]) -> None:
+    def versions(self, crossed: Sequence[BoundaryValue]) -> None:
         """Write versions of state to the state, and read them there."""
-        waiting: dict[str, list[Crossing]] = {}
+        waiting: dict[str, list[BoundaryValue]] = {}
         for crossing in crossed:
             waiting.setdefault(crossing.value, []).append(crossing)
         if not waiting:
             return
-        done = happenings(self.source, self.graph)
+        done = node_effects(self.source, self.graph)
         memory = storages(self.source, self.graph, done)
         find = memory.find
-        self.viewing = [happening.aliases for happening in done]
+        self.viewing = [node_effect.aliases for node_effect in done]
         self.find = find
-        for number, happening in enumerate(done):
-            for name in happening.writes:
+        for number, node_effect in enumerate(done):
+            for name in node_effect.writes:
                 self.written.setdefault(find(name), []).append(number)
         for chain in chains(self.source):
             if not waiting.keys().isdisjoint(chain.versions):
@@ -213,10 +209,10 @@ class _Insertion:
                 users = [
                     number for number, node in enumerate(self.graph.nodes) if any(find(name) == place for name in node.refs())
                 ]
-                touched = [number for number in users if number != chain.stored and not is_border(self.graph.nodes[number])]
+                touched = [number for number in users if number != chain.stored and not is_boundary(self.graph.nodes[number])]
                 self._store(chain, waiting, touched)
 
-    def _store(self, chain: Chain, waiting: dict[str, list[Crossing]], touched: list[int]) -> None:
+    def _store(self, chain: Chain, waiting: dict[str, list[BoundaryValue]], touched: list[int]) -> None:
         # A version lives in the state from where it is written until the next one is; whoever reads the state must mean it.
         writes = [self.made[value] for value in chain.versions[:-1]] + [chain.stored]
         for index in range(len(chain.versions) - 1, -1, -1):
@@ -237,18 +233,18 @@ class _Insertion:
             for crossing in found:
                 self._read_instead(crossing, chain)
 
-    def _holds(self, crossing: Crossing, chain: Chain, begin: int) -> bool:
+    def _holds(self, crossing: BoundaryValue, chain: Chain, begin: int) -> bool:
         # Whether what was stored at a node is still the value when it is used, and the use writes to neither.
         value, state = self.find(crossing.value), self.find(chain.target)
         if value == state:
             return False  # a view of the state: what is written to the one is seen in the other
         return not any(begin < number <= crossing.used for memory in (value, state) for number in self.written.get(memory, ()))
 
-    def _is_read(self, crossing: Crossing) -> bool:
+    def _is_read(self, crossing: BoundaryValue) -> bool:
         # One value may be a version of two pieces of state, or of one twice: what is read from one is not read again.
         return crossing.value in self.instead.get(crossing.used, ())
 
-    def _read_instead(self, crossing: Crossing, chain: Chain) -> None:
+    def _read_instead(self, crossing: BoundaryValue, chain: Chain) -> None:
         count, number = len(self.graph.nodes), crossing.used
         stack: Stack = () if number == count else user_stack(self.graph.nodes[number])
         value = self._reader(chain, stack, number)

@@ -17,14 +17,14 @@ from typing import Any
 import torch
 from attrs import evolve, frozen
 
+from ...ir.analysis.numbers import SYMBOLIC
 from ...ir.arguments import Arg, Ref, replace_refs
-from ...ir.borders import is_border
+from ...ir.graph import Frame, Node, Op, Stack, common_prefix
 from ...ir.names import Names
-from ...ir.node import Frame, Node, Op, Stack, common_prefix
-from ...ir.numbers import SYMBOLIC
 from ...ir.operators import op_of
+from ...ir.own_operators import is_boundary
 from ...ir.program import Program
-from .crossings import Leaves
+from .versions import Leaves
 
 __all__ = ["Again", "sizes_again"]
 
@@ -126,7 +126,7 @@ class Sizes:
     def uses(self) -> Iterator[tuple[int, Stack, str]]:
         """Yield the uses of sizes that no assertion depends on: the number of the user, the calls around it, the size."""
         for number, node in enumerate(self.nodes):
-            if is_border(node) or node.name in self.checked or _is_ordered(node):
+            if is_boundary(node) or node.name in self.checked or _is_ordered(node):
                 continue
             for name in dict.fromkeys(node.refs()):
                 if name in self.numbers and self.numbers[name].stack != node.stack:
@@ -163,7 +163,7 @@ class Sizes:
         for name, (_, stack) in self.made.items():
             self._show(name, stack)
         for node in self.nodes:
-            if is_border(node):
+            if is_boundary(node):
                 continue
             for name in node.refs():
                 if name in self.made and self.made[name][1] != node.stack and isinstance(self.values[name], torch.Tensor):

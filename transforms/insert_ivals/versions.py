@@ -1,27 +1,98 @@
-"""Versions: which values of a functional program are the contents of state between its old and its final ones.
+"""BoundaryValue values, and the names under which both sides know them already.
 
-One idea: start at the ``copy_`` that stores the final contents and walk back, one version at a time, to a read of the old
-ones.  The step from a version to the one before it is told by the operator that the exporter decomposed, where the
-program still knows it (its schema says which argument it wrote), else it is the one operand of the same type.  Where
-that is not certain there is no version.
+A value crosses when it is used outside of the call that defines it; it may be the contents of state between two writes, or an
+argument that a call returns as it is.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 from attrs import frozen
 
-from ...ir.arguments import Arg, Ref
+from ...ir.arguments import Arg, Ref, replace_refs
 from ...ir.effects.declared import Effects
 from ...ir.effects.registered import effects_of
-from ...ir.graph import Graph
-from ...ir.node import Get, Node, Op
+from ...ir.graph import Frame, Get, Graph, Node, Op, Stack, common_prefix
+from ...ir.inference import operand_given_back, values_of
+from ...ir.names import Names
+from ...ir.own_operators import GIVES, TAKES
 from ...ir.program import Program
+from ...ir.state import reading_place
 from ...ir.torch_private import resolve_operator
-from ..metas import alike
+from ..shared_bodies import alike
+from ..transformation import Fuel
 
-__all__ = ["Chain", "chains"]
+__all__ = ["BoundaryValue", "Chain", "Leaves", "boundary_values", "chains", "is_given", "used_as_given", "user_stack"]
+
+
+@frozen
+class BoundaryValue:
+    """One use of a value beyond the boundary of a preserved call that does not name it."""
+
+    value: str
+    used: int
+    """The number of the node that uses it; the number of nodes for the output of the root."""
+
+
+class Leaves:
+    """What the preserved calls of a flat program take and give."""
+
+    def __init__(self, program: Program) -> None:
+        self.takes: dict[Frame, tuple[str, ...]] = {}
+        self.gives: dict[Frame, frozenset[str]] = {}
+        for node in program.main.nodes:
+            if type(node.do) is Op and node.stack and node.stack[-1] in program.call_signatures:
+                names = [leaf.name for leaf in node.args if type(leaf) is Ref]
+                if node.do.name == TAKES.name:
+                    self.takes[node.stack[-1]] = tuple(names)
+                elif node.do.name == GIVES.name:
+                    self.gives[node.stack[-1]] = frozenset(names)
+
+    def hides(self, name: str, made: Stack, user: Stack) -> bool:
+        """Say whether a value gets from where it is made to a user past a signature that does not name it."""
+        return _passes(name, made, user, self.gives)
+
+    def enters(self, name: str, made: Stack, user: Stack) -> bool:
+        """Say whether a value gets into a preserved call that does not take it."""
+        return _passes(name, user, made, self.takes)
+
+    def crosses(self, name: str, made: Stack, user: Stack) -> bool:
+        """Say whether a value gets past a signature that does not name it, one way or the other."""
+        return made is not user and (self.hides(name, made, user) or self.enters(name, made, user))
+
+
+def _passes(name: str, inner: Stack, outer: Stack, named: Mapping[Frame, Collection[str]]) -> bool:
+    # Whether a value is on both sides of the boundary of a call that does not name it.
+    unnamed = [depth for depth, frame in enumerate(inner) if frame in named and name not in named[frame]]
+    return bool(unnamed) and unnamed[-1] >= len(common_prefix([inner, outer]))
+
+
+def user_stack(node: Node) -> Stack:
+    """Return the calls around the use of a value: what a call takes is used by its caller."""
+    return node.stack[:-1] if type(node.do) is Op and node.do.name == TAKES.name else node.stack
+
+
+def is_given(node: Node) -> bool:
+    """Say whether a node names the results of a preserved call."""
+    return type(node.do) is Op and node.do.name == GIVES.name
+
+
+def boundary_values(program: Program, leaves: Leaves) -> Iterator[BoundaryValue]:
+    """Yield every use of a value that a preserved signature hides, in order of use."""
+    nodes = program.main.nodes
+    made = {node.name: node.stack for node in nodes}
+    for number, node in enumerate(nodes):
+        stack = user_stack(node)
+        for name in dict.fromkeys(node.refs()):
+            if name in made and leaves.crosses(name, made[name], stack):
+                yield BoundaryValue(name, number)
+    for name in dict.fromkeys(program.main.output_refs()):
+        if name in made and leaves.hides(name, made[name], ()):
+            yield BoundaryValue(name, len(nodes))
+
 
 COPY = "aten.copy_.default"
 GETITEM = "operator.getitem"
@@ -151,3 +222,109 @@ def _written_by(node: Node) -> Effects | None:
                 break
         history = getattr(source, "from_node", None)
     return found
+
+
+def used_as_given(program: Program, leaves: Leaves, crossed: Sequence[BoundaryValue], fuel: Fuel) -> Program:
+    """Return a program in which what a preserved call was given goes by the name that it had before.
+
+    Args:
+        program: one whose state is sunk.
+        leaves: what its preserved calls take and give.
+        crossed: the uses that those hide.
+        fuel: a rewrite is one use.
+    """
+    work = _Objects(program, leaves)
+    count = len(program.main.nodes)
+    for crossing in crossed:
+        user = program.main.nodes[crossing.used] if crossing.used < count else None
+        work.use(crossing.value, crossing.used, () if user is None else user_stack(user), fuel)
+    return work.program()
+
+
+class _Objects:
+    def __init__(self, program: Program, leaves: Leaves) -> None:
+        self.source = program
+        self.graph = program.main
+        self.leaves = leaves
+        self.instead: dict[int, dict[str, Ref]] = {}
+        """For the number of a user, what it uses instead; the output of the root is the last."""
+        self.before: dict[int, list[Node]] = {}
+        self.read: dict[tuple[str, Stack], str] = {}
+        """The reads that were added, by slot and place."""
+
+    @cached_property
+    def values(self) -> dict[str, Any]:
+        return values_of(self.graph)
+
+    @cached_property
+    def names(self) -> Names:
+        return Names([*(formal.name for formal in self.graph.inputs), *(node.name for node in self.graph.nodes)])
+
+    def use(self, name: str, number: int, stack: Stack, fuel: Fuel) -> None:
+        """Let a user use what a value is, if that was given to the calls that hide it."""
+        made = self.graph.by_name[name].stack
+        giving = self._giving(name, made, stack)
+        if number < len(self.graph.nodes) and is_given(self.graph.nodes[number]):
+            giving = giving or stack
+        found = self._object(name, giving or stack)
+        if giving and not self._is_inside(found, giving):
+            return
+        if found is None or not fuel.burn("use", found, "for", name):
+            return
+        node = self.graph.by_name.get(found)
+        if node is not None and type(node.do) is Get and self.leaves.hides(found, node.stack, stack):
+            found = self._again(node, node.do.slot, number, stack)
+        self.instead.setdefault(number, {})[name] = Ref(found)
+
+    def _object(self, name: str, stack: Stack) -> str | None:
+        # The value that is the same object, and that the user may have; state can be read anywhere.
+        begin = name
+        while (node := self.graph.by_name.get(name)) is not None and self.leaves.hides(name, node.stack, stack):
+            if type(node.do) is Get:
+                break
+            if self._giving(name, node.stack, stack):
+                return None
+            step = operand_given_back(self.graph, name, self.values)
+            if step is None or not self._fits(step, name):
+                return None
+            name = step
+        return name if name != begin else None
+
+    def _giving(self, name: str, made: Stack, stack: Stack) -> Stack:
+        # The innermost call that gives a value back, of those that it leaves: from there on it goes by what that one calls it.
+        for depth in range(len(made), len(common_prefix([made, stack])), -1):
+            if name in self.leaves.gives.get(made[depth - 1], ()):
+                return made[:depth]
+        return ()
+
+    def _is_inside(self, name: str | None, giving: Stack) -> bool:
+        # What was made in the call that gives it back is that result; what was given to it may be meant as the argument as well.
+        node = self.graph.by_name.get(name) if name is not None else None
+        return node is not None and type(node.do) is not Get and node.stack[: len(giving)] == giving
+
+    def _fits(self, operand: str, name: str) -> bool:
+        # What an operator in place made of another shape is not what its operand is said to be.
+        mine, theirs = self.values.get(operand), self.values.get(name)
+        return mine is None or theirs is None or alike(mine, theirs)
+
+    def _again(self, node: Node, slot: str, number: int, stack: Stack) -> str:
+        depth, name = reading_place(self.source.state, slot, stack)
+        place = (name, stack[:depth])
+        if place not in self.read:
+            self.read[place] = self.names.fresh(node.name)
+            read = Node(self.read[place], Get(name), (), (), stack[:depth], node.meta)
+            self.before.setdefault(number, []).append(read)
+        return self.read[place]
+
+    def program(self) -> Program:
+        """Return the program with what is used instead; the same object where nothing is."""
+        if not self.instead:
+            return self.source
+        nodes: list[Node] = []
+        for number, node in enumerate(self.graph.nodes):
+            nodes += self.before.get(number, ())
+            nodes.append(node.using(self.instead[number]) if number in self.instead else node)
+        count = len(self.graph.nodes)
+        nodes += self.before.get(count, ())
+        output = replace_refs(self.graph.output, self.instead.get(count, {}))
+        return self.source.with_main(Graph(self.graph.inputs, tuple(nodes), output))

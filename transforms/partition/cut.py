@@ -1,24 +1,110 @@
-"""Cutting: a flat program becomes a root that calls one body for each part.
+"""Cutting a flat program into parts, and ``join``, which makes a split program one again.
 
-One idea: inside a part all names are the original ones, so nodes go into the bodies as the objects that they are; only a
-read of state that several parts use is made again for each.  What crosses from part to part is an input of the one and
-an output of the other, in the order of the graph.
+What stands in module calls inside a part becomes calls of bodies.
 """
 
 from __future__ import annotations
 
 from attrs import define, evolve, field
 
-from ...ir.arguments import Arg, Ref
-from ...ir.graph import Graph, Input
+from ...ir.arguments import Arg, Ref, replace_refs
+from ...ir.calls.parts import original, part_names, parts
+from ...ir.errors import UnsupportedProgram
+from ...ir.graph import Call, Do, Frame, Get, Graph, Input, Node, Stack
 from ...ir.names import Names
-from ...ir.node import Call, Frame, Node
 from ...ir.persistent import pmap
 from ...ir.program import Program
-from ..calls import call_nodes
-from .placing import READ, Placing
+from ...ir.verify import verify
+from ..inline import inline, inlined
+from ..outline import outline
+from ..regions import call_nodes
+from ..transformation import transformation
+from .placement import READ, Placing
+from .tables import without_parts
 
-__all__ = ["cut"]
+__all__ = ["cut", "flat_inside", "join", "joined_flat", "one_read_each", "outlined_inside", "with_bodies_of"]
+
+
+def outlined_inside(program: Program) -> Program:
+    """Return a split program with its parts outlined.
+
+    Args:
+        program: a split program whose parts are flat inside.
+    """
+    made = outline(inline(program))
+    graphs = {name: made.graphs[name] for name in made.order}
+    chunks = _chunks(made.main)
+    rank = {name: number for number, name in enumerate([formal.name for formal in made.main.inputs])}
+    ids, names = Names(made.graphs), Names([*rank, *(node.name for node in made.main.nodes)])
+    nodes: list[Node] = []
+    for part in parts(program):
+        chunk = chunks.get(part.name)
+        if chunk is None:  # it does nothing, so inlining left nothing of it
+            graph = ids.fresh(part.graph)
+            graphs[graph] = program.graphs[part.graph]
+            chunk = [evolve(part.node, name=names.fresh(part.node.name), do=Call(Frame(part.name), graph))]
+        else:
+            chunk[0] = _in_order(chunk[0], graphs, rank)
+        for node in chunk:
+            rank[node.name] = len(rank)
+        nodes += chunk
+    graphs[made.root] = evolve(made.main, nodes=tuple(nodes))
+    return made.evolve(graphs=pmap(graphs))
+
+
+def flat_inside(program: Program) -> Program:
+    """Return a split program with its parts flat inside.
+
+    Args:
+        program: a split program; the calls of its parts stay.
+    """
+    bodies = {part.graph for part in parts(program)}
+    flat = {name: inlined(program, program.graphs[name], into=_everything) for name in bodies}
+    made = program.evolve(graphs=program.graphs.update(flat))
+    return made.evolve(graphs=pmap({name: made.graphs[name] for name in made.order}))
+
+
+def with_bodies_of(before: Program, after: Program) -> Program:
+    """Return a program in which the bodies that came out as they were are the objects that they were.
+
+    Args:
+        before: what it was made of.
+        after: the program.
+
+    >>> from purefx.ir import Graph
+    >>> old, new = (Program.of({"": Graph((), ())}) for _ in range(2))
+    >>> with_bodies_of(old, new).main is old.main
+    True
+    """
+    pairs = [(name, before.graphs.get(name)) for name in after.order]
+    same = {name: graph for name, graph in pairs if graph is not None and graph == after.graphs[name]}
+    return after.evolve(graphs=after.graphs.update(same)) if same else after
+
+
+def _everything(_: str) -> bool:
+    return True
+
+
+def _chunks(graph: Graph) -> dict[str, list[Node]]:
+    # The call of each part with the nodes that take its results apart.
+    chunks: dict[str, list[Node]] = {}
+    chunk: list[Node] = []
+    for node in graph.nodes:
+        if type(node.do) is Call:
+            chunk = chunks[node.do.instance.path] = []
+        chunk.append(node)
+    return chunks
+
+
+def _in_order(node: Node, graphs: dict[str, Graph], rank: dict[str, int]) -> Node:
+    # Inputs in the order of the root: outlining has them by first use, so that equal layers are equal bodies.
+    assert type(node.do) is Call
+    body = graphs[node.do.graph]
+    order = sorted(range(len(node.args)), key=lambda index: rank[node.args[index].name])
+    if order == list(range(len(order))):
+        return node
+    graphs[node.do.graph] = evolve(body, inputs=tuple([body.inputs[index] for index in order]))
+    return evolve(node, args=tuple([node.args[index] for index in order]))
 
 
 @define
@@ -108,3 +194,142 @@ class _Cutting:
             graphs[name] = Graph(formals, tuple(body.nodes), refs[0] if len(refs) == 1 else refs)
             nodes += call_nodes(Call(Frame(tag), name), inputs, outputs, self.names, metas)
         return source.evolve(graphs=pmap({source.root: Graph(graph.inputs, tuple(nodes), graph.output), **graphs}))
+
+
+OF_CALLS = frozenset({"stacks", "scopes", "call-labels", "boundaries"})
+"""Rules that a program breaks in which two calls have one number."""
+
+
+@transformation(
+    proven=True,
+    forgets={"split", "deduplicated"},
+    inverse="split_by_tags",
+    laws=["it gives back the program that was split, nodes in an order that is legal", "no name has a part in it afterwards"],
+)
+def join(program: Program) -> Program:
+    """Put the parts of a split program together again.
+
+    Before::
+
+        graph ""           up = call a(x);  down = call b(up)
+        graph "a"          w = get up.weight;  up = aten.linear.default(x, w)       in up
+        graph "b"          w = get down.weight;  down = aten.linear.default(up, w)  in down
+
+    After::
+
+        w = get up.weight;  up = aten.linear.default(x, w)            in up
+        w_1 = get down.weight;  down = aten.linear.default(up, w_1)   in down
+
+    Args:
+        program: a program at any stage.
+
+    Returns:
+        The program with its original names of state and modules, outlined if the parts were outlined inside, flat
+        otherwise; the program itself where it has no parts.
+
+    Raises:
+        UnsupportedProgram: state that was one tensor in several parts is another one in some of them now; or calls of a
+            module that several parts call were numbered anew, as ``deduplicate`` does, and are not told apart any more.
+
+    >>> import purefx as px
+    >>> node = px.Node("y", px.Op("toy.neg"), (px.Ref("x"),))
+    >>> program = px.Program.of({"": px.Graph((px.Input("x"),), (node,), (px.Ref("y"),))})
+    >>> px.join(px.split_by_tags(program, ("a",), tag_of={"y": "a"})) == program
+    True
+    """
+    if not part_names(program):
+        return program
+    flat, outlined = joined_flat(program)
+    return with_bodies_of(program, outline(flat) if outlined else flat)
+
+
+def joined_flat(program: Program) -> tuple[Program, bool]:
+    """Return a program without parts, calls and second reads, and whether it was outlined before, parts apart.
+
+    Args:
+        program: split or not.
+    """
+    names = frozenset(part_names(program))
+    outlined = any(type(node.do) is Call and node.do.instance.path not in names for _, node in program.nodes())
+    flat = inline(program)
+    return one_read_each(_with_own_calls(_Stripped(flat, names).program()) if names else flat), outlined
+
+
+def _with_own_calls(flat: Program) -> Program:
+    # Calls that parts share have the numbers that they had before splitting, unless `deduplicate` numbered them anew.
+    clash = next((found for found in verify(flat) if found.rule in OF_CALLS), None)
+    if clash is not None:
+        raise UnsupportedProgram(
+            "the parts of this program can not be joined: calls of a module that several of them call were numbered anew since "
+            f"the split, and two have one number now ({clash.message}); deduplicate does that, so join first, or take the "
+            "program before it from program.trail"
+        )
+    return flat
+
+
+def one_read_each(flat: Program) -> Program:
+    """Return a flat program in which no slot is read twice in one module call: the first read serves all.
+
+    Args:
+        flat: a flat program.
+
+    >>> from purefx.ir import Graph, Ref
+    >>> graph = Graph((), (Node("v", Get("w")), Node("v_1", Get("w"))), (Ref("v_1"),))
+    >>> one_read_each(Program.of({"": graph})).main.output
+    (Ref(name='v'),)
+    """
+    first: dict[tuple[str, Stack], str] = {}
+    gone: dict[str, Arg] = {}
+    for node in flat.main.nodes:
+        if type(node.do) is Get:
+            name = first.setdefault((node.do.slot, node.stack), node.name)
+            if name != node.name:
+                gone[node.name] = Ref(name)
+    if not gone:
+        return flat
+    nodes = tuple([node.using(gone) for node in flat.main.nodes if node.name not in gone])
+    return flat.with_main(Graph(flat.main.inputs, nodes, replace_refs(flat.main.output, gone)))
+
+
+class _Stripped:
+    """Takes the names of parts out of one flat program."""
+
+    def __init__(self, program: Program, names: frozenset[str]) -> None:
+        self.source = program
+        self.names = names
+        self.stacks: dict[Stack, Stack] = {}
+        self.frames: dict[Frame, Frame] = {}
+
+    def program(self) -> Program:
+        """Return the program with the original names."""
+        source = self.source
+        return without_parts(source.evolve(graphs=pmap({name: self._body(source.graphs[name]) for name in source.order})))
+
+    def _body(self, graph: Graph) -> Graph:
+        nodes = tuple([self._node(node) for node in graph.nodes])
+        same = all(new is old for new, old in zip(nodes, graph.nodes, strict=True))
+        return graph if same else evolve(graph, nodes=nodes)
+
+    def _node(self, node: Node) -> Node:
+        stack = self.stacks.get(node.stack)
+        if stack is None:
+            frames = node.stack
+            if frames and frames[0].path in self.names:
+                frames = frames[1:]
+            stripped = tuple([self._frame(frame) for frame in frames])
+            self.stacks[node.stack] = stack = node.stack if stripped == node.stack else stripped
+        do = self._do(node.do)
+        return node if stack is node.stack and do is node.do else Node(node.name, do, node.args, node.kwargs, stack, node.meta)
+
+    def _frame(self, frame: Frame) -> Frame:
+        known = self.frames.get(frame)
+        if known is None:
+            path = original(frame.path, self.names)
+            known = self.frames[frame] = frame if path == frame.path else evolve(frame, path=path)
+        return known
+
+    def _do(self, do: Do) -> Do:
+        if type(do) is Get:
+            slot = original(do.slot, self.names)
+            return do if slot == do.slot else Get(slot)
+        return do

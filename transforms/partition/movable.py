@@ -11,15 +11,14 @@ from functools import cached_property
 
 from attrs import frozen
 
+from ...ir.analysis.numbers import is_number, numbers_in
 from ...ir.arguments import Ref
-from ...ir.chain import Chain
+from ...ir.calls.parts import Chain
+from ...ir.effects.aliases import storages
+from ...ir.effects.declared import NOTHING, NodeEffects
 from ...ir.effects.dependencies import dependencies
-from ...ir.effects.happenings import happenings
-from ...ir.effects.resolved import NOTHING, Happening
-from ...ir.effects.storages import storages
-from ...ir.graph import Graph
-from ...ir.node import Call, Node, Op
-from ...ir.numbers import is_number, numbers_in
+from ...ir.effects.resolved import node_effects
+from ...ir.graph import Call, Graph, Node, Op
 from ...ir.program import Program
 
 __all__ = ["ROOT", "Movable", "Place", "Tree"]
@@ -146,16 +145,16 @@ class Movable:
         return self._origin(made[0], output.name)
 
     @cached_property
-    def done(self) -> list[Happening]:
+    def done(self) -> list[NodeEffects]:
         """For each part what it does to the world."""
-        done = happenings(self.program, self.program.main)
-        calls = {node.name: happening for node, happening in zip(self.program.main.nodes, done, strict=True)}
+        done = node_effects(self.program, self.program.main)
+        calls = {node.name: node_effect for node, node_effect in zip(self.program.main.nodes, done, strict=True)}
         return [calls[part.node.name] for part in self.chain.parts]
 
     @cached_property
     def writing(self) -> list[bool]:
         """For each part whether it writes into what others have."""
-        return [bool(happening.writes or happening.writes_slots) for happening in self.done]
+        return [bool(node_effect.writes or node_effect.writes_slots) for node_effect in self.done]
 
     @cached_property
     def behind(self) -> list[int]:
@@ -203,20 +202,20 @@ class Movable:
 
     def _found_free(self, number: int) -> set[str]:
         part, graph, numbers = self.chain.parts[number], self.graphs[number], self.numbers[number]
-        done = happenings(self.program, graph, path=part.path)
+        done = node_effects(self.program, graph, path=part.path)
         memory = storages(self.program, graph, done)
         inside = [depth != 0 for depth in _depths(done, self.depths[number])[1:]]
         written: set[object] = set()
         found: set[str] = set()
         for at in range(len(done) - 1, -1, -1):
-            node, happening = graph.nodes[at], done[at]
-            if happening.writes_slots:
+            node, node_effect = graph.nodes[at], done[at]
+            if node_effect.writes_slots:
                 break
-            if node.name in numbers and type(node.do) is Op and happening == NOTHING and not inside[at]:
+            if node.name in numbers and type(node.do) is Op and node_effect == NOTHING and not inside[at]:
                 read = [memory.find(name) for name in node.refs() if name not in numbers]
                 if written.isdisjoint(read):
                     found.add(node.name)
-            written.update(memory.find(name) for name in happening.writes)
+            written.update(memory.find(name) for name in node_effect.writes)
         return found
 
     def _needed(self) -> list[dict[str, set[int]]]:
@@ -241,12 +240,12 @@ class Movable:
         return found
 
 
-def _depths(done: Sequence[Happening], depth: int = 0) -> list[int]:
+def _depths(done: Sequence[NodeEffects], depth: int = 0) -> list[int]:
     # How many regions are open before each step, and after the last: what a region does to its operators (a vmap makes other
     # sizes of them) it does nowhere else.  Below 0 where a region ends that was opened before all of them.
     found = [depth]
-    for happening in done:
-        closes, opens = happening.scope
+    for node_effect in done:
+        closes, opens = node_effect.scope
         found.append(found[-1] - closes + opens)
     return found
 

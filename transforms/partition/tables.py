@@ -12,10 +12,10 @@ from collections.abc import Callable
 from attrs import evolve
 
 from ...ir.arguments import bodies_in
+from ...ir.calls.parts import PART, is_part, original, part_names
 from ...ir.errors import UnsupportedProgram
-from ...ir.node import Frame, Get, Node, Op
-from ...ir.parts import PART, is_part, original, part_names
-from ...ir.paths import is_below, join
+from ...ir.graph import Frame, Get, Node, Op
+from ...ir.names import is_below, join
 from ...ir.persistent import pmap
 from ...ir.program import Module, Program
 from ...ir.signature import Signature, StateGradient, StateInput, StateMutation, SunkInput

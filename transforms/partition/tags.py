@@ -1,27 +1,28 @@
-"""What is asked about which node: ``tag_of`` in its three forms becomes a tag for each node, or none.
+"""Tags: ``tag_of`` in its three forms becomes a tag for each node; what cannot be ordered is explained by a path.
 
-One idea: only nodes that do something of their own are asked about.  Reads of state, parts of tuples, borders of preserved
-calls and borders of regions follow others, so nobody has to tag them.  Where nodes without a tag go is decided in
-``placing.py``.
+Nothing is moved here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import torch
 from attrs import frozen
 
 from ...ir.arguments import Ref
-from ...ir.borders import is_border
+from ...ir.effects.declared import COMMUNICATION, LIBRARIES, NodeEffects
+from ...ir.effects.dependencies import in_domains
+from ...ir.effects.resolved import node_effects
 from ...ir.errors import PartitionError
-from ...ir.graph import Graph
+from ...ir.graph import Get, Graph, Node, Op, Stack
 from ...ir.names import did_you_mean
-from ...ir.node import Get, Node, Op, Stack
+from ...ir.own_operators import is_boundary
 from ...ir.program import Program
 
-__all__ = ["ByModule", "TagOf", "checked_tags", "follows", "innermost", "wanted_tags"]
+__all__ = ["ByModule", "TagOf", "backward_edge", "checked_tags", "follows", "innermost", "wanted_tags"]
 
 
 @frozen
@@ -90,7 +91,7 @@ def follows(node: Node, graph: Graph) -> bool:
     if do.name == GETITEM:
         whole = node.args[0] if node.args else None
         return type(whole) is Ref and whole.name in graph.by_name
-    return do.effects.scope != 0 or is_border(node)
+    return do.effects.scope != 0 or is_boundary(node)
 
 
 def wanted_tags(program: Program, tags: Sequence[str], tag_of: TagOf) -> list[int | None]:
@@ -212,3 +213,82 @@ def module_paths(program: Program) -> frozenset[str]:
             found.add(above)
             above = above.rpartition(".")[0]
     return frozenset(found)
+
+
+def backward_edge(
+    program: Program,
+    tags: Sequence[str],
+    wanted: Sequence[int | None],
+    before: list[list[int]],
+    low: Sequence[int],
+    number: int,
+) -> str:
+    """Return the message for a node that is in an earlier part than one that it depends on.
+
+    Args:
+        program: a flat program.
+        tags: the parts in order.
+        wanted: the number of the tag of each node.
+        before: the dependency relation.
+        low: the earliest part of each node before that one.
+        number: the node.
+    """
+    nodes = program.main.nodes
+    path = [number]
+    while wanted[path[-1]] is None or path[-1] == number:
+        path.append(max(before[path[-1]], key=lambda other: low[other]))
+    path.reverse()
+    done = node_effects(program, program.main)
+    first, last = tags[low[path[0]]], tags[wanted[number] or 0]
+    steps = [
+        f"    {shown(nodes[other])} {_why(nodes[one], done[one], nodes[other], done[other])}" for one, other in pairwise(path)
+    ]
+    head = f"{shown(nodes[number])} has the tag {last!r}, which comes before {first!r}, but it depends on {shown(nodes[path[0]])}"
+    circle = _reaches(before, wanted, low[path[0]], wanted[number] or 0)
+    return "\n".join([f"{head} of {first!r}:", *steps, _advice(first, last, circle=circle)])
+
+
+def _why(node: Node, did: NodeEffects, later: Node, does: NodeEffects) -> str:
+    if node.name in later.refs():
+        return f"uses {node.name!r}"
+    if did.random and does.random:
+        return f"draws random numbers after {node.name!r} does"
+    if did.ordered and does.ordered:
+        return f"is an ordered effect after {node.name!r}"
+    if next(in_domains([did.domains, does.domains]), None) is not None:
+        return f"stays in order with {node.name!r}: {_domain(did, does)}"
+    if did.scope != (0, 0) or does.scope != (0, 0):
+        return f"is kept behind {node.name!r} by the boundary of a region"
+    if does.completes:
+        return f"waits for what {node.name!r} uses before it"
+    if did.completes:
+        return f"uses what {node.name!r} waits for"
+    if does.writes or does.writes_slots:
+        return f"writes what {node.name!r} reads or writes before it"
+    return f"reads what {node.name!r} writes"
+
+
+def _domain(did: NodeEffects, does: NodeEffects) -> str:
+    domains = {key[0] for key in (*did.domains, *does.domains) if key}
+    if domains == {LIBRARIES}:
+        return "operators of other libraries may log or count; where one does not, say so with px.declare(op, px.PURE)"
+    return "both communicate" if domains == {COMMUNICATION} else "nothing is known of one of them"
+
+
+def _reaches(before: list[list[int]], wanted: Sequence[int | None], later: int, earlier: int) -> bool:
+    # Whether some node of the one tag depends on some node of the other.
+    needed = [False] * len(before)
+    for number in range(len(before) - 1, -1, -1):
+        if wanted[number] == later or needed[number]:
+            for other in before[number]:
+                needed[other] = True
+    return any(needed[number] and tag == earlier for number, tag in enumerate(wanted))
+
+
+def _advice(first: str, last: str, *, circle: bool) -> str:
+    if circle:
+        return (
+            f"{first!r} depends on {last!r} as well, so neither can run before the other: tag differently, or pass "
+            f"allow_reuse=True, which makes another part of what comes back to {last!r}"
+        )
+    return f"put {first!r} before {last!r} in the tags, or tag differently"

@@ -1,6 +1,6 @@
 """``swap_modules``: modules of a program are replaced by other modules, or by other programs.
 
-One idea: a call is swapped at its border.  What its preserved signature says that the original took is what the replacement
+One idea: a call is swapped at its boundary.  What its preserved signature says that the original took is what the replacement
 takes, and its result stands in for what the caller used of the original's; all else stays the same objects.
 """
 
@@ -12,27 +12,22 @@ from typing import Any, Literal
 import torch
 from attrs import define, evolve, field
 
-from ...ir.callers import Standing
-from ...ir.conventions import Convention, conventions
+from ...ir.calls.call_graph import Standing
+from ...ir.calls.call_sites import Convention, Through, conventions, flat_convention, passed_on, site_of
+from ...ir.calls.compatibility import check_module, check_program
+from ...ir.calls.parts import with_listed
 from ...ir.errors import PipelineError, SwapError
-from ...ir.fakes import CallValues
-from ...ir.graph import Graph
-from ...ir.listing import with_listed
-from ...ir.names import Names
-from ...ir.node import Call, Frame, Get, Node
-from ...ir.opaque import attribute_of
-from ...ir.paths import join, relative, way_to
+from ...ir.graph import Call, Frame, Get, Graph, Node
+from ...ir.inference import CallValues
+from ...ir.names import Names, join, relative, way_to
+from ...ir.own_operators import attribute_of
 from ...ir.persistent import pmap
 from ...ir.program import CallSignature, Module, Program
 from ...ir.signature import StateGradient
-from ...ir.sites import Through, check_module, check_program, flat_convention, passed_on, site_of
 from ...ir.state import Slot, SlotKind
-from ..fuel import UNLIMITED, Fuel
-from ..transformation import transformation
-from .bodies import Swap
-from .grafts import Graft, graft, prepared
-from .planning import Decision, instances, new_graphs
-from .requests import Request, calls_by_path, read_requests
+from ..transformation import UNLIMITED, Fuel, transformation
+from .bodies import Graft, Swap, graft, prepared
+from .plan import Decision, Request, calls_by_path, instances, new_graphs, read_requests
 from .state import covering, new_lifted, new_modules, new_state, stands_for
 
 __all__ = ["swap_modules"]

@@ -6,6 +6,6 @@ milliseconds; each is in the exporter's form all the same.
 
 from __future__ import annotations
 
-from .exported import Exported, exported_programs
+from .build import Exported, exported_programs
 
 __all__ = ["Exported", "exported_programs"]

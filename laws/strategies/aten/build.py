@@ -1,14 +1,17 @@
-"""``build``: a recipe becomes an exported program of real aten operators, in the form that the exporter writes.
+"""``exported_programs``: recipes become exported programs of real aten operators, in the form that the exporter writes.
 
-One idea: one walk over the drawn calls and nodes, as in the toy tier; then signature, pytrees and state around the graph.
-Torch's own verifier runs when the program is made.  It draws nothing.
+With what the user passes and what the program gives back: leaves, pytrees, numbers for several calls.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
+import hypothesis.strategies as st
 import torch
+from attrs import field, frozen
 from torch.export import ExportedProgram, ModuleCallEntry, ModuleCallSignature
 from torch.export.graph_signature import (
     ConstantArgument,
@@ -17,20 +20,132 @@ from torch.export.graph_signature import (
     InputSpec,
     OutputKind,
     OutputSpec,
+    SymIntArgument,
     TensorArgument,
     TokenArgument,
 )
 
-from ....ir.paths import is_below
-from ....ir.torch_private import TrainingIRVerifier, Verifier
-from .flow import TOKEN, Flow, Frames, Style, Value
+from ....ir.expression import Sym
+from ....ir.names import is_below
+from ....ir.torch_private import TrainingIRVerifier, Verifier, pytree, symbolic_range
+from .flow import TOKEN, Flow, Frames, Kind, Style, Value, number_kind, size, tensor_kind
 from .menu import MENU
-from .outputs import outputs
-from .recipe import CallRecipe, ItemRecipe, NodeRecipe, Recipe
-from .state import PATHS, split, windows
-from .users import Users, ranges, users
+from .recipe import PATHS, CallRecipe, ItemRecipe, NodeRecipe, OutputRecipe, Recipe, recipes, split, windows
 
-__all__ = ["build"]
+__all__ = ["Exported", "Users", "build", "exported_programs", "outputs", "ranges", "users"]
+
+LITERALS = (None, 2, True, "text")
+
+
+@frozen(eq=False)
+class Users:
+    """The user inputs of a program."""
+
+    leaves: tuple[tuple[str, Kind], ...]
+    in_spec: Any = field(repr=False)
+    names: tuple[str, ...]
+    """The argument names of the original ``forward``."""
+
+    def call(self, number: int) -> tuple[Any, ...]:
+        """Return the leaves that are passed in a call."""
+        return tuple(_leaf(kind, number, index) for index, (_, kind) in enumerate(self.leaves))
+
+
+def _leaf(kind: Kind, call: int, index: int) -> Any:
+    if kind.dtype is None:
+        return kind.val
+    sizes = [int(dim) if dim.isdigit() else 2 + 2 * call for dim in kind.dims]
+    numbers = torch.arange(1.0, 1.0 + torch.Size(sizes).numel()).reshape(sizes)
+    return torch.sin(numbers * (1 + call) + index).to(kind.dtype)
+
+
+@cache
+def ranges() -> dict[Any, Any]:
+    """Return the range of the dynamic size."""
+    found = symbolic_range(Sym(str(size())), 2, 8)
+    return dict([found]) if found else {}
+
+
+@cache
+def users(number: int, *, is_dynamic: bool) -> Users:
+    """Return the user inputs that a number stands for.
+
+    >>> users(0, is_dynamic=False).names, [name for name, _ in users(2, is_dynamic=False).leaves]
+    (('x',), ['x', 'y_q'])
+    """
+    form, literal = number % 6, LITERALS[number // 6 % len(LITERALS)]
+    x, y, s = (tensor_kind(torch.float32, *sizes) for sizes in ((size() if is_dynamic else 3, 4), (4,), ()))
+    a, b, c = number_kind(literal), y, s
+    forms: tuple[tuple[tuple[str, ...], list[tuple[str, Kind]], Any], ...] = (
+        (("x",), [("x", x)], ((0,), {})),
+        (("x", "y"), [("x", x), ("y", y)], ((0, 0), {})),
+        (("x", "y"), [("x", x), ("y_q", b)], ((0, {"q": 0}), {})),
+        (("x", "flag", "z"), [("x", x), ("flag", a), ("z", y)], ((0, 0), {"z": 0})),
+        (("xs",), [("xs_0", x), ("xs_1", c), ("xs_2_0", y)], (([0, 0, (0,)],), {})),
+        (("x", "o"), [("x", x), ("o_p", y), ("o_q", a), ("o_r", c)], ((0,), {"o": {"p": 0, "q": 0, "r": 0}})),
+    )
+    names, leaves, tree = forms[form]
+    return Users(tuple(leaves), pytree.tree_structure(tree), names)
+
+
+OUTPUT_LITERALS = (None, 3, 0.5, True, "text")
+
+DEAD = 6
+"""Of so many values one stays dead where nobody uses it."""
+
+
+def outputs(flow: Flow, drawn: Sequence[OutputRecipe]) -> tuple[list[tuple[Any, OutputSpec]], Any]:
+    """Return the results of a program with their specs, and the pytree of those that are the user's."""
+    results: dict[object, tuple[Any, OutputSpec]] = {}
+    for given, value in flow.latest.items():
+        results.setdefault(given.memory, _mutation(given, value))
+    users: list[tuple[Any, OutputSpec]] = []
+    for output in drawn:
+        target = flow.given[output.value % len(flow.given)]
+        contents = flow.same(output.value, target) if output.kind == 9 and target.is_writable else None
+        # The verifier of torch knows mutations by the value's name: one value is the new contents of one tensor.
+        used = {value for value, _ in results.values()}
+        if contents is not None and target.memory not in results and contents.node not in used:
+            results[target.memory] = _mutation(target, contents)
+        else:
+            users.append(_user(flow, output, flow.value(output.value)))
+    if not users:
+        users.append(_user(flow, OutputRecipe(0, 0), flow.value(0)))
+    given = {value for value, _ in (*results.values(), *users)}
+    users += [_user(flow, OutputRecipe(0, 0), value) for value in _unused(flow) if value.node not in given]
+    return [*results.values(), *users], _tree(len(users), drawn[0].value if drawn else 0)
+
+
+def _unused(flow: Flow) -> list[Value]:
+    # Some of them stay: programs that the exporter writes have dead code, and passes must meet it.
+    return [value for number, value in enumerate(flow.values) if not value.node.users and number % DEAD != DEAD - 1]
+
+
+def _mutation(given: Value, value: Value) -> tuple[Any, OutputSpec]:
+    kind = OutputKind.USER_INPUT_MUTATION if given.slot is None else OutputKind.BUFFER_MUTATION
+    return value.node, OutputSpec(kind, TensorArgument(value.node.name), given.slot or given.node.name)
+
+
+def _user(flow: Flow, output: OutputRecipe, value: Value) -> tuple[Any, OutputSpec]:
+    if output.kind == 6:
+        literal = OUTPUT_LITERALS[output.value % len(OUTPUT_LITERALS)]
+        return literal, OutputSpec(OutputKind.USER_OUTPUT, ConstantArgument("", literal), None)
+    if output.kind == 7:
+        value = flow.given[-1 - output.value % len(flow.given)]
+    if output.kind == 8 and flow.numbers:
+        node = flow.numbers[-1].node
+        return node, OutputSpec(OutputKind.USER_OUTPUT, SymIntArgument(node.name), None)
+    return value.node, OutputSpec(OutputKind.USER_OUTPUT, TensorArgument(value.node.name), None)
+
+
+def _tree(count: int, form: int) -> Any:
+    if count == 1 and form % 2 == 0:
+        return pytree.tree_structure(0)
+    forms: tuple[Any, ...] = (
+        tuple(range(count)), list(range(count)), {f"k{index}": index for index in range(count)},
+        ({"a": 0}, [*range(count - 1)]), [{"a": [(0,)], "b": {f"k{index}": index for index in range(count - 1)}}],
+    )  # fmt: skip
+    return pytree.tree_structure(forms[form // 2 % len(forms)])
 
 
 def build(recipe: Recipe) -> tuple[ExportedProgram, Users]:
@@ -125,3 +240,41 @@ class _Builder:
             self.calls[path] = frame[1] + 1
         self.left[frames, path] = frame
         return (*frames, frame)
+
+
+CALLS = 3
+
+
+@frozen(eq=False)
+class Exported:
+    """An exported program, and the leaves of its user inputs for several calls.
+
+    >>> from hypothesis import find
+    >>> len(find(exported_programs(), lambda exported: True).calls)
+    3
+    """
+
+    ep: ExportedProgram = field(repr=False)
+    calls: tuple[tuple[Any, ...], ...] = field(repr=False)
+    """In each call other numbers, and other sizes where they are dynamic."""
+    recipe: Recipe
+    """What was drawn."""
+
+
+@cache
+def exported_programs() -> st.SearchStrategy[Exported]:
+    """Return a strategy of exported programs, which shrink by dropping module calls.
+
+    The program is new, but its tensors and fake values are shared: do not write to them.
+
+    >>> from hypothesis import find
+    >>> found = find(exported_programs(), lambda exported: exported.ep.state_dict)
+    >>> list(found.ep.state_dict), found.ep.graph_signature.user_outputs
+    (['n'], ('x',))
+    """
+    return recipes().map(_exported)
+
+
+def _exported(recipe: Recipe) -> Exported:
+    ep, users = build(recipe)
+    return Exported(ep, tuple(users.call(number) for number in range(CALLS)), recipe)

@@ -12,8 +12,7 @@ from typing import Any
 import torch
 
 from ....ir.torch_private import resolve_operator
-from .flow import Flow, Value
-from .kinds import REFUSED, infer, tensor_kind
+from .flow import REFUSED, Flow, Value, infer, tensor_kind
 from .regions import add_cond, add_region
 
 __all__ = ["MENU"]

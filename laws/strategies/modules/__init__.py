@@ -6,7 +6,6 @@ smallest failing one can be pasted and run.  Nothing here compares anything.
 
 from __future__ import annotations
 
-from .strategy import module_trees
-from .tree import ModuleTree
+from .tree import ModuleTree, module_trees
 
 __all__ = ["ModuleTree", "module_trees"]

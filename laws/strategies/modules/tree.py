@@ -1,25 +1,80 @@
-"""``ModuleTree``: the text of a module tree with all that is needed to run and to export it.
+"""``module_trees``: a strategy of modules as text, with the arguments to call and to export them with.
 
-One idea: a case is text, so the smallest failing one is printed as a program that runs when pasted; each ``build``
-executes it anew with the same random numbers.  Nothing here draws.
+The text uses torch and a few helpers, and runs by itself.
 """
 
 from __future__ import annotations
 
+import re
 import warnings
 from functools import lru_cache
 from typing import Any
 
+import hypothesis.strategies as st
 import torch
-from attrs import frozen
+from attrs import evolve, frozen
 from torch import nn
 from torch.export import ExportedProgram
 
 from ...oracles import Calls
-from .inputs import arguments, dynamic_shapes
-from .support import Holder, Pair, cond
+from .calls import BodyWriter
+from .library import Library, Place
+from .recipe import Holder, Output, Pair, Recipe, arguments, cond, dynamic_shapes, parameters, recipes
 
-__all__ = ["ModuleTree"]
+__all__ = ["ModuleTree", "module_trees", "write_root"]
+
+
+def write_root(recipe: Recipe) -> str:
+    """Return the text of the classes of a module tree; the last is ``Root``.
+
+    Args:
+        recipe: what was drawn.
+
+    >>> from .recipe import Body, Step
+    >>> print(write_root(Recipe(Body((), (Step(0, 0, 0),), 0, 0), (), (), 0, 0, False)))
+    class Root(nn.Module):
+        def forward(self, x):
+            v1 = x.tanh()
+            return v1
+    """
+    library = Library(writes=not recipe.grads, keeps_dead=recipe.sizes == 2)
+    writer = BodyWriter(library, "Root", "self")
+    head, reads, vectors = parameters(recipe.inputs)
+    for drawn in recipe.root.slots:
+        writer.slot(drawn)
+    # The first argument is the latest value before the first step.
+    writer.values[:0] = reversed(reads)
+    writer.state += [Place(name, "constant") for name in vectors]
+    writer.items(recipe.root.items)
+    results = [_output(drawn, writer) for drawn in recipe.outputs] or [writer.values[-1]]
+    results += writer.lost(results)
+    writer.line(f"return {', '.join(results)}")
+    writer.init += library.wiring
+    text = "\n\n\n".join([*library.texts, writer.text(f"def forward({head}):")])
+    # Where a module has two names, the exporter calls the modules of a slice "m0.slice(1, None, None).0".
+    return re.sub(r"in (self\.m\d+)\[1:\]:", r"in list(\1)[1:]:", text) if library.has_two_names else text
+
+
+def _output(drawn: Output, writer: BodyWriter) -> str:
+    a = writer.values[-1 - drawn.first % len(writer.values)]
+    b = writer.values[-1 - drawn.second % len(writer.values)]
+    places = [place.text for place in writer.state if place.shape != "3, 3"]
+    match drawn.kind:
+        case 3:
+            return f'{{"a": {a}, "none": None, "b": [{b}, 2]}}'
+        case 4:
+            return f"Pair({a}, {{'k': {b}}})"
+        case 5:
+            return ("1.5", "None", '"text"', "True")[drawn.first % 4]
+        case 6:
+            return "x"
+        case 7 | 8 if places:
+            return places[-1 - drawn.first % len(places)]
+        case 9:
+            return f"({a}, ({b},))"
+        case _:
+            return a
+
 
 ROWS = (3, 5, 2)
 """The sizes of the first dimension in three calls, when it is dynamic."""
@@ -132,3 +187,36 @@ def _shown(arg: Any) -> str:
             return f"Pair({_shown(arg.left)}, {_shown(arg.right)})"
         case _:
             return repr(arg)
+
+
+def module_trees(*, preserve: bool = False) -> st.SearchStrategy[ModuleTree]:
+    """Return a strategy of module trees, which shrink by dropping module calls.
+
+    Args:
+        preserve: also draw modules whose call signatures the exporter should preserve.
+
+    >>> from hypothesis import find
+    >>> print(find(module_trees(), lambda tree: "nn.Linear" in tree.source))
+    class Root(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.m0 = nn.Linear(3, 3)
+        def forward(self, x):
+            v1 = self.m0(x)
+            return v1
+    <BLANKLINE>
+    # training; n = 3; Root()((n, 3))
+    """
+    trees = recipes().map(_tree)
+    if not preserve:
+        return trees
+    return st.builds(_preserving, trees, st.lists(st.integers(0, 7), min_size=1, max_size=2))
+
+
+def _tree(recipe: Recipe) -> ModuleTree:
+    return ModuleTree(write_root(recipe), recipe.inputs, recipe.sizes == 3, recipe.mode, recipe.grads)
+
+
+def _preserving(tree: ModuleTree, numbers: list[int]) -> ModuleTree:
+    names = [name for name, _ in tree.build().named_modules() if name]
+    return evolve(tree, preserve=tuple(dict.fromkeys(names[number % len(names)] for number in numbers if names)))

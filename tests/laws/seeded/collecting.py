@@ -12,8 +12,8 @@ from types import MappingProxyType
 from attrs import evolve
 
 import purefx as px
-from purefx.ir.borders import is_border
 from purefx.ir.operators import op_of
+from purefx.ir.own_operators import is_boundary
 
 from .mistake import Nodes, mistake, with_nodes
 
@@ -107,7 +107,7 @@ def leaves_results_of_tracepoints(program: px.Program) -> px.Program:
 def leaves_the_nodes_where_they_were(program: px.Program) -> px.Program:
     result = px.collect_call_signatures(program)
     known = {node.name: node.stack for node in program.main.nodes}
-    return with_nodes(result, [node if is_border(node) else evolve(node, stack=known[node.name]) for node in result.main.nodes])
+    return with_nodes(result, [node if is_boundary(node) else evolve(node, stack=known[node.name]) for node in result.main.nodes])
 
 
 @mistake("flat", "meta only")

@@ -10,8 +10,8 @@ from attrs import evolve
 
 import purefx as px
 from purefx.ir.arguments import replace_refs
-from purefx.ir.parts import parts
-from purefx.transforms.fuel import Fuel
+from purefx.ir.calls.parts import parts
+from purefx.transforms.transformation import Fuel
 
 from .mistake import Nodes, mistake, with_nodes
 

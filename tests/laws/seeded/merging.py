@@ -10,8 +10,8 @@ from collections.abc import Callable
 from attrs import evolve
 
 import purefx as px
+from purefx.ir.analysis.digest import graph_digest
 from purefx.ir.arguments import bodies_in
-from purefx.ir.digest import graph_digest
 from purefx.laws import toy
 
 from .mistake import Nodes, mistake, using, with_nodes

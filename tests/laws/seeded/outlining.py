@@ -1,6 +1,6 @@
 """Mistakes of transformations that bring back module calls.
 
-One idea: a call is its module, its number and its part, and takes and gives exactly what crosses its border; each of
+One idea: a call is its module, its number and its part, and takes and gives exactly what crosses its boundary; each of
 these forgets one of those, or gathers nodes that may not move.
 """
 
@@ -10,7 +10,7 @@ from attrs import evolve
 
 import purefx as px
 from purefx.ir.effects.declared import PURE
-from purefx.ir.node import common_prefix
+from purefx.ir.graph import common_prefix
 
 from .mistake import Nodes, mistake, with_nodes
 

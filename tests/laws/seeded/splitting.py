@@ -1,6 +1,6 @@
-"""Mistakes of splitting: what crosses a border, where the state is, and what the order of parts has to respect.
+"""Mistakes of splitting: what crosses a boundary, where the state is, and what the order of parts has to respect.
 
-One idea: a part runs as a whole, so whatever is forgotten at its border is forgotten for all nodes behind it.
+One idea: a part runs as a whole, so whatever is forgotten at its boundary is forgotten for all nodes behind it.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from attrs import evolve
 
 import purefx as px
 from purefx.ir.effects.declared import PURE
-from purefx.laws.strategies.tags import legal_tags, split_somewhere
+from purefx.laws.strategies.programs import legal_tags, split_somewhere
 
 from .mistake import Nodes, mistake, with_nodes
 

@@ -1,0 +1,200 @@
+"""``print_diff``: a diff as text, like a unified diff.
+
+One idea: each line is one of the text form of programs, behind ``-``, ``+`` or a blank.  What is the same node at another
+place says so.  Nothing in it is longer than what differs and two lines around it; it is not read back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from ..arguments import Arg
+from ..graph import Graph, Input, Node
+from ..persistent import pmap, text_of
+from ..signature import Constraints, Range
+from ..state import State
+from ..text.arguments import print_arg, print_tree
+from ..text.calls import print_call_signatures
+from ..text.contract import print_constraints, print_expr, print_input, print_lifted, print_output
+from ..text.lexer import spell_path, spell_value
+from ..text.printer import print_graph, print_module, print_node
+from ..text.state import print_state
+from .diff import Change, Diff, GraphEdit
+from .hunks import Hunk, Hunks
+
+__all__ = ["print_diff"]
+
+
+def print_diff(diff: Diff) -> str:
+    r"""Return a diff as text.
+
+    Args:
+        diff: what ``purefx.diff`` gave.
+
+    Returns:
+        Lines of printable ASCII, the same in every process: what changed in numbers, then each change.
+
+    >>> print_diff(Diff(facts=((), ("flat",))))
+    'facts changed\nfacts\n+ flat'
+    """
+    lines = [summary(diff)]
+    if diff.root is not None:
+        lines += ["root", *[f"{sign} @{spell_path(name)}" for sign, name in zip("-+", diff.root, strict=True)]]
+    if any(diff.facts):
+        lines += ["facts", *_signed("-", map(spell_path, diff.facts[0])), *_signed("+", map(spell_path, diff.facts[1]))]
+    slots = {change.key: change for change in diff.slots}
+    for name, found in diff.sequences:
+        lines += [name, *_hunks(found, "entry", _state_line(slots) if name == "state" else PRINTERS[name])]
+    lines += _changed_slots(diff)
+    for change in diff.specs:
+        lines += [str(change.key), *_pair(change, lambda spec: ["none" if spec is None else print_tree(spec)])]
+    for change in diff.signatures:
+        lines += ["signature", *_pair(change, lambda found, key=change.key: print_call_signatures(pmap({key: found})))]
+    for edit in diff.graphs:
+        lines += _graph(edit)
+    return "\n".join(lines)
+
+
+def summary(diff: Diff) -> str:
+    """Return in one line how much a diff has.
+
+    >>> summary(Diff()), summary(Diff(root=("", "a")))
+    ('nothing differs', 'root changed')
+    """
+    graphs: dict[str, int] = dict.fromkeys(KINDS, 0)
+    nodes: dict[str, int] = dict.fromkeys(KINDS, 0)
+    for edit in diff.graphs:
+        if isinstance(edit, Change):
+            graphs["added" if edit.before is None else "removed"] += 1
+            continue
+        graphs["changed"] += 1
+        for kind, names in _fates(edit.nodes).items():
+            nodes[kind] += len(names)
+    parts = [
+        f"{count} {word}{'' if count == 1 else 's'} {kind}"
+        for word, counts in (("graph", graphs), ("node", nodes))
+        for kind, count in counts.items()
+        if count
+    ]
+    words = ["root"] if diff.root is not None else []
+    words += ["facts"] if any(diff.facts) else []
+    words += [name for name, _ in diff.sequences if name != "state"]
+    words += ["state"] if diff.slots or "state" in dict(diff.sequences) else []
+    words += [change.key for change in diff.specs]
+    words += ["call signatures"] if diff.signatures else []
+    parts += [f"{', '.join(words)} changed"] if words else []
+    return "; ".join(parts) or "nothing differs"
+
+
+KINDS = ("added", "removed", "changed", "moved")
+
+
+def _fates(found: Hunks) -> dict[str, list[str]]:
+    # By name: a node that is removed here and added there is the same one, moved or changed.
+    gone = {node.name: node for hunk in found for node in hunk.removed}
+    new = {node.name: node for hunk in found for node in hunk.added}
+    fates: dict[str, list[str]] = {kind: [] for kind in KINDS}
+    for name, node in new.items():
+        fates["added" if name not in gone else "moved" if gone[name] == node else "changed"].append(name)
+    fates["removed"] = [name for name in gone if name not in new]
+    return fates
+
+
+def _print_range(bounds: Range) -> str:
+    return print_constraints(Constraints((bounds,)))[0]
+
+
+PRINTERS: Mapping[str, Callable[[Any], str]] = {
+    "modules": print_module,
+    "takes": print_input,
+    "gives": print_output,
+    "lifted": print_lifted,
+    "names": spell_path,
+    "ranges": _print_range,
+    "guards": print_expr,
+}
+
+
+def _print_slot(name: str, slot: Any) -> str:
+    # By itself a slot is written with the numbers of its cell and its storage, not with the names of those tied to it.
+    return print_state(State((name,), pmap({name: slot})))[0]
+
+
+def _state_line(slots: Mapping[str, Change]) -> Callable[[str], str]:
+    def line(name: str) -> str:
+        change = slots.get(name)
+        if change is None or (change.before is not None and change.after is not None):
+            return spell_path(name)
+        return _print_slot(name, change.after if change.before is None else change.before)
+
+    return line
+
+
+def _changed_slots(diff: Diff) -> list[str]:
+    listed = {name for word, found in diff.sequences if word == "state" for hunk in found for name in _items(hunk)}
+    lines: list[str] = []
+    for change in diff.slots:
+        sides = [slot for slot in (change.before, change.after) if slot is not None]
+        if len(sides) < 2 and change.key in listed:
+            continue
+        text = [_print_slot(change.key, slot) for slot in sides]
+        if len(text) == 2 and text[0] == text[1]:
+            lines.append(f"  {text[0]}  ; other contents")
+        else:
+            lines += _pair(change, lambda slot, key=change.key: [_print_slot(key, slot)])
+    return ["slots", *lines] if lines else []
+
+
+def _items(hunk: Hunk) -> tuple[Any, ...]:
+    return (*hunk.removed, *hunk.added)
+
+
+def _pair(change: Change, printed: Callable[[Any], Iterable[str]]) -> list[str]:
+    lines: list[str] = []
+    for sign, value in (("-", change.before), ("+", change.after)):
+        if value is not None:
+            lines += _signed(sign, printed(value))
+    return lines
+
+
+def _signed(sign: str, lines: Iterable[str]) -> list[str]:
+    return [f"{sign} {line}" for line in lines]
+
+
+def _hunks(found: Hunks, word: str, printed: Callable[[Any], str]) -> list[str]:
+    lines: list[str] = []
+    for hunk in found:
+        lines.append(f"@@ {word} {hunk.start}")
+        for sign, items in ((" ", hunk.above), ("-", hunk.removed), ("+", hunk.added), (" ", hunk.below)):
+            lines += _signed(sign, map(printed, items))
+    return lines
+
+
+def _graph(edit: Change | GraphEdit) -> list[str]:
+    if isinstance(edit, Change):
+        sign, graph = ("+", edit.after) if edit.before is None else ("-", edit.before)
+        assert type(graph) is Graph
+        word = "added" if sign == "+" else "removed"
+        return [f"graph @{spell_path(edit.key)} {word}", *_signed(sign, print_graph(graph, name=edit.key).splitlines())]
+    moved = set(_fates(edit.nodes)["moved"])
+
+    def node_line(node: Node) -> str:
+        return print_node(node) + ("  ; moved" if node.name in moved else "")
+
+    lines = [f"graph @{spell_path(edit.name)} changed", *_hunks(edit.inputs, "input", _print_formal)]
+    lines += _hunks(edit.nodes, "node", node_line)
+    if edit.output is not None:
+        lines += ["@@ return", *[_return(sign, arg) for sign, arg in zip("-+", edit.output, strict=True)]]
+    return lines
+
+
+def _print_formal(formal: Input) -> str:
+    return spell_value(formal.name)
+
+
+def _return(sign: str, arg: Arg) -> str:
+    return f"{sign} return {print_arg(arg)}"
+
+
+text_of.register(Diff, print_diff)

@@ -1,0 +1,255 @@
+"""``digest`` and ``alpha_equal``: identity up to names.
+
+One idea: a body is written as a flat list of tokens in which every name is replaced by the position of its
+definition and every callee by its own digest; the hash of that text is its identity.  Literals are written with their
+type, operators with their effects, which are compared as well (``==``).  Meta, names (those of symbolic sizes too) and call
+numbers are left out, state accesses and module paths are not; the contents of tensors are left out, what they are (dtype,
+shape, ties) is not.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Hashable, Mapping
+from functools import lru_cache
+from typing import Any
+
+import torch
+from attrs import astuple, evolve, has
+
+from ..arguments import CONTAINERS, Arg, Body, Items, Record, Ref, children_of
+from ..effects.declared import PURE
+from ..expression import Apply, Expr, Sym
+from ..graph import Call, Get, Graph, Node
+from ..program import Program
+from ..signature import Constraints, InputSpec, NumberType, TensorType, UserInput
+from ..state import describe_tensor
+
+__all__ = ["alpha_equal", "digest", "graph_digest", "graph_tokens"]
+
+OPENING = {tuple: "(", Items: "[", Record: "{", slice: ":"}
+
+CalleeKey = Callable[[Node, Call], Hashable]
+
+
+def digest(program: Program) -> str:
+    """Return the structural identity of a program, 32 hexadecimal digits.
+
+    Args:
+        program: a valid program at any stage.
+
+    Returns:
+        The same digest for programs that are equal up to names of values and of symbols of sizes, ids of graphs and call
+        numbers; the same in every process.
+
+    Raises:
+        InvalidProgram: it nests deeper than any valid program.
+
+    >>> from purefx.ir import Graph, Input, Node, Op, Program, Ref
+    >>> def negate(name): return Graph((Input(name),), (Node("y", Op("toy.neg"), (Ref(name),)),), (Ref("y"),))
+    >>> digest(Program.of({"": negate("a")})) == digest(Program.of({"": negate("b")}))
+    True
+    """
+    try:
+        return _digest(program)
+    except RecursionError:
+        from ..verify import check  # it walks with lists, and says what nests too deep
+
+        check(program)
+        raise
+
+
+def _digest(program: Program) -> str:
+    known: dict[str, str] = {}
+    for name in program.bottom_up:
+        known[name] = graph_digest(program.graphs[name], known)
+    signature = program.signature
+    inputs, constraints = _with_numbered_symbols(signature.inputs, program.constraints)
+    parts = [
+        known.get(program.root, ""),
+        _printed((inputs, signature.outputs, signature.arg_names)),
+        f"{signature.in_spec}{signature.out_spec}",
+        _printed(constraints),
+        repr([module.path for module in program.modules]),
+        repr(
+            [
+                (name, kind.value, *facts, _described(program.state[name].value))
+                for name, (kind, facts) in zip(program.state, program.state.identities, strict=True)
+            ]
+        ),
+    ]
+    return _hash("\n".join(parts))
+
+
+def alpha_equal(left: Program, right: Program) -> bool:
+    """Say whether two programs are equal up to names.
+
+    Args:
+        left: a valid program at any stage.
+        right: another one.
+
+    >>> from purefx.ir import Graph, Input, Program
+    >>> alpha_equal(Program.of({"": Graph((Input("a"),), ())}), Program.of({"": Graph((Input("b"),), ())}))
+    True
+    """
+    return left is right or digest(left) == digest(right)
+
+
+def _with_numbered_symbols(inputs: tuple[InputSpec, ...], constraints: Constraints) -> tuple[Any, Any]:
+    # Symbols are names that a tracer chose: they are numbered as they are met, first in the types of the inputs.
+    met: dict[str, Expr] = {}
+
+    def numbered(expr: Expr) -> Expr:
+        if type(expr) is Sym:
+            return met.setdefault(expr.name, Sym(f"{len(met)}"))
+        return Apply(expr.op, tuple([numbered(arg) for arg in expr.args])) if type(expr) is Apply else expr
+
+    specs: list[InputSpec] = []
+    for spec in inputs:
+        kind = spec.type if type(spec) is UserInput else None
+        if type(kind) is TensorType and any(type(size) in (Sym, Apply) for size in kind.shape):
+            kind = evolve(kind, shape=tuple([numbered(size) for size in kind.shape]))
+        elif type(kind) is NumberType and kind.expr is not None:
+            kind = evolve(kind, expr=numbered(kind.expr))
+        specs.append(evolve(spec, type=kind) if type(spec) is UserInput and kind is not spec.type else spec)
+    if not met and not constraints.ranges and not constraints.guards:
+        return inputs, constraints
+    ranges = [evolve(span, expr=numbered(span.expr)) for span in constraints.ranges]
+    return tuple(specs), Constraints(tuple(ranges), tuple(map(numbered, constraints.guards)))
+
+
+def _printed(value: object) -> str:
+    try:
+        return repr(value)
+    except ValueError:  # an integer of more digits than Python writes
+        return "\n".join(_parts(value))
+
+
+def _parts(value: Any) -> list[str]:
+    if type(value) is int:
+        return [hex(value)]
+    inside = value if type(value) is tuple else astuple(value, recurse=False) if has(type(value)) else None
+    if inside is None:
+        return [repr(value)]
+    return [f"{type(value).__name__} {len(inside)}", *[text for part in inside for text in _parts(part)]]
+
+
+def _described(value: Any) -> object:
+    if isinstance(value, torch.Tensor):
+        return describe_tensor(value)
+    if not isinstance(value, torch.nn.Module):
+        return type(value).__name__
+    # What it computes is not known; what it is, and what its state is, is.
+    state = value.state_dict(keep_vars=True)
+    tensors = [(name, describe_tensor(found)) for name, found in state.items() if isinstance(found, torch.Tensor)]
+    return (type(value).__module__, type(value).__qualname__, tensors)
+
+
+def graph_digest(graph: Graph, callees: Mapping[str, str], *, instance: CalleeKey | None = None) -> str:
+    """Return the structural identity of one body, 32 hexadecimal digits.
+
+    Args:
+        graph: the body.
+        callees: the identity of every graph that it calls.
+        instance: what to write for the instance of a call; by default its relative path alone.
+    """
+    return _hash("\n".join(map(str, graph_tokens(graph, callees, instance=instance))))
+
+
+def graph_tokens(graph: Graph, callees: Mapping[str, Hashable], *, instance: CalleeKey | None = None) -> list[Hashable]:
+    """Return one body as a flat list, equal for bodies that are equal up to names.
+
+    Within one process this is as good as a digest, and costs less where it is only compared.
+
+    Args:
+        graph: the body.
+        callees: the identity of every graph that it calls.
+        instance: what to write for the instance of a call; by default its relative path alone.
+
+    >>> from purefx.ir import Graph, Input, Node, Op, Ref
+    >>> graph_tokens(Graph((Input("x"),), (Node("y", Op("toy.neg"), (Ref("x"),)),), Ref("y")), {})
+    [1, 'toy.neg', 0, ';', 1]
+    """
+    positions: dict[str, int] = {formal.name: index for index, formal in enumerate(graph.inputs)}
+    tokens: list[Hashable] = [len(positions)]
+    add = tokens.append
+    for node in graph.nodes:
+        do = node.do
+        if type(do) is Call:
+            add("call")
+            add(repr(do.instance.path) if instance is None else instance(node, do))
+            add(callees.get(do.graph, do.graph))
+        elif type(do) is Get:
+            add("get")
+            add(repr(do.slot))
+        else:
+            add(do.name)
+            if do.effects is not PURE and (said := do.effects.token):
+                add(said)
+        if node.stack:
+            add(f"in {'/'.join(frame.path for frame in node.stack)!r}")
+        for arg in node.args:
+            if type(arg) is Ref:
+                add(positions.get(arg.name, -1))
+            else:
+                _write(arg, tokens, positions, callees)
+        for key, value in node.kwargs:
+            add(f"{key!r}=")
+            _write(value, tokens, positions, callees)
+        positions[node.name] = len(positions)
+        add(";")
+    _write(graph.output, tokens, positions, callees)
+    return tokens
+
+
+def _write(arg: Arg, tokens: list[Hashable], positions: Mapping[str, int], callees: Mapping[str, Hashable]) -> None:
+    todo = [arg]
+    while todo:
+        part = todo.pop()
+        kind = type(part)
+        if kind is Ref:
+            tokens.append(positions.get(part.name, -1))
+        elif kind in CONTAINERS:
+            tokens.append(OPENING[kind])
+            todo.append(CLOSING)
+            todo.extend(reversed(children_of(part)))
+        elif kind is Body:
+            tokens.append("body")
+            tokens.append(callees.get(part.graph, part.graph))
+        elif part is CLOSING:
+            tokens.append(")")
+        else:
+            tokens.append(_literal(part) if kind in CACHED else literal_token(part))
+
+
+class _Closing:
+    """The end of a container in the token list."""
+
+
+CLOSING = _Closing()
+
+
+def literal_token(value: Any) -> str:
+    """Return a literal with its type, on one line, so that no two different literals read alike.
+
+    >>> literal_token(1), literal_token(True), literal_token(-0.0), literal_token("a")
+    ('int 1', 'bool True', 'float -0.0', "str 'a'")
+    """
+    kind = type(value)
+    if kind in (int, bool, float, complex, str, bytes, type(None)):
+        return f"{kind.__name__} {_printed(value)}"
+    if kind.__module__ == "torch":
+        # dtype, device, layout, memory_format print what they are; a symbolic number must not be asked anything.
+        return f"{kind.__name__} {id(value)}" if kind.__name__.startswith("Sym") else f"{kind.__name__} {value}"
+    name = getattr(value, "__qualname__", None) or getattr(value, "__name__", None)
+    return f"{kind.__name__} {getattr(value, '__module__', '')}.{name or value!s}"
+
+
+CACHED = frozenset({int, bool, str, type(None), torch.dtype})
+"""Types whose values are equal only where they read alike: 0.0 equals -0.0 and does not."""
+
+_literal = lru_cache(maxsize=4096, typed=True)(literal_token)
+
+
+def _hash(text: str) -> str:
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()

@@ -1,0 +1,143 @@
+"""Which values of a graph are numbers (sizes, shapes, strides and what is computed from them), and what they may cost.
+
+One idea: the fake value says it where there is one; else the schema of the operator does, and plain functions of numbers give
+numbers.  What nobody knows counts as a tensor.  A function on numbers whose work grows with their value is called under a bound.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import re
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from ..graph import Graph, Node, Op
+from ..meta import Meta
+from ..torch_private import OpOverload, schema_of
+
+__all__ = ["SYMBOLIC", "is_number", "numbers_in", "too_much_work"]
+
+SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
+"""Numbers that are only known by symbols."""
+
+NUMBERS = (bool, int, float, *SYMBOLIC)
+
+SCHEMA_KINDS = frozenset({"IntType", "SymIntType", "FloatType", "SymFloatType", "BoolType", "SymBoolType", "NumberType"})
+
+OF_NUMBERS = ("operator.", "math.", "torch.sym_", "torch._sym_", "builtins.")
+"""How the names of the plain functions begin that give numbers for numbers."""
+
+
+def is_number(meta: Meta) -> bool | None:
+    """Say whether a value is a number or several, going by its meta; None where that does not say.
+
+    >>> is_number({"val": 3}), is_number({"val": torch.ones(2)}), is_number({})
+    (True, False, None)
+    """
+    value: Any = meta.get("val")
+    parts: tuple[Any, ...] = tuple(value) if isinstance(value, tuple | list) and value else (value,)
+    if all(isinstance(part, NUMBERS) for part in parts):
+        return True
+    return None if value is None or any(part is None for part in parts) else False
+
+
+def numbers_in(graph: Graph, given: Collection[str] = ()) -> frozenset[str]:
+    """Return the names of the values of a graph that are numbers.
+
+    Args:
+        graph: any graph.
+        given: inputs that are known to be numbers.
+
+    >>> from purefx.ir import Input, Node, Op, Ref
+    >>> from purefx.ir.operators import op_of
+    >>> size = Node("n", op_of(torch.ops.aten.sym_size.int), (Ref("x"), 0))
+    >>> twice = Node("m", Op("operator.mul"), (Ref("n"), 2))
+    >>> sorted(numbers_in(Graph((Input("x"),), (size, twice), Ref("m"))))
+    ['m', 'n']
+    """
+    found = {formal.name for formal in graph.inputs if formal.name in given or is_number(formal.meta)}
+    for node in graph.nodes:
+        told = is_number(node.meta)
+        if told or (told is None and _by_operator(node, found)):
+            found.add(node.name)
+    return frozenset(found)
+
+
+def _by_operator(node: Node, known: Collection[str]) -> bool:
+    if type(node.do) is not Op:
+        return False
+    if isinstance(node.do.target, OpOverload):
+        returns = schema_of(node.do.target).returns
+        return bool(returns) and all(_kind(part.type) in SCHEMA_KINDS for part in returns)
+    refs = node.refs()
+    return bool(refs) and node.do.name.startswith(OF_NUMBERS) and all(name in known for name in refs)
+
+
+def _kind(kind: Any) -> str:
+    return _kind(kind.getElementType()) if kind.kind() == "ListType" else str(kind.kind())
+
+
+MOST_BITS = 2**16
+"""Whole numbers of more bits are not computed on behalf of a program: sizes have 64."""
+
+MOST_ITEMS = 10**6
+"""Longer texts and lists are not made of sizes."""
+
+
+def too_much_work(target: object, args: Sequence[Any]) -> str | None:
+    """Return why a plain function on numbers is not worth calling: its work would grow with the value of a number.
+
+    Args:
+        target: any callable.
+        args: what it would be called with; a reference is a number that is not known.
+
+    >>> too_much_work(operator.pow, (10, 10**9)), too_much_work(operator.mul, ("a", 10**9)), too_much_work(operator.mul, (2, 3))
+    ('a power of more than 65536 bits', 'a str of 1000000000 items', None)
+    """
+    bits = WORK.get(target) if isinstance(target, Hashable) else None
+    if bits is None:
+        return None
+    if any(isinstance(arg, str | bytes | list | tuple) for arg in args):
+        return _length(target, args)
+    if not all(type(arg) in (int, bool) for arg in args):
+        return None
+    what, found = bits(args[0], args[1] if len(args) > 1 else args[0]) if len(args) in (1, 2) else ("", 0)
+    return f"{what} of more than {MOST_BITS} bits" if found > MOST_BITS else None
+
+
+WIDE = re.compile(r"[0-9]{6}|\*")
+"""Widths in a pattern that make a long text of a short one."""
+
+
+def _length(target: object, args: Sequence[Any]) -> str | None:
+    kind = next(type(arg).__name__ for arg in args if isinstance(arg, str | bytes | list | tuple))
+    lengths = [len(arg) if isinstance(arg, str | bytes | list | tuple) else arg for arg in args if not isinstance(arg, float)]
+    if target is operator.mod:
+        wide = isinstance(args[0], str | bytes) and WIDE.search(str(args[0]))
+        return f"a {kind} of too many items" if wide else None
+    if len(lengths) != 2 or not all(type(length) is int for length in lengths):
+        return None
+    found = lengths[0] * lengths[1] if target is operator.mul else sum(lengths)
+    return f"a {kind} of {found if found < 2**64 else 'too many'} items" if found > MOST_ITEMS else None
+
+
+def _of_power(base: int, exponent: int) -> tuple[str, int]:
+    return "a power", base.bit_length() * exponent if abs(base) > 1 and exponent > 0 else 0
+
+
+WORK: Mapping[object, Callable[[int, int], tuple[str, int]]] = {
+    operator.pow: _of_power,
+    pow: _of_power,
+    operator.lshift: lambda left, right: ("a shift", left.bit_length() + right),
+    operator.mul: lambda left, right: ("a product", left.bit_length() + right.bit_length()),
+    operator.add: lambda left, right: ("a sum", max(left.bit_length(), right.bit_length())),
+    operator.mod: lambda left, right: ("a remainder", max(left.bit_length(), right.bit_length())),
+    round: lambda _, digits: ("a number", 4 * abs(digits)),
+    math.factorial: lambda number, _: ("a factorial", number),
+    math.comb: lambda total, chosen: ("a number", total * (chosen > 0)),
+    math.perm: lambda total, chosen: ("a number", total * (chosen > 0)),
+}
+"""Functions whose work grows with their arguments, and how many bits what they give may have."""

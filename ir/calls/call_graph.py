@@ -1,0 +1,190 @@
+"""The call graph: which bodies are instantiated at which module paths, who calls whom, and how often.
+
+One walk from the root serves all who ask; a body that is called twice stands at two instance paths.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+from ..arguments import bodies_in
+from ..graph import Call, Frame, Node
+from ..names import join, way_to
+from ..program import CallSignature, Program
+
+__all__ = [
+    "Standing",
+    "all_instances",
+    "called_at",
+    "calls_from",
+    "instance_paths",
+    "instances",
+    "module_calls",
+    "plain_calls",
+    "signatures_of_bodies",
+]
+
+Standing = tuple[str, str]
+"""The id of a graph, and the path of the module that it stands in, from the root."""
+
+
+def called_at(node: Node, path: str) -> list[Standing]:
+    """Return the bodies that a node calls or gives to an operator, each with the path that it stands in.
+
+    Args:
+        node: of a body.
+        path: where that stands; bodies of operators stand where the operators do.
+
+    >>> called_at(Node("y", Call(Frame("mlp"), "body")), "layers.0")
+    [('body', 'layers.0.mlp')]
+    """
+    do = node.do
+    if type(do) is Call:
+        return [(do.graph, join(path, do.instance.path))]
+    return [(body, path) for body in bodies_in(node.args, node.kwargs)]
+
+
+def instances(
+    program: Program, graph: str | None = None, path: str = "", *, among: Collection[str] | None = None
+) -> Iterator[Standing]:
+    """Yield a body and all that are called below it, each once for each path that it stands in; who calls comes first.
+
+    Args:
+        program: whose graphs they are; what it does not have is left out.
+        graph: where to begin, by default the root.
+        path: where that stands.
+        among: the paths that matter, and all above them; a body that stands elsewhere is yielded and looked into once, so bodies
+            that call others twice each, in a file that somebody made, do not take for ever.
+
+    >>> from purefx.ir import Graph
+    >>> calls = tuple(Node(path, Call(Frame(path), "body")) for path in "ab")
+    >>> list(instances(Program.of({"": Graph((), calls, ()), "body": Graph((), ())})))
+    [('', ''), ('body', 'a'), ('body', 'b')]
+    """
+    seen: set[Standing] = set()
+    elsewhere: set[str] = set()
+    todo = [(program.root if graph is None else graph, path)]
+    while todo:
+        place = todo.pop()
+        if place in seen or place[0] not in program.graphs:
+            continue
+        seen.add(place)
+        if among is not None and place[1] not in among:
+            if place[0] in elsewhere:
+                continue
+            elsewhere.add(place[0])
+        yield place
+        inner = [found for node in program.graphs[place[0]].callers for found in called_at(node, place[1])]
+        todo.extend(reversed(inner))
+
+
+def calls_from(
+    program: Program, graph: str | None = None, path: str = "", *, among: Collection[str] | None = None
+) -> Iterator[tuple[Standing, Call, str]]:
+    """Yield the calls of modules in a body and in all below it: who calls, the call, the path of the module from the root.
+
+    Args:
+        program: whose graphs they are; this and the rest as ``instances`` takes them.
+        graph: where to begin, by default the root.
+        path: where that stands.
+        among: the paths that matter, and all above them.
+
+    >>> from purefx.ir import Graph
+    >>> calls = tuple(Node(path, Call(Frame(path), "body")) for path in "ab")
+    >>> program = Program.of({"": Graph((), calls, ()), "body": Graph((), ())})
+    >>> [(caller, call.graph, below) for caller, call, below in calls_from(program)]
+    [(('', ''), 'body', 'a'), (('', ''), 'body', 'b')]
+    """
+    for place in instances(program, graph, path, among=among):
+        for node in program.graphs[place[0]].callers:
+            if type(do := node.do) is Call:
+                yield place, do, join(place[1], do.instance.path)
+
+
+def module_calls(program: Program) -> list[Frame]:
+    """Return every call of a module, with its path from the root: those of ``Call`` nodes, and those in the stacks of nodes.
+
+    Args:
+        program: a program at any stage; the parts of a cut call are one call.
+
+    >>> from purefx.ir import Graph, Op
+    >>> node = Node("y", Op("toy.rand"), stack=(Frame("a", 1), Frame("a.b")))
+    >>> [str(frame) for frame in module_calls(Program.of({"": Graph((), (node,), ())}))]
+    ['a@1', 'a.b']
+    """
+    found: dict[Frame, None] = {}
+    for name, path in instances(program):
+        for node in program.graphs[name].nodes:
+            frames = (*node.stack, node.do.instance) if type(node.do) is Call else node.stack
+            found.update(dict.fromkeys([Frame(join(path, frame.path), frame.call) for frame in frames]))
+    return list(found)
+
+
+def plain_calls(program: Program, paths: Collection[str]) -> dict[Frame, tuple[str, int]]:
+    """Return the calls of some modules that no preserved signature is known of, each with the graph and the node of one.
+
+    Calls that stand flat in the body of an operator are none: nothing calls the module there.
+
+    Args:
+        program: a program at any stage.
+        paths: the modules.
+
+    >>> from purefx.ir import Graph, Op
+    >>> node = Node("y", Op("toy.neg"), stack=(Frame("a", 1), Frame("a.b")))
+    >>> plain_calls(Program.of({"": Graph((), (node,), ())}), {"a"})
+    {Frame(path='a', call=1, part=0): ('', 0)}
+    """
+    found: dict[Frame, tuple[str, int]] = {}
+    stacks: set[int] = set()
+    for index, node in enumerate(program.main.nodes if paths else ()):
+        if id(node.stack) not in stacks:
+            stacks.add(id(node.stack))
+            for frame in node.stack:
+                found.setdefault(Frame(frame.path, frame.call), (program.root, index))
+    known = {"", *(above for path in paths for above in way_to(path))}
+    for (caller, _), call, path in calls_from(program, among=known) if paths else ():
+        if path in paths and (frame := Frame(path, call.instance.call)) not in found:
+            found[frame] = caller, next(index for index, node in enumerate(program.graphs[caller].nodes) if node.do is call)
+    return {frame: place for frame, place in found.items() if frame.path in paths and frame not in program.call_signatures}
+
+
+def signatures_of_bodies(program: Program) -> dict[str, CallSignature]:
+    """Return the preserved signature that a body is first called with, by graph id.
+
+    >>> from purefx.ir import Graph, Program
+    >>> signatures_of_bodies(Program.of({"": Graph((), (), ())}))
+    {}
+    """
+    if not len(program.call_signatures):
+        return {}
+    found: dict[str, CallSignature] = {}
+    known = {"", *(above for frame in program.call_signatures for above in way_to(frame.path))}
+    for _, call, path in calls_from(program, among=known):
+        frame = Frame(path, call.instance.call)
+        if frame in program.call_signatures:
+            found.setdefault(call.graph, program.call_signatures[frame])
+    return found
+
+
+def instance_paths(program: Program) -> dict[str, str]:
+    """Return the path of the module that each body first stands in, by graph id; bodies of operators stand where those do.
+
+    >>> from purefx.ir import Graph, Program
+    >>> instance_paths(Program.of({"": Graph((), (), ())}))
+    {'': ''}
+    """
+    return dict(instances(program, among=()))
+
+
+def all_instances(program: Program) -> dict[str, tuple[str, ...]]:
+    """Return all paths of modules that each body stands in, by graph id; bodies of operators stand where those do.
+
+    >>> from purefx.ir import Graph
+    >>> calls = tuple(Node(path, Call(Frame(path), "body")) for path in "ab")
+    >>> all_instances(Program.of({"": Graph((), calls, ()), "body": Graph((), ())}))["body"]
+    ('a', 'b')
+    """
+    found: dict[str, dict[str, None]] = {}
+    for name, path in instances(program):
+        found.setdefault(name, {})[path] = None
+    return {name: tuple(places) for name, places in found.items()}

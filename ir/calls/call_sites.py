@@ -1,0 +1,317 @@
+"""Call sites of modules: the calling convention of a preserved signature, and what each call passes and takes back.
+
+A convention maps leaves of pytrees to inputs of a body.  A result that is one of the arguments, passed through, is told from a
+new value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal
+
+from attrs import frozen
+
+from ..arguments import Arg, Ref, refs_in
+from ..effects.aliases import item_of
+from ..errors import SwapError
+from ..graph import Call, Graph, Node, Op
+from ..inference import input_given_back
+from ..meta import Meta
+from ..own_operators import GIVES, TAKES, is_boundary
+from ..program import CallSignature, Program
+from ..torch_private import pytree
+from .call_graph import signatures_of_bodies
+
+__all__ = [
+    "CallSite",
+    "Convention",
+    "Through",
+    "conventions",
+    "flat_convention",
+    "passed_on",
+    "site_of",
+    "unclear_results",
+    "uses_of_passed",
+    "without_borders",
+]
+
+
+@frozen
+class Convention:
+    """How one body with a preserved call signature is called."""
+
+    signature: CallSignature
+    takes: tuple[Arg, ...]
+    """The leaves of the arguments, as inputs of the body or literals."""
+    gives: tuple[Arg, ...]
+    """The leaves of the result."""
+    inputs: tuple[int, ...]
+    """For each input of the body, its leaf; or -1: it is handed over beside the arguments."""
+    outputs: tuple[int, ...]
+    """For each value that the caller uses, its leaf in the result; or -1."""
+    single: bool
+    """Whether the body gives back one value and not a tuple."""
+    unnamed: tuple[str, ...]
+    """What the caller uses and the result does not hold."""
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether nothing travels beside arguments and result."""
+        return -1 not in self.inputs and -1 not in self.outputs
+
+
+def conventions(program: Program) -> dict[str, Convention]:
+    """Return how each body with a preserved call signature is called, by graph id.
+
+    >>> from purefx.ir import Graph, Program
+    >>> conventions(Program.of({"": Graph((), (), ())}))
+    {}
+    """
+    found = {name: _convention(program.graphs[name], signature) for name, signature in signatures_of_bodies(program).items()}
+    return {name: convention for name, convention in found.items() if convention is not None}
+
+
+def _convention(graph: Graph, signature: CallSignature) -> Convention | None:
+    boundaries = {node.do.name: node for node in graph.nodes if type(node.do) is Op and not node.stack and is_boundary(node)}
+    if len(boundaries) < 2:
+        return None  # a piece of a call that was cut
+    takes, gives = boundaries[TAKES.name].args, boundaries[GIVES.name].args
+    first = _first_places(takes)
+    results = _first_places(gives)
+    output = graph.output if type(graph.output) is tuple else (graph.output,)
+    names = refs_in(output)
+    return Convention(
+        signature,
+        takes,
+        gives,
+        tuple([first.get(formal.name, -1) for formal in graph.inputs]),
+        tuple([results.get(name, -1) for name in names]),
+        type(graph.output) is not tuple,
+        tuple([name for name in names if name not in results]),
+    )
+
+
+def _first_places(leaves: tuple[Arg, ...]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for number, leaf in enumerate(leaves):
+        if type(leaf) is Ref:
+            found.setdefault(leaf.name, number)
+    return found
+
+
+def without_borders(graph: Graph, convention: Convention | None) -> Graph:
+    """Return what the code of a body runs: no boundaries; with a convention, the leaves of the result beside the output.
+
+    >>> from purefx.ir import Input
+    >>> graph = Graph((Input("x"),), (Node("t", TAKES, (Ref("x"),)),), Ref("x"))
+    >>> without_borders(graph, None).nodes
+    ()
+    """
+    if convention is None and not any(map(is_boundary, graph.nodes)):
+        return graph
+    nodes: list[Node] = [node for node in graph.nodes if not is_boundary(node)]
+    output: Any = graph.output if convention is None else (graph.output, convention.gives)
+    return Graph(graph.inputs, tuple(nodes), output)
+
+
+@frozen
+class CallSite:
+    """One call of a module that is swapped."""
+
+    path: str
+    """The module, from the root."""
+    node: Node
+    call: Call
+    convention: Convention
+    leaves: tuple[Arg, ...]
+    """The leaves of the arguments, in terms of the caller."""
+    through: Mapping[str, int]
+    """Values of the caller that the original gave back as they were: the leaf of the result, by name."""
+    same: Mapping[int, str]
+    """The same for what it gave back under another name, as ``x.to(x.dtype)`` does: the value of the caller, by leaf."""
+
+
+def site_of(program: Program, path: str, caller: Graph, node: Node, convention: Convention | None) -> CallSite:
+    """Return what a call of a module takes and gives.
+
+    Args:
+        program: where it is.
+        path: the module, from the root.
+        caller: the graph that the call is in.
+        node: the call.
+        convention: how its body is called; None where no signature was preserved.
+
+    Raises:
+        SwapError: no signature was preserved, the call was cut, or values cross that the signature does not name.
+    """
+    call = node.do
+    assert type(call) is Call
+    where = f"module {path!r} (call {node.name})"
+    if call.instance.part or convention is None:
+        raise SwapError(f"{where} {_why_not(program, call, path)}")
+    if convention.unnamed:
+        raise SwapError(
+            f"{where}: {', '.join(convention.unnamed)} is used outside of it and is no part of its result, so nothing that "
+            "stands in for it could give that; swap a module around it, whose result or inside that is"
+        )
+    graph = program.graphs[call.graph]
+    actual = {formal.name: arg for formal, arg in zip(graph.inputs, node.args, strict=True)}
+    inside = [leaf.name for leaf in convention.takes if type(leaf) is Ref and leaf.name not in actual]
+    if inside:
+        raise SwapError(f"{where}: its argument {inside[0]} is computed inside of it; swap a module around it")
+    leaves = tuple([actual[leaf.name] if type(leaf) is Ref else leaf for leaf in convention.takes])
+    same = _same(program, graph, convention, _ours(caller, actual))
+    return CallSite(path, node, call, convention, leaves, _through(convention, actual), same)
+
+
+def _why_not(program: Program, call: Call, path: str) -> str:
+    again = f"preserve_module_call_signature=({path!r},)"
+    if call.instance.part:
+        return "was cut in pieces, because other nodes must run in between; swap a module around it"
+    if any(frame.path == path for frame in program.call_signatures):
+        return f"has no preserved call signature, other calls of it have; export again with {again}"
+    flat = f'; or pass signature="flat" to give the replacement the tensors {_inputs(program.graphs[call.graph])} by position'
+    return f"has no preserved call signature, so what it took and gave is not known; export again with {again}{flat}"
+
+
+def _inputs(graph: Graph) -> str:
+    return f"({', '.join([formal.name for formal in graph.inputs])})"
+
+
+def _ours(caller: Graph, actual: Mapping[str, Arg]) -> dict[str, tuple[str, Meta]]:
+    # The values that are passed, each with what its caller knows of it.
+    inputs = {formal.name: formal.meta for formal in caller.inputs}
+    passed = {formal: arg.name for formal, arg in actual.items() if type(arg) is Ref}
+    return {formal: (name, inputs[name] if name in inputs else caller.by_name[name].meta) for formal, name in passed.items()}
+
+
+def _same(program: Program, graph: Graph, convention: Convention, ours: Mapping[str, tuple[str, Meta]]) -> dict[int, str]:
+    known = {formal: meta["val"] for formal, (_, meta) in ours.items() if "val" in meta}
+    found: dict[int, str] = {}
+    for number, leaf in enumerate(convention.gives):
+        if type(leaf) is Ref and leaf.name in graph.by_name:
+            formal = input_given_back(program, graph, leaf.name, known)
+            if formal is not None and formal in ours:
+                found[number] = ours[formal][0]
+    return found
+
+
+def _through(convention: Convention, actual: Mapping[str, Arg]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for number, leaf in enumerate(convention.gives):
+        value = actual.get(leaf.name) if type(leaf) is Ref else None
+        if type(value) is Ref:
+            found.setdefault(value.name, number)
+    return found
+
+
+def flat_convention(graph: Graph) -> Convention:
+    """Return the convention of a body whose inputs are taken by position, and whose results are given as they are.
+
+    >>> from purefx.ir import Input
+    >>> flat_convention(Graph((Input("x"),), (), Ref("x"))).inputs
+    (0,)
+    """
+    takes = tuple([Ref(formal.name) for formal in graph.inputs])
+    given = tuple([Ref(name) for name in refs_in((graph.output,))])
+    single = type(graph.output) is not tuple
+    in_spec = pytree.tree_structure(((0,) * len(takes), {}))
+    out_spec = pytree.tree_structure(0 if single else (0,) * len(given))
+    signature = CallSignature(in_spec, out_spec)
+    return Convention(signature, takes, given, tuple(range(len(takes))), tuple(range(len(given))), single, ())
+
+
+Through = Literal["refuse", "result", "argument"]
+
+
+def passed_on(graph: Graph, site: CallSite, through: Through, *, is_root: bool) -> frozenset[str]:
+    """Return the values that mean the result of a call from there on.
+
+    Args:
+        graph: the caller.
+        site: the call; what it gives back as it was given is in ``through``.
+        through: what later uses mean, where that is asked.
+        is_root: whether the caller is the root.
+
+    Raises:
+        SwapError: several later uses may mean either.
+    """
+    if through == "refuse":
+        for why in unclear_results(graph, site, is_root=is_root):
+            raise SwapError(f'{why}; pass through="result" or through="argument" to say which, or swap a module around it')
+    if not site.through or through == "argument":
+        return frozenset()
+    later = uses_of_passed(graph, site)
+    if through == "refuse":
+        inputs = set() if is_root else {formal.name for formal in graph.inputs}
+        for name in site.through:
+            _check(graph, site, name, later[name], escapes=name in inputs)
+    return frozenset([name for name in site.through if later[name]])
+
+
+def uses_of_passed(graph: Graph, site: CallSite) -> Mapping[str, list[str]]:
+    """Return who uses what a call gives back as it was given, after it: for each value, the names of nodes.
+
+    Args:
+        graph: the caller.
+        site: the call.
+    """
+    found: dict[str, list[str]] = {name: [] for name in site.through}
+    place = next(number for number, node in enumerate(graph.nodes) if node is site.node)
+    for node in graph.nodes[place + 1 :]:
+        if not is_boundary(node):
+            for name in node.refs():
+                if name in found:
+                    found[name].append(node.name)
+    for name in graph.output_refs():
+        if name in found:
+            found[name].append("the result of the caller")
+    return found
+
+
+def unclear_results(graph: Graph, site: CallSite, *, is_root: bool) -> Iterator[str]:
+    """Yield why what a call gives back under a name of its own, and is an argument, may be meant as either.
+
+    Args:
+        graph: the caller.
+        site: the call; what it gives back so is in ``same``.
+        is_root: whether the caller is the root.
+    """
+    outputs = site.convention.outputs
+    for place, leaf in enumerate(outputs):
+        if leaf not in site.same:
+            continue
+        names = {site.node.name} if site.convention.single else _taken(graph, site.node.name, place)
+        users = [node for node in graph.nodes if not is_boundary(node)]
+        uses = [node.name for node in users for name in node.refs() if name in names]
+        given = [name for name in graph.output_refs() if name in names]
+        said = f"module {site.path!r}: the call {site.node.name} gives back {site.same[leaf]}, the very object that it was given"
+        if len(uses) + len(given) > 1:
+            every: list[str] = list(dict.fromkeys([*uses, *(["the result of the caller"] if given else [])]))
+            count = len(uses) + len(given)
+            yield f"{said}, and {', '.join(every)} use it {count} times afterwards, which may mean the argument or the result"
+        elif given and not is_root:
+            yield f"{said}, and so does the module that calls it, where the program can not tell the argument from the result"
+
+
+def _taken(graph: Graph, call: str, place: int) -> set[str]:
+    users = (graph.by_name[name] for name in graph.users.get(call, ()))
+    return {node.name for node in users if item_of(node) == (call, place)}
+
+
+def _check(graph: Graph, site: CallSite, name: str, uses: list[str], *, escapes: bool) -> None:
+    # An input of the caller that its own boundary gives back may mean the result as well, one level up.
+    boundaries = [node for node in graph.nodes if node.do == GIVES and not node.stack]
+    given_back = escapes and any(Ref(name) in node.args for node in boundaries)
+    if len(uses) == 1 and not given_back:
+        return
+    if not uses and not escapes:
+        return
+    said = f"module {site.path!r}: the call {site.node.name} gives back {name} as it was given"
+    if uses and not given_back:
+        why = (
+            f"and {', '.join(dict.fromkeys(uses))} use it {len(uses)} times afterwards, which may mean the argument or the result"
+        )
+    else:
+        why = "and so may the module that calls it, where the program can not tell the argument from the result"
+    raise SwapError(f'{said}, {why}; pass through="result" or through="argument" to say which, or swap a module around it')

@@ -1,0 +1,301 @@
+"""Parts of a split program: which bodies they are, in which order they run, and what they hand to one another.
+
+Read only: splitting and joining are transformations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import TypeVar
+
+from attrs import field, frozen
+
+from ..arguments import Arg, Ref
+from ..errors import UnsupportedProgram
+from ..graph import Call, Frame, Node, Op
+from ..names import way_to
+from ..program import Module, Program
+from .call_graph import module_calls
+
+__all__ = [
+    "PART",
+    "Chain",
+    "Part",
+    "Whereabouts",
+    "chain_of",
+    "first_paths",
+    "is_part",
+    "original",
+    "part_names",
+    "parts",
+    "where_went",
+    "with_listed",
+]
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+PART = "purefx.Part"
+"""The type of the module that is a part."""
+
+
+@frozen
+class Part:
+    """One part of a split program.
+
+    >>> Part("stage0", "stage0", Node("y", Call(Frame("stage0"), "stage0"))).node.name
+    'y'
+    """
+
+    name: str
+    """The tag that it is named by; it is the path of its module."""
+    graph: str
+    """The id of its body; equal parts may share one after ``deduplicate``."""
+    node: Node = field(repr=False)
+    """The call in the root."""
+
+
+@frozen
+class Whereabouts:
+    """Where the state and the module calls of the original program went.
+
+    >>> Whereabouts({"w": ("a.w",)}, {}).state["w"]
+    ('a.w',)
+    """
+
+    state: Mapping[str, tuple[str, ...]]
+    """For each original name of state its names now: one for each part that has it."""
+    calls: Mapping[Frame, tuple[Frame, ...]]
+    """For each original module call the calls that it is now: one for each part that runs some of it."""
+
+
+def is_part(module: Module) -> bool:
+    """Say whether an entry of ``program.modules`` is a part.
+
+    >>> is_part(Module("stage0", PART)), is_part(Module("stage0", "torch.nn.Linear"))
+    (True, False)
+    """
+    return module.type_name == PART
+
+
+def part_names(program: Program) -> tuple[str, ...]:
+    """Return the names of the parts in the order in which they were asked for; () for a program that is not split.
+
+    Args:
+        program: a program at any stage.
+
+    >>> part_names(Program.of({}, modules=(Module("", "Model"), Module("a", PART), Module("a.lin", "Linear"))))
+    ('a',)
+    """
+    return tuple([module.path for module in program.modules if is_part(module)])
+
+
+def parts(program: Program) -> tuple[Part, ...]:
+    """Return the parts of a split program in the order in which they run; () for one that is not split.
+
+    Args:
+        program: a program at any stage; while its calls are inlined it has no bodies to list.
+
+    >>> import purefx as px
+    >>> neg = px.Node("y", px.Op("toy.neg"), (px.Ref("x"),))
+    >>> program = px.Program.of({"": px.Graph((px.Input("x"),), (neg,), (px.Ref("y"),))})
+    >>> [part.name for part in px.parts(px.split_by_tags(program, ("a", "b"), tag_of={"y": "b"}))]
+    ['a', 'b']
+    """
+    names = set(part_names(program))
+    if not names:
+        return ()
+    calls = [(node, node.do) for node in program.main.callers if type(node.do) is Call]
+    return tuple([Part(do.instance.path, do.graph, node) for node, do in calls if do.instance.path in names])
+
+
+def original(path: str, names: Iterable[str]) -> str:
+    """Return what a path of a split program was before: the path of a module, or the name of state.
+
+    Args:
+        path: counted from the root.
+        names: of the parts; a set, where it is asked often.
+
+    >>> original("stage0.layers.0", {"stage0"}), original("stage0", {"stage0"}), original("layers.0", ())
+    ('layers.0', '', 'layers.0')
+    """
+    head, _, rest = path.partition(".")
+    return rest if head in names else path
+
+
+def where_went(program: Program) -> Whereabouts:
+    """Return where state and module calls of the original program are now.
+
+    Args:
+        program: a split program; of one that is not split, everything is where it was.
+
+    >>> import purefx as px
+    >>> neg = px.Node("y", px.Op("toy.neg"), (px.Ref("x"),), stack=(px.Frame("act"),))
+    >>> program = px.Program.of({"": px.Graph((px.Input("x"),), (neg,), (px.Ref("y"),))})
+    >>> went = px.where_went(px.split_by_tags(program, ("a",), tag_of={"act": "a"}))
+    >>> [str(frame) for frame in went.calls[px.Frame("act")]]
+    ['a.act']
+    """
+    names = frozenset(part_names(program))
+    state: dict[str, dict[str, None]] = {}
+    for name in program.state:
+        state.setdefault(original(name, names), {})[name] = None
+    calls: dict[Frame, dict[Frame, None]] = {}
+    for frame in module_calls(program):
+        was = Frame(original(frame.path, names), frame.call)
+        if was.path:
+            calls.setdefault(was, {})[Frame(frame.path, frame.call)] = None
+    return Whereabouts(_frozen(state), _frozen(calls))
+
+
+def _frozen(found: dict[K, dict[V, None]]) -> Mapping[K, tuple[V, ...]]:
+    return MappingProxyType({key: tuple(values) for key, values in found.items()})
+
+
+def with_listed(
+    modules: tuple[Module, ...], paths: Iterable[str], types: Mapping[str, str | None] = MappingProxyType({})
+) -> tuple[Module, ...]:
+    """Return the modules of a program with others, each behind those that hold it; the same object where all are there.
+
+    Args:
+        modules: those that are listed; where they are none, or parts alone, nothing is added.
+        paths: of modules that must be there.
+        types: class names of modules, by path, as far as they are known.
+
+    >>> [module.path for module in with_listed((Module(""), Module("a")), ["b.c", "a"])]
+    ['', 'a', 'b', 'b.c']
+    >>> with_listed((), ["a"])
+    ()
+    """
+    if all(is_part(module) for module in modules):
+        return modules
+    found = {module.path: module for module in modules}
+    for path in paths:
+        for above in way_to(path) if path not in found else ():
+            found.setdefault(above, Module(above, types.get(above) or None))
+    return tuple(found.values()) if len(found) > len(modules) else modules
+
+
+def first_paths(modules: Sequence[Module]) -> dict[str, str]:
+    """Return the first path of each module that has several, by each of them.
+
+    In a program that was split, only paths of one part are paths of one object.
+
+    >>> first_paths([Module("a", cell=0), Module("b"), Module("c", cell=0)])
+    {'a': 'a', 'c': 'a'}
+    """
+    paths: dict[tuple[str, int], list[str]] = {}
+    parts = {module.path for module in modules if is_part(module)}
+    for module in modules:
+        if module.cell is not None:
+            name = module.path.partition(".")[0]
+            paths.setdefault((name if name in parts else "", module.cell), []).append(module.path)
+    return {path: found[0] for found in paths.values() if len(found) > 1 for path in found}
+
+
+@frozen
+class PartCall:
+    """One part of a split program: the call in the root, and what it gives.
+
+    >>> from purefx.ir import Frame
+    >>> PartCall(Node("y", Call(Frame("stage0"), "stage0"), (Ref("x"),)), "stage0", "stage0", (Ref("n"),), ("y",)).given
+    ('y',)
+    """
+
+    node: Node
+    path: str
+    """Where the part is in the module tree: its tag."""
+    graph: str
+    outputs: tuple[Arg, ...]
+    """What its body gives back, in order, as the body names it."""
+    given: tuple[str | None, ...]
+    """For each of these the name that the root has for it; None where the root does not take it."""
+
+
+@frozen
+class Chain:
+    """The parts of a program in the order in which they run.
+
+    >>> Chain((), {}).parts
+    ()
+    """
+
+    parts: tuple[PartCall, ...]
+    makers: Mapping[str, tuple[int, int]]
+    """For each value of the root that a part gives: the number of the part, and of the result."""
+
+    def value(self, name: str) -> str:
+        """Return the first name that the root has for a value: one result may have been taken twice."""
+        at = self.makers.get(name)
+        return name if at is None else self.parts[at[0]].given[at[1]] or name
+
+
+def chain_of(program: Program, *, asked_by: str) -> Chain:
+    """Return the parts of a split program.
+
+    Args:
+        program: its root calls the parts, one after the other, and takes their results apart.
+        asked_by: who needs it, for the message.
+
+    Raises:
+        UnsupportedProgram: the root does something itself, so the program is not split.
+
+    >>> from purefx.ir import Frame, Graph, Input, Module
+    >>> from purefx.ir.calls.parts import PART
+    >>> body = Graph((Input("a"),), (), Ref("a"))
+    >>> main = Graph((Input("x"),), (Node("y", Call(Frame("stage0"), "b"), (Ref("x"),)),), (Ref("y"),))
+    >>> program = Program.of({"": main, "b": body}, modules=(Module("stage0", PART),))
+    >>> chain_of(program, asked_by="this").makers
+    {'y': (0, 0)}
+    """
+    parts = frozenset(part_names(program))
+    numbers: dict[str, int] = {}
+    calls: list[Node] = []
+    takes: list[tuple[Node, int, int]] = []
+    for node in program.main.nodes:
+        if type(node.do) is Call and node.do.instance.path in parts:
+            numbers[node.name] = len(calls)
+            calls.append(node)
+            continue
+        at = _taken(node, numbers)
+        if at is None:
+            raise UnsupportedProgram(
+                f"{asked_by} takes a split program, whose root only calls its parts, and node {node.name} of the root is "
+                "in no part; begin with split_by_tags, split_by_module or split_balanced"
+            )
+        takes.append((node, *at))
+    return _read(program, calls, takes)
+
+
+def _taken(node: Node, numbers: Mapping[str, int]) -> tuple[int, int] | None:
+    if type(node.do) is not Op or node.do.name != "operator.getitem":
+        return None
+    whole, index = node.args
+    if type(whole) is not Ref or whole.name not in numbers or type(index) is not int:
+        return None
+    return numbers[whole.name], index
+
+
+def _read(program: Program, calls: list[Node], takes: list[tuple[Node, int, int]]) -> Chain:
+    outputs: list[tuple[Arg, ...]] = []
+    given: list[list[str | None]] = []
+    makers: dict[str, tuple[int, int]] = {}
+    for number, node in enumerate(calls):
+        assert type(node.do) is Call
+        output = program.graphs[node.do.graph].output
+        several = type(output) is tuple
+        outputs.append(output if several else (output,))
+        given.append([None] * len(outputs[-1]))
+        if not several:
+            given[-1][0] = node.name
+            makers[node.name] = (number, 0)
+    for node, number, index in takes:
+        if given[number][index] is None:
+            given[number][index] = node.name
+        makers[node.name] = (number, index)
+    parts: list[PartCall] = []
+    for node, results, names in zip(calls, outputs, given, strict=True):
+        assert type(node.do) is Call
+        parts.append(PartCall(node, node.do.instance.path, node.do.graph, results, tuple(names)))
+    return Chain(tuple(parts), makers)

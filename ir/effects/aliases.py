@@ -1,0 +1,119 @@
+"""Alias sets: which values of a graph may share memory.
+
+A union-find over the values of one graph, joined by what operators declare and by what the state shares.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from ..arguments import Ref
+from ..graph import Graph, Node, Op
+from ..program import Program
+from ..signature import StateInput
+from .declared import NodeEffects
+
+__all__ = ["UnionFind", "item_of", "join_aliases", "slot_storage", "storages", "taken_apart"]
+
+
+class UnionFind:
+    """Which keys belong together; a key that nothing was joined with is alone.
+
+    >>> unions = UnionFind()
+    >>> unions.join("a", "b")
+    >>> unions.find("a") == unions.find("b"), unions.find("c")
+    (True, 'c')
+    """
+
+    def __init__(self) -> None:
+        self._parent: dict[object, object] = {}
+
+    def find(self, key: object) -> object:
+        """Return the representative of the set that a key is in."""
+        parent = self._parent
+        root = key
+        while root in parent:
+            root = parent[root]
+        while key != root:
+            parent[key], key = root, parent[key]
+        return root
+
+    def join(self, left: object, right: object) -> None:
+        """Put two keys, and all that is with them, in one set."""
+        a, b = self.find(left), self.find(right)
+        if a != b:
+            self._parent[a] = b
+
+
+def join_aliases(found: UnionFind, graph: Graph, done: Sequence[NodeEffects], slot_key: Callable[[str], object]) -> None:
+    """Join the values of a graph that may share memory with one another and with state.
+
+    Args:
+        found: what is joined already; values go by their names.
+        graph: the graph.
+        done: what its nodes do.
+        slot_key: the key of a slot that a node names.
+    """
+    apart = taken_apart(graph, done)
+    for node, node_effect in zip(graph.nodes, done, strict=True):
+        if node.name in apart:
+            for number, shared in enumerate(node_effect.results):
+                found.join((node.name, number), (node.name, shared.first))
+                _join_all(found, (node.name, number), (*shared.values, *map(slot_key, shared.slots)))
+        elif apart and (item := item_of(node)) is not None and item[0] in apart:
+            found.join(node.name, item)
+        elif node_effect.aliases or node_effect.aliases_slots:
+            _join_all(found, node.name, (*node_effect.aliases, *map(slot_key, node_effect.aliases_slots)))
+
+
+def _join_all(found: UnionFind, key: object, others: Sequence[object]) -> None:
+    for other in others:
+        found.join(key, other)
+
+
+def taken_apart(graph: Graph, done: Sequence[NodeEffects]) -> set[str]:
+    """Return the names of the calls with several results of which each use takes one."""
+    apart = {node.name for node, node_effect in zip(graph.nodes, done, strict=True) if node_effect.results}
+    if apart:
+        apart.difference_update(graph.output_refs())
+        for node in graph.nodes:
+            if item_of(node) is None:
+                apart.difference_update(node.refs())
+    return apart
+
+
+def item_of(node: Node) -> tuple[str, int] | None:
+    """Return which result of which node a node takes; None where it does something else.
+
+    >>> item_of(Node("y", Op("operator.getitem"), (Ref("x"), 1)))
+    ('x', 1)
+    """
+    if type(node.do) is not Op or node.do.name != "operator.getitem" or len(node.args) != 2:
+        return None
+    whole, index = node.args
+    return (whole.name, index) if type(whole) is Ref and type(index) is int and index >= 0 else None
+
+
+def storages(program: Program, graph: Graph, done: list[NodeEffects]) -> UnionFind:
+    """Return which values of a graph may share memory.
+
+    Args:
+        program: its state says which slots are one storage; its signature which root inputs are state.
+        graph: the graph.
+        done: what ``node_effects`` says of it.
+    """
+    found = UnionFind()
+    if graph is program.main:
+        for formal, spec in zip(graph.inputs, program.signature.inputs, strict=False):
+            if type(spec) is StateInput:
+                found.join(formal.name, slot_storage(program, spec.slot))
+    for module, other in program.state.entangled:
+        found.join(("storage", module), ("storage", other))
+    join_aliases(found, graph, done, lambda slot: slot_storage(program, slot))
+    return found
+
+
+def slot_storage(program: Program, slot: str) -> tuple[str, object]:
+    """Return the key under which ``UnionFind`` knows the memory of a slot."""
+    found = program.state.slots.get(slot)
+    return ("storage", found.storage if found is not None else slot)

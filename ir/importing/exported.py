@@ -1,0 +1,301 @@
+"""``import_ep``: an ``ExportedProgram`` becomes a ``Program``, with its state and its signature.
+
+Parameters, buffers and constants that are one tensor stay one; each input and output of the flat graph keeps its role.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+from torch.export.graph_signature import ConstantArgument, CustomObjArgument, InputKind, OutputKind
+
+from ..analysis.numbers import SYMBOLIC
+from ..effects.declared import Effects
+from ..errors import InvalidProgram, UnsupportedProgram, Violation
+from ..graph import Graph
+from ..identifiers import check_identifiers
+from ..names import way_to
+from ..operators import Said, said_of
+from ..persistent import collector_paused, pmap
+from ..program import Module, Program
+from ..signature import (
+    ArgumentType,
+    InputGradient,
+    InputMutation,
+    InputSpec,
+    LiteralType,
+    LossOutput,
+    NumberType,
+    ObjectType,
+    OutputSpec,
+    Signature,
+    StateGradient,
+    StateInput,
+    StateMutation,
+    TensorType,
+    Token,
+    UserInput,
+    UserOutput,
+)
+from ..state import Slot, SlotKind, State
+from ..tensors import TensorIds, cell_key
+from ..torch_private import pytree
+from ..verify import check
+from .constraints import read_constraints, read_size
+from .module_calls import check_paths, frame_of, read_call_signatures, with_borders
+from .nodes import GraphReader
+from .regions import read_provenance, with_backward_calls
+
+__all__ = ["argument_keys", "argument_paths", "import_ep", "read_signature", "read_state"]
+
+KINDS = {
+    InputKind.PARAMETER: SlotKind.PARAMETER,
+    InputKind.BUFFER: SlotKind.BUFFER,
+    InputKind.CONSTANT_TENSOR: SlotKind.CONSTANT,
+    InputKind.CUSTOM_OBJ: SlotKind.CONSTANT,
+}
+
+
+def read_state(ep: ExportedProgram) -> State:
+    """Return the state of an exported program: its ``state_dict`` with the buffers that it leaves out, then constants."""
+    declared = {
+        str(spec.target): (KINDS[spec.kind], spec.persistent is not False)
+        for spec in ep.graph_signature.input_specs
+        if spec.kind in KINDS
+    }
+    numbers = TensorIds()
+    tensors = ep.state_dict.values() if any(map(is_lifted, ep.constants)) else ()
+    parameters = {cell_key(value)[0]: value for value in tensors if isinstance(value, torch.nn.Parameter)}
+    slots: dict[str, Slot] = {}
+    earlier = _unsaved_before(ep)
+    for name, value in ep.state_dict.items():
+        for unsaved in earlier.get(name, ()):
+            slots[unsaved] = numbers.slot(ep.constants[unsaved], SlotKind.BUFFER, persistent=False)
+        kind = SlotKind.PARAMETER if isinstance(value, torch.nn.Parameter) else SlotKind.BUFFER
+        slots[name] = numbers.slot(value, declared.get(name, (kind, True))[0], persistent=True)
+    for name, value in ep.constants.items():
+        kind, persistent = declared.get(name, (SlotKind.CONSTANT, False))
+        if name not in slots:
+            # The exporter detaches parameters that it finds under no name of the module.
+            found = parameters.get(cell_key(value)[0], value) if is_lifted(name) else value
+            slots[name] = numbers.slot(found, kind, persistent=persistent and kind is not SlotKind.CONSTANT)
+    return State(tuple(slots), pmap(slots))
+
+
+def is_lifted(name: str) -> bool:
+    """Say whether the exporter made up the name of a constant, as it does for tensors in containers and closures.
+
+    >>> is_lifted("a.lifted_tensor_0"), is_lifted("a.mask")
+    (True, False)
+    """
+    return name.rpartition(".")[2].startswith("lifted_tensor_")
+
+
+def _unsaved_before(ep: ExportedProgram) -> dict[str, list[str]]:
+    # Buffers that are not saved are among the constants; only the inputs have all buffers in the order of the modules.
+    found: dict[str, list[str]] = {}
+    unsaved: list[str] = []
+    for spec in ep.graph_signature.input_specs:
+        if spec.kind is InputKind.BUFFER and spec.persistent is False and spec.target in ep.constants:
+            unsaved.append(str(spec.target))
+        elif spec.kind is InputKind.BUFFER and unsaved:
+            found[str(spec.target)] = unsaved
+            unsaved = []
+    return found
+
+
+STATE_KINDS = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR, InputKind.CUSTOM_OBJ)
+
+
+def read_signature(ep: ExportedProgram, root: Graph) -> Signature:
+    """Return the signature of an exported program.
+
+    Raises:
+        UnsupportedProgram: it has outputs of an unknown kind.
+    """
+    _check_lengths(ep, root)
+    call = ep.module_call_graph[0].signature
+    in_spec, out_spec = (None, None) if call is None else (call.in_spec, call.out_spec)
+    if ep.graph_signature.backward_signature is not None:
+        out_spec = None  # it is that of the forward's results alone
+    names = tuple((call.forward_arg_names or ()) if call is not None else ())
+    paths = iter(argument_paths(in_spec, names))
+    inputs: list[InputSpec] = []
+    for spec, formal in zip(ep.graph_signature.input_specs, root.inputs, strict=True):
+        if spec.kind in STATE_KINDS:
+            inputs.append(StateInput(str(spec.target)))
+        elif spec.kind is InputKind.TOKEN:
+            inputs.append(Token())
+        else:
+            inputs.append(UserInput(_type_of(spec.arg, formal.meta.get("val")), next(paths, formal.name)))
+    return Signature(tuple(inputs), _outputs(ep, root), in_spec, out_spec, names)
+
+
+def _check_lengths(ep: ExportedProgram, root: Graph) -> None:
+    specs = ep.graph_signature
+    results = root.output if isinstance(root.output, tuple) else (root.output,)
+    counts = (("input", len(specs.input_specs), len(root.inputs)), ("output", len(specs.output_specs), len(results)))
+    wrong = [
+        Violation(
+            f"signature-{what}s",
+            f"the signature speaks of {said} {what}s, the graph has {there}",
+            advice="a pass that adds or removes one must change ep.graph_signature too",
+        )
+        for what, said, there in counts
+        if said != there
+    ]
+    if wrong:
+        raise InvalidProgram(wrong)
+
+
+def _outputs(ep: ExportedProgram, root: Graph) -> tuple[OutputSpec, ...]:
+    index = {formal.name: number for number, formal in enumerate(root.inputs)}
+    leaves = _leaf_names(ep, root)
+    found: list[OutputSpec] = []
+    for spec in ep.graph_signature.output_specs:
+        match spec.kind:
+            case OutputKind.USER_OUTPUT:
+                found.append(UserOutput())
+            case OutputKind.BUFFER_MUTATION:
+                found.append(StateMutation(str(spec.target)))
+            case OutputKind.USER_INPUT_MUTATION:
+                found.append(InputMutation(index.get(str(spec.target), -1)))
+            case OutputKind.TOKEN:
+                found.append(Token())
+            case OutputKind.LOSS_OUTPUT:
+                found.append(LossOutput())
+            case OutputKind.GRADIENT_TO_PARAMETER:
+                found.append(StateGradient(str(spec.target)))
+            case OutputKind.GRADIENT_TO_USER_INPUT:
+                found.append(InputGradient(leaves.get(str(spec.target), -1)))
+            case kind if kind.name == "PARAMETER_MUTATION":
+                found.append(StateMutation(str(spec.target)))
+            case kind:
+                raise UnsupportedProgram(f"an output of kind {kind.name} is not supported")
+    return tuple(found)
+
+
+def _leaf_names(ep: ExportedProgram, root: Graph) -> dict[str, int]:
+    # The target of a gradient to an input is the name that the input had before torch (2.13) renamed it: "arg11_1" is input 11.
+    users = [number for number, spec in enumerate(ep.graph_signature.input_specs) if spec.kind is InputKind.USER_INPUT]
+    names = {f"arg{number}_1": leaf for leaf, number in enumerate(users)}
+    return names | {root.inputs[number].name: leaf for leaf, number in enumerate(users)}
+
+
+def _type_of(arg: Any, value: Any) -> ArgumentType:
+    if isinstance(arg, ConstantArgument):
+        return LiteralType(arg.value)
+    if isinstance(arg, CustomObjArgument):
+        return ObjectType(arg.class_fqn)
+    if isinstance(value, torch.Tensor):
+        return TensorType(value.dtype, tuple(read_size(size) for size in value.shape), str(value.device))
+    if isinstance(value, SYMBOLIC):
+        kind = {torch.SymInt: "int", torch.SymFloat: "float", torch.SymBool: "bool"}[type(value)]
+        return NumberType(kind, read_size(value) if kind == "int" else None)
+    if value is None or isinstance(value, bool | int | float | str):
+        return LiteralType(value)
+    return ObjectType(type(value).__name__)
+
+
+def argument_paths(in_spec: Any, names: tuple[str, ...]) -> list[str]:
+    """Return how a caller would write each leaf of the inputs: ``x``, ``batch['ids'][0]``.
+
+    Args:
+        in_spec: the pytree of ``(args, kwargs)``, or None.
+        names: the argument names of the original ``forward``.
+    """
+    return [head + pytree.keystr(rest) for head, rest in argument_keys(in_spec, names)]
+
+
+def argument_keys(in_spec: Any, names: tuple[str, ...]) -> list[tuple[str, tuple[Any, ...]]]:
+    """Return for each leaf of the inputs the argument that it is in, and the keys of the pytree that lead to it there.
+
+    Args:
+        in_spec: the pytree of ``(args, kwargs)``, or None.
+        names: the argument names of the original ``forward``.
+    """
+    if in_spec is None:
+        return []
+    leaves = pytree.tree_unflatten(list(range(in_spec.num_leaves)), in_spec)
+    found: list[tuple[str, tuple[Any, ...]]] = []
+    for path, _ in pytree.tree_flatten_with_path(leaves)[0]:
+        side, first, *rest = path
+        if side.idx == 0:
+            head = names[first.idx] if first.idx < len(names) else f"args[{first.idx}]"
+        else:
+            head = str(first.key)
+        found.append((head, tuple(rest)))
+    return found
+
+
+def import_ep(
+    ep: ExportedProgram,
+    *,
+    forward: ExportedProgram | None = None,
+    effects: Mapping[Callable[..., Any], Effects] | None = None,
+) -> Program:
+    """Import an exported program as an immutable value.
+
+    Args:
+        ep: what ``torch.export.export`` returned, before or after ``run_decompositions``; it is not changed, and its
+            tensors are shared, not copied.
+        forward: where ``ep`` is a joint forward and backward program, the exported program that it was made from: torch
+            drops the module stacks when it makes the joint graph, so without it everything stays in the root.
+        effects: what operators of other libraries do, as ``declare`` takes it, for this import alone: ``{op: px.PURE}``.
+
+    Returns:
+        A flat program: one root graph that takes state and user inputs, plus the bodies of higher-order operators.  A joint
+        one gives back what its graph gives, in a flat tuple: the results of ``forward`` with the loss among them, then the
+        gradients to parameters and user inputs.  The gradient of a module call is a further call of that module.
+
+    Raises:
+        EffectsError: an operator is said to do less than its schema says.
+        InvalidProgram: its graph and signature disagree, or something in it is nonsense; all of it is listed.
+        UnsupportedProgram: it has something that can not be represented faithfully; the message names it.
+        TypeError: ``ep`` is not an exported program.
+
+    >>> import torch, purefx as px
+    >>> class Twice(torch.nn.Module):
+    ...     def forward(self, x):
+    ...         return x + x
+    >>> program = px.import_ep(torch.export.export(Twice(), (torch.ones(2),)))
+    >>> [node.do.name for node in program.main.nodes]
+    ['aten.add.Tensor']
+    """
+    if not isinstance(ep, ExportedProgram):
+        raise TypeError(f"import_ep takes a torch.export.ExportedProgram, not a {type(ep).__name__}")
+    with collector_paused():
+        return check_identifiers(check(_read(ep, forward, said_of(effects))))
+
+
+def _read(ep: ExportedProgram, forward: ExportedProgram | None, said: Said) -> Program:
+    paths = dict.fromkeys(frame_of(entry.fqn).path for entry in ep.module_call_graph)
+    known = ep.graph_signature
+    reader = GraphReader(paths, {**known.inputs_to_parameters, **known.inputs_to_buffers})
+    reader.said = said
+    provenance = read_provenance(ep, forward)
+    reader.placed = provenance.stacks
+    reader.read(ep.graph_module)
+    state = read_state(ep)
+    signatures, records = read_call_signatures(ep.module_call_graph)
+    flat = with_backward_calls(reader.graphs[""], provenance.backward)
+    root = reader.graphs[""] = with_borders(flat, records, reader.renamed)
+    types = reader.stacks.types
+    for path in [path for path in types if path not in paths]:
+        # A module that no module of the hierarchy holds: it stays a call, at the path that the exporter gives.
+        paths.update(dict.fromkeys(way_to(path)))
+    paths.setdefault("")
+    check_paths([*paths, *(name.rpartition(".")[0] for name in state.order)])
+    cells = reader.stacks.cells(paths)
+    return Program(
+        graphs=pmap(reader.graphs),
+        state=state,
+        signature=read_signature(ep, root),
+        modules=tuple(Module(path, types.get(path), cells.get(path)) for path in paths),
+        call_signatures=pmap(signatures),
+        constraints=read_constraints(ep),
+        facts=frozenset({"flat", "state as inputs"}),
+    )

@@ -1,0 +1,332 @@
+"""The exporter's records of module calls: aliases of one module, and preserved call signatures as boundary nodes.
+
+A strict export names modules by how they were reached; they are put back where they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from attrs import evolve
+from torch.export.graph_signature import ConstantArgument
+
+from ..arguments import Arg, Ref
+from ..errors import UnsupportedProgram
+from ..graph import Frame, Graph, Node, Op, Stack
+from ..names import Names, is_below, join, word_of
+from ..own_operators import GIVES, TAKES
+from ..program import CallSignature
+from ..torch_private import OpOverload, schema_of
+
+__all__ = ["Alias", "Aliases", "Entries", "check_paths", "frame_of", "read_call_signatures", "with_borders"]
+
+EXPORT_ROOT = "_export_root"
+"""How the exporter calls the root in the bodies of operators."""
+
+Entries = tuple[tuple[str, Any], ...]
+"""A module stack as the exporter has it: pairs of a key and (path, class)."""
+
+Alias = tuple[tuple[str, str], ...]
+"""A call that was reached another way: path and key suffix of each call around it, then its own."""
+
+
+class Aliases:
+    """What a strict export calls modules, and where they are.
+
+    Args:
+        places: the paths of the hierarchy, in order.
+        slots: the state behind each input of the root graph.
+    """
+
+    def __init__(self, places: Iterable[str], slots: Mapping[str, str]) -> None:
+        self.places = dict.fromkeys(places)
+        self.slots = slots
+        self.where: dict[str, str] = {}
+        """The place of each way that is none."""
+        self.ways: dict[str, str] = {}
+        """The identity of the module that each way leads to; nothing where places are named."""
+        self.numbers: dict[Alias, int] = {}
+        """The number of each call that was reached another way."""
+
+    def learn(self, nodes: Iterable[Any]) -> None:
+        """Find the places of all modules that fx nodes are in; inputs of nested graphs are named like those of the root."""
+        ways: dict[str, dict[str, None]] = {}
+        read: dict[str, set[str]] = {}
+        stacks: dict[Entries, None] = {}
+        for node in nodes:
+            entries = _inner_entries(node)
+            if not entries:
+                continue
+            if not entries[0][0].partition("@")[0].isdigit():
+                return  # the exporter named places
+            for key, (path, _) in entries:
+                ways.setdefault(key.partition("@")[0], {})[path] = None
+            stacks[entries] = None
+            used = [used.name for used in node.all_input_nodes if used.op == "placeholder" and used.name in self.slots]
+            innermost = _in_order(entries)[-1][1][0]
+            read.setdefault(innermost, set()).update([self.slots[name].rpartition(".")[0] for name in used])
+        self.ways = {way: key for key, found in ways.items() for way in found}
+        if any(way not in self.places for way in self.ways):
+            self._settle(ways, read)
+            whole = [self.unwound(entries) for entries in stacks]
+            self._number({call_of(entries[:depth]): None for entries in whole for depth in range(1, len(entries) + 1)})
+
+    def unwound(self, entries: Entries) -> Entries:
+        """Return a stack with the calls that a recursion has overwritten: the exporter has one entry for each module."""
+        ordered = _in_order(entries)
+        if ordered == entries:
+            return entries
+        first = ordered[0][1][0].split(".")
+        above = [way for depth in range(1, len(first)) if (way := ".".join(first[:depth])) in self.ways]
+        return (*[(self.ways[way], (way, None)) for way in above], *ordered)
+
+    def _settle(self, ways: Mapping[str, Mapping[str, None]], read: Mapping[str, set[str]]) -> None:
+        taken = {way for found in ways.values() for way in found if way in self.places}
+        if EXPORT_ROOT in self.ways and EXPORT_ROOT not in self.places:
+            self.where[EXPORT_ROOT] = ""
+        strange: dict[str, list[str]] = {}
+        for key, found in ways.items():
+            places = [way for way in found if way in self.places]
+            others = [way for way in found if way not in self.places]
+            if places:
+                place = min(places, key=list(self.places).index) if len(places) > 1 else places[0]
+                self.where.update(dict.fromkeys(others, place))
+            elif EXPORT_ROOT not in self.where or EXPORT_ROOT not in others:
+                strange[key] = others
+        found = True
+        while found:  # what was found says more of what is inside it and around it
+            found = False
+            for key in sorted(strange, key=lambda key: min(strange[key], key=lambda way: (len(way), way))):
+                options = self._options(strange[key], read)
+                place = next((option for option in options if option in self.places and option and option not in taken), None)
+                if place is not None:
+                    found = True
+                    taken.add(place)
+                    self.where.update(dict.fromkeys(strange.pop(key), place))
+
+    def _options(self, found: list[str], read: Mapping[str, set[str]]) -> Iterator[str]:
+        # Where a module may be: below the one that it is reached through, where its operators read, above one inside it.
+        for way in found:
+            above, _, name = way.rpartition(".")
+            if above in self.where:
+                yield join(self.where[above], name)
+        owners = set[str]().union(*[read.get(way, ()) for way in found])
+        if len(owners) == 1:
+            yield from owners
+        for inner, place in sorted(self.where.items()):
+            for way in found:
+                rest = inner[len(way) :]
+                if is_below(inner, way) and place.endswith(rest):
+                    yield place[: -len(rest)]
+
+    def _number(self, calls: Iterable[Alias]) -> None:
+        # Calls that are named by their place have their numbers; the others come behind them, in an order that does not
+        # depend on how the nodes happened to stand.
+        following: dict[str, int] = {}
+        strange: list[Alias] = []
+        for call in calls:
+            path, number = call[-1]
+            if path in self.where:
+                strange.append(call)
+            else:
+                following[path] = max(following.get(path, 0), int(number or 0) + 1)
+        for call in sorted(strange):
+            place = self.where[call[-1][0]]
+            self.numbers[call] = following.get(place, 0)
+            following[place] = self.numbers[call] + 1
+
+
+def call_of(entries: Entries) -> Alias:
+    """Return the calls of a stack by path and number, without what differs from process to process.
+
+    >>> call_of((("L__self__", ("", "M")), ("1234", ("a", "A")), ("99@1", ("a.peer", "B"))))
+    (('a', ''), ('a.peer', '1'))
+    """
+    return tuple([(path, key.partition("@")[2]) for key, (path, _) in entries if path])
+
+
+def _in_order(entries: Entries) -> Entries:
+    # A module that was called again by one that it called: its entry has the way of the later call, and the earlier place.
+    ordered = list(entries)
+    for index in range(len(ordered) - 1):
+        way = ordered[index][1][0]
+        later = next(
+            (at for at in range(index + 1, len(ordered)) if ordered[at][1][0] and is_below(way, ordered[at][1][0])), None
+        )
+        if later is not None:
+            ordered.insert(later, ordered.pop(index))
+    return tuple(ordered)
+
+
+def _inner_entries(node: Any) -> Entries:
+    # Nothing where the stack is not what an exporter writes: the reader of the nodes says what is wrong.
+    raw = node.meta.get("nn_module_stack")
+    entries: Entries = tuple(raw.items()) if isinstance(raw, Mapping) else ()
+    for key, value in entries:
+        if type(key) is not str or type(value) is not tuple or len(value) != 2 or type(value[0]) is not str:
+            return ()
+    return tuple([entry for entry in entries if entry[1][0]])
+
+
+Records = Mapping[Frame, Any]
+
+
+def read_call_signatures(entries: Iterable[Any]) -> tuple[dict[Frame, CallSignature], Records]:
+    """Return the preserved call signatures of an export, and the exporter's records that name the values.
+
+    Args:
+        entries: ``ep.module_call_graph``; the first is the root's.
+    """
+    signatures: dict[Frame, CallSignature] = {}
+    records: dict[Frame, Any] = {}
+    for entry in list(entries)[1:]:
+        record = entry.signature
+        # A strict export knows a module of two names by the first; under the second it asked for nothing, and left the
+        # record of it empty beside a pytree that is not.
+        if (
+            record is not None
+            and len(record.inputs) == record.in_spec.num_leaves
+            and len(record.outputs) == record.out_spec.num_leaves
+        ):
+            frame = frame_of(entry.fqn)
+            if "@" in frame.path:
+                raise UnsupportedProgram(
+                    f"the call signature of module {frame.path!r} was preserved, and the exporter takes what follows the @ in "
+                    "its name for the number of a call; rename the module, or export without its signature"
+                )
+            records[frame] = record
+            signatures[frame] = CallSignature(record.in_spec, record.out_spec, tuple(record.forward_arg_names or ()))
+    return signatures, records
+
+
+def frame_of(fqn: str) -> Frame:
+    """Return the call that an entry of the exporter's is about.
+
+    >>> str(frame_of("a.lin@1")), frame_of("user@host").path
+    ('a.lin@1', 'user@host')
+    """
+    path, _, call = fqn.rpartition("@")
+    return Frame(path, int(call)) if path and call.isdecimal() else Frame(fqn)
+
+
+def check_paths(paths: Iterable[str]) -> None:
+    """Refuse modules that are called like later calls of others.
+
+    Args:
+        paths: of modules.
+
+    Raises:
+        UnsupportedProgram: one of them is; the message names it.
+
+    >>> check_paths(["a.lin", "user@host"])
+    """
+    for path in paths:
+        odd = "@" in path and next((name for name in path.split(".") if frame_of(name).path != name), None)
+        if odd:
+            raise UnsupportedProgram(
+                f"the module {path!r}: {odd!r} is how the exporter writes a later call of {frame_of(odd).path!r}, so the two can "
+                "not be told apart; rename the module"
+            )
+
+
+def with_borders(graph: Graph, records: Records, renamed: Mapping[str, str]) -> Graph:
+    """Return the root graph with two boundary nodes for each preserved call.
+
+    Args:
+        graph: the flat root.
+        records: the exporter's records, which name values as the exporter does.
+        renamed: values that import calls something else, the results of in-place operators on inputs.
+    """
+    if not records:
+        return graph
+    return _Borders(graph, renamed).graph_with(records)
+
+
+class _Borders:
+    def __init__(self, graph: Graph, renamed: Mapping[str, str]) -> None:
+        self.graph = graph
+        self.renamed = renamed
+        self.made = {formal.name: -1 for formal in graph.inputs}
+        self.made.update((node.name, number) for number, node in enumerate(graph.nodes))
+        self.names = Names(self.made)
+        self.spans: dict[Frame, tuple[int, int, Stack]] = {}
+        self._find_spans()
+
+    def _find_spans(self) -> None:
+        for number, node in enumerate(self.graph.nodes):
+            for depth, frame in enumerate(node.stack, 1):
+                first, _, stack = self.spans.get(frame, (number, number, node.stack[:depth]))
+                self.spans[frame] = (first, number, stack)
+
+    def graph_with(self, records: Records) -> Graph:
+        """Return the graph with the nodes of all records in place."""
+        before: dict[int, list[Node]] = {}
+        after: dict[int, list[Node]] = {}
+        for frame, record in records.items():
+            inputs, outputs = self._leaves(record.inputs), self._leaves(record.outputs)
+            begin, end = self._latest(inputs) + 1, self._latest(outputs)
+            if frame not in self.spans:
+                stack = self._place(frame)
+                pair = [self._node(frame, TAKES, inputs, stack), self._node(frame, GIVES, outputs, stack)]
+                before.setdefault(max(begin, end + 1), []).extend(pair)
+                continue
+            first, last, stack = self.spans[frame]
+            # A call inside this one that begins at the same node comes later in the list, and ends earlier.
+            before.setdefault(max(first, begin), []).append(self._node(frame, TAKES, inputs, stack))
+            after.setdefault(max(last, end, begin - 1), []).insert(0, self._node(frame, GIVES, outputs, stack))
+        nodes: list[Node] = []
+        for number in range(-1, len(self.graph.nodes) + 1):
+            nodes.extend(before.get(number, ()))
+            if 0 <= number < len(self.graph.nodes):
+                nodes.append(self.graph.nodes[number])
+            nodes.extend(after.get(number, ()))
+        return evolve(self.graph, nodes=tuple(nodes))
+
+    def _leaves(self, arguments: Iterable[Any]) -> tuple[Arg, ...]:
+        return tuple([self._result(self._leaf(argument)) for argument in arguments])
+
+    def _leaf(self, argument: Any) -> Arg:
+        if isinstance(argument, ConstantArgument):
+            return argument.value
+        if not isinstance(argument.name, str):
+            return argument.name  # a size that was a number after all
+        name = self.renamed.get(argument.name, argument.name)
+        return Ref(name) if name in self.made else None
+
+    def _result(self, leaf: Arg) -> Arg:
+        # Of an operator that gives the new contents of what it wrote beside its result (a BatchNorm in training, after a
+        # decomposition), the exporter records the last value, which is no result.
+        item = self.graph.by_name.get(leaf.name) if type(leaf) is Ref else None
+        if item is None or type(item.do) is not Op or item.do.name != "operator.getitem":
+            return leaf
+        whole, index = item.args
+        maker = self.graph.by_name.get(whole.name) if isinstance(whole, Ref) else None
+        if maker is None or not _is_written(maker, index):
+            return leaf
+        users = [self.graph.by_name[name] for name in self.graph.users.get(maker.name, ())]
+        first = [node.name for node in users if node.do == item.do and node.args[1:] == (0,)]
+        return Ref(first[0]) if first else leaf
+
+    def _latest(self, leaves: tuple[Arg, ...]) -> int:
+        return max((self.made[leaf.name] for leaf in leaves if type(leaf) is Ref), default=-1)
+
+    def _place(self, frame: Frame) -> Stack:
+        # A call in which nothing was computed: it stands in the nearest module above it that was called.
+        above = frame.path
+        while above:
+            above = above.rpartition(".")[0]
+            outer = self.spans.get(Frame(above))
+            if outer is not None:
+                return (*outer[2], frame)
+        return (frame,)
+
+    def _node(self, frame: Frame, op: Op, leaves: tuple[Arg, ...], stack: Stack) -> Node:
+        word = op.name.rpartition(".")[2]
+        return Node(self.names.fresh(word_of(f"{frame.path}.{word}")), op, leaves, (), stack)
+
+
+def _is_written(node: Node, index: Any) -> bool:
+    target = node.do.target if type(node.do) is Op else None
+    results: Any = schema_of(target).returns if isinstance(target, OpOverload) else ()
+    return index < len(results) and str(results[index].name).endswith("_out")

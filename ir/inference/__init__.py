@@ -1,0 +1,28 @@
+"""Fake values of a program: what is known of its values without running it.
+
+One idea: a program has one fake mode, that of its inputs, and everything that is worked out later lives in it.  Which values
+are worked out, and where they go, is the business of who asks.
+"""
+
+from __future__ import annotations
+
+from .by_call import CallValues
+from .propagation import Propagation, shared_bodies
+from .results import agrees, input_given_back, operand_given_back, plainly_alike, values_of
+from .values import FakeValues, Symbols, fresh_mode, gives_nothing, running
+
+__all__ = [
+    "CallValues",
+    "FakeValues",
+    "Propagation",
+    "Symbols",
+    "agrees",
+    "fresh_mode",
+    "gives_nothing",
+    "input_given_back",
+    "operand_given_back",
+    "plainly_alike",
+    "running",
+    "shared_bodies",
+    "values_of",
+]  # fmt: skip

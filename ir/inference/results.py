@@ -1,0 +1,292 @@
+"""What operators return on fake values: which may be run at all, which return an operand itself, when two results agree.
+
+Nothing here walks a graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from ..analysis.numbers import SYMBOLIC
+from ..arguments import Arg, Ref, thawed
+from ..effects.aliases import item_of
+from ..effects.declared import ArgAt
+from ..graph import Call, Get, Graph, Node, Op
+from ..own_operators import is_boundary
+from ..program import Program
+from ..torch_private import FakeTensor, OpOverload, has_fixed_sizes, have_fixed_sizes, without_overrides
+from .values import gives_nothing as has_no_result
+from .values import running
+
+__all__ = [
+    "agrees",
+    "alters",
+    "depends_on_contents",
+    "gives_nothing",
+    "input_given_back",
+    "is_runnable",
+    "operand_given_back",
+    "plain_facts",
+    "plainly_alike",
+    "values_of",
+]
+
+UNSURE = frozenset({torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output})
+
+
+def gives_nothing(node: Node) -> bool:
+    """Say whether a node has no value at all.
+
+    >>> from purefx.ir.own_operators import TAKES
+    >>> gives_nothing(Node("t", TAKES)), gives_nothing(Node("y", Op("toy.neg")))
+    (True, False)
+    """
+    return type(node.do) is Op and (is_boundary(node) or has_no_result(node))
+
+
+def depends_on_contents(node: Node) -> bool:
+    """Say whether sizes or numbers that an operator gives depend on the contents of tensors.
+
+    >>> depends_on_contents(Node("y", Op("toy.neg")))
+    False
+    """
+    target: Any = node.do.target if type(node.do) is Op else None
+    return isinstance(target, OpOverload) and not UNSURE.isdisjoint(target.tags)
+
+
+def is_runnable(node: Node) -> bool:
+    """Say whether it can be asked what a node gives: operators may still refuse, calls depend on their bodies.
+
+    >>> import torch
+    >>> from purefx.ir.operators import op_of
+    >>> is_runnable(Node("y", op_of(torch.ops.aten.neg.default))), is_runnable(Node("y", op_of(print)))
+    (True, False)
+    """
+    do = node.do
+    if type(do) is not Op:
+        return type(do) is Get
+    effects = do.effects
+    if do.target is None or effects.unknown or effects.scope:
+        return False
+    return not effects.ordered
+
+
+def alters(node: Node) -> int:
+    """Return 1 where a node opens a region in which operators give other types or shapes, -1 where it closes one, else 0.
+
+    >>> alters(Node("y", Op("toy.neg")))
+    0
+    """
+    do = node.do
+    if type(do) is not Op or not do.effects.scope:
+        return 0
+    return do.effects.scope if "autocast" in do.name or "vmap" in do.name else 0
+
+
+def values_of(graph: Graph) -> dict[str, Any]:
+    """Return the fake values that a graph carries, by name.
+
+    >>> from purefx.ir import Input
+    >>> values_of(Graph((Input("x", {"val": 2}),), (), ()))
+    {'x': 2}
+    """
+    return {each.name: each.meta["val"] for each in (*graph.inputs, *graph.nodes) if "val" in each.meta}
+
+
+def operand_given_back(graph: Graph, name: str, values: Mapping[str, Any]) -> str | None:
+    """Return the operand whose very object a value is, by what its operator does; None where it is another, or not known.
+
+    Args:
+        graph: where the value is made.
+        name: the value; one of several results is found through the node that takes it.
+        values: fake values, by name.
+
+    >>> import torch
+    >>> import torch, purefx as px
+    >>> program = px.capture(torch.nn.Flatten(), (torch.ones(2, 3),))
+    >>> operand_given_back(program.main, "flatten", values_of(program.main))
+    'input'
+    """
+    node, place = _maker(graph, name)
+    if node is None or type(node.do) is not Op or not isinstance(node.do.target, OpOverload):
+        return None
+    effects = node.do.effects
+    if effects.writes:
+        return _named(effects.returns[place or 0], node) if len(effects.returns) > (place or 0) else None
+    drawn = effects.random and not any(unless.spares(node.args, node.kwargs) for unless in effects.random_unless)
+    if drawn or effects.ordered or effects.through_bodies or effects.unknown or effects.scope or not effects.aliases:
+        return None
+    return _same(node, node.do.target, place, values)
+
+
+def _maker(graph: Graph, name: str) -> tuple[Node | None, int | None]:
+    # The node that makes a value, and which of its results that is where it gives several.
+    node = graph.by_name.get(name)
+    item = None if node is None else item_of(node)
+    return (node, None) if item is None else (graph.by_name.get(item[0]), item[1])
+
+
+def _named(at: ArgAt | None, node: Node) -> str | None:
+    found = None if at is None else at.find(node.args, node.kwargs)
+    return found.name if type(found) is Ref else None
+
+
+def _same(node: Node, target: Any, place: int | None, values: Mapping[str, Any]) -> str | None:
+    names = list(dict.fromkeys(node.refs()))
+    tensors = {name: values[name] for name in names if isinstance(values.get(name), FakeTensor)}
+    modes = {id(value.fake_mode): value.fake_mode for value in tensors.values()}
+    if len(modes) != 1 or any(name not in values for name in names):
+        return None
+
+    def leaf(arg: Arg) -> Any:
+        return values[arg.name] if type(arg) is Ref else arg
+
+    (mode,) = modes.values()
+    args, kwargs = [thawed(arg, leaf) for arg in node.args], {key: thawed(arg, leaf) for key, arg in node.kwargs}
+    with running(mode):
+        try:
+            found = target(*args, **kwargs)
+            found = found if place is None else found[place]
+        except Exception:  # noqa: BLE001  no fake kernel, a size that depends on data: not known
+            return None
+    return next((name for name, value in tensors.items() if value is found), None)
+
+
+def input_given_back(program: Program, graph: Graph, name: str, known: Mapping[str, Any]) -> str | None:
+    """Return the input of a graph whose very object a value of it is, with nothing written to it; None where there is none.
+
+    Args:
+        program: whose graph it is; it says what calls give.
+        graph: the graph.
+        name: the value.
+        known: fake values of inputs where the graph is called, by name.
+
+    >>> import torch
+    >>> import torch, purefx as px
+    >>> program = px.capture(torch.nn.Flatten(), (torch.ones(2, 3),))
+    >>> input_given_back(program, program.main, "flatten", {})
+    'input'
+    """
+    callers: list[tuple[Graph, Node, dict[str, Any]]] = []
+    values = {**values_of(graph), **known}
+    while True:
+        maker, place = _maker(graph, name)
+        if maker is None:
+            # An input: of the graph that was asked for, or of one that it calls.
+            if not callers:
+                return name
+            formals = [formal.name for formal in graph.inputs]
+            graph, call, values = callers.pop()
+            found = call.args[formals.index(name)]
+        elif type(maker.do) is Call:
+            callers.append((graph, maker, values))
+            graph, values = _called(program, maker, maker.do, values)
+            found = graph.output[place] if place is not None and type(graph.output) is tuple else graph.output
+        else:
+            step = None if type(maker.do) is Op and maker.do.effects.writes else operand_given_back(graph, name, values)
+            found = None if step is None else Ref(step)
+        if type(found) is not Ref:
+            return None
+        name = found.name
+
+
+def _called(program: Program, node: Node, call: Call, values: Mapping[str, Any]) -> tuple[Graph, dict[str, Any]]:
+    # A shared body carries the values of one of its calls; what this one passes is known better here.
+    graph = program.graphs[call.graph]
+    pairs = [(formal.name, arg) for formal, arg in zip(graph.inputs, node.args, strict=True)]
+    given = {name: values[arg.name] for name, arg in pairs if type(arg) is Ref and arg.name in values}
+    return graph, {**values_of(graph), **given}
+
+
+def plain_facts(value: Any) -> tuple[Any, ...] | None:
+    """Return what describes a fake tensor of fixed sizes, for comparing many; None for any other value.
+
+    >>> plain_facts(torch.ones(2)) is None
+    True
+    """
+    if type(value) is not FakeTensor or not has_fixed_sizes(value) or value.layout is not torch.strided:
+        return None
+    return (value.dtype, value.shape, value.stride(), value.device)
+
+
+def plainly_alike(value: Any, others: Sequence[Any]) -> bool:
+    """Say whether a value and all others are fake tensors of fixed sizes that are described alike, without asking ``agrees``.
+
+    It may be False of values that are alike; this is the one look that nearly all values get when bodies are merged.
+
+    >>> plainly_alike(torch.ones(2), [torch.ones(2)])
+    False
+    """
+    facts = plain_facts(value)
+    if facts is None or not {*map(type, others)} <= {FakeTensor} or not have_fixed_sizes(others):
+        return False
+    dtype, shape, stride, device = facts
+    strided = torch.strided
+    with without_overrides():
+        # Written out, and what differs most first: making a tuple for each is as long again.
+        for other in others:
+            if other.shape != shape or other.dtype is not dtype or other.layout is not strided:
+                return False
+            if other.stride() != stride or other.device != device:
+                return False
+    return True
+
+
+def agrees(new: Any, old: Any, fresh: Collection[str] = ()) -> bool:
+    """Say whether two fake values are described alike.
+
+    Args:
+        new: the value that was worked out.
+        old: the value that was there.
+        fresh: the symbols that the operator has just made.
+
+    >>> agrees(torch.ones(2), torch.zeros(2)), agrees(torch.ones(2), torch.ones(3)), agrees([1, 2], (1, 2)), agrees(1, True)
+    (True, False, True, False)
+    """
+    known: dict[str, str] = {}
+    todo = [(new, old)]
+    while todo:
+        mine, theirs = todo.pop()
+        if mine is theirs or ((facts := plain_facts(mine)) is not None and facts == plain_facts(theirs)):
+            continue
+        if isinstance(mine, tuple | list) and isinstance(theirs, tuple | list):
+            if len(mine) != len(theirs):
+                return False
+            todo += zip(mine, theirs, strict=True)
+        elif isinstance(mine, Mapping) and isinstance(theirs, Mapping):
+            if mine.keys() != theirs.keys():
+                return False
+            todo += [(mine[key], theirs[key]) for key in mine]
+        elif isinstance(mine, torch.Tensor) and isinstance(theirs, torch.Tensor):
+            if (mine.dtype, mine.device, mine.layout, mine.dim()) != (theirs.dtype, theirs.device, theirs.layout, theirs.dim()):
+                return False
+            todo += zip(_numbers(mine), _numbers(theirs), strict=True)
+        elif isinstance(mine, SYMBOLIC) and type(mine) is type(theirs):
+            if not _same_symbols(str(mine), str(theirs), fresh, known):
+                return False
+        elif type(mine) is not type(theirs) or not _equal(mine, theirs):
+            return False
+    return True
+
+
+def _numbers(tensor: torch.Tensor) -> list[Any]:
+    return [*tensor.shape, *tensor.stride()] if tensor.layout is torch.strided else list(tensor.shape)
+
+
+def _same_symbols(mine: str, theirs: str, fresh: Collection[str], known: dict[str, str]) -> bool:
+    if mine in fresh and theirs.startswith("u"):
+        return known.setdefault(mine, theirs) == theirs
+    return mine == theirs or (bool(known) and _renamed(mine, known) == theirs)
+
+
+def _renamed(text: str, known: dict[str, str]) -> str:
+    for mine, theirs in known.items():
+        text = text.replace(mine, theirs)
+    return text
+
+
+def _equal(mine: Any, theirs: Any) -> bool:
+    return isinstance(mine, int | float | str | torch.dtype | torch.device) and bool(mine == theirs)

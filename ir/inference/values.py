@@ -1,0 +1,312 @@
+"""``FakeValues``: the fake values that a program carries, and symbols for programs that carry none.
+
+Values that are missing are worked out on demand; a program that was written by hand gets symbols of its own.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import cached_property
+from typing import Any
+
+import torch
+
+from ..analysis.numbers import SYMBOLIC, too_much_work
+from ..errors import UnsupportedProgram
+from ..expression import UNCOMPUTABLE, Apply, Expr, InputDim, InputValue, Sym, evaluate, symbols_in
+from ..graph import Input, Node, Op
+from ..meta import Meta
+from ..program import Program
+from ..signature import InputSpec, LiteralType, NumberType, ObjectType, StateInput, TensorType, Token, UserInput
+from ..torch_private import (
+    FakeTensor,
+    FakeTensorMode,
+    OpOverload,
+    fresh_bindings,
+    new_shape_env,
+    new_symbol,
+    schema_of,
+    silence,
+    symbols_of,
+    without_kernels,
+)
+
+__all__ = ["FakeValues", "Symbols", "fresh_mode", "gives_nothing", "running"]
+
+ATTEMPTS = 256
+"""How many numbers are tried for a symbol; guards are about remainders and bounds."""
+
+
+def fresh_mode() -> Any:
+    """Return a fake mode of its own, which knows symbols."""
+    return FakeTensorMode(shape_env=new_shape_env())
+
+
+class Symbols:
+    """The symbols of one program, as torch's symbolic integers."""
+
+    def __init__(self, program: Program, mode: Any) -> None:
+        self.program = program
+        self.mode = mode
+
+    @cached_property
+    def _known(self) -> dict[str, Any]:
+        return symbols_of(self.mode.shape_env)
+
+    def number(self, expr: Expr) -> Any:
+        """Return the value of a size: an integer, or a symbolic one.
+
+        Args:
+            expr: of integers and symbols.
+        """
+        names = symbols_in(expr)
+        for name in names:
+            if name not in self._known:
+                low, high = self._bounds.get(name, (None, None))
+                self._known[name] = new_symbol(self.mode.shape_env, name, self._numbers[name], low, high)
+        return evaluate(expr, {Sym(name): self._known[name] for name in names}) if isinstance(expr, Apply | Sym) else expr
+
+    @cached_property
+    def _bounds(self) -> Mapping[str, tuple[int | None, int | None]]:
+        ranges = self.program.constraints.ranges
+        return {span.expr.name: (span.low, span.high) for span in ranges if isinstance(span.expr, Sym)}
+
+    @cached_property
+    def _sizes(self) -> dict[Expr, Expr]:
+        # Every number that a guard can speak of, as an expression of symbols.
+        users = [spec.type for spec in self.program.signature.inputs if isinstance(spec, UserInput)]
+        found: dict[Expr, Expr] = {}
+        for index, kind in enumerate(users):
+            if isinstance(kind, TensorType):
+                found.update((InputDim(index, dim), size) for dim, size in enumerate(kind.shape))
+            elif isinstance(kind, NumberType) and kind.expr is not None:
+                found[InputValue(index)] = kind.expr
+        return found
+
+    @cached_property
+    def _numbers(self) -> dict[str, int]:
+        names = list(dict.fromkeys(name for size in self._sizes.values() for name in symbols_in(size)))
+        tried = [self._attempt(names, step) for step in range(ATTEMPTS)]
+        return next((numbers for numbers in tried if self._meets_guards(numbers)), tried[0])
+
+    def _attempt(self, names: list[str], step: int) -> dict[str, int]:
+        numbers: dict[str, int] = {}
+        for place, name in enumerate(names):
+            low, high = self._bounds.get(name, (None, None))
+            number = max(2 if low is None else low, 2 if high is None or high >= 2 else low or 0) + step + place
+            numbers[name] = number if high is None else min(number, high)
+        return numbers
+
+    def _meets_guards(self, numbers: Mapping[str, int]) -> bool:
+        values = {Sym(name): number for name, number in numbers.items()}
+        try:
+            known = {place: evaluate(size, values) for place, size in self._sizes.items()}
+            return all(evaluate(guard, known) for guard in self.program.constraints.guards)
+        except (KeyError, *UNCOMPUTABLE):
+            return False
+
+
+LOCK = threading.RLock()
+"""Held while operators run on fake values: a mode and its environment belong to all programs that came from one export."""
+
+
+class FakeValues:
+    """The fake values of one program.
+
+    >>> from purefx.ir import Graph, Program
+    >>> FakeValues(Program.of({"": Graph((), (), ())})).is_ours(torch.ones(2))
+    True
+    """
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.bindings: dict[str, Any] = {}
+        """For a node whose fake value was worked out, where new symbols of sizes that only a run knows stand in it."""
+
+    @cached_property
+    def mode(self) -> Any:
+        """The fake mode of the program's values; a new one where it has none."""
+        found = _mode_of(self.program)
+        return fresh_mode() if found is None or (found.shape_env is None and _has_symbols(self.program)) else found
+
+    @cached_property
+    def symbols(self) -> Symbols:
+        """The symbols of the program's sizes."""
+        return Symbols(self.program, self.mode)
+
+    @cached_property
+    def device(self) -> str:
+        """The device of the first tensor that the program takes."""
+        kinds = [spec.type for spec in self.program.signature.inputs if type(spec) is UserInput]
+        return next((kind.device for kind in kinds if type(kind) is TensorType), "cpu")
+
+    def of_input(self, formal: Input, spec: InputSpec) -> Any:
+        """Return the fake value of an input of the root; made from its type, or from the state, where it has none.
+
+        Args:
+            formal: the input.
+            spec: what the signature says of it.
+
+        Raises:
+            UnsupportedProgram: no value can be made.
+        """
+        if "val" in formal.meta and self.is_ours(formal.meta["val"]):
+            return formal.meta["val"]
+        match spec:
+            case StateInput(slot=slot):
+                return self.of_state(self.program.state[slot].value)
+            case Token():
+                with self.mode:
+                    return torch.empty(0)
+            case UserInput(type=kind):
+                return self.of_type(formal.name, kind)
+
+    def of_state(self, value: Any) -> Any:
+        """Return the fake value of what a slot holds: a tensor of fixed sizes; another object stands for itself."""
+        if isinstance(value, torch.Tensor) and value.is_meta and value.layout is torch.strided:
+            # A program that was read without its contents: they are where the inputs are.
+            with self.mode:
+                return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=self.device)
+        return self.mode.from_tensor(value, static_shapes=True) if isinstance(value, torch.Tensor) else value
+
+    def of_type(self, name: str, kind: Any) -> Any:
+        """Return a fake value of a type.
+
+        Args:
+            name: of the input, for the message.
+            kind: what the signature says of it.
+
+        Raises:
+            UnsupportedProgram: the type does not say what the value is.
+        """
+        match kind:
+            case LiteralType(value=value):
+                return value
+            case TensorType(dtype=dtype, shape=shape, device=device):
+                sizes = [self.symbols.number(size) for size in shape]
+                with self.mode:
+                    return torch.empty(sizes, dtype=dtype, device=device)
+            case NumberType(kind="int", expr=expr) if expr is not None:
+                return self.symbols.number(expr)
+            case _:
+                said = kind.description if isinstance(kind, ObjectType) else f"a {getattr(kind, 'kind', 'rest')} of any value"
+                raise UnsupportedProgram(
+                    f"the input {name!r} ({said}) has no fake value, and none can be made; "
+                    "put one into its meta['val'], as import_fx does with example_inputs="
+                )
+
+    def told(self, node: Node) -> tuple[bool, Any]:
+        """Return whether the meta of a node has a fake value that can stay, and the value."""
+        if "val" not in node.meta:
+            return gives_nothing(node), None
+        value = node.meta["val"]
+        if not self.is_ours(value):
+            return False, None
+        return True, list(value) if type(value) is tuple and _gives_list(node) else value
+
+    def run(self, node: Node, target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Return what an operator gives for fake arguments, within ``running``; it raises what the operator raises.
+
+        Args:
+            node: whose value it is.
+            target: its callable.
+            args: fake values and literals.
+            kwargs: the same by name.
+        """
+        work = too_much_work(target, args)
+        if work is not None:
+            raise UnsupportedProgram(f"node {node.name} computes {work}, and is not computed")
+        writes = type(node.do) is Op and bool(node.do.effects.writes)
+        taken = [self._taken(arg, fresh=writes) for arg in args]
+        value = target(*taken, **{key: self._taken(part, fresh=writes) for key, part in kwargs.items()})
+        bindings = fresh_bindings(self.mode.shape_env, value)
+        if bindings:
+            self.bindings[node.name] = bindings
+        return value
+
+    def _taken(self, arg: Any, *, fresh: bool) -> Any:
+        # An operator that writes may change the shape of what it takes, which others go on to use.
+        if fresh and isinstance(arg, FakeTensor):
+            return torch.empty_strided(arg.shape, arg.stride(), dtype=arg.dtype, device=arg.device)
+        return arg
+
+    def is_ours(self, value: Any) -> bool:
+        """Say whether a value is of the program's mode and environment, or of none."""
+        for mode in _modes_in(value):
+            if mode is not self.mode:
+                return False
+        return all(env is self.mode.shape_env for env in _environments_in(value))
+
+
+@contextmanager
+def running(mode: Any) -> Generator[None, None, None]:
+    """Let operators run on fake values: one thread at a time, without guards, gradients, autocast or kernels.
+
+    Args:
+        mode: the fake mode.
+
+    >>> with running(fresh_mode()):
+    ...     torch.ones(2) + 1
+    FakeTensor(..., size=(2,))
+    """
+    with ExitStack() as stack:
+        stack.enter_context(LOCK)
+        stack.enter_context(silence())
+        stack.enter_context(torch.no_grad())
+        for device in ("cpu", "cuda"):
+            stack.enter_context(torch.autocast(device, enabled=False))
+        if mode.shape_env is not None:
+            stack.enter_context(mode.shape_env.suppress_guards())
+        stack.enter_context(without_kernels(mode))
+        stack.enter_context(mode)
+        yield
+
+
+def gives_nothing(node: Node) -> bool:
+    """Say whether an operator has no result: it is not run, for it may print, or fail where an assertion does not hold.
+
+    >>> from purefx.ir.operators import op_of
+    >>> gives_nothing(Node("a", op_of(torch.ops.aten._assert_scalar.default), (True, "m")))
+    True
+    """
+    target: Any = node.do.target if type(node.do) is Op else None
+    return isinstance(target, OpOverload) and not schema_of(target).returns
+
+
+def _gives_list(node: Node) -> bool:
+    target: Any = node.do.target if type(node.do) is Op else None
+    return isinstance(target, OpOverload) and len(schema_of(target).returns) == 1
+
+
+def _modes_in(value: Any) -> Iterator[Any]:
+    todo = [value]
+    while todo:
+        part = todo.pop()
+        if isinstance(part, FakeTensor):
+            yield part.fake_mode
+        elif isinstance(part, tuple | list):
+            todo.extend(part)
+
+
+def _environments_in(value: Any) -> Iterator[Any]:
+    parts = value if isinstance(value, tuple | list) else (value,)
+    return (part.node.shape_env for part in parts if isinstance(part, SYMBOLIC))
+
+
+def _has_symbols(program: Program) -> bool:
+    types = [spec.type for spec in program.signature.inputs if type(spec) is UserInput]
+    return any(not isinstance(size, int) for kind in types if type(kind) is TensorType for size in kind.shape)
+
+
+def _mode_of(program: Program) -> Any:
+    # The mode of the user's inputs, which know the dynamic sizes; else that of anything.
+    pairs = list(zip(program.main.inputs, program.signature.inputs, strict=True))
+    formals = sorted(pairs, key=lambda pair: type(pair[1]) is not UserInput)
+    metas: list[Meta] = [formal.meta for formal, _ in formals]
+    metas += [node.meta for _, node in program.nodes()]
+    for meta in metas:
+        for mode in _modes_in(meta.get("val")):
+            return mode
+    return None

@@ -1,0 +1,245 @@
+"""The operators that are purefx's own: call boundaries, pytrees in graphs, and modules that are called as they are.
+
+They stand in graphs like any operator, and lowering knows how to write each of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from .effects.declared import ANYTHING, ArgAt, Effects
+from .errors import CallError
+from .graph import Get, Node, Op
+from .torch_private import checks_inputs, pytree, storage_key
+
+__all__ = [
+    "CALLS",
+    "CALL_GUARDS",
+    "CALL_MODULE",
+    "GIVES",
+    "PACK",
+    "TAKES",
+    "UNPACK",
+    "attribute_of",
+    "call_guards",
+    "call_module",
+    "entangled",
+    "gives",
+    "is_boundary",
+    "is_module_call",
+    "op_to_call",
+    "pack",
+    "read_modules",
+    "takes",
+    "tensors_of",
+    "unpack",
+]
+
+
+def takes(*_leaves: Any) -> None:
+    """Name the leaves of the arguments of the call that this stands in."""
+
+
+def gives(*_leaves: Any) -> None:
+    """Name the leaves of the results of the call that this stands in."""
+
+
+for function in (takes, gives):
+    function.__module__ = "purefx"  # the text says purefx.takes, wherever this file is
+
+TAKES = Op("purefx.takes", target=takes)
+"""``purefx.takes(leaf, ...)``; a leaf that the exporter lost is None."""
+GIVES = Op("purefx.gives", target=gives)
+"""``purefx.gives(leaf, ...)``."""
+
+_NAMES = frozenset({TAKES.name, GIVES.name})
+
+
+def is_boundary(node: Node) -> bool:
+    """Say whether a node is one of the two: naming a value there is no use of its contents.
+
+    >>> is_boundary(Node("t", TAKES)), is_boundary(Node("y", Op("toy.neg")))
+    (True, False)
+    """
+    return type(node.do) is Op and node.do.name in _NAMES
+
+
+def pack(leaves: Sequence[Any], spec: Any) -> Any:
+    """Return leaves put together as a pytree.
+
+    Raises:
+        CallError: a registered type refuses them, or what the pytree keeps of it.
+
+    >>> pack([1, 2], pytree.tree_structure({"a": 0, "b": 0}))
+    {'a': 1, 'b': 2}
+    """
+    try:
+        return pytree.tree_unflatten(list(leaves), spec)
+    except Exception as error:
+        raise CallError(f"the leaves can not be put together as {short(spec)}: {type(error).__name__}: {error}") from error
+
+
+def short(spec: Any) -> str:
+    """Return the types that a pytree is made of, on one short line.
+
+    >>> short(pytree.tree_structure(([1], {"a": 2})))
+    'a pytree of dict, list, tuple'
+    """
+    names: set[str] = set()
+    todo = [spec]
+    while todo:
+        part = todo.pop()
+        if not part.is_leaf():
+            names.add(getattr(part.context if isinstance(part.context, type) else part.type, "__name__", "?"))
+            todo.extend(part.children())
+    return f"a pytree of {', '.join(sorted(names)) or 'one leaf'}"[:200]
+
+
+def unpack(value: Any, spec: Any) -> tuple[Any, ...]:
+    """Return the leaves of a value.
+
+    Raises:
+        CallError: the value is structured differently.
+
+    >>> unpack({"b": 2, "a": 1}, pytree.tree_structure({"a": 0, "b": 0}))
+    (1, 2)
+    """
+    try:
+        return tuple(spec.flatten_up_to(value))
+    except ValueError as error:
+        raise CallError(f"a module gave back something else than the exported one did: {error}") from error
+
+
+for function in (pack, unpack):
+    function.__module__ = "purefx"  # the text says purefx.pack, wherever this file is
+
+PACK = Op("purefx.pack", Effects(aliases=(ArgAt(0, "leaves"),)), pack)
+"""``purefx.pack([leaf, ...], spec)``."""
+UNPACK = Op("purefx.unpack", Effects(aliases=(ArgAt(0, "value"),)), unpack)
+"""``purefx.unpack(value, spec)``: a tuple of leaves."""
+
+
+def call_module(module: Any, /, *args: Any, **kwargs: Any) -> Any:
+    """Call a module as eager does.
+
+    Raises:
+        TypeError: it is another callable, which a text or a file may have put there.
+
+    >>> call_module(torch.nn.Identity(), 3)
+    3
+    """
+    if not isinstance(module, torch.nn.Module):
+        raise TypeError(f"purefx.call_module calls modules, not a {type(module).__name__}")
+    return module(*args, **kwargs)
+
+
+def call_guards(module: Any, /, *args: Any) -> None:
+    """Call the module of ``ep.module()`` that asserts what holds of the inputs.
+
+    >>> call_guards(torch.nn.Identity(), 3)
+    """
+    module(*args)
+
+
+for function in (call_module, call_guards):
+    function.__module__ = "purefx"  # the text says purefx.call_module, wherever this file is
+
+CALL_MODULE = Op("purefx.call_module", ANYTHING, call_module)
+"""``purefx.call_module(module, *args, **kwargs)``; the first argument is a read of a module slot."""
+
+
+CALL_GUARDS = Op("purefx.call_guards", Effects(ordered=True), call_guards)
+"""``purefx.call_guards(module, *inputs)``; see ``torch_private.checks_inputs``."""
+
+CALLS = frozenset({CALL_MODULE.name, CALL_GUARDS.name})
+
+
+def op_to_call(module: torch.nn.Module) -> Op:
+    """Return the operator that calls a module that a program holds.
+
+    >>> op_to_call(torch.nn.ReLU()).name
+    'purefx.call_module'
+    """
+    return CALL_GUARDS if checks_inputs(module) else CALL_MODULE
+
+
+def is_module_call(node: Node) -> bool:
+    """Say whether a node calls a module that the program holds.
+
+    >>> is_module_call(Node("y", CALL_MODULE)), is_module_call(Node("y", Op("toy.neg")))
+    (True, False)
+    """
+    return type(node.do) is Op and node.do.name in CALLS
+
+
+def read_modules(nodes: tuple[Node, ...]) -> Mapping[str, str]:
+    """Return the slots of the modules that are called, by the name of the read.
+
+    >>> from .arguments import Ref
+    >>> read_modules((Node("m", Get("block")), Node("y", CALL_MODULE, (Ref("m"), Ref("x")))))
+    {'m': 'block'}
+    """
+    called = {node.args[0].name for node in nodes if is_module_call(node) and node.args and hasattr(node.args[0], "name")}
+    if not called:
+        return {}
+    return {node.name: node.do.slot for node in nodes if type(node.do) is Get and node.name in called}
+
+
+def tensors_of(module: torch.nn.Module) -> Iterator[torch.Tensor]:
+    """Iterate over the tensors that a module holds, each once: parameters, buffers, and plain attributes of it and its children.
+
+    >>> [tuple(tensor.shape) for tensor in tensors_of(torch.nn.Linear(2, 3))]
+    [(3, 2), (3,)]
+    """
+    seen: set[int] = set()
+    for part in module.modules():
+        own = [*part.parameters(recurse=False), *part.buffers(recurse=False), *vars(part).values()]
+        for value in own:
+            if isinstance(value, torch.Tensor) and id(value) not in seen:
+                seen.add(id(value))
+                yield value
+
+
+def attribute_of(module: torch.nn.Module, path: str) -> Any:
+    """Return what a module has under a dotted path, None where it has nothing.
+
+    >>> attribute_of(torch.nn.Sequential(torch.nn.Linear(2, 3)), "0.weight").shape
+    torch.Size([3, 2])
+    """
+    found: Any = module
+    for part in path.split("."):
+        found = getattr(found, part, None)
+    return found
+
+
+def entangled(pairs: tuple[tuple[int, Any], ...]) -> tuple[tuple[int, int], ...]:
+    """Return the storages that share memory because of what modules hold.
+
+    Args:
+        pairs: number of the storage and value, for each slot.
+
+    Returns:
+        The number of a module's storage with that of a slot that it shares memory with, for each such pair.
+
+    >>> linear = torch.nn.Linear(2, 2)
+    >>> entangled(((0, linear.weight), (1, linear.bias.clone()), (2, linear)))
+    ((2, 0),)
+    """
+    modules = [(number, value) for number, value in pairs if isinstance(value, torch.nn.Module)]
+    if not modules:
+        return ()
+    memory: dict[int, int] = {}
+    for number, value in pairs:
+        if isinstance(value, torch.Tensor) and value.layout is torch.strided:
+            memory.setdefault(storage_key(value), number)
+    found: dict[tuple[int, int], None] = {}
+    for number, module in modules:
+        for tensor in tensors_of(module):
+            if tensor.layout is torch.strided:
+                other = memory.setdefault(storage_key(tensor), number)
+                if other != number:
+                    found[number, other] = None
+    return tuple(found)

@@ -1,0 +1,263 @@
+"""``save`` and ``load``: a program becomes one file, and the file becomes the program.
+
+The file is data; nothing in it is imported or run.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import torch
+from attrs import evolve
+
+from ..allowed import advice_for, told
+from ..arguments import Arg, same_arg
+from ..errors import ParseError, StoreError, UnsupportedProgram
+from ..graph import Op
+from ..identifiers import check_identifiers
+from ..persistent import collector_paused, pmap
+from ..program import Program
+from ..state import Slot, State
+from ..text.arguments import print_arg, read_arg
+from ..text.lexer import Cursor
+from ..text.operators import Known, Target, named_types, names_of
+from ..text.parser import parse
+from ..text.printer import print_program
+from ..text.state import TensorFacts, facts_of
+from ..verify import check
+from .container import File, opened, write_file
+from .metas import read_metas, write_metas
+from .tensors import Place, as_tensor, place_storages, put_in, read_storage
+
+__all__ = ["load", "save"]
+
+
+def save(program: Program, path: str | os.PathLike[str], *, weights: bool = True, allow: Iterable[str] = ()) -> None:
+    """Write a program to a file that ``load`` reads: a safetensors file, with the program in it as data.
+
+    What is there already is replaced when the new file is complete, so a failure leaves it as it was.
+
+    Args:
+        program: a valid program at any stage.
+        path: of the file; ``.purefx`` is the usual ending.
+        weights: False leaves out what a ``state_dict`` has (parameters, persistent buffers); other buffers and constants
+            are part of the program all the same.
+        allow: names of operators to write although a file may not name them unasked (``program.foreign_operators``):
+            functions of your own, attributes and methods in graphs that were traced, operators that reach files.  Who
+            loads the file has to say the same, or to give the functions.
+
+    Raises:
+        InvalidProgram: the program breaks invariants.
+        UnsupportedProgram: it holds something that is no data: script objects, symbolic numbers among its arguments, tensors
+            that are not plain; the message says what and where. Or it uses operators that a file may not name, and ``allow`` does
+            not have them; all are named. Or safetensors is not installed (extra ``store``).
+        OSError: the file can not be written.
+        TypeError: ``program`` is no Program.
+
+    >>> import tempfile, torch, purefx as px
+    >>> program = px.import_ep(torch.export.export(torch.nn.Linear(2, 2), (torch.ones(1, 2),)))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     px.save(program, f"{folder}/linear.purefx")
+    ...     px.load(f"{folder}/linear.purefx") == program
+    True
+    """
+    check_identifiers(check(program))
+    refused = set(program.foreign_operators) - names_of(allow)
+    if refused:
+        raise UnsupportedProgram(
+            f"the program uses operators that a file may not name: {told(refused)[:2000]}; save(..., "
+            f"allow={{{', '.join(map(ascii, sorted(refused)))[:2000]}}}) writes their names, and load needs `allow` or "
+            "`operators` for them"
+        )
+    with collector_paused():
+        text = print_program(program)
+        if "opaque(" in text:
+            _check_all_has_text(program, text, names_of(allow))
+        places, tensors = place_storages(program, weights=weights)
+        structure = {
+            "made with": {"torch": str(torch.__version__)},
+            "program": text,
+            "operators": sorted(
+                {node.do.name for _, node in program.nodes() if type(node.do) is Op and node.do.target is not None}
+            ),
+            "storages": [[place.storage, place.key, place.slot, place.device] for place in places],
+            "weights": weights,
+            "meta": write_metas(program),
+        }
+        write_file(path, structure, tensors)
+
+
+def _check_all_has_text(program: Program, text: str, allow: frozenset[str]) -> None:
+    # Only where something may have no text: strings may say so too.
+    for name, slot in program.state.pairs:
+        if not isinstance(slot.value, torch.Tensor) and not _has_text(slot.value, allow):
+            raise UnsupportedProgram(
+                f"the {slot.kind.value} {name!a} is a {_kind(slot.value)}, which is no data and can not be saved: make tensors "
+                "of what it holds, or take the operators that use it out of the program"
+            )
+    for graph, node in program.nodes():
+        for arg in (*node.args, *[value for _, value in node.kwargs]):
+            if not _has_text(arg, allow):
+                where = ascii(f"{graph or 'the root graph'} / {node.name}")
+                raise UnsupportedProgram(f"{where} takes {print_arg(arg)[:200]}, which is no data and can not be saved")
+    specs = [program.signature.in_spec, program.signature.out_spec]
+    for found in program.call_signatures.values():
+        specs += [found.in_spec, found.out_spec]
+    try:
+        parse(text, types=[kind for spec in specs for kind in _named_tuples(spec)], allow=allow)
+    except ParseError as error:
+        raise UnsupportedProgram(f"the program holds what is no data and can not be saved: {error}") from error
+
+
+def _has_text(arg: Arg, allow: frozenset[str]) -> bool:
+    try:
+        return same_arg(read_arg(Cursor(print_arg(arg), Known(allow=allow))), arg)
+    except ParseError:
+        return False
+
+
+def _named_tuples(spec: Any) -> Iterator[type]:
+    todo = [spec]
+    while todo:
+        part = todo.pop()
+        if part is not None:
+            todo.extend(part.children())
+            if isinstance(part.context, type):
+                yield part.context
+
+
+def _kind(value: object) -> str:
+    return f"{type(value).__module__}.{type(value).__qualname__}"
+
+
+KEYS = {"made with", "program", "operators", "storages", "weights", "meta"}
+
+
+def load(
+    path: str | os.PathLike[str],
+    *,
+    state: Mapping[str, Any] | None = None,
+    device: torch.device | str | None = None,
+    operators: Mapping[str, Target] | None = None,
+    types: Iterable[type] = (),
+    allow: Iterable[str] = (),
+) -> Program:
+    """Read a program from a file that ``save`` wrote. Nothing in the file runs.
+
+    Args:
+        path: of the file.
+        state: tensors by name of slot, as ``state_dict()`` gives them, to have instead of those of the file. They are not
+            copied where they share memory as the program wants it. Without it, what a file saved with ``weights=False`` lacks
+            is made on the meta device.
+        device: where the tensors of the file go; by default where they were.
+        operators: what runs operators that are not registered with torch, by name: plain functions of your own.
+        types: classes of pytree nodes that are not registered as such: named tuples.
+        allow: names of operators to accept that are registered here and not on the allow-list (``docs/format.md``): those that
+            reach files, other processes or attributes by name.
+
+    Returns:
+        A valid program, equal to the one that was saved, without its trail.
+
+    Raises:
+        StoreError: the file is none of ours, damaged, crafted, or of a later version; or ``state`` does not fit it.
+        InvalidProgram: what is in it is a program that breaks invariants.
+        UnsupportedProgram: it needs what is not here or not allowed: operators, all of which are named; a device; safetensors
+            (extra ``store``).
+        OSError: there is no such file, or it can not be read.
+
+    >>> import tempfile, torch, purefx as px
+    >>> model = torch.nn.Linear(2, 2)
+    >>> program = px.import_ep(torch.export.export(model, (torch.ones(1, 2),)))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     px.save(program, f"{folder}/linear.purefx", weights=False)
+    ...     again = px.load(f"{folder}/linear.purefx", state=model.state_dict())
+    >>> torch.equal(px.lower(again)(torch.ones(1, 2)), model(torch.ones(1, 2)))
+    True
+    """
+    known = Known(operators or {}, named_types(types), names_of(allow))
+    with collector_paused(), opened(path) as file:
+        try:
+            structure = file.structure()
+            program = _read_program(structure, known)
+            program = program.evolve(graphs=read_metas(program, structure["meta"], known))
+            places = _read_places(structure["storages"])
+            facts = {name: facts_of(slot.value) for name, slot in program.state.pairs if isinstance(slot.value, torch.Tensor)}
+            found = _read_state(file, program.state, places, facts, device)
+            found = found if state is None else put_in(state, found, facts)
+            return check_identifiers(check(program.evolve(state=found)))
+        except StoreError as error:
+            raise StoreError(f"{os.fspath(path)!a}: {error}") from error
+
+
+def _read_program(structure: dict[str, Any], known: Known) -> Program:
+    if set(structure) != KEYS:
+        odd = ", ".join(sorted(map(ascii, set(structure) ^ KEYS)))[:200]
+        raise StoreError(f"its structure lacks keys, or has others than version 1 knows: {odd}")
+    text, operators = structure["program"], structure["operators"]
+    if type(text) is not str or type(operators) is not list or not all(type(name) is str for name in operators):
+        raise StoreError("its program is no text, or its operators are no list of names")
+    try:
+        program = parse(text, operators=known.operators, types=known.types.values(), allow=known.allow)
+    except ParseError as error:
+        raise StoreError(f"its program can not be read: {error}") from error
+    wanted = set(operators)
+    lacking = {
+        node.do.name for _, node in program.nodes() if type(node.do) is Op and node.do.target is None and node.do.name in wanted
+    }
+    if lacking:
+        raise UnsupportedProgram(
+            f"the program uses operators that a file may not name: {told(lacking)[:2000]}: {advice_for(lacking)[:2000]} "
+            f"(saved with {ascii(structure['made with'])[:100]}, this is torch {torch.__version__})"
+        )
+    return program
+
+
+def _read_places(written: Any) -> list[Place]:
+    if type(written) is not list:
+        raise StoreError("its storages are no list")
+    places: list[Place] = []
+    for entry in written:
+        if type(entry) is not list or len(entry) != 4:
+            raise StoreError("a storage in it is no list of number, name, slot and device")
+        number, key, slot, device = entry
+        if type(number) is not int or type(key) is not str or type(device) is not str or not isinstance(slot, str | None):
+            raise StoreError("a storage in it is no list of number, name, slot and device")
+        places.append(Place(number, key, slot, device))
+    if len({place.storage for place in places}) != len(places):
+        raise StoreError("one storage is in it twice")
+    return places
+
+
+def _read_state(
+    file: File, state: State, places: list[Place], facts: Mapping[str, TensorFacts], device: torch.device | str | None
+) -> State:
+    storages: dict[int, torch.UntypedStorage] = {}
+    devices = {place.device: _device(place.device if device is None else device) for place in places}
+    for place in places:
+        slot = state.slots.get(place.slot) if place.slot is not None else None
+        if place.slot is not None and (slot is None or place.slot not in facts or slot.storage != place.storage):
+            raise StoreError(f"a storage in it is that of {place.slot[:80]!a}, which is no such slot")
+        storages[place.storage] = read_storage(file, place, facts, devices[place.device])
+    cells: dict[int, torch.Tensor] = {}
+    slots: dict[str, Slot] = {}
+    for name, slot in state.pairs:
+        if name in facts and slot.storage in storages:
+            if slot.cell not in cells:
+                cells[slot.cell] = as_tensor(facts[name], storages[slot.storage], name)
+            slot = evolve(slot, value=cells[slot.cell])
+        slots[name] = slot
+    return State(state.order, pmap(slots))
+
+
+def _device(name: torch.device | str) -> torch.device:
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, ValueError) as error:
+        said = str(error).splitlines()[0]
+        raise UnsupportedProgram(f"the device {str(name)[:80]!a} is not here ({said}): load with device='cpu'") from error
+    if device.type == "meta":
+        raise StoreError("tensors on the meta device have no contents")
+    return device

@@ -1,0 +1,159 @@
+"""What a tensor is, apart from its contents: which are one, and whether two are of one shape and dtype.
+
+``TensorIds`` numbers the tensors and the memory of a state, so that ties and aliases compare as numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+import torch
+
+from .signature import TensorType
+from .state import Slot, SlotKind, State, lazy_bits
+from .torch_private import FakeTensor, storage_key
+
+__all__ = ["TensorIds", "cell_key", "disagreement", "geometry", "misfit", "numbered", "value_in"]
+
+
+def cell_key(value: Any) -> tuple[object, object]:
+    """Return what two values share that are one window on memory, and what they share where they share memory.
+
+    >>> tensor = torch.ones(4)
+    >>> cell_key(tensor) == cell_key(tensor.detach()), cell_key(tensor)[1] == cell_key(tensor[1:])[1]
+    (True, True)
+    """
+    if isinstance(value, torch.ScriptObject):  # each access may give another Python object; they have one hash
+        return ("script", hash(value)), ("script", hash(value))
+    if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
+        return id(value), id(value)
+    storage = storage_key(value)
+    # The same window on the same memory is one tensor, also after saving and loading made two objects of it; a lazy
+    # conjugate reads other numbers there.
+    return (storage, value.storage_offset(), tuple(value.shape), value.stride(), value.dtype, *lazy_bits(value)), storage
+
+
+def _with_gradients(value: Any) -> tuple[object, object]:
+    # What has no gradient is not the parameter whose memory it shows: `self.k = self.v.detach()`.
+    window, storage = cell_key(value)
+    return ((window, value.requires_grad) if isinstance(value, torch.Tensor) else window), storage
+
+
+def numbered(slots: Mapping[str, Slot]) -> dict[str, Slot]:
+    """Return slots with their cells and storages numbered in order; a slot whose numbers are right is the same object.
+
+    >>> numbered({"w": Slot(SlotKind.BUFFER, None, 7, 3), "v": Slot(SlotKind.BUFFER, None, 7, 3)})["v"].cell
+    0
+    """
+    cells: dict[int, int] = {}
+    storages: dict[int, int] = {}
+    found: dict[str, Slot] = {}
+    for name, slot in slots.items():
+        cell, storage = cells.setdefault(slot.cell, len(cells)), storages.setdefault(slot.storage, len(storages))
+        right = cell == slot.cell and storage == slot.storage
+        found[name] = slot if right else Slot(slot.kind, slot.value, cell, storage, slot.persistent)
+    return found
+
+
+class TensorIds:
+    """Numbers tensors and their memory in the order in which they are met.
+
+    Args:
+        state: what is numbered already; its values keep their numbers.
+
+    >>> numbers = TensorIds()
+    >>> tensor = torch.ones(2)
+    >>> [numbers.slot(value, SlotKind.BUFFER, persistent=True).cell for value in (tensor, torch.ones(2), tensor)]
+    [0, 1, 0]
+    """
+
+    def __init__(self, state: State | None = None) -> None:
+        self._cells: dict[object, int] = {}
+        self._storages: dict[object, int] = {}
+        self._next_cell = self._next_storage = 0
+        for _, slot in state.pairs if state is not None else ():
+            cell, storage = _with_gradients(slot.value)
+            self._cells.setdefault(cell, slot.cell)
+            self._storages.setdefault(storage, slot.storage)
+            self._next_cell = max(self._next_cell, slot.cell + 1)
+            self._next_storage = max(self._next_storage, slot.storage + 1)
+
+    def slot(self, value: Any, kind: SlotKind, *, persistent: bool) -> Slot:
+        """Return a slot that shows a value; tied values get one cell, aliasing ones one storage."""
+        key, memory = _with_gradients(value)
+        cell = self._cells.setdefault(key, self._next_cell)
+        storage = self._storages.setdefault(memory, self._next_storage)
+        self._next_cell = max(self._next_cell, cell + 1)
+        self._next_storage = max(self._next_storage, storage + 1)
+        return Slot(kind, value, cell, storage, persistent)
+
+
+TENSORS = frozenset({torch.Tensor, torch.nn.Parameter, FakeTensor})
+
+
+def disagreement(known: Any, value: Any) -> str | None:
+    """Return how the fake value in meta and a tensor of the state differ, or None; what is no tensor never differs.
+
+    >>> disagreement(torch.ones(2), torch.ones(3))
+    'a torch.float32 of shape (2,), but the slot holds a torch.float32 of shape (3,)'
+    >>> disagreement(None, torch.ones(3)) is None
+    True
+    """
+    # Asking the type first is worth it: isinstance of a tensor runs a metaclass, twice for every read of state.
+    if type(known) not in TENSORS and not isinstance(known, torch.Tensor):
+        return None
+    if type(value) not in TENSORS and not isinstance(value, torch.Tensor):
+        return None
+    ours, theirs = known.shape, value.shape
+    if known.dtype is value.dtype and len(ours) == len(theirs) and _same_sizes(ours, theirs):
+        return None
+    return f"{geometry(known)}, but the slot holds {geometry(value)}"
+
+
+def _same_sizes(ours: torch.Size, theirs: torch.Size) -> bool:
+    for size in ours:
+        if type(size) is not int:
+            break
+    else:
+        return ours == theirs
+    return all(a == b for a, b in zip(ours, theirs, strict=True) if type(a) is int and type(b) is int)
+
+
+def misfit(promised: TensorType, known: Any) -> str | None:
+    """Return how a tensor type of the signature and the fake value of its input differ, or None; symbols fit all sizes.
+
+    >>> misfit(TensorType(torch.float32, (2, 3)), torch.ones(2, 4))
+    'a torch.float32 of shape (2, 3), but was traced as a torch.float32 of shape (2, 4)'
+    >>> misfit(TensorType(torch.float32, (2,)), None) is None, misfit(TensorType(torch.float32, (2,)), 3)
+    (True, 'a torch.float32 of shape (2,), but was traced as a int')
+    """
+    if known is None or type(promised.shape) is not tuple:
+        return None
+    if not isinstance(known, torch.Tensor):
+        return f"a {promised.dtype} of shape {promised.shape}, but was traced as a {type(known).__name__}"
+    ours, theirs = promised.shape, known.shape
+    same_rank = promised.dtype is known.dtype and len(ours) == len(theirs)
+    if same_rank and all(a == b for a, b in zip(ours, theirs, strict=True) if type(a) is int and type(b) is int):
+        return None
+    shape = tuple(size if type(size) is int else getattr(size, "name", "?") for size in ours)
+    return f"a {promised.dtype} of shape {shape}, but was traced as {geometry(known)}"
+
+
+def value_in(meta: Any) -> Any:
+    """Return the fake value in the meta of a node or an input; None where there is none.
+
+    >>> value_in({"val": 3}), value_in(7)
+    (3, None)
+    """
+    return meta.get("val") if type(meta) is MappingProxyType or isinstance(meta, Mapping) else None
+
+
+def geometry(tensor: torch.Tensor) -> str:
+    """Return dtype and shape in words.
+
+    >>> geometry(torch.ones(2, 3))
+    'a torch.float32 of shape (2, 3)'
+    """
+    return f"a {tensor.dtype} of shape {tuple(tensor.shape)}"

@@ -1,0 +1,312 @@
+"""Calls of modules with a preserved signature: arguments as the original took them, results as it returned them.
+
+Values that the signature does not name travel beside the arguments.  Graphs that are looked at show fx nodes for them.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, cast
+
+import torch
+import torch.fx
+from attrs import evolve
+
+from ...ir.arguments import Arg, Ref
+from ...ir.calls.call_sites import Convention
+from ...ir.errors import CallError, InputError
+from ...ir.graph import Call, Node
+from ...ir.names import FROM_ROOT
+from ...ir.own_operators import pack
+from ...ir.torch_private import pytree, tree_flatten_spec
+from .arguments import flatten
+
+__all__ = ["Answer", "Answers", "PreservedCall", "add_inputs", "add_output", "answering", "call_module", "call_modules", "edited"]
+
+Letter = list[Any]
+"""What travels beside the arguments: call number, values for the body, and on the way back the values that it gives."""
+
+
+class PreservedCall:
+    """A call of a module with a preserved signature, in one body."""
+
+    __name__ = "call_site"  # fx asks functions in graphs for their names
+
+    def __init__(self, node: Node, call: Call, convention: Convention, formals: Sequence[str]) -> None:
+        actual = dict(zip(formals, node.args, strict=True))
+        self.path = str(call.instance).removeprefix(FROM_ROOT)
+        self.convention = convention
+        self.leaves: tuple[Arg, ...] = tuple([actual[leaf.name] if type(leaf) is Ref else leaf for leaf in convention.takes])
+        """The leaves of the arguments, in terms of the caller."""
+        self.beside: tuple[Arg, ...] = tuple([arg for arg, leaf in zip(node.args, convention.inputs, strict=True) if leaf < 0])
+        """What the signature does not name."""
+        self.number = call.instance.call
+        signature = convention.signature
+        self.callee = evolve(call.instance, call=0) if signature.shared else call.instance
+        """Which of the caller's attributes is called."""
+        self.writes = signature.shared or not convention.is_closed
+        """Whether a letter goes along."""
+        self.pack = packing(signature.in_spec)
+        self.out_spec = signature.out_spec
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> PreservedCall:
+        return self  # code is not state
+
+    def __call__(self, child: Any, leaves: Sequence[Any], beside: Sequence[Any]) -> Any:
+        """Call a module and return what the caller uses of the result."""
+        args, kwargs = self.pack(leaves)
+        letter: Letter | None = None
+        if self.writes and hasattr(child, "purefx_answers"):
+            letter = [self.number, beside, ()]
+            result = child(*args, purefx_letter=letter, **kwargs)
+        else:
+            result = child(*args, **kwargs)
+        convention = self.convention
+        if not convention.outputs:
+            return ()
+        flat = self._taken_apart(result)
+        if convention.single and convention.outputs[0] >= 0:
+            return flat[convention.outputs[0]]
+        values = self._values(flat, letter, child)
+        return values[0] if convention.single else values
+
+    def _taken_apart(self, result: Any) -> Sequence[Any]:
+        try:
+            return flatten(result, self.out_spec, "result")
+        except InputError as error:
+            said = str(error).removeprefix("argument ")
+            raise CallError(f"module {self.path} gave back something else than the exported one did: {said}") from error
+
+    def _values(self, flat: Sequence[Any], letter: Letter | None, child: Any) -> tuple[Any, ...]:
+        convention = self.convention
+        if convention.unnamed and letter is None:
+            raise CallError(
+                f"module {self.path} was replaced by a {type(child).__name__}, and its result does not hold "
+                f"{', '.join(convention.unnamed)}, which is used outside of it: replace its parent, or give that value back"
+            )
+        given = letter[2] if letter is not None else ()
+        return tuple([flat[leaf] if leaf >= 0 else given[index] for index, leaf in enumerate(convention.outputs)])
+
+
+def packing(in_spec: Any) -> Callable[[Sequence[Any]], tuple[Sequence[Any], Mapping[str, Any]]]:
+    """Return a function from leaves to the positional and keyword arguments that they make up.
+
+    >>> from purefx.ir.torch_private import pytree
+    >>> packing(pytree.tree_structure(((1, 2), {"k": 3})))(["x", "y", "z"])
+    (['x', 'y'], {'k': 'z'})
+    """
+    args_spec, kwargs_spec = in_spec.children()
+    keys = tuple(kwargs_spec.context or ())
+    if all(spec.is_leaf() for spec in (*args_spec.children(), *kwargs_spec.children())):
+        count = args_spec.num_leaves
+        if not keys:
+            return lambda leaves: (leaves, {})
+        return lambda leaves: (leaves[:count], dict(zip(keys, leaves[count:], strict=True)))
+    return lambda leaves: pack(leaves, in_spec)
+
+
+class Answer:
+    """How a module answers one of its calls: the body, and how it is called."""
+
+    def __init__(self, place: Any, convention: Convention) -> None:
+        self.place = place
+        self.convention = convention
+        signature = convention.signature
+        args_spec, kwargs_spec = signature.in_spec.children()
+        self.positional: tuple[Any, ...] = tuple(args_spec.children())
+        self.keyword: dict[str, Any] = dict(zip(kwargs_spec.context or (), kwargs_spec.children(), strict=True))
+        self.names = signature.arg_names
+        self.out_spec = signature.out_spec
+        leaf = self.out_spec.is_leaf()
+        self.result: Callable[[Sequence[Any]], Any] = _only if leaf else self._tree
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Answer:
+        return self
+
+    def _tree(self, leaves: Sequence[Any]) -> Any:
+        return pack(leaves, self.out_spec)
+
+    def values(self, args: Sequence[Any], kwargs: Mapping[str, Any], letter: Letter | None) -> list[Any]:
+        """Return the inputs of the body.
+
+        Raises:
+            InputError: the arguments are structured differently from the exported ones.
+            CallError: the body needs values of its caller, and was called from outside.
+        """
+        leaves = self._leaves(args, kwargs)
+        convention = self.convention
+        if -1 in convention.inputs and letter is None:
+            raise CallError(
+                f"module {self.place.path} uses values of the module that calls it, which its call signature does not name: "
+                "it runs only as a part of the whole"
+            )
+        beside = iter(letter[1] if letter is not None else ())
+        return [leaves[leaf] if leaf >= 0 else next(beside) for leaf in convention.inputs]
+
+    def _leaves(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+        if len(args) != len(self.positional) or set(kwargs) != set(self.keyword):
+            wanted = [*(self._name(index) for index in range(len(self.positional))), *(f"{key}=" for key in self.keyword)]
+            given = [f"{len(args)} positional", *(f"{key}=" for key in kwargs)]
+            raise InputError(f"module {self.place.path} takes ({', '.join(wanted)}), got {', '.join(given)}")
+        leaves: list[Any] = []
+        for index, (value, spec) in enumerate(zip(args, self.positional, strict=True)):
+            leaves += [value] if spec.is_leaf() else flatten(value, spec, self._name(index))
+        for key, spec in self.keyword.items():
+            leaves += [kwargs[key]] if spec.is_leaf() else flatten(kwargs[key], spec, key)
+        return leaves
+
+    def _name(self, index: int) -> str:
+        return self.names[index] if index < len(self.names) else f"args[{index}]"
+
+
+def _only(leaves: Sequence[Any]) -> Any:
+    return leaves[0]
+
+
+class Answers(dict[int, Answer]):
+    """How a module answers its calls, by call number; one that is called from outside answers as the first."""
+
+    def of(self, letter: Letter | None) -> Answer:
+        """Return the answer to a call."""
+        if letter is not None and letter[0] in self:
+            return self[letter[0]]
+        return next(iter(self.values()))
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Answers:
+        return self
+
+
+def answering(run: Callable[[torch.nn.Module, Any, list[Any]], Any]) -> Callable[..., Any]:
+    """Return the ``forward`` of a module with a preserved call signature.
+
+    Args:
+        run: runs the body at a place, on the state of a module.
+    """
+
+    def forward(self: Any, *args: Any, purefx_letter: Letter | None = None, **kwargs: Any) -> Any:
+        answer = self.purefx_answers.of(purefx_letter)
+        output, leaves = run(self, answer.place, answer.values(args, kwargs, purefx_letter))
+        if purefx_letter is not None:
+            purefx_letter[2] = (output,) if answer.convention.single else output
+        return answer.result(leaves)
+
+    return forward
+
+
+def call_modules(self: Any) -> list[torch.nn.Module]:
+    """Return a module for each call, which always answers as that call did: what torch's dispatchers of calls have.
+
+    They share children, state and hooks with the module.
+    """
+    found: list[torch.nn.Module] = []
+    for number, answer in self.purefx_answers.items():
+        made: Any = self.__class__.__new__(self.__class__)
+        made.__dict__.update({name: value for name, value in self.__dict__.copy().items() if name not in _OF_FIRST})
+        made.__dict__.update(purefx_place=answer.place, purefx_answers=Answers({number: answer}))
+        found.append(made)
+    return found
+
+
+_OF_FIRST = frozenset({"graph", "_graph", "_code", "graph_module"})
+"""What a module has because somebody looked at the body of its first call."""
+
+
+def edited(forward: Callable[..., Any], answers: Answers) -> Callable[..., Any]:
+    """Return the ``forward`` of a module with a preserved call signature whose fx graph was edited.
+
+    The graph is that of its first call: other calls are answered as before.
+
+    Args:
+        forward: what fx generated from the graph.
+        answers: how the module answers its calls.
+    """
+    first = answers.of(None)
+    whole = answering(lambda module, place, values: place.body.run(module, *values))
+    mine = answering(lambda module, _, values: forward(module, *values))
+
+    def answer(self: Any, *args: Any, purefx_letter: Letter | None = None, **kwargs: Any) -> Any:
+        if answers.of(purefx_letter) is not first:
+            return whole(self, *args, purefx_letter=purefx_letter, **kwargs)
+        if first.convention.is_closed:
+            return forward(self, *args, **kwargs)
+        return mine(self, *args, purefx_letter=purefx_letter, **kwargs)
+
+    return answer
+
+
+Attach = Callable[[Any], str]
+"""Puts a pytree on the owner of the graph and returns the attribute's name."""
+
+
+def add_inputs(made: torch.fx.Graph, convention: Convention, formals: Sequence[str], attach: Attach) -> dict[str, torch.fx.Node]:
+    """Add the placeholders of a body with a preserved signature, and return the fx node of each of its inputs.
+
+    Args:
+        made: an empty graph.
+        convention: how the body is called; nothing may travel beside the arguments.
+        formals: the names of the body's inputs.
+        attach: puts a pytree on the owner of the graph.
+    """
+    args_spec, kwargs_spec = convention.signature.in_spec.children()
+    args = tuple([made.placeholder(f"_positional_arg_{index}") for index in range(len(args_spec.children()))])
+    kwargs = {key: made.placeholder(key) for key in kwargs_spec.context or ()}
+    spec = made.get_attr(attach(convention.signature.in_spec))
+    flat = made.call_function(tree_flatten_spec, ((args, kwargs), spec))
+    found: dict[str, torch.fx.Node] = {}
+    for index, leaf in enumerate(convention.takes):
+        name = leaf.name if type(leaf) is Ref else f"_constant_{index}"
+        node = made.create_node("call_function", operator.getitem, (flat, index), name=name)
+        if type(leaf) is Ref:
+            found.setdefault(leaf.name, node)
+    return {name: found[name] for name in formals}
+
+
+def add_output(made: torch.fx.Graph, convention: Convention, leaves: Sequence[Any], attach: Attach) -> torch.fx.Node:
+    """Add the output of a body with a preserved signature: its leaves, put together."""
+    spec = made.get_attr(attach(convention.signature.out_spec))
+    return made.output(made.call_function(pytree.tree_unflatten, (list(leaves), spec)))
+
+
+def call_module(
+    made: torch.fx.Graph, site: PreservedCall, leaves: Sequence[Any], *, target: str, name: str, attach: Attach
+) -> tuple[torch.fx.Node, Any]:
+    """Add a call of a module as the original was called.
+
+    Args:
+        made: the graph.
+        site: the call.
+        leaves: the leaves of the arguments, as fx nodes and literals.
+        target: the attribute path of the module.
+        name: the name of the node.
+        attach: puts a pytree on the owner of the graph.
+
+    Returns:
+        The node of the call, and what its caller uses of the result.
+    """
+    convention = site.convention
+    args_spec, kwargs_spec = convention.signature.in_spec.children()
+    rest = iter(leaves)
+    args = tuple([_packed(made, spec, rest, attach) for spec in args_spec.children()])
+    pairs = zip(kwargs_spec.context or (), kwargs_spec.children(), strict=True)
+    kwargs = {key: _packed(made, spec, rest, attach) for key, spec in pairs}
+    called = made.create_node("call_module", target, args, cast(Any, kwargs), name=name)
+    if convention.signature.out_spec.is_leaf():
+        flat: Any = (called,)
+    else:
+        spec = made.get_attr(attach(convention.signature.out_spec))
+        parts = made.call_function(tree_flatten_spec, (called, spec))
+        flat = {leaf: made.call_function(operator.getitem, (parts, leaf)) for leaf in convention.outputs}
+    values = tuple([flat[leaf] for leaf in convention.outputs])
+    return called, values[0] if convention.single else values
+
+
+def _packed(made: torch.fx.Graph, spec: Any, leaves: Iterator[Any], attach: Attach) -> Any:
+    # Nesting is what a caller of the original wrote, so it is shallow.
+    if spec.is_leaf():
+        return next(leaves)
+    if spec.type not in (tuple, list, dict):
+        inside = [next(leaves) for _ in range(spec.num_leaves)]
+        return made.call_function(pytree.tree_unflatten, (inside, made.get_attr(attach(spec))))
+    parts = [_packed(made, child, leaves, attach) for child in spec.children()]
+    return dict(zip(spec.context, parts, strict=True)) if spec.type is dict else spec.type(parts)

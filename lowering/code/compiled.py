@@ -1,0 +1,164 @@
+"""Compiled bodies: one function for each distinct body, compiled when it is first called.
+
+The function exists from the beginning and changes its own code.
+"""
+
+from __future__ import annotations
+
+import builtins
+import functools
+from collections.abc import Callable, Mapping
+from types import CodeType, FunctionType
+from typing import Any
+
+from attrs import define, field
+
+from ...ir.allowed import advice_for, told
+from ...ir.analysis.numbers import too_much_work
+from ...ir.calls.call_sites import Convention, without_borders
+from ...ir.errors import UnsupportedProgram
+from ...ir.graph import Call, Graph, Op
+from ...ir.program import Program
+from ...ir.torch_private import OpOverload, run_while_tracing
+from ..calls.preserved import PreservedCall
+from ..modules.context import LoweringContext
+from .source import Table, write_body
+
+__all__ = ["FILE", "Body", "bodies_of", "deferred"]
+
+
+def deferred(write: Callable[[], tuple[CodeType, Mapping[str, Any]]], name: str, *, parameters: int) -> FunctionType:
+    """Return a function of ``self`` and values that is compiled when it is first called.
+
+    Threads that call it first at the same time may each write its code; what they write is the same.
+
+    Args:
+        write: gives the code and the globals that it reads.
+        name: of the function.
+        parameters: how many values it takes.
+
+    >>> code = compile("def twice(self, v0): return two * v0", "", "exec").co_consts[0]
+    >>> twice = deferred(lambda: (code, {"two": 2}), "twice", parameters=1)
+    >>> twice(None, 4), twice.__code__ is code
+    (8, True)
+    """
+
+    def ready() -> None:
+        if run.__code__ is first:
+            code, values = write()
+            run.__globals__.update(values)
+            run.__code__ = code
+
+    # Of its own: dynamo keeps what it compiled with the code object.
+    first = _first(parameters).replace(co_name=name)
+    run = FunctionType(first, {"ready": run_while_tracing(ready), "__builtins__": builtins}, name)
+    run.__globals__["whole"] = run
+    return run
+
+
+@functools.cache
+def _first(parameters: int) -> CodeType:
+    # Takes what the function will take, so that nobody who looks at its signature sees a difference.
+    given = ", ".join(["self", *(f"v{number}" for number in range(parameters))])
+    made: dict[str, Any] = {}
+    exec(f"def first({given}):\n ready()\n return whole({given})", {}, made)  # noqa: S102 - nothing of a program is in it
+    code: CodeType = made["first"].__code__
+    return code
+
+
+FILE = "<purefx>"
+
+
+@define(eq=False)
+class Body:
+    """A distinct body: its graph, and the function that runs it."""
+
+    name: str
+    graph: Graph
+    program: Program = field(repr=False)
+    runs: Graph = field(repr=False)
+    """What its code runs: the graph without boundaries, with some calls inlined where modules nest deeply."""
+    convention: Convention | None = field(repr=False)
+    """How it is called, where the exporter was asked to preserve that."""
+    sites: Mapping[str, PreservedCall] = field(repr=False)
+    """Its calls of modules with a preserved signature, by name of node."""
+    new_table: Callable[[], Table] = field(repr=False)
+    """Makes a table for what its code refers to."""
+    tape: Any = field(default=None, repr=False)
+    """What runs it step by step, once somebody did, see ``modules/interpreter.py``."""
+    run: FunctionType = field(default=None, repr=False)  # type: ignore[assignment]
+
+    def node_at(self, line: int) -> int | None:
+        """Return the number of the node that a source line runs."""
+        index = line - 2  # the first line is the `def`
+        return index if 0 <= index < len(self.runs.nodes) else None
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Body:
+        return self  # code is not state
+
+
+def bodies_of(family: LoweringContext, *, reserved: frozenset[str]) -> tuple[dict[str, Body], dict[CodeType, Body]]:
+    """Return a body for every graph that the root reaches, and those that were compiled, by the code that runs each.
+
+    Args:
+        family: of the program to run, whose root takes and gives user values only; it gets the modules of nested graphs later.
+        reserved: attribute names that the module classes use themselves.
+
+    Raises:
+        UnsupportedProgram: an operator has no callable behind it.
+    """
+    program = family.program
+    _check_known(program)
+    bodies: dict[str, Body] = {}
+    codes: dict[CodeType, Body] = {}
+    called = family.conventions
+
+    def new_table() -> Table:
+        return Table(reserved, family.standing, family)
+
+    for number, name in enumerate(program.order):
+        graph = without_borders(family.shallow.graph(name), called.get(name))
+        sites = _sites(program, graph, called) if called else {}
+        body = bodies[name] = Body(name, program.graphs[name], program, graph, called.get(name), sites, new_table)
+        body.run = _runner(body, f"body_{number}", codes)
+    return bodies, codes
+
+
+def _check_known(program: Program) -> None:
+    found: dict[str, str] = {}
+    for _, node in program.nodes():
+        if type(node.do) is not Op:
+            continue
+        if node.do.target is None:
+            found.setdefault(node.do.name, node.name)
+        elif type(node.do.target) is not OpOverload and (work := too_much_work(node.do.target, node.args)) is not None:
+            raise UnsupportedProgram(f"node {node.name}: {node.do.name} would compute {work}, which no size needs")
+    if found:
+        nodes = ", ".join([f"{name} at node {node}" for name, node in found.items()])[:2000]
+        raise UnsupportedProgram(
+            f"the program can not run, because operators have no callable: {nodes}; {told(found)[:2000]}. Where it comes from "
+            f"text or a file: {advice_for(found)[:2000]}"
+        )
+
+
+def _runner(body: Body, name: str, codes: dict[CodeType, Body]) -> FunctionType:
+    def write() -> tuple[CodeType, Mapping[str, Any]]:
+        table = body.new_table()
+        source = write_body(body.runs, table, body.sites)
+        lines = [f"def {name}({', '.join(('self', *source.parameters))}):", *(f"    {line}" for line in source.lines)]
+        made: dict[str, Any] = {}
+        exec(compile("\n".join(lines), FILE, "exec"), {}, made)  # noqa: S102 - the text is ours, see source.py
+        code: CodeType = made[name].__code__
+        codes[code] = body
+        return code, table.values
+
+    return deferred(write, name, parameters=len(body.runs.inputs))
+
+
+def _sites(program: Program, graph: Graph, called: Mapping[str, Convention]) -> dict[str, PreservedCall]:
+    found: dict[str, PreservedCall] = {}
+    for node in graph.nodes:
+        if type(node.do) is Call and node.do.graph in called:
+            formals = [formal.name for formal in program.graphs[node.do.graph].inputs]
+            found[node.name] = PreservedCall(node, node.do, called[node.do.graph], formals)
+    return found

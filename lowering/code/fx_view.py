@@ -1,0 +1,293 @@
+"""``fx.Graph``s of lowered bodies, built when somebody looks at one, with the meta that the original nodes had.
+
+Running a module does not need them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import torch.fx
+from attrs import frozen
+
+from ...ir.arguments import TREES, Arg, Body, Ref, thawed
+from ...ir.callables import Method
+from ...ir.calls.call_sites import Convention
+from ...ir.graph import Call, Get, Graph, Input, Node, Op, Stack
+from ...ir.meta import Meta, spelled_stack, thaw
+from ...ir.names import join, way_to
+from ...ir.own_operators import is_boundary, is_module_call, read_modules
+from ...ir.program import Program
+from ...ir.signature import RestType, UserInput
+from ...ir.torch_private import PyTreeCodeGen, PyTreeInfo, pytree
+from ..calls.preserved import PreservedCall, add_inputs, add_output, call_module
+from .source import argument_names, attribute_name, check_fx_names, from_root
+
+__all__ = ["as_it_was", "build_fx_graph", "common_custom"]
+
+
+def common_custom(program: Program, graph: Graph) -> dict[str, Any]:
+    """Return what all nodes of a body say in ``meta["custom"]``, the nodes of the bodies that it calls too; {} if they differ.
+
+    >>> from purefx.ir import Node, Op, Ref
+    >>> nodes = tuple(Node(name, Op("toy.neg"), (Ref("x"),), meta={"custom": {"tag": 1}}) for name in "ab")
+    >>> graph = Graph((), nodes)
+    >>> common_custom(Program.of({"": graph}), graph)
+    {'tag': 1}
+    """
+    common: Any = None
+    seen: set[str] = set()
+    todo = [graph]
+    while todo:
+        for node in todo.pop().nodes:
+            do = node.do
+            if type(do) is Get or is_boundary(node):
+                continue
+            if type(do) is Call and not node.meta.get("custom"):
+                if do.graph not in seen:
+                    seen.add(do.graph)
+                    todo.append(program.graphs[do.graph])
+                continue
+            custom = node.meta.get("custom")
+            if not custom or (common is not None and custom != common):
+                return {}
+            common = custom
+    return thaw(common) if common is not None else {}
+
+
+def as_it_was(graph: Graph, was: Graph | None) -> Graph:
+    """Return a graph with the meta of an equal one; the graph itself where they are not equal after all.
+
+    Args:
+        graph: what runs.
+        was: the body of the module before bodies were merged; None where that is not known.
+
+    >>> from purefx.ir import Ref
+    >>> neg = Op("toy.neg")
+    >>> graph, was = (Graph((), (Node("b", neg, (1,), meta={"val": value}),), Ref("b")) for value in (1, 2))
+    >>> dict(as_it_was(graph, was).nodes[0].meta)
+    {'val': 2}
+    """
+    if was is None or was is graph or not _agree(graph, was):
+        return graph
+    inputs = tuple([Input(mine.name, theirs.meta) for mine, theirs in zip(graph.inputs, was.inputs, strict=True)])
+    nodes = tuple([_with_meta(mine, theirs.meta) for mine, theirs in zip(graph.nodes, was.nodes, strict=True)])
+    return Graph(inputs, nodes, graph.output)
+
+
+def _with_meta(node: Node, meta: Meta) -> Node:
+    return Node(node.name, node.do, node.args, node.kwargs, node.stack, meta)
+
+
+def _agree(graph: Graph, was: Graph) -> bool:
+    # A transformation that ran after the merge may have changed what runs.
+    return (
+        len(graph.inputs) == len(was.inputs)
+        and len(graph.nodes) == len(was.nodes)
+        and all(_alike(mine, theirs) for mine, theirs in zip(graph.nodes, was.nodes, strict=True))
+    )
+
+
+def _alike(mine: Node, theirs: Node) -> bool:
+    if type(mine.do) is Call and type(theirs.do) is Call:
+        return mine.do.instance.path == theirs.do.instance.path
+    if type(mine.do) is Op and type(theirs.do) is Op:
+        return mine.do.name == theirs.do.name
+    return mine.do == theirs.do
+
+
+@frozen
+class View:
+    """What a graph is built for: one body, in one module."""
+
+    program: Program
+    graph: Graph
+    path: str
+    call: int
+    attach_body: Callable[[str], str]
+    """Puts the module of a nested graph on the owner and returns the attribute's name."""
+    attach_tree: Callable[[Any], str]
+    """Puts a pytree on the owner and returns the attribute's name."""
+    is_root: bool
+    types: Mapping[str, str | None]
+    """The class of every module, by path: one dict for all views, because a look at every module must stay linear."""
+    convention: Convention | None = None
+    """How the body is called, where its signature was preserved."""
+    sites: Mapping[str, PreservedCall] = MappingProxyType({})
+    """Its calls of modules with a preserved signature, by name of node."""
+    callees: Mapping[int, tuple[Program, Graph]] = MappingProxyType({})
+    """The bodies that it calls as they were before equal ones became one, by number of node."""
+
+
+def build_fx_graph(view: View) -> torch.fx.Graph:
+    """Return the fx graph of a body as it stands in a module.
+
+    Args:
+        view: the body and the module that it belongs to.
+
+    Returns:
+        A linted graph whose nodes carry meta; that of a root takes and gives pytrees.
+    """
+    builder = _Builder(view)
+    builder.inputs()
+    for node in view.graph.nodes:
+        if not is_boundary(node) and node.name not in builder.modules:
+            made = builder.node(node)
+            builder.describe(made, node.meta)
+            made.meta.setdefault("nn_module_stack", builder.module_stack(node.stack))
+    builder.output()
+    builder.lift_custom()
+    signature = view.program.signature
+    if view.is_root and signature.in_spec is not None and not builder.is_plain:
+        keywords = signature.in_spec.children()[1].context or ()
+        names = argument_names(signature.arg_names, _count(signature.in_spec), keywords)
+        builder.made.set_codegen(PyTreeCodeGen(PyTreeInfo(names, signature.in_spec, signature.out_spec)))
+    return check_fx_names(builder.made, starred=builder.is_plain)
+
+
+def _count(in_spec: Any) -> int:
+    args, kwargs = in_spec.children()
+    return len(args.children()) + len(kwargs.children())
+
+
+def _is_plain(spec: Any) -> bool:
+    return type(spec) is UserInput and (spec.default is not None or type(spec.type) is RestType)
+
+
+class _Builder:
+    def __init__(self, view: View) -> None:
+        self.view = view
+        self.made = torch.fx.Graph()
+        self.known: dict[str, Any] = {}
+        """What stands for each value: a node; for what a preserved call gives back, a tuple of nodes."""
+        self._types = view.types
+        self.is_plain = view.is_root and any(map(_is_plain, view.program.signature.inputs))
+        """Whether the code takes its arguments as a plain function does, with defaults and rests."""
+        self._stacks: dict[Stack, dict[str, tuple[str, str]]] = {}
+        self._bodies: dict[str, torch.fx.Node] = {}
+        read = read_modules(view.graph.nodes)
+        self.modules = frozenset(read)
+        """Reads of modules that the program holds; in fx the call names them."""
+        calls = [node for node in view.graph.nodes if is_module_call(node)]
+        self._module_calls = {node.name: from_root(read[node.args[0].name]) for node in calls}
+
+    def describe(self, made: torch.fx.Node, meta: Meta) -> None:
+        made.meta.update({key: thaw(value) for key, value in meta.items()})
+
+    def lift_custom(self) -> None:
+        # What all nodes of a callee note is noted by the call; what all nodes here note, by the call of this body.
+        view = self.view
+        lifted = not view.is_root and bool(common_custom(view.program, view.graph))
+        for number, node in enumerate(view.graph.nodes):
+            made = self.known.get(node.name)
+            if isinstance(made, torch.fx.Node):
+                if type(node.do) is Call:
+                    callee = view.callees.get(number) or (view.program, view.program.graphs[node.do.graph])
+                    custom = common_custom(*callee)
+                else:
+                    custom = {}
+                if custom:
+                    made.meta["custom"] = custom
+                if lifted:
+                    made.meta.pop("custom", None)
+
+    def inputs(self) -> None:
+        view = self.view
+        formals = view.graph.inputs
+        if view.convention is not None and view.convention.is_closed:
+            names = [formal.name for formal in formals]
+            self.known.update(add_inputs(self.made, view.convention, names, view.attach_tree))
+        elif self.is_plain:
+            for formal, spec in zip(formals, view.program.signature.inputs, strict=True):
+                self.known[formal.name] = self._parameter(formal.name, spec)
+        else:
+            self.known.update((formal.name, self.made.placeholder(formal.name)) for formal in formals)
+        for formal in formals:
+            self.describe(self.known[formal.name], formal.meta)
+
+    def _parameter(self, name: str, spec: Any) -> torch.fx.Node:
+        stars = "" if type(spec.type) is not RestType else "**" if spec.type.keywords else "*"
+        default = () if spec.default is None else (thawed(spec.default.value),)
+        return self.made.create_node("placeholder", stars + name, default, name=name)
+
+    def output(self) -> None:
+        view = self.view
+        if self.is_plain:
+            self.made.output(pytree.tree_unflatten(list(self.arg(view.graph.output)), view.program.signature.out_spec))
+        elif view.convention is None:
+            self.made.output(self.arg(view.graph.output))
+        elif view.convention.is_closed:
+            add_output(self.made, view.convention, self.arg(view.convention.gives), view.attach_tree)
+        else:  # what travels beside arguments and result has no place in a graph: this is what the body computes
+            self.made.output((self.arg(view.graph.output), self.arg(view.convention.gives)))
+
+    def node(self, node: Node) -> torch.fx.Node:
+        made = self._node(node)
+        if type(made) is tuple:
+            made, self.known[node.name] = made
+        else:
+            self.known[node.name] = made
+        return made
+
+    def _preserved(self, node: Node, site: PreservedCall) -> tuple[torch.fx.Node, Any]:
+        leaves, target = self.arg(site.leaves), attribute_name(site.callee)
+        # A later call with another body is told which one it is, and so is one that other values travel beside.
+        if site.convention.is_closed and not (site.number and site.convention.signature.shared):
+            return call_module(self.made, site, leaves, target=target, name=node.name, attach=self.view.attach_tree)
+        args = (self.made.get_attr(target), leaves, self.arg(site.beside))
+        made = self.made.create_node("call_function", site, args, name=node.name)
+        return made, made
+
+    def _node(self, node: Node) -> Any:
+        do = node.do
+        create = self.made.create_node
+        match do:
+            case Get(slot=slot):
+                return create("get_attr", from_root(slot), name=node.name)
+            case _ if node.name in self._module_calls:
+                kwargs = {key: self.arg(value) for key, value in node.kwargs}
+                return create("call_module", self._module_calls[node.name], self.arg(node.args[1:]), kwargs, name=node.name)
+            case Call() if node.name in self.view.sites:
+                return self._preserved(node, self.view.sites[node.name])
+            case Call(instance=instance):
+                return create("call_module", attribute_name(instance), self.arg(node.args), name=node.name)
+            case _ if do.name == "operator.getitem" and type(node.args[0]) is Ref and type(self.arg(node.args[0])) is tuple:
+                made = self.arg(node.args[0])[node.args[1]]
+                return made, made
+            case _:
+                assert do.target is not None, "an operator without a callable is refused when bodies are compiled"
+                args = self.arg(node.args)
+                kwargs = {key: self.arg(value) for key, value in node.kwargs}
+                if isinstance(do.target, Method):
+                    return create("call_method", do.target.name, args, kwargs, name=node.name)
+                return create("call_function", do.target, args, kwargs, name=node.name)
+
+    def arg(self, arg: Arg) -> Any:
+        return thawed(arg, self._leaf)
+
+    def _leaf(self, arg: Arg) -> Any:
+        kind = type(arg)
+        if kind is Ref:
+            return self.known[arg.name]
+        if kind is Body:
+            return self._body(arg.graph)
+        return self.made.get_attr(self.view.attach_tree(arg)) if isinstance(arg, TREES) else arg
+
+    def _body(self, name: str) -> torch.fx.Node:
+        if name not in self._bodies:
+            self._bodies[name] = self.made.get_attr(self.view.attach_body(name))
+        return self._bodies[name]
+
+    def module_stack(self, stack: Stack) -> dict[str, tuple[str, str]]:
+        """Return the exporter's spelling of the module calls around a node."""
+        found = self._stacks.get(stack)
+        if found is None:
+            found = self._stacks[stack] = spelled_stack(self._frames(stack), self._types)
+        return dict(found)
+
+    def _frames(self, stack: Stack) -> list[tuple[str, int]]:
+        view = self.view
+        frames = [(path, view.call if path == view.path else 0) for path in way_to(view.path) if path in self._types]
+        return frames + [(join(view.path, frame.path), frame.call) for frame in stack]

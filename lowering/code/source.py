@@ -1,0 +1,274 @@
+"""Source text for bodies: straight-line Python in which every name is ours; and names that fx itself can write.
+
+What a program names never becomes code.
+"""
+
+from __future__ import annotations
+
+import functools
+import keyword
+import math
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import torch.fx
+from attrs import define, field, frozen
+
+from ...ir.arguments import Arg, Body, Items, Record, Ref
+from ...ir.errors import UnsupportedProgram
+from ...ir.graph import Call, Frame, Get, Graph, Node
+from ...ir.names import FROM_ROOT, is_identifier, is_plain_path
+from ...ir.torch_private import OpOverload, child_of, schema_of, state_of
+from ..calls.preserved import PreservedCall
+from ..modules.context import bound_to
+
+__all__ = ["BodySource", "Table", "argument_names", "attribute_name", "check_fx_names", "from_root", "uncompilable", "write_body"]
+
+
+def argument_names(names: Sequence[str], count: int, keywords: Sequence[Any]) -> list[str]:
+    """Return what the arguments of a root are called in the code that torch makes of its graph.
+
+    Args:
+        names: as the signature has them; none, or one for each argument.
+        count: how many there are.
+        keywords: the keys of the keyword arguments.
+
+    Raises:
+        UnsupportedProgram: a keyword is none.
+
+    >>> argument_names(["x", "y=f()"], 2, []), argument_names([], 1, [])
+    (['x', 'arg_1'], ['arg_0'])
+    """
+    odd = [key for key in keywords if not is_identifier(key)]
+    if odd:
+        _refuse("the keyword argument", odd[0])
+    return [name if is_identifier(name) else f"arg_{index}" for index, name in enumerate(names or [""] * count)]
+
+
+def check_fx_names(graph: torch.fx.Graph, *, starred: bool = False) -> torch.fx.Graph:
+    """Return the graph itself, its placeholders renamed where their names are none.
+
+    Args:
+        graph: as it was made of a program.
+        starred: whether its placeholders may take the rest of the arguments, as in ``*rest``.
+
+    Raises:
+        UnsupportedProgram: an attribute or a keyword has a name that would be read as code.
+
+    >>> graph = torch.fx.Graph()
+    >>> _ = graph.placeholder("x=f()")
+    >>> [node.target for node in check_fx_names(graph).nodes]
+    ['x_f_']
+    """
+    for node in graph.nodes:
+        if node.op == "placeholder" and not is_identifier(node.target.lstrip("*") if starred else node.target):
+            node.target = node.name
+        elif node.op in ("get_attr", "call_module") and not is_plain_path(node.target):
+            _refuse("the attribute", node.target)
+        for key in node.kwargs:
+            if not is_identifier(key):
+                _refuse("the keyword", key)
+    return graph
+
+
+def uncompilable(graph: torch.fx.Graph, error: SyntaxError) -> UnsupportedProgram:
+    """Return the error that fx's text for a graph is not Python: fx writes ``self.class`` for a module called ``class``."""
+    paths = [node.target for node in graph.nodes if node.op in ("get_attr", "call_module")]
+    odd = dict.fromkeys(path for path in paths if any(map(keyword.iskeyword, path.split("."))))
+    named = f" ({', '.join(map(ascii, odd))[:200]})" if odd else ""
+    return UnsupportedProgram(
+        f"torch can not compile the graph as text: {error.msg}; attributes whose names are keywords of Python{named} have no "
+        "place in it: the module runs as it is, and with other names its graph can be compiled"
+    )
+
+
+def _refuse(what: str, name: object) -> None:
+    raise UnsupportedProgram(
+        f"{what} {ascii(name)[:200]} has no place in an fx graph, which torch compiles as text: the module runs as it is, and "
+        "with another name it has a graph"
+    )
+
+
+@define
+class Table:
+    """The values that generated code refers to, each under one name."""
+
+    reserved: frozenset[str]
+    """Attribute names that a module class already has; they are looked up in the module's own dicts."""
+    standing: frozenset[str] = frozenset()
+    """Graphs that read state or call modules: where an operator is given one, it stands in the module around it."""
+    nested: Mapping[str, Any] = MappingProxyType({})
+    """The modules of the graphs that operators are given, by id."""
+    values: dict[str, Any] = field(factory=dict)
+    _names: dict[Any, str] = field(factory=dict)
+
+    def name(self, key: Any, value: Any) -> str:
+        """Return the name of a value, entering it under a key the first time."""
+        name = self._names.get(key)
+        if name is None:
+            name = self._names[key] = f"t{len(self._names)}"
+            self.values[name] = value
+        return name
+
+
+@frozen
+class BodySource:
+    """The source of one body."""
+
+    lines: tuple[str, ...]
+    """The statements, one for each node of the graph and one for the result."""
+    parameters: tuple[str, ...]
+    registers: int
+    """How many registers it uses, the parameters first."""
+
+
+def attribute_name(frame: Frame) -> str:
+    """Return the attribute under which a module has the body of a call: the child's name, numbered beyond the first.
+
+    A module that is not below its caller is reached through the root, which the caller has under ``/``.
+
+    >>> attribute_name(Frame("b.lin", 1)), attribute_name(Frame("b.lin")), attribute_name(Frame("/a"))
+    ('b.lin@1', 'b.lin', '/.a')
+    """
+    return from_root(str(frame))
+
+
+def from_root(path: str) -> str:
+    """Return the attribute path of what a body reads: through the root, which it has under ``/``, where it says so.
+
+    >>> from_root("b.weight"), from_root("/a.weight")
+    ('b.weight', '/.a.weight')
+    """
+    return f"{FROM_ROOT}.{path[1:]}" if path.startswith(FROM_ROOT) else path
+
+
+def write_body(
+    graph: Graph,
+    table: Table,
+    sites: Mapping[str, PreservedCall] = MappingProxyType({}),
+    *,
+    register: Callable[[int], str] = "v{}".format,
+) -> BodySource:
+    """Return the source of a body.
+
+    Args:
+        graph: the body.
+        table: where operators, names and literals are entered.
+        sites: the calls of modules with a preserved signature, by name of node.
+        register: how a register is written, by its number.
+    """
+    writer = _Writer(graph, table, sites, register)
+    lines = [writer.statement(index, node) for index, node in enumerate(graph.nodes)]
+    lines.append(f"return {writer.text(graph.output)}")
+    return BodySource(tuple(lines), writer.parameters, writer.count)
+
+
+class _Writer:
+    def __init__(self, graph: Graph, table: Table, sites: Mapping[str, PreservedCall], register: Callable[[int], str]) -> None:
+        self.register = register
+        self.table = table
+        self.sites = sites
+        self.registers: dict[str, str] = {}
+        self.free: list[str] = []
+        self.count = 0
+        self.last = graph.last_uses
+        for formal in graph.inputs:
+            self.registers[formal.name] = self._take()
+        self.parameters = tuple(self.registers.values())
+
+    def _take(self) -> str:
+        if self.free:
+            return self.free.pop()
+        self.count += 1
+        return self.register(self.count - 1)
+
+    def statement(self, index: int, node: Node) -> str:
+        """Return the line that runs a node, and frees what nobody needs after it."""
+        value = self._value(node)
+        dead = self.last.get(index, ())
+        released = [self.registers.pop(name) for name in dead if name in self.registers]
+        if node.name in dead:
+            line = value
+        else:
+            # The result takes the place of a dead operand, which frees that when the result is stored, as in eager.
+            self.registers[node.name] = released.pop() if released else self._take()
+            line = f"{self.registers[node.name]} = {value}"
+        self.free.extend(released)
+        return line + "".join([f"; {register} = None" for register in released])
+
+    def _value(self, node: Node) -> str:
+        do = node.do
+        match do:
+            case Get(slot=slot):
+                return self._attribute(from_root(slot), state_of)
+            case Call() if node.name in self.sites:
+                site = self.sites[node.name]
+                called = self._attribute(attribute_name(site.callee), child_of)
+                name = self.table.name(("site", id(site)), site)
+                return f"{name}({called}, {self.text(site.leaves)}, {self.text(site.beside)})"
+            case Call(instance=instance):
+                called = self._attribute(attribute_name(instance), child_of)
+                return f"{called}({', '.join([self.text(arg) for arg in node.args])})"
+            case _:
+                target = self.table.name(("op", id(do.target)), do.target)
+        parts = [self.text(arg) for arg in node.args]
+        parts += [self._keyword(do.target, key, value) for key, value in node.kwargs]
+        return f"{target}({', '.join(parts)})"
+
+    def _keyword(self, operator: Any, key: str, value: Arg) -> str:
+        # The dispatcher's own argument names may stand in the text; any other key goes through the table.
+        if key in _schema_names(operator):
+            return f"{key}={self.text(value)}"
+        return f"**{{{self.table.name(('str', key), key)}: {self.text(value)}}}"
+
+    def _attribute(self, path: str, reader: Callable[[Any, str], Any]) -> str:
+        found = "self"
+        *above, last = path.split(".")
+        for part, read in (*((name, child_of) for name in above), (last, reader)):
+            read = own_attribute if part in self.table.reserved else read
+            found = f"{self.table.name(read.__name__, read)}({found}, {self.table.name(('str', part), part)})"
+        return found
+
+    def text(self, arg: Arg) -> str:
+        """Return the expression for an argument."""
+        kind = type(arg)
+        if kind is Ref:
+            return self.registers[arg.name]
+        if kind is int or kind is bool or arg is None:
+            return repr(arg)
+        if kind is float and math.isfinite(arg):
+            return repr(arg)
+        if kind is Items:
+            return f"[{', '.join([self.text(part) for part in arg])}]"
+        if kind is tuple:
+            return f"({''.join([self.text(part) + ', ' for part in arg])})"
+        if kind is Record:
+            return f"{{{', '.join(f'{self.text(key)}: {self.text(value)}' for key, value in arg.items)}}}"
+        if kind is slice:
+            return f"slice({self.text(arg.start)}, {self.text(arg.stop)}, {self.text(arg.step)})"
+        if kind is Body:
+            body = self.table.name(("body", arg.graph), self.table.nested[arg.graph])
+            return f"{self.table.name('standing', bound_to)}(self, {body})" if arg.graph in self.table.standing else body
+        return self.table.name(_literal_key(arg), arg)
+
+
+@functools.cache
+def _schema_names(operator: Any) -> frozenset[str]:
+    if not isinstance(operator, OpOverload):
+        return frozenset()
+    names = (argument.name for argument in schema_of(operator).arguments)
+    return frozenset(name for name in names if name.isidentifier() and not keyword.iskeyword(name))
+
+
+def _literal_key(arg: Arg) -> Any:
+    return (type(arg), arg) if type(arg) is str else (type(arg), id(arg))
+
+
+def own_attribute(module: Any, name: str) -> Any:
+    """Return a child, parameter, buffer or constant whose name the module class uses for something else."""
+    for kind in ("_modules", "_parameters", "_buffers"):
+        found = module.__dict__[kind]
+        if name in found:
+            return found[name]
+    return module.__dict__[name]

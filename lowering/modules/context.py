@@ -1,0 +1,299 @@
+"""``LoweringContext``: the lowering context that all modules of one lowering share.
+
+Bodies of operators that read state run with the enclosing module as ``self``; nestings deeper than Python's recursion limit
+run in groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import Any, ClassVar
+
+import torch
+from attrs import evolve
+
+from ...ir.arguments import Arg, bodies_in
+from ...ir.calls.call_sites import Convention, conventions
+from ...ir.graph import Call, Frame, Graph, Op
+from ...ir.inference import CallValues
+from ...ir.names import join
+from ...ir.program import Program
+from ...ir.signature import Signature
+from ...ir.state import Slot, SlotKind, State
+from ...transforms.inline import inlined
+from .interface import ExternalUses, external_uses, one_object, other_names
+
+__all__ = ["DEEPEST", "LoweringContext", "Shallow", "bound_to", "calls_below", "position_dependent", "without_state"]
+
+OWN = frozenset({"purefx_place", "purefx_answers", "purefx_plan", "graph", "_graph", "_code", "graph_module"})
+"""What a module does not share with the bodies that stand in it."""
+
+
+def position_dependent(program: Program) -> frozenset[str]:
+    """Return the ids of the graphs that read state or call modules, or are given such a graph to an operator.
+
+    >>> from purefx.ir import Get, Graph, Node
+    >>> sorted(position_dependent(Program.of({"": Graph((), (Node("w", Get("w")),))})))
+    ['']
+    """
+    found: set[str] = set()
+    for name in program.bottom_up:
+        for node in program.graphs[name].nodes:
+            if type(node.do) is not Op or (
+                node.do.effects.through_bodies and not found.isdisjoint(bodies_in(node.args, node.kwargs))
+            ):
+                found.add(name)
+                break
+    return frozenset(found)
+
+
+def bound_to(holder: torch.nn.Module, body: torch.nn.Module) -> torch.nn.Module:
+    """Return the module of a body as it stands in another module."""
+    made: Any = body.__class__.__new__(body.__class__)
+    made.__dict__.update({name: value for name, value in holder.__dict__.copy().items() if name not in OWN})
+    made.__dict__.update({name: value for name, value in body.__dict__.copy().items() if name in OWN})
+    return made
+
+
+DEEPEST = 100
+"""How many modules deep calls may nest: four frames each, or six in the interpreter, and 400 of 1,000 are the caller's."""
+
+
+class Shallow:
+    """Gives the graph to generate code from, for each body of a program."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.heights = _heights(program)
+        deepest = self.heights.get(program.root, 0)
+        self.group = -(-deepest // DEEPEST) if deepest > DEEPEST else 0
+
+    def graph(self, name: str) -> Graph:
+        """Return what the code of a body runs: its graph, with the calls of its own group of levels inlined."""
+        graph = self.program.graphs[name]
+        if not self.group:
+            return graph
+        return inlined(self.program, graph, into=lambda callee: self.inlines(name, callee))
+
+    def inlines(self, caller: str, callee: str) -> bool:
+        """Say whether the code of a body runs another one inline, instead of calling it as a module."""
+        return self.group > 0 and self.heights[callee] // self.group == self.heights[caller] // self.group
+
+
+def _heights(program: Program) -> dict[str, int]:
+    # The longest chain of calls below each body.
+    heights: dict[str, int] = {}
+    for name in program.bottom_up:
+        below = [heights[node.do.graph] for node in program.graphs[name].nodes if type(node.do) is Call]
+        heights[name] = 1 + max(below) if below else 0
+    return heights
+
+
+Key = tuple[str, int, str]
+"""Path, number of the call and graph: which module of a lowering it is."""
+
+
+def without_state(program: Program) -> Program:
+    """Return a program without its tensors and without the programs that it was made from: what a running module keeps.
+
+    >>> from purefx.ir import Graph, Program
+    >>> without_state(Program.of({"": Graph((), (), ())})).trail
+    ()
+    """
+    return program.evolve(state=State(), trail=())
+
+
+class LoweringContext(dict[str, torch.nn.Module]):
+    """The modules of nested graphs by graph id, and what else the modules of one lowering have in common.
+
+    Args:
+        program: what they run; its state is not kept.
+        given: what ``lower`` was given.
+        to: which kind of modules they are.
+    """
+
+    reduce_context: ClassVar[Callable[[LoweringContext], Any]]
+    reduce_module: ClassVar[Callable[[Any], Any]]
+    admitted: ClassVar[Callable[[Any, str, Any], Any]]
+    """What pickling and assignment do, which are built on modules and called by them: ``lowering/__init__.py`` connects them."""
+
+    def __init__(self, program: Program, given: Program, to: str) -> None:
+        super().__init__()
+        self.same = one_object(program)
+        """The path under which a module is lowered, for each other path that leads to it."""
+        self.hooked: Mapping[str, str] = other_names(program, self.same)
+        """The path of the object that has the hooks, for each path of a module that was lowered to another object."""
+        self.program = without_state(_with_objects(program, self.same))
+        self.to = to
+        first = given.trail[0].before if given.trail else given
+        unmerged = next((step.before for step in reversed(given.trail) if step.name == "deduplicate"), None)
+        self.unmerged = without_state(unmerged) if unmerged is not None else None
+        """The program before equal bodies became one: it has the meta of each."""
+        self.exported: tuple[tuple[str, ...], tuple[Arg, ...], Signature] = (
+            tuple([formal.name for formal in first.main.inputs]),
+            first.main.output if type(first.main.output) is tuple else (first.main.output,),
+            evolve(first.signature, in_spec=None, out_spec=None),
+        )
+        """Names of the inputs, the outputs, and the signature of the program as it was imported."""
+        self.slots: tuple[tuple[str, SlotKind, bool], ...] = tuple(
+            [(name, slot.kind, slot.persistent) for name, slot in given.state.pairs]
+        )
+        self.constants = _constants(given.state.pairs)
+        self.ties = _ties(given.state)
+        """All names of a tensor that has several, by each of them."""
+        self.twins: dict[Key, tuple[type[torch.nn.Module], dict[str, Any]]] = {}
+        """In a family that was loaded: class and own attributes of each module."""
+        self.derived: dict[str, Any] = {}
+        """What others derive from it, each once."""
+        self.said_modes = False
+        """Whether a warning about modes was given."""
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> LoweringContext:
+        return self  # what copies share as well
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return LoweringContext.reduce_context(self)
+
+    @cached_property
+    def standing(self) -> frozenset[str]:
+        """The bodies of operators that read state or call modules, which run with the module around them."""
+        return position_dependent(self.program)
+
+    @cached_property
+    def types(self) -> Mapping[str, str | None]:
+        """The class of every module of the hierarchy, by path."""
+        return {module.path: module.type_name for module in self.program.modules}
+
+    @cached_property
+    def _bodies_before(self) -> dict[tuple[str, int], str]:
+        if self.unmerged is None:
+            return {}
+        found: dict[tuple[str, int], str] = {}
+        for frame, name in calls_below(self.unmerged, self.unmerged.root, ""):
+            found.setdefault((frame.path, frame.call), name)
+        return found
+
+    def before_merging(self, path: str, call: int) -> Graph | None:
+        """Return the body of a call as it was before equal bodies became one; None where that is not known."""
+        name = self._bodies_before.get((path, call))
+        return self.unmerged.graphs[name] if name is not None and self.unmerged is not None else None
+
+    def callees_before(self, graph: Graph) -> dict[int, tuple[Program, Graph]]:
+        """Return the bodies that such a body calls, by number of node."""
+        program = self.unmerged
+        if program is None:
+            return {}
+        calls = ((number, node.do) for number, node in enumerate(graph.nodes) if type(node.do) is Call)
+        return {number: (program, program.graphs[do.graph]) for number, do in calls}
+
+    @cached_property
+    def values_by_call(self) -> CallValues:
+        """The fake values of each call, as far as they follow without the state."""
+        return CallValues(self.program)
+
+    @cached_property
+    def calls(self) -> tuple[tuple[Frame, str], ...]:
+        """Every call of a module, with its absolute path, and the graph that it runs; outer modules first."""
+        return calls_below(self.program, self.program.root, "")
+
+    @cached_property
+    def needs(self) -> dict[str, ExternalUses]:
+        """What is asked of each module from outside, by path."""
+        return external_uses(self.program, self.calls, self.ties)
+
+    @cached_property
+    def conventions(self) -> dict[str, Convention]:
+        """How each body with a preserved call signature is called, by graph id."""
+        return conventions(self.program)
+
+    @cached_property
+    def shallow(self) -> Shallow:
+        """Which bodies run inside of the code of those that call them."""
+        return Shallow(self.program)
+
+    @cached_property
+    def _children(self) -> dict[str, list[str]]:
+        found: dict[str, list[str]] = {}
+        for path in self.types:
+            found.setdefault(path.rpartition(".")[0], []).append(path)
+        return found
+
+    def children_of(self, path: str) -> list[str]:
+        """Return the paths of the modules that the original had right below one, as far as the program lists them."""
+        return self._children.get(path, [])
+
+    @cached_property
+    def _paths(self) -> dict[str, list[str]]:
+        found: dict[str, list[str]] = {}
+        for path, real in self.same.items():
+            found.setdefault(real, [real]).append(path)
+        return found
+
+    def paths_of(self, path: str) -> list[str]:
+        """Return all paths that lead to a module, first the one under which it was lowered."""
+        return self._paths.get(path) or [path]
+
+    @cached_property
+    def bodies_at(self) -> dict[str, tuple[tuple[Frame, str], ...]]:
+        """The calls of each module and the body that each runs, by path."""
+        found: dict[str, list[tuple[Frame, str]]] = {}
+        for frame, name in self.calls:
+            found.setdefault(frame.path, []).append((frame, name))
+        return {path: tuple(calls) for path, calls in found.items()}
+
+
+def _with_objects(program: Program, same: Mapping[str, str]) -> Program:
+    # Modules that are not lowered to one object are none from here on: without the state nobody could say so again.
+    one = {*same, *same.values()}
+    if all(module.cell is None or module.path in one for module in program.modules):
+        return program
+    modules = [module if module.path in one else evolve(module, cell=None) for module in program.modules]
+    return program.evolve(modules=tuple(modules))
+
+
+def _ties(state: State) -> dict[str, tuple[str, ...]]:
+    if len({slot.cell for _, slot in state.pairs}) == len(state.order):
+        return {}
+    return {name: names for names in state.by_cell.values() if len(names) > 1 for name in names}
+
+
+def _constants(pairs: tuple[tuple[str, Slot], ...]) -> dict[str, tuple[str, ...]]:
+    # The names of constant tensors by the path of their module.
+    found: dict[str, tuple[str, ...]] = {}
+    for name, slot in pairs:
+        if slot.kind is SlotKind.CONSTANT and isinstance(slot.value, torch.Tensor):
+            path, _, last = name.rpartition(".")
+            found[path] = (*found.get(path, ()), last)
+    return found
+
+
+def calls_below(program: Program, graph: str, path: str) -> tuple[tuple[Frame, str], ...]:
+    """Return every (call, graph id) that a body runs, itself first, each once; bodies of operators count as their owner's.
+
+    Args:
+        program: whose graphs they are.
+        graph: where to begin.
+        path: the absolute path of the module that runs it.
+
+    >>> from purefx.ir import Graph, Program
+    >>> calls_below(Program.of({"": Graph((), (), ())}), "", "")
+    ((Frame(path='', call=0, part=0), ''),)
+    """
+    seen: dict[tuple[Frame, str], None] = {}
+    todo = [(Frame(path), graph)]
+    while todo:
+        place = todo.pop()
+        if place in seen or place[1] not in program.graphs:
+            continue
+        seen[place] = None
+        body, (frame, _) = program.graphs[place[1]], place
+        called = [
+            (evolve(node.do.instance, path=join(frame.path, node.do.instance.path)), node.do.graph)
+            for node in body.nodes
+            if type(node.do) is Call
+        ]
+        below = {name for _, name in called}
+        called += [(frame, name) for name in body.callees if name not in below]
+        todo.extend(reversed(called))
+    return tuple(seen)

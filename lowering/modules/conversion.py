@@ -1,0 +1,243 @@
+"""``.to``, ``.double``, ``.train``, ``.eval`` of lowered modules.
+
+Ties stay, constants move with the state and keep their type; modes that the exporter wrote into the program are warned of.
+"""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Callable, Iterable
+from typing import Any, cast
+
+import torch
+
+from ...ir.errors import ModeWarning
+from ...ir.graph import Node, Op
+from ...ir.names import escaped, is_below
+from ...ir.torch_private import OpOverload, parameters_dict, schema_of
+from .context import LoweringContext, calls_below
+
+__all__ = ["Once", "all_modules", "convert_constants", "restore_ties", "tied_parameters", "warn_of_modes", "written_mode"]
+
+FLAGS = ("train", "training", "use_input_stats")
+"""How operators call the argument that says whether they train."""
+RATES = ("p", "dropout", "dropout_p")
+"""Arguments that are 0 where an operator drops nothing, whatever the mode."""
+SHOWN = 5
+"""How many modules a warning names."""
+
+
+def written_mode(node: Node) -> bool | None:
+    """Return the mode that is written into a node: True trains; None where there is none, or where it changes nothing.
+
+    >>> from purefx.ir import Ref
+    >>> from purefx.ir.operators import op_of
+    >>> dropout = op_of(torch.ops.aten.dropout.default)
+    >>> [written_mode(Node("y", dropout, (Ref("x"), p, train))) for p, train in ((0.5, True), (0.5, False), (0.0, True))]
+    [True, False, None]
+    """
+    if type(node.do) is not Op:
+        return None
+    places = _places(node.do.target)
+    if not places:
+        return None
+    given = {name: node.args[index] for name, index in places.items() if index < len(node.args)}
+    given.update(node.kwargs)
+    if "running_mean" in places:
+        # Without running statistics both modes use those of the batch.
+        return None if given.get("running_mean") is None else bool(next((given[name] for name in FLAGS if name in given), False))
+    rate = next((given.get(name, 0) for name in RATES if name in places), None)
+    if rate == 0:
+        return None
+    return bool(next((given[name] for name in FLAGS if name in given), True))
+
+
+@functools.cache
+def _places(target: Any) -> dict[str, int]:
+    # Where an operator has what its mode depends on; nothing for one that has no mode.
+    if not isinstance(target, OpOverload):
+        return {}
+    schema = schema_of(target)
+    places = {argument.name: index for index, argument in enumerate(schema.arguments)}
+    normalises = "batch_norm" in schema.name or "instance_norm" in schema.name
+    if "backward" in schema.name or (normalises and "running_mean" not in places):
+        return {}
+    drops = "dropout_p" in places or ("train" in places and any(name in places for name in RATES))
+    return places if normalises or drops or "rrelu" in schema.name else {}
+
+
+def warn_of_modes(family: LoweringContext, module: torch.nn.Module, *, train: bool) -> None:
+    """Warn of what a switch of modes does not reach.
+
+    Args:
+        family: what the module was lowered with.
+        module: the lowered module that is switched.
+        train: the mode that it is switched to.
+    """
+    if family.said_modes or train not in _other_modes(family):
+        return
+    place: Any = module.__dict__["purefx_place"]
+    fixed: dict[str, None] = {}
+    for frame, name in calls_below(family.program, place.body.name, place.path):
+        modes = written_modes(family, name)
+        if (
+            (not train) in modes
+            and (frame.path == place.path or is_below(frame.path, place.path))
+            and _stands(module, place.path, frame.path, family)
+        ):
+            fixed.update(dict.fromkeys(f"{frame.path or 'the root'} ({op})" for op in modes[not train]))
+    if not fixed:
+        return
+    family.said_modes = True
+    names = list(fixed)
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    asked, written = ("train()", "evaluation") if train else ("eval()", "training")
+    said = (
+        f"{asked} can not change modes that were written into the program when it was exported: "
+        f"{', '.join(names[:SHOWN])}{more} will run as in {written}. Export the model in the other mode to have that; modules "
+        "that you put in obey."
+    )
+    warnings.warn(escaped(said), ModeWarning, stacklevel=3 if train else 4)
+
+
+def _other_modes(family: LoweringContext) -> frozenset[bool]:
+    # The modes that some operator does not run in, because the other one is written into it.
+    found: frozenset[bool] | None = family.derived.get("other_modes")
+    if found is None:
+        modes = [not mode for name in family.program.order for mode in written_modes(family, name)]
+        found = family.derived["other_modes"] = frozenset(modes)
+    return found
+
+
+def written_modes(family: LoweringContext, name: str) -> dict[bool, tuple[str, ...]]:
+    """Return the operators with a written mode in one body, by mode."""
+    found: dict[bool, dict[str, None]] = {}
+    for node in family.program.graphs[name].nodes:
+        mode = written_mode(node)
+        if mode is not None and type(node.do) is Op:
+            found.setdefault(mode, {})[node.do.name] = None
+    return {mode: tuple(names) for mode, names in found.items()}
+
+
+def _stands(module: torch.nn.Module, above: str, path: str, family: LoweringContext) -> bool:
+    # Whether the module at a path is still the lowered one; a user may have put another there.
+    for part in path[len(above) :].strip(".").split(".") if path != above else []:
+        found = module.__dict__["_modules"].get(part)
+        if found is None:
+            return True
+        module = found
+    place = module.__dict__.get("purefx_place")
+    return place is not None and place.bodies is family
+
+
+Places = list[tuple[dict[str, Any], str]]
+"""Dicts of modules that hold one parameter, with its name in each."""
+
+
+class Once:
+    """A conversion that converts each tensor once.
+
+    >>> twice = Once(lambda tensor: tensor * 2)
+    >>> x = torch.ones(1)
+    >>> twice(x) is twice(x)
+    True
+    """
+
+    def __init__(self, convert: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        self.convert = convert
+        self.results: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+        self.devices: dict[torch.device, torch.device] = {}
+
+    @classmethod
+    def of(cls, convert: Callable[[torch.Tensor], torch.Tensor]) -> Once:
+        """Return the conversion itself where it is one already: that of the module around."""
+        return convert if isinstance(convert, Once) else cls(convert)
+
+    def device_from(self, device: torch.device) -> torch.device:
+        """Return where a tensor goes that is on a device; one that nobody else has is tried."""
+        found = self.devices.get(device)
+        if found is None:
+            with torch.no_grad():
+                found = self.devices[device] = self.convert(torch.empty(0, device=device)).device
+        return found
+
+    def __call__(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Convert a tensor, or return what it was converted to."""
+        found = self.results.get(id(tensor))
+        if found is None:
+            result = self.convert(tensor)
+            found = self.results[id(tensor)] = (tensor, result)
+            self.results[id(result)] = (result, result)
+        return found[1]
+
+
+REAL = "@real"
+"""Under which attribute a module has its constants while it is on the meta device, where tensors have no contents."""
+
+
+def convert_constants(module: torch.nn.Module, names: Iterable[str], convert: Once) -> None:
+    """Move the constants of a module: tensors that are neither parameters nor buffers; they keep their type and contents.
+
+    Eager's constants are plain attributes that no conversion reaches: ``half()`` leaves them as they are, and so does
+    ``to_empty``, after which ``load_state_dict`` would not bring them back.
+
+    Args:
+        module: whose attributes they are.
+        names: of the attributes; one that is gone or was replaced by something else is left.
+        convert: what is done with parameters and buffers; where it puts them is where constants go.
+    """
+    attributes: dict[str, Any] = module.__dict__
+    for name in names:
+        value = attributes.get(name)
+        if isinstance(value, torch.nn.Parameter) or not isinstance(value, torch.Tensor):
+            continue  # a parameter that is tied: the module that registers it converts it in place
+        device = convert.device_from(value.device)
+        if device == value.device:
+            continue
+        if device.type == "meta":
+            attributes.setdefault(REAL, {})[name] = value
+        real = attributes.get(REAL, {}).pop(name, None) if value.is_meta else None
+        with torch.no_grad():
+            if real is not None:
+                attributes[name] = real.to(device, copy=True)
+            else:
+                attributes[name] = convert(value) if value.is_meta else value.to(device)
+
+
+def all_modules(module: torch.nn.Module) -> list[torch.nn.Module]:
+    """Return a module and all below it, outer ones first: ``modules()``, also where they nest deeper than Python calls.
+
+    >>> [type(found).__name__ for found in all_modules(torch.nn.Sequential(torch.nn.ReLU(), torch.nn.Tanh()))]
+    ['Sequential', 'ReLU', 'Tanh']
+    """
+    found: dict[int, torch.nn.Module] = {}
+    todo = [module]
+    while todo:
+        each = todo.pop()
+        if id(each) not in found:
+            found[id(each)] = each
+            todo += reversed(list(each.children()))
+    return list(found.values())
+
+
+def tied_parameters(module: torch.nn.Module) -> list[Places]:
+    """Return where the parameters are that stand in several places; a move to another kind of device makes new ones."""
+    places: dict[int, Places] = {}
+    parts = all_modules(module)
+    for part in parts:
+        for name, value in parameters_dict(part).items():
+            if value is not None:
+                places.setdefault(id(value), []).append((cast("dict[str, Any]", parameters_dict(part)), name))
+    for part in parts:
+        for name, value in part.__dict__.copy().items():
+            if id(value) in places:
+                places[id(value)].append((part.__dict__, name))
+    return [found for found in places.values() if len(found) > 1]
+
+
+def restore_ties(ties: Iterable[Places]) -> None:
+    """Put the first parameter of each group in all its places."""
+    for (attributes, first), *others in ties:
+        for holder, name in others:
+            holder[name] = attributes[first]

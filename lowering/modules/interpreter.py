@@ -1,0 +1,212 @@
+"""``LoweredInterpreter``: an ``InterpreterModule`` that runs a body operator by operator.
+
+An error names the node, the module and the user's line; a graph that was edited is what runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from types import CodeType, TracebackType
+from typing import Any, cast
+
+import torch
+import torch.fx
+from attrs import frozen
+from torch.export.unflatten import InterpreterModule
+from torch.fx.graph import CodeGen
+
+from ...ir.graph import Call, Get, Node
+from ...ir.names import FROM_ROOT, escaped
+from ...ir.torch_private import children_dict
+from ..code.compiled import FILE, Body
+from ..code.source import own_attribute, write_body
+from .module import Lowered, Place, copy_graph, holds
+
+__all__ = ["LoweredInterpreter", "Tape", "note_failure", "note_from_traceback", "run_body", "run_graph", "run_tape", "tape_of"]
+
+
+def note_failure(error: BaseException, path: str, node: Node) -> None:
+    """Add to an error where in the program it happened; the innermost place is noted once.
+
+    Args:
+        error: what was raised.
+        path: of the module that was running.
+        node: of its body.
+    """
+    if getattr(error, "__purefx_noted__", False):
+        return
+    error.add_note(describe(path, node))
+    try:
+        error.__purefx_noted__ = True  # type: ignore[attr-defined]
+    except AttributeError:  # an exception class with slots: a second note does no harm
+        pass
+
+
+def describe(path: str, node: Node) -> str:
+    """Return the place of a node in words, with the last two lines of the user's stack trace."""
+    match node.do:
+        case Get(slot=slot):
+            what = f"reads state {slot!r}"
+        case Call(instance=instance):
+            what = f"calls {instance}"
+        case do:
+            what = do.name
+    trace = str(node.meta.get("stack_trace") or "").strip().splitlines()
+    lines = "".join(f"\n    {line.strip()}" for line in trace[-2:])
+    return escaped(f"while running {path or 'the root'} / {node.name} ({what}){lines}")
+
+
+def note_from_traceback(error: BaseException, bodies: dict[CodeType, Body]) -> None:
+    """Add to an error the innermost node that was running, found in its traceback."""
+    if getattr(error, "__purefx_noted__", False):
+        return
+    found: tuple[Any, Body, int] | None = None
+    trace: TracebackType | None = error.__traceback__
+    while trace is not None:
+        body = bodies.get(trace.tb_frame.f_code)
+        index = body.node_at(trace.tb_lineno) if body is not None else None
+        if body is not None and index is not None:
+            found = (trace.tb_frame.f_locals.get("self"), body, index)
+        trace = trace.tb_next
+    if found is not None:
+        module, body, index = found
+        place = getattr(module, "__dict__", {}).get("purefx_place")
+        note_failure(error, place.path if place is not None else "", body.runs.nodes[index])
+
+
+Step = Callable[[Any, list[Any]], Any]
+
+
+@frozen
+class Tape:
+    """What runs a body step by step; every step takes the module whose state is read and the registers."""
+
+    steps: tuple[Step, ...]
+    """One for each node that the body runs."""
+    result: Step
+    registers: int
+    """How many there are; the first hold the inputs."""
+
+
+def tape_of(body: Body) -> Tape:
+    """Return the tape of a body, made the first time."""
+    if body.tape is None:
+        body.tape = _made(body)
+    return body.tape
+
+
+def _made(body: Body) -> Tape:
+    table = body.new_table()
+    source = write_body(body.runs, table, body.sites, register="r[{}]".format)
+    lines = [line for number, step in enumerate(source.lines) for line in (f"def step_{number}(self, r):", f"    {step}")]
+    made: dict[str, Any] = {}
+    exec(compile("\n".join(lines), FILE, "exec"), table.values, made)  # noqa: S102 - the text is ours, see source.py
+    *steps, result = made.values()
+    return Tape(tuple(steps), result, source.registers)
+
+
+def run_graph(owner: torch.nn.Module, graph: torch.fx.Graph, values: tuple[Any, ...]) -> Any:
+    """Run a graph on a module's state; its inputs and its result are flat.
+
+    >>> graph = torch.fx.symbolic_trace(lambda x: x + 1).graph
+    >>> run_graph(torch.nn.Module(), graph, (1,))
+    2
+    """
+    return _Run(owner, graph=graph).run(*values, enable_io_processing=False)
+
+
+class _Run(torch.fx.Interpreter):
+    def fetch_attr(self, target: str) -> Any:
+        """Return a child, a piece of state or a constant; its name may be one that modules use for something else."""
+        found: Any = self.module
+        for part in target.split("."):
+            attributes = found.__dict__
+            inside = part in attributes or any(part in attributes[kind] for kind in ("_modules", "_parameters", "_buffers"))
+            found = own_attribute(found, part) if inside else getattr(found, part)
+        return found
+
+
+class LoweredInterpreter(Lowered, InterpreterModule):
+    """A module made by ``lower(..., to="interpreter")``; see the file's docstring."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name != "graph" and holds(self, name):
+            return torch.nn.Module.__getattr__(self, name)  # a child called ``code``: as in eager
+        if name == "graph":
+            return self.__dict__.setdefault("graph", _fx_graph(self))  # another thread may have been faster
+        if name == "graph_module":
+            # While fx generates code, the nodes of the graph print themselves by the names of that code.
+            graph = copy_graph(self.__dict__["graph"]) if "graph" in self.__dict__ else _fx_graph(self)
+            made = self.__dict__.setdefault("graph_module", self._as_graph_module(graph))
+            self.__dict__.setdefault("graph", graph)
+            return made
+        if name == "arg_names":
+            return [formal.name for formal in self.purefx_place.body.graph.inputs]
+        if name == "_ty":
+            return self.purefx_place.type_name
+        if name == "code":
+            return cast(Any, self.graph_module).code
+        if name == "meta":
+            return self.__dict__.setdefault("meta", {})
+        return torch.nn.Module.__getattr__(self, name)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the body; keyword arguments go by the names of its inputs."""
+        if kwargs:
+            names = self.arg_names[len(args) :]
+            if set(kwargs) != set(names):
+                raise TypeError(f"expected the keyword arguments {names}, got {list(kwargs)}")
+            args = (*args, *(kwargs[name] for name in names))
+        return run_body(self, self.purefx_place, args)
+
+    def finalize(self) -> None:
+        """Check the (edited) graph, and make ``graph_module`` of it, which is what ``torch.compile`` sees."""
+        self.graph.lint()
+        self.__dict__["graph_module"] = self._as_graph_module(self.graph)
+
+    def _as_graph_module(self, graph: torch.fx.Graph) -> torch.fx.GraphModule:
+        made = torch.fx.GraphModule(self, graph)
+        if FROM_ROOT in self.__dict__:
+            # fx copies the way to what is called, the root, as if it were a child.
+            children_dict(made).pop(FROM_ROOT, None)
+            made.__dict__[FROM_ROOT] = self.__dict__[FROM_ROOT]
+        return made
+
+
+def _fx_graph(module: LoweredInterpreter) -> torch.fx.Graph:
+    graph = module.purefx_place.fx_graph(module)
+    graph.owning_module = cast(Any, module)
+    graph.set_codegen(CodeGen())  # flat, as an UnflattenedModule's
+    return graph
+
+
+def run_body(owner: torch.nn.Module, place: Place, values: Sequence[Any]) -> Any:
+    """Run a body on a module's state: step by step, or its generated code where dynamo looks on."""
+    graph = owner.__dict__.get("graph")
+    if torch.compiler.is_compiling():
+        looked_at = owner.__dict__.get("graph_module")
+        return place.body.run(owner, *values) if looked_at is None else type(looked_at).forward(owner, *values)
+    if graph is not None and place.body.convention is None:
+        return run_graph(owner, graph, tuple(values))
+    return run_tape(place, owner, tuple(values))
+
+
+def run_tape(place: Place, owner: torch.nn.Module, args: tuple[Any, ...]) -> Any:
+    """Run a body step by step on a module's state.
+
+    Raises:
+        TypeError: the wrong number of arguments.
+    """
+    body = place.body
+    if len(args) != len(body.runs.inputs):
+        raise TypeError(f"{place.path or 'the root module'} takes {len(body.runs.inputs)} inputs, got {len(args)}")
+    tape = tape_of(body)
+    registers = [*args, *[None] * (tape.registers - len(args))]
+    number = 0
+    try:
+        for number, step in enumerate(tape.steps):  # noqa: B007  read where a step fails
+            step(owner, registers)
+    except Exception as error:
+        note_failure(error, place.path, body.runs.nodes[number])
+        raise
+    return tape.result(owner, registers)

@@ -1,0 +1,381 @@
+"""``Lowered`` and ``LoweredModule``: a real ``torch.fx.GraphModule`` that runs generated code and shows its graph on demand.
+
+Copying, pickling and converting work on the module's own dicts; what comes from the program is shared by copies.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any, cast
+
+import torch
+import torch.fx
+from torch.export.unflatten import UnflattenedModule
+
+from ...ir.names import FROM_ROOT
+from ...ir.torch_private import blank_module, codegen_of, hooks_of, pytree, with_hooks_of
+from ..calls.preserved import edited
+from ..code.compiled import Body
+from ..code.fx_view import View, as_it_was, build_fx_graph
+from ..code.source import uncompilable
+from ..swaps.hooks import Watched, Where
+from .context import LoweringContext
+from .conversion import Once, convert_constants, restore_ties, tied_parameters, warn_of_modes
+
+__all__ = [
+    "DERIVED",
+    "FIRST",
+    "LAZY",
+    "OURS",
+    "LaterCall",
+    "Lowered",
+    "LoweredModule",
+    "Place",
+    "copy_graph",
+    "holds",
+    "make_class",
+    "new_module",
+    "plain_class",
+]
+
+OURS = "purefx_"
+"""How the attributes begin that come from the program; copies share them."""
+
+DERIVED = frozenset({"_in_spec", "_out_spec", "_code", "graph_module", "module_call_graph", "range_constraints", "_lineno_map"})
+"""Attributes that are made again from others when they are next read."""
+
+
+class Lowered(Watched):
+    """A module made by ``lower``; see the file's docstring."""
+
+    purefx_place: Place
+
+    @property
+    def purefx_context(self) -> LoweringContext:
+        """What this module shares with the others of its lowering."""
+        return self.purefx_place.bodies
+
+    @property
+    def purefx_where(self) -> Where | None:
+        """Which lowering it is of, and where."""
+        return Where(self.purefx_place.bodies, self.purefx_place.path)
+
+    def type_name(self) -> str | None:
+        """Return the class name of the original module."""
+        return self.purefx_place.type_name
+
+    def train(self, mode: bool = True) -> Any:  # noqa: FBT001, FBT002  torch's signature
+        """Set the mode; warns, once, where a mode was written into the program."""
+        warn_of_modes(self.purefx_context, self, train=mode)
+        torch.nn.Module().train(mode)  # refuses what is no mode
+        for module in _inside_out(self, "train"):
+            if module is not self and not _plain(module, "train"):
+                module.train(mode)
+                continue
+            if isinstance(module, Lowered) and module.purefx_context is not self.purefx_context:
+                warn_of_modes(module.purefx_context, module, train=mode)
+            module.training = mode
+        return self
+
+    def eval(self) -> Any:
+        """Set the mode to evaluation; warns, once, where a mode was written into the program."""
+        return self.train(False)  # noqa: FBT003  torch's signature
+
+    def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> Any:  # noqa: FBT001, FBT002
+        ties = [] if isinstance(fn, Once) else tied_parameters(self)
+        convert = Once.of(fn)
+        for module in _inside_out(self, "_apply") if recurse else [self]:
+            if module is not self and not _plain(module, "_apply"):
+                cast(Any, module)._apply(convert)
+                continue
+            torch.nn.Module._apply(module, convert, recurse=False)  # pyright: ignore[reportPrivateUsage]
+            _convert_constants(module, convert)
+        restore_ties(ties)
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Lowered:
+        new: Any = object.__new__(plain_class(type(self)))
+        memo[id(self)] = new
+        attributes = self.__dict__.copy()  # another thread may look at the module, and what it reads first is made then
+        for key, value in attributes.items():
+            if key not in DERIVED and key not in GRAPHS:
+                shared = isinstance(value, pytree.TreeSpec) or (key.startswith(OURS) and key != "purefx_plan")
+                new.__dict__[key] = value if shared else copy.deepcopy(value, memo)
+        for key in GRAPHS & attributes.keys():
+            if isinstance(attributes[key], torch.fx.Graph):
+                new.__dict__[key] = graph = copy_graph(attributes[key])
+                graph.owning_module = new
+            else:
+                new.__dict__[key] = copy.deepcopy(attributes[key], memo)  # a constant of that name
+        if "_graph" in attributes and plain_class(type(self)) is not type(self):
+            new.recompile()
+        return new
+
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+        return cast(tuple[Any, ...], LoweringContext.reduce_module(self))
+
+
+FIRST = "@"
+"""Under which attribute the body of a later call of a module has the module."""
+
+
+class LaterCall(Lowered):
+    """The body of a later call of a module, which differs from the first: the hooks of the module run for this call too."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the body as the module is called."""
+        module: torch.nn.Module = self.__dict__[FIRST]
+        if not hooks_of(module):
+            return super().__call__(*args, **kwargs)
+        return super(LaterCall, with_hooks_of(self, module)).__call__(*args, **kwargs)
+
+
+class OtherName(LaterCall):
+    """A module under another of its names, where its calls run other bodies: a hook on either name is one of the module."""
+
+    def _hooked(self) -> torch.nn.Module:
+        super()._hooked()
+        return cast(torch.nn.Module, self.__dict__[FIRST])
+
+
+GRAPHS = frozenset({"graph", "_graph"})
+"""Where the two kinds of modules keep a graph that somebody looked at."""
+
+
+def plain_class(kind: type[Any]) -> type[Any]:
+    """Return the class that ``lower`` gave a module whose graph was edited, or any other's own."""
+    return kind.__mro__[1] if "purefx_own_class" in kind.__dict__ else kind
+
+
+def copy_graph(graph: torch.fx.Graph) -> torch.fx.Graph:
+    """Return a copy of a graph, with the same names and the same way to call it."""
+    # Graph.__deepcopy__ copies pytree specs as well, and torch warns of that.
+    new = torch.fx.Graph()
+    output = new.graph_copy(graph, {}, return_output_node=True)
+    if isinstance(output, tuple):
+        value, old = output
+        new.output(value).meta = dict(cast(torch.fx.Node, old).meta)
+    new.set_codegen(codegen_of(graph))
+    return new
+
+
+def _plain(module: torch.nn.Module, method: str) -> bool:
+    # Whether a method does with a module and its children what ours does.
+    known = getattr(Lowered, method), getattr(torch.nn.Module, method)
+    return method not in module.__dict__ and getattr(type(module), method) in known
+
+
+def _inside_out(module: torch.nn.Module, method: str) -> list[torch.nn.Module]:
+    # The modules that a method goes to, children first, as torch does; in a list, since calls inside calls end at the depth that
+    # Python allows.  What has a method of its own goes on by itself.
+    found: dict[int, torch.nn.Module] = {}
+    todo = [module]
+    while todo:
+        each = todo.pop()
+        if id(each) not in found:
+            found[id(each)] = each
+            if each is module or _plain(each, method):
+                todo += each.children()
+    return list(found.values())[::-1]
+
+
+def _convert_constants(module: torch.nn.Module, convert: Once) -> None:
+    # Those of a module of ours, of containers that were never called, and of later calls of the children.
+    where = module.purefx_where if isinstance(module, Watched) else None
+    constants = where.family.constants if where is not None else None
+    if not constants or where is None:
+        return
+    convert_constants(module, constants.get(where.path, ()), convert)
+    for name, value in list(module.__dict__.items()):
+        if (
+            name not in (FROM_ROOT, FIRST)
+            and isinstance(value, Lowered)
+            and value.__dict__.get("_modules") is not None
+            and value.purefx_context is where.family
+        ):
+            convert_constants(value, constants.get(value.purefx_place.path, ()), convert)
+
+
+class Place:
+    """Where a lowered module stands: its body, its path and the number of the call that it answers."""
+
+    __slots__ = ("bodies", "body", "call", "path", "type_name")
+
+    def __init__(self, body: Body, path: str, call: int, type_name: str | None, bodies: LoweringContext) -> None:
+        self.body = body
+        self.path = path
+        self.call = call
+        self.type_name = type_name
+        self.bodies = bodies
+        """The modules of nested graphs, by graph id, and what else all modules of a lowering share."""
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Place:
+        return self
+
+    def fx_graph(self, owner: torch.nn.Module) -> torch.fx.Graph:
+        """Return a new fx graph of the body, owned by the module."""
+
+        def attach(name: str) -> str:
+            attribute = "".join(char if char.isalnum() or char == "_" else "_" for char in name).strip("_") or "body"
+            while attribute in RESERVED or owner.__dict__.get(attribute, self.bodies[name]) is not self.bodies[name]:
+                attribute += "_"
+            owner.__dict__[attribute] = self.bodies[name]
+            return attribute
+
+        def attach_tree(spec: Any) -> str:
+            number = 0
+            while owner.__dict__.get(f"_spec_{number}", spec) != spec:
+                number += 1
+            owner.__dict__[f"_spec_{number}"] = spec
+            return f"_spec_{number}"
+
+        body = self.body
+        is_root = body.name == body.program.root
+        graph, convention, sites = body.graph, body.convention, body.sites
+        was = self.bodies.before_merging(self.path, self.call)
+        callees = self.bodies.callees_before(was) if was is not None else {}
+        graph = as_it_was(graph, was)
+        view = View(
+            body.program, graph, self.path, self.call, attach, attach_tree, is_root, self.bodies.types, convention, sites, callees
+        )  # fmt: skip
+        return build_fx_graph(view)
+
+
+def _fx_attributes(module: LoweredModule) -> dict[str, Any]:
+    graph = module.purefx_place.fx_graph(module)
+    graph.owning_module = cast(Any, module)
+    made: dict[str, Any] = {"_graph": graph, "_tracer_cls": None, "_tracer_extras": {}, "shape_env": None}
+    codegen: Any = codegen_of(graph)
+    if hasattr(codegen, "pytree_info"):
+        made |= {"_in_spec": codegen.pytree_info.in_spec, "_out_spec": codegen.pytree_info.out_spec}
+    return made
+
+
+def _graph_of_ones_own(module: LoweredModule) -> torch.fx.Graph:
+    # While fx generates code, the nodes of the graph print themselves by the names of that code, so no other thread may see them.
+    if "_graph" in module.__dict__:
+        return copy_graph(module.__dict__["_graph"])
+    made = _fx_attributes(module)
+    for key in made.keys() - {"_graph"}:
+        module.__dict__.setdefault(key, made[key])
+    return cast(torch.fx.Graph, made["_graph"])
+
+
+LAZY = frozenset(
+    {
+        "_graph", "_tracer_cls", "_tracer_extras", "shape_env", "_in_spec", "_out_spec", "meta", "_replace_hooks",
+        "_create_node_hooks", "_erase_node_hooks", "_deepcopy_hooks", "_lineno_map",
+    }
+)  # fmt: skip
+"""Attributes of a GraphModule that are made when they are first read."""
+
+
+class LoweredModule(Lowered, torch.fx.GraphModule):
+    """A module made by ``lower``; see the file's docstring."""
+
+    def __new__(cls, *_: Any, **__: Any) -> LoweredModule:
+        """Make an instance of this very class: GraphModule makes one for each instance, ours has one for each body."""
+        return cast(LoweredModule, object.__new__(cls))
+
+    def __init__(self) -> None:
+        torch.nn.Module.__init__(self)
+
+    def __getattr__(self, name: str) -> Any:
+        if holds(self, name) and name not in _FX:
+            return torch.nn.Module.__getattr__(self, name)  # a child called ``meta``: as in eager
+        if name in LAZY:
+            made = _fx_attributes(self) if name in _FX else {name: {} if name in _DICTS else []}
+            for key, value in made.items():
+                self.__dict__.setdefault(key, value)
+            if name in self.__dict__:
+                return self.__dict__[name]
+        if name == "_code":
+            return self.code  # str(module) reads it
+        if name == "graph_module":
+            return self  # where an InterpreterModule has it
+        if name == "arg_names":
+            return [formal.name for formal in self.purefx_place.body.graph.inputs]
+        return torch.nn.Module.__getattr__(self, name)
+
+    @property
+    def code(self) -> str:
+        """The code that fx generates for the graph; what runs is equivalent and leaner."""
+        if "_code" not in self.__dict__:
+            graph = _graph_of_ones_own(self)
+            self.__dict__.setdefault("_code", graph.python_code(root_module="self").src)
+            self.__dict__.setdefault("_graph", graph)
+        return cast(str, self.__dict__["_code"])
+
+    def recompile(self) -> Any:
+        """Make the (edited) graph take effect, for this module alone.
+
+        Raises:
+            UnsupportedProgram: fx writes a name of the graph into Python text where it can not stand.
+        """
+        if "purefx_own_class" not in type(self).__dict__:
+            name = type(self).__name__
+            cast(Any, self).__class__ = type(name, (type(self),), {"purefx_own_class": True})
+        try:
+            code = super().recompile()
+        except SyntaxError as error:
+            raise uncompilable(self._graph, error) from None
+        answers = self.__dict__.get("purefx_answers")
+        if answers is not None:
+            cast(Any, type(self)).forward = edited(cast(Any, type(self)).forward, answers)
+        return code
+
+    def _recompile_submodules(self) -> list[tuple[str, Any]]:
+        # A child whose graph nobody looked at runs what it should; fx would generate code for all of them.
+        looked_at = [(name, child) for name, child in self.named_children() if "_graph" in child.__dict__]
+        return [(name, child.recompile()) for name, child in looked_at if isinstance(child, torch.fx.GraphModule)]
+
+    def finalize(self) -> None:
+        """Make the (edited) graph take effect: what users of an InterpreterModule call."""
+        self.graph.lint()
+        self.recompile()
+
+    def extra_repr(self) -> str:
+        """Return the class name of the original module, for ``repr``."""
+        return self.purefx_place.type_name or ""
+
+
+def holds(module: torch.nn.Module, name: str) -> bool:
+    """Say whether a module has a child or state of a name."""
+    attributes = module.__dict__
+    return any(name in attributes.get(kind, ()) for kind in ("_modules", "_parameters", "_buffers"))
+
+
+_DICTS = frozenset({"meta", "_lineno_map"})
+"""Of those, the ones that start as an empty dict; no map of lines tells dynamo that fx's code is not what runs."""
+
+ROOT_ATTRIBUTES = frozenset(
+    {
+        "graph", "graph_signature", "equality_constraints", "input_placeholders", "check_input_constraints",
+        "flat_args_adapter", "adapted", "ivals", "purefx_plan", "purefx_codes",
+    }
+)  # fmt: skip
+"""Attributes that roots have besides."""
+
+_FX = frozenset({"_graph", "_tracer_cls", "_tracer_extras", "shape_env", "_in_spec", "_out_spec"})
+
+RESERVED = (
+    frozenset(dir(LoweredModule))
+    | frozenset(dir(UnflattenedModule))
+    | DERIVED
+    | ROOT_ATTRIBUTES
+    | frozenset(torch.nn.Module().__dict__)
+    | LAZY
+    | {"purefx_place", "purefx_answers", "graph_module", "arg_names", "call_modules"}
+)
+"""Attribute names that modules use themselves; state and children may have them too, in the module's dicts."""
+
+
+def make_class(base: type[torch.nn.Module], members: dict[str, Any]) -> type[torch.nn.Module]:
+    """Return a subclass for one distinct body, named like its base."""
+    return type(base.__name__, (base,), {"__module__": base.__module__, "__doc__": base.__doc__, **members})
+
+
+def new_module(kind: type[torch.nn.Module], place: Place) -> torch.nn.Module:
+    """Return a module of a class made by ``make_class``, without children or state."""
+    return blank_module(kind, purefx_place=place)

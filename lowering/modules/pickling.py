@@ -1,0 +1,214 @@
+"""Pickling of lowered modules: as data, with no code in it but the names of functions of this file.
+
+The modules are made again by lowering the program.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from attrs import evolve, frozen
+
+from ...ir.allowed import is_operator, registered
+from ...ir.errors import UnsupportedProgram
+from ...ir.graph import Frame, Op
+from ...ir.persistent import pmap
+from ...ir.program import CallSignature, Program
+from ...ir.signature import UserInput
+from ...ir.text import parse
+from ...ir.torch_private import pytree
+from ..lower import lower_unchecked
+from .context import Key, LoweringContext
+from .module import DERIVED, GRAPHS, OURS, Lowered
+from .saved_meta import read_meta, write_meta
+from .state import write_parameter
+
+__all__ = ["edited", "foreign_operator", "load_context", "load_module", "reduce_context", "reduce_module"]
+
+
+def key_of(module: Any) -> Key:
+    """Return which module of its lowering a module is."""
+    place = module.purefx_place
+    return place.path, place.call, place.body.name
+
+
+def reduce_module(module: Lowered) -> tuple[Any, ...]:
+    """Return how a module is pickled, in the form that ``__reduce__`` has.
+
+    Raises:
+        UnsupportedProgram: its graph was edited.
+    """
+    attributes = module.__dict__.copy()  # another thread may look at the module
+    graphs = [attributes[key] for key in GRAPHS if isinstance(attributes.get(key), torch.fx.Graph)]
+    if any(edited(module, graph) for graph in graphs):
+        where = module.purefx_place.path or "the root"
+        raise UnsupportedProgram(
+            f"{where}: its graph was edited, and an edited graph can not be pickled; pickle the module before the "
+            "edit, or keep its state_dict() and make the edit again after loading"
+        )
+    bodies = {id(body) for body in module.purefx_context.values()} | set(map(id, graphs))
+    state = {
+        key: value
+        for key, value in attributes.items()
+        if key not in DERIVED
+        and key not in FX
+        and not key.startswith(OURS)
+        and id(value) not in bodies
+        and not isinstance(value, pytree.TreeSpec)
+    }
+    floating = attributes["purefx_plan"].checks.floating if "purefx_plan" in attributes else False
+    return load_module, (module.purefx_context, key_of(module), floating), state
+
+
+FX = frozenset({"_tracer_cls", "_tracer_extras", "shape_env"})
+
+
+def edited(module: Any, graph: torch.fx.Graph) -> bool:
+    """Say whether a graph differs from the one that the module was lowered with."""
+    fresh = module.purefx_place.fx_graph(module)
+    return [_written(node) for node in fresh.nodes] != [_written(node) for node in graph.nodes]
+
+
+def _written(node: torch.fx.Node) -> tuple[Any, ...]:
+    return node.op, str(node.target), node.name, str(node.args), str(node.kwargs)
+
+
+def load_module(family: LoweringContext, key: Key, floating: bool) -> torch.nn.Module:  # noqa: FBT001  pickle calls by position
+    """Return a module without state, as it was lowered; what pickle knows of it comes after."""
+    kind, ours = family.twins[key]
+    made: torch.nn.Module = object.__new__(kind)
+    torch.nn.Module.__init__(made)
+    made.__dict__.update(ours)
+    if "purefx_plan" in ours:
+        made.__dict__["purefx_plan"] = plan = copy.deepcopy(ours["purefx_plan"])
+        plan.checks.floating = floating
+    return made
+
+
+def reduce_context(family: LoweringContext) -> tuple[Any, ...]:
+    """Return how a family is pickled, in the form that ``__reduce__`` has.
+
+    Raises:
+        UnsupportedProgram: the program holds something that has no text.
+    """
+    program = family.program
+    bare = _without_specs(program)
+    text = str(bare)
+    operators = _foreign(program)
+    _check_text(text, bare, operators)
+    signature = program.signature
+    specs = (write_tree(signature.in_spec), write_tree(signature.out_spec))
+    calls = [(frame, write_tree(found.in_spec), write_tree(found.out_spec)) for frame, found in _call_signatures(program)]
+    given = {name: Foreign(name) if is_operator(target) else target for name, target in operators.items()}
+    only = [spec.only for spec in signature.inputs if type(spec) is UserInput]
+    said = (given, family.exported, family.slots, family.constants, family.ties, family.hooked, family.to, only)
+    return load_context, (text, specs, calls, write_meta(program, _shared(family)), said)
+
+
+def _foreign(program: Program) -> dict[str, Any]:
+    # What no text may name goes by reference, where an unpickler that allows few functions sees it.
+    found = {name: registered(name) for name in program.foreign_operators}
+    found |= {node.do.name: node.do.target for _, node in program.nodes() if type(node.do) is Op and node.do.name in found}
+    return {name: target for name, target in found.items() if target is not None and target is not write_parameter}
+
+
+@frozen
+class Foreign:
+    """An operator that no text may name, as it is pickled: torch's own can not be."""
+
+    name: str
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return foreign_operator, (self.name,)
+
+
+def foreign_operator(name: str) -> Any:
+    """Return the operator of a name, denied or not.
+
+    >>> foreign_operator("aten._print.default") is torch.ops.aten._print.default
+    True
+    """
+    found = registered(name)
+    return found if is_operator(found) else None
+
+
+def write_tree(spec: Any) -> Any:
+    """Return a pytree spec as nested tuples; torch warns when its own records of leaves are pickled."""
+    if spec is None or spec.is_leaf():
+        return spec is None
+    return spec.type, spec.context, [write_tree(child) for child in spec.children()]
+
+
+def read_tree(written: Any) -> Any:
+    """Return the pytree spec that was written.
+
+    >>> spec = pytree.tree_structure({"a": 1, "b": (2, None)})
+    >>> read_tree(write_tree(spec)) == spec, read_tree(write_tree(None)) is None
+    (True, True)
+    """
+    if isinstance(written, bool):
+        return None if written else pytree.treespec_leaf()
+    kind, context, children = written
+    return pytree.TreeSpec(kind, context, [read_tree(child) for child in children])
+
+
+def _check_text(text: str, program: Program, operators: Mapping[str, Any]) -> None:
+    # Better to fail here than where it is loaded.
+    read = parse(text, operators=operators)
+    if read != program:
+        raise UnsupportedProgram("the program holds arguments that have no text, so it can not be pickled: keep its state_dict()")
+    for (_, mine), (_, theirs) in zip(program.nodes(), read.nodes(), strict=True):
+        if type(mine.do) is not Op or type(theirs.do) is not Op or mine.do.target is write_parameter:
+            continue  # writes to parameters are found again when it is lowered
+        if mine.do.target is not theirs.do.target:
+            raise UnsupportedProgram(f"node {mine.name}: {mine.do.name} is not found by its name, so it can not be pickled")
+
+
+def _shared(family: LoweringContext) -> set[str]:
+    # Bodies of several modules: what their values were is not one thing.
+    seen: set[str] = set()
+    return {name for _, name in family.calls if name in seen or seen.add(name)}
+
+
+def _without_specs(program: Program) -> Program:
+    # Pytrees may be of the user's own types, which pickle knows by name and text does not.
+    calls = {frame: evolve(found, in_spec=None, out_spec=None) for frame, found in _call_signatures(program)}
+    signature = evolve(program.signature, in_spec=None, out_spec=None)
+    return program.evolve(signature=signature, call_signatures=pmap(calls), facts=frozenset())
+
+
+def load_context(text: str, specs: Any, calls: Any, metas: Mapping[str, Any], said: Any) -> LoweringContext:
+    """Return the family that a program's text gives: all modules are lowered again, without state.
+
+    Raises:
+        UnsupportedProgram: an operator of the program is not known to this torch.
+        ParseError: the text was changed.
+    """
+    operators, exported, slots, constants, ties, hooked, to, only = said
+    operators = {name: target for name, target in operators.items() if target is not None}
+    program = parse(text, operators=operators)
+    found = {
+        frame: evolve(program.call_signatures[frame], in_spec=read_tree(one), out_spec=read_tree(other))
+        for frame, one, other in calls
+    }
+    rest = iter(only)  # what is pickled is as trusted as it was
+    inputs = [evolve(spec, only=next(rest)) if type(spec) is UserInput else spec for spec in program.signature.inputs]
+    signature = evolve(program.signature, inputs=tuple(inputs), in_spec=read_tree(specs[0]), out_spec=read_tree(specs[1]))
+    program = program.evolve(
+        signature=signature, call_signatures=program.call_signatures.update(found), graphs=read_meta(program, metas)
+    )
+    root: Any = lower_unchecked(program, to, hooked=hooked)
+    family: LoweringContext = root.purefx_context
+    family.exported, family.slots, family.constants, family.ties = exported, slots, constants, ties
+    for module in (*root.modules(), *(found for _, found in root.purefx_hidden()), *family.values()):
+        if "purefx_place" in module.__dict__:
+            ours = {name: value for name, value in module.__dict__.copy().items() if name.startswith("purefx_")}
+            family.twins[key_of(module)] = (type(module), ours)
+    return family
+
+
+def _call_signatures(program: Program) -> list[tuple[Frame, CallSignature]]:
+    return [(frame, program.call_signatures[frame]) for frame in program.call_signatures]

@@ -1,0 +1,234 @@
+"""The module tree: a module for each path of the original hierarchy, with its state and its bodies.
+
+One idea: children, parameters and buffers go straight into the modules' dicts, in declaration order, so that
+``state_dict`` has eager's keys in eager's order.  The bodies of later calls of one module (``lin@1``) are views: they
+share its dicts and are no children, so no key is invented.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from attrs import define, field
+
+from ...ir.arguments import bodies_in
+from ...ir.graph import Call, Graph, Op
+from ...ir.names import FROM_ROOT
+from ...ir.program import Program
+from ...ir.state import SlotKind
+from ...ir.torch_private import buffers_dict, children_dict, parameters_dict, unsaved_buffers
+from ..calls.preserved import Answer, Answers
+from ..code.compiled import Body
+from ..swaps.hooks import LoweredContainer, LoweredList, new_container
+from .context import LoweringContext
+from .interface import Label, calls_by_label
+from .module import FIRST, LaterCall, OtherName, Place, new_module
+
+__all__ = ["Tree", "grow"]
+
+
+@define
+class Tree:
+    """The modules while they are made."""
+
+    program: Program
+    bodies: dict[str, Body]
+    classes: dict[str, type[torch.nn.Module]]
+    nested: LoweringContext
+    modules: dict[str, torch.nn.Module] = field(factory=dict)
+    views: dict[str, list[torch.nn.Module]] = field(factory=dict)
+    later: dict[tuple[str, type[LaterCall]], type[torch.nn.Module]] = field(factory=dict)
+    """The class of each body in later calls, and under other names."""
+
+    def real(self, path: str) -> str:
+        """Return the path that a module has first; most have one."""
+        return self.nested.same.get(path, path)
+
+
+def grow(tree: Tree, cells: dict[int, Any], root: type[torch.nn.Module]) -> torch.nn.Module:
+    """Return the root of the module tree.
+
+    Args:
+        tree: the program, its compiled bodies and a class for each.
+        cells: the value to register for each cell of the state.
+        root: the class of the root module.
+    """
+    program = tree.program
+    types = {module.path: module.type_name for module in program.modules}
+    every = calls_by_label(program)
+    calls = _merged(tree, every)
+    tree.modules[""] = new_module(root, Place(tree.bodies[program.root], "", 0, types.get(""), tree.nested))
+    paths = dict.fromkeys(module.path for module in program.modules if module.path)
+    paths.update(dict.fromkeys(every))
+    paths.update(dict.fromkeys(slot.rpartition(".")[0] for slot in program.state.order))
+    for path in paths:
+        _grow_path(tree, path, calls, types)
+    # Parents first: their views must be there to be given those of their children, which may be called before them.
+    for path in sorted(calls, key=lambda path: path.count(".")):
+        _add_views(tree, path, calls[path], types)
+    for path in every if tree.nested.same else ():
+        _add_names(tree, path, every[path])
+    _share_hooks(tree)
+    _give_root(tree, calls)
+    _register(tree, cells)
+    for module in tree.modules.values():
+        if type(module) is LoweredContainer and "0" in (names := children_dict(module)) and _counts(names):
+            # A container that was never called and counts its children: let it be indexed like the original.
+            object.__setattr__(module, "__class__", LoweredList)
+    return tree.modules[""]
+
+
+def _counts(names: Iterable[str]) -> bool:
+    return all(name == str(number) for number, name in enumerate(names))
+
+
+def _merged(tree: Tree, calls: dict[str, dict[Label, str]]) -> dict[str, dict[Label, str]]:
+    # The calls of each module, whichever of its paths they were made under.
+    if not tree.nested.same:
+        return calls
+    found: dict[str, dict[Label, str]] = {}
+    for path, labels in calls.items():
+        found[tree.real(path)] = {**labels, **found.get(tree.real(path), {})}
+    return found
+
+
+def _grow_path(tree: Tree, path: str, calls: dict[str, dict[Label, str]], types: dict[str, str | None]) -> None:
+    missing: list[str] = []
+    while path not in tree.modules:
+        missing.append(path)
+        path = path.rpartition(".")[0]
+    for place in reversed(missing):
+        above, _, name = place.rpartition(".")
+        real = tree.real(place)
+        if real != place:
+            # It was listed before this, so it is there.
+            tree.modules[place] = children_dict(tree.modules[above])[name] = tree.modules[real]
+            continue
+        labels = calls.get(place)
+        if labels:
+            first = min(labels)
+            body = tree.bodies[labels[first]]
+            kind = _class_of(tree, body, OtherName) if place in tree.nested.hooked else tree.classes[body.name]
+            made = new_module(kind, Place(body, place, first[0], types.get(place), tree.nested))
+            _answer(tree, made, place, labels, first)
+        else:
+            made = new_container(tree.nested, place)
+        tree.modules[place] = made
+        children_dict(tree.modules[above])[name] = made
+
+
+def _answer(tree: Tree, module: torch.nn.Module, path: str, labels: dict[Label, str], mine: Label) -> None:
+    # A module with a preserved signature knows all calls that it answers, and how.
+    convention = tree.bodies[labels[mine]].convention
+    if convention is None:
+        return
+    answers = Answers()
+    for label in sorted(labels) if convention.signature.shared else [mine]:
+        body = tree.bodies[labels[label]]
+        if body.convention is not None:
+            answers[label[0]] = Answer(Place(body, path, label[0], None, tree.nested), body.convention)
+    module.__dict__["purefx_answers"] = answers
+
+
+def _add_views(tree: Tree, path: str, labels: dict[Label, str], types: dict[str, str | None]) -> None:
+    first = min(labels)
+    if len(labels) == 1 and first == (0, 0):
+        return
+    main = tree.modules[path]
+    above, _, name = path.rpartition(".")
+    for call, part in sorted(labels):
+        if (call, part) == (0, 0):
+            continue
+        view = main
+        body = tree.bodies[labels[call, part]]
+        if body.convention is not None and body.convention.signature.shared:
+            continue
+        if (call, part) != first:
+            kind = _class_of(tree, body, LaterCall)
+            view = new_module(kind, Place(body, path, call, types.get(path), tree.nested))
+            _answer(tree, view, path, labels, (call, part))
+            view.__dict__[FIRST] = main
+            for shared in ("_parameters", "_buffers", "_non_persistent_buffers_set", "_modules"):
+                view.__dict__[shared] = main.__dict__[shared]
+            tree.views.setdefault(path, []).append(view)
+        attribute = name + _suffix(call, part)
+        for owner in (tree.modules[above], *tree.views.get(above, ())):
+            owner.__dict__[attribute] = view
+
+
+def _add_names(tree: Tree, path: str, labels: dict[Label, str]) -> None:
+    # Later calls under another path find their bodies beside that path too.
+    real = tree.real(path)
+    above, _, name = path.rpartition(".")
+    if real == path:
+        return
+    first, _, own = real.rpartition(".")
+    for call, part in labels:
+        suffix = _suffix(call, part)
+        view = tree.modules[first].__dict__.get(own + suffix) if suffix else None
+        for owner in (tree.modules[above], *tree.views.get(tree.real(above), ())) if view is not None else ():
+            owner.__dict__[name + suffix] = view
+
+
+def _suffix(call: int, part: int) -> str:
+    return (f"@{call}" if call else "") + (f"#{part}" if part else "")
+
+
+def _class_of(tree: Tree, body: Body, how: type[LaterCall]) -> type[torch.nn.Module]:
+    if (body.name, how) not in tree.later:
+        kind = tree.classes[body.name]
+        members = {"__module__": kind.__module__, "__doc__": kind.__doc__}
+        tree.later[body.name, how] = type(kind.__name__, (how, kind), members)
+    return tree.later[body.name, how]
+
+
+def _share_hooks(tree: Tree) -> None:
+    # A module under another name, and the bodies of later calls there, are told of the hooks of the first.
+    for path, first in tree.nested.hooked.items():
+        for module in (tree.modules[path], *tree.views.get(path, ())):
+            if isinstance(module, LaterCall):
+                module.__dict__[FIRST] = tree.modules[first]
+
+
+def _give_root(tree: Tree, calls: dict[str, dict[Label, str]]) -> None:
+    # Bodies that call modules that are not below them find those through the root.  It is no child, so no module is listed
+    # twice, and a module that the user puts elsewhere in the tree is the one that they call.
+    leaving: set[str] = set()
+    for name in tree.program.bottom_up:
+        body = tree.bodies[name]
+        given = [inner for node in body.graph.callers for inner in bodies_in(node.args, node.kwargs)]
+        runs = body.runs is not body.graph and _leaves(body.runs)
+        if runs or _leaves(body.graph) or not leaving.isdisjoint(given):
+            leaving.add(name)
+    for path in calls if leaving else ():
+        if not leaving.isdisjoint(calls[path].values()):
+            for owner in (tree.modules[path], *tree.views.get(path, ())):
+                owner.__dict__[FROM_ROOT] = tree.modules[""]
+
+
+def _leaves(graph: Graph) -> bool:
+    for node in graph.nodes:
+        do = node.do
+        if type(do) is not Op and (do.instance.path if type(do) is Call else do.slot).startswith(FROM_ROOT):
+            return True
+    return False
+
+
+def _register(tree: Tree, cells: dict[int, Any]) -> None:
+    for slot_name, slot in tree.program.state.pairs:
+        path, _, name = slot_name.rpartition(".")
+        module, value = tree.modules[path], cells[slot.cell]
+        match slot.kind:
+            case SlotKind.PARAMETER:
+                parameters_dict(module)[name] = value
+            case SlotKind.BUFFER:
+                buffers_dict(module)[name] = value
+                if not slot.persistent:
+                    unsaved_buffers(module).add(name)
+            case SlotKind.MODULE:
+                children_dict(module)[name] = value
+            case SlotKind.CONSTANT:
+                for owner in (module, *tree.views.get(tree.real(path), ())):
+                    owner.__dict__[name] = value

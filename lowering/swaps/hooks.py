@@ -1,0 +1,232 @@
+"""Modules that notice assignments of children, and forward hooks of lowered modules.
+
+A hook runs for every call of a module as a whole, or is refused when it is registered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, cast
+
+import torch
+
+from ...ir.errors import SwapError, UnsupportedProgram
+from ...ir.graph import Call
+from ...ir.program import Program
+from ...ir.torch_private import blank_module, buffers_dict, children_dict, parameters_dict
+from ..modules.context import LoweringContext
+
+__all__ = ["LoweredContainer", "LoweredList", "Watched", "Where", "check_hooked", "new_container", "unhooked"]
+
+
+def check_hooked(family: LoweringContext, path: str) -> None:
+    """Refuse hooks of a module that is never called in one piece.
+
+    Args:
+        family: what the module was lowered with.
+        path: the module; the root is called as it is.
+
+    Raises:
+        UnsupportedProgram: its call was cut, or its operators run inside of another body.
+    """
+    known = unhooked(family)
+    why = next((known[each] for each in family.paths_of(path) if each in known), None)
+    if why is not None:
+        raise UnsupportedProgram(f"hooks of module {path!r} can not run: {why}")
+
+
+def unhooked(family: LoweringContext) -> dict[str, str]:
+    """Return why hooks of a module can not run, by path; a module for which they can is not there.
+
+    Args:
+        family: of the program that runs.
+    """
+    found: dict[str, str] | None = family.derived.get("unhooked")
+    if found is None:
+        found = family.derived["unhooked"] = _unhooked(family)
+    return found
+
+
+def _unhooked(family: LoweringContext) -> dict[str, str]:
+    found: dict[str, str] = {}
+    called = family.bodies_at
+    for path, needs in family.needs.items():
+        if needs.inside and path not in called:
+            around = needs.inside[0].caller or "the root"
+            found[path] = (
+                f"its operators run in the body of {around}, and nothing calls it; outline the "
+                "program before it is lowered (px.transform does), or hook the module around it"
+            )
+        for asked in needs.calls:
+            do = asked.node.do
+            if asked.path == path and type(do) is Call and family.shallow.inlines(asked.graph, do.graph):
+                found[path] = (
+                    "it is nested so deeply that its code runs inside of that of a module around it; hook one further out"
+                )
+    for path, calls in called.items():
+        if any(frame.part for frame, _ in calls):
+            found[path] = (
+                "its call was cut in pieces, because others must run in between, so no hook would be told what the module "
+                "takes and gives; hook the module around it, or those in it, or export with "
+                f"preserve_module_call_signature=({path!r},), which keeps it whole where anything can"
+            )
+    return found
+
+
+_REPLACEMENTS = (torch.nn.Module, Program)
+
+
+class Where:
+    """Which lowering a module is of, and its path there."""
+
+    __slots__ = ("family", "path")
+
+    def __init__(self, family: LoweringContext, path: str) -> None:
+        self.family = family
+        self.path = path
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Where:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Where, (self.family, self.path)
+
+
+class Watched(torch.nn.Module):
+    """A module that notices assignments; see the file's docstring."""
+
+    @property
+    def purefx_where(self) -> Where | None:
+        """Which lowering it is of, and where; None for a slice of a list, which is no part of one."""
+        return self.__dict__.get("purefx_at")
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if isinstance(value, _REPLACEMENTS) or (value is None and name in self.__dict__.get("_modules", ())):
+            value = LoweringContext.admitted(self, name, value)
+            if name in self.__dict__ and isinstance(value, torch.nn.Module) and name in children_dict(self):
+                children_dict(self)[name] = value  # torch would delete the attribute: a child called ``purefx_place``
+                return
+        super().__setattr__(name, cast(Any, value))
+
+    def register_forward_pre_hook(self, *args: Any, **kwargs: Any) -> Any:
+        """Register a hook as torch does; refused, like all others, where the module is never called in one piece.
+
+        Raises:
+            UnsupportedProgram: the call of the module was cut, or its operators run inside of another body.
+        """
+        return torch.nn.Module.register_forward_pre_hook(self._hooked(), *args, **kwargs)
+
+    def register_forward_hook(self, *args: Any, **kwargs: Any) -> Any:
+        """Register a hook, likewise."""
+        return torch.nn.Module.register_forward_hook(self._hooked(), *args, **kwargs)
+
+    def register_full_backward_pre_hook(self, *args: Any, **kwargs: Any) -> Any:
+        """Register a hook, likewise."""
+        return torch.nn.Module.register_full_backward_pre_hook(self._hooked(), *args, **kwargs)
+
+    def register_full_backward_hook(self, *args: Any, **kwargs: Any) -> Any:
+        """Register a hook, likewise."""
+        return torch.nn.Module.register_full_backward_hook(self._hooked(), *args, **kwargs)
+
+    def register_backward_hook(self, *args: Any, **kwargs: Any) -> Any:
+        """Register a hook, likewise."""
+        return torch.nn.Module.register_backward_hook(self._hooked(), *args, **kwargs)
+
+    def _hooked(self) -> torch.nn.Module:
+        # The module that has the hooks: this one, unless it is one of several objects for a module.
+        where = self.purefx_where
+        if where is not None and where.path:
+            check_hooked(where.family, where.path)
+        return self
+
+    def add_module(self, name: str, module: Any) -> None:
+        """Add a child, or put another one in its place; a program is lowered.
+
+        Raises:
+            SwapError: the program calls that child, and this can not stand in for it.  Nothing was done.
+        """
+        super().add_module(name, LoweringContext.admitted(self, name, module))
+
+    def set_submodule(self, target: str, module: Any, strict: bool = False) -> None:  # noqa: FBT001, FBT002  torch's signature
+        """Put a module, or a program, in the place of another one, by its path.
+
+        Raises:
+            SwapError: the program calls what was there, and this can not stand in for it.  Nothing was done.
+        """
+        if isinstance(module, _REPLACEMENTS) and target:
+            above, _, name = target.rpartition(".")
+            parent = self.get_submodule(above)
+            if children_dict(parent).get(name) is not None:
+                setattr(parent, name, module)  # torch would ask the attribute what is there
+                return
+        super().set_submodule(target, cast(Any, module), strict)
+
+    def get_submodule(self, target: str) -> torch.nn.Module:
+        """Return the module at a path, also where a module has another attribute of that name (``graph``, ``code``)."""
+        found: torch.nn.Module = self
+        for name in target.split(".") if target else ():
+            child = children_dict(found).get(name)
+            if child is None:
+                return super().get_submodule(target)
+            found = child
+        return found
+
+    def get_parameter(self, target: str) -> torch.nn.Parameter:
+        """Return the parameter at a path, likewise."""
+        above, _, name = target.rpartition(".")
+        found = parameters_dict(self.get_submodule(above)).get(name)
+        return super().get_parameter(target) if found is None else found
+
+    def get_buffer(self, target: str) -> torch.Tensor:
+        """Return the buffer at a path, likewise."""
+        above, _, name = target.rpartition(".")
+        found = buffers_dict(self.get_submodule(above)).get(name)
+        return super().get_buffer(target) if found is None else found
+
+
+class LoweredContainer(Watched):
+    """A module that is never called, only what is in it."""
+
+
+class LoweredList(LoweredContainer, torch.nn.ModuleList):
+    """A container whose children are counted, so it is indexed like the original."""
+
+    def insert(self, index: int, module: Any) -> None:
+        """Refuse to insert where the program calls what is there: the calls are written into it.
+
+        Raises:
+            SwapError: the program calls a child.
+        """
+        self._fixed()
+        super().insert(index, module)
+
+    def append(self, module: Any) -> Any:
+        """Refuse to append where the program calls what is there, and would never call this.
+
+        Raises:
+            SwapError: the program calls a child.
+        """
+        self._fixed()
+        return super().append(module)
+
+    def extend(self, modules: Iterable[Any]) -> Any:
+        """Refuse to append several modules likewise.
+
+        Raises:
+            SwapError: the program calls a child.
+        """
+        self._fixed()
+        return super().extend(modules)
+
+    def _fixed(self) -> None:
+        where = self.purefx_where
+        if where is not None and where.path in where.family.needs:
+            raise SwapError(
+                f"{where.path!r} can not get another module: the program calls the {len(self)} that are in it, one by one, and "
+                "would never call a new one; add it to the original and export that again"
+            )
+
+
+def new_container(family: LoweringContext, path: str) -> LoweredContainer:
+    """Return a container without children."""
+    return blank_module(LoweredContainer, purefx_at=Where(family, path))

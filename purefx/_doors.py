@@ -1,0 +1,200 @@
+"""Whole jobs in one call: ``capture`` a module, ``unflatten`` an exported program, ``to_ep`` a program at any stage.
+
+Each is import, transform, lower, in one line for those who need no more.
+"""
+
+from __future__ import annotations
+
+import linecache
+import os
+import threading
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+import torch
+
+from purefx.ir import Call
+from purefx.ir.effects.declared import Effects
+from purefx.ir.errors import CaptureError
+from purefx.ir.importing import import_ep
+from purefx.ir.program import Program
+from purefx.ir.verify import check
+from purefx.lowering import lower
+from purefx.lowering.to_ep import DIALECTS, make_ep
+from purefx.transforms import functionalize, inline, lift_state, transform
+from purefx.transforms.regions import with_regions
+
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram, FlatArgsAdapter, UnflattenedModule
+
+__all__ = ["capture", "to_ep", "unflatten"]
+
+LOCK = threading.RLock()
+"""Held while the exporter runs; a module that captures another one while it is captured does not wait for itself."""
+
+NOT_THE_USERS = (f"{Path(torch.__file__).parent}{os.sep}", str(Path(__file__)), "<")
+"""Where the code is that is not the user's."""
+
+
+def capture(
+    module: torch.nn.Module,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    dynamic_shapes: Any = None,
+    strict: bool = False,
+    preserve_module_call_signature: Sequence[str] = (),
+    effects: Mapping[Callable[..., Any], Effects] | None = None,
+) -> Program:
+    """Export a module and import what the exporter made of it.
+
+    Args:
+        module: what to export; it is not changed.
+        args: positional arguments of an example call.
+        kwargs: keyword arguments of it.
+        dynamic_shapes: which sizes may change, as ``torch.export.export`` takes them.
+        strict: trace Python bytecode with Dynamo, instead of running the module.
+        preserve_module_call_signature: paths of modules whose call signature is kept.
+        effects: what operators of other libraries do, as ``import_ep`` takes it.
+
+    Returns:
+        A flat program, as ``import_ep`` gives it.  Any number of threads may call this; they wait for one another.
+
+    Raises:
+        CaptureError: the exporter refuses the module; the message names the line, and the exporter's own error is its cause.
+        InvalidProgram: what the exporter made is nonsense.
+        UnsupportedProgram: it has something that can not be represented faithfully.
+        TypeError: ``module`` is no module, or ``args`` is no tuple.
+
+    >>> import torch, purefx as px
+    >>> px.capture(torch.nn.ReLU(), (torch.ones(2),)).main.nodes[0].do.name
+    'aten.relu.default'
+    """
+    if not isinstance(module, torch.nn.Module):
+        raise TypeError(f"capture takes a torch.nn.Module, not a {type(module).__name__}")
+    if not isinstance(args, tuple):
+        raise TypeError(f"args is the tuple of the positional arguments, not a {type(args).__name__}; for one, write (x,)")
+    if kwargs is not None and not isinstance(kwargs, Mapping):
+        raise TypeError(f"kwargs maps names to arguments, and is no {type(kwargs).__name__}; options of capture go by name")
+    with LOCK:
+        try:
+            exported = torch.export.export(
+                module,
+                args,
+                dict(kwargs) if kwargs is not None else None,
+                dynamic_shapes=dynamic_shapes,
+                strict=strict,
+                preserve_module_call_signature=tuple(preserve_module_call_signature),
+            )
+        except Exception as error:
+            raise CaptureError(_message(module, error)) from error
+        return import_ep(exported, effects=effects)
+
+
+def _message(module: torch.nn.Module, error: Exception) -> str:
+    place = next(_lines(error), None)
+    said = str(error).strip() or type(error).__name__
+    head = f"torch.export can not export {type(module).__qualname__}"
+    if place is None:
+        return f"{head}: {type(error).__name__}: {said}"
+    file, number, function = place
+    line = linecache.getline(file, number).strip()
+    return f'{head}\n  File "{file}", line {number}, in {function}\n    {line}\n{type(error).__name__}: {said}'
+
+
+def _lines(error: BaseException) -> Iterator[tuple[str, int, str]]:
+    # The innermost line of the user's: where the error was raised, or what Dynamo says that it was tracing.
+    seen: set[int] = set()
+    found: BaseException | None = error
+    while found is not None and id(found) not in seen:
+        seen.add(id(found))
+        raised = [(frame.filename, frame.lineno or 0, frame.name) for frame in traceback.extract_tb(found.__traceback__)]
+        traced = [(frame.filename, frame.lineno or 0, frame.name) for frame in getattr(found, "real_stack", None) or ()]
+        for frames in (traced, raised):
+            yield from [frame for frame in reversed(frames) if not frame[0].startswith(NOT_THE_USERS)]
+        found = found.__cause__ or found.__context__
+
+
+def unflatten(
+    module: ExportedProgram, flat_args_adapter: FlatArgsAdapter | None = None, *, forward: ExportedProgram | None = None
+) -> UnflattenedModule:
+    """Return a module with the hierarchy of the module that was exported; takes and gives what it took and gave.
+
+    Args:
+        module: the exported program; it is not changed, and nothing of it is kept.
+        flat_args_adapter: makes arguments that are nested differently from the exported ones into the exported ones.
+        forward: where ``module`` is a joint forward and backward program, the one that it was made from, see ``import_ep``.
+
+    Returns:
+        An ``UnflattenedModule`` of ``InterpreterModule``s. ``lower`` makes faster ones of generated code, and has more options.
+
+    Raises:
+        InvalidProgram: the exported program's graph and signature disagree.
+        UnsupportedProgram: it has something that can not be represented or run faithfully; the message names it.
+        TypeError: it is not an exported program, or the adapter is none.
+
+    >>> import torch, purefx as px
+    >>> ep = torch.export.export(torch.nn.Linear(2, 1), (torch.ones(1, 2),))
+    >>> px.unflatten(ep)(torch.ones(1, 2)).shape
+    torch.Size([1, 1])
+    """
+    lowered = lower(transform(import_ep(module, forward=forward)), to="interpreter", flat_args_adapter=flat_args_adapter)
+    return cast("UnflattenedModule", lowered)
+
+
+def to_ep(
+    program: Program,
+    *,
+    state: Literal["copy", "share"] = "copy",
+    dialect: Literal["TRAINING", "ATEN"] | None = None,
+    example_inputs: tuple[tuple[Any, ...], dict[str, Any]] | None = None,
+    nested: bool = False,
+) -> ExportedProgram:
+    """Return a program as an exported program, which saves, loads, decomposes, compiles and exports like any other.
+
+    Module calls are put in the places of the calls (``inline``), reads of state become inputs (``lift_state``), last writes to
+    state and inputs become outputs (``functionalize``); other writes stay operators that write.  Nodes keep the names that
+    they have, module stacks, stack traces and custom meta; a node that a rewrite has put in gets a fake value by running its
+    operator on those of its arguments.
+
+    Args:
+        program: at any stage; it is not changed.
+        state: ``"copy"`` gives the result tensors of its own, ``"share"`` those of the program: what is written to the one is
+            then written to the other. Fake values, and the symbols of dynamic sizes, are shared either way.
+        dialect: which of torch's rule books it says that it keeps. None is ``"TRAINING"``, what ``torch.export.export``
+            makes, and ``"ATEN"`` where it has effect tokens; say ``"ATEN"`` for one that was decomposed.
+        example_inputs: ``(args, kwargs)`` to keep in it. None makes up zeros of the sizes that were exported: a program does
+            not keep the inputs of its export, and torch enforces guards only where there are some.
+        nested: keep bodies that several calls share as ``invoke_subgraph`` regions, which torch's compilers compile once; a
+            flat program goes through the default pipeline first. Bodies that write, print, return what they were given, or
+            have a preserved signature, are inlined all the same. Torch (2.13) takes no gradients through such regions in eager.
+
+    Returns:
+        An exported program that torch's verifier took. ``import_ep`` gives back the flattened program, up to names.
+
+    Raises:
+        InvalidProgram: the program breaks invariants; all violations are listed, and nothing was made.
+        UnsupportedProgram: an exported program can not say what this one does; the message names it.
+        InputError: the example inputs are structured differently from the program's arguments.
+        ValueError: an option is none of those above.
+        TypeError: ``program`` is not a Program.
+
+    >>> import torch, purefx as px
+    >>> program = px.transform(px.import_ep(torch.export.export(torch.nn.Linear(2, 1), (torch.ones(1, 2),))))
+    >>> px.to_ep(program).graph_signature.parameters
+    ('weight', 'bias')
+    """
+    if not isinstance(program, Program):
+        raise TypeError(f"to_ep takes a purefx Program, not a {type(program).__name__}; start with import_ep(ep)")
+    if state not in ("copy", "share"):
+        raise ValueError(f'state={state!r}: it is "copy" or "share"')
+    if dialect is not None and dialect not in DIALECTS:
+        raise ValueError(f'dialect={dialect!r}: it is None, "TRAINING" or "ATEN"')
+    check(program)
+    if nested:
+        is_flat = not any(type(node.do) is Call for node in program.main.nodes)
+        program = with_regions(transform(program) if is_flat else program)
+    flat = functionalize(lift_state(inline(program)))
+    return make_ep(flat, state=state, dialect=dialect, example_inputs=example_inputs)

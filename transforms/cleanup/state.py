@@ -1,0 +1,310 @@
+"""Programs whose state has other names, or takes the place of inputs, everywhere where a program names state.
+
+``Original`` knows what the traced module calls its tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Mapping, Sequence
+from itertools import islice
+from typing import Any
+
+import torch
+from attrs import evolve, frozen
+
+from ...ir.calls.call_graph import all_instances
+from ...ir.calls.parts import part_names, with_listed
+from ...ir.errors import NamingError, PipelineError, UnsupportedProgram
+from ...ir.graph import Call, Get, Graph, Node
+from ...ir.importing.traced_values import Attributes
+from ...ir.importing.tracers import is_path
+from ...ir.names import FROM_ROOT, did_you_mean, join, relative
+from ...ir.persistent import pmap
+from ...ir.program import Module, Program
+from ...ir.signature import (
+    InputGradient,
+    InputMutation,
+    RestType,
+    Signature,
+    StateGradient,
+    StateInput,
+    StateMutation,
+    SunkInput,
+    UserInput,
+)
+from ...ir.state import Slot, SlotKind, State
+from ...ir.tensors import TensorIds, cell_key
+from ...ir.torch_private import pytree
+from ...ir.verify.findings import short
+from ..transformation import ADVICE
+
+__all__ = ["Original", "near_or_there", "original_of", "with_state", "with_state_inputs"]
+
+
+def near_or_there(name: object, known: Iterable[str]) -> str:
+    """Return the end of a sentence that says that a name is not known.
+
+    >>> near_or_there("maks", ["mask", "w"]), near_or_there("zzz", ["mask"]), near_or_there("x", [])
+    ("; did you mean 'mask'?", "; there are 'mask'", '')
+    """
+    names = list(known)
+    few = f"; there are {', '.join(map(repr, names[:5]))}{' ...' if len(names) > 5 else ''}" if names else ""
+    return did_you_mean(name, names) or few
+
+
+@frozen
+class Original:
+    """The tensors and other objects of a module, by name, in the order in which it declares them."""
+
+    slots: Mapping[str, Slot]
+    tells_kinds: bool
+    """Whether it is known what they are: of a module it is, of a mapping only where a value is a parameter."""
+    modules: tuple[Module, ...] = ()
+
+    def by_key(self, unless_known: Container[str] = ()) -> dict[object, list[str]]:
+        """Return the names of each tensor: of one that is a parameter or a buffer no plain attribute that nobody knows."""
+        found: dict[object, list[str]] = {}
+        for name, slot in self.slots.items():  # constants are the last
+            names = found.setdefault(cell_key(slot.value)[0], [])
+            if slot.kind is not SlotKind.CONSTANT or not names or name in unless_known:
+                names.append(name)
+        return found
+
+
+def original_of(source: torch.nn.Module | Mapping[str, Any]) -> Original:
+    """Return what a module, or a mapping from names to tensors, calls its tensors.
+
+    Raises:
+        NamingError: a name is no path, or a value of a mapping is neither a tensor nor a script object.
+        TypeError: it is neither a module nor a mapping.
+
+    >>> list(original_of(torch.nn.Linear(2, 2)).slots)
+    ['weight', 'bias']
+    """
+    if isinstance(source, torch.nn.Module):
+        return _of_module(source)
+    if not isinstance(source, Mapping):
+        said = "the module that was traced, or a mapping from names to its tensors"
+        raise TypeError(f"restore_names takes {said}, not {short(source)}")
+    slots: dict[str, Slot] = {}
+    for name, value in source.items():
+        if not is_path(name):
+            raise NamingError(f"{short(name)} can not be the name of state: names are separated by dots, without quotes")
+        if not isinstance(value, torch.Tensor | torch.ScriptObject):
+            raise NamingError(f"{name!r} is {short(value)}, and names are given to tensors and script objects")
+        is_parameter = isinstance(value, torch.nn.Parameter)
+        slots[name] = Slot(SlotKind.PARAMETER if is_parameter else SlotKind.BUFFER, value, 0, 0)
+    return Original(slots, tells_kinds=False)
+
+
+def _of_module(module: torch.nn.Module) -> Original:
+    attributes = Attributes(module)
+    for path, holder in attributes.modules.items():
+        for name, value in vars(holder).items():
+            if isinstance(value, torch.Tensor | torch.ScriptObject) and is_path(name):
+                attributes.constants.setdefault(join(path, name), value)
+    return Original(dict(attributes.state().pairs), tells_kinds=True, modules=attributes.hierarchy({}))
+
+
+def with_state(program: Program, state: State, names: Mapping[str, str], modules: Mapping[str, Module]) -> Program:
+    """Return a program with another state.
+
+    Args:
+        program: any valid program.
+        state: the state that it shall have.
+        names: what each slot of the program that is called otherwise now is called in that.
+        modules: of the modules that hold state now those that are known, by path.
+
+    Raises:
+        UnsupportedProgram: a body that several modules share would have to read state under several names, or state would
+            leave the parts of a split program.
+
+    >>> from purefx.ir import Slot, SlotKind, pmap
+    >>> slot = Slot(SlotKind.BUFFER, None, 0, 0)
+    >>> program = Program.of({"": Graph((), (Node("w", Get("c")),))}, state=State(("c",), pmap({"c": slot})))
+    >>> with_state(program, State(("lin.w",), pmap({"lin.w": slot})), {"c": "lin.w"}, {}).main.nodes[0].do
+    Get(slot='lin.w')
+    """
+    _check_parts(program, state)
+    places = all_instances(program) if names else {}
+    graphs = {name: _renamed(program.graphs[name], name, places[name], names) for name in places}
+    changed = {name: graph for name, graph in graphs.items() if graph is not program.graphs[name]}
+    owners = [slot.rpartition(".")[0] for slot in state.order]
+    listed = with_listed(program.modules, owners, {path: module.type_name for path, module in modules.items()})
+    signature = _renamed_signature(program, names)
+    return program.evolve(graphs=program.graphs.update(changed), state=state, signature=signature, modules=listed)
+
+
+def _check_parts(program: Program, state: State) -> None:
+    parts = part_names(program)
+    strange = [name for name in state if name not in program.state and name.partition(".")[0] not in parts] if parts else []
+    if strange:
+        raise UnsupportedProgram(
+            f"the program is split, so its state lies in the parts, and {strange[0]!r} is in none: restore names before "
+            "split_by_tags, or join the parts first"
+        )
+
+
+def _renamed(graph: Graph, name: str, places: tuple[str, ...], names: Mapping[str, str]) -> Graph:
+    nodes: list[Node] = []
+    changed = False
+    for node in graph.nodes:
+        do = node.do
+        if type(do) is Get:
+            slot = _slot(do.slot, name, places, names)
+            if slot != do.slot:
+                changed = True
+                node = Node(node.name, Get(slot), node.args, node.kwargs, node.stack, node.meta)
+        nodes.append(node)
+    return Graph(graph.inputs, tuple(nodes), graph.output) if changed else graph
+
+
+def _slot(slot: str, graph: str, places: tuple[str, ...], names: Mapping[str, str]) -> str:
+    olds = [join(place, slot) for place in places]
+    news = [names.get(old, old) for old in olds]
+    if news == olds:
+        return slot
+    ways = {relative(new, place) for new, place in zip(news, places, strict=True)}
+    if len(ways) == 1:
+        return ways.pop()
+    if len(set(news)) == 1:
+        return FROM_ROOT + news[0]
+    raise UnsupportedProgram(
+        f"the body {graph!r} is shared by {', '.join(map(repr, places[:3]))}, and what it reads as {slot!r} is to be called "
+        f"{', '.join(map(repr, news[:3]))}; give the names before deduplicate, or expand the program first"
+    )
+
+
+def _renamed_signature(program: Program, names: Mapping[str, str]) -> object:
+    signature = program.signature
+    if not names:
+        return signature
+    inputs = [StateInput(names.get(one.slot, one.slot)) if type(one) is StateInput else one for one in signature.inputs]
+    outputs = [
+        type(one)(names.get(one.slot, one.slot)) if isinstance(one, StateMutation | StateGradient) else one
+        for one in signature.outputs
+    ]
+    lifted = [SunkInput(names.get(place.slot, place.slot), place.behind, place.used) for place in signature.lifted]
+    return evolve(signature, inputs=tuple(inputs), outputs=tuple(outputs), lifted=tuple(lifted))
+
+
+def with_state_inputs(program: Program, original: Original, inputs: Sequence[Any]) -> Program:
+    """Return a program in which inputs are state that were given tensors of the original.
+
+    Args:
+        program: a flat program; one that calls modules is refused where there is something to do.
+        original: the tensors by name.
+        inputs: the arguments of a call, as pytrees.
+
+    Raises:
+        NamingError: they are not as many as the user inputs, or a part of an argument would become state.
+        PipelineError: the program calls modules.
+        UnsupportedProgram: constraints or gradients speak of the inputs.
+        TypeError: ``inputs`` is no tuple or list.
+
+    >>> from purefx.ir import Graph
+    >>> program = Program.of({"": Graph((), ())})
+    >>> with_state_inputs(program, Original({}, tells_kinds=False), ()) is program
+    True
+    """
+    slots = _slots(program, original, _leaves(program, inputs))
+    if not slots:
+        return program
+    if any(type(node.do) is Call for node in program.main.nodes):
+        raise PipelineError(f"inputs become state in a program that is 'flat', and this one is not; {ADVICE['flat']}")
+    constraints, signature = program.constraints, program.signature
+    if constraints.ranges or constraints.guards or any(type(spec) is InputGradient for spec in signature.outputs):
+        raise UnsupportedProgram("inputs can not become state: the constraints, or gradients, of the program count its inputs")
+    return program.evolve(state=_state(program.state, original, slots), signature=_signature(signature, slots))
+
+
+def _leaves(program: Program, inputs: Sequence[Any]) -> dict[int, Any]:
+    # What each user input was given, by position among the inputs of the root.
+    if not isinstance(inputs, tuple | list):
+        raise TypeError(f"inputs are the arguments of one call, in a tuple or a list, not {short(inputs)}")
+    specs = program.signature.inputs
+    users = [at for at, spec in enumerate(specs) if type(spec) is UserInput]
+    leaves = pytree.tree_leaves(list(inputs))
+    if len(leaves) != len(users):
+        raise NamingError(f"inputs are {len(leaves)} values, and the program takes {len(users)}; give those of a whole call")
+    pairs = [(at, leaf, specs[at]) for at, leaf in zip(users, leaves, strict=True)]
+    return {at: leaf for at, leaf, spec in pairs if type(spec) is UserInput and type(spec.type) is not RestType}
+
+
+def _slots(program: Program, original: Original, leaves: dict[int, Any]) -> dict[int, str]:
+    # The slot that each input becomes: one of the program where it has the tensor already.  Several inputs that are one tensor
+    # get its several names: no state is two inputs.
+    known: dict[object, list[str]] = {key: list(names) for key, names in original.by_key().items()}
+    for name, slot in reversed(program.state.pairs):
+        key = cell_key(slot.value)[0]
+        if key in known:
+            known[key] = [name, *[other for other in known[key] if other != name]]
+    taken = {spec.slot for spec in program.signature.inputs if type(spec) is StateInput}
+    found: dict[int, str] = {}
+    for at, leaf in leaves.items():
+        names = known.get(cell_key(leaf)[0]) if isinstance(leaf, torch.Tensor | torch.ScriptObject) else None
+        if names:
+            found[at] = next((name for name in names if name not in taken), names[0])
+            taken.add(found[at])
+    return found
+
+
+def _state(state: State, original: Original, chosen: dict[int, str]) -> State:
+    numbers = TensorIds(state)
+    slots = dict(state.pairs)
+    for name in dict.fromkeys(chosen.values()):
+        if name in slots:
+            own = original.slots.get(name)
+            if own is not None and cell_key(own.value)[0] != cell_key(slots[name].value)[0]:
+                raise NamingError(f"the program has other state under the name {name!r}, which an input would become")
+            continue
+        own = original.slots[name]
+        slots[name] = numbers.slot(own.value, own.kind, persistent=own.persistent)
+    return State(tuple(slots), pmap(slots))
+
+
+def _signature(signature: Signature, slots: dict[int, str]) -> Signature:
+    users = [at for at, spec in enumerate(signature.inputs) if type(spec) is UserInput]
+    gone = {number for number, at in enumerate(users) if at in slots}
+    inputs = tuple([StateInput(slots[at]) if at in slots else spec for at, spec in enumerate(signature.inputs)])
+    outputs = tuple(
+        [
+            StateMutation(slots[spec.index]) if type(spec) is InputMutation and spec.index in slots else spec
+            for spec in signature.outputs
+        ]
+    )
+    in_spec, names = _arguments(signature, gone, len(users))
+    return evolve(signature, inputs=inputs, outputs=outputs, in_spec=in_spec, arg_names=names)
+
+
+def _arguments(signature: Signature, gone: set[int], users: int) -> tuple[Any, tuple[str, ...]]:
+    # The pytree of the arguments without those that are state now, and the names of those that are left.
+    names = signature.arg_names
+    if signature.in_spec is None:
+        return None, tuple([name for at, name in enumerate(names) if at not in gone]) if len(names) == users else names
+    args_spec, kwargs_spec = signature.in_spec.children()
+    args, keys = args_spec.children(), list(kwargs_spec.context)
+    # Types of the user's are not put together for this: their specs stay as they are.
+    leaves = iter(range(signature.in_spec.num_leaves))
+    taken = [set(islice(leaves, spec.num_leaves)) for spec in (*args, *kwargs_spec.children())]
+    left = [at for at in range(len(args)) if not _is_gone(taken[at], gone, names[at] if at < len(names) else f"args[{at}]")]
+    named = zip(keys, kwargs_spec.children(), taken[len(args) :], strict=True)
+    kept = {key: spec for key, spec, found in named if not _is_gone(found, gone, str(key))}
+    positional = [names[at] for at in left if at < len(names)]
+    rest = [name for name in names[len(args) :] if name not in keys or name in kept]
+    parts = [
+        pytree.TreeSpec(tuple, None, [args[at] for at in left]),
+        pytree.TreeSpec(dict, list(kept), list(kept.values())),
+    ]
+    return pytree.TreeSpec(tuple, None, parts), (*positional, *rest)
+
+
+def _is_gone(leaves: set[int], gone: set[int], argument: str) -> bool:
+    if leaves and leaves <= gone:
+        return True
+    if leaves & gone:
+        raise NamingError(
+            f"of the argument {argument!r} some tensors are the module's and some are not, so it can not become state; "
+            "trace with the parameters in an argument of their own"
+        )
+    return False

@@ -1,0 +1,359 @@
+"""``inplace_mutations`` and ``functionalize``: new contents of state and inputs as writes, or as results that are returned.
+
+Each undoes the other.
+"""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import Any
+
+import torch
+from attrs import evolve, frozen
+
+from ..ir.arguments import Arg, Ref, map_refs, replace_refs
+from ..ir.effects.aliases import UnionFind, slot_storage, storages
+from ..ir.effects.declared import NodeEffects
+from ..ir.effects.resolved import node_effects
+from ..ir.graph import Graph, Node, Op, Stack, common_prefix
+from ..ir.meta import EMPTY_META, Meta
+from ..ir.names import Names
+from ..ir.operators import op_of
+from ..ir.program import Program
+from ..ir.signature import InputMutation, OutputSpec, StateInput, StateMutation, Token, UserInput
+from .shared_bodies import alike
+from .transformation import UNLIMITED, Fuel, transformation
+
+__all__ = ["functionalize", "inplace_mutations"]
+
+COPY = op_of(torch.ops.aten.copy_.default)
+CLONE = op_of(torch.ops.aten.clone.default)
+
+SAVED = "saved_for_mutation"
+"""The entry of meta that tells a clone made here from one that the user wrote: ``functionalize`` removes it again."""
+
+
+@frozen
+class Mutation:
+    """One returned new value: the root input that it is for, and the value."""
+
+    target: str
+    value: str
+
+
+@transformation(
+    proven=True,
+    requires={"flat", "state as inputs"},
+    establishes={"mutations in place"},
+    inverse="functionalize",
+    laws=["there is one copy_ for each mutation of the signature", "no read of old contents comes after the write"],
+)
+def inplace_mutations(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
+    """Turn mutations that the program returns into writes.
+
+    Before::
+
+        add = aten.add.Tensor(b_count, 1)
+        mul = aten.mul.Tensor(x, 2)
+        return add, mul            # add is the new value of the buffer "count"
+
+    After::
+
+        add = aten.add.Tensor(b_count, 1)
+        copy_ = aten.copy_.default(b_count, add)
+        mul = aten.mul.Tensor(x, 2)
+        return mul
+
+    A value that shares memory with something that is written is cloned first, so that swapped buffers swap.
+
+    Args:
+        program: a program whose state is not sunk yet.
+        fuel: a rewrite is one returned mutation that becomes a write, in the order of the outputs.
+
+    Returns:
+        The program without mutations in its signature.
+
+    >>> import purefx as px
+    >>> program = px.Program.of({"": px.Graph((), (), ())})
+    >>> px.inplace_mutations(program) is program
+    True
+    """
+    specs = program.signature.outputs
+    if not any(type(spec) in (StateMutation, InputMutation) for spec in specs):
+        return program
+    graph = program.main
+    mutations, kept = _mutations(program, fuel)
+    if len(kept) == len(specs):
+        return program
+    output = tuple([graph.output[number] for number in kept])
+    signature = evolve(program.signature, outputs=tuple([specs[number] for number in kept]))
+    return program.with_main(_Writes(program, mutations, output).graph(), signature=signature)
+
+
+def _mutations(program: Program, fuel: Fuel) -> tuple[list[Mutation], list[int]]:
+    # What is written, and the numbers of the outputs that stay.
+    graph = program.main
+    owner = {
+        spec.slot: formal.name
+        for formal, spec in zip(graph.inputs, program.signature.inputs, strict=True)
+        if type(spec) is StateInput
+    }
+    slots = frozenset(owner.values())
+    found: list[Mutation] = []
+    kept: list[int] = []
+    for number, (arg, spec) in enumerate(zip(graph.output, program.signature.outputs, strict=True)):
+        match spec:
+            case StateMutation(slot=slot):
+                target = owner[slot]
+            case InputMutation(index=index):
+                target = graph.inputs[index].name
+            case _:
+                kept.append(number)
+                continue
+        if not fuel.burn("copy", arg.name, "into", target):
+            kept.append(number)
+        elif arg.name != target:  # returning the old value changes nothing
+            found.append(Mutation(target, arg.name))
+    # Writes that may stand in any order stand in the exporter's, so that `functionalize` gives them back.
+    rank = {formal.name: (formal.name not in slots, number) for number, formal in enumerate(graph.inputs)}
+    return sorted(found, key=lambda mutation: rank[mutation.target]), kept
+
+
+class _Writes:
+    """Works out where each write goes; plain lists inside, frozen at the end."""
+
+    def __init__(self, program: Program, mutations: list[Mutation], output: tuple[Arg, ...]) -> None:
+        self.source = program.main
+        self.mutations = mutations
+        self.output = output
+        self.done: list[NodeEffects] = node_effects(program, self.source)
+        self.memory: UnionFind = storages(program, self.source, self.done)
+        self.names = Names([*(formal.name for formal in self.source.inputs), *(node.name for node in self.source.nodes)])
+        self.index = {node.name: number for number, node in enumerate(self.source.nodes)}
+        self.meta: dict[str, Meta] = {formal.name: formal.meta for formal in self.source.inputs}
+        self.meta.update((node.name, node.meta) for node in self.source.nodes)
+        self.after: dict[int, list[Node]] = {}
+        self.last_use, self.last_write = self._last_touches()
+
+    def graph(self) -> Graph:
+        written = {self.memory.find(mutation.target) for mutation in self.mutations}
+        output = tuple(map_refs(arg, lambda ref: self._old_output(ref, written)) for arg in self.output)
+        # Values that share memory with a written tensor are saved before the first write happens.
+        saved = {m.value: self._saved(m) for m in self.mutations if self.memory.find(m.value) in written}
+        for mutation in self.mutations:
+            place, stack = self._place(mutation)
+            value = saved.get(mutation.value, mutation.value)
+            name = self.names.fresh("copy_")
+            meta = self.meta.get(mutation.value, EMPTY_META)
+            self.after.setdefault(place, []).append(Node(name, COPY, (Ref(mutation.target), Ref(value)), (), stack, meta))
+        nodes = list(self.after.get(-1, ()))
+        for number, node in enumerate(self.source.nodes):
+            nodes.append(node)
+            nodes.extend(self.after.get(number, ()))
+        return Graph(self.source.inputs, tuple(nodes), output)
+
+    def _last_touches(self) -> tuple[dict[object, int], dict[object, int]]:
+        uses: dict[object, int] = {}
+        writes: dict[object, int] = {}
+        find = self.memory.find
+        for number, (node, node_effect) in enumerate(zip(self.source.nodes, self.done, strict=True)):
+            for name in node.refs():
+                uses[find(name)] = number
+            uses[find(node.name)] = number
+            for name in node_effect.writes:
+                writes[find(name)] = number
+        return uses, writes
+
+    def _final(self, value: str) -> int:
+        return max(self.index.get(value, -1), self.last_write.get(self.memory.find(value), -1))
+
+    def _place(self, mutation: Mutation) -> tuple[int, Stack]:
+        final = self._final(mutation.value)
+        place = max(final, self.last_use.get(self.memory.find(mutation.target), -1))
+        if place < 0:
+            return -1, ()
+        nodes = self.source.nodes
+        value = self.index.get(mutation.value)
+        mine = nodes[value].stack if value is not None else nodes[place].stack
+        return place, mine if place == value else common_prefix([mine, nodes[place].stack])
+
+    def _saved(self, mutation: Mutation) -> str:
+        place = self._final(mutation.value)
+        return self._clone(mutation.value, place)
+
+    def _old_output(self, ref: object, written: set[object]) -> object:
+        # The caller gets the old contents of something that is overwritten: hand out a copy made before the write.
+        if type(ref) is not Ref or self.memory.find(ref.name) not in written:
+            return ref
+        return Ref(self._clone(ref.name, self._final(ref.name)))
+
+    def _clone(self, value: str, place: int) -> str:
+        name = self.names.fresh("clone")
+        stack = self.source.nodes[place].stack if place >= 0 else ()
+        meta = MappingProxyType({**self.meta.get(value, EMPTY_META), SAVED: True})
+        node = Node(name, CLONE, (Ref(value),), (), stack, meta)
+        self.after.setdefault(place, []).insert(0, node)
+        return name
+
+
+@frozen
+class Returned:
+    """One write that becomes a returned value: the position of the root input, and the value."""
+
+    index: int
+    value: str
+
+
+@transformation(
+    proven=True,
+    requires={"flat", "state as inputs"},
+    forgets={"mutations in place"},
+    inverse="inplace_mutations",
+    laws=["only copy_ and the clones of inplace_mutations are removed", "no operator moves"],
+)
+def functionalize(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
+    """Turn last writes to inputs into mutations that the program returns.
+
+    Before::
+
+        add = aten.add.Tensor(b_count, 1)
+        copy_ = aten.copy_.default(b_count, add)
+        mul = aten.mul.Tensor(x, 2)
+        return mul
+
+    After::
+
+        add = aten.add.Tensor(b_count, 1)
+        mul = aten.mul.Tensor(x, 2)
+        return add, mul            # add is the new value of the buffer "count"
+
+    Only a ``copy_`` into a whole input, of one shape and dtype, after which nothing reads or writes that memory, is such a
+    write.  Others (``add_``, ``batch_norm`` in training, a ``copy_`` whose result is read) stay as they are.  Mutations
+    stand where the exporter puts them: before the user outputs, state first, each in the order of the inputs.
+
+    Args:
+        program: a flat program that takes its state as inputs.
+        fuel: a rewrite is one write that becomes a returned value, the last one first.
+
+    Returns:
+        The program with those writes in its signature; clones that ``inplace_mutations`` made for them are gone too.
+
+    >>> import purefx as px
+    >>> program = px.Program.of({"": px.Graph((), (), ())}, facts=frozenset({"flat"}))
+    >>> px.functionalize(program) is program
+    True
+    """
+    if not any(node.do == COPY for node in program.main.nodes):
+        return program
+    found = _Backwards(program, fuel)
+    found.walk()
+    return found.program() if found.returned else program
+
+
+class _Backwards:
+    """One walk from the last node to the first; what stays is noted as it is passed."""
+
+    def __init__(self, program: Program, fuel: Fuel) -> None:
+        self.source = program
+        self.fuel = fuel
+        self.graph = program.main
+        self.done: list[NodeEffects] = node_effects(program, self.graph)
+        self.memory: UnionFind = storages(program, self.graph, self.done)
+        self.index = {formal.name: number for number, formal in enumerate(self.graph.inputs)}
+        self.values: dict[str, Any] = {formal.name: formal.meta.get("val") for formal in self.graph.inputs}
+        self.values.update((node.name, node.meta.get("val")) for node in self.graph.nodes)
+        self.returned: list[Returned] = []
+        self.removed: set[str] = set()
+        self.instead: dict[str, Ref] = {}
+        """What stands for the clones that go."""
+        self.used: set[str] = set()
+        """Values that nodes which stay use."""
+        self.written: set[object] = set()
+        """Memory that nodes which stay write, after the point of the walk."""
+        self.touched: set[object] = {self.memory.find(name) for name in self.graph.output_refs()}
+        """Memory that is read or written after the point of the walk."""
+        for spec in program.signature.outputs:
+            if type(spec) is StateMutation:
+                self.touched.add(self.memory.find(slot_storage(program, spec.slot)))
+            elif type(spec) is InputMutation:
+                self.touched.add(self.memory.find(self.graph.inputs[spec.index].name))
+
+    def walk(self) -> None:
+        """Decide for every node whether it stays."""
+        for node, node_effect in zip(reversed(self.graph.nodes), reversed(self.done), strict=True):
+            if self._is_last_write(node) and self.fuel.burn("return", node.args[1].name, "instead of", node.name):
+                target, value = node.args[0].name, node.args[1].name
+                self.returned.append(Returned(self.index[target], value))
+                self.removed.add(node.name)
+                self.touched.update((self.memory.find(target), self.memory.find(value)))
+            elif self._only_saves(node):
+                self.removed.add(node.name)
+                self.instead[node.name] = node.args[0]
+                self.touched.add(self.memory.find(node.args[0].name))
+            else:
+                self._stays(node, node_effect)
+
+    def _is_last_write(self, node: Node) -> bool:
+        match node:
+            case Node(do=Op() as do, args=(Ref(name=target), Ref(name=value)), kwargs=()) if do == COPY and target in self.index:
+                mine, theirs = self.memory.find(target), self.memory.find(value)
+                takes = type(self.source.signature.inputs[self.index[target]]) in (StateInput, UserInput)
+                free = mine not in self.touched and mine != theirs and theirs not in self.written
+                return takes and free and self._same_kind(self.values[target], self.values.get(value))
+            case _:
+                return False
+
+    def _same_kind(self, target: Any, value: Any) -> bool:
+        # copy_ broadcasts and converts, a returned mutation does not.
+        known = isinstance(target, torch.Tensor) and isinstance(value, torch.Tensor)
+        return not known or alike(target, value)
+
+    def _only_saves(self, node: Node) -> bool:
+        # A clone that kept contents from a write which is gone now; one that the user wrote is not marked.
+        match node:
+            case Node(do=Op() as do, args=(Ref(name=value),)) if do == CLONE and node.meta.get(SAVED) is True:
+                return node.name not in self.used and self.memory.find(value) not in self.written
+            case _:
+                return False
+
+    def _stays(self, node: Node, node_effect: NodeEffects) -> None:
+        find, source = self.memory.find, self.source
+        refs = node.refs()
+        self.used.update(refs)
+        written = {find(name) for name in node_effect.writes}
+        written.update(find(slot_storage(source, slot)) for slot in node_effect.writes_slots)
+        self.written |= written
+        self.touched |= written
+        self.touched.update(find(name) for name in refs)
+        self.touched.update(find(slot_storage(source, slot)) for slot in (*node_effect.reads_slots, *node_effect.aliases_slots))
+
+    def program(self) -> Program:
+        """Return the program with the writes in its signature."""
+        signature = self.source.signature
+        outputs = list(zip(map(self._value, self.graph.output), signature.outputs, strict=True))
+        outputs += [(self._value(Ref(write.value)), self._spec(write.index)) for write in self.returned]
+        position = {spec.slot: number for number, spec in enumerate(signature.inputs) if type(spec) is StateInput}
+        outputs.sort(key=lambda entry: _rank(entry[1], position))
+        nodes = tuple([node for node in self.graph.nodes if node.name not in self.removed])
+        graph = Graph(self.graph.inputs, nodes, tuple([value for value, _ in outputs]))
+        return self.source.with_main(graph, signature=evolve(signature, outputs=tuple([spec for _, spec in outputs])))
+
+    def _value(self, arg: Arg) -> Arg:
+        return replace_refs(arg, self.instead)
+
+    def _spec(self, index: int) -> OutputSpec:
+        spec = self.source.signature.inputs[index]
+        return StateMutation(spec.slot) if type(spec) is StateInput else InputMutation(index)
+
+
+def _rank(spec: OutputSpec, position: dict[str, int]) -> tuple[int, int]:
+    # Tokens, state, inputs, the user's: sorting is stable, so the user's outputs keep their order.
+    match spec:
+        case Token():
+            return 0, 0
+        case StateMutation(slot=slot):
+            return 1, position.get(slot, -1)
+        case InputMutation(index=index):
+            return 2, index
+        case _:
+            return 3, 0

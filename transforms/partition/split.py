@@ -1,0 +1,304 @@
+"""``split_by_tags``, ``split_by_module``, ``split_balanced``: a program becomes a chain of parts, one body for each.
+
+The ways differ only in where the tags come from.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate, pairwise
+
+import torch
+from attrs import field, frozen
+
+from ...ir.calls.parts import part_names
+from ...ir.errors import PartitionError
+from ...ir.graph import Call, Get, Node, common_prefix
+from ...ir.program import Program
+from ...ir.state import SlotKind
+from ..transformation import transformation
+from .cut import cut, joined_flat, outlined_inside, with_bodies_of
+from .placement import found_units, place
+from .tables import below_parts, read_below
+from .tags import ByModule, checked_tags, follows
+
+__all__ = ["balanced", "split_balanced", "split_by_module", "split_by_tags"]
+
+
+def balanced(sizes: Sequence[float], depths: Sequence[int], parts: int) -> list[int]:
+    """Return where each part ends: ``k`` numbers of segments, the last of them the number of all.
+
+    Args:
+        sizes: of the segments, at least one for each part.
+        depths: how bad the cut before each segment is, and behind the last; those that keep the bound and are best are taken.
+        parts: how many parts.
+
+    >>> balanced([4, 1, 1, 2, 2, 1], [0] * 7, 3)
+    [1, 4, 6]
+    """
+    sums = _exact_sums(sizes)
+    bound = _smallest_bound(sums, parts)
+    count = len(sizes)
+    # How far a part that begins at a segment may go, and how many parts the rest needs at least.
+    reach = [_reach(sums, start, bound) for start in range(count)]
+    need = [0] * (count + 1)
+    for start in range(count - 1, -1, -1):
+        need[start] = 1 + need[reach[start]]
+    ends: list[int] = []
+    start = 0
+    for left in range(parts - 1, 0, -1):
+        fits = [end for end in range(start + 1, reach[start] + 1) if need[end] <= left <= count - end]
+        # Best would be an equal share of what is left; all is multiplied by the number of shares.
+        share, shares = sums[count] - sums[start], left + 1
+        off = {end: abs((sums[end] - sums[start]) * shares - share) for end in fits}
+        start = min(fits, key=lambda end: (depths[end], off[end]))
+        ends.append(start)
+    return [*ends, count]
+
+
+def _exact_sums(sizes: Sequence[float]) -> list[int]:
+    # Integers, because a sum of floats that was found must be met again: a float is an integer over a power of two.
+    ratios = [size.as_integer_ratio() for size in sizes]
+    unit = max(below for _, below in ratios)
+    return [0, *accumulate([above * (unit // below) for above, below in ratios])]
+
+
+def _smallest_bound(sums: Sequence[int], parts: int) -> int:
+    low, high = max(end - start for start, end in pairwise(sums)), sums[-1]
+    while low < high:
+        middle = (low + high) // 2
+        used, largest, over, start = 0, low, high, 0
+        while start < len(sums) - 1:
+            end = _reach(sums, start, middle)
+            used += 1
+            largest = max(largest, sums[end] - sums[start])
+            if end < len(sums) - 1:
+                over = min(over, sums[end + 1] - sums[start])
+            start = end
+        if used <= parts:
+            high = largest
+        else:
+            low = over
+    return high
+
+
+def _reach(sums: Sequence[int], start: int, bound: int) -> int:
+    # The last segment that still fits, counted from the front; sums do not fall, so it can be searched.
+    return bisect_right(sums, sums[start] + bound) - 1
+
+
+@transformation(
+    proven=True,
+    requires={"state sunk", "token free"},
+    establishes={"split"},
+    forgets={"flat", "deduplicated"},
+    inverse="join",
+    laws=[
+        "join gives the program back, nodes in an order that is legal",
+        "the parts run in the order of the tags, and each takes and gives back exactly what crosses its boundary, in graph order",
+        "each part has exactly the state that it reads, and state that one part reads is in one part",
+    ],
+)
+def split_by_tags(
+    program: Program,
+    tags: Sequence[str],
+    *,
+    tag_of: Mapping[str, str] | Callable[[Node], str | None] | None = None,
+    allow_reuse: bool = False,
+) -> Program:
+    """Split a program into parts, one for each tag.
+
+    Before::
+
+        w = get up.weight;  up = aten.linear.default(x, w)            in up
+        w_1 = get down.weight;  down = aten.linear.default(up, w_1)   in down
+
+    After ``split_by_tags(program, ("a", "b"), tag_of={"up": "a", "down": "b"})``::
+
+        graph ""           up = call a(x);  down = call b(up)
+        graph "a"          w = get up.weight;  up = aten.linear.default(x, w)           in up
+        graph "b"          w_1 = get down.weight;  down = aten.linear.default(up, w_1)  in down
+
+    Reads of state go to every part that uses them, parts of tuples go where the tuple is made, boundaries of regions and of
+    preserved calls go with what they enclose: none of them is asked for a tag.  A node without a tag goes where the last
+    of what it depends on is; one that depends on nothing tagged goes to the first part that uses it.  A tag that no node
+    has is a part that does nothing.  A program that is split already is joined first.
+
+    State and modules move below the part: ``up.weight`` is ``a.up.weight`` then.  State that several parts read is one tensor
+    with a name in each. ``where_went`` tells where everything is, ``parts`` lists the parts.
+
+    Args:
+        program: a program with sunk state, flat or outlined.
+        tags: the names of the parts, in the order in which they run.
+        tag_of: the tag of a node: a function of the node as it stands in the flat program, its ``stack`` counted from the
+            root; or a mapping from names of nodes or paths of modules, of which the innermost one counts; without it,
+            ``node.meta["tag"]``.
+        allow_reuse: whether a tag whose nodes can not all be had in one part becomes several: ``a``, ``b``, ``a_1``.
+
+    Returns:
+        The program as a root that calls the parts; outlined inside the parts if it was outlined, flat inside otherwise.
+
+    Raises:
+        PartitionError: the order of the tags contradicts the dependencies, a region or a preserved call would be cut, a tag or a
+            key is unknown, or a tag can not be the name of a module.
+        PipelineError: its state is still an input: run ``transform``, or ``sink_state``, first.
+        TypeError: ``tags`` or ``tag_of`` is of another kind.
+
+    >>> import purefx as px
+    >>> nodes = [px.Node(n, px.Op("toy.neg"), (px.Ref(x),)) for n, x in (("y", "x"), ("z", "y"))]
+    >>> program = px.Program.of({"": px.Graph((px.Input("x"),), tuple(nodes), (px.Ref("z"),))})
+    >>> print(px.split_by_tags(program, ("a", "b"), tag_of={"y": "a", "z": "b"}).main)
+    graph @""(x) {
+      y = call @a(x) as a
+      z = call @b(y) as b
+      return (z,)
+    }
+    """
+    names = checked_tags(tags)
+    flat, outlined = joined_flat(program)
+    placing = place(flat, names, tag_of, allow_reuse=allow_reuse)
+    made = cut(flat, placing)
+    bodies = tuple([node.do.graph for node in made.main.callers if type(node.do) is Call])
+    made = below_parts(flat, made, placing.names, bodies)
+    if outlined:
+        made = outlined_inside(made)
+    made = with_bodies_of(program, made)
+    return program if part_names(program) and made == program else made
+
+
+def split_by_module(program: Program, modules: Mapping[str, str], *, allow_reuse: bool = False) -> Program:
+    """Split a program into parts by module.
+
+    What is in none of the modules goes where the last of what it depends on is, or, if it depends on none of them, to the first
+    part that uses it; ``""`` names the root, and with it all that no other path names.
+
+    Args:
+        program: a program with sunk state, flat or outlined.
+        modules: for paths of modules the name of the part that runs them; of nested ones the innermost counts.  Parts run in
+            the order in which they are first named.
+        allow_reuse: whether a part whose nodes can not all be had together becomes several, see ``split_by_tags``.
+
+    Returns:
+        The program as a root that calls the parts.
+
+    Raises:
+        PartitionError: a path is that of no module, or the parts can not be had in that order.
+        PipelineError: its state is still an input: run ``transform``, or ``sink_state``, first.
+
+    >>> import purefx as px
+    >>> nodes = [px.Node(m, px.Op("toy.neg"), (px.Ref(x),), stack=(px.Frame(m),)) for m, x in (("a", "x"), ("b", "a"))]
+    >>> program = px.Program.of({"": px.Graph((px.Input("x"),), tuple(nodes), (px.Ref("b"),))})
+    >>> [part.name for part in px.parts(px.split_by_module(program, {"a": "stage0", "b": "stage1"}))]
+    ['stage0', 'stage1']
+    """
+    if not isinstance(modules, Mapping):
+        raise TypeError(f"modules is a mapping from paths of modules to names of parts, not a {type(modules).__name__}")
+    tags = tuple(dict.fromkeys(modules.values()))
+    return split_by_tags(program, tags, tag_of=ByModule(dict(modules)), allow_reuse=allow_reuse)
+
+
+Cost = Callable[[Node], float]
+
+
+@frozen
+class _Chosen:
+    """The tag of each node by its name."""
+
+    of: Mapping[str, str] = field(repr=False)
+
+    def __call__(self, node: Node) -> str | None:
+        return self.of.get(node.name)
+
+
+def split_balanced(program: Program, k: int, *, cost: Cost | None = None) -> Program:
+    """Split a program into ``k`` parts such that the largest is as small as it can be.
+
+    Args:
+        program: a program with sunk state, flat or outlined.
+        k: how many parts; they are called ``stage0``, ``stage1`` and so on, and each has at least one node.
+        cost: what a node costs, a number of at least 0; by default the bytes of the parameters that it is the first to read,
+            and one for each node where nothing has parameters.
+
+    Returns:
+        The program as a root that calls the parts, the nodes in their order.
+
+    Raises:
+        PartitionError: there are not that many places where it can be cut.
+        PipelineError: its state is still an input: run ``transform``, or ``sink_state``, first.
+        TypeError: ``k`` is not an int.
+        ValueError: ``cost`` gives something that is no number of at least 0.
+
+    >>> import purefx as px
+    >>> nodes = [px.Node(n, px.Op("toy.neg"), (px.Ref(x),)) for n, x in (("a", "x"), ("b", "a"), ("c", "b"))]
+    >>> program = px.Program.of({"": px.Graph((px.Input("x"),), tuple(nodes), (px.Ref("c"),))})
+    >>> split = px.split_balanced(program, 2, cost=lambda node: 2 if node.name == "c" else 1)
+    >>> [len(split.graphs[part.graph].nodes) for part in px.parts(split)]
+    [2, 1]
+    """
+    if type(k) is not int:
+        raise TypeError(f"k is the number of parts, an int, not a {type(k).__name__}")
+    flat, _ = joined_flat(program)
+    graph = flat.main
+    items = [number for number, node in enumerate(graph.nodes) if type(node.do) is not Get and not follows(node, graph)]
+    segments = _segments(flat, items)
+    if not 1 <= k <= len(segments):
+        raise PartitionError(f"it can be split into 1 to {len(segments)} parts, since there are no more places to cut; k is {k}")
+    costs = _costs(flat, cost)
+    sizes = [sum([costs[number] for number in segment]) for segment in segments]
+    nodes = graph.nodes
+    depths = [0, *(_shared(nodes[one[-1]], nodes[two[0]]) for one, two in pairwise(segments)), 0]
+    ends = balanced(sizes if any(sizes) else [len(segment) for segment in segments], depths, k)
+    of: dict[str, str] = {}
+    part = 0
+    for number, segment in enumerate(segments):
+        part += number == ends[part]
+        of.update((nodes[item].name, f"stage{part}") for item in segment)
+    return split_by_tags(program, tuple([f"stage{number}" for number in range(k)]), tag_of=_Chosen(of))
+
+
+def _shared(left: Node, right: Node) -> int:
+    # How many module calls a cut between two nodes goes through.
+    return len(common_prefix([left.stack, right.stack]))
+
+
+def _segments(flat: Program, items: list[int]) -> list[list[int]]:
+    # Runs of nodes that may be cut between, but not inside.
+    spans = sorted([(members[0], members[-1]) for _, members in found_units(flat) if members], reverse=True)
+    segments: list[list[int]] = []
+    until = -1
+    for number in items:
+        if number > until:
+            segments.append([])
+        segments[-1].append(number)
+        while spans and spans[-1][0] <= number:
+            until = max(until, spans.pop()[1])
+    return segments
+
+
+def _costs(flat: Program, cost: Cost | None) -> list[float]:
+    if cost is None:
+        return _parameter_bytes(flat)
+    found: list[float] = []
+    for node in flat.main.nodes:
+        value = 0 if type(node.do) is Get or follows(node, flat.main) else cost(node)
+        if not isinstance(value, int | float) or not 0 <= value < float("inf"):
+            raise ValueError(f"cost gives {value!r} for node {node.name!r}; it gives a number of at least 0")
+        found.append(value)
+    return found
+
+
+def _parameter_bytes(flat: Program) -> list[float]:
+    state, nodes = flat.state, flat.main.nodes
+    slots = {node.name: node.do.slot for node in nodes if type(node.do) is Get}
+    counted: set[int] = set()
+    found: list[float] = []
+    for node in nodes:
+        size = 0
+        for name in [*(slots[name] for name in node.refs() if name in slots), *sorted(read_below(flat, node))]:
+            slot = state[name]
+            if slot.kind is SlotKind.PARAMETER and slot.cell not in counted and isinstance(slot.value, torch.Tensor):
+                counted.add(slot.cell)
+                size += slot.value.numel() * slot.value.element_size()
+        found.append(size)
+    return found

@@ -1,0 +1,260 @@
+"""The plan of a swap: what is asked for, and what becomes of every body at each of its instances.
+
+Nothing is rewritten here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping
+from typing import Any
+
+import torch
+from attrs import define, field, frozen
+
+from ...ir.calls.call_graph import Standing, called_at, calls_from
+from ...ir.errors import SwapError
+from ...ir.graph import Frame, Graph
+from ...ir.names import Names, did_you_mean, is_below
+from ...ir.program import Program
+from .bodies import Changes, Swap, rewritten
+from .state import covering
+
+__all__ = ["Decision", "Request", "calls_by_path", "instances", "new_graphs", "read_requests"]
+
+Replacement = torch.nn.Module | Program
+
+
+@define
+class Request:
+    """One module to swap."""
+
+    path: str
+    """Where the replacement stands."""
+    by: Replacement
+    inside: dict[str, Replacement] = field(factory=dict)
+    """What is swapped in the replacement, by path below it."""
+    call: tuple[str, int] | None = None
+    """The one call that goes there, by module and number; None where all calls of the module do."""
+
+
+def read_requests(program: Program, modules: Any) -> dict[str, Request]:
+    """Return what is to be swapped, by path.
+
+    Args:
+        program: whose modules they are.
+        modules: a mapping from paths to replacements, or pairs of them.
+
+    Returns:
+        The requests by where their replacements stand.
+
+    Raises:
+        SwapError: a path is unknown, given twice or the root's; or something is no replacement.
+
+    >>> from purefx.ir import Graph, Program
+    >>> read_requests(Program.of({"": Graph((), ())}), {})
+    {}
+    """
+    found: dict[str, Request] = {}
+    known = _known_paths(program)
+    for path, by in _pairs(modules):
+        if not isinstance(path, str):
+            raise SwapError(f"modules are named by their paths, which are strings; {path!r} is a {type(path).__name__}")
+        if path in found:
+            raise SwapError(f"module {path!r} is given twice; give one replacement for each path")
+        if not path:
+            raise SwapError("the root can not be swapped: what stands in for it takes and gives what it likes; use that instead")
+        found[path] = Request(path, _replacement(path, by))
+    nested = _nested(found, known)
+    calls = {path: request for path, request in nested.items() if path not in known}
+    places = _places(program, calls, known) if calls else {}
+    return {places.get(path, path): request for path, request in nested.items()}
+
+
+def _places(program: Program, calls: dict[str, Request], known: set[str]) -> dict[str, str]:
+    # Where the replacement of one call stands: beside the module, under a name that nothing has.
+    there: dict[tuple[str, int], None] = dict.fromkeys((path, call.instance.call) for _, call, path in calls_from(program))
+    taken = {*known, *program.state.order}
+    found: dict[str, str] = {}
+    for path, request in calls.items():
+        module, _, number = path.rpartition("@")
+        request.call = (module, int(number))
+        if request.call not in there:
+            calls_of = ", ".join(str(Frame(*each)) for each in there if each[0] == module)
+            said = f"the calls of it are {calls_of}" if calls_of else "it is not called in this program"
+            raise SwapError(f"module {module!r} has no call {number} (counted from 0); {said}")
+        place = f"{module}_{number}"
+        while place in taken:
+            place += "_"
+        taken.add(place)
+        request.path = found[path] = place
+    return found
+
+
+def _is_call(path: str, known: set[str]) -> bool:
+    module, _, number = path.rpartition("@")
+    return module in known and number.isascii() and number.isdigit()
+
+
+def _pairs(modules: Any) -> Iterable[tuple[Any, Any]]:
+    if isinstance(modules, Mapping):
+        return list(modules.items())
+    try:
+        return [(path, by) for path, by in modules]
+    except (TypeError, ValueError):
+        said = f"swap_modules takes a mapping from paths to replacements, not a {type(modules).__name__}"
+        raise SwapError(f'{said}: swap_modules(program, {{"layers.0.mlp": module}})') from None
+
+
+def _replacement(path: str, by: Any) -> Replacement:
+    if isinstance(by, Program):
+        return by
+    if isinstance(by, type) and issubclass(by, torch.nn.Module):
+        raise SwapError(f"module {path!r}: {by.__name__} is a class; give an instance of it")
+    if not isinstance(by, torch.nn.Module):
+        raise SwapError(
+            f"module {path!r}: a {type(by).__name__} can not stand in for a module; give a torch.nn.Module (eager, fx or "
+            "compiled) or a purefx Program"
+        )
+    return by
+
+
+def _nested(found: dict[str, Request], known: set[str]) -> dict[str, Request]:
+    outermost: dict[str, Request] = {}
+    for path in sorted(found, key=lambda path: path.count(".")):
+        outer = next((request for request in outermost.values() if is_below(path, request.path)), None)
+        if outer is None:
+            if path not in known and not _is_call(path, known):
+                raise SwapError(f"there is no module {path!r}{_suggestion(path, known)}")
+            outermost[path] = found[path]
+        elif isinstance(outer.by, Program):
+            outer.inside[path[len(outer.path) + 1 :]] = found[path].by
+        else:
+            inside = path[len(outer.path) + 1 :]
+            raise SwapError(
+                f"module {path!r} is below {outer.path!r}, which is swapped as well for a {type(outer.by).__name__}: put it "
+                f"into that ({inside} = ...), or leave one of the two out"
+            )
+    return {path: outermost[path] for path in found if path in outermost}
+
+
+def _suggestion(path: str, known: set[str]) -> str:
+    near = did_you_mean(path, known)
+    if near:
+        return near
+    few = sorted(known, key=lambda path: (path.count("."), path))[:5]
+    return f"; the program has {', '.join(map(repr, few))}{' ...' if len(known) > len(few) else ''}" if few else ""
+
+
+def _known_paths(program: Program) -> set[str]:
+    listed = [module.path for module in program.modules]
+    stacks = [frame.path for node in program.main.nodes for frame in node.stack]
+    return {path for path in (*listed, *calls_by_path(program), *stacks) if path}
+
+
+def calls_by_path(program: Program) -> dict[str, list[Standing]]:
+    """Return, for each module that is called, the bodies that call it, each with the path that it stands in.
+
+    >>> from purefx.ir import Graph, Program
+    >>> calls_by_path(Program.of({"": Graph((), ())}))
+    {}
+    """
+    found: dict[str, list[Standing]] = {}
+    for caller, _, path in calls_from(program):
+        found.setdefault(path, []).append(caller)
+    return found
+
+
+def instances(program: Program, swapped: Mapping[str, Any]) -> list[Standing]:
+    """Return the bodies where they stand, each after those that it calls; those of swapped modules are left out.
+
+    >>> from purefx.ir import Graph, Program
+    >>> instances(Program.of({"": Graph((), ())}), {})
+    [('', '')]
+    """
+    done: dict[Standing, None] = {}
+    opened: set[Standing] = set()
+    todo = [((program.root, ""), False)]
+    while todo:
+        place, closing = todo.pop()
+        if closing:
+            done.setdefault(place)
+        elif place not in opened:
+            opened.add(place)
+            todo.append((place, True))
+            inner = [found for node in program.graphs[place[0]].callers for found in called_at(node, place[1])]
+            todo.extend((found, False) for found in reversed(inner) if covering(swapped, found[1]) is None)
+    return list(done)
+
+
+@frozen(eq=False)
+class Decision:
+    """What is done in one body at one place, besides what its callees have become."""
+
+    swaps: dict[str, Swap]
+    slots: dict[str, str]
+
+    @property
+    def key(self) -> Hashable:
+        """Equal for decisions that give the same graph."""
+        swaps = [(name, id(swap.graft), swap.order, swap.through, tuple(swap.kept.items())) for name, swap in self.swaps.items()]
+        return tuple(swaps), tuple(self.slots.items())
+
+
+def new_graphs(program: Program, decisions: Mapping[Standing, Decision], names: Names) -> dict[str, Graph]:
+    """Return the graphs of the program, each as what it has become; more of them where a shared body has become several.
+
+    Args:
+        program: the program.
+        decisions: what is done in the bodies where they stand, callees first.
+        names: ids of graphs that are taken.
+    """
+    work = _Renewal(program, decisions, names)
+    for place in decisions:
+        work.renew(place)
+    return work.graphs
+
+
+@define
+class _Renewal:
+    program: Program
+    decisions: Mapping[Standing, Decision]
+    names: Names
+    graphs: dict[str, Graph] = field(factory=dict)
+    ids: dict[Standing, str] = field(factory=dict)
+    """What became of a body at a place."""
+    made: dict[tuple[str, Hashable], str] = field(factory=dict)
+    touched: set[Standing] = field(factory=set)
+    kept: set[str] = field(factory=set)
+    """Bodies that stay as they are in some place, or whose id went to the first that came of them."""
+
+    def __attrs_post_init__(self) -> None:
+        for place, decision in self.decisions.items():
+            if decision.swaps or decision.slots or not self.touched.isdisjoint(self._inner(place, decision)):
+                self.touched.add(place)
+        self.kept.update(place[0] for place in self.decisions if place not in self.touched)
+        self.made.update({(name, None): name for name in self.kept})
+
+    def _inner(self, place: Standing, decision: Decision) -> list[Standing]:
+        callers = self.program.graphs[place[0]].callers
+        return [found for node in callers if node.name not in decision.swaps for found in called_at(node, place[1])]
+
+    def renew(self, place: Standing) -> None:
+        """Make the graph of a body at a place, where it is not there yet."""
+        name, path = place
+        graph, decision = self.program.graphs[name], self.decisions[place]
+        if place not in self.touched:
+            self.ids[place], self.graphs[name] = name, graph
+            return
+        callees: dict[tuple[str, str], str] = {}
+        for node in graph.callers:
+            if node.name not in decision.swaps:
+                callees.update({(node.name, body): self.ids[body, where] for body, where in called_at(node, path)})
+        # What it calls may have become something else under the same id: then it is what it was.
+        same = all(body == became for (_, body), became in callees.items()) and not (decision.swaps or decision.slots)
+        key = (name, None if same else (decision.key, tuple(callees.items())))
+        if key not in self.made:
+            self.made[key] = self.names.fresh(name) if name in self.kept else name
+            self.kept.add(name)
+            changes = Changes(decision.swaps, callees, decision.slots)
+            self.graphs[self.made[key]] = graph if same else rewritten(graph, changes)
+        self.ids[place] = self.made[key]
