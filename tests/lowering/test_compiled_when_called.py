@@ -45,7 +45,7 @@ def test_what_is_not_called_is_not_compiled() -> None:
     assert not codes
     x = torch.ones(1, 2)
     assert torch.equal(module.up(x), model.up(x))
-    assert [body.name for body in codes.values()] == ["up"]
+    assert [body.name for body in codes.values()] == ["Linear"]
     functions = {name: type(child).forward for name, child in module.named_modules() if name}
     assert torch.equal(module(x), copy.deepcopy(model)(x))
     assert sorted(body.name for body in codes.values()) == sorted(module.purefx_place.body.program.order)

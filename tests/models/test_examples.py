@@ -56,7 +56,7 @@ def test_capture(capsys: pytest.CaptureFixture[str]) -> None:
 def test_quickstart(capsys: pytest.CaptureFixture[str]) -> None:
     """The README's lines; the two blocks are one body."""
     quickstart.main()
-    assert "call @0(" in capsys.readouterr().out
+    assert "call @Block(" in capsys.readouterr().out
 
 
 def test_to_ep(capsys: pytest.CaptureFixture[str]) -> None:

@@ -35,11 +35,11 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, st
 
 def test_show(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(capsys, "show", folder / "flat.purefx") == (0, str(px.load(folder / "flat.purefx")), "")
-    status, out, _ = run(capsys, "show", folder / "tree.purefx", "--graph", "0.up")
-    assert (status, out.splitlines()[0]) == (0, "graph @0.up(input) {")
+    status, out, _ = run(capsys, "show", folder / "tree.purefx", "--graph", "Linear")
+    assert (status, out.splitlines()[0]) == (0, "graph @Linear(arg) {")
     status, _, err = run(capsys, "show", folder / "tree.purefx", "--graph", "gone\x1b[2J")
     assert status == 2
-    assert "has no graph 'gone\\x1b[2J'; it has '', '0'" in err
+    assert "has no graph 'gone\\x1b[2J'; it has '', 'Block'" in err
 
 
 def test_digest_verify_and_diff(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
