@@ -30,7 +30,7 @@ from ...ir.expression import (
 )
 from ...ir.program import Program
 from ...ir.signature import ArgumentType, LiteralType, NumberType, ObjectType, Range, RestType, TensorType, UserInput
-from ..modules.saved_meta import foreign_class
+from .data import foreign_class
 
 __all__ = ["LeafChecks", "quick_check"]
 

@@ -18,12 +18,13 @@ from ...ir.graph import Frame, Op
 from ...ir.persistent import pmap
 from ...ir.program import CallSignature, Program
 from ...ir.signature import UserInput
+from ...ir.store.metas import read_metas, write_metas
 from ...ir.text import parse
+from ...ir.text.operators import Known
 from ...ir.torch_private import pytree
 from ..lower import lower_unchecked
 from .context import Key, LoweringContext
 from .module import DERIVED, GRAPHS, OURS, Lowered
-from .saved_meta import read_meta, write_meta
 from .state import write_parameter
 
 __all__ = ["edited", "foreign_operator", "load_context", "load_module", "reduce_context", "reduce_module"]
@@ -76,9 +77,9 @@ def _written(node: torch.fx.Node) -> tuple[Any, ...]:
     return node.op, str(node.target), node.name, str(node.args), str(node.kwargs)
 
 
-def load_module(family: LoweringContext, key: Key, floating: bool) -> torch.nn.Module:  # noqa: FBT001  pickle calls by position
+def load_module(context: LoweringContext, key: Key, floating: bool) -> torch.nn.Module:  # noqa: FBT001  pickle calls by position
     """Return a module without state, as it was lowered; what pickle knows of it comes after."""
-    kind, ours = family.twins[key]
+    kind, ours = context.twins[key]
     made: torch.nn.Module = object.__new__(kind)
     torch.nn.Module.__init__(made)
     made.__dict__.update(ours)
@@ -88,13 +89,13 @@ def load_module(family: LoweringContext, key: Key, floating: bool) -> torch.nn.M
     return made
 
 
-def reduce_context(family: LoweringContext) -> tuple[Any, ...]:
-    """Return how a family is pickled, in the form that ``__reduce__`` has.
+def reduce_context(context: LoweringContext) -> tuple[Any, ...]:
+    """Return how a context is pickled, in the form that ``__reduce__`` has.
 
     Raises:
         UnsupportedProgram: the program holds something that has no text.
     """
-    program = family.program
+    program = context.program
     bare = _without_specs(program)
     text = str(bare)
     operators = _foreign(program)
@@ -104,8 +105,8 @@ def reduce_context(family: LoweringContext) -> tuple[Any, ...]:
     calls = [(frame, write_tree(found.in_spec), write_tree(found.out_spec)) for frame, found in _call_signatures(program)]
     given = {name: Foreign(name) if is_operator(target) else target for name, target in operators.items()}
     only = [spec.only for spec in signature.inputs if type(spec) is UserInput]
-    said = (given, family.exported, family.slots, family.constants, family.ties, family.hooked, family.to, only)
-    return load_context, (text, specs, calls, write_meta(program, _shared(family)), said)
+    said = (given, context.exported, context.slots, context.constants, context.ties, context.hooked, context.to, only)
+    return load_context, (text, specs, calls, write_metas(program), said)
 
 
 def _foreign(program: Program) -> dict[str, Any]:
@@ -167,12 +168,6 @@ def _check_text(text: str, program: Program, operators: Mapping[str, Any]) -> No
             raise UnsupportedProgram(f"node {mine.name}: {mine.do.name} is not found by its name, so it can not be pickled")
 
 
-def _shared(family: LoweringContext) -> set[str]:
-    # Bodies of several modules: what their values were is not one thing.
-    seen: set[str] = set()
-    return {name for _, name in family.calls if name in seen or seen.add(name)}
-
-
 def _without_specs(program: Program) -> Program:
     # Pytrees may be of the user's own types, which pickle knows by name and text does not.
     calls = {frame: evolve(found, in_spec=None, out_spec=None) for frame, found in _call_signatures(program)}
@@ -181,7 +176,7 @@ def _without_specs(program: Program) -> Program:
 
 
 def load_context(text: str, specs: Any, calls: Any, metas: Mapping[str, Any], said: Any) -> LoweringContext:
-    """Return the family that a program's text gives: all modules are lowered again, without state.
+    """Return the context that a program's text gives: all modules are lowered again, without state.
 
     Raises:
         UnsupportedProgram: an operator of the program is not known to this torch.
@@ -198,16 +193,18 @@ def load_context(text: str, specs: Any, calls: Any, metas: Mapping[str, Any], sa
     inputs = [evolve(spec, only=next(rest)) if type(spec) is UserInput else spec for spec in program.signature.inputs]
     signature = evolve(program.signature, inputs=tuple(inputs), in_spec=read_tree(specs[0]), out_spec=read_tree(specs[1]))
     program = program.evolve(
-        signature=signature, call_signatures=program.call_signatures.update(found), graphs=read_meta(program, metas)
+        signature=signature,
+        call_signatures=program.call_signatures.update(found),
+        graphs=read_metas(program, metas, Known(operators)),
     )
     root: Any = lower_unchecked(program, to, hooked=hooked)
-    family: LoweringContext = root.purefx_context
-    family.exported, family.slots, family.constants, family.ties = exported, slots, constants, ties
-    for module in (*root.modules(), *(found for _, found in root.purefx_hidden()), *family.values()):
+    context: LoweringContext = root.purefx_context
+    context.exported, context.slots, context.constants, context.ties = exported, slots, constants, ties
+    for module in (*root.modules(), *(found for _, found in root.purefx_hidden()), *context.values()):
         if "purefx_place" in module.__dict__:
             ours = {name: value for name, value in module.__dict__.copy().items() if name.startswith("purefx_")}
-            family.twins[key_of(module)] = (type(module), ours)
-    return family
+            context.twins[key_of(module)] = (type(module), ours)
+    return context
 
 
 def _call_signatures(program: Program) -> list[tuple[Frame, CallSignature]]:
