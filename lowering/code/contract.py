@@ -6,7 +6,7 @@ exported program is kept for them.  Nothing here runs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -49,7 +49,7 @@ from ...ir.state import SlotKind
 from ...ir.torch_private import symbolic_range
 from ..modules.context import LoweringContext
 
-__all__ = ["CONTRACT", "graph_signature", "module_call_graph", "range_constraints"]
+__all__ = ["CONTRACT", "graph_signature", "module_call_graph", "output_record", "range_constraints", "state_input"]
 
 NUMBERS: Mapping[str, Any] = {"int": SymIntArgument, "float": SymFloatArgument, "bool": SymBoolArgument}
 
@@ -75,18 +75,25 @@ def _named_inputs(signature: Signature, names: tuple[str, ...]) -> list[tuple[An
 def _input(spec: Any, name: str, kinds: Mapping[str, tuple[SlotKind, bool]]) -> InputSpec:
     match spec:
         case StateInput(slot=slot):
-            kind, persistent = kinds.get(slot, (SlotKind.CONSTANT, False))
-            named = {SlotKind.PARAMETER: InputKind.PARAMETER, SlotKind.BUFFER: InputKind.BUFFER}
-            return InputSpec(
-                named.get(kind, InputKind.CONSTANT_TENSOR),
-                TensorArgument(name),
-                slot,
-                persistent if kind is SlotKind.BUFFER else None,
-            )
+            return state_input(slot, TensorArgument(name), *kinds.get(slot, (SlotKind.CONSTANT, False)))
         case Token():
             return InputSpec(InputKind.TOKEN, TokenArgument(name), None)
         case _:
             return InputSpec(InputKind.USER_INPUT, _argument(spec, name), None)
+
+
+def state_input(slot: str, argument: Any, kind: SlotKind, persistent: bool) -> InputSpec:  # noqa: FBT001  as the slot has them
+    """Return torch's record of an input that is a tensor of the state.
+
+    >>> state_input("n", TensorArgument("b_n"), SlotKind.BUFFER, True).kind.name
+    'BUFFER'
+    """
+    return InputSpec(
+        STATE_KINDS.get(kind, InputKind.CONSTANT_TENSOR), argument, slot, persistent if kind is SlotKind.BUFFER else None
+    )
+
+
+STATE_KINDS = {SlotKind.PARAMETER: InputKind.PARAMETER, SlotKind.BUFFER: InputKind.BUFFER}
 
 
 def _argument(spec: UserInput, name: str) -> Any:
@@ -103,24 +110,41 @@ def _argument(spec: UserInput, name: str) -> Any:
 
 def _output(spec: Any, arg: Arg, names: tuple[str, ...], users: list[str], kinds: Any, given: Any) -> OutputSpec:
     name = arg.name if type(arg) is Ref else ""
+    argument: Any = TensorArgument(name)
+    if type(spec) is UserOutput:
+        argument = next(given)(name) if name else ConstantArgument(name, arg)  # type: ignore[arg-type]
+    is_buffer = type(spec) is not StateMutation or kinds.get(spec.slot, (SlotKind.BUFFER, True))[0] is SlotKind.BUFFER
+    return output_record(spec, argument, names, users, is_buffer=is_buffer)
+
+
+def output_record(spec: Any, argument: Any, inputs: Sequence[str], users: Sequence[str], *, is_buffer: bool) -> OutputSpec:
+    """Return torch's record of an output.
+
+    Args:
+        spec: what the output is for.
+        argument: torch's record of its value.
+        inputs: the names of all inputs.
+        users: those of the user's inputs.
+        is_buffer: for new contents of state, whether they are those of a buffer.
+
+    >>> output_record(StateGradient("w"), TensorArgument("g"), (), (), is_buffer=False).kind.name
+    'GRADIENT_TO_PARAMETER'
+    """
     match spec:
-        case UserOutput():
-            return OutputSpec(OutputKind.USER_OUTPUT, next(given)(name) if name else ConstantArgument(name, arg), None)  # type: ignore[arg-type]
+        case Token():
+            return OutputSpec(OutputKind.TOKEN, TokenArgument(argument.name), None)
         case StateMutation(slot=slot):
-            is_buffer = kinds.get(slot, (SlotKind.BUFFER, True))[0] is SlotKind.BUFFER
-            return OutputSpec(
-                OutputKind.BUFFER_MUTATION if is_buffer else OutputKind.PARAMETER_MUTATION, TensorArgument(name), slot
-            )
+            return OutputSpec(OutputKind.BUFFER_MUTATION if is_buffer else OutputKind.PARAMETER_MUTATION, argument, slot)
         case InputMutation(index=index):
-            return OutputSpec(OutputKind.USER_INPUT_MUTATION, TensorArgument(name), names[index])
+            return OutputSpec(OutputKind.USER_INPUT_MUTATION, argument, inputs[index])
         case LossOutput():
-            return OutputSpec(OutputKind.LOSS_OUTPUT, TensorArgument(name), None)
+            return OutputSpec(OutputKind.LOSS_OUTPUT, argument, None)
         case StateGradient(slot=slot):
-            return OutputSpec(OutputKind.GRADIENT_TO_PARAMETER, TensorArgument(name), slot)
+            return OutputSpec(OutputKind.GRADIENT_TO_PARAMETER, argument, slot)
         case InputGradient(leaf=leaf):
-            return OutputSpec(OutputKind.GRADIENT_TO_USER_INPUT, TensorArgument(name), users[leaf])
+            return OutputSpec(OutputKind.GRADIENT_TO_USER_INPUT, argument, users[leaf])
         case _:
-            return OutputSpec(OutputKind.TOKEN, TokenArgument(name), None)
+            return OutputSpec(OutputKind.USER_OUTPUT, argument, None)
 
 
 def _given(family: LoweringContext) -> Iterable[Callable[[str], Any]]:
@@ -160,14 +184,14 @@ def module_call_graph(family: LoweringContext) -> list[ModuleCallEntry]:
 def _leaves(family: LoweringContext) -> dict[Frame, tuple[list[Any], list[Any]]]:
     # The leaves of the preserved calls stand in boundary nodes, which are inside the bodies or, in a flat program, in stacks.
     found: dict[Frame, tuple[list[Any], list[Any]]] = {}
-    for frame, node in _borders(family):
+    for frame, node in _boundaries(family):
         pair = found.setdefault(frame, ([], []))
         if type(node.do) is Op and not pair[node.do.name == GIVES.name]:
             pair[node.do.name == GIVES.name].extend([_leaf(arg) for arg in node.args])
     return found
 
 
-def _borders(family: LoweringContext) -> Iterable[tuple[Frame, Node]]:
+def _boundaries(family: LoweringContext) -> Iterable[tuple[Frame, Node]]:
     for frame, name in family.calls:
         for node in family.program.graphs[name].nodes:
             if type(node.do) is Op and node.do.name in (TAKES.name, GIVES.name):

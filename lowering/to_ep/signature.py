@@ -16,7 +16,6 @@ from torch.export.graph_signature import (
     ExportGraphSignature,
     InputKind,
     InputSpec,
-    OutputKind,
     OutputSpec,
     SymBoolArgument,
     SymFloatArgument,
@@ -32,11 +31,7 @@ from ...ir.own_operators import GIVES, TAKES, is_boundary
 from ...ir.program import Program
 from ...ir.signature import (
     GIVEN,
-    InputGradient,
-    InputMutation,
     LiteralType,
-    LossOutput,
-    StateGradient,
     StateInput,
     StateMutation,
     Token,
@@ -44,6 +39,7 @@ from ...ir.signature import (
 )
 from ...ir.state import Slot, SlotKind
 from ...ir.torch_private import pytree, script_class
+from ..code.contract import output_record, state_input
 from ..modules.state import materialise
 from .graphs import Made
 
@@ -88,8 +84,6 @@ NUMBERS: tuple[tuple[Any, Any], ...] = (
 )
 """How torch names the number that a node gives; bool is an int, so it comes first."""
 
-KINDS = {SlotKind.PARAMETER: InputKind.PARAMETER, SlotKind.BUFFER: InputKind.BUFFER}
-
 
 def graph_signature(program: Program, root: Made) -> ExportGraphSignature:
     """Return the signature of the root graph.
@@ -102,26 +96,13 @@ def graph_signature(program: Program, root: Made) -> ExportGraphSignature:
     nodes = [root.nodes[formal.name] for formal in formals]
     inputs = [_input(program, node, spec) for node, spec in zip(nodes, signature.inputs, strict=True)]
     users = [node.name for node, spec in zip(nodes, signature.inputs, strict=True) if type(spec) is UserInput]
+    names = [node.name for node in nodes]
     outputs: list[OutputSpec] = []
     for arg, spec in zip(program.main.output, signature.outputs, strict=True):
         leaf = root.leaf(arg)
-        match spec:
-            case Token():
-                outputs.append(OutputSpec(OutputKind.TOKEN, TokenArgument(leaf.name), None))
-            case StateMutation(slot=slot):
-                is_parameter = program.state[slot].kind is SlotKind.PARAMETER
-                kind = OutputKind.PARAMETER_MUTATION if is_parameter else OutputKind.BUFFER_MUTATION
-                outputs.append(OutputSpec(kind, argument(leaf), slot))
-            case InputMutation(index=index):
-                outputs.append(OutputSpec(OutputKind.USER_INPUT_MUTATION, argument(leaf), nodes[index].name))
-            case LossOutput():
-                outputs.append(OutputSpec(OutputKind.LOSS_OUTPUT, argument(leaf), None))
-            case StateGradient(slot=slot):
-                outputs.append(OutputSpec(OutputKind.GRADIENT_TO_PARAMETER, argument(leaf), slot))
-            case InputGradient(leaf=number):
-                outputs.append(OutputSpec(OutputKind.GRADIENT_TO_USER_INPUT, argument(leaf), users[number]))
-            case _:
-                outputs.append(OutputSpec(OutputKind.USER_OUTPUT, argument(leaf), None))
+        value = TensorArgument(leaf.name) if type(spec) is Token else argument(leaf)
+        is_buffer = type(spec) is not StateMutation or program.state[spec.slot].kind is not SlotKind.PARAMETER
+        outputs.append(output_record(spec, value, names, users, is_buffer=is_buffer))
     return ExportGraphSignature(inputs, outputs)
 
 
@@ -131,9 +112,7 @@ def _input(program: Program, node: torch.fx.Node, spec: Any) -> InputSpec:
             slot = program.state[name]
             if not isinstance(slot.value, torch.Tensor):
                 return InputSpec(InputKind.CUSTOM_OBJ, _object(node, slot.value), name)
-            persistent = slot.persistent if slot.kind is SlotKind.BUFFER else None
-            kind = KINDS.get(slot.kind, InputKind.CONSTANT_TENSOR)
-            return InputSpec(kind, TensorArgument(node.name), name, persistent)
+            return state_input(name, TensorArgument(node.name), slot.kind, slot.persistent)
         case Token():
             return InputSpec(InputKind.TOKEN, TokenArgument(node.name), None)
         case UserInput(type=LiteralType(value=value)):
