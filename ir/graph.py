@@ -16,6 +16,7 @@ from attrs import field, frozen
 from .arguments import Arg, Body, Ref, bodies_in, instead_by, map_refs, refs_in, same_arg, shown, strict_hash
 from .effects.declared import PURE, Effects
 from .meta import EMPTY_META, Meta
+from .names import Names
 from .persistent import text_of
 
 __all__ = ["Call", "Do", "Frame", "Get", "Graph", "Input", "Kwargs", "Node", "Op", "Stack", "common_prefix", "place_of"]
@@ -255,6 +256,10 @@ class Graph:
             else:
                 found.extend(bodies_in(node.args, node.kwargs))
         return tuple(found)
+
+    def names(self) -> Names:
+        """Return the names of its inputs and nodes as taken, to take fresh ones."""
+        return Names([value.name for values in (self.inputs, self.nodes) for value in values])
 
     def output_refs(self) -> list[str]:
         """Return the names of the values that the output uses, in order, repeats kept."""

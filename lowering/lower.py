@@ -17,7 +17,7 @@ from ..ir.arguments import Arg, Items, Ref, bodies_in
 from ..ir.effects.aliases import slot_storage, storages
 from ..ir.effects.resolved import node_effects
 from ..ir.graph import Get, Graph, Node
-from ..ir.names import Names, word_of
+from ..ir.names import word_of
 from ..ir.operators import op_of
 from ..ir.persistent import collector_paused
 from ..ir.program import Program
@@ -73,7 +73,7 @@ def _writes(program: Program) -> tuple[list[Node], tuple[Arg, ...]]:
         spec.slot: formal.name for formal, spec in zip(graph.inputs, signature.inputs, strict=True) if type(spec) is StateInput
     }
     memory = storages(program, graph, node_effects(program, graph))
-    names = Names([*(formal.name for formal in graph.inputs), *(node.name for node in graph.nodes)])
+    names = graph.names()
     # State that is written and is no input is read for that.
     unread = [spec.slot for spec in signature.outputs if type(spec) is StateMutation and spec.slot not in owner]
     reads = [Node(names.fresh(word_of(slot)), Get(slot)) for slot in unread]

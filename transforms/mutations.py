@@ -17,9 +17,9 @@ from ..ir.effects.declared import NodeEffects
 from ..ir.effects.resolved import node_effects
 from ..ir.graph import Graph, Node, Op, Stack, common_prefix
 from ..ir.meta import EMPTY_META, Meta
-from ..ir.names import Names
 from ..ir.operators import op_of
 from ..ir.program import Program
+from ..ir.rewriter import Rewriter
 from ..ir.signature import InputMutation, OutputSpec, StateInput, StateMutation, Token, UserInput
 from .shared_bodies import alike
 from .transformation import UNLIMITED, Fuel, transformation
@@ -128,29 +128,23 @@ class _Writes:
         self.output = output
         self.done: list[NodeEffects] = node_effects(program, self.source)
         self.memory: UnionFind = storages(program, self.source, self.done)
-        self.names = Names([*(formal.name for formal in self.source.inputs), *(node.name for node in self.source.nodes)])
-        self.index = {node.name: number for number, node in enumerate(self.source.nodes)}
-        self.meta: dict[str, Meta] = {formal.name: formal.meta for formal in self.source.inputs}
-        self.meta.update((node.name, node.meta) for node in self.source.nodes)
-        self.after: dict[int, list[Node]] = {}
+        self.edit = Rewriter(self.source)
+        self.meta: dict[str, Meta] = {
+            value.name: value.meta for values in (self.source.inputs, self.source.nodes) for value in values
+        }
         self.last_use, self.last_write = self._last_touches()
 
     def graph(self) -> Graph:
         written = {self.memory.find(mutation.target) for mutation in self.mutations}
         output = tuple(map_refs(arg, lambda ref: self._old_output(ref, written)) for arg in self.output)
         # Values that share memory with a written tensor are saved before the first write happens.
-        saved = {m.value: self._saved(m) for m in self.mutations if self.memory.find(m.value) in written}
+        saved = {m.value: self._clone(m.value) for m in self.mutations if self.memory.find(m.value) in written}
         for mutation in self.mutations:
             place, stack = self._place(mutation)
-            value = saved.get(mutation.value, mutation.value)
-            name = self.names.fresh("copy_")
+            args = (Ref(mutation.target), saved.get(mutation.value, Ref(mutation.value)))
             meta = self.meta.get(mutation.value, EMPTY_META)
-            self.after.setdefault(place, []).append(Node(name, COPY, (Ref(mutation.target), Ref(value)), (), stack, meta))
-        nodes = list(self.after.get(-1, ()))
-        for number, node in enumerate(self.source.nodes):
-            nodes.append(node)
-            nodes.extend(self.after.get(number, ()))
-        return Graph(self.source.inputs, tuple(nodes), output)
+            self.edit.after(place, Node(self.edit.names.fresh("copy_"), COPY, args, (), stack, meta))
+        return self.edit.graph(output=output)
 
     def _last_touches(self) -> tuple[dict[object, int], dict[object, int]]:
         uses: dict[object, int] = {}
@@ -165,7 +159,7 @@ class _Writes:
         return uses, writes
 
     def _final(self, value: str) -> int:
-        return max(self.index.get(value, -1), self.last_write.get(self.memory.find(value), -1))
+        return max(self.edit.position.get(value, -1), self.last_write.get(self.memory.find(value), -1))
 
     def _place(self, mutation: Mutation) -> tuple[int, Stack]:
         final = self._final(mutation.value)
@@ -173,27 +167,23 @@ class _Writes:
         if place < 0:
             return -1, ()
         nodes = self.source.nodes
-        value = self.index.get(mutation.value)
-        mine = nodes[value].stack if value is not None else nodes[place].stack
+        value = self.edit.position.get(mutation.value, -1)
+        mine = nodes[value].stack if value >= 0 else nodes[place].stack
         return place, mine if place == value else common_prefix([mine, nodes[place].stack])
-
-    def _saved(self, mutation: Mutation) -> str:
-        place = self._final(mutation.value)
-        return self._clone(mutation.value, place)
 
     def _old_output(self, ref: object, written: set[object]) -> object:
         # The caller gets the old contents of something that is overwritten: hand out a copy made before the write.
         if type(ref) is not Ref or self.memory.find(ref.name) not in written:
             return ref
-        return Ref(self._clone(ref.name, self._final(ref.name)))
+        return self._clone(ref.name)
 
-    def _clone(self, value: str, place: int) -> str:
-        name = self.names.fresh("clone")
+    def _clone(self, value: str) -> Ref:
+        place = self._final(value)
         stack = self.source.nodes[place].stack if place >= 0 else ()
         meta = MappingProxyType({**self.meta.get(value, EMPTY_META), SAVED: True})
-        node = Node(name, CLONE, (Ref(value),), (), stack, meta)
-        self.after.setdefault(place, []).insert(0, node)
-        return name
+        node = Node(self.edit.names.fresh("clone"), CLONE, (Ref(value),), (), stack, meta)
+        self.edit.after(place, node, first=True)
+        return Ref(node.name)
 
 
 @frozen

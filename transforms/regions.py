@@ -184,7 +184,7 @@ def _takes_alike(program: Program, site: CallSite, body: Graph) -> bool:
 
 
 def _as_region(graph: Graph, slots: tuple[str, ...], number: int) -> Region:
-    names = Names([*(formal.name for formal in graph.inputs), *(node.name for node in graph.nodes)])
+    names = graph.names()
     first: dict[str, Node] = {}
     for node in graph.nodes:
         if type(node.do) is Get:
@@ -252,7 +252,7 @@ def _alike(program: Program, slots: tuple[str, ...], paths: list[str]) -> bool:
 
 
 def _rewritten(graph: Graph, regions: dict[str, Region | None]) -> Graph:
-    names = Names([*(formal.name for formal in graph.inputs), *(node.name for node in graph.nodes)])
+    names = graph.names()
     nodes: list[Node] = []
     for node in graph.nodes:
         region = regions.get(node.do.graph) if type(node.do) is Call else None

@@ -9,13 +9,14 @@ from collections.abc import Container, Iterable
 
 from attrs import evolve
 
-from ..ir.arguments import Arg, Ref, map_refs, replace_refs
+from ..ir.arguments import Arg, Ref, map_refs
 from ..ir.errors import PipelineError
 from ..ir.graph import Call, Frame, Get, Graph, Input, Node, Op, Stack
 from ..ir.meta import EMPTY_META
 from ..ir.names import Names, word_of
 from ..ir.own_operators import TAKES
 from ..ir.program import Program
+from ..ir.rewriter import Rewriter
 from ..ir.signature import InputMutation, InputSpec, StateInput, SunkInput, UserInput
 from ..ir.state import exporter_name, reading_place
 from .transformation import ADVICE, UNLIMITED, Fuel, transformation
@@ -100,7 +101,7 @@ class _Sinking:
         self.program = program
         self.graph = program.main
         self.state = state
-        self.names = Names([*(formal.name for formal in self.graph.inputs), *(node.name for node in self.graph.nodes)])
+        self.names = self.graph.names()
         self.readers: dict[tuple[str, Frame | None], Ref] = {}
         self.used: set[str] = set()
         """Inputs that something reads."""
@@ -229,14 +230,17 @@ class _Lifting:
         given = {slot: Ref(name) for slot, name in self.taken.items()}
         given.update((slot, Ref(formal.name)) for slot, formal in formals.items())
         known = {node.name: given[slot] for node in self.reads if (slot := self._slot_of(node)) in self.chosen}
-        nodes = tuple([node.using(known) for node in graph.nodes if node.name not in known])
+        edit = Rewriter(graph)
+        edit.erase(*known)
+        for name, formal in known.items():
+            edit.replace(name, formal)
         order = self._order(formals)
         moved = {old: new for new, (_, _, old) in enumerate(order) if old >= 0}
         outputs = tuple(InputMutation(moved[spec.index]) if type(spec) is InputMutation else spec for spec in signature.outputs)
         inputs = tuple([formal for formal, _, _ in order])
         left = () if self.whole else tuple([place for place in signature.lifted if place.slot not in self.chosen])
         signature = evolve(signature, inputs=tuple([spec for _, spec, _ in order]), outputs=outputs, lifted=left)
-        return self.source.with_main(Graph(inputs, nodes, replace_refs(graph.output, known)), signature=signature)
+        return self.source.with_main(edit.graph(inputs=inputs), signature=signature)
 
     def _slot_of(self, read: Node) -> str:
         slot = _slot(read)
@@ -248,7 +252,7 @@ class _Lifting:
         for node in self.reads:
             reads.setdefault(self._slot_of(node), []).append(node)
         graph = self.source.main
-        names = Names([*(formal.name for formal in graph.inputs), *(node.name for node in graph.nodes)])
+        names = graph.names()
         formals: dict[str, Input] = {}
         for slot, _ in self.places:
             found = reads.get(slot)

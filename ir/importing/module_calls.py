@@ -8,15 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from attrs import evolve
 from torch.export.graph_signature import ConstantArgument
 
 from ..arguments import Arg, Ref
 from ..errors import UnsupportedProgram
 from ..graph import Frame, Graph, Node, Op, Stack
-from ..names import Names, is_below, join, word_of
+from ..names import is_below, join, word_of
 from ..own_operators import GIVES, TAKES
 from ..program import CallSignature
+from ..rewriter import Rewriter
 from ..torch_private import OpOverload, schema_of
 
 __all__ = ["Alias", "Aliases", "Entries", "check_paths", "frame_of", "read_call_signatures", "with_borders"]
@@ -240,16 +240,14 @@ def with_borders(graph: Graph, records: Records, renamed: Mapping[str, str]) -> 
     """
     if not records:
         return graph
-    return _Borders(graph, renamed).graph_with(records)
+    return _Boundaries(graph, renamed).graph_with(records)
 
 
-class _Borders:
+class _Boundaries:
     def __init__(self, graph: Graph, renamed: Mapping[str, str]) -> None:
         self.graph = graph
+        self.edit = Rewriter(graph)
         self.renamed = renamed
-        self.made = {formal.name: -1 for formal in graph.inputs}
-        self.made.update((node.name, number) for number, node in enumerate(graph.nodes))
-        self.names = Names(self.made)
         self.spans: dict[Frame, tuple[int, int, Stack]] = {}
         self._find_spans()
 
@@ -261,27 +259,19 @@ class _Borders:
 
     def graph_with(self, records: Records) -> Graph:
         """Return the graph with the nodes of all records in place."""
-        before: dict[int, list[Node]] = {}
-        after: dict[int, list[Node]] = {}
         for frame, record in records.items():
             inputs, outputs = self._leaves(record.inputs), self._leaves(record.outputs)
             begin, end = self._latest(inputs) + 1, self._latest(outputs)
             if frame not in self.spans:
                 stack = self._place(frame)
                 pair = [self._node(frame, TAKES, inputs, stack), self._node(frame, GIVES, outputs, stack)]
-                before.setdefault(max(begin, end + 1), []).extend(pair)
+                self.edit.before(max(begin, end + 1), *pair)
                 continue
             first, last, stack = self.spans[frame]
             # A call inside this one that begins at the same node comes later in the list, and ends earlier.
-            before.setdefault(max(first, begin), []).append(self._node(frame, TAKES, inputs, stack))
-            after.setdefault(max(last, end, begin - 1), []).insert(0, self._node(frame, GIVES, outputs, stack))
-        nodes: list[Node] = []
-        for number in range(-1, len(self.graph.nodes) + 1):
-            nodes.extend(before.get(number, ()))
-            if 0 <= number < len(self.graph.nodes):
-                nodes.append(self.graph.nodes[number])
-            nodes.extend(after.get(number, ()))
-        return evolve(self.graph, nodes=tuple(nodes))
+            self.edit.before(max(first, begin), self._node(frame, TAKES, inputs, stack))
+            self.edit.after(max(last, end, begin - 1), self._node(frame, GIVES, outputs, stack), first=True)
+        return self.edit.graph()
 
     def _leaves(self, arguments: Iterable[Any]) -> tuple[Arg, ...]:
         return tuple([self._result(self._leaf(argument)) for argument in arguments])
@@ -292,7 +282,7 @@ class _Borders:
         if not isinstance(argument.name, str):
             return argument.name  # a size that was a number after all
         name = self.renamed.get(argument.name, argument.name)
-        return Ref(name) if name in self.made else None
+        return Ref(name) if name in self.edit.position else None
 
     def _result(self, leaf: Arg) -> Arg:
         # Of an operator that gives the new contents of what it wrote beside its result (a BatchNorm in training, after a
@@ -309,7 +299,7 @@ class _Borders:
         return Ref(first[0]) if first else leaf
 
     def _latest(self, leaves: tuple[Arg, ...]) -> int:
-        return max((self.made[leaf.name] for leaf in leaves if type(leaf) is Ref), default=-1)
+        return max((self.edit.position[leaf.name] for leaf in leaves if type(leaf) is Ref), default=-1)
 
     def _place(self, frame: Frame) -> Stack:
         # A call in which nothing was computed: it stands in the nearest module above it that was called.
@@ -323,7 +313,7 @@ class _Borders:
 
     def _node(self, frame: Frame, op: Op, leaves: tuple[Arg, ...], stack: Stack) -> Node:
         word = op.name.rpartition(".")[2]
-        return Node(self.names.fresh(word_of(f"{frame.path}.{word}")), op, leaves, (), stack)
+        return Node(self.edit.names.fresh(word_of(f"{frame.path}.{word}")), op, leaves, (), stack)
 
 
 def _is_written(node: Node, index: Any) -> bool:

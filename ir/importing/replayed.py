@@ -18,7 +18,7 @@ from torch.fx.proxy import Attribute, GraphAppendingTracer, Proxy
 from ..arguments import Arg, Ref, map_refs
 from ..errors import UnsupportedProgram
 from ..graph import Get, Graph, Node, Stack
-from ..names import Names, join
+from ..names import join
 from ..program import Program
 from ..state import reading_place
 from ..torch_private import Replay, blank_module, pytree, replay_of, replayed_attributes
@@ -253,7 +253,7 @@ class _Placing:
         self.nodes: list[Node] = []
         self.reads = {node.name: (node, node.do.slot) for node in program.main.nodes if isinstance(node.do, Get)}
         self.placed: dict[tuple[str, Stack], Ref] = {}
-        self.names = Names([*(one.name for one in program.main.inputs), *(node.name for node in program.main.nodes)])
+        self.names = program.main.names()
         self.used: set[str] = set()
 
     def graph(self) -> Graph:

@@ -178,7 +178,7 @@ def _object_used(program: Program, seed: int) -> Program | None:
     if name is None:
         return None
     graph = program.graphs[name]
-    names = Names([*(formal.name for formal in graph.inputs), *(node.name for node in graph.nodes)])
+    names = graph.names()
     spec = pytree.TreeSpec(deque, None, [pytree.tree_structure(0)])
     packed = Node(names.fresh("packed"), PACK, (Items([Ref(graph.inputs[0].name)]), spec))
     item = Node(names.fresh("item"), op_of(operator.getitem), (Ref(packed.name), 0))

@@ -13,7 +13,6 @@ import torch
 from attrs import evolve, field, frozen
 
 from ...ir.graph import Call, Graph, Node, Op
-from ...ir.names import Names
 from ...ir.own_operators import is_boundary
 from ...ir.program import Program
 
@@ -143,7 +142,7 @@ def with_specs(program: Program, **changes: Any) -> Program:
 
 def fresh_name(graph: Graph) -> str:
     """Return a name that no value of a graph has."""
-    return Names([*(formal.name for formal in graph.inputs), *(node.name for node in graph.nodes)]).fresh("corrupted")
+    return graph.names().fresh("corrupted")
 
 
 def is_call(node: Node) -> bool:

@@ -19,7 +19,7 @@ from ...ir.effects.aliases import storages
 from ...ir.effects.declared import NOTHING
 from ...ir.effects.resolved import node_effects
 from ...ir.graph import Call, Frame, Get, Graph, Input, Node, Op
-from ...ir.names import FROM_ROOT, Names, join
+from ...ir.names import FROM_ROOT, join
 from ...ir.operators import op_of
 from ...ir.persistent import pmap
 from ...ir.program import Program
@@ -214,7 +214,7 @@ def _operator(node: Node) -> str:
 def _with_sizes(program: Program) -> Program:
     # The size of an earlier value is added to a later one, which those after it then use.
     graph = program.main
-    names = Names([*(formal.name for formal in graph.inputs), *(node.name for node in graph.nodes)])
+    names = graph.names()
     tensors: list[str] = []
     instead: dict[str, Arg] = {}
     nodes: list[Node] = []

@@ -54,7 +54,7 @@ def stage_program(plan: StagePlan, number: int) -> Program:
 
 def _root(plan: StagePlan, number: int, body: Graph) -> Graph:
     part = plan.chain.parts[number]
-    names = Names([*(formal.name for formal in body.inputs), *(node.name for node in body.nodes)])
+    names = body.names()
     formals: dict[str, Input] = {}
     known: dict[str, Arg] = {}
     for formal, actual in zip(body.inputs, part.node.args, strict=True):

@@ -20,7 +20,6 @@ from ...ir.errors import PartitionError
 from ...ir.expression import Apply, Expr, InputDim, InputValue, Sym, inputs_in, symbols_in, write
 from ...ir.graph import Node, Op
 from ...ir.inference import FakeValues, running
-from ...ir.names import Names
 from ...ir.operators import op_of
 from ...ir.program import Program
 from ...ir.signature import NumberType, Range, TensorType, UserInput
@@ -247,7 +246,7 @@ class _Making:
     def __init__(self, program: Program) -> None:
         graph = program.main
         self.program = program
-        self.names = Names([*(formal.name for formal in graph.inputs), *(node.name for node in graph.nodes)])
+        self.names = graph.names()
         self.leaves = leaf_names(program)
         self.paths = [spec.argument for spec in program.signature.inputs if type(spec) is UserInput]
         self.known: dict[Expr, Arg] = {}

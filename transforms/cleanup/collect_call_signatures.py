@@ -13,7 +13,7 @@ from ...ir.arguments import Arg, Ref, map_refs
 from ...ir.calls.parts import with_listed
 from ...ir.errors import NamingError, UnsupportedProgram
 from ...ir.graph import Frame, Graph, Node, Op, place_of
-from ...ir.names import Names, is_below, word_of
+from ...ir.names import is_below, word_of
 from ...ir.own_operators import GIVES, TAKES
 from ...ir.persistent import pmap
 from ...ir.program import CallSignature, Program
@@ -98,7 +98,7 @@ class _Collecting:
         self.source = program
         self.specs = specs
         graph = program.main
-        self.names = Names([*(formal.name for formal in graph.inputs), *(node.name for node in graph.nodes)])
+        self.names = graph.names()
         self.leaves: dict[str, tuple[Arg, ...]] = {}
         """What each tracepoint was given."""
         self.known: dict[str, Arg] = {}

@@ -16,15 +16,15 @@ from typing import Any
 import torch
 
 from ...ir.analysis.numbers import SYMBOLIC
-from ...ir.arguments import Arg, Ref, replace_refs
+from ...ir.arguments import Ref
 from ...ir.effects.aliases import storages
 from ...ir.effects.resolved import node_effects
 from ...ir.graph import Do, Get, Graph, Node, Op, Stack
 from ...ir.meta import Meta
-from ...ir.names import Names
 from ...ir.operators import op_of
 from ...ir.own_operators import is_boundary
 from ...ir.program import Program
+from ...ir.rewriter import Rewriter
 from ...ir.state import reading_place
 from ...ir.torch_private import OpOverload, schema_of
 from ..transformation import UNLIMITED, Fuel, transformation
@@ -116,15 +116,10 @@ class _Insertion:
         self.fuel = fuel
         self.graph = program.main
         self.leaves = leaves
-        self.names = Names([*(formal.name for formal in self.graph.inputs), *(node.name for node in self.graph.nodes)])
+        self.edit = Rewriter(self.graph)
         self.sizes_left: set[str] = set()
         """Sizes that are computed again somewhere, and may have no use left."""
         self.numbers: frozenset[str] = frozenset()
-        self.made = {node.name: number for number, node in enumerate(self.graph.nodes)}
-        self.before: dict[int, list[Node]] = {}
-        self.after: dict[int, list[Node]] = {}
-        self.instead: dict[int, dict[str, Arg]] = {}
-        """For the number of a user, what it uses instead; the output of the root is the last."""
         self.reads: dict[tuple[str, Stack], tuple[str, int]] = {}
         """The reads that are there, by slot and place: the value, and the number of the node."""
         for number, node in enumerate(self.graph.nodes):
@@ -139,50 +134,36 @@ class _Insertion:
         """For each node, the values that its result may share memory with."""
 
     def program(self) -> Program:
-        if not (self.before or self.after or self.instead):
+        edit = self.edit
+        if edit.idle:
             return self.source
         for node, number in self.readers.values():
-            self.before.setdefault(number, []).insert(0, node)
-        nodes: list[Node] = []
-        gone = self._unused()
-        for number, node in enumerate(self.graph.nodes):
-            nodes.extend(self.before.get(number, ()))
-            if node.name not in gone:
-                nodes.append(self._with_new_uses(node, number))
-            nodes.extend(self.after.get(number, ()))
-        count = len(self.graph.nodes)
-        nodes.extend(self.before.get(count, ()))
-        new = self.instead.get(count, {})
-        output = replace_refs(self.graph.output, new)
-        return self.source.with_main(Graph(self.graph.inputs, tuple(nodes), output))
+            edit.before(number, node, first=True)
+        edit.erase(*self._unused())
+        return self.source.with_main(edit.graph())
 
     def _unused(self) -> set[str]:
         # Sizes that were used, and are not now that they are computed again.
         if not self.sizes_left:
             return set()
         gone: set[str] = set()
-        used = {name for made in (*self.before.values(), *self.after.values()) for node in made for name in node.refs()}
-        used.update(name for name in self.graph.output_refs() if name not in self.instead.get(len(self.graph.nodes), ()))
+        uses = self.edit.uses
+        used = {name for node in self.edit.inserted() for name in node.refs()}
+        used.update(name for name in self.graph.output_refs() if name not in uses.get(self.edit.end, ()))
         for number in range(len(self.graph.nodes) - 1, -1, -1):
             node = self.graph.nodes[number]
             if node.name in self.sizes_left and node.name not in used:
                 gone.add(node.name)
                 self.sizes_left.update(self.numbers.intersection(node.refs()))
             else:
-                used.update(name for name in node.refs() if name not in self.instead.get(number, ()))
+                used.update(name for name in node.refs() if name not in uses.get(number, ()))
         return gone
-
-    def _with_new_uses(self, node: Node, number: int) -> Node:
-        new = self.instead.get(number)
-        return node if new is None else node.using(new)
 
     def sizes(self) -> None:
         """Compute sizes again in the calls that use them."""
-        found = sizes_again(self.source, self.leaves, self.names, self._allows)
+        found = sizes_again(self.source, self.leaves, self.edit, self._allows)
         if found is not None:
-            self.before.update(found.before)
-            self.instead.update(found.instead)
-            self.sizes_left.update([size for new in found.instead.values() for size in new])
+            self.sizes_left.update(found.again)
             self.numbers = frozenset(found.numbers)
 
     def _allows(self, again: Again) -> bool:
@@ -214,7 +195,7 @@ class _Insertion:
 
     def _store(self, chain: Chain, waiting: dict[str, list[BoundaryValue]], touched: list[int]) -> None:
         # A version lives in the state from where it is written until the next one is; whoever reads the state must mean it.
-        writes = [self.made[value] for value in chain.versions[:-1]] + [chain.stored]
+        writes = [self.edit.position[value] for value in chain.versions[:-1]] + [chain.stored]
         for index in range(len(chain.versions) - 1, -1, -1):
             value = chain.versions[index]
             begin = writes[index]
@@ -226,10 +207,10 @@ class _Insertion:
             if not found or older or not self.fuel.burn("read", value, "from", chain.slot or chain.target):
                 continue
             if not is_last:
-                stack = self.graph.nodes[self.made[value]].stack
+                stack = self.graph.nodes[self.edit.position[value]].stack
                 target = self._reader(chain, stack, begin)
-                copy = Node(self.names.fresh("copy_"), COPY, (Ref(target), Ref(value)), (), stack, self.graph.nodes[begin].meta)
-                self.after.setdefault(begin, []).append(copy)
+                args = (Ref(target), Ref(value))
+                self.edit.after(begin, Node(self.edit.names.fresh("copy_"), COPY, args, (), stack, self.graph.nodes[begin].meta))
             for crossing in found:
                 self._read_instead(crossing, chain)
 
@@ -242,7 +223,7 @@ class _Insertion:
 
     def _is_read(self, crossing: BoundaryValue) -> bool:
         # One value may be a version of two pieces of state, or of one twice: what is read from one is not read again.
-        return crossing.value in self.instead.get(crossing.used, ())
+        return crossing.value in self.edit.uses.get(crossing.used, ())
 
     def _read_instead(self, crossing: BoundaryValue, chain: Chain) -> None:
         count, number = len(self.graph.nodes), crossing.used
@@ -250,10 +231,10 @@ class _Insertion:
         value = self._reader(chain, stack, number)
         # What the user makes of it must not change when the state does: a view of the state is a view of a copy.
         if number == count or crossing.value in self.viewing[number]:
-            clone = Node(self.names.fresh("clone"), CLONE, (Ref(value),), (), stack, self._meta(crossing.value))
-            self.before.setdefault(number, []).append(clone)
+            clone = Node(self.edit.names.fresh("clone"), CLONE, (Ref(value),), (), stack, self._meta(crossing.value))
+            self.edit.before(number, clone)
             value = clone.name
-        self.instead.setdefault(number, {})[crossing.value] = Ref(value)
+        self.edit.use(number, crossing.value, Ref(value))
 
     def _reader(self, chain: Chain, stack: Stack, number: int) -> str:
         if chain.slot is None:
@@ -265,7 +246,7 @@ class _Insertion:
             return there[0]
         made, first = self.readers.get(place) or (None, number)
         if made is None:
-            made = Node(self.names.fresh(chain.target), Get(name), (), (), stack[:depth], self._meta(chain.target))
+            made = Node(self.edit.names.fresh(chain.target), Get(name), (), (), stack[:depth], self._meta(chain.target))
         self.readers[place] = (made, min(first, number))
         return made.name
 

@@ -20,10 +20,10 @@ from attrs import evolve, frozen
 from ...ir.analysis.numbers import SYMBOLIC
 from ...ir.arguments import Arg, Ref, replace_refs
 from ...ir.graph import Frame, Node, Op, Stack, common_prefix
-from ...ir.names import Names
 from ...ir.operators import op_of
 from ...ir.own_operators import is_boundary
 from ...ir.program import Program
+from ...ir.rewriter import Rewriter
 from .versions import Leaves
 
 __all__ = ["Again", "sizes_again"]
@@ -63,13 +63,13 @@ class _Place:
     """How often the size is in it: the exporter writes ``n`` where a module divided ``2*n`` by two."""
 
 
-def sizes_again(program: Program, leaves: Leaves, names: Names, allows: Callable[[Again], bool]) -> Sizes | None:
+def sizes_again(program: Program, leaves: Leaves, edit: Rewriter, allows: Callable[[Again], bool]) -> Sizes | None:
     """Return the sizes of a flat program that are computed again; None where there are none.
 
     Args:
         program: the flat program.
         leaves: what its preserved calls take and give.
-        names: hands out names.
+        edit: the edits of its root, to which those are added.
         allows: says of each use in turn whether it may be rewritten.
     """
     nodes = program.main.nodes
@@ -78,7 +78,7 @@ def sizes_again(program: Program, leaves: Leaves, names: Names, allows: Callable
         return None
     if any(_changes_sizes(node.do.target) for _, node in program.nodes() if type(node.do) is Op):
         return None
-    found = Sizes(program, leaves, names, numbers)
+    found = Sizes(program, leaves, edit, numbers)
     for number, stack, size in found.uses():
         found.rewrite(number, stack, size, allows)
     return found
@@ -102,12 +102,12 @@ def _leaves_a_call(node: Node, numbers: Mapping[str, Node]) -> bool:
 class Sizes:
     """Computes sizes again in other calls; each once for each call."""
 
-    def __init__(self, program: Program, leaves: Leaves, names: Names, numbers: Mapping[str, Node]) -> None:
+    def __init__(self, program: Program, leaves: Leaves, edit: Rewriter, numbers: Mapping[str, Node]) -> None:
         graph = program.main
         self.nodes = graph.nodes
         self.output = tuple(graph.output_refs())
         self.leaves = leaves
-        self.names = names
+        self.edit = edit
         self.numbers = numbers
         self.checked = _checked(graph.nodes)
         self.spans = _spans(graph.nodes)
@@ -120,8 +120,8 @@ class Sizes:
         self._look_around()
         self.known: dict[Home, tuple[int, Arg]] = {}
         """For each size and call where it is computed again, and what it is called there."""
-        self.before: dict[int, list[Node]] = {}
-        self.instead: dict[int, dict[str, Arg]] = {}
+        self.again: set[str] = set()
+        """The sizes that are computed again for some user."""
 
     def uses(self) -> Iterator[tuple[int, Stack, str]]:
         """Yield the uses of sizes that no assertion depends on: the number of the user, the calls around it, the size."""
@@ -156,8 +156,9 @@ class Sizes:
     def _accept(self, size: str, number: int, scope: Stack, at: int, new: dict[Home, Node]) -> None:
         for key, node in new.items():
             self.known[key] = at, Ref(node.name)
-            self.before.setdefault(at, []).append(node)
-        self.instead.setdefault(number, {})[size] = self.known[size, scope[-1] if scope else None][1]
+            self.edit.before(at, node)
+        self.edit.use(number, size, self.known[size, scope[-1] if scope else None][1])
+        self.again.add(size)
 
     def _look_around(self) -> None:
         for name, (_, stack) in self.made.items():
@@ -216,7 +217,7 @@ class Sizes:
             if place is None and not ready:
                 todo += [(part, True), *[(inner, False) for inner in node.refs()]]
                 continue
-            again, meta = self.names.fresh(part), MappingProxyType({"val": value})
+            again, meta = self.edit.names.fresh(part), MappingProxyType({"val": value})
             if place is not None:
                 self._read(place, again, key, scope, meta, new)
                 continue
@@ -231,7 +232,7 @@ class Sizes:
             return
         sized: Any = self.values[place.tensor]
         whole = MappingProxyType({"val": sized.shape[place.dim]})
-        times = self.names.fresh(SIZE.name.split(".")[1])
+        times = self.edit.names.fresh(SIZE.name.split(".")[1])
         new[times, key[1]] = Node(times, SIZE, args, (), scope, whole)
         new[key] = Node(name, FLOORDIV, (Ref(times), place.factor), (), scope, meta)
 

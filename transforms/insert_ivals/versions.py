@@ -12,14 +12,14 @@ from typing import Any
 
 from attrs import frozen
 
-from ...ir.arguments import Arg, Ref, replace_refs
+from ...ir.arguments import Arg, Ref
 from ...ir.effects.declared import Effects
 from ...ir.effects.registered import effects_of
 from ...ir.graph import Frame, Get, Graph, Node, Op, Stack, common_prefix
 from ...ir.inference import operand_given_back, values_of
-from ...ir.names import Names
 from ...ir.own_operators import GIVES, TAKES
 from ...ir.program import Program
+from ...ir.rewriter import Rewriter
 from ...ir.state import reading_place
 from ...ir.torch_private import resolve_operator
 from ..shared_bodies import alike
@@ -246,19 +246,13 @@ class _Objects:
         self.source = program
         self.graph = program.main
         self.leaves = leaves
-        self.instead: dict[int, dict[str, Ref]] = {}
-        """For the number of a user, what it uses instead; the output of the root is the last."""
-        self.before: dict[int, list[Node]] = {}
+        self.edit = Rewriter(program.main)
         self.read: dict[tuple[str, Stack], str] = {}
         """The reads that were added, by slot and place."""
 
     @cached_property
     def values(self) -> dict[str, Any]:
         return values_of(self.graph)
-
-    @cached_property
-    def names(self) -> Names:
-        return Names([*(formal.name for formal in self.graph.inputs), *(node.name for node in self.graph.nodes)])
 
     def use(self, name: str, number: int, stack: Stack, fuel: Fuel) -> None:
         """Let a user use what a value is, if that was given to the calls that hide it."""
@@ -274,7 +268,7 @@ class _Objects:
         node = self.graph.by_name.get(found)
         if node is not None and type(node.do) is Get and self.leaves.hides(found, node.stack, stack):
             found = self._again(node, node.do.slot, number, stack)
-        self.instead.setdefault(number, {})[name] = Ref(found)
+        self.edit.use(number, name, Ref(found))
 
     def _object(self, name: str, stack: Stack) -> str | None:
         # The value that is the same object, and that the user may have; state can be read anywhere.
@@ -311,20 +305,10 @@ class _Objects:
         depth, name = reading_place(self.source.state, slot, stack)
         place = (name, stack[:depth])
         if place not in self.read:
-            self.read[place] = self.names.fresh(node.name)
-            read = Node(self.read[place], Get(name), (), (), stack[:depth], node.meta)
-            self.before.setdefault(number, []).append(read)
+            self.read[place] = self.edit.names.fresh(node.name)
+            self.edit.before(number, Node(self.read[place], Get(name), (), (), stack[:depth], node.meta))
         return self.read[place]
 
     def program(self) -> Program:
         """Return the program with what is used instead; the same object where nothing is."""
-        if not self.instead:
-            return self.source
-        nodes: list[Node] = []
-        for number, node in enumerate(self.graph.nodes):
-            nodes += self.before.get(number, ())
-            nodes.append(node.using(self.instead[number]) if number in self.instead else node)
-        count = len(self.graph.nodes)
-        nodes += self.before.get(count, ())
-        output = replace_refs(self.graph.output, self.instead.get(count, {}))
-        return self.source.with_main(Graph(self.graph.inputs, tuple(nodes), output))
+        return self.source if self.edit.idle else self.source.with_main(self.edit.graph())

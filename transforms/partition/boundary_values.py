@@ -11,7 +11,6 @@ from ...ir.arguments import Arg, Ref, refs_in, replace_refs
 from ...ir.calls.parts import Chain, chain_of
 from ...ir.graph import Node
 from ...ir.meta import Meta
-from ...ir.names import Names
 from ...ir.program import Program
 from ...ir.signature import GIVEN
 from ..shared_bodies import value_only
@@ -73,7 +72,7 @@ def relay_skips(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
     if not any(through):
         return program
     main = program.main
-    names = Names([*(formal.name for formal in main.inputs), *(node.name for node in main.nodes)])
+    names = main.names()
     parts = [OpenPart(part, program.graphs[part.graph], names) for part in chain.parts]
     metas: dict[str, Meta] = {value.name: value.meta for value in (*main.inputs, *main.nodes)}
     now: dict[str, str] = {}
@@ -197,7 +196,7 @@ class _Moving:
         self.chain = chain
         self.movable = movable
         self.fuel = fuel
-        names = Names([*(formal.name for formal in main.inputs), *(node.name for node in main.nodes)])
+        names = main.names()
         self.parts = [OpenPart(part, program.graphs[part.graph], names) for part in chain.parts]
         self.metas: dict[str, Meta] = {value.name: value.meta for value in (*main.inputs, *main.nodes)}
         self.moved: list[set[str]] = [set() for _ in chain.parts]

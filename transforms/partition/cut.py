@@ -132,7 +132,7 @@ class _Cutting:
         self.graph = program.main
         self.placing = placing
         self.bodies = [_Body() for _ in placing.names]
-        self.names = Names([*(formal.name for formal in self.graph.inputs), *(node.name for node in self.graph.nodes)])
+        self.names = self.graph.names()
         self.home: dict[str, int] = dict.fromkeys([formal.name for formal in self.graph.inputs], -1)
         """The part that makes a value, -1 for the inputs of the root, in the order in which they are made."""
 

@@ -49,7 +49,7 @@ class OpenPart:
     def inner(self) -> Names:
         """Hands out names for values of the body."""
         if self._inner is None:
-            self._inner = Names([*(formal.name for formal in self.graph.inputs), *(node.name for node in self.graph.nodes)])
+            self._inner = self.graph.names()
         return self._inner
 
     def take(self, value: str, wanted: str, meta: Meta) -> str:

@@ -91,7 +91,7 @@ def graft(path: str, program: Program, names: Names, order: tuple[int, ...], cou
 
 def _bordered(path: str, body: Graph, order: tuple[int, ...], count: int, output: tuple[Arg, ...]) -> tuple[Node, ...]:
     inputs = {leaf: Ref(formal.name) for leaf, formal in zip(order, body.inputs, strict=True)}
-    taken = Names([*(formal.name for formal in body.inputs), *(node.name for node in body.nodes)])
+    taken = body.names()
     word = word_of(path)
     takes = Node(taken.fresh(f"{word}_takes"), TAKES, tuple([inputs.get(leaf) for leaf in range(count)]))
     gives = Node(taken.fresh(f"{word}_gives"), GIVES, output)
@@ -166,7 +166,7 @@ class _Rewriting:
     def __init__(self, graph: Graph, changes: Changes) -> None:
         self.graph = graph
         self.changes = changes
-        self.names = Names([*(formal.name for formal in graph.inputs), *(node.name for node in graph.nodes)])
+        self.names = graph.names()
         self.nodes: list[Node] = []
         self.known: dict[str, Arg] = {}
         """What stands for values from the point of the walk on."""
