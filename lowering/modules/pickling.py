@@ -13,6 +13,7 @@ import torch
 from attrs import evolve, frozen
 
 from ...ir.allowed import is_operator, registered
+from ...ir.callables import Method
 from ...ir.errors import UnsupportedProgram
 from ...ir.graph import Frame, Op
 from ...ir.persistent import pmap
@@ -164,7 +165,7 @@ def _check_text(text: str, program: Program, operators: Mapping[str, Any]) -> No
     for (_, mine), (_, theirs) in zip(program.nodes(), read.nodes(), strict=True):
         if type(mine.do) is not Op or type(theirs.do) is not Op or mine.do.target is write_parameter:
             continue  # writes to parameters are found again when it is lowered
-        if mine.do.target is not theirs.do.target:
+        if mine.do.target is not theirs.do.target and not (type(mine.do.target) is Method and mine.do.target == theirs.do.target):
             raise UnsupportedProgram(f"node {mine.name}: {mine.do.name} is not found by its name, so it can not be pickled")
 
 

@@ -22,6 +22,17 @@ from tests.programs import Shared, Tower
 EACH = pytest.mark.parametrize("to", KINDS)
 
 
+class Viewed(nn.Module):
+    """Calls methods of tensors."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.inner(x).view(-1).relu()
+
+
 def saved(module: Any) -> Any:
     """Return what torch.save and torch.load make of a module."""
     file = io.BytesIO()
@@ -186,3 +197,13 @@ def test_symbolic_sizes_are_there_again(to: str) -> None:
     sizes = [[str(node.meta["val"].shape) for node in each.graph.nodes if "val" in node.meta] for each in (module, again)]
     assert sizes[0] == sizes[1]
     assert any("s" in size.removeprefix("torch.Size") for size in sizes[1])
+
+
+@EACH
+def test_methods_of_tensors_are_found_by_name(to: str) -> None:
+    """A graph that fx traced calls methods; where an example says that they are those of tensors, too."""
+    model, x = nn.Linear(3, 2), torch.randn(2, 3)
+    traced = torch.fx.symbolic_trace(Viewed(model))
+    for examples in (None, (x,)):
+        module = px.lower(px.transform(px.import_fx(traced, example_inputs=examples)), to=to)
+        assert torch.equal(pickle.loads(pickle.dumps(module))(x), model(x).view(-1).relu())
