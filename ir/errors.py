@@ -150,7 +150,7 @@ class EffectsError(PurefxError, ValueError):
 
 
 class PipelineError(PurefxError, ValueError):
-    """A pipeline is ordered so that a transformation can not get what it requires.
+    """A pipeline is ordered so that a transformation cannot get what it requires.
 
     >>> issubclass(PipelineError, ValueError)
     True
@@ -158,7 +158,7 @@ class PipelineError(PurefxError, ValueError):
 
 
 class PartitionError(PurefxError, ValueError):
-    """A program can not be split as asked: the message names the nodes or modules, and what connects them.
+    """A program cannot be split as asked: the message names the nodes or modules, and what connects them.
 
     >>> issubclass(PartitionError, ValueError)
     True
@@ -166,7 +166,7 @@ class PartitionError(PurefxError, ValueError):
 
 
 class SwapError(PurefxError, ValueError):
-    """A module can not be swapped for what was given: the message says which, why, and what to do.
+    """A module cannot be swapped for what was given: the message says which, why, and what to do.
 
     >>> issubclass(SwapError, ValueError)
     True
@@ -182,7 +182,7 @@ class NamingError(PurefxError, ValueError):
 
 
 class FuelError(PurefxError, TypeError, ValueError):
-    """A transformation can not be stopped as asked, or there is nothing that a search with fuel could find.
+    """A transformation cannot be stopped as asked, or there is nothing that a search with fuel could find.
 
     >>> issubclass(FuelError, TypeError), issubclass(FuelError, ValueError)
     (True, True)
@@ -232,7 +232,7 @@ class InputValueError(PurefxError, RuntimeError, ValueError, AssertionError):
 
 
 class CaptureError(PurefxError, RuntimeError):
-    """The exporter can not trace a module; the message names the line, and the exporter's error is the cause.
+    """The exporter cannot trace a module; the message names the line, and the exporter's error is the cause.
 
     >>> issubclass(CaptureError, RuntimeError)
     True
@@ -256,10 +256,10 @@ class ModeWarning(UserWarning):
 
 
 class StageError(PurefxError, ValueError):
-    """The parts of a program can not be stages of ``torch.distributed.pipelining``; ``faults`` says all that is wrong.
+    """The parts of a program cannot be stages of ``torch.distributed.pipelining``; ``faults`` says all that is wrong.
 
     Args:
-        head: what can not be.
+        head: what cannot be.
         faults: a line for each place.
 
     >>> print(StageError("no stages:", ["stage1 takes n"]))

@@ -197,7 +197,7 @@ class Input:
 
 @frozen(eq=False)
 class Graph:
-    """A body: what it takes, what it does in order, what it gives back.
+    """A body: what it takes, what it does in order, what it returns.
 
     >>> from purefx.ir import Graph, Input, Node, Op, Ref
     >>> graph = Graph((Input("x"),), (Node("y", Op("toy.neg"), (Ref("x"),)),), Ref("y"))

@@ -31,7 +31,7 @@ def check_identifiers(program: Program) -> Program:
     True
     """
     found = [
-        Violation("identifiers", f"{ascii(name)[:200]} is no name of {what}", graph, node, advice=ADVICE)
+        Violation("identifiers", f"{ascii(name)[:200]} is not a name of {what}", graph, node, advice=ADVICE)
         for name, what, graph, node in odd_names(program)
     ]
     if found:
@@ -40,7 +40,7 @@ def check_identifiers(program: Program) -> Program:
 
 
 def odd_names(program: Program) -> Iterator[tuple[str, str, str | None, str | None]]:
-    """Iterate over what is no name: the text, of what, in which graph, at which node.
+    """Iterate over what is not a name: the text, of what, in which graph, at which node.
 
     >>> from purefx.ir import Graph, Input, Program
     >>> list(odd_names(Program.of({"": Graph((Input("x=1"),), (), ())})))

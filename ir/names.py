@@ -124,7 +124,7 @@ class Names:
             self._taken.add(wanted)
             return wanted
         stem = stem_of(wanted)
-        self._taken.add(stem)  # where ``sum_1`` was wanted, ``sum`` is no name for another
+        self._taken.add(stem)  # where ``sum_1`` was wanted, ``sum`` is not a name for another
         return self.fresh(stem)
 
 

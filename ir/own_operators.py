@@ -79,7 +79,7 @@ def pack(leaves: Sequence[Any], spec: Any) -> Any:
     try:
         return pytree.tree_unflatten(list(leaves), spec)
     except Exception as error:
-        raise CallError(f"the leaves can not be put together as {short(spec)}: {type(error).__name__}: {error}") from error
+        raise CallError(f"the leaves cannot be put together as {short(spec)}: {type(error).__name__}: {error}") from error
 
 
 def short(spec: Any) -> str:
@@ -110,7 +110,7 @@ def unpack(value: Any, spec: Any) -> tuple[Any, ...]:
     try:
         return tuple(spec.flatten_up_to(value))
     except ValueError as error:
-        raise CallError(f"a module gave back something else than the exported one did: {error}") from error
+        raise CallError(f"a module returned something else than the exported one did: {error}") from error
 
 
 for function in (pack, unpack):

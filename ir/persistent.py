@@ -174,7 +174,7 @@ class _Pause(str):
     __slots__ = ()
     __init__ = staticmethod(_marks.append)  # pyright: ignore[reportAssignmentType]
     __enter__ = staticmethod(gc.disable)
-    # Takes anything, is bound to the block, which keeps that alive, and gives back the empty string: exceptions go on.
+    # Takes anything, is bound to the block, which keeps that alive, and returns the empty string: exceptions go on.
     __exit__ = str.format
     __del__ = staticmethod(partial(_marks.__delitem__, slice(-1, None)))  # unlike pop, right where there is none
 

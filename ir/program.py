@@ -101,7 +101,7 @@ class Program:
     """What transformations have established (``"outlined"`` ...); never trusted where it can be looked up."""
     trail: tuple[Step, ...] = field(default=(), repr=False)
     checked: bool = field(default=False, init=False, eq=False, repr=False)
-    """Whether ``check`` found it valid: remembered, because a value can not become invalid.  A copy with other fields
+    """Whether ``check`` found it valid: remembered, because a value cannot become invalid.  A copy with other fields
     starts unchecked."""
 
     @classmethod

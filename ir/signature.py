@@ -1,7 +1,7 @@
 """``Signature``: what the inputs and outputs of the root graph are for, position by position.
 
 One idea: no names of values.  ``signature.inputs[i]`` speaks of ``root.inputs[i]`` and ``signature.outputs[i]`` of
-``root.output[i]``, so renaming a value can not make the two disagree.  How inputs are checked is in ``lowering/``.
+``root.output[i]``, so renaming a value cannot make the two disagree.  How inputs are checked is in ``lowering/``.
 """
 
 from __future__ import annotations

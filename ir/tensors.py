@@ -94,7 +94,7 @@ TENSORS = frozenset({torch.Tensor, torch.nn.Parameter, FakeTensor})
 
 
 def disagreement(known: Any, value: Any) -> str | None:
-    """Return how the fake value in meta and a tensor of the state differ, or None; what is no tensor never differs.
+    """Return how the fake value in meta and a tensor of the state differ, or None; what is not a tensor never differs.
 
     >>> disagreement(torch.ones(2), torch.ones(3))
     'a torch.float32 of shape (2,), but the slot holds a torch.float32 of shape (3,)'

@@ -162,7 +162,7 @@ def _numbers(given: Contents, expected: Contents, tolerance: Tolerance) -> str |
         return None
     apart = (left != right) & ~(left.isnan() & right.isnan())
     if not bool(apart.any()):
-        return ": the numbers are equal, their bits are not (the sign of a zero, or of what is no number)"
+        return ": the numbers are equal, their bits are not (the sign of a zero, or of what is not a number)"
     most = (left - right).abs()[apart].max().item()
     return f": {int(apart.sum())} of {apart.numel()} numbers differ, by up to {most:.2g}"
 
@@ -256,7 +256,7 @@ def evaluate(
 
 
 def _state_names(program: Program) -> dict[str, str]:
-    # State is called as before the program was split: where a tensor is kept is no part of what a program means.
+    # State is called as before the program was split: where a tensor is kept is not part of what a program means.
     names = frozenset(part_names(program))
     return {original(slot, names): slot for slot in program.state}
 

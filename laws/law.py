@@ -237,7 +237,7 @@ def _gradients(transform: Transform, case: Case) -> list[str]:
 
 
 GRADIENT_TOLERANCE = 1e-5
-"""Autograd adds up the parts of a gradient in an order of its own, which follows that of the operators and is no part of
+"""Autograd adds up the parts of a gradient in an order of its own, which follows that of the operators and is not part of
 what a program means; everything else is compared bit by bit."""
 
 
@@ -261,7 +261,7 @@ GENERIC: tuple[Law, ...] = (
     Law("state", "the state keeps its names, kinds, ties and tensors", _state),
     Law("text", "the text of the result parses back to it", _text),
 )
-"""What holds for every transformation.  That the text is the same in processes with other hash seeds can not be seen in one
+"""What holds for every transformation.  That the text is the same in processes with other hash seeds cannot be seen in one
 process: ``tests/laws/test_hash_seed.py`` asks it of all transformations in a few."""
 
 GRADIENTS = Law("gradients", "the gradients of parameters and inputs are kept", _gradients)

@@ -214,9 +214,9 @@ def is_functional(program: Program) -> bool:
 
 
 def returns_all(program: Program) -> bool:
-    """Say whether ``functionalize`` gives back all that a program copies into its inputs and state.
+    """Say whether ``functionalize`` returns all that a program copies into its inputs and state.
 
-    A copy that it keeps, since others may touch the same memory, need not stand on the same side of those that it gives back.
+    A copy that it keeps, since others may touch the same memory, need not stand on the same side of those that it returns.
 
     >>> from purefx.ir import Graph
     >>> returns_all(Program.of({"": Graph((), (), ())}))
@@ -236,7 +236,7 @@ def returns_all_that_it_writes(program: Program) -> bool:
 
 
 def mutates_in_place(program: Program) -> bool:
-    """Say whether a program gives back no new contents: those come in any order, and may be the old ones.
+    """Say whether a program returns no new contents: those come in any order, and may be the old ones.
 
     >>> from purefx.ir import Graph
     >>> mutates_in_place(Program.of({"": Graph((), (), ())}))

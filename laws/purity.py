@@ -200,7 +200,7 @@ def on_threads(transform: Callable[[Program], Program], program: Program, *, thr
         start.wait()
         try:
             results.append(transform(fresh))
-        except Exception as error:  # noqa: BLE001  it is what happened, and is given back
+        except Exception as error:  # noqa: BLE001  it is what happened, and is returned
             results.append(error)
 
     running = [threading.Thread(target=run) for _ in range(threads)]

@@ -138,14 +138,14 @@ def _calls_tight(transform: Transform, case: Case) -> list[str]:
         made = {node.name for node in graph.nodes}
         used = {ref for node in graph.nodes for ref in node.refs()}
         found += [f"{name} takes {formal.name} and does not use it" for formal in graph.inputs if formal.name not in used]
-        found += [f"{name} gives back {ref}, which it does not make" for ref in graph.output_refs() if ref not in made]
+        found += [f"{name} returns {ref}, which it does not make" for ref in graph.output_refs() if ref not in made]
     for name in result.order:
         graph = result.graphs[name]
         used = {ref for node in graph.nodes for ref in node.refs()} | set(graph.output_refs())
         for node in graph.nodes:
             outputs = result.graphs[node.do.graph].output_refs() if type(node.do) is Call else ()
             if outputs and node.name not in used:
-                found.append(f"{node.name} gives back what nobody uses")
+                found.append(f"{node.name} returns what nobody uses")
     return found
 
 
@@ -287,7 +287,7 @@ def _named_as_given(transform: Transform, case: Case) -> list[str]:
 
 
 def _converted_to_what_it_is(program: Program, name: str) -> str | None:
-    # `x.to(dtype)` of an `x` that has it: torch gives back its argument.
+    # `x.to(dtype)` of an `x` that has it: torch returns its argument.
     node = program.main.by_name.get(name)
     if node is None or _op_name(node) != "aten.to.dtype" or len(node.args) != 2 or node.kwargs:
         return None

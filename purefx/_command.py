@@ -141,7 +141,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _read(path: str, given: argparse.Namespace) -> Program:
     if Path(path).exists() and not Path(path).is_file() and not Path(path).is_dir():
-        raise _Trouble(f"{path} is no file")  # a pipe would be waited for
+        raise _Trouble(f"{path} is not a file")  # a pipe would be waited for
     with Path(path).open("rb") as file:
         is_zip = file.read(len(ZIP)) == ZIP
     _progress(f"reading {path}")
@@ -154,7 +154,7 @@ def _read(path: str, given: argparse.Namespace) -> Program:
     try:
         ep = torch.export.load(path)
     except Exception as error:  # torch raises whatever its parts do
-        raise _Trouble(f"{path}: torch can not load it: {type(error).__name__}: {error}") from error
+        raise _Trouble(f"{path}: torch cannot load it: {type(error).__name__}: {error}") from error
     return import_ep(ep)
 
 

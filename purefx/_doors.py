@@ -65,8 +65,8 @@ def capture(
     Raises:
         CaptureError: the exporter refuses the module; the message names the line, and the exporter's own error is its cause.
         InvalidProgram: what the exporter made is nonsense.
-        UnsupportedProgram: it has something that can not be represented faithfully.
-        TypeError: ``module`` is no module, or ``args`` is no tuple.
+        UnsupportedProgram: it has something that cannot be represented faithfully.
+        TypeError: ``module`` is not a module, or ``args`` is not a tuple.
 
     >>> import torch, purefx as px
     >>> px.capture(torch.nn.ReLU(), (torch.ones(2),)).main.nodes[0].do.name
@@ -96,7 +96,7 @@ def capture(
 def _message(module: torch.nn.Module, error: Exception) -> str:
     place = next(_lines(error), None)
     said = str(error).strip() or type(error).__name__
-    head = f"torch.export can not export {type(module).__qualname__}"
+    head = f"torch.export cannot export {type(module).__qualname__}"
     if place is None:
         return f"{head}: {type(error).__name__}: {said}"
     file, number, function = place
@@ -132,7 +132,7 @@ def unflatten(
 
     Raises:
         InvalidProgram: the exported program's graph and signature disagree.
-        UnsupportedProgram: it has something that can not be represented or run faithfully; the message names it.
+        UnsupportedProgram: it has something that cannot be represented or run faithfully; the message names it.
         TypeError: it is not an exported program, or the adapter is none.
 
     >>> import torch, purefx as px
@@ -172,11 +172,11 @@ def to_ep(
             have a preserved signature, are inlined all the same. Torch (2.13) takes no gradients through such regions in eager.
 
     Returns:
-        An exported program that torch's verifier took. ``import_ep`` gives back the flattened program, up to names.
+        An exported program that torch's verifier took. ``import_ep`` returns the flattened program, up to names.
 
     Raises:
         InvalidProgram: the program breaks invariants; all violations are listed, and nothing was made.
-        UnsupportedProgram: an exported program can not say what this one does; the message names it.
+        UnsupportedProgram: an exported program cannot say what this one does; the message names it.
         InputError: the example inputs are structured differently from the program's arguments.
         ValueError: an option is none of those above.
         TypeError: ``program`` is not a Program.

@@ -222,7 +222,7 @@ def stats(program: Program) -> Stats:
         A value whose text is a table.
 
     Raises:
-        TypeError: it is no Program.
+        TypeError: it is not a Program.
 
     >>> import torch, purefx as px
     >>> found = px.stats(px.capture(torch.nn.Linear(3, 4), (torch.ones(2, 3),)))

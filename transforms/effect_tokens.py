@@ -114,7 +114,7 @@ def _leaves(node: Node) -> list[Arg]:
 
 
 def _given_back(program: Program, node: Node | None, tokens: Tokens) -> list[int]:
-    # Which of an operator's results are tokens; a body that only decides (while_loop's first) gives back none.
+    # Which of an operator's results are tokens; a body that only decides (while_loop's first) returns none.
     found: list[int] = []
     for body in _bodies(node) if node is not None else ():
         mine = tokens[body]

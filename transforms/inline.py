@@ -91,7 +91,7 @@ class _Inlining:
         return _Level(iter(body.nodes), known, frame.path, stack, node.name, body.output)
 
     def _projected(self, node: Node, level: _Level) -> bool:
-        # The parts of a tuple that a replaced call gave back are values already.
+        # The parts of a tuple that a replaced call returned are values already.
         if type(node.do) is not Op or node.do.name != "operator.getitem" or type(node.args[0]) is not Ref:
             return False
         whole = level.known.get(node.args[0].name)
@@ -126,7 +126,7 @@ class _Inlining:
     forgets={"outlined", "deduplicated"},
     inverse="outline",
     laws=[
-        "outlining gives back the hierarchy",
+        "outlining returns the hierarchy",
         "the operators run in the same order",
         "no graph calls a module afterwards",
     ],

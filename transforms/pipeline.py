@@ -46,8 +46,8 @@ def transform(program: Program, *transformations: Callable[[Program], Program]) 
 
     Raises:
         InvalidProgram: the program, or the result of a step that is not purefx's own, breaks invariants.
-        PipelineError: the order can not work; raised before anything runs.
-        UnsupportedProgram: a transformation met something that it can not treat faithfully.
+        PipelineError: the order cannot work; raised before anything runs.
+        UnsupportedProgram: a transformation met something that it cannot treat faithfully.
 
     >>> import purefx as px
     >>> program = px.Program.of({"": px.Graph((), (), ())}, facts=frozenset({"flat"}))
@@ -132,7 +132,7 @@ def bisect(program: Program, transformation: Step | Sequence[Step], is_bad: Call
     Raises:
         FuelError: the transformation takes no fuel, or has some bound; the program is bad already; or what makes it bad was
             done without asking for fuel.
-        PipelineError: the order of a pipeline can not work.
+        PipelineError: the order of a pipeline cannot work.
 
     >>> import purefx as px
     >>> nodes = [px.Node(name, px.Op("toy.neg"), (px.Ref("x"),), stack=(px.Frame(name),)) for name in "abc"]

@@ -43,7 +43,7 @@ def call_nodes(
     Args:
         call: which body, as which module call.
         inputs: the values that it is given.
-        outputs: the values that it gives back, in the order of the output of the body.
+        outputs: the values that it returns, in the order of the output of the body.
         names: hands out the name of several results together.
         metas: of the values by name.
 

@@ -133,7 +133,7 @@ def value_only(meta: Meta) -> Meta:
 
 
 def _told(value: object) -> bool:
-    # A call that gives back nothing, or only what is not known, has a value that fits any shapes.
+    # A call that returns nothing, or only what is not known, has a value that fits any shapes.
     parts: tuple[object, ...] = value if isinstance(value, tuple) else (value,)
     return any(part is not None for part in parts)
 
@@ -149,7 +149,7 @@ User = tuple[Graph, Sequence[str]]
 
 
 def names_agree(users: Sequence[User]) -> bool:
-    """Say whether equal bodies have the same names for their inputs and for all values that are no reads of state.
+    """Say whether equal bodies have the same names for their inputs and for all values that are not reads of state.
 
     >>> one, other = (Graph((Input(name),), (), Ref(name)) for name in ("x", "add"))
     >>> names_agree([(one, ["a"]), (one, ["b"])]), names_agree([(one, ["a"]), (other, ["b"])])

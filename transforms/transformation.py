@@ -107,13 +107,13 @@ def takes_fuel(function: Callable[..., Any]) -> bool:
 
 
 def without_fuel(name: str) -> FuelError:
-    """Return the error for a transformation that can not be stopped.
+    """Return the error for a transformation that cannot be stopped.
 
     >>> str(without_fuel("soften")).splitlines()[0]
-    'soften takes no fuel, so it can not be stopped after some rewrites.'
+    'soften takes no fuel, so it cannot be stopped after some rewrites.'
     """
     return FuelError(
-        f"{name} takes no fuel, so it can not be stopped after some rewrites.\n"
+        f"{name} takes no fuel, so it cannot be stopped after some rewrites.\n"
         "Give its function a keyword `fuel: Fuel`, make it a transformation with @transformation(), and ask\n"
         '`if fuel.burn("what is rewritten")` before each rewrite; where the answer is no, leave that place as it is.'
     )
@@ -174,9 +174,9 @@ class Transformation:
             options: override bound options.
 
         Raises:
-            UnsupportedProgram: the program has something that it can not treat faithfully.
+            UnsupportedProgram: the program has something that it cannot treat faithfully.
             PipelineError: a fact that it requires does not hold.
-            FuelError: it takes no fuel, or ``fuel`` is no number of rewrites.
+            FuelError: it takes no fuel, or ``fuel`` is not a number of rewrites.
             TypeError: ``program`` is not a Program, or an option is unknown.
         """
         chosen = {**dict(self.options), **(self._by_position(given, options) if given else options)}
@@ -281,7 +281,7 @@ def observed(program: Program) -> frozenset[str]:
     present = {type(node.do) for node in program.main.nodes}
     present |= {type(spec) for spec in (*signature.inputs, *signature.outputs)}
     if signature.lifted:
-        present.add(Get)  # state that was sunk and is read nowhere, or in bodies only, is no input all the same
+        present.add(Get)  # state that was sunk and is read nowhere, or in bodies only, is not an input all the same
     return frozenset(fact for fact, kinds in ABSENT.items() if present.isdisjoint(kinds))
 
 

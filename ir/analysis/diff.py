@@ -281,7 +281,7 @@ def _as_change(graphs: PMap[str, Graph], edit: GraphEdit) -> Change:
     if graph is None:
         raise DiffError(f"the diff does not fit: {what}: it is missing")
     if edit.output is not None and not same_arg(graph.output, edit.output[0]):
-        raise DiffError(f"the diff does not fit: {what} gives back something else")
+        raise DiffError(f"the diff does not fit: {what} returns something else")
     inputs = patched(graph.inputs, edit.inputs, what=f"inputs of {what}")
     nodes = patched(graph.nodes, edit.nodes, what=f"nodes of {what}")
     return Change(edit.name, graph, Graph(inputs, nodes, graph.output if edit.output is None else edit.output[1]))

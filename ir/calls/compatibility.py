@@ -97,7 +97,7 @@ class _Binding:
             more = "; export it with that dimension dynamic" if type(found) is str else ""
             yield f"{where}was exported for the size {expected}, and that is {found} here{more}"
         elif type(expected) is not int and self._value(expected) != found:
-            yield f"{where}can not be told to have the size that it was exported for"
+            yield f"{where}cannot be told to have the size that it was exported for"
 
     def _value(self, expr: Expr) -> Any:
         try:
@@ -119,7 +119,7 @@ class _Binding:
     def guard(self, guard: Expr) -> Iterator[str]:
         held = self._value(guard)
         if held is not True:
-            yield f"it was exported under a guard that {'does not hold' if held is False else 'can not be told to hold'} here"
+            yield f"it was exported under a guard that {'does not hold' if held is False else 'cannot be told to hold'} here"
 
 
 def _size(value: Any) -> Any:
@@ -139,7 +139,7 @@ def check_module(site: CallSite, module: torch.nn.Module) -> None:
     module = uncompiled(module)  # what is compiled takes anything, and hands it on
     kind = type(module).__name__
     if getattr(type(module), "forward", None) is torch.nn.Module.forward and "forward" not in module.__dict__:
-        raise SwapError(f"module {site.path!r}: a {kind} has no forward, so it can not be called; give one that has")
+        raise SwapError(f"module {site.path!r}: a {kind} has no forward, so it cannot be called; give one that has")
     try:
         taken = inspect.signature(module.forward)
     except (TypeError, ValueError):

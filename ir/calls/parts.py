@@ -208,7 +208,7 @@ class PartCall:
     """Where the part is in the module tree: its tag."""
     graph: str
     outputs: tuple[Arg, ...]
-    """What its body gives back, in order, as the body names it."""
+    """What its body returns, in order, as the body names it."""
     given: tuple[str | None, ...]
     """For each of these the name that the root has for it; None where the root does not take it."""
 

@@ -88,7 +88,7 @@ class Effects:
     (``COMMUNICATION``, ``LIBRARIES``)."""
     group: ArgAt | None = None
     """The argument that names the group inside of the domain (a process group): only members of one group are in order.  Where it
-    is no literal, or there is none, the operator is in order with the whole domain."""
+    is not a literal, or there is none, the operator is in order with the whole domain."""
     completes: tuple[ArgAt, ...] = ()
     """Arguments whose contents are only there when it has run (``wait_tensor``): for order it is a write, and changes nothing."""
     scope: int = 0

@@ -131,7 +131,7 @@ def _scope_edges(graph: Graph, done: list[NodeEffects], edges: list[set[int]]) -
 
 
 def _only_names(node: Node) -> bool:
-    # Naming a value is no read of its contents.
+    # Naming a value is not a read of its contents.
     return type(node.do) is Get or is_boundary(node)
 
 

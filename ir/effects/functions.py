@@ -38,7 +38,7 @@ STRANGE = frozenset(
 """Operators that do more than their schema says: they replace memory, or run what the graph does not show."""
 
 VIEWS = frozenset({"float", "double", "half", "bfloat16", "int", "long", "short", "bool", "char", "byte", "cpu", "cuda", "type"})
-"""Methods of tensors that are no operators, and give the tensor itself or a converted one."""
+"""Methods of tensors that are not operators, and give the tensor itself or a converted one."""
 
 ALIASING = frozenset({getattr, torch.split, operator.pos})
 """Functions that give their first argument, or something that lives in its memory."""

@@ -205,7 +205,7 @@ def check_said(target: Any, effects: Effects) -> None:
                 "add that, starting from purefx.ir.effects.registered.registered_effects(op)"
             )
     elif not callable(target):
-        raise EffectsError(f"{target} is no operator or function whose effects can be said")
+        raise EffectsError(f"{target} is not an operator or function whose effects can be said")
     elif isinstance(target, HigherOrderOperator) and not is_foreign(target):
         raise EffectsError(f"{target} is a higher-order operator of torch, whose effects are known")
 

@@ -202,7 +202,7 @@ def _scope(effects: Effects) -> tuple[int, int]:
 
 def _of_bodies(node: Node, effects: Effects, summaries: dict[str, NodeEffects]) -> NodeEffects:
     # Which operand is which input of which body differs by operator: what a body does to one input, the node may do
-    # to every operand, and what it gives back may be any of them.
+    # to every operand, and what it returns may be any of them.
     bodies = [summaries.get(name, NOTHING) for name in bodies_in(node.args, node.kwargs)]
     refs = tuple(dict.fromkeys(node.refs()))
     own = ((),) if effects.unknown and effects.ordered else _domains(node, effects)

@@ -35,7 +35,7 @@ KEPT: tuple[Any, ...] = (*OBJECTS, types.FunctionType, types.BuiltinFunctionType
 """What an argument may be besides literals and references.  fx writes any other object as its ``repr``, which could be code."""
 
 MUTABLE = (list, dict)
-"""Containers that should have been ``Items`` or ``Record``: references in them would be lost, so they are no constants."""
+"""Containers that should have been ``Items`` or ``Record``: references in them would be lost, so they are not constants."""
 
 
 def is_constant(leaf: Any) -> bool:
@@ -79,7 +79,7 @@ def with_constants(program: Program) -> Program:
     """Return a program whose constants are state; the same object where it has none among its arguments.
 
     Args:
-        program: any program; it need not be valid, because such objects are no arguments.
+        program: any program; it need not be valid, because such objects are not arguments.
 
     Raises:
         UnsupportedProgram: one is a module, or a tensor without contents.
@@ -122,7 +122,7 @@ class _Constants:
         for leaf in _constants_in(arg):
             if isinstance(leaf, torch.nn.Module):
                 raise UnsupportedProgram(
-                    f"{at} in {use.graph or 'the root graph'} has {short(leaf)} among its arguments; a module is no value: "
+                    f"{at} in {use.graph or 'the root graph'} has {short(leaf)} among its arguments; a module is not a value: "
                     "put it into the state (SlotKind.MODULE) and call it with purefx.call_module, or use swap_modules"
                 )
             if isinstance(leaf, FakeTensor):

@@ -44,11 +44,11 @@ __all__ = ["bound_example", "example_values", "import_fx", "read_traced_signatur
 
 
 def read_traced_signature(module: torch.fx.GraphModule, output: Arg, out_spec: Any = None) -> tuple[Signature, tuple[Arg, ...]]:
-    """Return the signature of a traced graph module, and what its root graph gives back, flat.
+    """Return the signature of a traced graph module, and what its root graph returns, flat.
 
     Args:
         module: the graph module.
-        output: what its graph gives back, as it was read.
+        output: what its graph returns, as it was read.
         out_spec: the pytree of its leaves, where something other than the code of the graph knows it.
 
     Raises:
@@ -128,7 +128,7 @@ def _is_call(in_spec: Any) -> bool:
 def _check_names(names: list[Any]) -> None:
     for name in names:
         if not is_identifier(name):
-            said = f"{short(name)} can not be the name of an argument"
+            said = f"{short(name)} cannot be the name of an argument"
             raise InvalidProgram([Violation("names", said, advice="an argument is an identifier and no keyword of Python")])
 
 
@@ -264,9 +264,9 @@ def import_fx(
     Raises:
         EffectsError: an operator is said to do less than its schema says.
         InvalidProgram: a name that no graph can have, or the graph is nonsense; all of it is listed.
-        UnsupportedProgram: something that can not be represented faithfully; the message names it.
+        UnsupportedProgram: something that cannot be represented faithfully; the message names it.
         InputValueError: the graph does not run on the example.
-        TypeError: it is no GraphModule.
+        TypeError: it is not a GraphModule.
 
     >>> import torch, purefx as px
     >>> class Twice(torch.nn.Module):

@@ -286,7 +286,7 @@ class _Boundaries:
 
     def _result(self, leaf: Arg) -> Arg:
         # Of an operator that gives the new contents of what it wrote beside its result (a BatchNorm in training, after a
-        # decomposition), the exporter records the last value, which is no result.
+        # decomposition), the exporter records the last value, which is not a result.
         item = self.graph.by_name.get(leaf.name) if type(leaf) is Ref else None
         if item is None or type(item.do) is not Op or item.do.name != "operator.getitem":
             return leaf

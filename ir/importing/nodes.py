@@ -145,7 +145,7 @@ class GraphReader:
         """Fill ``graphs``: the root under ``""``, a nested one under ``"$" + its attribute path``.
 
         Raises:
-            UnsupportedProgram: a node that an exported program can not have, or an argument of an unknown type.
+            UnsupportedProgram: a node that an exported program cannot have, or an argument of an unknown type.
         """
         nested = [found for found in module.modules() if isinstance(found, torch.fx.GraphModule)]
         self.stacks.aliases.learn(node for found in nested for node in found.graph.nodes)
@@ -254,7 +254,7 @@ class GraphReader:
 CODE: tuple[Any, ...] = (
     type, range, OpOverloadPacket, types.FunctionType, types.BuiltinFunctionType, types.MethodType, functools.partial,
 )  # fmt: skip
-"""What can be called and is no object of somebody's class: fx writes arguments into Python text by their ``repr``."""
+"""What can be called and is not an object of somebody's class: fx writes arguments into Python text by their ``repr``."""
 
 FxNode = torch.fx.Node
 

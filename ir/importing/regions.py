@@ -152,7 +152,7 @@ def place_regions(nodes: list[Node], strays: Collection[str], outside: Collectio
     Args:
         nodes: the nodes of a graph.
         strays: the names of nodes in no call that were in a region.
-        outside: values that the graph takes from the caller or gives back.
+        outside: values that the graph takes from the caller or returns.
 
     >>> from purefx.ir import Frame, Op, Ref
     >>> neg, stack = Op("toy.neg"), (Frame("m"),)

@@ -261,14 +261,12 @@ def check_path(path: object) -> None:
     """Refuse a path that is none.
 
     Raises:
-        InvalidProgram: it has empty parts, quotes or signs that can not be seen.
+        InvalidProgram: it has empty parts, quotes or signs that cannot be seen.
 
     >>> check_path("layers.0.weight")
     """
     if not is_path(path):
-        said = (
-            f"{short(path)} is no path of an attribute: names are separated by dots and have no quotes and no control characters"
-        )
+        said = f"{short(path)} is not an attribute path: names are separated by dots and have no quotes and no control characters"
         raise InvalidProgram([Violation("names", said, advice="rename the module, parameter or attribute")])
 
 

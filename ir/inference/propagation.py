@@ -38,7 +38,7 @@ class Propagation:
 
     Args:
         program: the program.
-        changed: graph and name of the values whose meta can not be trusted.
+        changed: graph and name of the values whose meta cannot be trusted.
         lenient: whether an operator that refuses its arguments has an unknown value; else that is an error.
     """
 

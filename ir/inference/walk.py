@@ -153,7 +153,7 @@ class Walk:
         return not self.owner.open.isdisjoint(bodies_of(node))
 
     def request(self, node: Node) -> Request | None:
-        """Return which body is to be walked to learn what a node gives; None for what is no call, or is known."""
+        """Return which body is to be walked to learn what a node gives; None for what is not a call, or is known."""
         do = node.do
         if type(do) is not Call or self.level or not self.is_asked(node):
             return None

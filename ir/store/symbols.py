@@ -63,7 +63,7 @@ class Symbols:
         self._symbols: dict[str, Any] = {}
         self._hints: dict[str, int | None] = {}
         if type(table) is not dict:
-            raise StoreError("the table of symbols is no object")
+            raise StoreError("the table of symbols is not an object")
         for name, facts in table.items():
             self._add(name, facts)
 
@@ -89,7 +89,7 @@ class Symbols:
             text: an expression.
 
         Raises:
-            StoreError: it is no expression of known symbols, or too large.
+            StoreError: it is not an expression of known symbols, or too large.
         """
         known = self._known.get((kind, text))
         if known is None:
@@ -101,10 +101,10 @@ class Symbols:
             cursor = Cursor(text)
             expr = read_expr(cursor)
         except ParseError as error:
-            raise StoreError(f"a size is {text[:80]!a}, which is no expression") from error
+            raise StoreError(f"a size is {text[:80]!a}, which is not an expression") from error
         leaves = leaves_in(expr)
         if cursor.kind != "end" or len(leaves) > MOST_LEAVES or not any(type(leaf) is Sym for leaf in leaves):
-            raise StoreError(f"a size is {text[:80]!a}, which is no expression of a few symbols")
+            raise StoreError(f"a size is {text[:80]!a}, which is not an expression of a few symbols")
         hint = self._hint(expr)
         found = self._sympy(expr)
         if isinstance(found, sympy.Expr) is (kind == "bool"):
@@ -120,7 +120,7 @@ class Symbols:
         if isinstance(expr, Apply):
             parts = [self._hint(part) for part in expr.args]
             if expr.op not in OPERATORS:
-                raise StoreError(f"a size uses {expr.op[:40]!a}, which is no operator")
+                raise StoreError(f"a size uses {expr.op[:40]!a}, which is not an operator")
             if expr.op == "**" and (type(expr.args[-1]) is not int or not 0 <= expr.args[-1] < 64):
                 raise StoreError("a size has a large or symbolic exponent")
             if None in parts:
@@ -138,7 +138,7 @@ class Symbols:
         try:
             found = OPERATORS[op](*parts)
         except (ArithmeticError, TypeError, ValueError, AttributeError) as error:
-            raise StoreError("a size can not be computed") from error
+            raise StoreError("a size cannot be computed") from error
         if not _is_small(found):
             raise StoreError("a size is too large")
         return found
@@ -151,7 +151,7 @@ class Symbols:
             try:
                 return operators[expr.op](*[self._sympy(part) for part in expr.args])
             except (ArithmeticError, TypeError, ValueError, AttributeError, AssertionError, RecursionError) as error:
-                raise StoreError("a size can not be made") from error
+                raise StoreError("a size cannot be made") from error
         if type(expr) is Sym:
             return self._symbols[expr.name]
         # By type, and never as text.

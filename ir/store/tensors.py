@@ -138,7 +138,7 @@ def read_storage(file: File, place: Place, facts: Mapping[str, TensorFacts], dev
     tensor = file.tensor(place.key)
     if place.slot is None:
         if tensor.dtype is not torch.uint8 or tensor.dim() != 1:
-            raise StoreError(f"the tensor {place.key[:80]!a} in the file is no plain bytes")
+            raise StoreError(f"the tensor {place.key[:80]!a} in the file is not plain bytes")
         return tensor.to(device).untyped_storage()
     wanted = facts[place.slot]
     if not wanted.fits(tensor):
@@ -186,11 +186,11 @@ def put_in(given: Mapping[str, Any], state: State, facts: Mapping[str, TensorFac
         facts: what the tensors of the slots are, by name.
 
     Raises:
-        StoreError: a name is no slot, a tensor does not fit, or something is in neither place.
+        StoreError: a name is not a slot, a tensor does not fit, or something is in neither place.
     """
     unknown = [name for name in given if name not in state]
     if unknown:
-        raise StoreError(f"`state` has what is no slot of the program: {_names(unknown)}")
+        raise StoreError(f"`state` has what is not a slot of the program: {_names(unknown)}")
     _check_fit(given, facts)
     lacking = [name for name, slot in state.pairs if _is_lacking(slot) and not _gives(given, state, name)]
     if lacking:

@@ -82,7 +82,7 @@ def named_types(types: Iterable[type]) -> Mapping[str, type]:
     """Return types by name.
 
     Raises:
-        TypeError: one is no type.
+        TypeError: one is not a type.
 
     >>> dict(named_types([dict]))
     {'builtins.dict': <class 'dict'>}

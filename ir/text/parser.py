@@ -52,7 +52,7 @@ def parse(
 
     Raises:
         ParseError: the text is not a program; the message has the line, the column and what was expected.
-        UnsupportedProgram: torch can not make a tensor that ``state`` lacks.
+        UnsupportedProgram: torch cannot make a tensor that ``state`` lacks.
         TypeError: ``text`` is not a string, ``types`` holds something else than classes, or ``allow`` something else than names.
 
     >>> program = parse('program { \n graph @""(x) { \n y = aten.relu.default(x) \n return (y,) \n } \n }')

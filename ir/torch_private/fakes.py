@@ -56,7 +56,7 @@ __all__ = [
 
 
 FAKE_REFUSALS = (DataDependentOutputException, DynamicOutputShapeException, UnsupportedFakeTensorException)
-"""What operators raise that can not say what they give without the contents of tensors."""
+"""What operators raise that cannot say what they give without the contents of tensors."""
 
 
 def fake_copy(module: torch.fx.GraphModule, mode: Any) -> torch.fx.GraphModule:

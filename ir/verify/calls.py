@@ -266,7 +266,7 @@ def check_arity(survey: Survey) -> Iterator[Finding]:
 
 
 def check_projections(survey: Survey) -> Iterator[Finding]:
-    """Find ``getitem`` of what is no value, and beyond the number of results where that is known."""
+    """Find ``getitem`` of what is not a value, and beyond the number of results where that is known."""
     for census in survey.censuses.values():
         if not census.projections:
             continue
@@ -291,7 +291,7 @@ def projection_fault(survey: Survey, node: Node, makers: Mapping[str, Node]) -> 
     if not is_argument(source) and not is_nested(source):
         return None  # "argument-kinds" says so
     if type(source) is not Ref and type(source) is not tuple and type(source) is not Items:
-        return f"it takes an item of {short(source)}, which is no value with items"
+        return f"it takes an item of {short(source)}, which is not a value with items"
     length = _length(survey, maker) if maker is not None else len(source) if isinstance(source, tuple) else None
     is_call = maker is not None and type(maker.do) is Call
     if length is None or (type(item) in (Ref, slice) and not is_call):
@@ -302,7 +302,7 @@ def projection_fault(survey: Survey, node: Node, makers: Mapping[str, Node]) -> 
 
 
 def check_bodies(survey: Survey) -> Iterator[Finding]:
-    """Find operators that are given a graph although their effects do not say so, and bodies that give back no values."""
+    """Find operators that are given a graph although their effects do not say so, and bodies that return no values."""
     for census in survey.censuses.values():
         for index, callee in census.bodies:
             node = census.graph.nodes[index]
@@ -311,7 +311,7 @@ def check_bodies(survey: Survey) -> Iterator[Finding]:
                 yield Finding(text, census.name, index, node.name)
             body = survey.graphs.get(callee)
             if body is not None and type(body.output) not in (tuple, Items, Ref):
-                text = f"the graph {callee!r} that it is given gives back {short(body.output)}, not values"
+                text = f"the graph {callee!r} that it is given returns {short(body.output)}, not values"
                 yield Finding(text, census.name, index, node.name)
 
 

@@ -111,7 +111,7 @@ def _faults(expr: Any, users: list[UserInput], *, over: type = object) -> Iterat
                 elif type(users[index].type) is TensorType:
                     yield f"it takes {users[index].argument or f'user input {index}'} for a number, which is a tensor"
             case _:
-                yield f"it holds {short(part)}, which is no expression"
+                yield f"it holds {short(part)}, which is not an expression"
     if deepest > DEEPEST:
         yield f"it nests {deepest} levels deep, and {DEEPEST} are read"
 
@@ -144,7 +144,7 @@ DIVISIONS = frozenset({"/", "//", "%", "ceildiv"})
 
 def _dim_faults(part: InputDim, user: UserInput) -> Iterator[str]:
     if type(user.type) is not TensorType:
-        yield f"it speaks of a size of {user.argument or f'user input {part.index}'}, which is no tensor"
+        yield f"it speaks of a size of {user.argument or f'user input {part.index}'}, which is not a tensor"
     elif type(part.dim) is not int or not 0 <= part.dim < len(user.type.shape):
         yield f"it speaks of dimension {_number(part.dim)} of {user.argument or part.index}, which has {len(user.type.shape)}"
     elif part.of not in ("size", "stride"):
@@ -155,11 +155,11 @@ THREADING = "higher_order.with_effects"
 
 
 def check_known_facts(survey: Survey) -> Iterator[Finding]:
-    """Find facts that are no words: a user's transformation may establish any, but it must be text."""
+    """Find facts that are not words: a user's transformation may establish any, but it must be text."""
     facts: Any = survey.program.facts
     for fact in sorted(facts, key=repr) if type(facts) is frozenset else ():
         if type(fact) is not str or not fact:
-            yield Finding(f"{short(fact)} is no fact: facts are words", node="facts")
+            yield Finding(f"{short(fact)} is not a fact: facts are words", node="facts")
 
 
 def check_facts(survey: Survey) -> Iterator[Finding]:

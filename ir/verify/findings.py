@@ -225,7 +225,7 @@ def _safely(graph: Graph, index: int, end: int) -> str:
     try:
         return _printed(graph, index, end)
     except Exception as error:  # noqa: BLE001  garbage may refuse to be printed; that must not hide what is wrong with it
-        return f"(a line that can not be printed: {type(error).__name__})"
+        return f"(a line that cannot be printed: {type(error).__name__})"
 
 
 def _printed(graph: Graph, index: int, end: int) -> str:

@@ -51,7 +51,7 @@ class _Flow:
     survey: Survey
     inputs: dict[str, set[str]] = field(factory=dict)
     results: dict[str, set[int]] = field(factory=dict)
-    """Places in the tuple that a graph gives back; -1 where it gives back one value that is one, or holds one deeper."""
+    """Places in the tuple that a graph returns; -1 where it returns one value that is one, or holds one deeper."""
 
     def grows(self) -> bool:
         """Follow the objects through every graph once, and say whether more were met."""

@@ -121,7 +121,7 @@ class Screen:
                     return False
                 if type(do) is Op and do.name == GETITEM:
                     census.projections.append((index, node))
-            # Joining the keys raises on one that is no text, and the slow rules then say so.
+            # Joining the keys raises on one that is not text, and the slow rules then say so.
             if type(meta) is not MappingProxyType or type(meta.get("val")) not in PLAIN_VALUES or not "".join(meta):
                 if not self._is_fine(meta):
                     return False
@@ -241,7 +241,7 @@ class Survey:
         self.suspects: list[Census] = []
         """Those of them in which the fast screen doubts something."""
         self.crashes: dict[str, Exception] = {}
-        """Why the screen broke off in a graph, where something in it can not even be looked at."""
+        """Why the screen broke off in a graph, where something in it cannot even be looked at."""
         self.derived: dict[str, Any] = {}
         """What several rules derive from it, each once."""
         self._walk()

@@ -78,13 +78,13 @@ RULES: tuple[Rule, ...] = (
          advice="change the call and the inputs of its body together"),
     Rule("projections", "getitem takes a result that the called body or operator has", check_projections,
          advice="count from 0; change the output of a body and the getitem nodes behind its calls together"),
-    Rule("operator-bodies", "an operator that takes graphs has effects that go through them; they give back values", check_bodies,
-         advice="set Effects(through_bodies=True) on the operator; let the graph give back a tuple"),
+    Rule("operator-bodies", "an operator that takes graphs has effects that go through them; they return values", check_bodies,
+         advice="set Effects(through_bodies=True) on the operator; let the graph return a tuple"),
     Rule("operands", "an operator gets as many arguments as it takes, and such as it can take", check_operands,
          advice="call it as its schema says: text is a literal, Ref(name) is a value, Items a list, Body(name) a graph"),
     Rule("results", "an operator that takes one value is not given all results of a call or an operator", check_results,
          advice="take one of them with operator.getitem"),
-    Rule("handed-values", "operators can take what calls hand to their body and give back to them", check_handed,
+    Rule("handed-values", "operators can take what calls hand to their body and return to them", check_handed,
          advice="hand a body what its operators take: Ref(name) where they take a tensor, one result and not all of them"),
     Rule("packed-values", "what purefx.pack makes goes to modules, bodies and the caller, and to no operator", check_packed,
          advice="use the leaves that were packed: operators take tensors, numbers and containers of them"),
@@ -114,7 +114,7 @@ RULES: tuple[Rule, ...] = (
          advice="call it with purefx.call_module(Ref(read), ...); what is in the module needs no slot of its own"),
     Rule("signature-inputs", "the signature has one input for each input of the root", check_inputs,
          advice="change signature.inputs and the inputs of the root together"),
-    Rule("signature-outputs", "the root gives back a tuple with one value for each output of the signature", check_outputs,
+    Rule("signature-outputs", "the root returns a tuple with one value for each output of the signature", check_outputs,
          advice="change signature.outputs and the output of the root together"),
     Rule("signature-slots", "state in the signature is a slot", check_slots,
          advice="add the slot to program.state, or remove the input or mutation"),
@@ -156,7 +156,7 @@ RULES: tuple[Rule, ...] = (
 
 DEEP: tuple[Rule, ...] = (
     Rule("inferred-meta", "operators take their arguments; meta has the dtype, shape and device that they give", check_inferred,
-         advice="correct meta['val'] or leave it out (what is not said can not be wrong), or change what the operator refuses"),
+         advice="correct meta['val'] or leave it out (what is not said cannot be wrong), or change what the operator refuses"),
 )  # fmt: skip
 """Rules that cost more than all others together: ``verify(program, infer=True)`` asks them too."""
 
@@ -183,7 +183,7 @@ def verify(program: Program, *, infer: bool = False) -> tuple[Violation, ...]:
         one violation: the first place, with the number of places in ``count``.
 
     Raises:
-        TypeError: ``program`` is no Program.
+        TypeError: ``program`` is not a Program.
 
     >>> from purefx.ir import Graph, Node, Op, Program, Ref
     >>> program = Program.of({"": Graph((), (Node("y", Op("toy.neg"), (Ref("x"),)),))})
@@ -207,7 +207,7 @@ def check(program: Program) -> Program:
 
     Raises:
         InvalidProgram: it breaks invariants; ``violations`` has all of them.
-        TypeError: ``program`` is no Program.
+        TypeError: ``program`` is not a Program.
 
     >>> from purefx.ir import Graph, Program
     >>> program = Program.of({"": Graph((), (), ())})
@@ -248,7 +248,7 @@ def judge(survey: Survey, *, rules: tuple[Rule, ...] = RULES) -> tuple[Violation
             found.append(((place, -2 if finding.at is None else finding.at, number), rule, finding))
     for name, error in survey.crashes.items():
         if all(finding.graph != name for _, _, finding in found):
-            found.append(((rank[name], -2, 0), RULES[0], Finding(f"it can not be read: {type(error).__name__}: {error}", name)))
+            found.append(((rank[name], -2, 0), RULES[0], Finding(f"it cannot be read: {type(error).__name__}: {error}", name)))
     if not any(rule.name in OF_THE_STATE for _, rule, _ in found):
         object.__setattr__(survey.state, "checked", True)  # a memo, like that of `trust`
     if not found:
@@ -272,7 +272,7 @@ def _apply(rule: Rule, survey: Survey) -> list[Finding]:
     try:
         findings.extend(rule.check(survey))
     except Exception as error:  # noqa: BLE001  garbage that no rule foresees (an object whose == raises) is told, not raised
-        findings.append(Finding(f"it can not be checked: {type(error).__name__}: {error}"))
+        findings.append(Finding(f"it cannot be checked: {type(error).__name__}: {error}"))
     return findings
 
 

@@ -83,13 +83,13 @@ def _do_faults(do: Any) -> Iterator[str]:
     match do:
         case Op(name=str(), effects=Effects()):
             if do.target is not None and not callable(do.target):
-                yield f"its target is {short(do.target)}, which can not be called"
+                yield f"its target is {short(do.target)}, which cannot be called"
         case Call(instance=Frame() as frame, graph=str()):
             yield from stack_faults((frame,))
         case Get(slot=str() as slot) if slot:
             return
         case _:
-            yield f"it does {short(do, width=90)}, which is no Op, Call or Get with the right fields"
+            yield f"it does {short(do, width=90)}, which is not an Op, Call or Get with the right fields"
 
 
 def stack_faults(stack: tuple[Any, ...]) -> Iterator[str]:

@@ -164,7 +164,7 @@ def is_op(node: Node) -> bool:
 
 
 def geometry(value: Any) -> tuple[object, ...] | None:
-    """Return dtype and sizes of a tensor, symbols left open; None for what is no tensor.
+    """Return dtype and sizes of a tensor, symbols left open; None for what is not a tensor.
 
     >>> geometry(torch.ones(2, 3)), geometry(3)
     ((torch.float32, 2, 3), None)

@@ -84,7 +84,7 @@ def _tree(drawn: list[_Body], ties: list[bool]) -> Program:
     for index, steps in enumerate(bodies[:-1]):
         graphs[f"g{index}"] = _graph(steps, index)
     root = _with_rest(_plain(_graph(bodies[-1], len(bodies) - 1)), graphs)
-    # It gives back all its values, or what most calls do would be seen by nobody.
+    # It returns all its values, or what most calls do would be seen by nobody.
     graphs[""] = Graph(root.inputs, root.nodes, tuple(Ref(node.name) for node in root.nodes))
     whole = Program.of(graphs)
     graphs = {name: graphs[name] for name in whole.order}

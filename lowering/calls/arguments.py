@@ -248,7 +248,7 @@ def _parameters(program: Program) -> list[Parameter] | None:
 
 
 def _python_signature(plan: CallPlan) -> inspect.Signature | None:
-    # Names only: which defaults the original had is not exported. None where a name can not be a parameter's.
+    # Names only: which defaults the original had is not exported. None where a name cannot be a parameter's.
     if plan.in_spec is None:
         return None
     names = ["self", *plan.leaf_names]

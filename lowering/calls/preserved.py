@@ -76,7 +76,7 @@ class PreservedCall:
             return flatten(result, self.out_spec, "result")
         except InputError as error:
             said = str(error).removeprefix("argument ")
-            raise CallError(f"module {self.path} gave back something else than the exported one did: {said}") from error
+            raise CallError(f"module {self.path} returned something else than the exported one did: {said}") from error
 
     def _values(self, flat: Sequence[Any], letter: Letter | None, child: Any) -> tuple[Any, ...]:
         convention = self.convention

@@ -55,7 +55,7 @@ class _Root(Lowered):
         return plan.result(results)
 
     def _trace(self, *args: Any, **kwargs: Any) -> Any:
-        # A tracer gives proxies, which can not be checked: for the flat inputs, or nested as the original's arguments where a
+        # A tracer gives proxies, which cannot be checked: for the flat inputs, or nested as the original's arguments where a
         # module around calls this one or concrete_args say so.  As in torch's unflatten, it takes a flat result.
         try:
             leaves = self.purefx_plan.bound(args, kwargs)
@@ -94,7 +94,7 @@ class _Root(Lowered):
             yield from self.purefx_hidden()
 
     def purefx_hidden(self) -> Iterator[tuple[str, torch.nn.Module]]:
-        """Iterate over the modules that are no children: later calls of one module, and bodies of operators."""
+        """Iterate over the modules that are not children: later calls of one module, and bodies of operators."""
         for path, module in list(super().named_modules()):
             for name, found in list(module.__dict__.items()):
                 if isinstance(found, Lowered) and name not in (FROM_ROOT, FIRST):

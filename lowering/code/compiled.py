@@ -136,7 +136,7 @@ def _check_known(program: Program) -> None:
     if found:
         nodes = ", ".join([f"{name} at node {node}" for name, node in found.items()])[:2000]
         raise UnsupportedProgram(
-            f"the program can not run, because operators have no callable: {nodes}; {told(found)[:2000]}. Where it comes from "
+            f"the program cannot run, because operators have no callable: {nodes}; {told(found)[:2000]}. Where it comes from "
             f"text or a file: {advice_for(found)[:2000]}"
         )
 

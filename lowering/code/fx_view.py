@@ -161,7 +161,7 @@ class _Builder:
         self.view = view
         self.made = torch.fx.Graph()
         self.known: dict[str, Any] = {}
-        """What stands for each value: a node; for what a preserved call gives back, a tuple of nodes."""
+        """What stands for each value: a node; for what a preserved call returns, a tuple of nodes."""
         self._types = view.types
         self.is_plain = view.is_root and any(map(_is_plain, view.program.signature.inputs))
         """Whether the code takes its arguments as a plain function does, with defaults and rests."""

@@ -78,7 +78,7 @@ def uncompilable(graph: torch.fx.Graph, error: SyntaxError) -> UnsupportedProgra
     odd = dict.fromkeys(path for path in paths if any(map(keyword.iskeyword, path.split("."))))
     named = f" ({', '.join(map(ascii, odd))[:200]})" if odd else ""
     return UnsupportedProgram(
-        f"torch can not compile the graph as text: {error.msg}; attributes whose names are keywords of Python{named} have no "
+        f"torch cannot compile the graph as text: {error.msg}; attributes whose names are keywords of Python{named} have no "
         "place in it: the module runs as it is, and with other names its graph can be compiled"
     )
 

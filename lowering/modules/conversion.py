@@ -94,7 +94,7 @@ def warn_of_modes(family: LoweringContext, module: torch.nn.Module, *, train: bo
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     asked, written = ("train()", "evaluation") if train else ("eval()", "training")
     said = (
-        f"{asked} can not change modes that were written into the program when it was exported: "
+        f"{asked} cannot change modes that were written into the program when it was exported: "
         f"{', '.join(names[:SHOWN])}{more} will run as in {written}. Export the model in the other mode to have that; modules "
         "that you put in obey."
     )

@@ -68,7 +68,7 @@ class Lowered(Watched):
     def train(self, mode: bool = True) -> Any:  # noqa: FBT001, FBT002  torch's signature
         """Set the mode; warns, once, where a mode was written into the program."""
         warn_of_modes(self.purefx_context, self, train=mode)
-        torch.nn.Module().train(mode)  # refuses what is no mode
+        torch.nn.Module().train(mode)  # refuses what is not a mode
         for module in _inside_out(self, "train"):
             if module is not self and not _plain(module, "train"):
                 module.train(mode)
@@ -311,7 +311,7 @@ class LoweredModule(Lowered, torch.fx.GraphModule):
         """Make the (edited) graph take effect, for this module alone.
 
         Raises:
-            UnsupportedProgram: fx writes a name of the graph into Python text where it can not stand.
+            UnsupportedProgram: fx writes a name of the graph into Python text where it cannot stand.
         """
         if "purefx_own_class" not in type(self).__dict__:
             name = type(self).__name__

@@ -48,7 +48,7 @@ def reduce_module(module: Lowered) -> tuple[Any, ...]:
     if any(edited(module, graph) for graph in graphs):
         where = module.purefx_place.path or "the root"
         raise UnsupportedProgram(
-            f"{where}: its graph was edited, and an edited graph can not be pickled; pickle the module before the "
+            f"{where}: its graph was edited, and an edited graph cannot be pickled; pickle the module before the "
             "edit, or keep its state_dict() and make the edit again after loading"
         )
     bodies = {id(body) for body in module.purefx_context.values()} | set(map(id, graphs))
@@ -119,7 +119,7 @@ def _foreign(program: Program) -> dict[str, Any]:
 
 @frozen
 class Foreign:
-    """An operator that no text may name, as it is pickled: torch's own can not be."""
+    """An operator that no text may name, as it is pickled: torch's own cannot be."""
 
     name: str
 
@@ -161,7 +161,7 @@ def _check_text(text: str, program: Program, operators: Mapping[str, Any]) -> No
     # Better to fail here than where it is loaded.
     read = parse(text, operators=operators)
     if read != program:
-        raise UnsupportedProgram("the program holds arguments that have no text, so it can not be pickled: keep its state_dict()")
+        raise UnsupportedProgram("the program holds arguments that have no text, so it cannot be pickled: keep its state_dict()")
     for (_, mine), (_, theirs) in zip(program.nodes(), read.nodes(), strict=True):
         if type(mine.do) is not Op or type(theirs.do) is not Op or mine.do.target is write_parameter:
             continue  # writes to parameters are found again when it is lowered

@@ -101,7 +101,7 @@ def copied_modules(
             only where one must move.
 
     Raises:
-        UnsupportedProgram: Python can not copy a module.
+        UnsupportedProgram: Python cannot copy a module.
 
     >>> linear = torch.nn.Linear(2, 2)
     >>> [copied] = copied_modules([("a", linear)], [(linear.weight, "new")], StorageViews(copy=True, device=None))
@@ -149,7 +149,7 @@ def _copied(name: str, module: torch.nn.Module, memo: dict[int, Any]) -> torch.n
         return copying.deepcopy(module, memo)
     except Exception as error:
         raise UnsupportedProgram(
-            f"the module {type(module).__qualname__} at {name!r} can not be copied ({type(error).__name__}: {error}); "
+            f"the module {type(module).__qualname__} at {name!r} cannot be copied ({type(error).__name__}: {error}); "
             'lower with state="share" to use it as it is, or give it a __deepcopy__'
         ) from error
 
@@ -224,7 +224,7 @@ def materialise(program: Program, *, copy: bool, device: torch.device | None) ->
         Tensors, parameters, modules and other objects by cell.
 
     Raises:
-        UnsupportedProgram: a module that the program holds can not be copied.
+        UnsupportedProgram: a module that the program holds cannot be copied.
     """
     shared = _shared_storages(program) if copy or device is not None else frozenset()
     windows = StorageViews(copy, device)

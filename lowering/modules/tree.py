@@ -2,7 +2,7 @@
 
 One idea: children, parameters and buffers go straight into the modules' dicts, in declaration order, so that
 ``state_dict`` has eager's keys in eager's order.  The bodies of later calls of one module (``lin@1``) are views: they
-share its dicts and are no children, so no key is invented.
+share its dicts and are not children, so no key is invented.
 """
 
 from __future__ import annotations
@@ -193,7 +193,7 @@ def _share_hooks(tree: Tree) -> None:
 
 
 def _give_root(tree: Tree, calls: dict[str, dict[Label, str]]) -> None:
-    # Bodies that call modules that are not below them find those through the root.  It is no child, so no module is listed
+    # Bodies that call modules that are not below them find those through the root.  It is not a child, so no module is listed
     # twice, and a module that the user puts elsewhere in the tree is the one that they call.
     leaving: set[str] = set()
     for name in tree.program.bottom_up:

@@ -80,7 +80,7 @@ def _root(plan: StagePlan, number: int, body: Graph) -> Graph:
 
 
 def _sendable(plan: StagePlan, number: int, name: str, inner: Arg, names: Names, metas: dict[str, Meta]) -> list[Node]:
-    # What is sent is contiguous (torch refuses to send anything else), and is no state that
+    # What is sent is contiguous (torch refuses to send anything else), and is not state that
     # the next microbatch writes while this one is on its way, or that the caller gets once for each.
     done = plan.node_effects[number]
     at = plan.chain.makers[name][1]
@@ -178,7 +178,7 @@ def _type(meta: Meta) -> ArgumentType:
     try:
         return TensorType(value.dtype, tuple([read_size(size) for size in value.shape]), str(value.device))
     except UnsupportedProgram:
-        return ObjectType("Tensor")  # a size that we can not write is one that we do not check
+        return ObjectType("Tensor")  # a size that we cannot write is one that we do not check
 
 
 def _constraints(plan: StagePlan, number: int, specs: list[UserInput]) -> Constraints:

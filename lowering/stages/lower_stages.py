@@ -68,7 +68,7 @@ class Stages(Sequence[torch.nn.Module]):
     taken: tuple[int, ...] = field(repr=False, kw_only=True)
     """The leaves of a call that the first stage takes, by number."""
     results: tuple[Arg, ...] = field(repr=False, kw_only=True)
-    """What the original gives back: references to what the last stage gives, in order, and literals."""
+    """What the original returns: references to what the last stage gives, in order, and literals."""
 
     def __len__(self) -> int:
         return len(self.names)
@@ -108,7 +108,7 @@ class Stages(Sequence[torch.nn.Module]):
         return tuple([leaves[index] for index in self.taken])
 
     def result(self, output: Any) -> Any:
-        """Return what the original gives back, from what the last stage gave: nested as it was, with its constants.
+        """Return what the original returns, from what the last stage gave: nested as it was, with its constants.
 
         Args:
             output: a tensor, or several, as ``schedule.step`` returns them on the last rank.
@@ -154,7 +154,7 @@ def lower_stages(
         The stages, a sequence of modules.
 
     Raises:
-        StageError: torch can not run the parts as stages; all reasons are listed, and nothing was made.
+        StageError: torch cannot run the parts as stages; all reasons are listed, and nothing was made.
         UnsupportedProgram: the program is not split, or an operator has no callable behind it.
         InvalidProgram: the program breaks invariants.
         ValueError: an option is none of those above.
@@ -336,5 +336,5 @@ def _check_frozen(stages: Stages, number: int, module: torch.nn.Module) -> None:
         if parameter.requires_grad and name in state and not state[name].value.requires_grad:
             raise StageError(
                 f"the parameter {name} of stage {number} was frozen when the program was exported and is trained now; other "
-                "ranks can not know that, and would send no gradient for it: unfreeze it in the model, and export that"
+                "ranks cannot know that, and would send no gradient for it: unfreeze it in the model, and export that"
             )

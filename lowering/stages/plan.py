@@ -87,7 +87,7 @@ class StagePlan:
 
     @cached_property
     def numbers(self) -> frozenset[str]:
-        """The values of the root that are no tensors."""
+        """The values of the root that are not tensors."""
         known = {formal.name for formal in self.program.main.inputs if is_number(formal.meta)}
         for part in self.chain.parts:
             graph = self.program.graphs[part.graph]
@@ -148,7 +148,7 @@ def boundaries(
             except StageError:
                 raise
             except Exception as error:
-                raise StageError(f"the sizes that {name} gives can not be known before it runs: {error}") from error
+                raise StageError(f"the sizes that {name} gives cannot be known before it runs: {error}") from error
             values = [results] if isinstance(results, torch.Tensor) else list(results)
             found.append([_like(value) for value in values])
             values = [_received(value) for value in values]
@@ -202,7 +202,7 @@ MOVE = "run move_non_tensor_nodes, then relay_skips"
 
 
 def check_stages(plan: StagePlan, *, shared: str) -> None:
-    """Raise when the parts can not be stages.
+    """Raise when the parts cannot be stages.
 
     Args:
         plan: the parts.
@@ -215,7 +215,7 @@ def check_stages(plan: StagePlan, *, shared: str) -> None:
     if shared == "error" and not found:
         found += _shared_parameters(plan)
     if found:
-        raise StageError("the parts of this program can not be stages of torch.distributed.pipelining:", found)
+        raise StageError("the parts of this program cannot be stages of torch.distributed.pipelining:", found)
 
 
 def _no_parts(plan: StagePlan) -> Iterator[str]:
@@ -237,7 +237,7 @@ def _inputs(plan: StagePlan) -> Iterator[str]:
                 yield f"the input {name} is a number ({kind}), and stages take tensors: export it as a constant or a tensor"
             case _:
                 if formal.name not in plan.literals:
-                    yield f"the input {spec.argument or formal.name} is no tensor, and stages take tensors"
+                    yield f"the input {spec.argument or formal.name} is not a tensor, and stages take tensors"
 
 
 def _outputs(plan: StagePlan) -> Iterator[str]:
@@ -245,7 +245,7 @@ def _outputs(plan: StagePlan) -> Iterator[str]:
         match spec:
             case UserOutput():
                 if type(arg) is Ref and arg.name in plan.numbers:
-                    yield f"the program gives back {arg.name}, a number, and the last stage can give tensors only"
+                    yield f"the program returns {arg.name}, a number, and the last stage can give tensors only"
             case StateMutation(slot=slot):
                 yield f"the new contents of {slot} are a result: run inplace_mutations before the program is split"
             case _:
@@ -301,7 +301,7 @@ def _written_state(plan: StagePlan) -> Iterator[str]:
 
 
 def _views(plan: StagePlan) -> Iterator[str]:
-    # Parameters that share memory and are not one tensor can not be kept equal by summing gradients.
+    # Parameters that share memory and are not one tensor cannot be kept equal by summing gradients.
     cells: dict[int, dict[int, str]] = {}
     for name, slot in plan.program.state.pairs:
         cells.setdefault(slot.storage, {}).setdefault(slot.cell, name)

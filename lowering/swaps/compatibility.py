@@ -1,7 +1,7 @@
 """Can a module answer a call of a lowered program?
 
 One idea: where the call signature was preserved, a replacement is called with the original's arguments, and its ``forward`` is
-asked for those.  Where it was not, bodies take tensors by position: only where that can not be mistaken, one tensor in and one
+asked for those.  Where it was not, bodies take tensors by position: only where that cannot be mistaken, one tensor in and one
 out, may anything stand there.  Our own modules are asked for the call that they were lowered for.
 """
 
@@ -78,7 +78,7 @@ def check_held(asked: ExternalUse, value: Any) -> None:
 
 
 def check_call(family: LoweringContext, asked: ExternalUse, value: Any) -> None:
-    """Refuse what can not answer a call.
+    """Refuse what cannot answer a call.
 
     Args:
         family: the lowering that the call is in.
@@ -86,7 +86,7 @@ def check_call(family: LoweringContext, asked: ExternalUse, value: Any) -> None:
         value: a module other than the one that was lowered there, or a program.
 
     Raises:
-        SwapError: it can not, or nobody knows how the call is to be made.
+        SwapError: it cannot, or nobody knows how the call is to be made.
     """
     program, do = family.program, asked.node.do
     assert type(do) is Call
@@ -109,7 +109,7 @@ def check_call(family: LoweringContext, asked: ExternalUse, value: Any) -> None:
 
 
 def _check_passed(family: LoweringContext, asked: ExternalUse, site: CallSite) -> None:
-    # A value that was given back as it was given: the code uses the argument, whatever is answered.
+    # A value that was returned as it was given: the code uses the argument, whatever is answered.
     graph = family.program.graphs[asked.graph]
     if not site.through:
         return
@@ -117,7 +117,7 @@ def _check_passed(family: LoweringContext, asked: ExternalUse, site: CallSite) -
     for name, uses in uses_of_passed(graph, site).items():
         if uses or name in inputs:
             raise SwapError(
-                f"module {site.path!r}: it gave back {name} as it was given, so the exported program uses that and not the "
+                f"module {site.path!r}: it returned {name} as it was given, so the exported program uses that and not the "
                 f"result, and an assigned module would not be asked; {_said_before(site.path)}"
             )
 

@@ -32,11 +32,11 @@ def check_hooked(family: LoweringContext, path: str) -> None:
     known = unhooked(family)
     why = next((known[each] for each in family.paths_of(path) if each in known), None)
     if why is not None:
-        raise UnsupportedProgram(f"hooks of module {path!r} can not run: {why}")
+        raise UnsupportedProgram(f"hooks of module {path!r} cannot run: {why}")
 
 
 def unhooked(family: LoweringContext) -> dict[str, str]:
-    """Return why hooks of a module can not run, by path; a module for which they can is not there.
+    """Return why hooks of a module cannot run, by path; a module for which they can is not there.
 
     Args:
         family: of the program that runs.
@@ -97,7 +97,7 @@ class Watched(torch.nn.Module):
 
     @property
     def purefx_where(self) -> Where | None:
-        """Which lowering it is of, and where; None for a slice of a list, which is no part of one."""
+        """Which lowering it is of, and where; None for a slice of a list, which is not part of one."""
         return self.__dict__.get("purefx_at")
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -143,7 +143,7 @@ class Watched(torch.nn.Module):
         """Add a child, or put another one in its place; a program is lowered.
 
         Raises:
-            SwapError: the program calls that child, and this can not stand in for it.  Nothing was done.
+            SwapError: the program calls that child, and this cannot stand in for it.  Nothing was done.
         """
         super().add_module(name, LoweringContext.admitted(self, name, module))
 
@@ -151,7 +151,7 @@ class Watched(torch.nn.Module):
         """Put a module, or a program, in the place of another one, by its path.
 
         Raises:
-            SwapError: the program calls what was there, and this can not stand in for it.  Nothing was done.
+            SwapError: the program calls what was there, and this cannot stand in for it.  Nothing was done.
         """
         if isinstance(module, _REPLACEMENTS) and target:
             above, _, name = target.rpartition(".")
@@ -222,7 +222,7 @@ class LoweredList(LoweredContainer, torch.nn.ModuleList):
         where = self.purefx_where
         if where is not None and where.path in where.family.needs:
             raise SwapError(
-                f"{where.path!r} can not get another module: the program calls the {len(self)} that are in it, one by one, and "
+                f"{where.path!r} cannot get another module: the program calls the {len(self)} that are in it, one by one, and "
                 "would never call a new one; add it to the original and export that again"
             )
 

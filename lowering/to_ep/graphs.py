@@ -61,7 +61,7 @@ def check_target(node: Node) -> Any:
     target: Any = node.do.target
     known = isinstance(target, OPERATORS) or str(getattr(target, "__module__", "")).partition(".")[0] in MODULES
     if target is None or not known:
-        what = "has no callable behind it" if target is None else "is no operator of torch"
+        what = "has no callable behind it" if target is None else "is not an operator of torch"
         advice = "register it with torch.library.custom_op and call that, or lower the program instead"
         if is_module_call(node):
             advice = "export what the module does with px.capture(px.lower(program), args), or lower the program instead"
@@ -84,7 +84,7 @@ def check_literal(arg: Arg) -> Any:
         return arg
     said = f"{type(arg).__module__}.{type(arg).__qualname__}"
     raise UnsupportedProgram(
-        f"an argument of type {said} can not stand in an exported program; make it an input, or state of the program"
+        f"an argument of type {said} cannot stand in an exported program; make it an input, or state of the program"
     )
 
 
@@ -125,7 +125,7 @@ class GraphMaker:
         ]
         made = self._graph(graph, given, ())
         if not isinstance(graph.output, tuple):
-            raise UnsupportedProgram(f"the root gives back {graph.output}, and an exported program gives back a tuple")
+            raise UnsupportedProgram(f"the root returns {graph.output}, and an exported program returns a tuple")
         return made
 
     def _graph(self, graph: Graph, given: Sequence[Any], base: Stack) -> Made:

@@ -66,7 +66,7 @@ def apart(program: Program) -> Program:
 
 
 def _with_literals(program: Program) -> Program:
-    # An input that is None or a text in every call is no value that a node can give back.
+    # An input that is None or a text in every call is not a value that a node can return.
     pairs = zip(program.main.inputs, program.signature.inputs, strict=True)
     fixed = {
         formal.name: spec.type.value
@@ -202,7 +202,7 @@ def _written(expr: Expr, spellings: list[str]) -> str:
         case bool() | int() | float():
             return repr(expr)
         case _:
-            raise UnsupportedProgram(f"a guard speaks of {expr}, which is no input; write it over sizes of inputs")
+            raise UnsupportedProgram(f"a guard speaks of {expr}, which is not an input; write it over sizes of inputs")
 
 
 def _bare(text: str) -> str:
@@ -314,7 +314,7 @@ def make_ep(
 
     Raises:
         InvalidProgram: the program breaks invariants; nothing was made.
-        UnsupportedProgram: an exported program can not say what this one does; the message names it.
+        UnsupportedProgram: an exported program cannot say what this one does; the message names it.
         InputError: the example inputs are structured differently from the program's arguments.
 
     >>> import torch, purefx as px

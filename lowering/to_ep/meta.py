@@ -33,7 +33,7 @@ class Values(FakeValues):
         assert type(owner.do) is Op
         if operand is None or owner.do.name.rpartition(".")[2] in SLICING:
             raise UnsupportedProgram(
-                f"{place_of(owner)}: the input {formal.name!r} of its body has no fake value, and it can not be told from the "
+                f"{place_of(owner)}: the input {formal.name!r} of its body has no fake value, and it cannot be told from the "
                 "operands; put one into its meta['val']"
             )
         return operand
@@ -48,7 +48,7 @@ class Values(FakeValues):
             kwargs: the same by name.
 
         Raises:
-            UnsupportedProgram: the operator refuses them, or can not be run on fake values.
+            UnsupportedProgram: the operator refuses them, or cannot be run on fake values.
         """
         try:
             with running(self.mode):

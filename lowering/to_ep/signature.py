@@ -89,8 +89,8 @@ def graph_signature(program: Program, root: Made) -> ExportGraphSignature:
     """Return the signature of the root graph.
 
     Raises:
-        UnsupportedProgram: two inputs are one piece of state that is no tensor, or an argument has a value that torch
-            can not name.
+        UnsupportedProgram: two inputs are one piece of state that is not a tensor, or an argument has a value that torch
+            cannot name.
     """
     formals, signature = program.main.inputs, program.signature
     nodes = [root.nodes[formal.name] for formal in formals]

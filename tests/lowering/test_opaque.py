@@ -152,7 +152,7 @@ def test_a_module_that_can_not_be_copied_is_told() -> None:
 
     held = Stubborn()
     value = program(held, held.lin.weight)
-    with pytest.raises(px.UnsupportedProgram, match=r"'blocks\.m' can not be copied .*share"):
+    with pytest.raises(px.UnsupportedProgram, match=r"'blocks\.m' cannot be copied .*share"):
         px.lower(value)
     assert px.lower(value, state="share").get_submodule("blocks.m") is held
 

@@ -49,7 +49,7 @@ ERRORS: dict[str, tuple[str, dict[str, Any], str]] = {
           return (n,)
         }""",
         {},
-        "the program gives back n, a number, and the last stage can give tensors only",
+        "the program returns n, a number, and the last stage can give tensors only",
     ),
     "a write into what is given": (
         """

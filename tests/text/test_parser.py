@@ -317,7 +317,7 @@ def test_registered_types_are_printed_and_refused() -> None:
     Point = namedtuple("Point", ["x", "y"])  # noqa: PYI024  # pyright: ignore[reportUntypedNamedTuple]  as users write them
     program = Program.of({"": Graph((), ())}, signature=Signature(out_spec=pytree.tree_structure(Point(1, 2))))
     assert '.Point"(*, *)' in str(program)
-    with pytest.raises(ParseError, match=r"registered type '.*Point' can not be read"):
+    with pytest.raises(ParseError, match=r"registered type '.*Point' cannot be read"):
         parse(str(program))
 
 

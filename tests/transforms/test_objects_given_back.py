@@ -202,7 +202,7 @@ CLEAR: dict[str, Callable[[Any, torch.Tensor], Any]] = {
 UNCLEAR: dict[str, Callable[[Any, torch.Tensor], Any]] = {
     "the argument too": lambda p, x: x + p.a(x),
     "twice": lambda p, x: torch.add(*[p.a(x)] * 2),
-    "below, and given back": lambda p, x: x + p.inner(x),
+    "below, and returned": lambda p, x: x + p.inner(x),
 }
 WAYS = [("to dtype", "plain"), ("flatten", "plain"), ("type_as", "decomposed")]
 

@@ -123,7 +123,7 @@ def test_what_does_not_fit_is_told() -> None:
     for module, args, said in cases:
         with pytest.raises(px.SwapError, match=said):
             px.swap_modules(program, {"a": px.import_ep(export(module, args))})
-    with pytest.raises(px.SwapError, match="the program that shall stand in for it can not"):
+    with pytest.raises(px.SwapError, match="the program that shall stand in for it cannot"):
         px.swap_modules(program, {"a": px.Program.of({"": px.Graph((), (), (px.Ref("nowhere"),))})})
 
 

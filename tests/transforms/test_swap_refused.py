@@ -15,10 +15,10 @@ from tests.unflatten.harness import export
 PART = Parts()
 REFUSED: list[tuple[Any, str]] = [
     ({"prat": PART}, r"no module 'prat'; did you mean 'part'\?"),
-    ({"": PART}, "the root can not be swapped"),
+    ({"": PART}, "the root cannot be swapped"),
     ({3: PART}, "paths, which are strings"),
     ({"part": Parts}, "Parts is a class; give an instance"),
-    ({"part": torch.relu}, r"can not stand in for a module"),
+    ({"part": torch.relu}, r"cannot stand in for a module"),
     ({"part": nn.Linear(3, 3)}, r"passes 3 positional, scale=, mask=, and Linear\.forward\(.*\) .* does not take that"),
     ({"part": nn.ModuleList()}, "a ModuleList has no forward"),
     ({"part": PART, "part.linear": nn.Tanh()}, r"'part.linear' is below 'part', which is swapped as well"),
@@ -64,5 +64,5 @@ def test_values_that_cross_unnamed_are_told() -> None:
         def forward(self, x: Any) -> Any:
             return self.a(x) + box[0]
 
-    with pytest.raises(px.SwapError, match="exp is used outside of it and is no part of its result"):
+    with pytest.raises(px.SwapError, match="exp is used outside of it and is not part of its result"):
         px.swap_modules(transformed(Model(), "a"), {"a": Child()})

@@ -43,7 +43,7 @@ class Case:
     crosses: str | None = None
     """The ways (a part of their names) in which a value crosses that only our own module can give: swapping it is refused."""
     passes: tuple[str, ...] = ()
-    """The ways in which preserved modules give back what they are given, and the program uses that: swapping them is refused."""
+    """The ways in which preserved modules return what they are given, and the program uses that: swapping them is refused."""
     refused: tuple[str, str] | None = None
     """The ways (a part of their names) in which the exporter refuses, and what it says, as a regular expression."""
 

@@ -275,7 +275,7 @@ class _Making:
             case Apply(op=op, args=args):
                 return self._add(FUNCTIONS[op].name.rpartition(".")[2], FUNCTIONS[op], tuple([self.value(arg) for arg in args]))
             case _:
-                raise AssertionError(f"{expr} is no size of an input")
+                raise AssertionError(f"{expr} is not a size of an input")
 
     def _add(self, word: str, do: Op, args: tuple[Arg, ...]) -> Ref:
         name = self.names.fresh(word)

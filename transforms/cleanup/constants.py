@@ -84,7 +84,7 @@ def lift_constants(program: Program) -> Program:
 
     A program with tensors among its arguments is not valid: nothing would say which of them share memory, so nothing could say
     which nodes may change places.  This is the one transformation that takes such a program, so let it be the first after the
-    rewrite.  It takes no fuel, because a program with half of its constants is no program.
+    rewrite.  It takes no fuel, because a program with half of its constants is not a program.
 
     Args:
         program: a program at any stage, valid but for objects among the arguments.  In a flat program that takes its state as
@@ -128,7 +128,7 @@ def mark_non_persistent(program: Program, buffers: Iterable[str] | torch.nn.Modu
         The program whose buffers of these names are not saved; a tensor with a second name stays saved under that.
 
     Raises:
-        NamingError: there is no such state, or it is no buffer.
+        NamingError: there is no such state, or it is not a buffer.
         TypeError: ``buffers`` is neither names nor a module.
 
     >>> import torch, purefx as px
@@ -160,7 +160,7 @@ def _named(state: State, names: Iterable[str]) -> set[str]:
     wanted = list(names)
     faults = [_fault(state, name) for name in wanted]
     if any(faults):
-        raise NamingError("buffers can not be left out: " + "; ".join(filter(None, faults)))
+        raise NamingError("buffers cannot be left out: " + "; ".join(filter(None, faults)))
     return set(wanted)
 
 

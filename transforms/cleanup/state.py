@@ -75,7 +75,7 @@ def original_of(source: torch.nn.Module | Mapping[str, Any]) -> Original:
     """Return what a module, or a mapping from names to tensors, calls its tensors.
 
     Raises:
-        NamingError: a name is no path, or a value of a mapping is neither a tensor nor a script object.
+        NamingError: a name is not a path, or a value of a mapping is neither a tensor nor a script object.
         TypeError: it is neither a module nor a mapping.
 
     >>> list(original_of(torch.nn.Linear(2, 2)).slots)
@@ -89,7 +89,7 @@ def original_of(source: torch.nn.Module | Mapping[str, Any]) -> Original:
     slots: dict[str, Slot] = {}
     for name, value in source.items():
         if not is_path(name):
-            raise NamingError(f"{short(name)} can not be the name of state: names are separated by dots, without quotes")
+            raise NamingError(f"{short(name)} cannot be the name of state: names are separated by dots, without quotes")
         if not isinstance(value, torch.Tensor | torch.ScriptObject):
             raise NamingError(f"{name!r} is {short(value)}, and names are given to tensors and script objects")
         is_parameter = isinstance(value, torch.nn.Parameter)
@@ -200,7 +200,7 @@ def with_state_inputs(program: Program, original: Original, inputs: Sequence[Any
         NamingError: they are not as many as the user inputs, or a part of an argument would become state.
         PipelineError: the program calls modules.
         UnsupportedProgram: constraints or gradients speak of the inputs.
-        TypeError: ``inputs`` is no tuple or list.
+        TypeError: ``inputs`` is not a tuple or list.
 
     >>> from purefx.ir import Graph
     >>> program = Program.of({"": Graph((), ())})
@@ -214,7 +214,7 @@ def with_state_inputs(program: Program, original: Original, inputs: Sequence[Any
         raise PipelineError(f"inputs become state in a program that is 'flat', and this one is not; {ADVICE['flat']}")
     constraints, signature = program.constraints, program.signature
     if constraints.ranges or constraints.guards or any(type(spec) is InputGradient for spec in signature.outputs):
-        raise UnsupportedProgram("inputs can not become state: the constraints, or gradients, of the program count its inputs")
+        raise UnsupportedProgram("inputs cannot become state: the constraints, or gradients, of the program count its inputs")
     return program.evolve(state=_state(program.state, original, slots), signature=_signature(signature, slots))
 
 
@@ -304,7 +304,7 @@ def _is_gone(leaves: set[int], gone: set[int], argument: str) -> bool:
         return True
     if leaves & gone:
         raise NamingError(
-            f"of the argument {argument!r} some tensors are the module's and some are not, so it can not become state; "
+            f"of the argument {argument!r} some tensors are the module's and some are not, so it cannot become state; "
             "trace with the parameters in an argument of their own"
         )
     return False

@@ -101,7 +101,7 @@ class _Scope:
         self.inputs: dict[str, None] = {}
         """Values that it takes from outside."""
         self.received: set[str] = set()
-        """Values that a call inside it gave back."""
+        """Values that a call inside it returned."""
         self.outputs: dict[str, None] = {}
         """Values made inside it that are used outside."""
         self.calls: tuple[Node, ...] = ()
@@ -158,7 +158,7 @@ class _Walk:
         self.metas.update([(node.name, node.meta) for node in nodes])
 
     def finish(self) -> None:
-        """Bring what the root gives back to the root."""
+        """Bring what the root returns to the root."""
         for name in self.source.main.output_refs():
             self._bring(name, self.homes.get(name, self.root), self.root)
 

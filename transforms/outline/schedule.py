@@ -187,7 +187,7 @@ def _units(
     members: list[int], depth: int, nodes: list[Node], before: list[list[int]], whole: Collection[Frame]
 ) -> dict[int, int]:
     # Calls that must stay whole are one unit each, named by their first node; those that depend on one another in a circle
-    # can not stay whole, whatever is done.
+    # cannot stay whole, whatever is done.
     units: dict[int, int] = {}
     first: dict[Frame, int] = {}
     for number in members if whole else ():

@@ -170,7 +170,7 @@ class _Cutting:
             self.bodies[self.home[name]].outputs[name] = None
 
     def _first_readers(self) -> dict[str, int]:
-        # The first part that uses a read has it under its name; what the root gives back comes from there.
+        # The first part that uses a read has it under its name; what the root returns comes from there.
         nodes, users = self.graph.nodes, self.graph.users
         part_of = dict(zip([node.name for node in nodes], self.placing.of, strict=True))
         reads = [name for name, part in part_of.items() if part == READ]
@@ -204,7 +204,7 @@ OF_CALLS = frozenset({"stacks", "scopes", "call-labels", "boundaries"})
     proven=True,
     forgets={"split", "deduplicated"},
     inverse="split_by_tags",
-    laws=["it gives back the program that was split, nodes in an order that is legal", "no name has a part in it afterwards"],
+    laws=["it returns the program that was split, nodes in an order that is legal", "no name has a part in it afterwards"],
 )
 def join(program: Program) -> Program:
     """Put the parts of a split program together again.
@@ -260,7 +260,7 @@ def _with_own_calls(flat: Program) -> Program:
     clash = next((found for found in verify(flat) if found.rule in OF_CALLS), None)
     if clash is not None:
         raise UnsupportedProgram(
-            "the parts of this program can not be joined: calls of a module that several of them call were numbered anew since "
+            "the parts of this program cannot be joined: calls of a module that several of them call were numbered anew since "
             f"the split, and two have one number now ({clash.message}); deduplicate does that, so join first, or take the "
             "program before it from program.trail"
         )

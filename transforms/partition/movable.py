@@ -1,6 +1,6 @@
 """``Movable``: which numbers of a split program can be computed in another part, and from what.
 
-One idea: a number is followed back through the parts to the operators that make it; what is no number, or must stay, is a
+One idea: a number is followed back through the parts to the operators that make it; what is not a number, or must stay, is a
 leaf.  Nothing here changes a part.
 """
 
@@ -73,7 +73,7 @@ class Movable:
         self.needed = [] if recompute else self._needed()
 
     def tree(self, value: str, target: int) -> Tree | None:
-        """Return how a part can compute a number that it is given; None where it can not, or where it is no number.
+        """Return how a part can compute a number that it is given; None where it cannot, or where it is not a number.
 
         Args:
             value: what the root calls it.

@@ -149,7 +149,7 @@ def rebuilt(
         chain: its parts as they were.
         parts: the parts as they are now, in order.
         metas: of the values of the root that have new names.
-        output: the value that the root gives back instead, by position.
+        output: the value that the root returns instead, by position.
     """
     once = {name: chain.value(name) for name in chain.makers if chain.value(name) != name}
     for name in once:

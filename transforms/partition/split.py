@@ -96,7 +96,7 @@ def _reach(sums: Sequence[int], start: int, bound: int) -> int:
     inverse="join",
     laws=[
         "join gives the program back, nodes in an order that is legal",
-        "the parts run in the order of the tags, and each takes and gives back exactly what crosses its boundary, in graph order",
+        "the parts run in the order of the tags, and each takes and returns exactly what crosses its boundary, in graph order",
         "each part has exactly the state that it reads, and state that one part reads is in one part",
     ],
 )
@@ -134,14 +134,14 @@ def split_by_tags(
         tag_of: the tag of a node: a function of the node as it stands in the flat program, its ``stack`` counted from the
             root; or a mapping from names of nodes or paths of modules, of which the innermost one counts; without it,
             ``node.meta["tag"]``.
-        allow_reuse: whether a tag whose nodes can not all be had in one part becomes several: ``a``, ``b``, ``a_1``.
+        allow_reuse: whether a tag whose nodes cannot all be had in one part becomes several: ``a``, ``b``, ``a_1``.
 
     Returns:
         The program as a root that calls the parts; outlined inside the parts if it was outlined, flat inside otherwise.
 
     Raises:
         PartitionError: the order of the tags contradicts the dependencies, a region or a preserved call would be cut, a tag or a
-            key is unknown, or a tag can not be the name of a module.
+            key is unknown, or a tag cannot be the name of a module.
         PipelineError: its state is still an input: run ``transform``, or ``sink_state``, first.
         TypeError: ``tags`` or ``tag_of`` is of another kind.
 
@@ -177,13 +177,13 @@ def split_by_module(program: Program, modules: Mapping[str, str], *, allow_reuse
         program: a program with sunk state, flat or outlined.
         modules: for paths of modules the name of the part that runs them; of nested ones the innermost counts.  Parts run in
             the order in which they are first named.
-        allow_reuse: whether a part whose nodes can not all be had together becomes several, see ``split_by_tags``.
+        allow_reuse: whether a part whose nodes cannot all be had together becomes several, see ``split_by_tags``.
 
     Returns:
         The program as a root that calls the parts.
 
     Raises:
-        PartitionError: a path is that of no module, or the parts can not be had in that order.
+        PartitionError: a path is that of no module, or the parts cannot be had in that order.
         PipelineError: its state is still an input: run ``transform``, or ``sink_state``, first.
 
     >>> import purefx as px
@@ -227,7 +227,7 @@ def split_balanced(program: Program, k: int, *, cost: Cost | None = None) -> Pro
         PartitionError: there are not that many places where it can be cut.
         PipelineError: its state is still an input: run ``transform``, or ``sink_state``, first.
         TypeError: ``k`` is not an int.
-        ValueError: ``cost`` gives something that is no number of at least 0.
+        ValueError: ``cost`` gives something that is not a number of at least 0.
 
     >>> import purefx as px
     >>> nodes = [px.Node(n, px.Op("toy.neg"), (px.Ref(x),)) for n, x in (("a", "x"), ("b", "a"), ("c", "b"))]

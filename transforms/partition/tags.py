@@ -49,8 +49,8 @@ def checked_tags(tags: Any) -> tuple[str, ...]:
         tags: what the caller passed.
 
     Raises:
-        TypeError: it is no sequence of strings.
-        PartitionError: a tag can not be the name of a module, or stands there twice.
+        TypeError: it is not a sequence of strings.
+        PartitionError: a tag cannot be the name of a module, or stands there twice.
 
     >>> checked_tags(["a", "b"])
     ('a', 'b')
@@ -63,7 +63,7 @@ def checked_tags(tags: Any) -> tuple[str, ...]:
             raise TypeError(f"a tag is a string, the name of the part; {tag!r} is a {type(tag).__name__}")
         if not tag or any(mark in tag for mark in "./@#") or hasattr(torch.nn.Module, tag) or tag == "training":
             raise PartitionError(
-                f"{tag!r} can not be the name of a part, which is a module of its own: take a name that torch.nn.Module "
+                f"{tag!r} cannot be the name of a part, which is a module of its own: take a name that torch.nn.Module "
                 "has not, without any of the characters . / @ #"
             )
     if not found or len(set(found)) < len(found):

@@ -38,7 +38,7 @@ class Graft:
     """Its bodies, by the ids that they get."""
     root: str
     outputs: tuple[int, ...]
-    """The leaves of the result that its body gives back; the others are constants."""
+    """The leaves of the result that its body returns; the others are constants."""
 
     def call_signatures(self) -> dict[Frame, CallSignature]:
         """Return the preserved call signatures inside of it, by their calls here."""
@@ -59,7 +59,7 @@ def prepared(path: str, program: Program) -> Program:
         if not plain or any(node.stack for node in program.main.nodes):
             program = transform(program)
     except PurefxError as error:
-        raise SwapError(f"module {path!r}: the program that shall stand in for it can not: {error}") from error
+        raise SwapError(f"module {path!r}: the program that shall stand in for it cannot: {error}") from error
     others = [type(spec).__name__ for spec in (*program.signature.inputs, *program.signature.outputs)]
     others = [name for name in others if name not in (UserInput.__name__, UserOutput.__name__)]
     if others:
@@ -140,7 +140,7 @@ class Swap:
     order: tuple[int, ...] = ()
     """For a program, the leaf that each of its inputs is."""
     through: frozenset[str] = frozenset()
-    """Values that the original gave back as they were, and that mean its result from here on."""
+    """Values that the original returned as they were, and that mean its result from here on."""
     kept: Mapping[int, str] = MappingProxyType({})
     """Leaves of the result that were an argument, and mean that: the value, by leaf."""
 

@@ -48,7 +48,7 @@ def read_requests(program: Program, modules: Any) -> dict[str, Request]:
         The requests by where their replacements stand.
 
     Raises:
-        SwapError: a path is unknown, given twice or the root's; or something is no replacement.
+        SwapError: a path is unknown, given twice or the root's; or something is not a replacement.
 
     >>> from purefx.ir import Graph, Program
     >>> read_requests(Program.of({"": Graph((), ())}), {})
@@ -62,7 +62,7 @@ def read_requests(program: Program, modules: Any) -> dict[str, Request]:
         if path in found:
             raise SwapError(f"module {path!r} is given twice; give one replacement for each path")
         if not path:
-            raise SwapError("the root can not be swapped: what stands in for it takes and gives what it likes; use that instead")
+            raise SwapError("the root cannot be swapped: what stands in for it takes and gives what it likes; use that instead")
         found[path] = Request(path, _replacement(path, by))
     nested = _nested(found, known)
     calls = {path: request for path, request in nested.items() if path not in known}
@@ -112,7 +112,7 @@ def _replacement(path: str, by: Any) -> Replacement:
         raise SwapError(f"module {path!r}: {by.__name__} is a class; give an instance of it")
     if not isinstance(by, torch.nn.Module):
         raise SwapError(
-            f"module {path!r}: a {type(by).__name__} can not stand in for a module; give a torch.nn.Module (eager, fx or "
+            f"module {path!r}: a {type(by).__name__} cannot stand in for a module; give a torch.nn.Module (eager, fx or "
             "compiled) or a purefx Program"
         )
     return by

@@ -73,7 +73,7 @@ def swap_modules(
             alone, ``"n@0"`` the first: what stands in for that is then beside ``n``, as ``n_1``.
         signature: ``"flat"`` takes modules without a preserved call signature as well, and gives the replacement the inputs
             of the body by position; say it only where you know them.  A program that is put in so has no signature either.
-        through: what uses of a value that the module gave back as it was given mean afterwards: ``"result"`` or
+        through: what uses of a value that the module returned as it was given mean afterwards: ``"result"`` or
             ``"argument"``.  By default one use means the result, and several are refused.
         fuel: a rewrite is one module that is swapped, in the order in which they are given.
 
@@ -293,6 +293,6 @@ class _Swapping:
         for spec in self.program.signature.outputs:
             if type(spec) is StateGradient and covering(paths, spec.slot) is not None:
                 raise SwapError(
-                    f"module {covering(paths, spec.slot)!r}: the program gives back the gradient of its {spec.slot}, which "
+                    f"module {covering(paths, spec.slot)!r}: the program returns the gradient of its {spec.slot}, which "
                     "would go; swap modules of the program that was exported without gradients"
                 )

@@ -1,6 +1,6 @@
 """``exported_programs``: recipes become exported programs of real aten operators, in the form that the exporter writes.
 
-With what the user passes and what the program gives back: leaves, pytrees, numbers for several calls.
+With what the user passes and what the program returns: leaves, pytrees, numbers for several calls.
 """
 
 from __future__ import annotations

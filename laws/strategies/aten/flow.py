@@ -241,7 +241,7 @@ class Flow:
         self.token: torch.fx.Node | None = None
 
     def emit(self, target: Callable[..., Any], *args: Any, of: Value | None = None, **kwargs: Any) -> Any:
-        """Add a node; return its value, a tuple of values, None where it gives nothing, or where it can not be.
+        """Add a node; return its value, a tuple of values, None where it gives nothing, or where it cannot be.
 
         Args:
             target: the operator.
