@@ -1,6 +1,6 @@
 """The values: what a program is.  Import it as ``purefx.ir``.
 
-One idea: programs, graphs, nodes and state are frozen; everything derived (users, effects, digests, text) is
+Programs, graphs, nodes and state are frozen; everything derived (users, effects, digests, text) is
 computed from them.  No transformation and no execution lives here.
 """
 

@@ -50,7 +50,7 @@ class Violation:
     graph: str | None = None
     """The id of the graph; None for state, signature and the other parts of the program itself."""
     node: str | None = None
-    """The name of the node or input; None where the whole graph is meant."""
+    """The name of the node or input; None if the whole graph is meant."""
     path: str = ""
     """The module path to show: the innermost module call that the node is in."""
     context: tuple[str, ...] = ()
@@ -142,7 +142,7 @@ class UnsupportedProgram(PurefxError, NotImplementedError):
 
 
 class EffectsError(PurefxError, ValueError):
-    """An operator is said to do less than is known of it.
+    """An operator is declared to do less than is known of it.
 
     >>> issubclass(EffectsError, ValueError)
     True

@@ -1,6 +1,6 @@
 """Sizes and guards as data: integers, symbols and a handful of operators.
 
-One idea: what ``torch.export`` says about dynamic sizes in sympy and in Python text becomes a small tree of values
+What ``torch.export`` says about dynamic sizes in sympy and in Python text becomes a small tree of values
 that can be compared, printed and evaluated without ``eval``.  It does no algebra.
 """
 

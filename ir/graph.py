@@ -141,7 +141,7 @@ class Node:
         return refs_in(self.args, self.kwargs)
 
     def with_refs(self, rename: Callable[[Ref | Body], Arg]) -> Node:
-        """Return a copy that uses other values; the same object where none differs.
+        """Return a copy that uses other values; the same object if none differs.
 
         Args:
             rename: gives what stands in place of a reference; may return it unchanged.
@@ -156,7 +156,7 @@ class Node:
         return Node(self.name, self.do, args, kwargs, self.stack, self.meta)
 
     def using(self, known: Mapping[str, Arg]) -> Node:
-        """Return a copy that uses what stands for some values, by name; the same object where it uses none of them.
+        """Return a copy that uses what stands for some values, by name; the same object if it uses none of them.
 
         >>> Node("y", Op("toy.neg"), (Ref("x"),)).using({"x": 7}).args
         (7,)

@@ -1,6 +1,6 @@
 """``check_identifiers``: every name in a program that came from outside is a name.
 
-One idea: one grammar (``names.py``), asked at each door: ``import_ep``, ``save`` and ``load``.  Values, arguments and keywords
+One grammar (``names.py``), asked at each door: ``import_ep``, ``save`` and ``load``.  Values, arguments and keywords
 are Python identifiers; module paths, slots, graphs and operators are printable and can stand in quotes.  Programs that are
 built or parsed by hand may have any names: they run all the same, because no name is ever compiled.
 """

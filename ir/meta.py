@@ -1,6 +1,6 @@
 """Meta: what is known about a node beside what it does (fake value, stack trace, custom entries).
 
-One idea: a snapshot that nobody can change.  The dict of the traced node is copied and the containers in it are
+A snapshot that nobody can change.  The dict of the traced node is copied and the containers in it are
 frozen; the leaves (fake tensors) are shared.  Meta is carried by every transformation and never compared.
 """
 
@@ -70,7 +70,7 @@ def thaw(value: Any) -> Any:
 
 
 def is_backward(meta: Mapping[str, Any]) -> bool:
-    """Say whether the meta of a node tells that autograd made it.
+    """Return whether the meta of a node tells that autograd made it.
 
     >>> is_backward({"partitioner_tag": "is_backward"}), is_backward({})
     (True, False)

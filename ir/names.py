@@ -175,7 +175,7 @@ def relative(path: str, outer: str) -> str:
 
 
 def is_below(path: str, outer: str) -> bool:
-    """Say whether a module is below another one; both paths are counted from the root.
+    """Return whether a module is below another one; both paths are counted from the root.
 
     >>> is_below("b.c", "b"), is_below("bc", "b"), is_below("b", "b"), is_below("b", "")
     (True, False, False, True)

@@ -59,7 +59,7 @@ _NAMES = frozenset({TAKES.name, GIVES.name})
 
 
 def is_boundary(node: Node) -> bool:
-    """Say whether a node is one of the two: naming a value there is no use of its contents.
+    """Return whether a node is one of the two: naming a value there is no use of its contents.
 
     >>> is_boundary(Node("t", TAKES)), is_boundary(Node("y", Op("toy.neg")))
     (True, False)
@@ -167,7 +167,7 @@ def op_to_call(module: torch.nn.Module) -> Op:
 
 
 def is_module_call(node: Node) -> bool:
-    """Say whether a node calls a module that the program holds.
+    """Return whether a node calls a module that the program holds.
 
     >>> is_module_call(Node("y", CALL_MODULE)), is_module_call(Node("y", Op("toy.neg")))
     (True, False)
@@ -204,7 +204,7 @@ def tensors_of(module: torch.nn.Module) -> Iterator[torch.Tensor]:
 
 
 def attribute_of(module: torch.nn.Module, path: str) -> Any:
-    """Return what a module has under a dotted path, None where it has nothing.
+    """Return what a module has under a dotted path, None if it has nothing.
 
     >>> attribute_of(torch.nn.Sequential(torch.nn.Linear(2, 3)), "0.weight").shape
     torch.Size([3, 2])

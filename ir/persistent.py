@@ -78,7 +78,7 @@ class PMap(Mapping[K, V], Generic[K, V]):
         return _of_tree(self._as_tree().remove(key))
 
     def discard(self, key: K) -> PMap[K, V]:
-        """Return a map without one entry; the same where it has none."""
+        """Return a map without one entry; the same if it has none."""
         return self.remove(key) if key in self else self
 
     def update(self, *maps: Mapping[K, V]) -> PMap[K, V]:

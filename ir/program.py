@@ -1,6 +1,6 @@
 """``Program``: a table of graphs, a root, the state, the signature, and how it came to be.
 
-One idea: everything is a value.  A transformation makes a new program that shares all that it did not change; the
+Everything is a value.  A transformation makes a new program that shares all that it did not change; the
 program that it started from stays as it was and is kept in the trail.  Nothing here transforms or runs.
 """
 
@@ -34,7 +34,7 @@ class Module:
     path: str
     type_name: str | None = None
     cell: int | None = None
-    """Modules with one cell are one object, which has several paths; None where nothing says that it has others.
+    """Modules with one cell are one object, which has several paths; None if nothing says that it has others.
 
     In a program that was split they are one object in each part.
     """

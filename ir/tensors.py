@@ -58,7 +58,7 @@ def numbered(slots: Mapping[str, Slot]) -> dict[str, Slot]:
 
 
 class TensorIds:
-    """Numbers tensors and their memory in the order in which they are met.
+    """Numbers tensors and their memory in the order in which they are encountered.
 
     Args:
         state: what is numbered already; its values keep their numbers.
@@ -142,7 +142,7 @@ def misfit(promised: TensorType, known: Any) -> str | None:
 
 
 def value_in(meta: Any) -> Any:
-    """Return the fake value in the meta of a node or an input; None where there is none.
+    """Return the fake value in the meta of a node or an input; None if there is none.
 
     >>> value_in({"val": 3}), value_in(7)
     (3, None)

@@ -176,7 +176,7 @@ def assert_law(transform: Transform, law: Law, case: Case) -> None:
 
 
 def refuses(transform: Transform, case: Case) -> bool:
-    """Say whether a transformation says that it cannot treat the program of a case faithfully; then no law is asked.
+    """Return whether a transformation says that it cannot treat the program of a case faithfully; then no law is asked.
 
     Args:
         transform: the function from programs to programs.
@@ -231,7 +231,7 @@ def smallest(
     seconds: float = SECONDS,
     tolerance: Tolerance = EXACT,
 ) -> LawBroken | None:
-    """Return what is said about the smallest case found; None where none of the drawn ones breaks the law.
+    """Return what is said about the smallest case found; None if none of the drawn ones breaks the law.
 
     Args:
         transform: the function from programs to programs.

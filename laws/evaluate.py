@@ -100,7 +100,7 @@ def contents_of(tensor: torch.Tensor) -> Contents:
 
 
 def differences(given: Any, expected: Any, where: str, tolerance: Tolerance = EXACT) -> list[str]:
-    """Return how what was seen differs from what should have been; empty where nothing does, or no more than a tolerance.
+    """Return how what was seen differs from what should have been; empty if nothing does, or no more than a tolerance.
 
     Args:
         given: contents, other values, and tuples and lists of both.
@@ -321,7 +321,7 @@ class _Run:
         return function(*args, **{key: self.resolve(value, known, path) for key, value in node.kwargs})
 
     def resolve(self, arg: Arg, known: Mapping[str, Any], path: str) -> Any:
-        """Return an argument with the values in the place of their names."""
+        """Return an argument with the values in place of their names."""
         match arg:
             case Ref(name=name):
                 return known[name]

@@ -1,6 +1,6 @@
 """``Law``: one English sentence about transformations, and its check; ``GENERIC`` are those that hold for all.
 
-One idea: a check is an oracle.  It is given a function from programs to programs and a case, and returns what is wrong
+A check is an oracle.  It is given a function from programs to programs and a case, and returns what is wrong
 as text, nothing when the law holds; so users check their own functions with it, on their own programs.  Programs
 are made elsewhere.
 """
@@ -139,7 +139,7 @@ def made_anew(before: Program, after: Program) -> list[str]:
 
 
 def differs(result: Program, program: Program) -> bool:
-    """Say whether a program is another one, or has other meta.
+    """Return whether a program is another one, or has other meta.
 
     Args:
         result: what a transformation gave.

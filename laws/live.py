@@ -26,7 +26,7 @@ __all__ = ["changes_what_is_live", "live"]
 
 
 def changes_what_is_live(result: Program, program: Program) -> bool:
-    """Say whether two programs that differ do so in more than dead code.
+    """Return whether two programs that differ do so in more than dead code.
 
     What stands in both is compared up to names; where nothing differs but names, those of live values are.
 

@@ -180,7 +180,7 @@ SWITCH = 1e-5
 
 
 def on_threads(transform: Callable[[Program], Program], program: Program, *, threads: int = 8) -> list[Program | Exception]:
-    """Return what a transformation gives, or raises, on each of several threads at once.
+    """Return what a transformation returns, or raises, on each of several threads at once.
 
     Args:
         transform: the function from programs to programs.

@@ -1,6 +1,6 @@
 """The registry: which transformation has which laws, at which stages of the pipeline it is checked, and what is exempt.
 
-One idea: a table with one entry for each transformation; the one test that reads it is a product of transformations and
+A table with one entry for each transformation; the one test that reads it is a product of transformations and
 laws, and another insists that no generic law is left out without a written reason.  A new transformation adds a line.
 """
 

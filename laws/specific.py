@@ -1,6 +1,6 @@
 """What holds for one transformation each, beyond the generic laws.
 
-One idea: each check looks at the program before and after and nothing else, so that it is written without knowing how the
+Each check looks at the program before and after and nothing else, so that it is written without knowing how the
 transformation works.  Which transformation has which is in ``registry.py``.
 """
 
@@ -108,7 +108,7 @@ def _only(graph: Graph) -> dict[str, Graph]:
 
 
 def is_gathered(nodes: tuple[Node, ...]) -> bool:
-    """Say whether the nodes of each module call stand side by side.
+    """Return whether the nodes of each module call stand side by side.
 
     >>> is_gathered(())
     True
@@ -282,7 +282,7 @@ def _named_as_given(transform: Transform, case: Case) -> list[str]:
             for frame in nodes[name].stack if given else ():
                 taken, returned = (leaves.get((frame, do.name), set[str]()) for do in (TAKES, GIVES))
                 if frame not in user.stack and given in taken and name not in returned:
-                    found.append(f"{user.name} uses {name} of {frame}, which is {given}, the very object")
+                    found.append(f"{user.name} uses {name} of {frame}, which is {given}, the same object")
     return found
 
 

@@ -1,6 +1,6 @@
 """``rule_machine``: random transformations, inverses, renamings and legal orders, one after the other.
 
-One idea: what single laws cannot see is how transformations act on what others left behind.  A hypothesis state machine
+What single laws cannot see is how transformations act on what others left behind.  A hypothesis state machine
 starts from a generated program, takes up to twenty steps in any order that their requirements allow, and after each asks what
 must hold after any number of them.  It knows no transformation: those that it is given may be yours.
 """

@@ -1,6 +1,6 @@
 """From values to torch modules.  Import it as ``purefx.lowering``.
 
-One idea: generated code is made once for each distinct body, fx graphs when somebody looks.  Nothing here rewrites a
+Generated code is made once for each distinct body, fx graphs when somebody looks.  Nothing here rewrites a
 program beyond what running it needs.
 """
 

@@ -1,6 +1,6 @@
 """``python -m purefx``: looks at saved programs, compares and converts them.
 
-One idea: the front door of ``_command.py``; nothing is decided here.
+The front door of ``_command.py``; nothing is decided here.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The command line: ``show``, ``verify``, ``digest``, ``diff`` and ``convert`` of programs in files.
 
-One idea: a file that purefx wrote is data and is read without asking; a .pt2 of torch is code as soon as it is read, so it
+A file that purefx wrote is data and is read without asking; a .pt2 of torch is code as soon as it is read, so it
 takes ``--trust``.  An error is one message and a status, never a traceback, whose status would say that programs differ.  What
 is printed speaks to no terminal, and no file that is read is written.  Nothing is done here that the library does not do.
 """

@@ -154,7 +154,7 @@ def to_ep(
 ) -> ExportedProgram:
     """Return a program as an exported program, which saves, loads, decomposes, compiles and exports like any other.
 
-    Module calls are put in the places of the calls (``inline``), reads of state become inputs (``lift_state``), last writes to
+    Module calls are put in place of the calls (``inline``), reads of state become inputs (``lift_state``), last writes to
     state and inputs become outputs (``functionalize``); other writes stay operators that write.  Nodes keep the names that
     they have, module stacks, stack traces and custom meta; a node that a rewrite has put in gets a fake value by running its
     operator on those of its arguments.

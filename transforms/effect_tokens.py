@@ -270,7 +270,7 @@ def _unthread(graph: Graph, fuel: Fuel) -> tuple[tuple[Node, ...], dict[str, Arg
 
 
 def _results(target: Any, args: Sequence[Arg]) -> int:
-    # A higher-order operator gives a tuple where it has bodies; otherwise (call_torchbind) one value.
+    # A higher-order operator returns a tuple where it has bodies; otherwise (call_torchbind) one value.
     if isinstance(target, OpOverload):
         return len(schema_of(target).returns)
     return 2 if bodies_in(tuple(args)) else 1

@@ -127,7 +127,7 @@ def bisect(program: Program, transformation: Step | Sequence[Step], is_bad: Call
         is_bad: says whether a result is wrong, for instance ``lambda result: not torch.equal(px.lower(result)(x), expected)``.
 
     Returns:
-        The rewrite, which prints as a sentence; None where the result with all rewrites is good.
+        The rewrite, which prints as a sentence; None if the result with all rewrites is good.
 
     Raises:
         FuelError: the transformation takes no fuel, or has some bound; the program is bad already; or what makes it bad was

@@ -91,7 +91,7 @@ class Region:
 
 
 def with_regions(program: Program) -> Program:
-    """Return a program in which calls of repeated bodies are operators; the same object where there is none.
+    """Return a program in which calls of repeated bodies are operators; the same object if there is none.
 
     Args:
         program: an outlined and deduplicated program.

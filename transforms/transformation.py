@@ -61,7 +61,7 @@ class Fuel:
         self._burnt: list[tuple[object, ...]] = []
 
     def burn(self, *label: object) -> bool:
-        """Say whether one more rewrite may be done, and count it.
+        """Return whether one more rewrite may be done, and count it.
 
         Args:
             label: what is rewritten, in words; they are joined when somebody asks for them, so pass values as they are.
@@ -95,7 +95,7 @@ UNLIMITED = Fuel()
 
 
 def takes_fuel(function: Callable[..., Any]) -> bool:
-    """Say whether a function has a parameter ``fuel``.
+    """Return whether a function has a parameter ``fuel``.
 
     >>> takes_fuel(lambda program, *, fuel: program), takes_fuel(lambda program: program)
     (True, False)
@@ -246,7 +246,7 @@ class Transformation:
         return takes_fuel(self.apply)
 
     def lacks(self, facts: frozenset[str]) -> str | None:
-        """Return a fact that it requires and that does not hold; None where it can run, or would have nothing to do."""
+        """Return a fact that it requires and that does not hold; None if it can run, or would have nothing to do."""
         if self.requires <= facts or (self.establishes and self.establishes <= facts):
             return None
         return min(self.requires - facts)

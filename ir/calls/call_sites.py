@@ -1,7 +1,7 @@
-"""Call sites of modules: the calling convention of a preserved signature, and what each call passes and takes back.
+"""Call sites of modules: the calling convention of a preserved signature, and what each call passes and receives.
 
-A convention maps leaves of pytrees to inputs of a body.  A result that is one of the arguments, passed through, is told from a
-new value.
+A convention maps leaves of pytrees to inputs of a body.  Pass-through results, which are one of the arguments, are
+distinguished from new values.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ class Convention:
     gives: tuple[Arg, ...]
     """The leaves of the result."""
     inputs: tuple[int, ...]
-    """For each input of the body, its leaf; or -1: it is handed over beside the arguments."""
+    """For each input of the body, its leaf; or -1 if it travels beside the arguments."""
     outputs: tuple[int, ...]
     """For each value that the caller uses, its leaf in the result; or -1."""
     single: bool
     """Whether the body returns one value and not a tuple."""
     unnamed: tuple[str, ...]
-    """What the caller uses and the result does not hold."""
+    """Values that the caller uses and the result does not hold."""
 
     @property
     def is_closed(self) -> bool:
@@ -100,7 +100,7 @@ def _first_places(leaves: tuple[Arg, ...]) -> dict[str, int]:
 
 
 def without_borders(graph: Graph, convention: Convention | None) -> Graph:
-    """Return what the code of a body runs: no boundaries; with a convention, the leaves of the result beside the output.
+    """Return a body as its code runs it: without boundary nodes; with a convention, the leaves of the result beside the output.
 
     >>> from purefx.ir import Input
     >>> graph = Graph((Input("x"),), (Node("t", TAKES, (Ref("x"),)),), Ref("x"))
@@ -128,18 +128,18 @@ class CallSite:
     through: Mapping[str, int]
     """Values of the caller that the original returned as they were: the leaf of the result, by name."""
     same: Mapping[int, str]
-    """The same for what it returned under another name, as ``x.to(x.dtype)`` does: the value of the caller, by leaf."""
+    """The same for pass-through results under another name, as of ``x.to(x.dtype)``: the value of the caller, by leaf."""
 
 
 def site_of(program: Program, path: str, caller: Graph, node: Node, convention: Convention | None) -> CallSite:
-    """Return what a call of a module takes and gives.
+    """Return the arguments and results of a module call.
 
     Args:
         program: where it is.
         path: the module, from the root.
         caller: the graph that the call is in.
         node: the call.
-        convention: how its body is called; None where no signature was preserved.
+        convention: how its body is called; None if no signature was preserved.
 
     Raises:
         SwapError: no signature was preserved, the call was cut, or values cross that the signature does not name.
@@ -171,7 +171,7 @@ def _why_not(program: Program, call: Call, path: str) -> str:
     if any(frame.path == path for frame in program.call_signatures):
         return f"has no preserved call signature, other calls of it have; export again with {again}"
     flat = f'; or pass signature="flat" to give the replacement the tensors {_inputs(program.graphs[call.graph])} by position'
-    return f"has no preserved call signature, so what it took and gave is not known; export again with {again}{flat}"
+    return f"has no preserved call signature, so its arguments and results are not known; export again with {again}{flat}"
 
 
 def _inputs(graph: Graph) -> str:
@@ -225,7 +225,7 @@ Through = Literal["refuse", "result", "argument"]
 
 
 def passed_on(graph: Graph, site: CallSite, through: Through, *, is_root: bool) -> frozenset[str]:
-    """Return the values that mean the result of a call from there on.
+    """Return the substitution after a call: which values of the caller now refer to its result.
 
     Args:
         graph: the caller.
@@ -250,7 +250,7 @@ def passed_on(graph: Graph, site: CallSite, through: Through, *, is_root: bool) 
 
 
 def uses_of_passed(graph: Graph, site: CallSite) -> Mapping[str, list[str]]:
-    """Return who uses what a call returns as it was given, after it: for each value, the names of nodes.
+    """Return the uses of pass-through results after a call: for each value, the names of nodes.
 
     Args:
         graph: the caller.
@@ -270,7 +270,7 @@ def uses_of_passed(graph: Graph, site: CallSite) -> Mapping[str, list[str]]:
 
 
 def unclear_results(graph: Graph, site: CallSite, *, is_root: bool) -> Iterator[str]:
-    """Yield why what a call returns under a name of its own, and is an argument, may be meant as either.
+    """Yield why a pass-through result under a name of its own is ambiguous: a use may refer to the argument or to the result.
 
     Args:
         graph: the caller.
@@ -285,7 +285,7 @@ def unclear_results(graph: Graph, site: CallSite, *, is_root: bool) -> Iterator[
         users = [node for node in graph.nodes if not is_boundary(node)]
         uses = [node.name for node in users for name in node.refs() if name in names]
         given = [name for name in graph.output_refs() if name in names]
-        said = f"module {site.path!r}: the call {site.node.name} returns {site.same[leaf]}, the very object that it was given"
+        said = f"module {site.path!r}: the call {site.node.name} returns {site.same[leaf]}, the same object that it was given"
         if len(uses) + len(given) > 1:
             every: list[str] = list(dict.fromkeys([*uses, *(["the result of the caller"] if given else [])]))
             count = len(uses) + len(given)

@@ -83,7 +83,7 @@ def taken_apart(graph: Graph, done: Sequence[NodeEffects]) -> set[str]:
 
 
 def item_of(node: Node) -> tuple[str, int] | None:
-    """Return which result of which node a node takes; None where it does something else.
+    """Return which result of which node a node takes; None if it does something else.
 
     >>> item_of(Node("y", Op("operator.getitem"), (Ref("x"), 1)))
     ('x', 1)

@@ -48,7 +48,7 @@ class Unless:
     default: bool | float | None
 
     def spares(self, args: tuple[Arg, ...], kwargs: tuple[tuple[str, Arg], ...]) -> bool:
-        """Say whether the call at hand has the value that switches the effect off.
+        """Return whether the call at hand has the value that switches the effect off.
 
         >>> Unless(ArgAt(2, "train"), False, None).spares((1, 0.5, False), ())
         True
@@ -115,7 +115,7 @@ class Effects:
 
     @cached_property
     def token(self) -> str:
-        """What it says on one line, for the identity of bodies; nothing where it does nothing.
+        """What it says on one line, for the identity of bodies; nothing if it does nothing.
 
         >>> Effects(random=True).token, Effects().token
         ("! ('random', True)", '')

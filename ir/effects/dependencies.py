@@ -1,6 +1,6 @@
 """The one dependency relation: which nodes of a graph must stay after which.
 
-One idea: data edges plus conflicts.  Two nodes conflict when one writes a storage that the other reads or writes, when
+Data edges plus conflicts.  Two nodes conflict when one writes a storage that the other reads or writes, when
 both draw random numbers, when both are ordered (asserts, prints, tokens), when both are in order in one domain (communication
 in a process group, operators of other libraries), or when one opens or closes a region; and nothing acts before the guards of
 the inputs that stand before it.  Outline, split, match, CSE, DCE, inline and reorder all ask here, and none looks at data edges

@@ -1,6 +1,6 @@
 """Effects of plain functions: those of torch that the dispatcher has under the same name, and a short table.
 
-One idea: ``torch.relu`` does what some overload of ``aten.relu`` does, and which one is not known before it runs, so it is
+``torch.relu`` does what some overload of ``aten.relu`` does, and which one is not known before it runs, so it is
 said to do what any of them does.  Whatever is not in the dispatcher and not in the table may do anything.
 """
 
@@ -58,7 +58,7 @@ COMPUTES = (
 
 
 def effects_of_function(target: Callable[..., Any]) -> Effects | None:
-    """Return the effects of a plain function, or None where nothing is known of it.
+    """Return the effects of a plain function, or None if nothing is known of it.
 
     >>> effects_of_function(torch.relu_).writes[0], effects_of_function(print) is None
     (ArgAt(index=0, name='self'), True)

@@ -1,6 +1,6 @@
 """``effects_of``: the effects of whatever a graph calls, and ``declare``, which says those of operators of other libraries.
 
-One idea: a schema tells what an operator does to its operands, and not whether it logs, counts or prints.  So operators outside
+A schema tells what an operator does to its operands, and not whether it logs, counts or prints.  So operators outside
 of torch's own namespaces stay in order among themselves, unless who uses them says what they do; what has no schema and is in
 no table may do anything.
 """
@@ -101,7 +101,7 @@ PROJECTION = Effects(aliases=(ArgAt(0, "a"),))
 
 
 def is_scalar_function(target: Callable[..., Any]) -> bool:
-    """Say whether a plain function computes on sizes and other numbers, and does nothing else.
+    """Return whether a plain function computes on sizes and other numbers, and does nothing else.
 
     >>> is_scalar_function(operator.add), is_scalar_function(print)
     (True, False)
@@ -179,7 +179,7 @@ def declare(op: Callable[..., Any], effects: Effects | None) -> None:
 
 
 def said_of_one(target: Any, effects: Effects) -> Effects:
-    """Return what is said of an operator as it is kept: one of higher order does what its bodies do, whatever else is said.
+    """Return what is said of an operator as it is kept: a higher-order one does what its bodies do, whatever else is said.
 
     >>> said_of_one(print, Effects()).through_bodies
     False
@@ -233,7 +233,7 @@ def declared_effects(target: Any) -> Effects | None:
 
 
 def is_foreign(target: Any) -> bool:
-    """Say whether an operator belongs to another library than torch.
+    """Return whether an operator belongs to another library than torch.
 
     >>> import torch
     >>> is_foreign(torch.ops.aten.relu.default)
@@ -245,7 +245,7 @@ def is_foreign(target: Any) -> bool:
 
 
 def lacking(said: Effects, known: Effects) -> str:
-    """Return what effects lack of others, in words; empty where they say at least as much of operands and random numbers.
+    """Return what effects lack of others, in words; empty if they say at least as much of operands and random numbers.
 
     >>> from .declared import ANYTHING, PURE
     >>> lacking(PURE, Effects(random=True)), lacking(ANYTHING, Effects(random=True))

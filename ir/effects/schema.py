@@ -117,7 +117,7 @@ FILLS = {"irecv": ("tensor", "self"), "batch_p2p_ops": ("tensors",)}
 
 
 def is_communication(schema: Any) -> bool:
-    """Say whether an operator talks to other processes.
+    """Return whether an operator talks to other processes.
 
     >>> import torch
     >>> from ..torch_private import schema_of

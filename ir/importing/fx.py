@@ -262,7 +262,7 @@ def import_fx(
         are called; every attribute is state.
 
     Raises:
-        EffectsError: an operator is said to do less than its schema says.
+        EffectsError: an operator is declared to do less than its schema says.
         InvalidProgram: a name that no graph can have, or the graph is nonsense; all of it is listed.
         UnsupportedProgram: something that cannot be represented faithfully; the message names it.
         InputValueError: the graph does not run on the example.

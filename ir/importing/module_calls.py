@@ -225,8 +225,8 @@ def check_paths(paths: Iterable[str]) -> None:
         odd = "@" in path and next((name for name in path.split(".") if frame_of(name).path != name), None)
         if odd:
             raise UnsupportedProgram(
-                f"the module {path!r}: {odd!r} is how the exporter writes a later call of {frame_of(odd).path!r}, so the two can "
-                "not be told apart; rename the module"
+                f"the module {path!r}: {odd!r} is how the exporter writes a later call of {frame_of(odd).path!r}, so the two "
+                "cannot be distinguished; rename the module"
             )
 
 

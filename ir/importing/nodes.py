@@ -46,7 +46,7 @@ class StackReader:
         self._frames: dict[tuple[str, int], Frame] = {}
 
     def read(self, raw: Mapping[str, tuple[str, object]] | None) -> Stack | None:
-        """Return the stack below the root module, or None where the node has none.
+        """Return the stack below the root module, or None if the node has none.
 
         >>> StackReader().read({"L__self__": ("", "M"), "L__self__a@1": ("a", "Sub")})
         (Frame(path='a', call=1, part=0),)
@@ -136,7 +136,7 @@ class GraphReader:
         self.placed: Mapping[Any, Any] = {}
         """Module stacks of fx nodes that do not have theirs in their meta."""
         self.said: Said = {}
-        """What operators of other libraries are said to do."""
+        """What operators of other libraries are declared to do."""
         self._ops: dict[Any, Op] = {}
         self._todo: list[tuple[str, torch.fx.GraphModule]] = []
         self._unplaced: dict[str, frozenset[str]] = {}
@@ -260,7 +260,7 @@ FxNode = torch.fx.Node
 
 
 class _Known(dict[Any, Arg]):
-    """What stands for each fx node; one that was not met yet is named all the same, and ``verify`` says so."""
+    """What stands for each fx node; one that was not encountered yet is named all the same, and ``verify`` says so."""
 
     def __missing__(self, fx_node: Any) -> Arg:
         return Ref(fx_node.name)

@@ -137,7 +137,7 @@ def _relative(node: Node, base: Stack) -> Node:
 
 
 def is_from_region(meta: Mapping[str, Any]) -> bool:
-    """Say whether the meta of a node names a region operator as where it was traced.
+    """Return whether the meta of a node names a region operator as where it was traced.
 
     >>> is_from_region({"torch_fn": ("wrap_with_set_grad_enabled", "")}), is_from_region({})
     (True, False)

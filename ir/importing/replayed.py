@@ -1,6 +1,6 @@
 """Graphs that Dynamo replays bytecode around (``dynamo_graph_capture_for_export``): the bytecode becomes nodes.
 
-One idea: the bytecode is a function of the module, the arguments and what stands for the graph, so it is traced like any other
+The bytecode is a function of the module, the arguments and what stands for the graph, so it is traced like any other
 function, once, on proxies, with the graph in its place.  What it does to the arguments in front and to the results behind are
 nodes then; what it reads from the module is state.  It is never handed the module itself, so nothing is written there.
 """

@@ -1,6 +1,6 @@
 """Graphs that any tracer made become ``Graph`` values: ``call_module``, ``call_method`` and ``get_attr`` included.
 
-One idea: each graph module is read once for each role that it plays: the root, the body of the calls of it, or a body that an
+Each graph module is read once for each role that it plays: the root, the body of the calls of it, or a body that an
 operator is given.  What a node does is told by its operator alone; where nothing is known of that, it may do anything.
 """
 
@@ -266,7 +266,7 @@ class _GraphReader:
 
 
 def is_transparent(module: torch.nn.Module) -> bool:
-    """Say whether the graph of a module shows all that a call of it does.
+    """Return whether the graph of a module shows all that a call of it does.
 
     >>> is_transparent(torch.fx.symbolic_trace(torch.nn.ReLU())), is_transparent(torch.nn.ReLU())
     (True, False)

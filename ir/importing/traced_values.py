@@ -127,7 +127,7 @@ def meta_of(fx_node: Any, values: Mapping[Any, Any]) -> Meta:
 
 
 def value_of(fx_node: Any, values: Mapping[Any, Any]) -> Any:
-    """Return the fake value of a node, as its tracer or an example tells it; None where nobody does."""
+    """Return the fake value of a node, as its tracer or an example tells it; None if nobody does."""
     for found in (fx_node.meta.get("val"), fx_node.meta.get("example_value"), values.get(fx_node)):
         if found is not None and _is_value(found):
             return found
@@ -141,7 +141,7 @@ def _is_value(value: Any) -> bool:
 
 
 def is_tensor(arg: Any, values: Mapping[Any, Any]) -> bool:
-    """Say whether an argument is known to be a tensor."""
+    """Return whether an argument is known to be a tensor."""
     return isinstance(arg, torch.fx.Node) and (
         isinstance(value_of(arg, values), torch.Tensor) or type(arg.meta.get("tensor_meta")).__name__ == "TensorMetadata"
     )
@@ -280,7 +280,7 @@ def relative_path(target: str) -> str:
 
 
 def is_computed(owner: torch.nn.Module, name: str) -> bool:
-    """Say whether an attribute of a module is computed when it is read.
+    """Return whether an attribute of a module is computed when it is read.
 
     >>> is_computed(torch.nn.Linear(1, 1), "weight"), is_computed(torch.nn.Linear(1, 1), "T_destination")
     (False, False)

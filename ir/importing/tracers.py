@@ -37,7 +37,7 @@ def is_name(text: object) -> bool:
 
 
 def is_path(text: object) -> bool:
-    """Say whether a text is a path of names with dots between them.
+    """Return whether a text is a path of names with dots between them.
 
     >>> is_path("layers.0.weight"), is_path("a..b"), is_path("a.b'); import os")
     (True, False, False)
@@ -46,7 +46,7 @@ def is_path(text: object) -> bool:
 
 
 def read_place(text: object) -> str | None:
-    """Return the path that a tracer spelled; "" for the root, None where the text is not a place.
+    """Return the path that a tracer spelled; "" for the root, None if the text is not a place.
 
     >>> read_place("L['self'].layers[0].up"), read_place("layers.0"), read_place("L__self__")
     ('layers.0.up', 'layers.0', '')

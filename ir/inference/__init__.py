@@ -1,6 +1,6 @@
 """Fake values of a program: what is known of its values without running it.
 
-One idea: a program has one fake mode, that of its inputs, and everything that is worked out later lives in it.  Which values
+A program has one fake mode, that of its inputs, and everything that is worked out later lives in it.  Which values
 are worked out, and where they go, is the business of who asks.
 """
 

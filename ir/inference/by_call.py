@@ -1,6 +1,6 @@
 """``CallValues``: the bodies of a program with the fake values of each call, for those who go from call to call.
 
-One idea: a shared body says what holds in every call; what differs between its calls follows from their operands, and is worked
+A shared body says what holds in every call; what differs between its calls follows from their operands, and is worked
 out when somebody asks.  A program whose shared bodies say all of it is not walked.
 """
 
@@ -51,7 +51,7 @@ class CallValues:
 
         Args:
             name: the graph.
-            call: how it runs there; None where its meta says that.
+            call: how it runs there; None if its meta says that.
         """
         return self.program.graphs[name] if call is None else call.body
 

@@ -1,6 +1,6 @@
 """``Propagation``: one walk through a program that works out fake values, body by body, for each call.
 
-One idea: a body is walked once for each call that gives it something else; what meta says holds where the operands are what it
+A body is walked once for each call that gives it something else; what meta says holds where the operands are what it
 was said for.  So one walk tells what runs in every call, and a shared body may say what all of its calls have in common.
 """
 
@@ -61,7 +61,7 @@ class Propagation:
         """Graphs in which something is to be worked out, or below which."""
 
     def program(self) -> Program:
-        """Return the program with values; the same object where nothing was to do."""
+        """Return the program with values; the same object if nothing was to do."""
         source = self.source
         if self.walked() is None:
             return source
@@ -275,7 +275,7 @@ class Propagation:
 
 
 def _common(source: Item, items: Sequence[Item]) -> Item:
-    # What all calls say of a value; nothing where they do not agree, for it would be wrong of some.
+    # What all calls say of a value; nothing if they do not agree, for it would be wrong of some.
     first = items[0]
     if all(item is first for item in items):
         return first

@@ -1,6 +1,6 @@
 """Meta of nodes and inputs as JSON, written and read.
 
-One idea: every distinct value is written once, and a node has a row of numbers: which keys, which values.  Plain data is
+Every distinct value is written once, and a node has a row of numbers: which keys, which values.  Plain data is
 kept, fake values as what they are (dtype, sizes, strides, device) and made again; what is neither is left out, because none
 is better than a wrong one.  Two nodes never get one fake tensor: passes tell memory by the identity of its storage.
 """

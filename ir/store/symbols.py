@@ -1,6 +1,6 @@
 """Symbolic sizes in meta: which symbols there are, and symbolic numbers made of them again.
 
-One idea: a size is an expression of ours, as in the signature; symbols keep the number that the exporter saw and their
+A size is an expression of ours, as in the signature; symbols keep the number that the exporter saw and their
 bounds, and all that a file mentions live in one new environment.  An expression is built by a table and never evaluated as
 text, and one whose value would not fit a machine's integer is refused before anything computes it.
 """
@@ -38,7 +38,7 @@ class SymbolTable:
         """For each symbol the number that the exporter saw, and its bounds."""
 
     def write(self, number: Any) -> str | None:
-        """Return a symbolic number as text; None where it has none."""
+        """Return a symbolic number as text; None if it has none."""
         node = number.node
         try:
             expr = read_expression(node.expr)

@@ -1,4 +1,4 @@
-"""The tensors of a file: what of a program's memory is stored, and the tensors that a reader hands in instead.
+"""The tensors of a file: what of a program's memory is stored, and the tensors that a reader passes in instead.
 
 Views that shared memory share it again.
 """
@@ -34,7 +34,7 @@ class Place:
     key: str
     """The name of the tensor in the file."""
     slot: str | None
-    """The slot whose tensor it is; None where it is the bytes of the storage."""
+    """The slot whose tensor it is; None if it is the bytes of the storage."""
     device: str
     """Where it was."""
 
@@ -96,7 +96,7 @@ def _fault(value: torch.Tensor) -> str | None:
 
 
 def covers(tensor: torch.Tensor) -> bool:
-    """Say whether a tensor is all of its storage, each byte once, and of a type that the file has.
+    """Return whether a tensor is all of its storage, each byte once, and of a type that the file has.
 
     >>> covers(torch.ones(2, 3).t()), covers(torch.ones(3)[1:]), covers(torch.ones(1).expand(3))
     (True, False, False)
@@ -249,7 +249,7 @@ def _alike(left: torch.Tensor, right: torch.Tensor) -> bool:
 
 
 def _share(names: list[str], cells: Mapping[int, torch.Tensor], state: State, facts: Mapping[str, TensorFacts]) -> bool:
-    """Say whether given tensors lie in one memory as the program's do, relative to the first."""
+    """Return whether given tensors lie in one memory as the program's do, relative to the first."""
     tensors = [(facts[name], cells[state[name].cell]) for name in names]
     first = tensors[0]
     return all(

@@ -36,7 +36,7 @@ RESERVED = frozenset({"None", "True", "False", "nan", "inf", "return"})
 
 
 def is_word(name: str) -> bool:
-    """Say whether a name of a value can be printed bare.
+    """Return whether a name of a value can be printed bare.
 
     >>> is_word("add_1"), is_word("a b"), is_word("None")
     (True, False, False)
@@ -45,7 +45,7 @@ def is_word(name: str) -> bool:
 
 
 def is_path(name: str) -> bool:
-    """Say whether a module path, slot, graph id or operator name can be printed bare.
+    """Return whether a module path, slot, graph id or operator name can be printed bare.
 
     >>> is_path("layers.0.attn"), is_path(""), is_path("a@1")
     (True, False, False)

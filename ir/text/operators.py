@@ -1,6 +1,6 @@
 """Operators by name, from the allow-list and from what a reader gives; types by name.
 
-One idea: a name in a text is only ever looked up, never followed through modules and never imported; what is not
+A name in a text is only ever looked up, never followed through modules and never imported; what is not
 on the list and not given by the reader stays unknown and runs nothing.
 """
 

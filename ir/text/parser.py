@@ -1,6 +1,6 @@
 """``parse``: the text of a program becomes the program.
 
-One idea: what is read is looked up in tables and built, never evaluated; an operator that is not registered here
+What is read is looked up in tables and built, never evaluated; an operator that is not registered here
 is kept by name with its printed effects.  Reading checks the form only: ``verify`` says whether the program is valid.
 """
 

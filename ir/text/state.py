@@ -52,7 +52,7 @@ def read_dtype(cursor: Cursor) -> torch.dtype:
 
 @frozen
 class TensorFacts:
-    """A tensor without its contents; ``stride`` is None where it is the usual one, or means nothing."""
+    """A tensor without its contents; ``stride`` is None if it is the usual one, or means nothing."""
 
     dtype: torch.dtype
     shape: tuple[int, ...]
@@ -64,7 +64,7 @@ class TensorFacts:
     requires_grad: bool
 
     def fits(self, value: Any) -> bool:
-        """Say whether a value is a tensor of this shape and dtype."""
+        """Return whether a value is a tensor of this shape and dtype."""
         return isinstance(value, torch.Tensor) and value.dtype is self.dtype and tuple(value.shape) == self.shape
 
     def strides(self) -> tuple[int, ...]:

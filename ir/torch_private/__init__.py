@@ -1,6 +1,6 @@
 """Every name of torch that is not public and that purefx touches, with the reason.
 
-One idea: when torch moves one, one file of this folder changes, and ``tests/upstream/test_torch_private.py`` says which.  Nothing
+When torch moves one, one file of this folder changes, and ``tests/upstream/test_torch_private.py`` says which.  Nothing
 is wrapped here beyond giving it a typed name.
 """
 

@@ -60,13 +60,13 @@ FAKE_REFUSALS = (DataDependentOutputException, DynamicOutputShapeException, Unsu
 
 
 def fake_copy(module: torch.fx.GraphModule, mode: Any) -> torch.fx.GraphModule:
-    """Return a copy of a module with fake tensors in the places of its own; no public copy leaves the contents out."""
+    """Return a copy of a module with fake tensors in place of its own; no public copy leaves the contents out."""
     with FakeCopyMode(mode):
         return copy.deepcopy(module)
 
 
 def is_refusal(error: BaseException) -> bool:
-    """Say whether an operator raised an error because fake values do not tell what it gives, and not because they are wrong.
+    """Return whether an operator raised an error because fake values do not tell what it gives, and not because they are wrong.
 
     >>> is_refusal(NotImplementedError()), is_refusal(RuntimeError("sizes do not match"))
     (True, False)
@@ -107,7 +107,7 @@ def silence() -> Generator[None, None, None]:
 
 
 def has_fixed_sizes(tensor: Any) -> bool:
-    """Say whether sizes and strides of a fake tensor are plain numbers, so that comparing them installs no guard.
+    """Return whether sizes and strides of a fake tensor are plain numbers, so that comparing them installs no guard.
 
     Asking each number for its type, the public way, costs five times what is compared.
 
@@ -119,7 +119,7 @@ def has_fixed_sizes(tensor: Any) -> bool:
 
 
 def have_fixed_sizes(tensors: Iterable[Any]) -> bool:
-    """Say the same of many, in one pass without a call of a function for each.
+    """Return the same for many, in one pass without a call of a function for each.
 
     >>> import torch
     >>> have_fixed_sizes([torch.ones(2), torch.ones(3)])
@@ -193,7 +193,7 @@ def symbols_of(env: Any) -> dict[str, Any]:
 
 
 def ranges_in(values: Iterable[Any]) -> dict[Any, Any]:
-    """Return the bounds of the symbols in fake values, as their environment has them, in the order in which they are met."""
+    """Return the bounds of the symbols in fake values, as their environment has them, in the order in which they are encountered."""
     found: dict[Any, Any] = {}
     for value in values:
         for part in value if isinstance(value, tuple | list) else (value,):

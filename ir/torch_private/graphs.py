@@ -107,7 +107,7 @@ class Replay(NamedTuple):
     around: Callable[[Callable[..., Any]], Callable[..., Any]]
     """Makes the function that Dynamo's bytecode is; it calls what it is given as the graph."""
     root: Any
-    """What the function takes first: the module, an object whose method was captured, or None where it takes neither."""
+    """What the function takes first: the module, an object whose method was captured, or None if it takes neither."""
     names: tuple[str, ...]
     """The arguments of the capture, in order."""
     positional: int
@@ -119,7 +119,7 @@ class Replay(NamedTuple):
 
 
 def replay_of(module: torch.fx.GraphModule) -> Replay | None:
-    """Return the bytecode that is replayed around a module's graph; None where there is none, or it is not where it was."""
+    """Return the bytecode that is replayed around a module's graph; None if there is none, or it is not where it was."""
     codegen: Any = module.graph._codegen
     if type(codegen).__name__ != "_DynamoBytecodeCodeGen":
         return None
@@ -151,7 +151,7 @@ def replayed_attributes(module: torch.fx.GraphModule, graph: torch.fx.Graph) -> 
 
 
 def is_tracing() -> bool:
-    """Say whether ``torch.fx.symbolic_trace`` is running the code that asks; the exporter sets the same flag and is not meant."""
+    """Return whether ``torch.fx.symbolic_trace`` is running the code that asks; the exporter sets the same flag and is not meant."""
     return torch.fx._symbolic_trace.is_fx_symbolic_tracing()
 
 
@@ -331,7 +331,7 @@ def guards_of(ep: torch.export.ExportedProgram) -> list[str]:
 
 
 def checks_inputs(module: Any) -> bool:
-    """Say whether a module is the one that ``ep.module()`` calls first: it asserts what holds of the inputs, and nothing else.
+    """Return whether a module is the one that ``ep.module()`` calls first: it asserts what holds of the inputs, and nothing else.
 
     No public name has its class; it has no state, and torch sets its ``forward`` on the instance.
     """

@@ -181,7 +181,7 @@ class _Level:
     rest: Iterator[tuple[int, Node]]
     known: dict[str, Arg]
     call: str
-    """Which call it is, for messages; empty where nothing was handed over."""
+    """Which call it is, for messages; empty if nothing was handed over."""
     whole: set[str] = field(factory=set)
     """Values that are several results of this graph's own nodes: of their direct uses the rule "results" speaks."""
     result: str = ""
@@ -193,7 +193,7 @@ class _Level:
             self.known[name] = value
 
     def gets(self, name: str, value: Arg) -> None:
-        """Remember what a call or an operator gives."""
+        """Remember what a call or an operator returns."""
         self.learns(name, value)
         if type(value) is tuple:
             self.whole.add(name)
@@ -215,7 +215,7 @@ class _Walks:
         return {name: (UNKNOWN,) * count for name, count in counts.items() if count}
 
     def is_seeded(self, census: Census) -> bool:
-        """Say whether anything but values of which nothing is known is handed over or comes back in a graph."""
+        """Return whether anything but values of which nothing is known is handed over or comes back in a graph."""
         args = [arg for _, node in census.calls for arg in node.args]
         if any(type(arg) is not Ref and arg is not None for arg in args):
             return True

@@ -327,7 +327,7 @@ RESULTS = {
 
 
 def _length(survey: Survey, maker: Node) -> int | None:
-    """Return how many results a node gives; None where that is not known, or where it gives no tuple or list."""
+    """Return how many results a node returns; None if that is not known, or where it gives no tuple or list."""
     do = maker.do
     if type(do) is Call:
         return _width(survey.graphs.get(do.graph))

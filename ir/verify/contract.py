@@ -94,7 +94,7 @@ def _faults(expr: Any, users: list[UserInput], *, over: type = object) -> Iterat
         match part:
             case bool() | Sym(name=str()):
                 if type(part) is Sym and over is InputDim:
-                    yield f"it speaks of the symbol {part.name[:80]!r}; a guard speaks of sizes of user inputs"
+                    yield f"it refers to the symbol {part.name[:80]!r}; a guard refers to sizes of user inputs"
             case int() | float():
                 if type(part) is int and not -LARGEST <= part <= LARGEST:
                     yield f"it holds an integer of {part.bit_length()} bits, and sizes have 64"
@@ -105,7 +105,7 @@ def _faults(expr: Any, users: list[UserInput], *, over: type = object) -> Iterat
                 todo.extend((arg, depth + 1) for arg in reversed(args))
             case InputDim(index=int() as index) | InputValue(index=int() as index):
                 if not 0 <= index < len(users):
-                    yield f"it speaks of user input {_number(index)}, and there are {len(users)}"
+                    yield f"it refers to user input {_number(index)}, and there are {len(users)}"
                 elif type(part) is InputDim:
                     yield from _dim_faults(part, users[index])
                 elif type(users[index].type) is TensorType:
@@ -144,11 +144,11 @@ DIVISIONS = frozenset({"/", "//", "%", "ceildiv"})
 
 def _dim_faults(part: InputDim, user: UserInput) -> Iterator[str]:
     if type(user.type) is not TensorType:
-        yield f"it speaks of a size of {user.argument or f'user input {part.index}'}, which is not a tensor"
+        yield f"it refers to a size of {user.argument or f'user input {part.index}'}, which is not a tensor"
     elif type(part.dim) is not int or not 0 <= part.dim < len(user.type.shape):
-        yield f"it speaks of dimension {_number(part.dim)} of {user.argument or part.index}, which has {len(user.type.shape)}"
+        yield f"it refers to dimension {_number(part.dim)} of {user.argument or part.index}, which has {len(user.type.shape)}"
     elif part.of not in ("size", "stride"):
-        yield f"it speaks of {short(part.of)} of {user.argument or part.index}, which is neither size nor stride"
+        yield f"it refers to {short(part.of)} of {user.argument or part.index}, which is neither size nor stride"
 
 
 THREADING = "higher_order.with_effects"

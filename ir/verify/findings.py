@@ -49,7 +49,7 @@ ALLOWED: tuple[Any, ...] = (*OBJECTS, torch.ScriptObject)
 
 
 def is_argument(leaf: Any) -> bool:
-    """Say whether a leaf may stand among the arguments of a node.
+    """Return whether a leaf may stand among the arguments of a node.
 
     >>> is_argument(1.5), is_argument(Ref("x")), is_argument([1]), is_argument(torch.ones(1))
     (True, True, False, False)
@@ -68,7 +68,7 @@ def is_argument(leaf: Any) -> bool:
 
 
 def is_nested(arg: Any) -> bool:
-    """Say whether an argument is a container that can be walked.
+    """Return whether an argument is a container that can be walked.
 
     >>> is_nested((1, 2)), is_nested([1, 2]), is_nested(Record(7))
     (True, False, False)

@@ -296,7 +296,7 @@ def _misfit(node: Node, target: Any) -> str | None:
 
 
 def takes(parameter: Parameter, value: Any) -> bool:
-    """Say whether an operator may be given a value in one place; the dispatcher says the rest when it runs.
+    """Return whether an operator may be given a value in one place; the dispatcher says the rest when it runs.
 
     Args:
         parameter: the place.
@@ -306,7 +306,7 @@ def takes(parameter: Parameter, value: Any) -> bool:
     (False, True)
     """
     if type(value) not in LITERALS:
-        return True  # a value of the graph, or what "argument-kinds" speaks of
+        return True  # a value of the graph, or what "argument-kinds" refers to
     kind = parameter.type
     if kind.kind() == "OptionalType":
         if value is None:

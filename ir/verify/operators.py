@@ -1,6 +1,6 @@
 """Rules about operators: the effects that they are said to have, and modules that are called as they are.
 
-What an operator is said to do is what it does.
+What an operator is declared to do is what it does.
 """
 
 from __future__ import annotations

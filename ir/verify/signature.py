@@ -1,6 +1,6 @@
 """Rules about the signature, position by position, and about the pytrees that a program is called with.
 
-It speaks of inputs, outputs and state that exist.
+It refers to inputs, outputs and state that exist.
 """
 
 from __future__ import annotations

@@ -146,7 +146,7 @@ RULES: tuple[Rule, ...] = (
          advice="export again with the new shape, or correct meta['val']"),
     Rule("reads", "a read comes to a slot from every module call that reaches it", check_reads,
          advice="a Get is relative to the module whose body holds it: add the slot, or correct the path"),
-    Rule("constraints", "ranges, guards and sizes speak of user inputs and sizes that exist, and have a value", check_constraints,
+    Rule("constraints", "ranges, guards and sizes refer to user inputs and sizes that exist, and have a value", check_constraints,
          advice="drop the constraint with the input, renumber it, or write one that can be computed"),
     Rule("known-facts", "facts are words", check_known_facts,
          advice="name the fact with a string"),
@@ -259,7 +259,7 @@ def judge(survey: Survey, *, rules: tuple[Rule, ...] = RULES) -> tuple[Violation
 
 
 def _by_cause(found: list[tuple[tuple[int, int, int], Rule, Finding]]) -> list[tuple[Rule, list[Finding]]]:
-    # One mistake is told once, where it is met first: what is said of a thousand nodes in the same words has one cause.
+    # One mistake is told once, where it is encountered first: what is said of a thousand nodes in the same words has one cause.
     causes: dict[tuple[str, str], tuple[Rule, list[Finding]]] = {}
     for _, rule, finding in found:
         cause = finding.message if finding.cause is None else finding.cause

@@ -1,6 +1,6 @@
 """What is wrong with the types of single values: nodes, stacks, slots, meta.
 
-One idea: attrs checks no types, so garbage can sit anywhere; each function looks at one value and says what is wrong with it,
+Attrs checks no types, so garbage can sit anywhere; each function looks at one value and says what is wrong with it,
 in words.  Rules about whole programs ask these; nothing here walks a program.
 """
 
@@ -46,7 +46,7 @@ def graph_faults(graph: Any) -> list[str]:
 
 
 def is_formal(formal: Any) -> bool:
-    """Say whether a value is an ``Input`` with a name.
+    """Return whether a value is an ``Input`` with a name.
 
     >>> is_formal(Input("x")), is_formal("x")
     (True, False)

@@ -1,6 +1,6 @@
 """Corruptors of graphs, calls and module scopes.
 
-One idea: the links between graphs are broken one by one: a body is missing, nobody calls one, a call passes too little, a
+The links between graphs are broken one by one: a body is missing, nobody calls one, a call passes too little, a
 scope is entered again.
 """
 

@@ -146,7 +146,7 @@ def fresh_name(graph: Graph) -> str:
 
 
 def is_call(node: Node) -> bool:
-    """Say whether a node calls a module.
+    """Return whether a node calls a module.
 
     >>> is_call(Node("y", Op("toy.neg")))
     False
@@ -155,7 +155,7 @@ def is_call(node: Node) -> bool:
 
 
 def is_op(node: Node) -> bool:
-    """Say whether a node calls an operator; the boundaries of preserved calls have a rule of their own, and do not count.
+    """Return whether a node calls an operator; the boundaries of preserved calls have a rule of their own, and do not count.
 
     >>> is_op(Node("y", Op("toy.neg")))
     True

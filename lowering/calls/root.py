@@ -1,6 +1,6 @@
 """The root of a lowered program: takes what the original ``forward`` took, gives what it gave.
 
-One idea: binding, checks and pytrees are around the body, not in it; an error inside is noted with its place.  What the
+Binding, checks and pytrees are around the body, not in it; an error inside is noted with its place.  What the
 exporter knew of the program (``graph_signature`` ...) is written again when somebody reads it.
 """
 
@@ -55,7 +55,7 @@ class _Root(Lowered):
         return plan.result(results)
 
     def _trace(self, *args: Any, **kwargs: Any) -> Any:
-        # A tracer gives proxies, which cannot be checked: for the flat inputs, or nested as the original's arguments where a
+        # A tracer returns proxies, which cannot be checked: for the flat inputs, or nested as the original's arguments where a
         # module around calls this one or concrete_args say so.  As in torch's unflatten, it takes a flat result.
         try:
             leaves = self.purefx_plan.bound(args, kwargs)

@@ -1,6 +1,6 @@
 """What a lowered root says of the exported program: ``graph_signature``, ``module_call_graph``, ``range_constraints``.
 
-One idea: they are written again from the program when somebody reads them, in torch's own records, so no part of the
+They are written again from the program when somebody reads them, in torch's own records, so no part of the
 exported program is kept for them.  Nothing here runs.
 """
 

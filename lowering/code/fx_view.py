@@ -58,11 +58,11 @@ def common_custom(program: Program, graph: Graph) -> dict[str, Any]:
 
 
 def as_it_was(graph: Graph, was: Graph | None) -> Graph:
-    """Return a graph with the meta of an equal one; the graph itself where they are not equal after all.
+    """Return a graph with the meta of an equal one; the graph itself if they are not equal after all.
 
     Args:
         graph: what runs.
-        was: the body of the module before bodies were merged; None where that is not known.
+        was: the body of the module before bodies were merged; None if that is not known.
 
     >>> from purefx.ir import Ref
     >>> neg = Op("toy.neg")

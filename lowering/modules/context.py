@@ -77,7 +77,7 @@ class Shallow:
         return inlined(self.program, graph, into=lambda callee: self.inlines(name, callee))
 
     def inlines(self, caller: str, callee: str) -> bool:
-        """Say whether the code of a body runs another one inline, instead of calling it as a module."""
+        """Return whether the code of a body runs another one inline, instead of calling it as a module."""
         return self.group > 0 and self.heights[callee] // self.group == self.heights[caller] // self.group
 
 
@@ -175,7 +175,7 @@ class LoweringContext(dict[str, torch.nn.Module]):
         return found
 
     def before_merging(self, path: str, call: int) -> Graph | None:
-        """Return the body of a call as it was before equal bodies became one; None where that is not known."""
+        """Return the body of a call as it was before equal bodies became one; None if that is not known."""
         name = self._bodies_before.get((path, call))
         return self.unmerged.graphs[name] if name is not None and self.unmerged is not None else None
 

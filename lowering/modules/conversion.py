@@ -29,7 +29,7 @@ SHOWN = 5
 
 
 def written_mode(node: Node) -> bool | None:
-    """Return the mode that is written into a node: True trains; None where there is none, or where it changes nothing.
+    """Return the mode that is written into a node: True trains; None if there is none, or where it changes nothing.
 
     >>> from purefx.ir import Ref
     >>> from purefx.ir.operators import op_of
@@ -151,7 +151,7 @@ class Once:
 
     @classmethod
     def of(cls, convert: Callable[[torch.Tensor], torch.Tensor]) -> Once:
-        """Return the conversion itself where it is one already: that of the module around."""
+        """Return the conversion itself if it is one already: that of the module around."""
         return convert if isinstance(convert, Once) else cls(convert)
 
     def device_from(self, device: torch.device) -> torch.device:

@@ -341,7 +341,7 @@ class LoweredModule(Lowered, torch.fx.GraphModule):
 
 
 def holds(module: torch.nn.Module, name: str) -> bool:
-    """Say whether a module has a child or state of a name."""
+    """Return whether a module has a child or state of a name."""
     attributes = module.__dict__
     return any(name in attributes.get(kind, ()) for kind in ("_modules", "_parameters", "_buffers"))
 

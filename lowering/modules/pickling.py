@@ -69,7 +69,7 @@ FX = frozenset({"_tracer_cls", "_tracer_extras", "shape_env"})
 
 
 def edited(module: Any, graph: torch.fx.Graph) -> bool:
-    """Say whether a graph differs from the one that the module was lowered with."""
+    """Return whether a graph differs from the one that the module was lowered with."""
     fresh = module.purefx_place.fx_graph(module)
     return [_written(node) for node in fresh.nodes] != [_written(node) for node in graph.nodes]
 

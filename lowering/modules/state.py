@@ -56,7 +56,7 @@ DEVICE_TYPE_OPERATORS = frozenset({"higher_order.wrap_with_autocast"})
 
 
 def moved(program: Program, device: torch.device) -> Program:
-    """Return the program with every device literal replaced; the same object where none differs.
+    """Return the program with every device literal replaced; the same object if none differs.
 
     >>> from purefx.ir import Graph, Node, Op, Program
     >>> node = Node("a", Op("aten.arange.default"), (4,), (("device", torch.device("cpu")),))
@@ -171,7 +171,7 @@ def write_parameter(target: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
 
 
 def writing_parameters(program: Program) -> Program:
-    """Return the program with its copies into parameters made by ``write_parameter``; the same object where it has none.
+    """Return the program with its copies into parameters made by ``write_parameter``; the same object if it has none.
 
     >>> from purefx.ir import Graph, Program
     >>> program = Program.of({"": Graph((), (), ())})

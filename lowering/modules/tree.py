@@ -1,6 +1,6 @@
 """The module tree: a module for each path of the original hierarchy, with its state and its bodies.
 
-One idea: children, parameters and buffers go straight into the modules' dicts, in declaration order, so that
+Children, parameters and buffers go straight into the modules' dicts, in declaration order, so that
 ``state_dict`` has eager's keys in eager's order.  The bodies of later calls of one module (``lin@1``) are views: they
 share its dicts and are not children, so no key is invented.
 """

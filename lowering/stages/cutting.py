@@ -1,6 +1,6 @@
 """``stage_program``: one part as a program of its own.
 
-One idea: inside a part all names are the original ones, so the body of the part is a root as it stands; what is new is the
+Inside a part all names are the original ones, so the body of the part is a root as it stands; what is new is the
 order of its inputs and results, which is the order of the boundary, and that results can be sent.  Paths that are counted from
 the old root lose the name of the part that they lead to.
 """
@@ -182,7 +182,7 @@ def _type(meta: Meta) -> ArgumentType:
 
 
 def _constraints(plan: StagePlan, number: int, specs: list[UserInput]) -> Constraints:
-    # The guards speak of the user inputs by number, of which those that are baked in are no more.
+    # The guards refer to the user inputs by number, of which those that are baked in are no more.
     types = [spec.type for spec in specs]
     symbols = {name for kind in types if type(kind) is TensorType for size in kind.shape for name in symbols_in(size)}
     given = plan.program.constraints

@@ -132,7 +132,7 @@ def boundaries(
     Args:
         programs: of the stages.
         names: of the stages.
-        example: one microbatch; None where all sizes are known.
+        example: one microbatch; None if all sizes are known.
 
     Raises:
         StageError: sizes are dynamic and there is no example, or they depend on the data.

@@ -1,6 +1,6 @@
-"""What may be assigned in the place of a module of a lowered program: ``module.path = replacement``.
+"""What may be assigned in place of a module of a lowered program: ``module.path = replacement``.
 
-One idea: a replacement is asked, before anything changes, for all that the program will ask of it: calls with the arguments that
+A replacement is asked, before anything changes, for all that the program will ask of it: calls with the arguments that
 the original took, modules below it that others call, state that others read.  What cannot answer is refused with a reason and
 with what to do; ``compatibility.py`` asks about one call.
 """
@@ -29,7 +29,7 @@ __all__ = ["admitted"]
 
 
 def admitted(owner: Watched, name: str, value: Any) -> Any:
-    """Return what is put in the place of a child: the module that is assigned, or what a program is lowered to.
+    """Return what is put in place of a child: the module that is assigned, or what a program is lowered to.
 
     Args:
         owner: the module that gets it.

@@ -1,6 +1,6 @@
 """Can a module answer a call of a lowered program?
 
-One idea: where the call signature was preserved, a replacement is called with the original's arguments, and its ``forward`` is
+Where the call signature was preserved, a replacement is called with the original's arguments, and its ``forward`` is
 asked for those.  Where it was not, bodies take tensors by position: only where that cannot be mistaken, one tensor in and one
 out, may anything stand there.  Our own modules are asked for the call that they were lowered for.
 """
@@ -33,7 +33,7 @@ __all__ = ["check_call", "check_held", "is_home"]
 
 
 def is_home(family: LoweringContext, path: str, value: Any) -> bool:
-    """Say whether a module is what ``lower`` put at a path, or a copy of it, also where it was compiled or loaded.
+    """Return whether a module is what ``lower`` put at a path, or a copy of it, also where it was compiled or loaded.
 
     >>> from purefx.ir import Graph, Program
     >>> program = Program.of({"": Graph((), (), ())})

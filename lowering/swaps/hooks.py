@@ -148,7 +148,7 @@ class Watched(torch.nn.Module):
         super().add_module(name, LoweringContext.admitted(self, name, module))
 
     def set_submodule(self, target: str, module: Any, strict: bool = False) -> None:  # noqa: FBT001, FBT002  torch's signature
-        """Put a module, or a program, in the place of another one, by its path.
+        """Put a module, or a program, in place of another one, by its path.
 
         Raises:
             SwapError: the program calls what was there, and this cannot stand in for it.  Nothing was done.

@@ -1,6 +1,6 @@
 """A flat program becomes a ``torch.export.ExportedProgram``: the opposite of ``ir/importing``.
 
-One idea: everything that an exported program says twice (names in the graph and in the signature, ranges beside fake
+Everything that an exported program says twice (names in the graph and in the signature, ranges beside fake
 values) is derived here from the program in one pass, so the two cannot disagree.  Flattening is not done here: that
 takes transformations, and ``purefx.to_ep`` composes them with this.
 """

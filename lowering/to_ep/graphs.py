@@ -43,7 +43,7 @@ RESERVED = frozenset({"self", "torch", "device", "inf", "nan", "NoneType", "pytr
 
 
 def is_plain_name(name: str) -> bool:
-    """Say whether an input or an attribute can have a name in generated code.
+    """Return whether an input or an attribute can have a name in generated code.
 
     >>> is_plain_name("input"), is_plain_name("self"), is_plain_name("class"), is_plain_name("a b")
     (True, False, False, False)

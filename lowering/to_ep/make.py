@@ -47,7 +47,7 @@ CLONE = op_of(torch.ops.aten.clone.default)
 
 
 def apart(program: Program) -> Program:
-    """Return a program whose outputs torch can tell apart; the same object where it can already.
+    """Return a program whose outputs torch can tell apart; the same object if it can already.
 
     >>> program = Program.of({"": Graph((), (), ())})
     >>> apart(program) is program
@@ -202,7 +202,7 @@ def _written(expr: Expr, spellings: list[str]) -> str:
         case bool() | int() | float():
             return repr(expr)
         case _:
-            raise UnsupportedProgram(f"a guard speaks of {expr}, which is not an input; write it over sizes of inputs")
+            raise UnsupportedProgram(f"a guard refers to {expr}, which is not an input; write it over sizes of inputs")
 
 
 def _bare(text: str) -> str:
@@ -255,7 +255,7 @@ def checked_inputs(given: Any, in_spec: Any) -> Inputs:
 
 
 def made_up_inputs(program: Program, root: Made, in_spec: Any) -> Inputs | None:
-    """Return zeros of the sizes that were exported; None where a size, an object or a device is not at hand.
+    """Return zeros of the sizes that were exported; None if a size, an object or a device is not at hand.
 
     Args:
         program: the program.

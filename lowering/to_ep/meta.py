@@ -39,7 +39,7 @@ class Values(FakeValues):
         return operand
 
     def inferred(self, node: Node, target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Return what an operator gives for fake arguments.
+        """Return what an operator returns for fake arguments.
 
         Args:
             node: whose value it is.
@@ -57,7 +57,7 @@ class Values(FakeValues):
             said = (str(error) or type(error).__name__).splitlines()[0]
             raise UnsupportedProgram(
                 f"{place_of(node)}: it has no fake value, and its operator does not take those of its arguments ({said}); "
-                "mend the node, or put what it gives into meta['val']"
+                "fix the node, or put what it gives into meta['val']"
             ) from error
 
 

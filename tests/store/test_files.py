@@ -155,7 +155,7 @@ CRAFTED: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     ),
     "a huge view": (text_of("offset 1", f"strides [{HUGE}] offset 1"), "reaches beyond"),
     "rows": (lambda s: s["meta"]["graphs"][""][1].pop(), "not one row for each"),
-    "a row": (lambda s: s["meta"]["graphs"][""][1].__setitem__(0, [0, -1]), "no list of numbers"),
+    "a row": (lambda s: s["meta"]["graphs"][""][1].__setitem__(0, [0, -1]), "not a list of numbers"),
     "other graphs": (lambda s: s["meta"]["graphs"].pop(""), "other graphs than the program"),
     "a value of no kind": (lambda s: s["meta"]["values"].__setitem__(0, {"pickle": "x"}), "of no kind that is known: 'pickle'"),
     "a huge fake": (lambda s: first(s, "tensor")["tensor"].__setitem__(1, [HUGE * HUGE]), "a size that is none"),
@@ -214,7 +214,7 @@ def test_headers_that_claim_more_than_there_is(tmp_path: Path) -> None:
     ):
         header = copy.deepcopy(parts.header)
         header[name].update(entry)
-        with pytest.raises(px.StoreError, match="no saved program, or not all of one"):
+        with pytest.raises(px.StoreError, match="not a saved program, or not all of one"):
             load(with_header(header, parts.data), tmp_path)
     for raw in (b"", b"\x00" * 7, HUGE.to_bytes(8, "little") + b"{}", b"\xff" * 64, (2).to_bytes(8, "little") + b"[]"):
         assert outcome(raw, tmp_path) == "StoreError"
@@ -333,7 +333,7 @@ def test_saving_replaces_files_follows_links_and_keeps_permissions(tmp_path: Pat
     with pytest.raises(FileNotFoundError, match="no folder"):
         px.save(small(), tmp_path / "gone" / "program.purefx")
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(FileExistsError, match="no plain file"):
+    with pytest.raises(FileExistsError, match="not a plain file"):
         px.save(small(), tmp_path / "pipe")
     assert sorted(found.name for found in tmp_path.iterdir()) == ["link", "pipe", "program.purefx"]
 

@@ -1,6 +1,6 @@
 """Clean-up passes: a raw trace becomes a clean program, one pure transformation for each step.
 
-One idea: what a tracer leaves behind (tensors among arguments, names of its own, stacks in other spellings, nodes without
+What a tracer leaves behind (tensors among arguments, names of its own, stacks in other spellings, nodes without
 values) is put right by passes that can be used one by one, on any program.  Nothing here traces.
 """
 

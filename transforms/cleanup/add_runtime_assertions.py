@@ -210,7 +210,7 @@ def add_runtime_assertions(program: Program, *, fuel: Fuel = UNLIMITED) -> Progr
         fuel: a rewrite is one check.
 
     Returns:
-        The program with its checks; the same object where none is to add.
+        The program with its checks; the same object if none is to add.
 
     Raises:
         PartitionError: it is split; the root of a split program only calls its parts.

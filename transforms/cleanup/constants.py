@@ -53,7 +53,7 @@ def made_constants(program: Program, names: Iterable[str]) -> frozenset[str]:
 
 
 def is_made(name: str) -> bool:
-    """Say whether a tracer calls a tensor so that no module has.
+    """Return whether a tracer calls a tensor so that no module has.
 
     >>> is_made("_tensor_constant0"), is_made("a._tensor_constant12"), is_made("_tensor_constant")
     (True, True, False)

@@ -1,6 +1,6 @@
 """``infer``: fake values are worked out where they are missing or no longer hold, and nowhere else.
 
-One idea: a value holds as long as the node and what it uses are what they were.  So the walk runs an operator only where a
+A value holds as long as the node and what it uses are what they were.  So the walk runs an operator only where a
 value is missing, or where something that it uses came out differently, and stops as soon as a value comes out as it was.
 """
 
@@ -23,7 +23,7 @@ __all__ = ["infer"]
     proven=True,
     laws=[
         "values that were taken away come back as they were",
-        "a value stays the same object where nothing that it depends on has changed",
+        "a value stays the same object if nothing that it depends on has changed",
         "a value in a shared body is that of every call",
         "only meta changes",
     ],
@@ -55,7 +55,7 @@ def infer(program: Program, *, changed: Iterable[str] | Program | None = None) -
             their meta, or the version of the program before they were edited.  ``verify(program, infer=True)`` finds such.
 
     Returns:
-        The program with values; the same object where all are there.
+        The program with values; the same object if all are there.
 
     Raises:
         InvalidProgram: an operator refuses its arguments; the message has what it says, and the line of the user.

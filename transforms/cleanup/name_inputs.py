@@ -233,7 +233,7 @@ def _signature(signature: Signature, given: dict[int, str]) -> Signature:
 
 
 def _whole(signature: Signature, users: int) -> list[int | None]:
-    # For each positional argument the leaf that it is; None where it is several.
+    # For each positional argument the leaf that it is; None if it is several.
     if signature.in_spec is None:
         return list(range(users))
     found: list[int | None] = []

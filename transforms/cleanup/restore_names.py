@@ -1,6 +1,6 @@
 """``restore_names``: state gets the names that it has in the module that was traced.
 
-One idea: a tensor is known by its memory, so a slot that shows a tensor of the original module gets its name and kind, and
+A tensor is known by its memory, so a slot that shows a tensor of the original module gets its name and kind, and
 one that the module has under two names gets both.  What a tracer made itself keeps its name.
 """
 
@@ -153,7 +153,7 @@ class _Naming:
             self.given[name] = named or same
 
     def check(self, handed: list[str]) -> None:
-        """Refuse a module that is not the one that was traced, and parameters that are handed in where nobody said with what."""
+        """Refuse a module that is not the one that was traced, and parameters that are passed in where nobody said with what."""
         original, state = self.original.slots, self.state
         if self.matched or not self.whole:
             strange = [name for name in state if name in original and name not in self.target]
@@ -190,7 +190,7 @@ class _Naming:
         return [name for name in self.state if name not in self.target]
 
     def state_after(self, made: frozenset[str], *, add_unused: bool) -> State:
-        """Return the state with these names, and constants that a tracer made buffers; the same object where nothing differs."""
+        """Return the state with these names, and constants that a tracer made buffers; the same object if nothing differs."""
         slots: dict[str, Slot] = {}
         numbers = TensorIds(self.state)
         for name, own in self.original.slots.items():

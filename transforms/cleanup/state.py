@@ -199,7 +199,7 @@ def with_state_inputs(program: Program, original: Original, inputs: Sequence[Any
     Raises:
         NamingError: they are not as many as the user inputs, or a part of an argument would become state.
         PipelineError: the program calls modules.
-        UnsupportedProgram: constraints or gradients speak of the inputs.
+        UnsupportedProgram: constraints or gradients refer to the inputs.
         TypeError: ``inputs`` is not a tuple or list.
 
     >>> from purefx.ir import Graph

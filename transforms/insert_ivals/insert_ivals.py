@@ -1,8 +1,8 @@
 """``insert_ivals``: a value that must cross a preserved call signature goes through what both sides know.
 
-One idea: whoever is put in the place of a module knows its state and its arguments and nothing else.  So contents of
+Whoever is put in place of a module knows its state and its arguments and nothing else.  So contents of
 state are written to the state where they are made and read from it where they are used, keyed by (state, version), and what
-is an argument of the call, the very object, is used as that.  Sizes are computed again, there and in all other calls.  What is
+is an argument of the call, the same object, is used as that.  Sizes are computed again, there and in all other calls.  What is
 left stays a value of the program and travels beside the arguments, see ``lowering/calls/preserved.py``; it is right as it is, but
 needs the module that makes it.
 """

@@ -1,6 +1,6 @@
 """Sizes: numbers that one module call computes and another uses are computed again where they are used.
 
-One idea: the exporter computes a size once and lets every module use it, so children take arguments that the original did not.
+The exporter computes a size once and lets every module use it, so children take arguments that the original did not.
 A size is read off any tensor that has it, so it is computed again from what the call takes anyway: from the leaves of its
 signature where that is preserved.  What no tensor there has stays an argument; so does what an assertion is asked of, because
 equal symbols are often equal thanks to it.

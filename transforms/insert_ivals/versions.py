@@ -1,4 +1,4 @@
-"""BoundaryValue values, and the names under which both sides know them already.
+"""Boundary values, and the names under which both sides already know them.
 
 A value crosses when it is used outside of the call that defines it; it may be the contents of state between two writes, or an
 argument that a call returns as it is.
@@ -52,15 +52,15 @@ class Leaves:
                     self.gives[node.stack[-1]] = frozenset(names)
 
     def hides(self, name: str, made: Stack, user: Stack) -> bool:
-        """Say whether a value gets from where it is made to a user past a signature that does not name it."""
+        """Return whether a value gets from where it is made to a user past a signature that does not name it."""
         return _passes(name, made, user, self.gives)
 
     def enters(self, name: str, made: Stack, user: Stack) -> bool:
-        """Say whether a value gets into a preserved call that does not take it."""
+        """Return whether a value gets into a preserved call that does not take it."""
         return _passes(name, user, made, self.takes)
 
     def crosses(self, name: str, made: Stack, user: Stack) -> bool:
-        """Say whether a value gets past a signature that does not name it, one way or the other."""
+        """Return whether a value gets past a signature that does not name it, one way or the other."""
         return made is not user and (self.hides(name, made, user) or self.enters(name, made, user))
 
 
@@ -76,7 +76,7 @@ def user_stack(node: Node) -> Stack:
 
 
 def is_given(node: Node) -> bool:
-    """Say whether a node names the results of a preserved call."""
+    """Return whether a node names the results of a preserved call."""
     return type(node.do) is Op and node.do.name == GIVES.name
 
 

@@ -108,7 +108,7 @@ class _Scope:
 
 
 def cut_out(program: Program, nodes: Sequence[Node]) -> Program | None:
-    """Return the program with a body for every module call; None where a call is not one run of nodes.
+    """Return the program with a body for every module call; None if a call is not one run of nodes.
 
     Args:
         program: gives everything but the nodes of the root.

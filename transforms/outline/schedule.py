@@ -1,6 +1,6 @@
 """Gathering: bring the nodes of each module call together, as far as the dependency relation allows.
 
-One idea: at each level of the hierarchy the calls are contracted to one item each.  Where the items depend on one
+At each level of the hierarchy the calls are contracted to one item each.  Where the items depend on one
 another in a circle a call is really cut in two; only there it is split, in an order that depends on the relation
 and not on how the nodes happened to stand; a call with a preserved signature stays whole where that is possible.
 Everything else is sorted topologically, earliest node first, which disturbs the given order as little as possible.

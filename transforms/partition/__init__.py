@@ -1,6 +1,6 @@
 """Splitting programs into parts, and joining them again.  Import it from ``purefx.transforms``.
 
-One idea: a part is a module of its own in the root (``ir/calls/parts.py``); inside it everything has its original name.  What
+A part is a module of its own in the root (``ir/calls/parts.py``); inside it everything has its original name.  What
 crosses between parts is rewired by ``relay_skips`` and ``move_non_tensor_nodes``.
 """
 

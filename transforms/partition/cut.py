@@ -225,7 +225,7 @@ def join(program: Program) -> Program:
 
     Returns:
         The program with its original names of state and modules, outlined if the parts were outlined inside, flat
-        otherwise; the program itself where it has no parts.
+        otherwise; the program itself if it has no parts.
 
     Raises:
         UnsupportedProgram: state that was one tensor in several parts is another one in some of them now; or calls of a

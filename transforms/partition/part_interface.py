@@ -94,7 +94,7 @@ class OpenPart:
         return name
 
     def use(self, instead: Callable[[str], str]) -> None:
-        """Take other values of the root in the place of some.
+        """Take other values of the root in place of some.
 
         Args:
             instead: gives the name of what is taken for a value.
@@ -105,7 +105,7 @@ class OpenPart:
                 self.changed = True
 
     def body(self) -> Graph:
-        """Return the body; the same object where it does not differ."""
+        """Return the body; the same object if it does not differ."""
         several = type(self.graph.output) is tuple
         before = self.graph.output if several else (self.graph.output,)
         same = len(self.outputs) == len(before) and all(new is old for new, old in zip(self.outputs, before, strict=True))

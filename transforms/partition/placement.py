@@ -214,7 +214,7 @@ def place(program: Program, tags: tuple[str, ...], tag_of: TagOf, *, allow_reuse
         allow_reuse: whether a tag may become several parts.
 
     Raises:
-        PartitionError: the tags cannot be had in that order, or cut what must be in one part.
+        PartitionError: the tags cannot be obtained in that order, or cut what must be in one part.
 
     >>> from purefx.ir import Graph, Node, Op
     >>> program = Program.of({"": Graph((), (Node("y", Op("toy.rand")),))})

@@ -183,7 +183,7 @@ def split_by_module(program: Program, modules: Mapping[str, str], *, allow_reuse
         The program as a root that calls the parts.
 
     Raises:
-        PartitionError: a path is that of no module, or the parts cannot be had in that order.
+        PartitionError: a path is that of no module, or the parts cannot be obtained in that order.
         PipelineError: its state is still an input: run ``transform``, or ``sink_state``, first.
 
     >>> import purefx as px

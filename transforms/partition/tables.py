@@ -1,6 +1,6 @@
 """The tables of a split program: state, modules, call signatures and signature, with every name below its part, and back.
 
-One idea: the order of the tables stays the original one, so stripping the names gives the original tables back.  State that
+The order of the tables stays the original one, so stripping the names gives the original tables back.  State that
 several parts read is one tensor under a name in each; what nobody reads goes with its module, and a module that does
 nothing goes where the one that is listed before it is.
 """
@@ -183,8 +183,8 @@ def without_parts(program: Program) -> Program:
         known = slots.setdefault(original(name, names), slot)
         if known != slot:
             raise UnsupportedProgram(
-                f"{original(name, names)!r} was one tensor in several parts, and {name!r} is another one now, so the parts can "
-                "not be joined; replace it in all of them, or in none"
+                f"{original(name, names)!r} was one tensor in several parts, and {name!r} is another one now, so the parts "
+                "cannot be joined; replace it in all of them, or in none"
             )
     modules: dict[str, Module] = {}
     for module in program.modules:

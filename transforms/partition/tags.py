@@ -73,7 +73,7 @@ def checked_tags(tags: Any) -> tuple[str, ...]:
 
 
 def follows(node: Node, graph: Graph) -> bool:
-    """Say whether a node goes where others are, so that nobody asks for its tag.
+    """Return whether a node goes where others are, so that nobody asks for its tag.
 
     Args:
         node: of the flat program.
@@ -95,7 +95,7 @@ def follows(node: Node, graph: Graph) -> bool:
 
 
 def wanted_tags(program: Program, tags: Sequence[str], tag_of: TagOf) -> list[int | None]:
-    """Return for each node of a flat program the number of the tag that it shall have; None where it follows others.
+    """Return for each node of a flat program the number of the tag that it shall have; None if it follows others.
 
     Args:
         program: a flat program.
@@ -176,7 +176,7 @@ def _by_mapping(program: Program, tag_of: Mapping[str, str]) -> Callable[[Node],
 
 
 def innermost(stack: Stack, by_path: Mapping[str, str]) -> str | None:
-    """Return what a mapping says of the innermost module that it names around a node; None where it names none.
+    """Return what a mapping says of the innermost module that it names around a node; None if it names none.
 
     Args:
         stack: of the node.

@@ -29,7 +29,7 @@ __all__ = ["Changes", "Graft", "Swap", "graft", "prepared", "rewritten"]
 
 @frozen
 class Graft:
-    """A program that stands in the place of a module."""
+    """A program that stands in place of a module."""
 
     path: str
     program: Program
@@ -75,7 +75,7 @@ def graft(path: str, program: Program, names: Names, order: tuple[int, ...], cou
         program: what ``prepared`` gave.
         names: the ids of graphs that are taken.
         order: for each input of the program, the leaf of the call's arguments that it is.
-        count: how many leaves the call passes; None where its signature was not preserved, so no boundaries say which.
+        count: how many leaves the call passes; None if its signature was not preserved, so no boundaries say which.
     """
     ids = {name: names.fresh(path if name == program.root else f"{path}.{name.lstrip('$')}") for name in program.order}
     work = _Renaming(path, ids)

@@ -34,7 +34,7 @@ class Request:
     inside: dict[str, Replacement] = field(factory=dict)
     """What is swapped in the replacement, by path below it."""
     call: tuple[str, int] | None = None
-    """The one call that goes there, by module and number; None where all calls of the module do."""
+    """The one call that goes there, by module and number; None if all calls of the module do."""
 
 
 def read_requests(program: Program, modules: Any) -> dict[str, Request]:

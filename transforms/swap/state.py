@@ -96,7 +96,7 @@ class Packing:
 
 
 def _way(outer: Any, leaf: int, wanted: Any) -> list[Any] | None:
-    """Return the keys that lead to an equal pytree in another one, that begins at a leaf; None where there is none.
+    """Return the keys that lead to an equal pytree in another one, that begins at a leaf; None if there is none.
 
     >>> from purefx.ir.torch_private import pytree
     >>> _way(pytree.tree_structure((0, {"a": [1, 2]})), 1, pytree.tree_structure([1, 2]))

@@ -1,6 +1,6 @@
 """``swap_modules``: modules of a program are replaced by other modules, or by other programs.
 
-One idea: a call is swapped at its boundary.  What its preserved signature says that the original took is what the replacement
+A call is swapped at its boundary.  What its preserved signature says that the original took is what the replacement
 takes, and its result stands in for what the caller used of the original's; all else stays the same objects.
 """
 
@@ -51,7 +51,7 @@ def swap_modules(
     through: Through = "refuse",
     fuel: Fuel = UNLIMITED,
 ) -> Program:
-    """Put other modules, or programs, in the place of modules.
+    """Put other modules, or programs, in place of modules.
 
     Before::
 
@@ -78,7 +78,7 @@ def swap_modules(
         fuel: a rewrite is one module that is swapped, in the order in which they are given.
 
     Returns:
-        The program with the replacements; ``program`` itself where nothing is swapped.
+        The program with the replacements; ``program`` itself if nothing is swapped.
 
     Raises:
         SwapError: a path or a replacement is not known or does not fit.  Nothing was done.

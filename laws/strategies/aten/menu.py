@@ -1,6 +1,6 @@
 """``MENU``: what the kinds of nodes are: each entry adds the operators that one drawn node stands for.
 
-One idea: an entry looks at what exists and adds what is possible there, nothing where nothing is; in functional style it adds
+An entry looks at what exists and adds what is possible there, nothing if nothing is; in functional style it adds
 the operators that ``run_decompositions`` would have made of a write.  Which entry comes when is drawn.
 """
 

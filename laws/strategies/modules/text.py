@@ -144,7 +144,7 @@ def _in_place(kind: int, value: str, other: str, step: Step, scope: Scope) -> Wr
 
 
 def is_held(text: str) -> bool:
-    """Say whether something hangs on the module, and is not a local of ``forward``.
+    """Return whether something hangs on the module, and is not a local of ``forward``.
 
     >>> is_held("self.m0.b1"), is_held("v1")
     (True, False)
