@@ -1,6 +1,8 @@
 """The one allow-list: which operators a program from outside may name.
 
-A name is looked up in registries and in one short table; it is never resolved through modules and never imported.  What is found must accept and return data only.  Operators that reach files, processes, the interpreter or memory outside of tensors are denied, each with its reason, so no text and no file can obtain a function or an object that leads further.
+A name is looked up in registries and in one short table; it is never resolved through modules and never imported.  What is
+found must accept and return data only.  Operators that reach files, processes, the interpreter or memory outside of tensors are
+denied, each with its reason, so no text and no file can obtain a function or an object that leads further.
 """
 
 from __future__ import annotations

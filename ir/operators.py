@@ -1,7 +1,6 @@
 """``op_of``: the ``Op`` that calls a torch operator or a plain function.
 
-An operator has one name and one set of effects, both asked of the operator itself.  Looking an operator up
-by its name is the business of ``text/``.
+An operator has one name and one set of effects, both derived from the operator itself.  Lookup by name is in ``text/``.
 """
 
 from __future__ import annotations

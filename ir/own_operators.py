@@ -1,6 +1,6 @@
-"""The operators that are purefx's own: call boundaries, pytrees in graphs, and modules that are called as they are.
+"""The operators of purefx itself: call boundaries, pytrees in graphs, and calls of opaque modules.
 
-They stand in graphs like any operator, and lowering knows how to write each of them.
+They occur in graphs like any operator, and lowering knows how to write each of them.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _NAMES = frozenset({TAKES.name, GIVES.name})
 
 
 def is_boundary(node: Node) -> bool:
-    """Return whether a node is one of the two: naming a value there is no use of its contents.
+    """Return whether a node is a call boundary; its operands are not uses of their contents.
 
     >>> is_boundary(Node("t", TAKES)), is_boundary(Node("y", Op("toy.neg")))
     (True, False)

@@ -193,6 +193,6 @@ def collector_paused() -> AbstractContextManager[None]:
     True
     """
     if not (_marks or gc.isenabled()):
-        return nullcontext()  # whoever stopped it wants that
+        return nullcontext()  # the user has disabled it
     # No name is bound to the pause, here or by its users: a traceback that somebody keeps must not keep it.
     return (_Pause(_Mark()), setattr(_marks[0], "__class__", _Last))[0]  # pyright: ignore[reportCallIssue, reportReturnType]

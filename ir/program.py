@@ -1,7 +1,7 @@
-"""``Program``: a table of graphs, a root, the state, the signature, and how it came to be.
+"""``Program``: a table of graphs, a root, the state, the signature, and its history.
 
-Everything is a value.  A transformation makes a new program that shares all that it did not change; the
-program that it started from stays as it was and is kept in the trail.  Nothing here transforms or runs.
+A program is immutable.  A transformation makes a new one that shares everything unchanged with the old one, which the trail
+keeps.  Nothing here transforms or runs.
 """
 
 from __future__ import annotations
@@ -145,10 +145,10 @@ class Program:
 
     @cached_property
     def foreign_operators(self) -> tuple[str, ...]:
-        """The names of the operators that a program from outside may not have.
+        """The names of the operators that a program from an untrusted source may not have.
 
-        They are functions and methods that a live graph calls, and operators that reach beyond data.  ``save`` writes them only
-        where it is told ``allow=``.
+        They are functions and methods that a graph module calls, and operators that reach beyond data.  ``save`` writes them
+        only with ``allow=``.
 
         >>> from purefx.ir import Graph, Node, Op, Program
         >>> Program.of({"": Graph((), (Node("y", Op("builtins.getattr", target=getattr)),))}).foreign_operators

@@ -1,4 +1,4 @@
-"""What a tensor is, apart from its contents: which are one, and whether two are of one shape and dtype.
+"""Tensor identity and type: which values are one tensor or share memory, and whether two agree in shape and dtype.
 
 ``TensorIds`` numbers the tensors and the memory of a state, so that ties and aliases compare as numbers.
 """
@@ -19,7 +19,7 @@ __all__ = ["TensorIds", "cell_key", "disagreement", "geometry", "misfit", "numbe
 
 
 def cell_key(value: Any) -> tuple[object, object]:
-    """Return what two values share that are one window on memory, and what they share where they share memory.
+    """Return two keys of a value: equal for values that are one view of memory, and equal for values that share memory.
 
     >>> tensor = torch.ones(4)
     >>> cell_key(tensor) == cell_key(tensor.detach()), cell_key(tensor)[1] == cell_key(tensor[1:])[1]

@@ -1,8 +1,8 @@
 """``live``: a program without its dead code, so that what a transformation changed there alone is not taken for a check.
 
 One backward walk over each body, callers first.  A node is live where a live node uses its value, or where it has an observable
-effect: on state, inputs, random numbers, an order, or memory that a live node reads later.  Outputs of a body are live where a call
-uses them, inputs where the body does.  The copy is for comparing; it is not a transformation.
+effect: on state, inputs, random numbers, an order, or memory that a live node reads later.  Outputs of a body are live where a
+call uses them, inputs where the body does.  The copy is for comparing; it is not a transformation.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Which values of a graph are numbers (sizes, shapes, strides and what is computed from them), and what they may cost.
 
-The fake value decides where there is one, otherwise the schema of the operator; plain functions of numbers return numbers.  A value of unknown type counts as a tensor.  A function whose work grows with the value of a number is called under a bound.
+The fake value decides where there is one, otherwise the schema of the operator; plain functions of numbers return numbers.  A
+value of unknown type counts as a tensor.  A function whose work grows with the value of a number is called under a bound.
 """
 
 from __future__ import annotations

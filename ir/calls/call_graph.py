@@ -81,8 +81,7 @@ def instances(
 def calls_from(
     program: Program, graph: str | None = None, path: str = "", *, among: Collection[str] | None = None
 ) -> Iterator[tuple[Standing, Call, str]]:
-    """Yield the module calls in a body and in all bodies below it: the caller, the call, and the path of the module from the
-    root.
+    """Yield the module calls in and below a body: the caller, the call, and the path of the module from the root.
 
     Args:
         program: whose graphs they are; this and the rest as ``instances`` takes them.

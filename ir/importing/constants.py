@@ -1,7 +1,7 @@
-"""Objects among the arguments of nodes become state with a name: at the door in ``import_fx``, later in ``lift_constants``.
+"""Objects among the arguments of nodes become named state: in ``import_fx``, or later in ``lift_constants``.
 
-A tensor that stands in a graph is memory that nobody has a name for, so it becomes a slot of the innermost module
-around all that use it, one slot for one object, and is read where it stood.  Nothing here looks at contents.
+A tensor among operands is unnamed memory, so it becomes a slot of the innermost module around all of its uses, one slot for one
+object, and each use reads the slot.  Contents are not inspected.
 """
 
 from __future__ import annotations

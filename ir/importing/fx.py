@@ -1,6 +1,6 @@
-"""``import_fx``: any ``torch.fx.GraphModule`` becomes a ``Program``; how it is called is read off its placeholders and pytrees.
+"""``import_fx``: any ``torch.fx.GraphModule`` becomes a ``Program``; its signature is read from its placeholders and pytrees.
 
-Fake values come from an example where the graph carries none.  The graph itself is read in ``traced.py``.
+Fake values come from an example if the graph carries none.  The graph itself is read in ``traced.py``.
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ def read_traced_signature(module: torch.fx.GraphModule, output: Arg, out_spec: A
 
     Raises:
         InvalidProgram: an argument has a name that no function can have.
-        UnsupportedProgram: something around the graph does what the graph does not show.
+        UnsupportedProgram: code around the graph does more than the graph shows.
     """
     codegen = generator_of_code(module)
     if codegen is None:
         maker = type(codegen_of(module.graph)).__name__
         raise UnsupportedProgram(
-            f"the code of this graph is made by {maker}, which does what the graph does not show; call "
+            f"the code of this graph is made by {maker}, which does more than the graph shows; call "
             f"graph.set_codegen(torch.fx.graph.CodeGen()) if the graph is all that is meant{_REPLAYED.get(maker, '')}"
         )
     for hook in hooks_of(module):

@@ -1,6 +1,6 @@
 """The exporter's records of module calls: aliases of one module, and preserved call signatures as boundary nodes.
 
-A strict export names modules by how they were reached; they are put back where they are.
+A strict export names modules by access path; these are mapped back to the hierarchy.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Alias = tuple[tuple[str, str], ...]
 
 
 class Aliases:
-    """What a strict export calls modules, and where they are.
+    """Maps the module names of a strict export to paths of the hierarchy.
 
     Args:
         places: the paths of the hierarchy, in order.
@@ -211,7 +211,7 @@ def frame_of(fqn: str) -> Frame:
 
 
 def check_paths(paths: Iterable[str]) -> None:
-    """Refuse modules that are called like later calls of others.
+    """Raise if the name of a module is that of a later call of another.
 
     Args:
         paths: of modules.

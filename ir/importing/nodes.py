@@ -1,7 +1,7 @@
 """fx nodes become ``Node`` values, with their module stacks.
 
-Arguments, operators, bodies of higher-order operators and ``nn_module_stack``; traced graphs of other origin have their own
-reader.
+Arguments, operators, bodies of higher-order operators and ``nn_module_stack``; graphs of other tracers have a reader of their
+own.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class GraphReader:
         self.stacks = StackReader(places, slots)
         self.slots: Mapping[str, str] = slots or {}
         self.renamed: dict[str, str] = {}
-        """Values of the root that are an input under another name: the results of in-place operators on it."""
+        """Values of the root that alias an input: the results of in-place operators on it."""
         self.placed: Mapping[Any, Any] = {}
         """Module stacks of fx nodes that do not have theirs in their meta."""
         self.said: Said = {}
@@ -254,13 +254,13 @@ class GraphReader:
 CODE: tuple[Any, ...] = (
     type, range, OpOverloadPacket, types.FunctionType, types.BuiltinFunctionType, types.MethodType, functools.partial,
 )  # fmt: skip
-"""What can be called and is not an object of somebody's class: fx writes arguments into Python text by their ``repr``."""
+"""Callables that are not instances of user classes: fx writes arguments into Python text by their ``repr``."""
 
 FxNode = torch.fx.Node
 
 
 class _Known(dict[Any, Arg]):
-    """What stands for each fx node; one that was not encountered yet is named all the same, and ``verify`` says so."""
+    """The value of each fx node; a use before its definition is kept by name, and ``verify`` reports it."""
 
     def __missing__(self, fx_node: Any) -> Arg:
         return Ref(fx_node.name)

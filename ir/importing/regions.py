@@ -1,4 +1,4 @@
-"""Nodes that come back without the module calls around them: bodies of higher-order operators, regions, gradients.
+"""Nodes that the exporter leaves without a module stack: bodies of higher-order operators, regions, gradients.
 
 Each gets the stack of the innermost call that holds what it uses, or of the forward node that it is the gradient of.
 """

@@ -1,8 +1,8 @@
 """Graphs that Dynamo replays bytecode around (``dynamo_graph_capture_for_export``): the bytecode becomes nodes.
 
-The bytecode is a function of the module, the arguments and what stands for the graph, so it is traced like any other
-function, once, on proxies, with the graph in its place.  What it does to the arguments in front and to the results behind are
-nodes then; what it reads from the module is state.  It is never handed the module itself, so nothing is written there.
+The bytecode is a function of the module, the arguments and the graph, so it is traced once on proxies like any other function.
+Its operations on arguments and results become nodes; what it reads from the module becomes state.  It never receives the module
+itself, so it cannot write to it.
 """
 
 from __future__ import annotations

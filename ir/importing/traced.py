@@ -1,7 +1,7 @@
 """Graphs that any tracer made become ``Graph`` values: ``call_module``, ``call_method`` and ``get_attr`` included.
 
-Each graph module is read once for each role that it plays: the root, the body of the calls of it, or a body that an
-operator is given.  What a node does is told by its operator alone; where nothing is known of that, it may do anything.
+Each graph module is read once for each role that it plays: the root, the body of its calls, or a body that an operator takes.
+The effects of a node come from its operator alone; they are unknown if the operator is.
 """
 
 from __future__ import annotations

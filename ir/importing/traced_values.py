@@ -1,4 +1,4 @@
-"""What stands in a traced graph and in the modules that it belongs to: operators, arguments, meta, parameters, constants.
+"""The contents of a traced graph and of its modules: operators, arguments, meta, parameters, constants.
 
 Modules that are called as they are become opaque modules of the program.
 """
@@ -127,7 +127,7 @@ def meta_of(fx_node: Any, values: Mapping[Any, Any]) -> Meta:
 
 
 def value_of(fx_node: Any, values: Mapping[Any, Any]) -> Any:
-    """Return the fake value of a node, as its tracer or an example tells it; None if nobody does."""
+    """Return the fake value of a node from its tracer or an example; None if it is unknown."""
     for found in (fx_node.meta.get("val"), fx_node.meta.get("example_value"), values.get(fx_node)):
         if found is not None and _is_value(found):
             return found
@@ -148,7 +148,7 @@ def is_tensor(arg: Any, values: Mapping[Any, Any]) -> bool:
 
 
 MISSING = object()
-"""What a module has under a name under which it has nothing."""
+"""The result of looking up a name that a module does not have."""
 
 
 class Attributes:

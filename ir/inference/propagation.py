@@ -1,7 +1,7 @@
-"""``Propagation``: one walk through a program that works out fake values, body by body, for each call.
+"""``Propagation``: one walk through a program that infers fake values, body by body, for each call.
 
-A body is walked once for each call that gives it something else; what meta says holds where the operands are what it
-was said for.  So one walk tells what runs in every call, and a shared body may say what all of its calls have in common.
+A body is walked once for each distinct set of operand values; its meta holds if the operands are those it was recorded for.  So
+one walk yields the values of every call, and the meta of a shared body what all of its calls have in common.
 """
 
 from __future__ import annotations

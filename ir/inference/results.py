@@ -1,4 +1,4 @@
-"""What operators return on fake values: which may be run at all, which return an operand itself, when two results agree.
+"""Results of operators on fake values: which operators may run, which return an operand itself, when two results agree.
 
 Nothing here walks a graph.
 """
@@ -38,7 +38,7 @@ UNSURE = frozenset({torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_out
 
 
 def gives_nothing(node: Node) -> bool:
-    """Return whether a node has no value at all.
+    """Return whether a node has no result.
 
     >>> from purefx.ir.own_operators import TAKES
     >>> gives_nothing(Node("t", TAKES)), gives_nothing(Node("y", Op("toy.neg")))
@@ -97,7 +97,7 @@ def values_of(graph: Graph) -> dict[str, Any]:
 
 
 def operand_given_back(graph: Graph, name: str, values: Mapping[str, Any]) -> str | None:
-    """Return the operand whose very object a value is, by what its operator does; None if it is another, or not known.
+    """Return the operand that a value is the same object as, by the effects of its operator; None if it is another, or unknown.
 
     Args:
         graph: where the value is made.
@@ -156,7 +156,7 @@ def _same(node: Node, target: Any, place: int | None, values: Mapping[str, Any])
 
 
 def input_given_back(program: Program, graph: Graph, name: str, known: Mapping[str, Any]) -> str | None:
-    """Return the input of a graph whose very object a value of it is, with nothing written to it; None if there is none.
+    """Return the input of a graph that a value is the same object as, unwritten; None if there is none.
 
     Args:
         program: whose graph it is; it says what calls return.

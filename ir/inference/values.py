@@ -1,6 +1,6 @@
 """``FakeValues``: the fake values that a program carries, and symbols for programs that carry none.
 
-Values that are missing are worked out on demand; a program that was written by hand gets symbols of its own.
+Missing values are inferred on demand; a program that was written by hand gets symbols of its own.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """``Walk``: one graph with the values of its inputs, node by node.
 
-A node is asked where it has no value, or where what it uses is new or came out differently.  What its body returns is
-requested from whoever walks, so that calls in calls need no recursion.
+A node is evaluated if it has no value, or if an operand is new or changed.  The results of its body are requested from the
+owner of the walk, so that nested calls need no recursion.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = ["UNKNOWN", "Called", "Request", "Walk", "bodies_of", "without_value"]
 GETITEM = "operator.getitem"
 
 UNKNOWN: Any = object()
-"""The value of what nobody can tell."""
+"""The unknown value."""
 
 
 @frozen(eq=False)
@@ -76,7 +76,7 @@ class Called:
 
 
 class Owner(Protocol):
-    """Whoever walks a program."""
+    """The owner of the walks of a program."""
 
     source: Program
     changed: frozenset[tuple[str, str]]

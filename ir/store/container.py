@@ -1,8 +1,8 @@
 """The file: safetensors, in which one tensor of bytes is the structure as JSON.
 
-Safetensors states where every tensor begins and ends, and refuses a file that is not covered exactly, so nothing
-is allocated that the file does not hold.  The structure is a tensor and no metadata because a header of safetensors has
-at most 100 MB, which a program of some hundred thousand nodes fills.  What the JSON means is not known here.
+Safetensors states where every tensor begins and ends, and rejects a file that is not covered exactly, so nothing is allocated
+that the file does not hold.  The structure is a tensor and no metadata because a header of safetensors has at most 100 MB,
+which a program of some hundred thousand nodes fills.  The content of the JSON is not interpreted here.
 """
 
 from __future__ import annotations
@@ -185,7 +185,7 @@ def opened(path: str | os.PathLike[str]) -> Generator[File, None, None]:
 
 
 def _look_at(path: str | os.PathLike[str], name: str) -> None:
-    # What people hand in by mistake gets a name here; a pipe or a device would be read forever.
+    # Common mistakes get a specific message; a pipe or a device would be read forever.
     with open(path, "rb", opener=_without_waiting) as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise StoreError(f"{name} is not a file")

@@ -1,8 +1,8 @@
 """Meta of nodes and inputs as JSON, written and read.
 
-Every distinct value is written once, and a node has a row of numbers: which keys, which values.  Plain data is
-kept, fake values as what they are (dtype, sizes, strides, device) and made again; what is neither is left out, because none
-is better than a wrong one.  Two nodes never get one fake tensor: passes tell memory by the identity of its storage.
+Every distinct value is written once, and a node has a row of indices of keys and values.  Plain data is kept; fake values are
+written as dtype, sizes, strides and device, and made again; anything else is left out, because no meta is better than wrong
+meta.  Two nodes never share a fake tensor: passes recognize memory by the identity of its storage.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ class _Writer:
 
 
 def _key(value: Any) -> Any:
-    """Return what tells values apart cheaply, where there is such a thing."""
+    """Return a cheap key that distinguishes values, if there is one."""
     kind = type(value)
     if kind is str:
         return value, 0
@@ -277,8 +277,7 @@ class _Reader:
                     found = torch.empty_strided(shape, steps, dtype=dtype, device=device)
             return found.requires_grad_() if grad else found
 
-        make()  # what torch refuses is told now
-        return make
+        make()  # what torch refuses is reported now return make
 
     def _size(self, written: Any) -> Any:
         if type(written) is int and 0 <= written < BIG:

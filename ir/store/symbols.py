@@ -1,8 +1,8 @@
 """Symbolic sizes in meta: which symbols there are, and symbolic numbers made of them again.
 
-A size is an expression of ours, as in the signature; symbols keep the number that the exporter saw and their
-bounds, and all that a file mentions live in one new environment.  An expression is built by a table and never evaluated as
-text, and one whose value would not fit a machine's integer is refused before anything computes it.
+A size is an expression, as in the signature; symbols keep the number that the exporter saw and their bounds, and all symbols of
+a file live in one new environment.  Expressions are built from a table of operators, never evaluated as text, and rejected
+before they are computed if the value would not fit 64 bits.
 """
 
 from __future__ import annotations

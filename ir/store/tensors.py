@@ -1,4 +1,4 @@
-"""The tensors of a file: what of a program's memory is stored, and the tensors that a reader passes in instead.
+"""The tensors of a file: which memory of a program is stored, and tensors that a reader passes in instead.
 
 Views that shared memory share it again.
 """
@@ -155,10 +155,10 @@ def read_storage(file: File, place: Place, facts: Mapping[str, TensorFacts], dev
 
 
 def as_tensor(facts: TensorFacts, storage: torch.UntypedStorage, name: str) -> torch.Tensor:
-    """Return a window on a storage, a parameter where the facts say so.
+    """Return a view of a storage, a parameter if the facts say so.
 
     Args:
-        facts: which window.
+        facts: which view.
         storage: the memory.
         name: of the slot, for messages.
 

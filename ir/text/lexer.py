@@ -1,4 +1,4 @@
-"""Words: how names and strings are quoted, and ``Cursor``, which reads them back and shows the place of an error.
+"""Words: how names and strings are quoted, and ``Cursor``, which reads them back and reports the place of an error.
 
 What is a plain word stands bare; all else is quoted and escaped.
 """
@@ -123,7 +123,7 @@ OPENS = {"(": 1, "[": 1, ")": -1, "]": -1}
 
 
 class Cursor:
-    """Stands before one word of a text: ``kind`` and ``text`` say which.
+    """A cursor at one word of a text: ``kind`` and ``text`` say which.
 
     >>> cursor = Cursor("y = 1")
     >>> cursor.value(), cursor.take("="), cursor.number()

@@ -1,7 +1,7 @@
 """``parse``: the text of a program becomes the program.
 
-What is read is looked up in tables and built, never evaluated; an operator that is not registered here
-is kept by name with its printed effects.  Reading checks the form only: ``verify`` says whether the program is valid.
+Input is looked up in tables and built, never evaluated; an operator that is not registered is kept by name with its printed
+effects.  Parsing checks the syntax only; ``verify`` checks the program.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""State as text: one line a slot, with what its tensor is but not what is in it, written and read.
+"""State as text: one line per slot, with the type of its tensor but not its contents, written and read.
 
 A tensor that is read is a stand-in on the meta device.
 """

@@ -56,7 +56,7 @@ __all__ = [
 
 
 FAKE_REFUSALS = (DataDependentOutputException, DynamicOutputShapeException, UnsupportedFakeTensorException)
-"""What operators raise that cannot say what they give without the contents of tensors."""
+"""Errors of operators whose result depends on the contents of tensors."""
 
 
 def fake_copy(module: torch.fx.GraphModule, mode: Any) -> torch.fx.GraphModule:
@@ -162,10 +162,8 @@ def new_symbol(env: Any, name: str, number: int, low: int | None, high: int | No
 
     Args:
         env: the environment that it lives in.
-        name: of the symbol; ``u0`` is one that no input tells.
-        number: what stands for it where a size must be decided.
-        low: the bounds, both included; None is what sizes have.
-        high: likewise.
+        name: of the symbol; ``u0`` is one that no input determines. number: what stands for it where a size must be decided.
+        low: the bounds, both included; None is what sizes have. high: likewise.
     """
     symbol = _symbol(name)
     is_backed = name.startswith("s")
@@ -178,7 +176,7 @@ def new_symbol(env: Any, name: str, number: int, low: int | None, high: int | No
 
 
 def _symbol(name: str) -> Any:
-    # As torch makes it: a size that an input tells is positive.
+    # As torch makes it: a size that an input determines is positive.
     return sympy.Symbol(name, integer=True, positive=True) if name.startswith("s") else sympy.Symbol(name, integer=True)
 
 
@@ -193,7 +191,7 @@ def symbols_of(env: Any) -> dict[str, Any]:
 
 
 def ranges_in(values: Iterable[Any]) -> dict[Any, Any]:
-    """Return the bounds of the symbols in fake values, as their environment has them, in the order in which they are encountered."""
+    """Return the bounds that their environment has for the symbols in fake values, in order of first occurrence."""
     found: dict[Any, Any] = {}
     for value in values:
         for part in value if isinstance(value, tuple | list) else (value,):
