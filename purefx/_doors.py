@@ -1,6 +1,6 @@
 """Whole jobs in one call: ``capture`` a module, ``unflatten`` an exported program, ``to_ep`` a program at any stage.
 
-Each is import, transform, lower, in one line for those who need no more.
+Each composes import, transform and lower in one call.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``stats``: how large a program is, and what it is made of.
+"""``stats``: the size of a program, and its composition.
 
 Floating point operations are counted as torch's counter does, by shapes, without running anything.
 """

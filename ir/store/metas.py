@@ -277,7 +277,8 @@ class _Reader:
                     found = torch.empty_strided(shape, steps, dtype=dtype, device=device)
             return found.requires_grad_() if grad else found
 
-        make()  # what torch refuses is reported now return make
+        make()  # what torch refuses is reported now
+        return make
 
     def _size(self, written: Any) -> Any:
         if type(written) is int and 0 <= written < BIG:

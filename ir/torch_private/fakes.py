@@ -162,8 +162,10 @@ def new_symbol(env: Any, name: str, number: int, low: int | None, high: int | No
 
     Args:
         env: the environment that it lives in.
-        name: of the symbol; ``u0`` is one that no input determines. number: what stands for it where a size must be decided.
-        low: the bounds, both included; None is what sizes have. high: likewise.
+        name: of the symbol; ``u0`` is one that no input determines.
+        number: its value where a size must be decided.
+        low: the bounds, both included; None is what sizes have.
+        high: likewise.
     """
     symbol = _symbol(name)
     is_backed = name.startswith("s")

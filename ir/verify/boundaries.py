@@ -1,4 +1,4 @@
-"""Rules about call boundaries: what calls hand to bodies and get back, and the leaves of preserved signatures.
+"""Rules about call boundaries: operands and results of calls, and the leaves of preserved signatures.
 
 What an operator inside a body cannot take is a finding where the body is called.
 """

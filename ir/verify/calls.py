@@ -1,4 +1,4 @@
-"""Rules about calls: the graphs that a program names exist, are reached, nest without cycles and get what they take.
+"""Rules about calls: referenced graphs exist, are reachable, nest without cycles and get the operands of their inputs.
 
 Where each body is instantiated is found once for all rules.
 """

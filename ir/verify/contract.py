@@ -1,4 +1,4 @@
-"""Rules about what a program promises: constraints that can be computed, facts that hold, gradients of a joint program.
+"""Rules about the contract of a program: constraints that can be computed, facts that hold, gradients of a joint program.
 
 Every size, guard and range is over inputs that exist.
 """

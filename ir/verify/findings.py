@@ -1,6 +1,6 @@
 """``Rule`` and ``Finding``: an invariant as a value, what its check reports, and the lines around the place.
 
-Values of any kind can be shown, garbage too.
+Values of any kind can be printed, invalid ones too.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ def check_calls(survey: Survey, silent: Collection[str]) -> Iterator[Finding]:
 
     Args:
         survey: the program.
-        silent: graphs of which nothing can be told.
+        silent: graphs whose values cannot be inferred.
     """
     from ..inference import CallValues  # here, because it asks this package what agrees
 

@@ -1,6 +1,6 @@
-"""Rules about operators: the effects that they are said to have, and modules that are called as they are.
+"""Rules about operators: their declared effects, and calls of opaque modules.
 
-What an operator is declared to do is what it does.
+Declared effects are those of the target.
 """
 
 from __future__ import annotations

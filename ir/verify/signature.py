@@ -1,6 +1,6 @@
 """Rules about the signature, position by position, and about the pytrees that a program is called with.
 
-It refers to inputs, outputs and state that exist.
+The signature refers to inputs, outputs and state that exist.
 """
 
 from __future__ import annotations
@@ -297,7 +297,7 @@ def check_pytrees(survey: Survey) -> Iterator[Finding]:
 
 def _call_faults(where: str, in_spec: Any, out_spec: Any, names: Any) -> Iterator[Finding]:
     if type(names) is not tuple or not all(type(name) is str for name in names):
-        yield Finding(f"the names of the arguments are {short(names)}, not a tuple of texts", node=f"{where}.arg_names")
+        yield Finding(f"the names of the arguments are {short(names)}, not a tuple of strings", node=f"{where}.arg_names")
     elif len(set(names)) < len(names):
         yield Finding(f"two arguments have one name: {', '.join(names)[:200]}", node=f"{where}.arg_names")
     deep = [(name, fault) for name, spec in (("in_spec", in_spec), ("out_spec", out_spec)) if (fault := depth_fault(spec))]

@@ -297,7 +297,7 @@ def _calls(survey: Survey, names: set[str]) -> Iterator[Finding]:
             if census.name != survey.root:
                 if path.startswith(FROM_ROOT) and path[1:] in names:
                     yield Finding(f"it calls the part {path[1:]!r}, which the root alone may", census.name, index, node.name)
-            elif path in called and called[path] != node.name:  # a node that stands there twice is told as that
+            elif path in called and called[path] != node.name:  # a node that is there twice is reported as that
                 yield Finding(f"it calls the part {path!r} for the second time", census.name, index, node.name)
             elif path in names:
                 called[path] = node.name

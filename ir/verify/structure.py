@@ -1,6 +1,6 @@
 """Rules about structure: every value is of its declared type, every argument of an immutable kind, every name defined once.
 
-These come first; all other rules may rely on them.
+These rules run first; all others may rely on them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``verify`` and ``check``: all broken invariants of a program at once, from ``RULES``, the specification of a valid one.
+"""``verify`` and ``check``: all violations of a program at once, by ``RULES``, the specification of a valid program.
 
 A rule has a name, a statement and advice.
 """
@@ -259,7 +259,7 @@ def judge(survey: Survey, *, rules: tuple[Rule, ...] = RULES) -> tuple[Violation
 
 
 def _by_cause(found: list[tuple[tuple[int, int, int], Rule, Finding]]) -> list[tuple[Rule, list[Finding]]]:
-    # One mistake is told once, where it is encountered first: what is said of a thousand nodes in the same words has one cause.
+    # One mistake is reported once, at its first place: the same message for a thousand nodes has one cause.
     causes: dict[tuple[str, str], tuple[Rule, list[Finding]]] = {}
     for _, rule, finding in found:
         cause = finding.message if finding.cause is None else finding.cause
@@ -271,7 +271,7 @@ def _apply(rule: Rule, survey: Survey) -> list[Finding]:
     findings: list[Finding] = []
     try:
         findings.extend(rule.check(survey))
-    except Exception as error:  # noqa: BLE001  garbage that no rule foresees (an object whose == raises) is told, not raised
+    except Exception as error:  # noqa: BLE001  what no rule foresees (an object whose == raises) is reported, not raised
         findings.append(Finding(f"it cannot be checked: {type(error).__name__}: {error}"))
     return findings
 

@@ -1,7 +1,7 @@
-"""What is wrong with the types of single values: nodes, stacks, slots, meta.
+"""Type errors of single values: nodes, stacks, slots, meta.
 
-Attrs checks no types, so garbage can sit anywhere; each function looks at one value and says what is wrong with it,
-in words.  Rules about whole programs ask these; nothing here walks a program.
+Attrs checks no types, so a field can hold anything; each function checks one value and describes what is wrong.  Rules about
+whole programs use these; nothing here walks a program.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""From what the caller passes to the flat inputs of the root, and back: binding, pytrees, adapters.
+"""From the arguments of the caller to the flat inputs of the root, and from outputs to results: binding, pytrees, adapters.
 
-Checks of what arrives are in ``guards.py``.
+Arguments are checked in ``guards.py``.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Guards of the flat inputs: a fast function that says whether a call is plainly right, and the one that explains.
+"""Guards of the flat inputs: a fast generated function without messages, and one that explains what it refused.
 
-Types, dtypes, shapes, values that were baked in, ranges and guards.
+They check types, dtypes, shapes, baked-in values, ranges and guards of the export.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Calls of modules with a preserved signature: arguments as the original took them, results as it returned them.
 
-Values that the signature does not name travel beside the arguments.  Graphs that are looked at show fx nodes for them.
+Values that the preserved signature does not name travel in a per-call side channel.  The fx graphs that users see have nodes
+for them.
 """
 
 from __future__ import annotations

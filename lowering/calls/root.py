@@ -1,7 +1,7 @@
-"""The root of a lowered program: takes what the original ``forward`` took, gives what it gave.
+"""The root of a lowered program: its ``forward`` has the signature of the original.
 
-Binding, checks and pytrees are around the body, not in it; an error inside is noted with its place.  What the
-exporter knew of the program (``graph_signature`` ...) is written again when somebody reads it.
+Binding, checks and pytrees are around the body, not in it; an error inside is annotated with its place.  The exporter's records
+(``graph_signature`` ...) are written again on demand.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Compiled bodies: one function for each distinct body, compiled when it is first called.
 
-The function exists from the beginning and changes its own code.
+The function exists from the beginning and replaces its own code.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def deferred(write: Callable[[], tuple[CodeType, Mapping[str, Any]]], name: str,
 
 @functools.cache
 def _first(parameters: int) -> CodeType:
-    # Takes what the function will take, so that nobody who looks at its signature sees a difference.
+    # It has the parameters of the compiled function, so that ``inspect.signature`` sees no difference.
     given = ", ".join(["self", *(f"v{number}" for number in range(parameters))])
     made: dict[str, Any] = {}
     exec(f"def first({given}):\n ready()\n return whole({given})", {}, made)  # noqa: S102 - nothing of a program is in it

@@ -1,4 +1,4 @@
-"""``fx.Graph``s of lowered bodies, built when somebody looks at one, with the meta that the original nodes had.
+"""``fx.Graph``s of lowered bodies, built on demand, with the meta of the original nodes.
 
 Running a module does not need them.
 """
@@ -233,7 +233,7 @@ class _Builder:
 
     def _preserved(self, node: Node, site: PreservedCall) -> tuple[torch.fx.Node, Any]:
         leaves, target = self.arg(site.leaves), attribute_name(site.callee)
-        # A later call with another body is told which one it is, and so is one that other values travel beside.
+        # A later call with another body is passed its number, and so is one with values in the side channel.
         if site.convention.is_closed and not (site.number and site.convention.signature.shared):
             return call_module(self.made, site, leaves, target=target, name=node.name, attach=self.view.attach_tree)
         args = (self.made.get_attr(target), leaves, self.arg(site.beside))

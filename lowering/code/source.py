@@ -1,6 +1,6 @@
-"""Source text for bodies: straight-line Python in which every name is ours; and names that fx itself can write.
+"""Source code of bodies: straight-line Python in which every name is generated; and names that fx itself can write.
 
-What a program names never becomes code.
+Names of a program never become code.
 """
 
 from __future__ import annotations
@@ -184,7 +184,7 @@ class _Writer:
         return self.register(self.count - 1)
 
     def statement(self, index: int, node: Node) -> str:
-        """Return the line that runs a node, and frees what nobody needs after it."""
+        """Return the line that runs a node, and frees values without a later use."""
         value = self._value(node)
         dead = self.last.get(index, ())
         released = [self.registers.pop(name) for name in dead if name in self.registers]

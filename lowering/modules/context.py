@@ -1,4 +1,4 @@
-"""``LoweringContext``: the lowering context that all modules of one lowering share.
+"""``LoweringContext``: the context that all modules of one lowering share.
 
 Bodies of operators that read state run with the enclosing module as ``self``; nestings deeper than Python's recursion limit
 run in groups.
@@ -244,7 +244,7 @@ class LoweringContext(dict[str, torch.nn.Module]):
 
 
 def _with_objects(program: Program, same: Mapping[str, str]) -> Program:
-    # Modules that are not lowered to one object are none from here on: without the state nobody could say so again.
+    # Modules that are not lowered to one object are distinct from here on: without the state this could not be recomputed.
     one = {*same, *same.values()}
     if all(module.cell is None or module.path in one for module in program.modules):
         return program

@@ -1,6 +1,6 @@
 """``.to``, ``.double``, ``.train``, ``.eval`` of lowered modules.
 
-Ties stay, constants move with the state and keep their type; modes that the exporter wrote into the program are warned of.
+Ties stay, constants move with the state and keep their type; changing a mode that the exporter baked into the program warns.
 """
 
 from __future__ import annotations
@@ -95,8 +95,8 @@ def warn_of_modes(family: LoweringContext, module: torch.nn.Module, *, train: bo
     asked, written = ("train()", "evaluation") if train else ("eval()", "training")
     said = (
         f"{asked} cannot change modes that were written into the program when it was exported: "
-        f"{', '.join(names[:SHOWN])}{more} will run as in {written}. Export the model in the other mode to have that; modules "
-        "that you put in obey."
+        f"{', '.join(names[:SHOWN])}{more} will run as in {written}. Export the model in the other mode to have that; "
+        f"modules that you assigned obey."
     )
     warnings.warn(escaped(said), ModeWarning, stacklevel=3 if train else 4)
 

@@ -326,7 +326,7 @@ class LoweredModule(Lowered, torch.fx.GraphModule):
         return code
 
     def _recompile_submodules(self) -> list[tuple[str, Any]]:
-        # A child whose graph nobody looked at runs what it should; fx would generate code for all of them.
+        # A child whose graph was never requested runs its code; fx would generate code for all of them.
         looked_at = [(name, child) for name, child in self.named_children() if "_graph" in child.__dict__]
         return [(name, child.recompile()) for name, child in looked_at if isinstance(child, torch.fx.GraphModule)]
 

@@ -1,4 +1,4 @@
-"""Pickling of lowered modules: as data, with no code in it but the names of functions of this file.
+"""Pickling of lowered modules: as data, without code except names of functions in this file.
 
 The modules are made again by lowering the program.
 """

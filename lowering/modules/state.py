@@ -1,6 +1,6 @@
 """The state that lowered modules hold: copied or shared, moved to devices, tied and aliased exactly as in the program.
 
-Opaque modules are copied all at once; writes to parameters run without gradients, as the original's must have.
+Opaque modules are copied together; writes to parameters run without gradients, as in the original.
 """
 
 from __future__ import annotations

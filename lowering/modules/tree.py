@@ -1,8 +1,8 @@
 """The module tree: a module for each path of the original hierarchy, with its state and its bodies.
 
-Children, parameters and buffers go straight into the modules' dicts, in declaration order, so that
-``state_dict`` has eager's keys in eager's order.  The bodies of later calls of one module (``lin@1``) are views: they
-share its dicts and are not children, so no key is invented.
+Children, parameters and buffers are written directly to the modules' dicts, in declaration order, so that ``state_dict`` has
+eager's keys in eager's order.  The bodies of later calls of one module (``lin@1``) are views: they share its dicts and are not
+children, so no key is invented.
 """
 
 from __future__ import annotations
@@ -185,7 +185,7 @@ def _class_of(tree: Tree, body: Body, how: type[LaterCall]) -> type[torch.nn.Mod
 
 
 def _share_hooks(tree: Tree) -> None:
-    # A module under another name, and the bodies of later calls there, are told of the hooks of the first.
+    # A module under another name, and the bodies of later calls there, run the hooks of the first.
     for path, first in tree.nested.hooked.items():
         for module in (tree.modules[path], *tree.views.get(path, ())):
             if isinstance(module, LaterCall):

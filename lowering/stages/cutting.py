@@ -1,8 +1,8 @@
 """``stage_program``: one part as a program of its own.
 
-Inside a part all names are the original ones, so the body of the part is a root as it stands; what is new is the
-order of its inputs and results, which is the order of the boundary, and that results can be sent.  Paths that are counted from
-the old root lose the name of the part that they lead to.
+Inside a part all names are the original ones, so its body is a root without changes; new are the order of its inputs and
+results, which is that of the boundary, and that results can be sent.  Paths that are counted from the old root lose the name of
+the part that they lead to.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""``StagePlan``: what crosses between the parts of a split program, of which shape, and which state each part has.
+"""``StagePlan``: boundary values between the parts of a split program, their shapes, and the state of each part.
 
-What ``torch.distributed.pipelining`` cannot run is refused before anything is made.
+Programs that ``torch.distributed.pipelining`` cannot run are refused before anything is made.
 """
 
 from __future__ import annotations
@@ -280,7 +280,8 @@ def _writes(plan: StagePlan) -> Iterator[str]:
     for part, done in zip(plan.chain.parts, plan.node_effects, strict=True):
         for name in done.writes:
             yield (
-                f"{part.path} writes into {name}, which it is given: nobody else would see that; put the write into the part "
+                f"{part.path} writes into {name}, which is its input, and no other part would see that; put the write "
+                f"into the part "
                 "that makes the value, or export without it"
             )
         if done.scope != (0, 0):

@@ -1,8 +1,8 @@
-"""What may be assigned in place of a module of a lowered program: ``module.path = replacement``.
+"""Assignment in place of a module of a lowered program: ``module.path = replacement``.
 
-A replacement is asked, before anything changes, for all that the program will ask of it: calls with the arguments that
-the original took, modules below it that others call, state that others read.  What cannot answer is refused with a reason and
-with what to do; ``compatibility.py`` asks about one call.
+Before anything changes, a replacement is checked against all external uses of the original: calls with its arguments, modules
+below it that others call, state that others read.  An incompatible one is refused with a reason and advice;
+``compatibility.py`` checks one call.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Can a module answer a call of a lowered program?
+"""Compatibility of a module with a call in a lowered program.
 
-Where the call signature was preserved, a replacement is called with the original's arguments, and its ``forward`` is
-asked for those.  Where it was not, bodies take tensors by position: only where that cannot be mistaken, one tensor in and one
-out, may anything stand there.  Our own modules are asked for the call that they were lowered for.
+With a preserved call signature, a replacement is called with the original's arguments, which its ``forward`` must accept.
+Without one, bodies take tensors by position, so any module is accepted only where that is unambiguous: one tensor in and one
+out.  Lowered modules are checked against the call that they were lowered for.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def check_call(family: LoweringContext, asked: ExternalUse, value: Any) -> None:
         value: a module other than the one that was lowered there, or a program.
 
     Raises:
-        SwapError: it cannot, or nobody knows how the call is to be made.
+        SwapError: it cannot, or the convention of the call is unknown.
     """
     program, do = family.program, asked.node.do
     assert type(do) is Call
@@ -100,7 +100,7 @@ def check_call(family: LoweringContext, asked: ExternalUse, value: Any) -> None:
     caller = program.graphs[asked.graph]
     site = site_of(program, path, caller, asked.node, convention or flat_convention(program.graphs[do.graph]))
     for why in unclear_results(caller, site, is_root=caller is program.main):
-        raise SwapError(f"{why}; {_said_before(path)}, which is told which with through=")
+        raise SwapError(f"{why}; {_said_before(path)}, and say which with through=")
     if convention is not None:
         _check_passed(family, asked, site)
     elif not _knows(family, path, do.graph, value):
@@ -158,8 +158,8 @@ def _check_single(family: LoweringContext, site: CallSite, value: Any) -> None:
     more = _more(mine, len(takes))
     if more:
         raise SwapError(
-            f"{said}, and {type(mine).__name__}.forward takes {more} besides, of which nobody knows whether the original was "
-            f"given it; {todo}"
+            f"{said}, and {type(mine).__name__}.forward takes {more} besides, and it is not known whether the original "
+            f"was given it; {todo}"
         )
 
 

@@ -1,4 +1,4 @@
-"""Modules that notice assignments of children, and forward hooks of lowered modules.
+"""Assignment hooks of children, and forward hooks of lowered modules.
 
 A hook runs for every call of a module as a whole, or is refused when it is registered.
 """
@@ -66,8 +66,8 @@ def _unhooked(family: LoweringContext) -> dict[str, str]:
     for path, calls in called.items():
         if any(frame.part for frame, _ in calls):
             found[path] = (
-                "its call was cut in pieces, because others must run in between, so no hook would be told what the module "
-                "takes and gives; hook the module around it, or those in it, or export with "
+                "its call was cut in pieces, because others must run in between, so no hook would get the arguments and "
+                "results of the module; hook the module around it, or those in it, or export with "
                 f"preserve_module_call_signature=({path!r},), which keeps it whole where anything can"
             )
     return found

@@ -1,6 +1,6 @@
 """fx graphs of a flat program: the root, and the bodies that its operators are given.
 
-Only operators of torch and literals that print as themselves may stand in them.
+They may contain only operators of torch and literals that print as themselves.
 """
 
 from __future__ import annotations

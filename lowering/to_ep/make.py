@@ -1,7 +1,7 @@
 """``make_ep``: a flat program becomes an exported program.
 
-Outputs get the order and the distinctness that it needs, inputs their ranges and guards; example inputs are the caller's, or made
-up of the sizes that were exported.
+Outputs are made distinct and ordered as required, inputs get their ranges and guards; example inputs are the caller's, or made
+from the exported sizes.
 """
 
 from __future__ import annotations

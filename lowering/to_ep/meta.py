@@ -1,6 +1,6 @@
-"""Meta of fx nodes: what the program carries, thawed, and fake values of nodes that a rewrite has put in.
+"""Meta of fx nodes: that of the program, thawed, and fake values of nodes that a rewrite added.
 
-Stacks and source lines go along.
+Stacks and source lines are kept.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class Values(FakeValues):
         assert type(owner.do) is Op
         if operand is None or owner.do.name.rpartition(".")[2] in SLICING:
             raise UnsupportedProgram(
-                f"{place_of(owner)}: the input {formal.name!r} of its body has no fake value, and it cannot be told from the "
-                "operands; put one into its meta['val']"
+                f"{place_of(owner)}: the input {formal.name!r} of its body has no fake value, and the operands do not "
+                f"determine it; put one into its meta['val']"
             )
         return operand
 

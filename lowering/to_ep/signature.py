@@ -1,6 +1,6 @@
 """The graph signature, the module call graph and the state of an exported program.
 
-Each is said with the names of the nodes that were made.
+Each refers to the nodes by their new names.
 """
 
 from __future__ import annotations
