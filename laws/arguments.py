@@ -1,6 +1,6 @@
 """What can be wrong with the arguments of ``check_transformation``, and the user's own programs as cases.
 
-All is told before anything is drawn.
+All mistakes are reported before anything is drawn.
 """
 
 from __future__ import annotations

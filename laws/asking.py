@@ -204,7 +204,7 @@ def _broken(transform: Transform, law: Law, case: Case, wrong: list[str]) -> Law
 def _done(transform: Transform, program: Program) -> list[str]:
     try:
         result = watched(transform)(program)
-    except Exception:  # noqa: BLE001  what it raises is told already; there is no result to compare with
+    except Exception:  # noqa: BLE001  what it raises is reported already; there is no result to compare with
         return []
     if result is program:
         return ["it returns the program itself"]

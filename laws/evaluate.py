@@ -35,7 +35,7 @@ SHOWN = 12
 """How many numbers of a tensor are shown."""
 
 TOLD = 4
-"""How many values are told that differ; the rest is counted."""
+"""How many differing values are listed; the rest is counted."""
 
 
 @frozen
@@ -232,7 +232,7 @@ def evaluate(
         program: a valid program at any stage.
         calls: the leaves of the user inputs, for each call.
         machine: a fresh one.
-        seen: is told of every input and node that gets a value, and in which graph.
+        seen: is called with every input and node that gets a value, and its graph.
 
     Raises:
         KeyError: an operator has neither a function of the machine nor a target.

@@ -2,7 +2,7 @@
 
 Each is an equation between two ways from a program to a program, up to names (``≅``, the digest), with the condition
 under which it holds written beside it.  Only equations that were found to hold are here; those that look as if they should
-and do not are told by their conditions.  That each side is right by itself is the business of ``law.py``.
+and do not are distinguished by their conditions.  That each side is right by itself is the business of ``law.py``.
 """
 
 from __future__ import annotations

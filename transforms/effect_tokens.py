@@ -1,6 +1,6 @@
 """``remove_effect_tokens``: threaded tokens become ordered effects.
 
-Tokens that order nothing any more leave the signature and the bodies of operators.
+Tokens that no longer order anything are removed from the signature and from bodies of operators.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """``transform`` runs transformations one after the other; ``bisect`` finds the first rewrite that makes a program bad.
 
-The default pipeline is a tuple of transformations, and nothing more.
+The default pipeline is a tuple of transformations.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Calls that become something else than module calls: ``invoke_subgraph`` operators, and one callable under a name of its own.
+"""Other forms of module calls: ``invoke_subgraph`` operators, and dispatch to one callable.
 
-``regions`` is for torch's compilers, which compile a repeated region once; ``dispatch`` for modules with a preserved signature.
+``regions`` is for torch's compilers, which compile a repeated region once; ``dispatch`` is for modules with a preserved
+signature.
 """
 
 from __future__ import annotations

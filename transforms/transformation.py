@@ -1,6 +1,6 @@
 """``Transformation``: a pure function ``Program -> Program`` with its name, its facts, its laws, and ``Fuel``.
 
-Fuel says how many rewrites one application may still do, so that ``bisect`` can find the first bad one.
+Fuel limits the number of rewrites of one application, so that ``bisect`` can find the first bad one.
 """
 
 from __future__ import annotations
@@ -213,7 +213,7 @@ class Transformation:
             raise TypeError(f"{self.name} takes a purefx Program, not a {type(program).__name__}; start with import_ep(ep)")
         lacking = self.lacks(program.facts) and self.lacks(program.facts | observed(program))
         if lacking:
-            raise PipelineError(f"{self.name} requires a program that is {lacking!r}, and this one is not; {ADVICE[lacking]}")
+            raise PipelineError(f"{self.name} requires a program that is {lacking!r}, but this one is not; {ADVICE[lacking]}")
         if fuel.limited and not self.takes_fuel:
             raise without_fuel(self.name)
         before = fuel.burnt

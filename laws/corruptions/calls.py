@@ -1,7 +1,7 @@
 """Corruptors of graphs, calls and module scopes.
 
-The links between graphs are broken one by one: a body is missing, nobody calls one, a call passes too little, a
-scope is entered again.
+The links between graphs are broken one by one: a body is missing, one is never called, a call passes too little, a scope is
+entered again.
 """
 
 from __future__ import annotations

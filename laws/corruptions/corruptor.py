@@ -57,7 +57,7 @@ class Corruptor:
 
     @property
     def rule(self) -> str | None:
-        """The name of the rule that must refuse the result; None where only the meaning tells."""
+        """The name of the rule that must reject the result; None if only the semantic laws detect it."""
         return self.refused_by.removeprefix(VERIFY) if self.refused_by.startswith(VERIFY) else None
 
     def __str__(self) -> str:

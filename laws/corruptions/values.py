@@ -1,6 +1,6 @@
 """Corruptors of nodes: fields, names, order, arguments, operators and meta.
 
-Those that give another valid program must pass ``verify``; only the meaning tells.
+Those that give another valid program must pass ``verify``; only the semantic laws can detect them.
 """
 
 from __future__ import annotations

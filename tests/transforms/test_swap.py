@@ -290,9 +290,9 @@ def test_state_that_others_read_is_that_of_the_replacement_as_in_eager() -> None
     program = transformed(model, "a")
     swapped = same(program, model, {"a": nn.Linear(3, 3)})
     assert swapped.state["a.weight"].value is swapped.state["a"].value.weight
-    with pytest.raises(px.SwapError, match="reads its weight, and what stands in for it has no such tensor"):
+    with pytest.raises(px.SwapError, match="reads its weight, and its replacement has no such tensor"):
         px.swap_modules(program, {"a": nn.Tanh()})
-    with pytest.raises(px.SwapError, match=r"which is torch.float32 \(3, 3\), and what stands in for it has torch.float64"):
+    with pytest.raises(px.SwapError, match=r"which is torch.float32 \(3, 3\), and its replacement has torch.float64"):
         px.swap_modules(program, {"a": nn.Linear(3, 3).double()})
 
 

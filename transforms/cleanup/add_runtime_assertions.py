@@ -1,6 +1,6 @@
-"""``add_runtime_assertions``: what the signature says of sizes is checked by the graph itself.
+"""``add_runtime_assertions``: the graph itself checks the sizes that the signature states.
 
-Conditions that a graph checks already are not checked twice.
+Conditions that a graph already checks are not added again.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def stated(program: Program) -> list[Expr]:
     """Return what a program says that must hold of the sizes of its inputs: ties, ranges and guards, each once.
 
     A lower bound of 2 is the exporter's assumption that a size is not 0 or 1, with which programs run, and no check.  Symbols
-    that no input tells are those of sizes that only a run knows; the exporter has put checks of them into the graph.
+    that no input determines are those of data-dependent sizes; the exporter has put checks of them into the graph.
     """
     told: dict[str, Expr] = {}
     sizes = list(_sizes(program))

@@ -1,7 +1,7 @@
 """``collect_call_signatures``: the tracepoints around a module call become its preserved call signature.
 
-A tracepoint hands on what it is given, so it is taken out, and what it was given is in a boundary node there.
-The two tracepoints of a call also say which nodes are in the call, for tracers that write no stacks.
+A tracepoint is the identity, so it is replaced by a boundary node with the same operands.  The two tracepoints of a call also
+delimit its nodes, for tracers that write no stacks.
 """
 
 from __future__ import annotations

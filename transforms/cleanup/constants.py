@@ -1,6 +1,6 @@
 """``lift_constants`` and ``mark_non_persistent``: constants become state with a name, and leave ``state_dict`` where they should.
 
-Buffers that a tracer made of constants are told from the module's own.
+Buffers that a tracer made of constants are distinguished from those of the module.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""``infer``: fake values are worked out where they are missing or no longer hold, and nowhere else.
+"""``infer``: infer fake values where they are missing or stale, and nowhere else.
 
-A value holds as long as the node and what it uses are what they were.  So the walk runs an operator only where a
-value is missing, or where something that it uses came out differently, and stops as soon as a value comes out as it was.
+A value is valid as long as the node and its operands are unchanged.  So an operator runs only if its value is missing or an
+operand changed, and propagation stops as soon as a value comes out as it was.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["infer"]
     ],
 )
 def infer(program: Program, *, changed: Iterable[str] | Program | None = None) -> Program:
-    """Work out the fake values (``val`` in meta) that are missing or no longer hold.
+    """Infer the fake values (``val`` in meta) that are missing or stale.
 
     Before::
 

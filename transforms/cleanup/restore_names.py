@@ -1,7 +1,7 @@
 """``restore_names``: state gets the names that it has in the module that was traced.
 
-A tensor is known by its memory, so a slot that shows a tensor of the original module gets its name and kind, and
-one that the module has under two names gets both.  What a tracer made itself keeps its name.
+A tensor is identified by its memory, so a slot that shows a tensor of the original module gets its name and kind, and one that
+the module has under two names gets both.  What a tracer made itself keeps its name.
 """
 
 from __future__ import annotations
@@ -153,19 +153,19 @@ class _Naming:
             self.given[name] = named or same
 
     def check(self, handed: list[str]) -> None:
-        """Refuse a module that is not the one that was traced, and parameters that are passed in where nobody said with what."""
+        """Raise for a module other than the traced one, and for parameters among the inputs without ``inputs=``."""
         original, state = self.original.slots, self.state
         if self.matched or not self.whole:
             strange = [name for name in state if name in original and name not in self.target]
             if strange and self.whole:
                 raise NamingError(
-                    f"the module has another tensor under the name {strange[0]!r}: state is known by its memory, so give the "
-                    "module as it was traced, before its tensors were replaced, moved or copied"
+                    f"the module has another tensor under the name {strange[0]!r}: state is identified by its memory, so "
+                    f"give the module as it was traced, before its tensors were replaced, moved or copied"
                 )
         elif original and any(slot.kind in REGISTERED and not is_made(name) for name, slot in state.pairs):
             raise NamingError(
                 f"the module has none of the {len(state)} tensors of the program ({', '.join(map(repr, state.order[:3]))} ...): "
-                "state is known by its memory, so give the very module that was traced, not a copy"
+                "state is identified by its memory, so give the module itself that was traced, not a copy"
             )
         elif handed and any(slot.kind is SlotKind.PARAMETER for slot in original.values()):
             raise NamingError(

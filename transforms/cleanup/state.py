@@ -1,4 +1,4 @@
-"""Programs whose state has other names, or takes the place of inputs, everywhere where a program names state.
+"""Renaming of state in all parts of a program, and state in place of inputs.
 
 ``Original`` knows what the traced module calls its tensors.
 """
@@ -62,7 +62,7 @@ class Original:
     modules: tuple[Module, ...] = ()
 
     def by_key(self, unless_known: Container[str] = ()) -> dict[object, list[str]]:
-        """Return the names of each tensor: of one that is a parameter or a buffer no plain attribute that nobody knows."""
+        """Return the names of each tensor: of a parameter or a buffer only registered ones, not plain attributes."""
         found: dict[object, list[str]] = {}
         for name, slot in self.slots.items():  # constants are the last
             names = found.setdefault(cell_key(slot.value)[0], [])
@@ -211,7 +211,7 @@ def with_state_inputs(program: Program, original: Original, inputs: Sequence[Any
     if not slots:
         return program
     if any(type(node.do) is Call for node in program.main.nodes):
-        raise PipelineError(f"inputs become state in a program that is 'flat', and this one is not; {ADVICE['flat']}")
+        raise PipelineError(f"inputs become state in a program that is 'flat', but this one is not; {ADVICE['flat']}")
     constraints, signature = program.constraints, program.signature
     if constraints.ranges or constraints.guards or any(type(spec) is InputGradient for spec in signature.outputs):
         raise UnsupportedProgram("inputs cannot become state: the constraints, or gradients, of the program count its inputs")

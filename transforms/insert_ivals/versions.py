@@ -1,7 +1,7 @@
 """Boundary values, and the names under which both sides already know them.
 
-A value crosses when it is used outside of the call that defines it; it may be the contents of state between two writes, or an
-argument that a call returns as it is.
+A boundary value is used outside of the call that defines it; it may be the contents of state between two writes, or an argument
+that a call passes through.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ class _Walk:
         return value == target or (value in self.cells and self.cells[value] == self.cells.get(target))
 
     def _is_version(self, value: str) -> bool:
-        # Where the program tells what an operator was before it was made functional, it must have written something.
+        # If the program records what an operator was before it was functionalized, it must have written something.
         written = self._written_by(self.by_name[value])
         return written is None or bool(written.writes)
 

@@ -1,6 +1,6 @@
 """Extraction: a graph whose module calls are runs of nodes becomes a tree of bodies.
 
-Bodies of operators go with them into the call.
+Bodies of operators move with the operators.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""``relay_skips`` and ``move_non_tensor_nodes``: what crosses between parts is relayed, or computed again.
+"""``relay_skips`` and ``move_non_tensor_nodes``: boundary values between parts are relayed, or recomputed.
 
-Legal by the dependency relation of the whole program.
+Both respect the dependency relation of the whole program.
 """
 
 from __future__ import annotations

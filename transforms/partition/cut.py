@@ -1,6 +1,6 @@
-"""Cutting a flat program into parts, and ``join``, which makes a split program one again.
+"""Cutting a flat program into parts, and ``join``, the inverse.
 
-What stands in module calls inside a part becomes calls of bodies.
+Nodes in module calls inside a part become calls of bodies.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """``Movable``: which numbers of a split program can be computed in another part, and from what.
 
-A number is followed back through the parts to the operators that make it; what is not a number, or must stay, is a
-leaf.  Nothing here changes a part.
+A number is traced back through the parts to the operators that compute it; a value that is not a number, or must stay, is a
+leaf.  No part is changed here.
 """
 
 from __future__ import annotations

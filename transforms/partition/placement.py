@@ -1,6 +1,6 @@
 """Placement: which node goes to which part.
 
-Nodes that must be in one part form a unit, whatever the tags say; a tag that comes back makes a part of its own.
+Nodes that must be in one part form a unit, whatever their tags; a tag that comes back makes another part.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """``split_by_tags``, ``split_by_module``, ``split_balanced``: a program becomes a chain of parts, one body for each.
 
-The ways differ only in where the tags come from.
+They differ only in the source of the tags.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def split_by_tags(
     has is a part that does nothing.  A program that is split already is joined first.
 
     State and modules move below the part: ``up.weight`` is ``a.up.weight`` then.  State that several parts read is one tensor
-    with a name in each. ``where_went`` tells where everything is, ``parts`` lists the parts.
+    with a name in each. ``where_went`` returns the provenance map, ``parts`` lists the parts.
 
     Args:
         program: a program with sunk state, flat or outlined.

@@ -1,8 +1,8 @@
 """The tables of a split program: state, modules, call signatures and signature, with every name below its part, and back.
 
-The order of the tables stays the original one, so stripping the names gives the original tables back.  State that
-several parts read is one tensor under a name in each; what nobody reads goes with its module, and a module that does
-nothing goes where the one that is listed before it is.
+The tables keep their original order, so stripping the prefixes restores the original tables.  State that several parts read is
+one tensor with a name in each; unused state goes with its module, and a module without nodes goes to the part of the one listed
+before it.
 """
 
 from __future__ import annotations

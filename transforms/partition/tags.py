@@ -1,4 +1,4 @@
-"""Tags: ``tag_of`` in its three forms becomes a tag for each node; what cannot be ordered is explained by a path.
+"""Tags: ``tag_of`` in its three forms becomes a tag for each node; conflicting tags are explained by a dependency path.
 
 Nothing is moved here.
 """
@@ -73,7 +73,7 @@ def checked_tags(tags: Any) -> tuple[str, ...]:
 
 
 def follows(node: Node, graph: Graph) -> bool:
-    """Return whether a node goes where others are, so that nobody asks for its tag.
+    """Return whether a node follows others, so that its tag is not used.
 
     Args:
         node: of the flat program.

@@ -1,6 +1,6 @@
-"""Bodies in which calls go elsewhere, and the bodies of programs that take the place of a module.
+"""Bodies with redirected calls, and the bodies of programs that replace a module.
 
-One graph is rewritten in one walk.
+Each graph is rewritten in one walk.
 """
 
 from __future__ import annotations
@@ -192,7 +192,7 @@ class _Rewriting:
         return Graph(self.graph.inputs, self._used(output), output)
 
     def _used(self, output: Arg) -> tuple[Node, ...]:
-        # A container that goes on as it is need not be taken apart; nor need what nobody uses.
+        # A container that is passed on whole need not be unpacked; nor need an unused one.
         used = set(refs_in((output,)))
         kept: list[Node] = []
         for node in reversed(self.nodes):

@@ -1,4 +1,4 @@
-"""The plan of a swap: what is asked for, and what becomes of every body at each of its instances.
+"""The plan of a swap: the requested replacements, and the result of every body at each of its instances.
 
 Nothing is rewritten here.
 """
@@ -62,7 +62,7 @@ def read_requests(program: Program, modules: Any) -> dict[str, Request]:
         if path in found:
             raise SwapError(f"module {path!r} is given twice; give one replacement for each path")
         if not path:
-            raise SwapError("the root cannot be swapped: what stands in for it takes and gives what it likes; use that instead")
+            raise SwapError("the root cannot be swapped, because nothing calls it; use the replacement itself instead")
         found[path] = Request(path, _replacement(path, by))
     nested = _nested(found, known)
     calls = {path: request for path, request in nested.items() if path not in known}

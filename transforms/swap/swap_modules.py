@@ -1,7 +1,7 @@
 """``swap_modules``: modules of a program are replaced by other modules, or by other programs.
 
-A call is swapped at its boundary.  What its preserved signature says that the original took is what the replacement
-takes, and its result stands in for what the caller used of the original's; all else stays the same objects.
+A call is swapped at its boundary.  The replacement gets the arguments that the preserved signature states, and its results
+replace those of the original in the caller; everything else stays the same objects.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ class _Swapping:
                 )
 
     def _stands(self, path: str) -> bool:
-        # Whether nodes stand in a call that is not cut out, which is told better later.
+        # Whether nodes are in a call that is not outlined; a later check has a better message.
         return any(frame.path == path for _, node in self.program.nodes() for frame in node.stack)
 
     def program_after(self) -> Program:
@@ -243,8 +243,8 @@ class _Swapping:
             by = None if outer in self.programs else attribute_of(by, path[len(outer) + 1 :])
             if not isinstance(by, torch.nn.Module):
                 raise SwapError(
-                    f"module {path!r} is called from outside of {outer!r}, with which it goes, and what stands in for that "
-                    "has no such module to call; swap a module around both"
+                    f"module {path!r} is called from outside of {outer!r}, which is replaced together with it, and the "
+                    f"replacement has no such module to call; swap a module around both"
                 )
             self.read[path] = Slot(SlotKind.MODULE, by, 0, 0)
         return by

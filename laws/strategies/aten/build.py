@@ -91,7 +91,7 @@ def users(number: int, *, is_dynamic: bool) -> Users:
 OUTPUT_LITERALS = (None, 3, 0.5, True, "text")
 
 DEAD = 6
-"""Of so many values one stays dead where nobody uses it."""
+"""One in so many unused values stays dead."""
 
 
 def outputs(flow: Flow, drawn: Sequence[OutputRecipe]) -> tuple[list[tuple[Any, OutputSpec]], Any]:

@@ -269,7 +269,7 @@ def _batch_norm(flow: Flow, first: int, second: int) -> None:
 
 
 def _hidden(flow: Flow, first: int, second: int) -> None:
-    # What these do is told by no schema.
+    # The effects of these are in no schema.
     a = flow.value(first)
     match second:
         case 0 | 1 | 7:
