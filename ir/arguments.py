@@ -56,7 +56,7 @@ class Ref:
 
 @frozen
 class Body:
-    """A graph given to a higher-order operator: the id of a graph in the program's table.
+    """A graph as an operand of a higher-order operator: the id of a graph in the program's table.
 
     >>> Body("$true_graph_0").graph
     '$true_graph_0'
@@ -66,7 +66,7 @@ class Body:
 
 
 class Items(tuple[Arg, ...]):
-    """A list among the arguments, immutable; kept apart from a tuple because operators tell them apart.
+    """An immutable list among the arguments; distinct from a tuple, as operators require.
 
     >>> same_arg(Items([1, 2]), (1, 2))
     False
@@ -80,7 +80,7 @@ class Items(tuple[Arg, ...]):
 
 @frozen
 class Record:
-    """A dict among the arguments, immutable, its order kept.
+    """An immutable dict among the arguments; its order is kept.
 
     >>> Record((("a", 1), ("b", Ref("x")))).items[0]
     ('a', 1)

@@ -198,7 +198,7 @@ class ParseError(PurefxError, ValueError):
 
 
 class StoreError(PurefxError, ValueError):
-    """A file is not a saved program: something else, damaged, crafted, or of a later version; or what is given does not fit it.
+    """A file is not a saved program (foreign, damaged, crafted, or of a later version), or the given state does not fit it.
 
     >>> issubclass(StoreError, ValueError)
     True
@@ -248,7 +248,7 @@ class DiffError(PurefxError, ValueError):
 
 
 class ModeWarning(UserWarning):
-    """A lowered module was switched to a mode that is not the one that was written into its program.
+    """A lowered module was switched to another mode than the one baked into its program.
 
     >>> issubclass(ModeWarning, UserWarning)
     True

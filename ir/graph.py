@@ -27,8 +27,8 @@ class Frame:
     """One call of one module: its path and the number of the call, counted from 0.
 
     The path is relative to the module of the graph that the frame is in; one that begins with ``/`` is counted from the root,
-    for a module that is not below that one (see ``names.py``).  ``part`` is above 0 for the later pieces of a call whose nodes
-    could not be gathered in one place.
+    for a module that is not below that one (see ``names.py``).  ``part`` is above 0 for the later fragments of a call whose
+    nodes could not be made contiguous.
 
     >>> str(Frame("layers.0", 2))
     'layers.0@2'

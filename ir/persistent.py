@@ -43,7 +43,7 @@ MANY = 4
 
 @final
 class PMap(Mapping[K, V], Generic[K, V]):
-    """An immutable map; every edit gives a new one that shares all the rest.  ``pmap`` makes the first.
+    """A persistent map; every edit returns a new one that shares the rest.  ``pmap`` makes the first.
 
     >>> first = pmap({"a": 1})
     >>> second = first.set("b", 2)

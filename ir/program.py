@@ -44,7 +44,7 @@ class Module:
 class CallSignature:
     """The call signature of a module call that the exporter was asked to preserve.
 
-    The values are the arguments of two nodes inside the call, see ``boundaries.py``.
+    The values are the operands of two boundary nodes inside the call, see ``own_operators.py``.
 
     >>> CallSignature(None, None, ("x",)).arg_names
     ('x',)

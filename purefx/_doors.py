@@ -48,7 +48,7 @@ def capture(
     preserve_module_call_signature: Sequence[str] = (),
     effects: Mapping[Callable[..., Any], Effects] | None = None,
 ) -> Program:
-    """Export a module and import what the exporter made of it.
+    """Export a module and import the exported program.
 
     Args:
         module: what to export; it is not changed.
@@ -120,7 +120,7 @@ def _lines(error: BaseException) -> Iterator[tuple[str, int, str]]:
 def unflatten(
     module: ExportedProgram, flat_args_adapter: FlatArgsAdapter | None = None, *, forward: ExportedProgram | None = None
 ) -> UnflattenedModule:
-    """Return a module with the hierarchy of the module that was exported; takes and gives what it took and gave.
+    """Return a module with the hierarchy and the call signature of the module that was exported.
 
     Args:
         module: the exported program; it is not changed, and nothing of it is kept.
@@ -154,10 +154,10 @@ def to_ep(
 ) -> ExportedProgram:
     """Return a program as an exported program, which saves, loads, decomposes, compiles and exports like any other.
 
-    Module calls are put in place of the calls (``inline``), reads of state become inputs (``lift_state``), last writes to
-    state and inputs become outputs (``functionalize``); other writes stay operators that write.  Nodes keep the names that
-    they have, module stacks, stack traces and custom meta; a node that a rewrite has put in gets a fake value by running its
-    operator on those of its arguments.
+    Module calls are inlined (``inline``), reads of state become inputs (``lift_state``), last writes to state and inputs become
+    outputs (``functionalize``); other writes stay operators that write.  Nodes keep the names that they have, module stacks,
+    stack traces and custom meta; a node that a rewrite has put in gets a fake value by running its operator on those of its
+    arguments.
 
     Args:
         program: at any stage; it is not changed.

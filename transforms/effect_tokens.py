@@ -209,7 +209,8 @@ def remove_effect_tokens(program: Program, *, fuel: Fuel = UNLIMITED) -> Program
 
     Args:
         program: any program.
-        fuel: a rewrite is one operator that is threaded no more, in order; the last one takes the tokens from the signature.
+        fuel: a rewrite is one operator that no longer threads a token, in order; the last one removes the tokens from the
+            signature.
 
     Returns:
         The program without token inputs, outputs and ``with_effects``, in the root and in the bodies of operators.

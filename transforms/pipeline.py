@@ -114,11 +114,11 @@ class Rewrite:
 
 
 def bisect(program: Program, transformation: Step | Sequence[Step], is_bad: Callable[[Program], bool]) -> Rewrite | None:
-    """Find the first rewrite that makes a program bad, by halving.
+    """Find the first rewrite that makes a program bad, by bisection.
 
     The transformation is run with more and with less fuel, about twice the logarithm of its number of rewrites; ``is_bad`` is
-    asked of each result.  It should stay bad once it is: otherwise what is found is still a rewrite with a good program before
-    it and a bad one after it, but there may be an earlier one.
+    called on each result.  A bad program should stay bad under further rewrites: otherwise the returned rewrite still has a
+    good program before it and a bad one after it, but there may be an earlier one.
 
     Args:
         program: where to start; it must be good.

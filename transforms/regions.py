@@ -282,7 +282,7 @@ def _rewritten(graph: Graph, regions: dict[str, Region | None]) -> Graph:
     ],
 )
 def dispatch(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
-    """Let all calls of a module with a preserved signature go to one callable.
+    """Dispatch all calls of a module with a preserved signature to one callable.
 
     Before::
 
@@ -291,7 +291,7 @@ def dispatch(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
 
     After::
 
-        shared signature foo, foo@1      # both calls go to the module foo, which knows what each of its calls does
+        shared signature foo, foo@1      # both calls go to the module foo, which runs the body of each
 
     So ``module.foo = other`` replaces what all of them call.
 

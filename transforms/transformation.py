@@ -136,7 +136,7 @@ GENERIC_LAWS = (
 class Transformation:
     """A named pure function from programs to programs.
 
-    Called with a program it gives the transformed program, the same object when there is nothing to do.
+    Called with a program, it returns the transformed program, the same object if there is nothing to do.
 
     >>> import purefx as px
     >>> px.deduplicate.name, px.deduplicate.inverse
@@ -309,7 +309,7 @@ def transformation(
     The facts of the result are those that the program has which the function returns, without what is forgotten and with what is
     established; so a function that calls other transformations need not repeat what those forget.
 
-    A function with a keyword ``fuel`` is given a ``Fuel``; if it asks ``fuel.burn("what is rewritten")`` before each rewrite and
+    A function with a keyword ``fuel`` gets a ``Fuel``; if it calls ``fuel.burn("what is rewritten")`` before each rewrite and
     does only those that are allowed, the transformation can be stopped after any number of them, and ``bisect`` can search.
 
     Args:

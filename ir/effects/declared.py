@@ -59,7 +59,7 @@ class Unless:
 
 @frozen(cache_hash=True)
 class Effects:
-    """What a call does, by argument.
+    """Effects of an operator, by argument.
 
     >>> PURE.writes, ANYTHING.ordered
     ((), True)

@@ -35,18 +35,18 @@ __all__ = ["load", "save"]
 
 
 def save(program: Program, path: str | os.PathLike[str], *, weights: bool = True, allow: Iterable[str] = ()) -> None:
-    """Write a program to a file that ``load`` reads: a safetensors file, with the program in it as data.
+    """Save a program to a file that ``load`` reads: a safetensors file that contains the program as data.
 
-    What is there already is replaced when the new file is complete, so a failure leaves it as it was.
+    An existing file is replaced only when the new one is complete, so a failure leaves it unchanged.
 
     Args:
         program: a valid program at any stage.
         path: of the file; ``.purefx`` is the usual ending.
         weights: False leaves out what a ``state_dict`` has (parameters, persistent buffers); other buffers and constants
             are part of the program all the same.
-        allow: names of operators to write although a file may not name them unasked (``program.foreign_operators``):
-            functions of your own, attributes and methods in graphs that were traced, operators that reach files.  Who
-            loads the file has to say the same, or to give the functions.
+        allow: names of operators to write that a file may name only on request (``program.foreign_operators``):
+            functions of your own, attributes and methods in graphs that were traced, operators that reach files.  ``load`` then
+            needs the same names, or the functions.
 
     Raises:
         InvalidProgram: the program breaks invariants.

@@ -168,10 +168,10 @@ ALSO = 3
 
 
 def verify(program: Program, *, infer: bool = False) -> tuple[Violation, ...]:
-    """Find everything that is wrong with a program.
+    """Return all violations of a program.
 
     Args:
-        program: any program at any stage; its fields may hold garbage.
+        program: any program at any stage; its fields may be malformed.
         infer: run every operator again on fake values, and compare with what the meta of its node says; an operator that
             refuses its arguments is a violation, with its own words.  Left out are operators that have no fake kernel or
             need the contents of tensors, and those whose arguments have no fake values.  Costs many times as much as all

@@ -146,8 +146,8 @@ def lower_stages(
         device: where the stages that are made go; None changes nothing.
         state: ``"copy"`` gives the modules tensors of their own, ``"share"`` those of the program.
         shared: what shall be with parameters that several parts use (tied embeddings): ``"error"``, or ``"copy"`` for one in
-            each, whose gradients must be added up after every step, see ``sum_tied_gradients``. What nobody trains or writes
-            is always copied.
+            each, whose gradients must be added up after every step, see ``sum_tied_gradients``. What is neither trained nor
+            written is always copied.
         only: the numbers of the stages to make, usually one on each rank; None makes all.
 
     Returns:
@@ -281,9 +281,9 @@ def pipeline_stage(
 ) -> PipelineStage:
     """Return a stage for a schedule of ``torch.distributed.pipelining`` on this rank.
 
-    What torch must know of the tensors that cross (dtype, shape, whether they need a gradient) is told from the program, so
-    all ranks must have lowered the same one. Parameters may be frozen afterwards, but not the other way round: what was
-    exported frozen and is trained now would get no gradient.
+    The metadata of boundary tensors (dtype, shape, whether they need a gradient) is derived from the program, so all ranks must
+    have lowered the same one. Parameters may be frozen afterwards, but not the other way round: what was exported frozen and is
+    trained now would get no gradient.
 
     Args:
         stages: what ``lower_stages`` returned, with this one made.

@@ -174,7 +174,7 @@ def other_dtypes() -> None:
     assert "Input" not in type(raised(modules(Twice)[0], X.double())).__name__
 
 
-@claim("what is assigned is asked first")
+@claim("assignments are checked")
 def asked_first() -> None:
     torchs, ours = modules(Residual, ("n",))
     before = ours.n

@@ -184,7 +184,7 @@ def _made(op: Op, parts: list[Any]) -> Expr | None:
     laws=["wrong sizes are refused, and only those", "checks come first, and nothing else changes"],
 )
 def add_runtime_assertions(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
-    """Check in the graph what the signature says of the sizes of the inputs.
+    """Add nodes that check the sizes of the inputs as the signature states them.
 
     Before::
 
@@ -200,10 +200,10 @@ def add_runtime_assertions(program: Program, *, fuel: Fuel = UNLIMITED) -> Progr
         ...
         relu = aten.relu.default(x)
 
-    A symbol that several sizes share must have one value; the ends of ranges, and guards, must hold.  What the root checks
-    already, in whatever order, is not added again.  Sizes that are fixed numbers, dtypes and baked-in values are what the
-    signature says they are, and not looked at; a lower bound of up to 2 is none, as for lowered modules.  The signature
-    stays, so a lowered module names the argument before a check can.
+    A symbol that several sizes share must have one value; the ends of ranges, and guards, must hold.  Conditions that the root
+    already checks, in any order, are not added again.  Fixed sizes, dtypes and baked-in values are not checked; a lower bound
+    of up to 2 is ignored, as in lowered modules.  The signature stays, so a lowered module names the argument before a check
+    can.
 
     Args:
         program: a program at any stage that is not split.

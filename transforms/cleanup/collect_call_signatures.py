@@ -52,9 +52,9 @@ def collect_call_signatures(program: Program, *, specs: Mapping[str, Any] | None
         z = aten.neg.default(y)
         signature sub: in_spec ((*,), {}), out_spec *
 
-    ``torch.export`` puts such nodes around the modules whose signature it is asked to preserve; so does who traces with
-    ``make_fx`` under its hooks.  Nodes between the two that no stack places are put into the call; calls of a module are
-    numbered in their order where stacks do not say.
+    ``torch.export`` puts such nodes around the modules whose signature it is asked to preserve; so does ``make_fx`` under its
+    hooks.  Nodes between the two without a stack are put into the call; calls of a module are numbered in their order where
+    stacks do not say.
 
     Args:
         program: a flat program.

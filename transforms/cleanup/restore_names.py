@@ -45,7 +45,7 @@ def restore_names(
     add_unused: bool = False,
     fuel: Fuel = UNLIMITED,
 ) -> Program:
-    """Give state the names and kinds that it has in the module that was traced.
+    """Rename state to its names and kinds in the module that was traced.
 
     Before::
 
@@ -58,12 +58,11 @@ def restore_names(
         parameter head.weight: f32[2, 2] tied embed.weight
         w = get embed.weight
 
-    A slot that is the very tensor of the module, or shows the same window on the same memory with the same dtype, gets its
-    name; where the module has several names for a tensor, all of them exist afterwards.  Kinds (parameter, buffer, saved or
-    not, constant) are those of the module, and a buffer ``_tensor_constant0`` that it does not have and that nothing writes is a
-    constant.  State of the module comes first, in the order in which the module declares it.
-    What the program does not have is not added, because a pass that names should not make a program larger: say
-    ``add_unused=True`` where ``state_dict`` shall be that of the module.
+    A slot that is a tensor of the module, or the same view of the same memory with the same dtype, gets its name; if the module
+    has several names for a tensor, all of them exist afterwards.  Kinds (parameter, buffer, saved or not, constant) are those
+    of the module, and a buffer ``_tensor_constant0`` that it does not have and that nothing writes is a constant.  State of the
+    module comes first, in the order in which the module declares it. State that the program lacks is added only with
+    ``add_unused=True``, which makes ``state_dict`` that of the module: renaming alone should not make a program larger.
 
     Args:
         program: a program at any stage in which no two modules share a body that reads state; one with ``inputs`` is flat.

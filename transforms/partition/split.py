@@ -121,9 +121,9 @@ def split_by_tags(
         graph "b"          w_1 = get down.weight;  down = aten.linear.default(up, w_1)  in down
 
     Reads of state go to every part that uses them, parts of tuples go where the tuple is made, boundaries of regions and of
-    preserved calls go with what they enclose: none of them is asked for a tag.  A node without a tag goes where the last
-    of what it depends on is; one that depends on nothing tagged goes to the first part that uses it.  A tag that no node
-    has is a part that does nothing.  A program that is split already is joined first.
+    preserved calls go with what they enclose: their own tags are ignored.  A node without a tag goes to the part of its last
+    dependency; one that depends on nothing tagged goes to the first part that uses it.  A tag that no node has becomes an empty
+    part.  A program that is split already is joined first.
 
     State and modules move below the part: ``up.weight`` is ``a.up.weight`` then.  State that several parts read is one tensor
     with a name in each. ``where_went`` returns the provenance map, ``parts`` lists the parts.
@@ -170,8 +170,8 @@ def split_by_tags(
 def split_by_module(program: Program, modules: Mapping[str, str], *, allow_reuse: bool = False) -> Program:
     """Split a program into parts by module.
 
-    What is in none of the modules goes where the last of what it depends on is, or, if it depends on none of them, to the first
-    part that uses it; ``""`` names the root, and with it all that no other path names.
+    Nodes outside of these modules go to the part of their last dependency, or, without one, to the first part that uses them;
+    ``""`` names the root, and with it all nodes that no other path covers.
 
     Args:
         program: a program with sunk state, flat or outlined.
@@ -212,7 +212,7 @@ class _Chosen:
 
 
 def split_balanced(program: Program, k: int, *, cost: Cost | None = None) -> Program:
-    """Split a program into ``k`` parts such that the largest is as small as it can be.
+    """Split a program into ``k`` parts such that the largest is as small as possible.
 
     Args:
         program: a program with sunk state, flat or outlined.

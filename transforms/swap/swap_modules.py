@@ -51,7 +51,7 @@ def swap_modules(
     through: Through = "refuse",
     fuel: Fuel = UNLIMITED,
 ) -> Program:
-    """Put other modules, or programs, in place of modules.
+    """Replace modules by other modules or programs.
 
     Before::
 
@@ -62,15 +62,15 @@ def swap_modules(
         mlp_module = get layers.0.mlp                        # a module of the state
         up = purefx.call_module(mlp_module, x)
 
-    All calls of a module go to its replacement, which is given what the original was given in eager: constants, keywords and
-    containers as the preserved call signature has them.  The state of the module goes; that of the replacement comes, under
-    the same path.  A program becomes a body like any other; a module is called as it is, so nothing moves across the call.
+    All calls of a module go to its replacement, which gets the arguments of the original in eager: constants, keywords and
+    containers as in the preserved call signature.  The state of the module goes; that of the replacement comes, under the same
+    path.  A program becomes a body like any other; a module is called as it is, so nothing moves across the call.
 
     Args:
         program: an outlined program, as ``transform(program)`` gives it.
-        modules: for each path what stands in there: a ``torch.nn.Module`` (eager, fx, compiled) or a program.  A path below
-            another one is swapped in what stands in for that, which must be a program.  ``"n@1"`` is the second call of ``n``
-            alone, ``"n@0"`` the first: what stands in for that is then beside ``n``, as ``n_1``.
+        modules: for each path the replacement: a ``torch.nn.Module`` (eager, fx, compiled) or a program.  A path below
+            another one is swapped in the replacement of that, which must be a program.  ``"n@1"`` is the second call of ``n``
+            alone, ``"n@0"`` the first: the replacement is then beside ``n``, as ``n_1``.
         signature: ``"flat"`` takes modules without a preserved call signature as well, and gives the replacement the inputs
             of the body by position; say it only where you know them.  A program that is put in so has no signature either.
         through: what uses of a value that the module returned as it was given mean afterwards: ``"result"`` or
