@@ -37,7 +37,7 @@ __all__ = ["executable", "lower", "lower_unchecked"]
 
 
 def executable(program: Program) -> Program:
-    """Return a program whose root takes user inputs and gives user outputs.
+    """Return a program whose root has only user inputs and user outputs.
 
     >>> from purefx.ir import Graph, Program
     >>> program = Program.of({"": Graph((), (), ())})

@@ -120,7 +120,7 @@ def _mutations(program: Program, fuel: Fuel) -> tuple[list[Mutation], list[int]]
 
 
 class _Writes:
-    """Works out where each write goes; plain lists inside, frozen at the end."""
+    """Computes the position of each write."""
 
     def __init__(self, program: Program, mutations: list[Mutation], output: tuple[Arg, ...]) -> None:
         self.source = program.main

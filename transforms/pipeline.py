@@ -69,7 +69,7 @@ def transform(program: Program, *transformations: Callable[[Program], Program]) 
 
 
 def check_order(program: Program, steps: Sequence[Callable[[Program], Program]]) -> None:
-    """Raise ``PipelineError`` when a step requires a fact that an earlier one takes away or that never held.
+    """Raise ``PipelineError`` when a step requires a fact that an earlier one invalidates or that never held.
 
     >>> import purefx as px
     >>> check_order(px.Program.of({"": px.Graph((), (), ())}), (px.deduplicate,))

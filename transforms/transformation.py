@@ -192,7 +192,7 @@ class Transformation:
             raise
 
     def spend(self, program: Program, fuel: Fuel, **options: Any) -> Program:
-        """Return the program transformed as far as some fuel goes, which tells afterwards what was done.
+        """Return the program transformed as far as the fuel allows; the fuel records the rewrites.
 
         Args:
             program: any valid program; it is not changed.

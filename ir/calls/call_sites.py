@@ -151,8 +151,8 @@ def site_of(program: Program, path: str, caller: Graph, node: Node, convention: 
         raise SwapError(f"{where} {_why_not(program, call, path)}")
     if convention.unnamed:
         raise SwapError(
-            f"{where}: {', '.join(convention.unnamed)} is used outside of it and is not part of its result, so nothing that "
-            "stands in for it could give that; swap a module around it, whose result or inside that is"
+            f"{where}: {', '.join(convention.unnamed)} is used outside of it and is not part of its result, so a "
+            f"replacement could not return that; swap a module around it, whose result or inside that is"
         )
     graph = program.graphs[call.graph]
     actual = {formal.name: arg for formal, arg in zip(graph.inputs, node.args, strict=True)}

@@ -128,7 +128,7 @@ RULES: tuple[Rule, ...] = (
          advice="keep signature.inputs and the inputs of the root in one order, or export again for the new shape"),
     Rule("signature-arguments", "a user input has a type, and with defaults each argument is one leaf with its name",
          check_arguments, advice="correct the type; give no defaults where arguments are nested"),
-    Rule("pytrees", "arguments are a pytree of (args, kwargs); keywords are texts and other keys literals, each once",
+    Rule("pytrees", "arguments are a pytree of (args, kwargs); keywords are strings and other keys literals, each once",
          check_pytrees, advice="make it with torch.utils._pytree.tree_structure((args, kwargs))"),
     Rule("signature-leaves", "user inputs and outputs are the leaves of the pytrees", check_leaves,
          advice="keep the user inputs and outputs, or change in_spec and out_spec with them"),

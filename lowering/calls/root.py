@@ -120,7 +120,7 @@ def _floating_dtype(module: torch.nn.Module) -> torch.dtype | None:
 
 
 class LoweredRoot(_Root, LoweredModule):
-    """The root module made by ``lower``: a ``torch.fx.GraphModule`` that takes and gives pytrees."""
+    """The root module made by ``lower``: a ``torch.fx.GraphModule`` that accepts and returns pytrees."""
 
     def _run_body(self, leaves: Any) -> Any:
         return self.purefx_place.body.run(self, *leaves)

@@ -29,7 +29,7 @@ __all__ = ["as_it_was", "build_fx_graph", "common_custom"]
 
 
 def common_custom(program: Program, graph: Graph) -> dict[str, Any]:
-    """Return what all nodes of a body say in ``meta["custom"]``, the nodes of the bodies that it calls too; {} if they differ.
+    """Return the ``meta["custom"]`` that all nodes of a body and of its callees have in common; {} if they differ.
 
     >>> from purefx.ir import Node, Op, Ref
     >>> nodes = tuple(Node(name, Op("toy.neg"), (Ref("x"),), meta={"custom": {"tag": 1}}) for name in "ab")
@@ -122,7 +122,7 @@ class View:
 
 
 def build_fx_graph(view: View) -> torch.fx.Graph:
-    """Return the fx graph of a body as it stands in a module.
+    """Return the fx graph of a body as instantiated in a module.
 
     Args:
         view: the body and the module that it belongs to.

@@ -135,7 +135,7 @@ def attribute_name(frame: Frame) -> str:
 
 
 def from_root(path: str) -> str:
-    """Return the attribute path of what a body reads: through the root, which it has under ``/``, where it says so.
+    """Return the attribute path of a read of a body; absolute paths go through the root, which is the attribute ``/``.
 
     >>> from_root("b.weight"), from_root("/a.weight")
     ('b.weight', '/.a.weight')

@@ -31,7 +31,7 @@ OWN = frozenset({"purefx_place", "purefx_answers", "purefx_plan", "graph", "_gra
 
 
 def position_dependent(program: Program) -> frozenset[str]:
-    """Return the ids of the graphs that read state or call modules, or are given such a graph to an operator.
+    """Return the ids of the graphs that read state or call modules, or pass such a graph to an operator.
 
     >>> from purefx.ir import Get, Graph, Node
     >>> sorted(position_dependent(Program.of({"": Graph((), (Node("w", Get("w")),))})))
@@ -49,7 +49,7 @@ def position_dependent(program: Program) -> frozenset[str]:
 
 
 def bound_to(holder: torch.nn.Module, body: torch.nn.Module) -> torch.nn.Module:
-    """Return the module of a body as it stands in another module."""
+    """Return the module of a body as instantiated in another module."""
     made: Any = body.__class__.__new__(body.__class__)
     made.__dict__.update({name: value for name, value in holder.__dict__.copy().items() if name not in OWN})
     made.__dict__.update({name: value for name, value in body.__dict__.copy().items() if name in OWN})
@@ -199,7 +199,7 @@ class LoweringContext(dict[str, torch.nn.Module]):
 
     @cached_property
     def needs(self) -> dict[str, ExternalUses]:
-        """What is asked of each module from outside, by path."""
+        """The external uses of each module, by path."""
         return external_uses(self.program, self.calls, self.ties)
 
     @cached_property

@@ -155,7 +155,7 @@ class Once:
         return convert if isinstance(convert, Once) else cls(convert)
 
     def device_from(self, device: torch.device) -> torch.device:
-        """Return where a tensor goes that is on a device; one that nobody else has is tried."""
+        """Return the target device of a tensor on a device; it is probed with an empty tensor."""
         found = self.devices.get(device)
         if found is None:
             with torch.no_grad():

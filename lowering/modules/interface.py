@@ -150,7 +150,7 @@ class ExternalUse:
 
 @define
 class ExternalUses:
-    """What is asked of one module, and of those below it, from outside."""
+    """The external uses of one module and of those below it."""
 
     calls: list[ExternalUse] = field(factory=list)
     held: list[ExternalUse] = field(factory=list)

@@ -89,7 +89,7 @@ class Tape:
 
 
 def tape_of(body: Body) -> Tape:
-    """Return the tape of a body, made the first time."""
+    """Return the tape of a body, made on first use."""
     if body.tape is None:
         body.tape = _made(body)
     return body.tape

@@ -198,7 +198,7 @@ def _convert_constants(module: torch.nn.Module, convert: Once) -> None:
 
 
 class Place:
-    """Where a lowered module stands: its body, its path and the number of the call that it answers."""
+    """The instance that a lowered module is: its body, its path and its call number."""
 
     __slots__ = ("bodies", "body", "call", "path", "type_name")
 

@@ -31,7 +31,7 @@ __all__ = ["Tree", "grow"]
 
 @define
 class Tree:
-    """The modules while they are made."""
+    """The module tree under construction."""
 
     program: Program
     bodies: dict[str, Body]

@@ -44,7 +44,7 @@ class Tie:
 
 @frozen(eq=False)
 class Stages(Sequence[torch.nn.Module]):
-    """The stages of a program, in order: a sequence of modules, of which those that were not asked for are not made.
+    """The stages of a program, in order: a sequence of modules; only the requested ones are made.
 
     >>> import purefx as px
     >>> program = px.sink_state(px.import_ep(torch.export.export(torch.nn.Linear(2, 1), (torch.ones(3, 2),))))
@@ -89,7 +89,7 @@ class Stages(Sequence[torch.nn.Module]):
         return iter([self[at] for at in range(len(self))])
 
     def arguments(self, *args: Any, **kwargs: Any) -> tuple[torch.Tensor, ...]:
-        """Return what the first stage takes, from the arguments of the original ``forward``: the tensors among them.
+        """Return the inputs of the first stage: the tensors among arguments of the original ``forward``.
 
         Sizes are not looked at, because a schedule is given whole batches and each stage one microbatch.
 

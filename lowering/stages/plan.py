@@ -43,7 +43,7 @@ class StagePlan:
 
     @cached_property
     def inputs(self) -> tuple[str, ...]:
-        """What the first part is given: the user inputs that are not baked into the program, used or not."""
+        """The inputs of the first part: the user inputs that are not baked into the program, used or not."""
         pairs = zip(self.program.main.inputs, self.program.signature.inputs, strict=True)
         return tuple([formal.name for formal, spec in pairs if type(spec) is UserInput and type(spec.type) is not LiteralType])
 
@@ -127,7 +127,7 @@ class StagePlan:
 def boundaries(
     programs: Sequence[Program], names: Sequence[str], example: Sequence[torch.Tensor] | None
 ) -> list[list[torch.Tensor]]:
-    """Return tensors on the meta device like those that cross: into the first stage, between the stages, out of the last.
+    """Return the boundary tensors on the meta device: into the first stage, between the stages, out of the last.
 
     Args:
         programs: of the stages.

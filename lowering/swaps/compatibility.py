@@ -57,7 +57,7 @@ def _bodies(family: LoweringContext, path: str) -> list[Any]:
 
 
 def check_held(asked: ExternalUse, value: Any) -> None:
-    """Refuse what does not take the arguments of a call of a module that the program holds as it is.
+    """Raise if a replacement does not accept the arguments of a call of an opaque module.
 
     Raises:
         SwapError: its ``forward`` takes others.

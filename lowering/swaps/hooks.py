@@ -36,7 +36,7 @@ def check_hooked(family: LoweringContext, path: str) -> None:
 
 
 def unhooked(family: LoweringContext) -> dict[str, str]:
-    """Return why hooks of a module cannot run, by path; a module for which they can is not there.
+    """Return why hooks of a module cannot run, by path; modules whose hooks can run are left out.
 
     Args:
         family: of the program that runs.
@@ -109,7 +109,7 @@ class Watched(torch.nn.Module):
         super().__setattr__(name, cast(Any, value))
 
     def register_forward_pre_hook(self, *args: Any, **kwargs: Any) -> Any:
-        """Register a hook as torch does; refused, like all others, where the module is never called in one piece.
+        """Register a hook as torch does; refused, like all others, if the module is never called as a whole.
 
         Raises:
             UnsupportedProgram: the call of the module was cut, or its operators run inside of another body.
@@ -192,7 +192,7 @@ class LoweredList(LoweredContainer, torch.nn.ModuleList):
     """A container whose children are counted, so it is indexed like the original."""
 
     def insert(self, index: int, module: Any) -> None:
-        """Refuse to insert where the program calls what is there: the calls are written into it.
+        """Refuse to insert if the program calls the items: the calls are fixed in its code.
 
         Raises:
             SwapError: the program calls a child.
@@ -201,7 +201,7 @@ class LoweredList(LoweredContainer, torch.nn.ModuleList):
         super().insert(index, module)
 
     def append(self, module: Any) -> Any:
-        """Refuse to append where the program calls what is there, and would never call this.
+        """Refuse to append if the program calls the items, because it would never call a new one.
 
         Raises:
             SwapError: the program calls a child.

@@ -90,7 +90,7 @@ def check_literal(arg: Arg) -> Any:
 
 @frozen
 class Made:
-    """An fx graph, and what stands in it for the values of a graph."""
+    """An fx graph, and its nodes for the values of a graph."""
 
     graph: torch.fx.Graph
     attributes: dict[str, torch.fx.GraphModule] = Factory(dict)
@@ -157,7 +157,7 @@ class GraphMaker:
 
 
 def place_of_body(owner: Node, stack: Stack) -> Stack:
-    """Return what tells readers of one body apart in a graph: the calls around them, except for what is there to be shared.
+    """Return the key of a reader of a body in a graph: the calls around it, unless the body is to be shared.
 
     Args:
         owner: the operator that is given the body.

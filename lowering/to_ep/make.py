@@ -47,7 +47,7 @@ CLONE = op_of(torch.ops.aten.clone.default)
 
 
 def apart(program: Program) -> Program:
-    """Return a program whose outputs torch can tell apart; the same object if it can already.
+    """Return a program whose outputs torch can distinguish; the same object if it can already.
 
     >>> program = Program.of({"": Graph((), (), ())})
     >>> apart(program) is program

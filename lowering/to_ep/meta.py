@@ -27,7 +27,7 @@ class Values(FakeValues):
     """The fake values of one program that is to be exported."""
 
     def of_operand(self, formal: Any, owner: Node, operand: Any) -> Any:
-        """Return the fake value of an input of an operator's body: its own, or that of what the operator hands over."""
+        """Return the fake value of an input of an operator's body: its own, or that of the operand passed for it."""
         if "val" in formal.meta and self.is_ours(formal.meta["val"]):
             return formal.meta["val"]
         assert type(owner.do) is Op

@@ -83,7 +83,7 @@ def collect_call_signatures(program: Program, *, specs: Mapping[str, Any] | None
 
 
 def is_tracepoint(node: Node) -> bool:
-    """Return whether a node marks what a module call takes or gives.
+    """Return whether a node marks the arguments or the results of a module call.
 
     >>> is_tracepoint(Node("t", Op("toy.neg")))
     False

@@ -29,7 +29,7 @@ MADE = "_tensor_constant"
 
 
 def made_constants(program: Program, names: Iterable[str]) -> frozenset[str]:
-    """Return those of some slots that are constants which a tracer made buffers of.
+    """Return the slots among some that are constants which a tracer registered as buffers.
 
     Args:
         program: any valid program.
@@ -68,7 +68,7 @@ def is_made(name: str) -> bool:
     laws=["no object is among the arguments afterwards", "one object is one slot", "only reads are added"],
 )
 def lift_constants(program: Program) -> Program:
-    """Make state of the tensors, script objects and other objects that stand as literals among arguments.
+    """Turn tensors, script objects and other objects among operands into state.
 
     Before::
 

@@ -30,7 +30,7 @@ KEY = "nn_module_stack"
 
 @frozen(eq=False)
 class Place:
-    """Where a node stands."""
+    """The place of a node."""
 
     frame: Frame | None = None
     """The innermost call around it, as it is now; None in the root."""

@@ -42,7 +42,7 @@ __all__ = ["Original", "near_or_there", "original_of", "with_state", "with_state
 
 
 def near_or_there(name: object, known: Iterable[str]) -> str:
-    """Return the end of a sentence that says that a name is not known.
+    """Return the end of a message about an unknown name.
 
     >>> near_or_there("maks", ["mask", "w"]), near_or_there("zzz", ["mask"]), near_or_there("x", [])
     ("; did you mean 'mask'?", "; there are 'mask'", '')
@@ -189,7 +189,7 @@ def _renamed_signature(program: Program, names: Mapping[str, str]) -> object:
 
 
 def with_state_inputs(program: Program, original: Original, inputs: Sequence[Any]) -> Program:
-    """Return a program in which inputs are state that were given tensors of the original.
+    """Return a program in which inputs that were passed tensors of the original are state.
 
     Args:
         program: a flat program; one that calls modules is refused where there is something to do.

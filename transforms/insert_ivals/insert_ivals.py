@@ -47,7 +47,7 @@ CLONE = op_of(torch.ops.aten.clone.default)
     ],
 )
 def insert_ivals(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
-    """Let values that a preserved call signature does not name go through state; compute sizes again where they are used.
+    """Route values that a preserved call signature does not name through state; recompute sizes where they are used.
 
     Before::
 

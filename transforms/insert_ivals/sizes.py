@@ -136,7 +136,7 @@ class Sizes:
                 yield len(self.nodes), (), name
 
     def rewrite(self, number: int, stack: Stack, size: str, allows: Callable[[Again], bool]) -> None:
-        """Compute a size again in the innermost call around a user that can do it, where that changes what calls take or give."""
+        """Recompute a size in the innermost possible call around a use, if that changes the interface of a call."""
         made = self.numbers[size].stack
         shared = len(common_prefix([made, stack]))
         for depth in range(len(stack), shared - (shared < len(made)), -1):

@@ -22,7 +22,7 @@ __all__ = ["MovedBodies", "cut_out", "seen_from"]
 
 
 class MovedBodies:
-    """The bodies that operators in the modules of one program are given.
+    """The bodies of operators in the modules of one program.
 
     Args:
         program: a program whose root names everything from the root.
@@ -40,7 +40,7 @@ class MovedBodies:
         self._placed = placed(program)
 
     def take(self, node: Node, path: str) -> Node:
-        """Return an operator of the root as it stands in a module.
+        """Return an operator of the root as instantiated in a module.
 
         Args:
             node: gives bodies to its operator.
@@ -87,7 +87,7 @@ def seen_from(do: Do, path: str) -> Do:
 
 
 class _Scope:
-    """One module call while the walk goes on."""
+    """One module call during the walk."""
 
     __slots__ = ("calls", "entered", "entries", "frame", "inputs", "level", "outputs", "parent", "received")
 

@@ -205,7 +205,7 @@ class _Moving:
         """The values of the root that the caller and the parts that are done with use."""
 
     def receive(self, number: int) -> None:
-        """Compute in a part the numbers that it is given, where that can be; later parts are done with."""
+        """Compute in a part the numbers among its inputs, where possible; later parts are done already."""
         part = self.parts[number]
         known: dict[Place, str] = {}
         """What the part calls values that come from elsewhere."""

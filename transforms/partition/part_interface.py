@@ -69,7 +69,7 @@ class OpenPart:
         return self.formals[-1].name
 
     def take_no_more(self, formal: Input) -> None:
-        """Take an input away; whoever uses it in the body must get it otherwise."""
+        """Remove an input; its uses in the body must be replaced."""
         index = next(at for at, one in enumerate(self.formals) if one is formal)
         del self.formals[index], self.actuals[index]
         self.changed = True

@@ -136,7 +136,7 @@ class _Where:
 
 
 def read_below(flat: Program, node: Node) -> frozenset[str]:
-    """Return the state that the bodies of an operator read, and the bodies that those give to operators.
+    """Return the state that the bodies of an operator read, including bodies of operators in them.
 
     Args:
         flat: a flat program.

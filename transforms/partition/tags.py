@@ -176,7 +176,7 @@ def _by_mapping(program: Program, tag_of: Mapping[str, str]) -> Callable[[Node],
 
 
 def innermost(stack: Stack, by_path: Mapping[str, str]) -> str | None:
-    """Return what a mapping says of the innermost module that it names around a node; None if it names none.
+    """Return the entry of a mapping for the innermost module around a node that it names; None if it names none.
 
     Args:
         stack: of the node.

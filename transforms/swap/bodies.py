@@ -47,7 +47,7 @@ class Graft:
 
 
 def prepared(path: str, program: Program) -> Program:
-    """Return a program whose root takes and gives what the user does, in the form that bodies have.
+    """Return a program whose root has only user inputs and outputs, in the form of a body.
 
     Raises:
         SwapError: it is not valid, or has other outputs than a module.
@@ -147,7 +147,7 @@ class Swap:
 
 @frozen(eq=False)
 class Changes:
-    """What becomes of one body, where it stands."""
+    """The changes of one body at one instance."""
 
     swaps: Mapping[str, Swap]
     """By name of the call."""

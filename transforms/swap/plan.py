@@ -152,7 +152,7 @@ def _known_paths(program: Program) -> set[str]:
 
 
 def calls_by_path(program: Program) -> dict[str, list[Standing]]:
-    """Return, for each module that is called, the bodies that call it, each with the path that it stands in.
+    """Return, for each called module, the bodies that call it, each with its instance path.
 
     >>> from purefx.ir import Graph, Program
     >>> calls_by_path(Program.of({"": Graph((), ())}))
@@ -165,7 +165,7 @@ def calls_by_path(program: Program) -> dict[str, list[Standing]]:
 
 
 def instances(program: Program, swapped: Mapping[str, Any]) -> list[Standing]:
-    """Return the bodies where they stand, each after those that it calls; those of swapped modules are left out.
+    """Return the instances of bodies, callees first; those of swapped modules are left out.
 
     >>> from purefx.ir import Graph, Program
     >>> instances(Program.of({"": Graph((), ())}), {})

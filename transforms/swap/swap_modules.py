@@ -114,7 +114,7 @@ def _check_options(signature: str, through: str) -> None:
 
 @define
 class _Swapping:
-    """One swap: what is asked for, and what was found out."""
+    """One swap: the request, and the analysis of the program."""
 
     program: Program
     requests: dict[str, Request]
