@@ -33,7 +33,7 @@ __all__ = ["Places", "below", "deduplicate"]
     establishes={"deduplicated"},
     inverse="expand",
     laws=[
-        "expanding returns the program",
+        "expanding gives back the program",
         "no two bodies are equal afterwards",
         "the result does not depend on the order of graphs",
     ],

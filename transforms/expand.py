@@ -40,7 +40,7 @@ LIMIT = 1_000_000
     forgets={"deduplicated"},
     inverse="deduplicate",
     laws=[
-        "deduplicating returns the program that was deduplicated",
+        "deduplicating gives back the program that was deduplicated",
         "no two calls have one body, and no two calls of a module one number",
         "the digest of the program stays",
     ],

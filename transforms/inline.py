@@ -126,7 +126,7 @@ class _Inlining:
     forgets={"outlined", "deduplicated"},
     inverse="outline",
     laws=[
-        "outlining returns the hierarchy",
+        "outlining gives back the hierarchy",
         "the operators run in the same order",
         "no graph calls a module afterwards",
     ],

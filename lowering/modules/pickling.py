@@ -166,7 +166,7 @@ def _check_text(text: str, program: Program, operators: Mapping[str, Any]) -> No
         if type(mine.do) is not Op or type(theirs.do) is not Op or mine.do.target is write_parameter:
             continue  # writes to parameters are found again when it is lowered
         if mine.do.target is not theirs.do.target and not (type(mine.do.target) is Method and mine.do.target == theirs.do.target):
-            raise UnsupportedProgram(f"node {mine.name}: {mine.do.name} is not found by its name, so it can not be pickled")
+            raise UnsupportedProgram(f"node {mine.name}: {mine.do.name} is not found by its name, so it cannot be pickled")
 
 
 def _without_specs(program: Program) -> Program:

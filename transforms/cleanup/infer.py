@@ -23,7 +23,7 @@ __all__ = ["infer"]
     proven=True,
     laws=[
         "values that were taken away come back as they were",
-        "a value stays the same object if nothing that it depends on has changed",
+        "a value stays the same object where nothing that it depends on has changed",
         "a value in a shared body is that of every call",
         "only meta changes",
     ],

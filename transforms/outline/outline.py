@@ -91,9 +91,9 @@ def _outer(stack: Stack, allowed: Collection[Stack]) -> Stack:
     forgets={"flat", "deduplicated"},
     inverse="inline",
     laws=[
-        "inlining returns the program",
+        "inlining gives back the program",
         "a legal reordering of the program gives the same hierarchy",
-        "each call passes exactly the free values of its body and returns exactly those that escape",
+        "each call passes exactly the free values of its body and gives back exactly those that escape",
     ],
 )
 def outline(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:

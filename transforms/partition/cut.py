@@ -204,7 +204,7 @@ OF_CALLS = frozenset({"stacks", "scopes", "call-labels", "boundaries"})
     proven=True,
     forgets={"split", "deduplicated"},
     inverse="split_by_tags",
-    laws=["it returns the program that was split, nodes in an order that is legal", "no name has a part in it afterwards"],
+    laws=["it gives back the program that was split, nodes in an order that is legal", "no name has a part in it afterwards"],
 )
 def join(program: Program) -> Program:
     """Put the parts of a split program together again.

@@ -96,7 +96,7 @@ def _reach(sums: Sequence[int], start: int, bound: int) -> int:
     inverse="join",
     laws=[
         "join gives the program back, nodes in an order that is legal",
-        "the parts run in the order of the tags, and each takes and returns exactly what crosses its boundary, in graph order",
+        "the parts run in the order of the tags, and each takes and gives back exactly what crosses its boundary, in graph order",
         "each part has exactly the state that it reads, and state that one part reads is in one part",
     ],
 )
