@@ -162,7 +162,7 @@ def _check_choice(what: str, value: Any, choices: Sequence[str], of: str = "") -
         return
     near = difflib.get_close_matches(str(value), choices, 1)
     hint = f"; did you mean {near[0]!r}?" if near else ""
-    raise WrongQuestion(f"{value!r} is no {what}{of}; there are {', '.join(map(repr, choices))}{hint}")
+    raise WrongQuestion(f"{value!r} is not a {what}{of}; there are {', '.join(map(repr, choices))}{hint}")
 
 
 @frozen

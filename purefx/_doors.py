@@ -77,7 +77,7 @@ def capture(
     if not isinstance(args, tuple):
         raise TypeError(f"args is the tuple of the positional arguments, not a {type(args).__name__}; for one, write (x,)")
     if kwargs is not None and not isinstance(kwargs, Mapping):
-        raise TypeError(f"kwargs maps names to arguments, and is no {type(kwargs).__name__}; options of capture go by name")
+        raise TypeError(f"kwargs maps names to arguments, not a {type(kwargs).__name__}; options of capture go by name")
     with LOCK:
         try:
             exported = torch.export.export(

@@ -108,11 +108,11 @@ class Symbols:
         hint = self._hint(expr)
         found = self._sympy(expr)
         if isinstance(found, sympy.Expr) is (kind == "bool"):
-            raise StoreError(f"the size {text[:80]!a} is no {kind}")
+            raise StoreError(f"the size {text[:80]!a} is not of type {kind}")
         if kind == "bool":
             return self.env.create_symboolnode(found)
         if hint is not None and type(hint) is not (int if kind == "int" else float):
-            raise StoreError(f"the size {text[:80]!a} was {hint!r}, which is no {kind}")
+            raise StoreError(f"the size {text[:80]!a} was {hint!r}, which is not of type {kind}")
         return self.env.create_symintnode(found, hint=hint) if kind == "int" else self.env.create_symfloatnode(found, hint=hint)
 
     def _hint(self, expr: Expr) -> Any:

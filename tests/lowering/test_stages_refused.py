@@ -59,7 +59,7 @@ ERRORS: dict[str, tuple[str, dict[str, Any], str]] = {
           return (b,)
         }""",
         {},
-        "s1 writes into a, which it is given",
+        "s1 writes into a, which is its input",
     ),
     "an input that is a number": (
         """
