@@ -190,7 +190,7 @@ def check_operands(survey: Survey) -> Iterator[Finding]:
             known = right.get(id(do))
             if known is None:
                 known = right[id(do)] = fitting(do.target) if isinstance(do.target, OpOverload) else set()
-            kinds: Any = tuple([*map(type, node.args)])
+            kinds: Any = tuple(map(type, node.args))
             if node.kwargs or not CONTAINERS.isdisjoint(kinds):
                 kinds = _deep_kinds(node)
             if kinds in known:
