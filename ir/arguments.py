@@ -26,7 +26,6 @@ __all__ = [
     "Record",
     "Ref",
     "bodies_in",
-    "instead_by",
     "is_deep",
     "map_refs",
     "refs_in",
@@ -242,16 +241,21 @@ def replace_refs(arg: Arg, known: Mapping[str, Arg]) -> Arg:
     >>> replace_refs((Ref("x"), Ref("y")), {"y": 7})
     (Ref(name='x'), 7)
     """
-    return map_refs(arg, instead_by(known))
-
-
-def instead_by(known: Mapping[str, Arg]) -> Callable[[Ref | Body], Arg]:
-    """Return the function for ``map_refs`` that maps a reference to its substitute, or to itself.
-
-    >>> instead_by({"y": 7})(Ref("y")), instead_by({"y": 7})(Body("y"))
-    (7, Body(graph='y'))
-    """
-    return lambda ref: known.get(ref.name, ref) if type(ref) is Ref else ref
+    kind = type(arg)
+    if kind is Ref:
+        return known.get(arg.name, arg)
+    if kind not in CONTAINERS:
+        return arg
+    # Nearly all are flat: what is in them is replaced here, without a call for each.
+    parts: list[Arg] = []
+    for part in children_of(arg):
+        inner = type(part)
+        if inner is Ref:
+            part = known.get(part.name, part)
+        elif inner in CONTAINERS:
+            part = replace_refs(part, known)
+        parts.append(part)
+    return with_children(arg, parts)
 
 
 def thawed(arg: Arg, leaf: Callable[[Arg], Any] = lambda part: part) -> Any:
@@ -288,15 +292,12 @@ def with_children(arg: Arg, parts: list[Arg]) -> Arg:
     """
     if all(map(is_, children_of(arg), parts)):
         return arg
-    match arg:
-        case slice():
-            return slice(*parts)
-        case Record():
-            return Record(tuple(zip(parts[::2], parts[1::2], strict=True)))
-        case Items():
-            return Items(parts)
-        case _:
-            return tuple(parts)
+    kind = type(arg)
+    if kind is tuple:
+        return tuple(parts)  # nearly all are
+    if kind is slice:
+        return slice(*parts)
+    return Record(tuple(zip(parts[::2], parts[1::2], strict=True))) if kind is Record else Items(parts)
 
 
 def same_arg(left: Arg, right: Arg) -> bool:

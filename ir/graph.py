@@ -13,7 +13,7 @@ from typing import Any, final
 
 from attrs import field, frozen
 
-from .arguments import Arg, Body, Ref, bodies_in, instead_by, map_refs, refs_in, same_arg, shown, strict_hash
+from .arguments import Arg, Body, Ref, bodies_in, map_refs, refs_in, replace_refs, same_arg, shown, strict_hash
 from .effects.declared import PURE, Effects
 from .meta import EMPTY_META, Meta
 from .names import Names
@@ -161,7 +161,11 @@ class Node:
         >>> Node("y", Op("toy.neg"), (Ref("x"),)).using({"x": 7}).args
         (7,)
         """
-        return self if known.keys().isdisjoint(self.refs()) else self.with_refs(instead_by(known))
+        args = replace_refs(self.args, known)
+        kwargs = replace_refs(self.kwargs, known) if self.kwargs else ()
+        if args is self.args and kwargs is self.kwargs:
+            return self
+        return Node(self.name, self.do, args, kwargs, self.stack, self.meta)
 
     def __str__(self) -> str:
         return text_of(self)

@@ -104,7 +104,8 @@ def path_in_names(path: str) -> str:
     >>> path_in_names("layers.0.Up")
     'layers_0_up'
     """
-    return NO_WORD.sub("_", path).lower()
+    word = path.replace(".", "_")
+    return word.lower() if word.isascii() and word.isidentifier() else NO_WORD.sub("_", path).lower()
 
 
 def same_value(left: Any, right: Any) -> bool:

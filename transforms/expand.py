@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from operator import is_
 
-from attrs import Factory, define
+from attrs import define
 
-from ..ir.arguments import Arg, Body, bodies_in
+from ..ir.arguments import Arg, Body, Ref, bodies_in, replace_refs
 from ..ir.calls.parts import part_names
 from ..ir.errors import UnsupportedProgram
 from ..ir.graph import Call, Frame, Get, Graph, Node, Op
@@ -26,7 +27,7 @@ from ..ir.program import Program
 from ..ir.state import exporter_name
 from ..ir.verify import check
 from .deduplicate import Places, below
-from .shared_bodies import is_named_after, with_names
+from .shared_bodies import is_named_after, renamed, with_names
 from .transformation import UNLIMITED, Fuel, transformation
 
 __all__ = ["LIMIT", "expand", "own_bodies"]
@@ -148,8 +149,49 @@ class _Level:
     """The number of the call."""
     values: Called | None
     """Its fake values in this call; None if its meta says them."""
-    rest: Iterator[Node]
-    nodes: list[Node] = Factory(list)
+    rest: Iterator[int]
+    """The numbers of the nodes that call bodies or give them to operators, of those that are left."""
+    nodes: list[Node]
+
+
+@define
+class _Source:
+    """What is known of a body before it is copied, whatever its values are in a call."""
+
+    callers: tuple[int, ...]
+    """The numbers of the nodes that call bodies, or give them to operators."""
+    reads: tuple[tuple[str, str], ...]
+    """The reads that are called after the state as the module of the body names it, each with the slot."""
+    markers: tuple[tuple[str, str], ...]
+    """The entry and exit markers that have the name of their operator, each with that name."""
+    touched: tuple[int, ...]
+    """The numbers of the nodes that are such, or use such."""
+    others: frozenset[str]
+    """The names of all other values."""
+
+
+def _source(graph: Graph) -> _Source:
+    reads: list[tuple[str, str]] = []
+    markers: list[tuple[str, str]] = []
+    renamed: set[str] = set()
+    touched: list[int] = []
+    for number, node in enumerate(graph.nodes):
+        do = node.do
+        if type(do) is Get and is_named_after(node.name, do.slot):
+            reads.append((node.name, do.slot))
+        elif type(do) is Op and is_boundary(node) and f"purefx.{node.name}" == do.name:
+            markers.append((node.name, node.name))
+        elif renamed.isdisjoint(node.refs()):
+            continue
+        else:
+            touched.append(number)
+            continue
+        renamed.add(node.name)
+        touched.append(number)
+    callers = [number for number, node in enumerate(graph.nodes) if type(do := node.do) is Call
+               or (type(do) is Op and do.effects.through_bodies)]  # fmt: skip
+    names = [value.name for values in (graph.inputs, graph.nodes) for value in values]
+    return _Source(tuple(callers), tuple(reads), tuple(markers), tuple(touched), frozenset(names) - renamed)
 
 
 class _Expansion:
@@ -188,6 +230,8 @@ class _Expansion:
             self.staying.update((path, call) for path, call, _ in self.reserved)
         self.is_split = bool(part_names(program))
         self.paths = {module.path for module in program.modules}
+        self.slots = dict(program.state.slots.items())
+        self.sources: dict[str, _Source] = {}
         self.levels: list[_Level] = []
         self.done: dict[str, Graph] = {}
 
@@ -196,37 +240,46 @@ class _Expansion:
         self._open(self.program.root, self.program.root, "", 0, self.values.root)
         while self.levels:
             level = self.levels[-1]
-            node = next(level.rest, None)
-            if node is None:
+            number = next(level.rest, None)
+            if number is None:
                 self.done[level.name] = _frozen(self.levels.pop())
                 continue
+            node = level.nodes[number]
             do = node.do
-            if type(do) is Call:
-                node = self._called(node, do, level)
-            elif type(do) is Op and do.effects.through_bodies:
-                node = self._given(node, level)
-            level.nodes.append(node)
+            level.nodes[number] = self._called(node, do, level) if type(do) is Call else self._given(node, level)
         return self.done
 
     def _open(self, source: str, name: str, path: str, call: int, values: Called | None) -> None:
         # What is called once, or stays shared, says what it said.
         stays = self.counts[source] == 1 or source in self.shared or source in self.keep
-        graph = self.program.graphs[source] if stays else self._own(self.values.body(source, values), path)
-        self.levels.append(_Level(name, graph, path, call, values, iter(graph.nodes)))
+        known = self.sources.get(source)
+        if known is None:
+            known = self.sources[source] = _source(self.program.graphs[source])
+        graph = self.program.graphs[source] if stays else self._own(known, self.values.body(source, values), path)
+        if known.callers:
+            self.levels.append(_Level(name, graph, path, call, values, iter(known.callers), list(graph.nodes)))
+        else:
+            self.done[name] = graph
 
-    def _own(self, graph: Graph, path: str) -> Graph:
+    def _own(self, source: _Source, graph: Graph, path: str) -> Graph:
         # A copy is the code of one module: what it reads may be called after the state as seen from the root.
-        if self.is_split:
+        if self.is_split or not source.touched:
             return graph
-        slots = self.program.state.slots
-        wanted: dict[str, str] = {}
-        for node in graph.nodes:
-            do = node.do
-            if type(do) is Get and (state := slots.get(join(path, do.slot))) and is_named_after(node.name, do.slot):
-                wanted[node.name] = exporter_name(join(path, do.slot), state)
-            elif type(do) is Op and is_boundary(node) and f"purefx.{node.name}" == do.name:
-                wanted[node.name] = f"{word_of(path)}_{node.name}"
-        return with_names(graph, wanted)
+        wanted = {name: f"{word_of(path)}_{word}" for name, word in source.markers}
+        for name, slot in source.reads:
+            place = join(path, slot)
+            state = self.slots.get(place)
+            if state is not None:
+                wanted[name] = exporter_name(place, state)
+        names = set(wanted.values())
+        if len(names) < len(source.reads) + len(source.markers) or not names.isdisjoint(source.others):
+            return with_names(graph, wanted)  # a name is not free, or a slot is not there
+        known, nodes = {name: Ref(new) for name, new in wanted.items() if new != name}, list(graph.nodes)
+        if not known:
+            return graph
+        for number in source.touched:
+            nodes[number] = renamed(nodes[number], known)
+        return Graph(graph.inputs, tuple(nodes), replace_refs(graph.output, known))
 
     def _stays(self, name: str) -> bool:
         # Whether one more user shares a body: the copies of it that may be made are made.
@@ -317,7 +370,5 @@ class _Expansion:
 
 
 def _frozen(level: _Level) -> Graph:
-    graph, nodes = level.graph, tuple(level.nodes)
-    if all(new is old for new, old in zip(nodes, graph.nodes, strict=True)):
-        return graph
-    return Graph(graph.inputs, nodes, graph.output)
+    graph, nodes = level.graph, level.nodes
+    return graph if all(map(is_, nodes, graph.nodes)) else Graph(graph.inputs, tuple(nodes), graph.output)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from attrs import define, evolve
+from attrs import define
 
 from ..ir.arguments import Arg, Ref, bodies_in, replace_refs
 from ..ir.graph import Call, Do, Frame, Get, Graph, Node, Op, Stack
@@ -52,6 +52,8 @@ class _Level:
     stack: Stack
     result: str
     output: Arg
+    last: tuple[Stack, Stack] = ((), ())
+    """The stack of the last node that has one, as the body writes it and as it stands outside."""
 
 
 class _Inlining:
@@ -87,7 +89,7 @@ class _Inlining:
         body = self.program.graphs[call.graph]
         known = {formal.name: self.use(arg, level) for formal, arg in zip(body.inputs, node.args, strict=True)}
         frame = self._below(level.path, call.instance)
-        stack = (*level.stack, *[self._below(level.path, part) for part in node.stack], frame)
+        stack = (*self._stack(level, node.stack), frame)
         return _Level(iter(body.nodes), known, frame.path, stack, node.name, body.output)
 
     def _projected(self, node: Node, level: _Level) -> bool:
@@ -103,12 +105,21 @@ class _Inlining:
     def _placed(self, node: Node, level: _Level) -> Node:
         name = self.names.renumbered(node.name)
         level.known[node.name] = Ref(name)
-        stack = (*level.stack, *[self._below(level.path, frame) for frame in node.stack])
-        args, kwargs = self.use(node.args, level), self.use(node.kwargs, level)
-        return Node(name, self._do_below(level.path, node.do), args, kwargs, stack, node.meta)
+        args = replace_refs(node.args, level.known)
+        kwargs = replace_refs(node.kwargs, level.known) if node.kwargs else ()
+        do = node.do if type(node.do) is Op else self._do_below(level.path, node.do)
+        return Node(name, do, args, kwargs, self._stack(level, node.stack), node.meta)
+
+    def _stack(self, level: _Level, stack: Stack) -> Stack:
+        # Nodes of one call share one tuple: those after it need not compare what is in it.
+        if not stack:
+            return level.stack
+        if level.last[0] is not stack:
+            level.last = stack, (*level.stack, *[self._below(level.path, frame) for frame in stack])
+        return level.last[1]
 
     def _below(self, path: str, frame: Frame) -> Frame:
-        return evolve(frame, path=self.join(path, frame.path)) if path else frame
+        return Frame(self.join(path, frame.path), frame.call, frame.part) if path else frame
 
     def _do_below(self, path: str, do: Do) -> Do:
         match do:
@@ -198,12 +209,11 @@ def _operator_bodies(program: Program, gone: frozenset[str]) -> list[tuple[str, 
     todo = [(program.root, "")]
     while todo:
         name, path = todo.pop()
-        for node in program.graphs[name].nodes:
+        for node in program.graphs[name].callers:
             do = node.do
-            inner: list[tuple[str, str]] = []
             if type(do) is Call:
                 inner = [(do.graph, below(path, do))] if do.graph in gone else []
-            elif type(do) is Op and do.effects.through_bodies:
+            else:
                 inner = [(body, path) for body in bodies_in(node.args, node.kwargs)]
                 found.update(inner)
             todo.extend(place for place in inner if place[0] not in seen)
@@ -221,32 +231,34 @@ class _Whole:
         """The module that the graph stood in."""
         self.keeps_parts = keeps_parts
         """Whether the pieces of a call stay pieces, because calls of others stay."""
-        self.stacks: dict[Stack, Stack] = {}
+        self.stacks: dict[int, Stack] = {}
+        """What becomes of each stack, by its id."""
 
     def graph(self, name: str) -> Graph:
         graph = self.program.graphs[name]
         if all(type(node.do) is Op for node in graph.nodes):
             return graph
         graph = inlined(self.program, graph, into=self.gone.__contains__)
-        return evolve(graph, nodes=tuple([self._at_root(node) for node in graph.nodes]))
+        return Graph(graph.inputs, tuple([self._at_root(node) for node in graph.nodes]), graph.output)
 
     def _at_root(self, node: Node) -> Node:
-        stack = self.stacks.get(node.stack)
+        stack = self.stacks.get(id(node.stack))  # the graph holds them all while this runs
         if stack is None:
             stack = node.stack if self.keeps_parts else tuple([_in_one_piece(frame) for frame in node.stack])
-            self.stacks[node.stack] = stack = node.stack if stack == node.stack else stack
+            self.stacks[id(node.stack)] = stack = node.stack if stack == node.stack else stack
         do = self._do_at_root(node.do) if self.path else node.do
-        return node if stack == node.stack and do is node.do else evolve(node, do=do, stack=stack)
+        same = stack is node.stack and do is node.do
+        return node if same else Node(node.name, do, node.args, node.kwargs, stack, node.meta)
 
     def _do_at_root(self, do: Do) -> Do:
         match do:
             case Get(slot=slot):
                 return Get(join(self.path, slot))
             case Call(instance=instance, graph=graph):
-                return Call(evolve(instance, path=join(self.path, instance.path)), graph)
+                return Call(Frame(join(self.path, instance.path), instance.call, instance.part), graph)
             case _:
                 return do
 
 
 def _in_one_piece(frame: Frame) -> Frame:
-    return evolve(frame, part=0) if frame.part else frame
+    return Frame(frame.path, frame.call) if frame.part else frame

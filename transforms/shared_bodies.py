@@ -33,6 +33,7 @@ __all__ = [
     "is_named_after",
     "names_agree",
     "placed",
+    "renamed",
     "value_only",
     "with_common_names",
     "with_names",
@@ -190,10 +191,15 @@ def with_common_names(graph: Graph, users: Sequence[User]) -> Graph:
     for place, node in enumerate(graph.nodes):
         known[node.name] = Ref(names.fresh(_wanted(node, place, users, words)))
     inputs = tuple([Input(known[formal.name].name, formal.meta) for formal in graph.inputs])
-    return Graph(inputs, tuple([_renamed(node, known) for node in graph.nodes]), replace_refs(graph.output, known))
+    return Graph(inputs, tuple([renamed(node, known) for node in graph.nodes]), replace_refs(graph.output, known))
 
 
-def _renamed(node: Node, known: Mapping[str, Ref]) -> Node:
+def renamed(node: Node, known: Mapping[str, Ref]) -> Node:
+    """Return a node under its new name, using others under theirs; the same object where none of them has one.
+
+    >>> renamed(Node("y", Op("toy.neg"), (Ref("x"),)), {"x": Ref("a"), "y": Ref("b")})
+    Node(name='b', do=Op(name='toy.neg'), args=(Ref(name='a'),), kwargs=(), stack=())
+    """
     used, name = node.using(known), known.get(node.name)
     if name is None:
         return used
@@ -294,5 +300,5 @@ def with_names(graph: Graph, wanted: Mapping[str, str]) -> Graph:
         return graph
     names = Names([value.name for values in (graph.inputs, graph.nodes) for value in values if value.name not in wanted])
     known = {old: Ref(names.fresh(new)) for old, new in wanted.items()}
-    nodes = [_renamed(node, known) for node in graph.nodes]
+    nodes = [renamed(node, known) for node in graph.nodes]
     return Graph(graph.inputs, tuple(nodes), replace_refs(graph.output, known))

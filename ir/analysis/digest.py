@@ -188,8 +188,11 @@ def graph_tokens(graph: Graph, callees: Mapping[str, Hashable], *, instance: Cal
         if node.stack:
             add(f"in {'/'.join(frame.path for frame in node.stack)!r}")
         for arg in node.args:
-            if type(arg) is Ref:
+            kind = type(arg)
+            if kind is Ref:
                 add(positions.get(arg.name, -1))
+            elif kind in CACHED:
+                add(_literal(arg))
             else:
                 _write(arg, tokens, positions, callees)
         for key, value in node.kwargs:
@@ -197,7 +200,11 @@ def graph_tokens(graph: Graph, callees: Mapping[str, Hashable], *, instance: Cal
             _write(value, tokens, positions, callees)
         positions[node.name] = len(positions)
         add(";")
-    _write(graph.output, tokens, positions, callees)
+    output = graph.output
+    if type(output) is Ref:
+        add(positions.get(output.name, -1))
+    else:
+        _write(output, tokens, positions, callees)
     return tokens
 
 

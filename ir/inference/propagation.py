@@ -47,6 +47,7 @@ class Propagation:
         self.changed = changed
         self.lenient = lenient
         self.values = FakeValues(program)
+        self.slots = dict(program.state.slots.items())
         self.found: dict[str, list[Called]] = {}
         """How each graph runs: once for each call that gives it something else."""
         self.memory: dict[Hashable, list[Called]] = {}
@@ -110,7 +111,7 @@ class Propagation:
     @cached_property
     def _misreads(self) -> frozenset[str]:
         # Shared bodies whose reads say something else than they find in one of the modules that the bodies stand in.
-        source, slots = self.source, self.source.state.slots
+        source, slots = self.source, self.slots
         found: set[str] = set()
         looked: dict[str, tuple[list[tuple[str, Any]], list[tuple[str, str]]]] = {}
         todo, seen = [(source.root, "")], {(source.root, "")}
@@ -225,7 +226,7 @@ class Propagation:
         return below if below in self.modules else NOWHERE
 
     def _described(self, name: str) -> Hashable:
-        slot = self.source.state.slots.get(name)
+        slot = self.slots.get(name)
         value = None if slot is None else slot.value
         if not isinstance(value, torch.Tensor):
             return slot if slot is None else id(value)

@@ -234,6 +234,8 @@ class FakeValues:
 
     def is_ours(self, value: Any) -> bool:
         """Return whether a value is of the program's mode and environment, or of none."""
+        if type(value) is FakeTensor:
+            return value.fake_mode is self.mode  # nearly all are
         for mode in _modes_in(value):
             if mode is not self.mode:
                 return False

@@ -152,6 +152,8 @@ MOST_WALKS = 1000
 def check_handed(survey: Survey) -> Iterator[Finding]:
     """Find operators that cannot take what a call hands to their body, or returns to them."""
     walks = _Walks(survey)
+    if not walks.counts and all(_hands_values_alone(census, survey.root) for census in survey.censuses.values()):
+        return
     for census in reversed(survey.censuses.values()):
         if walks.is_seeded(census):
             walks.walk(census)
@@ -162,6 +164,18 @@ def check_handed(survey: Survey) -> Iterator[Finding]:
     own: Any = survey.main.output if survey.main is not None else ()
     if type(given) is tuple:
         yield from _written(given, own, specs_of(survey.signature.outputs))
+
+
+def _hands_values_alone(census: Census, root: str) -> bool:
+    # Nearly all programs: then nothing is known of any value, and no graph is walked.
+    output = census.graph.output
+    if type(output) is not Ref and output is not None and census.name != root:
+        return False
+    for _, node in census.calls:
+        for arg in node.args:
+            if type(arg) is not Ref and arg is not None:
+                return False
+    return True
 
 
 def _written(given: tuple[Arg, ...], own: tuple[Arg, ...], specs: Sequence[Any]) -> Iterator[Finding]:
@@ -205,14 +219,20 @@ class _Walks:
     results: dict[Any, Arg] = field(factory=dict)
     """What graphs return, by name and by what they were handed."""
     found: dict[tuple[str, int], Finding] = field(factory=dict)
+    counts: dict[int, int] = field(init=False)
+    """How many results each operator gives, by the id of the ``Op``, where they are several."""
+
+    def __attrs_post_init__(self) -> None:
+        self.counts = {id(op): count for op, _, _ in self.survey.ops.values() if (count := _count(op))}
 
     def several(self, census: Census) -> dict[str, Arg]:
         """Return what a graph returns that is several results of one operator."""
-        if not any(_count(op) for op, _, _ in self.survey.ops.values()):
+        counts = self.counts
+        if not counts:
             return {}
         given = set(refs_in((census.graph.output,)))
-        counts = {node.name: _count(node.do) for _, node in self.survey.nodes_of(census) if node.name in given}
-        return {name: (UNKNOWN,) * count for name, count in counts.items() if count}
+        makers = [node for _, node in self.survey.nodes_of(census) if id(node.do) in counts and node.name in given]
+        return {node.name: (UNKNOWN,) * counts[id(node.do)] for node in makers}
 
     def is_seeded(self, census: Census) -> bool:
         """Return whether anything but values of which nothing is known is handed over or comes back in a graph."""
@@ -222,8 +242,12 @@ class _Walks:
         if any(self._gives_more(node.do.graph) for _, node in census.calls if type(node.do) is Call):
             return True
         handed = {arg.name for arg in args if type(arg) is Ref}
-        makers = [node for _, node in self.survey.nodes_of(census) if node.name in handed]
-        return any(_count(node.do) or self._gives_several(node) for node in makers)
+        if any(node.name in handed and self._gives_several(node) for _, node in census.calls):
+            return True
+        counts = self.counts  # mostly empty, or of few operators: then the nodes of no graph are looked at
+        return bool(counts and handed) and any(
+            id(node.do) in counts and node.name in handed for _, node in self.survey.nodes_of(census)
+        )
 
     def _gives_more(self, graph: str) -> bool:
         # More than one value, or several in one tuple.
@@ -287,7 +311,7 @@ class _Walks:
             if fault is not None and (level.census.name, index) not in self.found and fault_of(node, op.target) is None:
                 said = f"in the call {level.call}: {fault}" if level.call else fault
                 self.found[level.census.name, index] = Finding(said, level.census.name, index, node.name)
-        if count := _count(op):
+        if count := self.counts.get(id(op)):
             level.gets(node.name, (UNKNOWN,) * count)
 
 
@@ -300,6 +324,8 @@ def _count(do: Do) -> int:
 
 def _blurred(arg: Arg, known: dict[str, Arg]) -> Arg:
     """Return what is known of an argument; what it uses besides is ``UNKNOWN``."""
+    if type(arg) is Ref:
+        return known.get(arg.name, UNKNOWN)
     return replace_refs(arg, {name: known.get(name, UNKNOWN) for name in refs_in((arg,))})
 
 

@@ -191,12 +191,10 @@ def check_operands(survey: Survey) -> Iterator[Finding]:
             if known is None:
                 known = right[id(do)] = fitting(do.target) if isinstance(do.target, OpOverload) else set()
             kinds: Any = tuple(map(type, node.args))
-            if kinds in known and not node.kwargs:
-                continue  # the usual one, in one look
             if node.kwargs or not CONTAINERS.isdisjoint(kinds):
                 kinds = _deep_kinds(node)
-                if kinds in known:
-                    continue
+            if kinds in known:
+                continue  # nearly all of them
             fault = fault_of(node, do.target)
             if fault is None and len(known) < FORMS:
                 known.add(kinds)
@@ -246,12 +244,15 @@ def _is_tuple(survey: Survey, node: Node, several: set[int]) -> bool:
 
 def _deep_kinds(node: Node) -> Any:
     # With the kinds of what is in lists, whatever their number, and keyword arguments with their names.
-    return (
-        tuple([frozenset(map(type, arg)) if type(arg) is Items or type(arg) is tuple else type(arg) for arg in node.args]),
-        tuple(
-            [(key, type(arg), *(map(type, arg) if type(arg) is Items or type(arg) is tuple else ())) for key, arg in node.kwargs]
-        ),
-    )
+    args: list[Any] = []
+    for arg in node.args:
+        kind = type(arg)
+        args.append(frozenset(map(type, arg)) if kind is Items or kind is tuple else kind)
+    kwargs: list[Any] = []
+    for key, arg in node.kwargs:
+        kind = type(arg)
+        kwargs.append((key, kind, *map(type, arg)) if kind is Items or kind is tuple else (key, kind))
+    return tuple(args), tuple(kwargs)
 
 
 def fault_of(node: Node, target: Any) -> str | None:
