@@ -3,6 +3,7 @@
 From the innermost calls outwards, each body is written as a list of tokens, callees as the number of the class
 that they fell into, and one dictionary gives equal lists one number.  State is named relative to the module, so the blocks
 of a transformer are equal; which state is read and which body is called is part of the list.  Nothing is compared pairwise.
+A call that is cut into pieces is one call: it is renumbered as a whole, so a body comes after all pieces of what it calls.
 A body that several become is nobody's own, and is named for all of its users (``shared_names.py``).
 """
 
@@ -10,6 +11,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterator, Mapping, Sequence
+from functools import cached_property
+from graphlib import CycleError, TopologicalSorter
 from typing import TypeVar
 
 from attrs import evolve
@@ -49,7 +52,8 @@ def deduplicate(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
 
         y = call layers.0 -> Layer (x);  z = call layers.1 -> Layer (y)
 
-    Calls of one module that have the same body get one call number, the first.  What meta says of one call (the fake value,
+    Calls of one module that have the same body get one call number, the first; a call that is cut into pieces is the same call as
+    another only where all of the pieces are.  What meta says of one call (the fake value,
     sizes that only a run knows, the user's notes) stays where it holds for all calls of the body; ``expand`` and ``inline`` work
     out the values of each call again.  A body that several modules share is called after their class, a read in it as its
     module names the state (``weight`` and not ``p_layers_0_weight``), and a value after what all of its users call it
@@ -85,6 +89,9 @@ Item = TypeVar("Item", Node, Input)
 Label = tuple[int, int]
 """The call number of a call, and the part."""
 
+Called = tuple[str, int]
+"""A call of a module, with all of its pieces: the path of the module, and the call number."""
+
 
 class Places:
     """The bodies where they stand in the hierarchy, and which calls of its module each of them is."""
@@ -98,6 +105,8 @@ class Places:
         """The calls that run a body, as far as no other body has the same number there."""
         self.calls: set[tuple[str, Label]] = set()
         """All calls, each as the path of its module and its number."""
+        self.pieces: dict[Called, dict[int, Instance]] = {}
+        """The bodies that each call of a module runs, by part."""
         todo: list[Instance] = [(program.root, "")]
         while todo:
             found = todo.pop()
@@ -115,6 +124,7 @@ class Places:
                 if (called[1], label) not in self.calls:
                     self.calls.add((called[1], label))
                     self.labels.setdefault(called, []).append(label)
+                    self.pieces.setdefault((called[1], label[0]), {})[label[1]] = called
                 inner.append(called)
             else:
                 inner.extend((name, outer[1]) for name in bodies_in(node.args, node.kwargs))
@@ -122,15 +132,52 @@ class Places:
             check(self.program)  # a body that reaches itself or is missing stands nowhere: this raises, and says where
         return inner
 
-    def innermost_first(self) -> list[Instance]:
-        """Return the instances, each after those that it calls and after all that nest no deeper than those.
+    @cached_property
+    def cut(self) -> Mapping[Called, Sequence[Instance]]:
+        """The calls that several bodies run, each with those."""
+        return {call: tuple(pieces.values()) for call, pieces in self.pieces.items() if len(pieces) > 1}
 
-        Equal bodies nest equally deep: when a caller comes, every body that may be equal to one that it calls was there.
+    @cached_property
+    def heights(self) -> Mapping[Instance, int] | None:
+        """How deep each instance nests; None where pieces of calls need one another, which then nest in no order.
+
+        An instance nests deeper than all pieces of the calls that it runs a piece of, so equal calls of a module, whose pieces
+        are equal one by one, nest equally deep.
         """
+        heights: dict[Instance, int] = {}
+        if not self.cut:
+            of_bodies = self._heights_of_bodies()
+            return {instance: of_bodies[instance[0]] for instance in self.inner}
+        needs = {instance: {*inner, *self._siblings(instance)} for instance, inner in self.inner.items()}
+        try:
+            for instance in TopologicalSorter(needs).static_order():
+                heights[instance] = 1 + max([heights[inner] for inner in needs[instance]], default=-1)
+        except CycleError:
+            return None
+        return heights
+
+    def _siblings(self, outer: Instance) -> Iterator[Instance]:
+        for node in self.program.graphs[outer[0]].callers:
+            if type(node.do) is Call:
+                yield from self.cut.get((below(outer[1], node.do), node.do.instance.call), ())
+
+    def _heights_of_bodies(self) -> dict[str, int]:
         heights: dict[str, int] = {}
         for name in self.rank:
             heights[name] = 1 + max([heights[inner] for inner in self.program.graphs[name].callees], default=-1)
-        return sorted(self.inner, key=lambda instance: (heights[instance[0]], self.rank[instance[0]]))
+        return heights
+
+    def innermost_first(self) -> list[Instance]:
+        """Return the instances, each after those that it calls and after all that nest no deeper than those.
+
+        Equal bodies of a module nest equally deep: when a caller comes, every body that may be equal to one that it calls was
+        there.
+        """
+        heights = self.heights
+        if heights is None:
+            of_bodies = self._heights_of_bodies()
+            heights = {instance: of_bodies[instance[0]] for instance in self.inner}
+        return sorted(self.inner, key=lambda instance: (heights[instance], self.rank[instance[0]]))
 
 
 def below(path: str, call: Call) -> str:
@@ -145,14 +192,15 @@ class _Classes:
         self.program = program
         self.places = Places(program)
         self.classes: dict[Instance, int] = {}
-        self._first: dict[tuple[str, int, int], Label] = {}
-        """The first call of a module that runs a body of a class, for each part."""
+        self._what: dict[Called, Hashable] = {}
+        """What each call runs: the classes of its pieces."""
+        self._first: dict[Hashable, int] = {}
+        """The first call of a module that runs the same."""
         numbers: dict[Hashable, int] = {}
         for instance in self.places.innermost_first():
-            number = self.classes[instance] = numbers.setdefault(self._identity(instance), len(numbers))
-            for label in self.places.labels.get(instance, ()):
-                key = (instance[1], number, label[1])
-                self._first[key] = min(label, self._first.get(key, label))
+            self.classes[instance] = numbers.setdefault(self._identity(instance), len(numbers))
+            for call, _ in self.places.labels.get(instance, ()):
+                self._met((instance[1], call))
         self.settled: set[Instance] | None = None
         """The instances that fuel was enough for; None if it was enough for all."""
         self.keys: Mapping[Instance, Hashable] = self.classes if not fuel.limited else self._keys(fuel)
@@ -165,6 +213,18 @@ class _Classes:
             paths = self.members.setdefault(self.keys[instance], {}).setdefault(instance[0], [])
             paths.append(instance[1])
         self._name_bodies()
+
+    def _met(self, call: Called) -> None:
+        # A piece of a call has its class: with the last one it is known what the call runs.
+        pieces = self.places.pieces[call]
+        if len(pieces) > 1 and self.places.heights is None:
+            what: Hashable = call  # where pieces need one another, a call is equal to no other
+        elif any(piece not in self.classes for piece in reversed(pieces.values())):
+            return
+        else:
+            what = (call[0], tuple(sorted([(part, self.classes[piece]) for part, piece in pieces.items()])))
+        self._what[call] = what
+        self._first[what] = min(call[1], self._first.get(what, call[1]))
 
     def _name_bodies(self) -> None:
         # A body that others become, which other modules have, is named after none of them; the others keep their names.
@@ -205,6 +265,7 @@ class _Classes:
             changed.update(self._changed(members, fuel))
         if not fuel.refused:
             return self.classes
+        changed = self._without_halves(changed, classes)
         self.settled = changed
         # What stays as it is, is distinguished by the graph that it is and by what its callees are now.
         numbers: dict[Hashable, str] = {}
@@ -231,6 +292,23 @@ class _Classes:
                     return
             yield name, path
 
+    def _without_halves(self, changed: set[Instance], classes: Mapping[int, list[Instance]]) -> set[Instance]:
+        # A call whose pieces stand in several bodies gets its number in all of them or in none.
+        callers: dict[Called, set[Instance]] = {}
+        for outer in self.places.inner if self.places.cut else ():
+            for node in self.program.graphs[outer[0]].callers:
+                if type(node.do) is Call and self._is_cut_and_renumbered(outer[1], node.do):
+                    callers.setdefault((below(outer[1], node.do), node.do.instance.call), set()).add(outer)
+        while halves := [outers for outers in callers.values() if changed & outers and not outers <= changed]:
+            changed = changed.difference(*halves)
+            # What becomes a body that keeps its numbers would get those.
+            changed -= {one for members in classes.values() if members[0] not in changed for one in members}
+        return changed
+
+    def _is_cut_and_renumbered(self, path: str, call: Call) -> bool:
+        is_cut = (below(path, call), call.instance.call) in self.places.cut
+        return is_cut and self.label(path, call)[0] != call.instance.call
+
     def _renumbers(self, name: str, path: str) -> bool:
         calls = [node.do for node in self.program.graphs[name].callers if type(node.do) is Call]
         return any(self.label(path, call) != (call.instance.call, call.instance.part) for call in calls)
@@ -244,10 +322,11 @@ class _Classes:
         return "".join([f" {known.in_spec} {known.out_spec} {known.arg_names}" for known in found[:1] if known is not None])
 
     def label(self, path: str, call: Call) -> Label:
-        """Return the first call of the called module that has the same body; a piece of a call is the same piece of it."""
-        # Were a whole call named after a later piece of another, inlining would take it for a piece of that.
-        place = below(path, call)
-        return self._first[place, self.classes[call.graph, place], call.instance.part]
+        """Return the first call of the called module that runs the same; a piece of a call is the same piece of it."""
+        # Were the pieces of one call named after different calls, or a whole call after a piece, inlining would not know
+        # which pieces are one call.
+        what = self._what[below(path, call), call.instance.call]
+        return self._first[what], call.instance.part
 
     def graphs(self) -> dict[str, Graph]:
         """Return one graph for each class, its calls rewritten; the same object if nothing is."""
