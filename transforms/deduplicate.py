@@ -9,10 +9,7 @@ A body that several become is nobody's own, and is named for all of its users (`
 
 from __future__ import annotations
 
-import math
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from functools import cached_property
-from graphlib import CycleError, TopologicalSorter
 from typing import TypeVar
 
 from attrs import evolve
@@ -21,14 +18,14 @@ from ..ir.analysis.digest import graph_tokens
 from ..ir.arguments import Arg, Body, bodies_in
 from ..ir.calls.parts import part_names
 from ..ir.graph import Call, Frame, Get, Graph, Input, Node, Op
-from ..ir.names import Names, join
+from ..ir.names import Names
 from ..ir.persistent import pmap
 from ..ir.program import Program
-from ..ir.verify import check
+from .places import Called, Instance, Label, Places, below
 from .shared_bodies import User, common_id, common_meta, names_agree, with_common_names, with_names, word_of_read
 from .transformation import UNLIMITED, Fuel, transformation
 
-__all__ = ["Places", "below", "deduplicate"]
+__all__ = ["deduplicate"]
 
 
 @transformation(
@@ -81,108 +78,7 @@ def deduplicate(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
     return program.evolve(graphs=pmap(graphs))
 
 
-Instance = tuple[str, str]
-"""A body, and the path of a module that it stands in: a body that is shared already stands in several."""
-
 Item = TypeVar("Item", Node, Input)
-
-Label = tuple[int, int]
-"""The call number of a call, and the part."""
-
-Called = tuple[str, int]
-"""A call of a module, with all of its pieces: the path of the module, and the call number."""
-
-
-class Places:
-    """The bodies where they stand in the hierarchy, and which calls of its module each of them is."""
-
-    def __init__(self, program: Program) -> None:
-        self.program = program
-        self.rank = {name: index for index, name in enumerate(program.bottom_up)}
-        self.inner: dict[Instance, list[Instance]] = {}
-        """For each body, in calling order, those that it calls or gives to operators, in order."""
-        self.labels: dict[Instance, list[Label]] = {}
-        """The calls that run a body, as far as no other body has the same number there."""
-        self.calls: set[tuple[str, Label]] = set()
-        """All calls, each as the path of its module and its number."""
-        self.pieces: dict[Called, dict[int, Instance]] = {}
-        """The bodies that each call of a module runs, by part."""
-        todo: list[Instance] = [(program.root, "")]
-        while todo:
-            found = todo.pop()
-            if found not in self.inner:
-                inner = self.inner[found] = self._look_inside(found)
-                todo.extend(reversed(inner))
-
-    def _look_inside(self, outer: Instance) -> list[Instance]:
-        inner: list[Instance] = []
-        for node in self.program.graphs[outer[0]].callers:
-            do = node.do
-            if type(do) is Call:
-                called = (do.graph, below(outer[1], do))
-                label = (do.instance.call, do.instance.part)
-                if (called[1], label) not in self.calls:
-                    self.calls.add((called[1], label))
-                    self.labels.setdefault(called, []).append(label)
-                    self.pieces.setdefault((called[1], label[0]), {})[label[1]] = called
-                inner.append(called)
-            else:
-                inner.extend((name, outer[1]) for name in bodies_in(node.args, node.kwargs))
-        if any(self.rank.get(name, math.inf) >= self.rank[outer[0]] for name, _ in inner):
-            check(self.program)  # a body that reaches itself or is missing stands nowhere: this raises, and says where
-        return inner
-
-    @cached_property
-    def cut(self) -> Mapping[Called, Sequence[Instance]]:
-        """The calls that several bodies run, each with those."""
-        return {call: tuple(pieces.values()) for call, pieces in self.pieces.items() if len(pieces) > 1}
-
-    @cached_property
-    def heights(self) -> Mapping[Instance, int] | None:
-        """How deep each instance nests; None where pieces of calls need one another, which then nest in no order.
-
-        An instance nests deeper than all pieces of the calls that it runs a piece of, so equal calls of a module, whose pieces
-        are equal one by one, nest equally deep.
-        """
-        heights: dict[Instance, int] = {}
-        if not self.cut:
-            of_bodies = self._heights_of_bodies()
-            return {instance: of_bodies[instance[0]] for instance in self.inner}
-        needs = {instance: {*inner, *self._siblings(instance)} for instance, inner in self.inner.items()}
-        try:
-            for instance in TopologicalSorter(needs).static_order():
-                heights[instance] = 1 + max([heights[inner] for inner in needs[instance]], default=-1)
-        except CycleError:
-            return None
-        return heights
-
-    def _siblings(self, outer: Instance) -> Iterator[Instance]:
-        for node in self.program.graphs[outer[0]].callers:
-            if type(node.do) is Call:
-                yield from self.cut.get((below(outer[1], node.do), node.do.instance.call), ())
-
-    def _heights_of_bodies(self) -> dict[str, int]:
-        heights: dict[str, int] = {}
-        for name in self.rank:
-            heights[name] = 1 + max([heights[inner] for inner in self.program.graphs[name].callees], default=-1)
-        return heights
-
-    def innermost_first(self) -> list[Instance]:
-        """Return the instances, each after those that it calls and after all that nest no deeper than those.
-
-        Equal bodies of a module nest equally deep: when a caller comes, every body that may be equal to one that it calls was
-        there.
-        """
-        heights = self.heights
-        if heights is None:
-            of_bodies = self._heights_of_bodies()
-            heights = {instance: of_bodies[instance[0]] for instance in self.inner}
-        return sorted(self.inner, key=lambda instance: (heights[instance], self.rank[instance[0]]))
-
-
-def below(path: str, call: Call) -> str:
-    """Return the path of the module that a body calls, from the path of the module that it stands in."""
-    return join(path, call.instance.path)
 
 
 class _Classes:
@@ -194,8 +90,10 @@ class _Classes:
         self.classes: dict[Instance, int] = {}
         self._what: dict[Called, Hashable] = {}
         """What each call runs: the classes of its pieces."""
-        self._first: dict[Hashable, int] = {}
-        """The first call of a module that runs the same."""
+        self._same: dict[Hashable, list[int]] = {}
+        """The calls of a module that run the same."""
+        self._first: dict[Called, int] = {}
+        """For each call the first one that runs the same, as far as that was asked."""
         numbers: dict[Hashable, int] = {}
         for instance in self.places.innermost_first():
             self.classes[instance] = numbers.setdefault(self._identity(instance), len(numbers))
@@ -224,7 +122,7 @@ class _Classes:
         else:
             what = (call[0], tuple(sorted([(part, self.classes[piece]) for part, piece in pieces.items()])))
         self._what[call] = what
-        self._first[what] = min(call[1], self._first.get(what, call[1]))
+        self._same.setdefault(what, []).append(call[1])
 
     def _name_bodies(self) -> None:
         # A body that others become, which other modules have, is named after none of them; the others keep their names.
@@ -325,8 +223,14 @@ class _Classes:
         """Return the first call of the called module that runs the same; a piece of a call is the same piece of it."""
         # Were the pieces of one call named after different calls, or a whole call after a piece, inlining would not know
         # which pieces are one call.
-        what = self._what[below(path, call), call.instance.call]
-        return self._first[what], call.instance.part
+        called = below(path, call), call.instance.call
+        if called not in self._first:
+            # All that run the same nest as deep as this call: they are known before any of their callers asks.
+            same = self._same[self._what[called]]
+            apart = self.places.crossed(called[0], same) if len(same) > 1 else ()
+            first = min([number for number in same if number not in apart], default=0)
+            self._first.update({(called[0], number): number if number in apart else first for number in same})
+        return self._first[called], call.instance.part
 
     def graphs(self) -> dict[str, Graph]:
         """Return one graph for each class, its calls rewritten; the same object if nothing is."""

@@ -48,6 +48,15 @@ def test_a_whole_call_is_not_named_after_a_call_that_begins_alike() -> None:
     assert calls_of(px.deduplicate(chain(E, D, E, D, E1)), "e") == ["e", "e#1", "e@1"]
 
 
+def test_equal_calls_whose_pieces_cross_keep_their_numbers() -> None:
+    """Pieces that are called alike belong together in the order in which they run, which is the wrong one here."""
+    program = chain(E1, E, D, E, E1)
+    merged = px.deduplicate(program)
+    assert calls_of(merged, "e") == ["e@1", "e", "e#1", "e@1#1"] and len(merged.order) < len(program.order)
+    assert PIECES_STAY.check(px.deduplicate, Case(program)) == []
+    assert px.deduplicate(merged) is merged and px.alpha_equal(px.deduplicate(px.expand(merged)), merged)
+
+
 def test_pieces_in_pieces_of_the_call_around_them() -> None:
     """The callers of the second piece nest less deep than the first piece does: they come after it all the same."""
     outer, inner, deep = px.Frame("a"), px.Frame("a.c"), px.Frame("a.c.e")
