@@ -23,7 +23,7 @@ from .own_operators import entangled
 from .persistent import PMap, pmap
 from .torch_private import FakeTensor
 
-__all__ = ["Slot", "SlotKind", "State", "exporter_name", "reading_place"]
+__all__ = ["Slot", "SlotKind", "State", "begin_of", "exporter_name", "reading_place"]
 
 
 class SlotKind(enum.Enum):
@@ -200,7 +200,12 @@ def _bits(tensor: torch.Tensor) -> torch.Tensor:
     return dense.view(torch.uint8)
 
 
-def _begin(value: Any) -> int:
+def begin_of(value: Any) -> int:
+    """Return where a piece of state begins in its memory, in bytes: 0 for what does not lie in memory so.
+
+    >>> begin_of(torch.ones(4)[2:]), begin_of("no tensor")
+    (8, 0)
+    """
     strided = isinstance(value, torch.Tensor) and value.layout is torch.strided and not value.is_nested
     return int(value.storage_offset()) * value.element_size() if strided else 0
 
@@ -279,7 +284,7 @@ class State:
         storages: dict[int, int] = {}
         begins: dict[int, dict[int, int]] = {}
         for _, slot in self.pairs:
-            begins.setdefault(slot.storage, {}).setdefault(slot.cell, _begin(slot.value))
+            begins.setdefault(slot.storage, {}).setdefault(slot.cell, begin_of(slot.value))
         found: list[tuple[SlotKind, tuple[int, ...]]] = []
         for _, slot in self.pairs:
             cell, storage = cells.setdefault(slot.cell, len(cells)), storages.setdefault(slot.storage, len(storages))

@@ -21,14 +21,18 @@ from ..ir.names import is_below, word_of
 from ..ir.own_operators import GIVES, TAKES, is_boundary
 from ..ir.program import Program
 from ..ir.signature import InputMutation, StateInput, StateMutation, Token
-from ..transforms.inline import inlined
+from ..transforms.inline import inline, inlined
 from .law import Case, Law, Transform
 
 __all__ = [
     "ALL_READ", "BODIES_DISTINCT", "CALLS_TIGHT", "COPIES", "COPIES_GO", "CROSSINGS_ADDED", "DIGEST_STAYS", "EXPANDS",
     "GRAPHS_STAY", "INLINES", "NAMED_AS_GIVEN", "NO_CALLS", "NO_MUTATION", "NO_READS", "NO_STATE_INPUT", "NO_TOKEN",
-    "ONE_BODY_A_LABEL", "ONE_CALLABLE", "ONE_CALL_A_BODY", "READS_BELOW", "READS_NAMED", "READS_ONLY", "SIZES_AT_HOME",
+    "ONE_BODY_A_LABEL", "ONE_CALLABLE", "ONE_CALL_A_BODY", "PIECES_STAY", "READS_BELOW", "READS_NAMED", "READS_ONLY",
+    "SIZES_AT_HOME",
 ]  # fmt: skip
+
+Called = tuple[str, int]
+"""The path of a module, and which call of it."""
 
 COPY = "aten.copy_.default"
 CLONE = "aten.clone.default"
@@ -158,6 +162,23 @@ def _one_body_a_label(transform: Transform, case: Case) -> list[str]:
         if bodies.setdefault(label, call.graph) != call.graph:
             found.append(f"{call.instance} of {path} is two bodies: {bodies[label]} and {call.graph}")
     return found
+
+
+def _pieces_stay(transform: Transform, case: Case) -> list[str]:
+    # Inlining numbers calls apart that are called alike: what it takes for one call before and after is compared.
+    before, after = inline(case.program), inline(transform(case.program))
+    ours: dict[Called, Called] = {}
+    theirs: dict[Called, Called] = {}
+    found: list[str] = []
+    for old, new in zip(before.main.nodes, after.main.nodes, strict=True):
+        for was, now in zip(map(_called, old.stack), map(_called, new.stack), strict=True):
+            if (ours.setdefault(was, now), theirs.setdefault(now, was)) != (now, was):
+                found.append(f"{new.name} runs in call {now}, which was {was}, and is {ours[was]} elsewhere")
+    return found
+
+
+def _called(frame: Frame) -> Called:
+    return frame.path, frame.call
 
 
 def _bodies_distinct(transform: Transform, case: Case) -> list[str]:
@@ -340,6 +361,7 @@ READS_NAMED = Law(
 READS_BELOW = Law("reads below", "each read lies below the module call that makes it", _reads_below)
 ALL_READ = Law("all read", "nothing is read for nobody", _all_read)
 INLINES = Law("inlines", "inlining gives back the program; exactly, where every call was one run of nodes", _inlines)
+PIECES_STAY = Law("pieces stay", "the pieces of a call stay one call, and those of two calls two", _pieces_stay)
 CALLS_TIGHT = Law(
     "calls tight", "each call passes exactly the free values of its body and gives back those that escape", _calls_tight
 )

@@ -3,12 +3,12 @@
 From the innermost calls outwards, each body is written as a list of tokens, callees as the number of the class
 that they fell into, and one dictionary gives equal lists one number.  State is named relative to the module, so the blocks
 of a transformer are equal; which state is read and which body is called is part of the list.  Nothing is compared pairwise.
+A call that is cut into pieces is one call: it is renumbered as a whole, so a body comes after all pieces of what it calls.
 A body that several become is nobody's own, and is named for all of its users (``shared_names.py``).
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
@@ -18,14 +18,14 @@ from ..ir.analysis.digest import graph_tokens
 from ..ir.arguments import Arg, Body, bodies_in
 from ..ir.calls.parts import part_names
 from ..ir.graph import Call, Frame, Get, Graph, Input, Node, Op
-from ..ir.names import Names, join
+from ..ir.names import Names
 from ..ir.persistent import pmap
 from ..ir.program import Program
-from ..ir.verify import check
+from .places import Called, Instance, Label, Places, below
 from .shared_bodies import User, common_id, common_meta, names_agree, with_common_names, with_names, word_of_read
 from .transformation import UNLIMITED, Fuel, transformation
 
-__all__ = ["Places", "below", "deduplicate"]
+__all__ = ["deduplicate"]
 
 
 @transformation(
@@ -49,7 +49,8 @@ def deduplicate(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
 
         y = call layers.0 -> Layer (x);  z = call layers.1 -> Layer (y)
 
-    Calls of one module that have the same body get one call number, the first.  What meta says of one call (the fake value,
+    Calls of one module that have the same body get one call number, the first; a call that is cut into pieces is the same call as
+    another only where all of the pieces are.  What meta says of one call (the fake value,
     sizes that only a run knows, the user's notes) stays where it holds for all calls of the body; ``expand`` and ``inline`` work
     out the values of each call again.  A body that several modules share is called after their class, a read in it as its
     module names the state (``weight`` and not ``p_layers_0_weight``), and a value after what all of its users call it
@@ -77,65 +78,7 @@ def deduplicate(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
     return program.evolve(graphs=pmap(graphs))
 
 
-Instance = tuple[str, str]
-"""A body, and the path of a module that it stands in: a body that is shared already stands in several."""
-
 Item = TypeVar("Item", Node, Input)
-
-Label = tuple[int, int]
-"""The call number of a call, and the part."""
-
-
-class Places:
-    """The bodies where they stand in the hierarchy, and which calls of its module each of them is."""
-
-    def __init__(self, program: Program) -> None:
-        self.program = program
-        self.rank = {name: index for index, name in enumerate(program.bottom_up)}
-        self.inner: dict[Instance, list[Instance]] = {}
-        """For each body, in calling order, those that it calls or gives to operators, in order."""
-        self.labels: dict[Instance, list[Label]] = {}
-        """The calls that run a body, as far as no other body has the same number there."""
-        self.calls: set[tuple[str, Label]] = set()
-        """All calls, each as the path of its module and its number."""
-        todo: list[Instance] = [(program.root, "")]
-        while todo:
-            found = todo.pop()
-            if found not in self.inner:
-                inner = self.inner[found] = self._look_inside(found)
-                todo.extend(reversed(inner))
-
-    def _look_inside(self, outer: Instance) -> list[Instance]:
-        inner: list[Instance] = []
-        for node in self.program.graphs[outer[0]].callers:
-            do = node.do
-            if type(do) is Call:
-                called = (do.graph, below(outer[1], do))
-                label = (do.instance.call, do.instance.part)
-                if (called[1], label) not in self.calls:
-                    self.calls.add((called[1], label))
-                    self.labels.setdefault(called, []).append(label)
-                inner.append(called)
-            else:
-                inner.extend((name, outer[1]) for name in bodies_in(node.args, node.kwargs))
-        if any(self.rank.get(name, math.inf) >= self.rank[outer[0]] for name, _ in inner):
-            check(self.program)  # a body that reaches itself or is missing stands nowhere: this raises, and says where
-        return inner
-
-    def innermost_first(self) -> list[Instance]:
-        """Return the instances, each after those that it calls and after all that nest no deeper than those.
-
-        Equal bodies nest equally deep: when a caller comes, every body that may be equal to one that it calls was there.
-        """
-        heights: dict[str, int] = {}
-        for name in self.rank:
-            heights[name] = 1 + max([heights[inner] for inner in self.program.graphs[name].callees], default=-1)
-        return sorted(self.inner, key=lambda instance: (heights[instance[0]], self.rank[instance[0]]))
-
-
-def below(path: str, call: Call) -> str:
-    """Return the path of the module that a body calls, from the path of the module that it stands in."""
-    return join(path, call.instance.path)
 
 
 class _Classes:
@@ -145,14 +88,17 @@ class _Classes:
         self.program = program
         self.places = Places(program)
         self.classes: dict[Instance, int] = {}
-        self._first: dict[tuple[str, int, int], Label] = {}
-        """The first call of a module that runs a body of a class, for each part."""
+        self._what: dict[Called, Hashable] = {}
+        """What each call runs: the classes of its pieces."""
+        self._same: dict[Hashable, list[int]] = {}
+        """The calls of a module that run the same."""
+        self._first: dict[Called, int] = {}
+        """For each call the first one that runs the same, as far as that was asked."""
         numbers: dict[Hashable, int] = {}
         for instance in self.places.innermost_first():
-            number = self.classes[instance] = numbers.setdefault(self._identity(instance), len(numbers))
-            for label in self.places.labels.get(instance, ()):
-                key = (instance[1], number, label[1])
-                self._first[key] = min(label, self._first.get(key, label))
+            self.classes[instance] = numbers.setdefault(self._identity(instance), len(numbers))
+            for call, _ in self.places.labels.get(instance, ()):
+                self._met((instance[1], call))
         self.settled: set[Instance] | None = None
         """The instances that fuel was enough for; None if it was enough for all."""
         self.keys: Mapping[Instance, Hashable] = self.classes if not fuel.limited else self._keys(fuel)
@@ -165,6 +111,18 @@ class _Classes:
             paths = self.members.setdefault(self.keys[instance], {}).setdefault(instance[0], [])
             paths.append(instance[1])
         self._name_bodies()
+
+    def _met(self, call: Called) -> None:
+        # A piece of a call has its class: with the last one it is known what the call runs.
+        pieces = self.places.pieces[call]
+        if len(pieces) > 1 and self.places.heights is None:
+            what: Hashable = call  # where pieces need one another, a call is equal to no other
+        elif any(piece not in self.classes for piece in reversed(pieces.values())):
+            return
+        else:
+            what = (call[0], tuple(sorted([(part, self.classes[piece]) for part, piece in pieces.items()])))
+        self._what[call] = what
+        self._same.setdefault(what, []).append(call[1])
 
     def _name_bodies(self) -> None:
         # A body that others become, which other modules have, is named after none of them; the others keep their names.
@@ -205,6 +163,7 @@ class _Classes:
             changed.update(self._changed(members, fuel))
         if not fuel.refused:
             return self.classes
+        changed = self._without_halves(changed, classes)
         self.settled = changed
         # What stays as it is, is distinguished by the graph that it is and by what its callees are now.
         numbers: dict[Hashable, str] = {}
@@ -231,6 +190,23 @@ class _Classes:
                     return
             yield name, path
 
+    def _without_halves(self, changed: set[Instance], classes: Mapping[int, list[Instance]]) -> set[Instance]:
+        # A call whose pieces stand in several bodies gets its number in all of them or in none.
+        callers: dict[Called, set[Instance]] = {}
+        for outer in self.places.inner if self.places.cut else ():
+            for node in self.program.graphs[outer[0]].callers:
+                if type(node.do) is Call and self._is_cut_and_renumbered(outer[1], node.do):
+                    callers.setdefault((below(outer[1], node.do), node.do.instance.call), set()).add(outer)
+        while halves := [outers for outers in callers.values() if changed & outers and not outers <= changed]:
+            changed = changed.difference(*halves)
+            # What becomes a body that keeps its numbers would get those.
+            changed -= {one for members in classes.values() if members[0] not in changed for one in members}
+        return changed
+
+    def _is_cut_and_renumbered(self, path: str, call: Call) -> bool:
+        is_cut = (below(path, call), call.instance.call) in self.places.cut
+        return is_cut and self.label(path, call)[0] != call.instance.call
+
     def _renumbers(self, name: str, path: str) -> bool:
         calls = [node.do for node in self.program.graphs[name].callers if type(node.do) is Call]
         return any(self.label(path, call) != (call.instance.call, call.instance.part) for call in calls)
@@ -244,10 +220,17 @@ class _Classes:
         return "".join([f" {known.in_spec} {known.out_spec} {known.arg_names}" for known in found[:1] if known is not None])
 
     def label(self, path: str, call: Call) -> Label:
-        """Return the first call of the called module that has the same body; a piece of a call is the same piece of it."""
-        # Were a whole call named after a later piece of another, inlining would take it for a piece of that.
-        place = below(path, call)
-        return self._first[place, self.classes[call.graph, place], call.instance.part]
+        """Return the first call of the called module that runs the same; a piece of a call is the same piece of it."""
+        # Were the pieces of one call named after different calls, or a whole call after a piece, inlining would not know
+        # which pieces are one call.
+        called = below(path, call), call.instance.call
+        if called not in self._first:
+            # All that run the same nest as deep as this call: they are known before any of their callers asks.
+            same = self._same[self._what[called]]
+            apart = self.places.crossed(called[0], same) if len(same) > 1 else ()
+            first = min([number for number in same if number not in apart], default=0)
+            self._first.update({(called[0], number): number if number in apart else first for number in same})
+        return self._first[called], call.instance.part
 
     def graphs(self) -> dict[str, Graph]:
         """Return one graph for each class, its calls rewritten; the same object if nothing is."""

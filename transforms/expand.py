@@ -26,7 +26,7 @@ from ..ir.persistent import pmap
 from ..ir.program import Program
 from ..ir.state import exporter_name
 from ..ir.verify import check
-from .deduplicate import Places, below
+from .places import Places, below
 from .shared_bodies import is_named_after, renamed, with_names
 from .transformation import UNLIMITED, Fuel, transformation
 

@@ -14,8 +14,8 @@ from ..ir.graph import Call, Do, Frame, Get, Graph, Node, Op, Stack
 from ..ir.names import Names, join, nested
 from ..ir.persistent import pmap
 from ..ir.program import Program
-from .deduplicate import below
 from .expand import LIMIT, own_bodies
+from .places import below
 from .shared_bodies import placed
 from .transformation import UNLIMITED, Fuel, transformation
 

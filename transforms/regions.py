@@ -26,8 +26,8 @@ from ..ir.own_operators import is_boundary
 from ..ir.persistent import pmap
 from ..ir.program import CallSignature, Program
 from ..ir.state import describe_tensor
-from .deduplicate import below
 from .inline import inline
+from .places import below
 from .shared_bodies import alike, value_only, without_values
 from .transformation import UNLIMITED, Fuel, transformation
 

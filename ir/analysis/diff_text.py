@@ -13,13 +13,12 @@ from ..arguments import Arg
 from ..graph import Graph, Input, Node
 from ..persistent import pmap, text_of
 from ..signature import Constraints, Range
-from ..state import State
 from ..text.arguments import print_arg, print_tree
 from ..text.calls import print_call_signatures
 from ..text.contract import print_constraints, print_expr, print_input, print_lifted, print_output
 from ..text.lexer import spell_path, spell_value
 from ..text.printer import print_graph, print_module, print_node
-from ..text.state import print_state
+from ..text.state import print_slot
 from .diff import Change, Diff, GraphEdit
 from .hunks import Hunk, Hunks
 
@@ -116,17 +115,12 @@ PRINTERS: Mapping[str, Callable[[Any], str]] = {
 }
 
 
-def _print_slot(name: str, slot: Any) -> str:
-    # By itself a slot is written with the numbers of its cell and its storage, not with the names of those tied to it.
-    return print_state(State((name,), pmap({name: slot})))[0]
-
-
 def _state_line(slots: Mapping[str, Change]) -> Callable[[str], str]:
     def line(name: str) -> str:
         change = slots.get(name)
         if change is None or (change.before is not None and change.after is not None):
             return spell_path(name)
-        return _print_slot(name, change.after if change.before is None else change.before)
+        return print_slot(name, change.after if change.before is None else change.before)
 
     return line
 
@@ -138,11 +132,11 @@ def _changed_slots(diff: Diff) -> list[str]:
         sides = [slot for slot in (change.before, change.after) if slot is not None]
         if len(sides) < 2 and change.key in listed:
             continue
-        text = [_print_slot(change.key, slot) for slot in sides]
+        text = [print_slot(change.key, slot) for slot in sides]
         if len(text) == 2 and text[0] == text[1]:
             lines.append(f"  {text[0]}  ; other contents")
         else:
-            lines += _pair(change, lambda slot, key=change.key: [_print_slot(key, slot)])
+            lines += _pair(change, lambda slot, key=change.key: [print_slot(key, slot)])
     return ["slots", *lines] if lines else []
 
 

@@ -72,7 +72,7 @@ def save(program: Program, path: str | os.PathLike[str], *, weights: bool = True
             "`operators` for them"
         )
     with collector_paused():
-        text = print_program(program)
+        text = print_program(program, as_numbered=True)
         if "opaque(" in text:
             _check_all_has_text(program, text, names_of(allow))
         places, tensors = place_storages(program, weights=weights)

@@ -33,11 +33,13 @@ WIDTH = 100
 """A list of inputs longer than this is broken."""
 
 
-def print_program(program: Program) -> str:
-    """Return a program as text that ``parse`` reads back.
+def print_program(program: Program, *, as_numbered: bool = False) -> str:
+    """Return a program as text that ``parse`` reads back; that of equal programs is the same, but for the facts.
 
     Args:
         program: any program, valid or not.
+        as_numbered: write the numbers of cells and storages that the state has, and where tensors begin in the whole of their
+            memory, although equality does not see either: for what is written beside the text and refers to it.
 
     Returns:
         Lines of printable ASCII, the same in every process, ending with a newline.
@@ -56,7 +58,7 @@ def print_program(program: Program) -> str:
     printer = _Printer()
     signature = program.signature
     lines = [*_header(program)]
-    lines += _block("state", print_state(program.state))
+    lines += _block("state", print_state(program.state, as_numbered=as_numbered))
     lines += _block("takes", [print_input(spec) for spec in signature.inputs])
     lines += _block("gives", [print_output(spec) for spec in signature.outputs])
     lines += _block("lifted", [print_lifted(place) for place in signature.lifted])

@@ -5,7 +5,7 @@ A tensor that is read is a stand-in on the meta device.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -13,11 +13,11 @@ from attrs import evolve, frozen
 
 from ..errors import UnsupportedProgram
 from ..persistent import pmap
-from ..state import Slot, SlotKind, State
+from ..state import Slot, SlotKind, State, begin_of
 from .arguments import CONSTANTS, opaque, print_arg, read_arg
 from .lexer import Cursor, quoted, read_list, spell_path
 
-__all__ = ["TensorFacts", "facts_of", "make_tensors", "print_dtype", "print_state", "read_dtype", "read_state"]
+__all__ = ["TensorFacts", "facts_of", "make_tensors", "print_dtype", "print_slot", "print_state", "read_dtype", "read_state"]
 
 SHORT: Mapping[str, torch.dtype] = {
     "f16": torch.float16, "f32": torch.float32, "f64": torch.float64, "bf16": torch.bfloat16, "c64": torch.complex64,
@@ -174,23 +174,66 @@ class _Numbers:
         self.next_storage = max(self.next_storage, storage + 1)
 
 
-def print_state(state: State) -> list[str]:
+def print_state(state: State, *, as_numbered: bool = False) -> list[str]:
     """Return one line for each slot, in order.
 
-    >>> slot = Slot(SlotKind.BUFFER, torch.zeros(2, 3), 0, 0)
+    Equal states have equal lines: cells and storages are numbered as they are met, and offsets count from where the first
+    tensor in a memory begins.
+
+    Args:
+        state: any state, valid or not.
+        as_numbered: write the numbers and the offsets that it has.
+
+    >>> slot = Slot(SlotKind.BUFFER, torch.zeros(2, 3), 7, 9)
     >>> print_state(State(("n", "m"), pmap({"n": slot, "m": slot})))
     ['buffer n: f32[2, 3]', 'buffer m: f32[2, 3] tied n']
     """
-    numbers = _Numbers()
     unlisted = sorted(set(state.slots) - set(state.order))  # an invalid state: it can be shown, not read back
+    slots = [state.slots[name] for name in (*state.order, *unlisted) if name in state]
+    cells, storages = _numbered([slot.cell for slot in slots]), _numbered([slot.storage for slot in slots])
+    begins = _begins(slots)
+    numbers = _Numbers()
+
+    def line(name: str) -> str:
+        slot = state.slots[name]
+        if as_numbered:
+            return _print_slot(name, slot, numbers, 0)
+        shown = evolve(slot, cell=cells[slot.cell], storage=storages[slot.storage])
+        return _print_slot(name, shown, numbers, begins[slot.storage])
+
     return [
-        *[_print_slot(name, state[name], numbers) if name in state else f"missing {spell_path(name)}" for name in state.order],
-        *[f"unlisted {_print_slot(name, state.slots[name], numbers)}" for name in unlisted],
+        *[line(name) if name in state else f"missing {spell_path(name)}" for name in state.order],
+        *[f"unlisted {line(name)}" for name in unlisted],
     ]
 
 
-def _print_slot(name: str, slot: Slot, numbers: _Numbers) -> str:
-    words = [f"{slot.kind.value} {spell_path(name)}: {_print_value(slot)}"]
+def print_slot(name: str, slot: Slot) -> str:
+    """Return a slot by itself on one line, with the numbers of its cell and its storage.
+
+    >>> print_slot("n", Slot(SlotKind.BUFFER, torch.zeros(2, 3), 7, 9))
+    'buffer n: f32[2, 3] cell 7 storage 9'
+    """
+    return _print_slot(name, slot, _Numbers(), 0)
+
+
+def _numbered(numbers: Sequence[int]) -> dict[int, int]:
+    return {number: place for place, number in enumerate(dict.fromkeys(numbers))}
+
+
+def _begins(slots: Sequence[Slot]) -> dict[int, int]:
+    # Where the first tensor of each memory begins, in bytes, rounded down so that every offset stays whole.
+    begins: dict[int, int] = {}
+    widest: dict[int, int] = {}
+    for slot in slots:
+        begin = begin_of(slot.value)
+        begins[slot.storage] = min(begin, begins.get(slot.storage, begin))
+        if isinstance(slot.value, torch.Tensor):
+            widest[slot.storage] = max(slot.value.element_size(), widest.get(slot.storage, 1))
+    return {storage: begin // (width := widest.get(storage, 1)) * width for storage, begin in begins.items()}
+
+
+def _print_slot(name: str, slot: Slot, numbers: _Numbers, begin: int) -> str:
+    words = [f"{slot.kind.value} {spell_path(name)}: {_print_value(slot, begin)}"]
     owner, storage = numbers.first_of_cell.get(slot.cell, (None, numbers.next_storage))
     if owner is not None:
         words.append(f"tied {spell_path(owner)}")
@@ -205,10 +248,12 @@ def _print_slot(name: str, slot: Slot, numbers: _Numbers) -> str:
     return " ".join(words)
 
 
-def _print_value(slot: Slot) -> str:
+def _print_value(slot: Slot, begin: int) -> str:
     value = slot.value
     if isinstance(value, torch.Tensor):
-        return _print_tensor(facts_of(value), is_parameter=slot.kind is SlotKind.PARAMETER)
+        facts = facts_of(value)
+        from_first = facts.offset - begin // facts.dtype.itemsize if facts.offset else 0
+        return _print_tensor(evolve(facts, offset=from_first), is_parameter=slot.kind is SlotKind.PARAMETER)
     if type(value) in LITERALS:
         return f"literal {print_arg(value)}"
     return opaque(f"{type(value).__module__}.{type(value).__qualname__}")

@@ -33,6 +33,7 @@ __all__ = [
     "FAKE_REFUSALS",
     "FakeTensor",
     "FakeTensorMode",
+    "UnsupportedOperatorException",
     "fake_copy",
     "fresh_bindings",
     "has_fixed_sizes",

@@ -1,7 +1,8 @@
 """Programs are equal up to how their tensors are numbered: by what is in each, and by which are one or share memory.
 
-One idea: whatever is written down again (parsed, loaded, numbered anew, copied) is equal, has an equal hash, an equal digest
-and no diff; whatever ties or overlaps otherwise is not.  Comparing never raises, whatever kind of tensor a slot holds.
+One idea: whatever is written down again (parsed, loaded, numbered anew, copied) is equal, has an equal hash, the same text,
+an equal digest and no diff; whatever ties or overlaps otherwise is not.  Comparing never raises, whatever kind of tensor a slot
+holds.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ def assert_equal(left: px.Program, right: px.Program) -> None:
     assert left == right and right == left
     assert left.state == right.state and hash(left.state) == hash(right.state)
     assert hash(left) == hash(right)
+    assert str(left) == str(right)
     assert px.digest(left) == px.digest(right)
     assert not px.diff(left, right) and px.diff(left, right).apply(left) == right
 
@@ -84,6 +86,25 @@ def test_other_ties_and_other_memory_are_another_program() -> None:
             assert made == program(right) and px.verify(made) == (), "what shares memory goes together"
     # Where in the memory the whole of it lies is nobody's business.
     assert_equal(program(held[2]), program(state(u=base[3:5], v=base[4:6])))
+
+
+def test_tensors_of_several_widths_lie_in_the_text_as_they_lie_together() -> None:
+    memory = torch.zeros(8, dtype=torch.int32)
+
+    def held(first: int) -> px.State:
+        return state(short=memory.view(torch.int16)[2 * first + 1 :][:1], wide=memory[first + 1 :][:2])
+
+    assert_equal(program(held(0)), program(held(3)))
+    assert px.parse(str(program(held(3)))) == px.parse(str(program(held(0))))
+    text = str(program(held(3)))
+    assert "buffer short: i16[1] offset 1\n" in text and "buffer wide: i32[2] offset 1 shares short\n" in text
+
+
+def test_numbers_that_nothing_shows() -> None:
+    """``lift_constants`` may number tensors that were numbered with gaps without any."""
+    slots = {name: px.Slot(px.SlotKind.BUFFER, torch.ones(1), number, number) for name, number in (("u", 0), ("v", 2), ("w", 3))}
+    gaps = program(px.State(tuple(slots), px.pmap(slots)))
+    assert_equal(gaps, program(state(**{name: slot.value for name, slot in slots.items()})))
 
 
 def nested() -> torch.Tensor:

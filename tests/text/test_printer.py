@@ -164,7 +164,7 @@ def test_state_that_is_out_of_the_ordinary() -> None:
         "buffer a: f32[6] not_persistent",
         "buffer b: f32[4] offset 2 shares a",
         "buffer c: f32[6] tied a",
-        "parameter w: f32[3, 2] strides [1, 3] no_grad cell 7 storage 9",
+        "parameter w: f32[3, 2] strides [1, 3] no_grad",
         'constant k: opaque("builtins.object")',
         "missing gone",
         "unlisted buffer extra: f32[6] tied a not_persistent",

@@ -1,0 +1,154 @@
+"""``Places``: the bodies where they stand, which calls of a module each of them is, and how the pieces of cut calls lie.
+
+One idea: a body and the path of the module that it stands in are one instance; a call of a module is one call with all of
+its pieces, wherever those stand.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from functools import cached_property
+from graphlib import CycleError, TopologicalSorter
+
+from ..ir.arguments import bodies_in
+from ..ir.graph import Call
+from ..ir.names import join
+from ..ir.program import Program
+from ..ir.verify import check
+
+__all__ = ["Called", "Instance", "Label", "Places", "below"]
+
+Instance = tuple[str, str]
+"""A body, and the path of a module that it stands in: a body that is shared already stands in several."""
+
+Label = tuple[int, int]
+"""The call number of a call, and the part."""
+
+Called = tuple[str, int]
+"""A call of a module, with all of its pieces: the path of the module, and the call number."""
+
+
+class Places:
+    """The bodies where they stand in the hierarchy, and which calls of its module each of them is."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.rank = {name: index for index, name in enumerate(program.bottom_up)}
+        self.inner: dict[Instance, list[Instance]] = {}
+        """For each body, in calling order, those that it calls or gives to operators, in order."""
+        self.labels: dict[Instance, list[Label]] = {}
+        """The calls that run a body, as far as no other body has the same number there."""
+        self.calls: set[tuple[str, Label]] = set()
+        """All calls, each as the path of its module and its number."""
+        self.pieces: dict[Called, dict[int, Instance]] = {}
+        """The bodies that each call of a module runs, by part."""
+        todo: list[Instance] = [(program.root, "")]
+        while todo:
+            found = todo.pop()
+            if found not in self.inner:
+                inner = self.inner[found] = self._look_inside(found)
+                todo.extend(reversed(inner))
+
+    def _look_inside(self, outer: Instance) -> list[Instance]:
+        inner: list[Instance] = []
+        for node in self.program.graphs[outer[0]].callers:
+            do = node.do
+            if type(do) is Call:
+                called = (do.graph, below(outer[1], do))
+                label = (do.instance.call, do.instance.part)
+                if (called[1], label) not in self.calls:
+                    self.calls.add((called[1], label))
+                    self.labels.setdefault(called, []).append(label)
+                    self.pieces.setdefault((called[1], label[0]), {})[label[1]] = called
+                inner.append(called)
+            else:
+                inner.extend((name, outer[1]) for name in bodies_in(node.args, node.kwargs))
+        if any(self.rank.get(name, math.inf) >= self.rank[outer[0]] for name, _ in inner):
+            check(self.program)  # a body that reaches itself or is missing stands nowhere: this raises, and says where
+        return inner
+
+    @cached_property
+    def cut(self) -> Mapping[Called, Sequence[Instance]]:
+        """The calls that several bodies run, each with those."""
+        return {call: tuple(pieces.values()) for call, pieces in self.pieces.items() if len(pieces) > 1}
+
+    @cached_property
+    def heights(self) -> Mapping[Instance, int] | None:
+        """How deep each instance nests; None where pieces of calls need one another, which then nest in no order.
+
+        An instance nests deeper than all pieces of the calls that it runs a piece of, so equal calls of a module, whose pieces
+        are equal one by one, nest equally deep.
+        """
+        heights: dict[Instance, int] = {}
+        if not self.cut:
+            of_bodies = self._heights_of_bodies()
+            return {instance: of_bodies[instance[0]] for instance in self.inner}
+        needs = {instance: {*inner, *self._siblings(instance)} for instance, inner in self.inner.items()}
+        try:
+            for instance in TopologicalSorter(needs).static_order():
+                heights[instance] = 1 + max([heights[inner] for inner in needs[instance]], default=-1)
+        except CycleError:
+            return None
+        return heights
+
+    def _siblings(self, outer: Instance) -> Iterator[Instance]:
+        for node in self.program.graphs[outer[0]].callers:
+            if type(node.do) is Call:
+                yield from self.cut.get((below(outer[1], node.do), node.do.instance.call), ())
+
+    def _heights_of_bodies(self) -> dict[str, int]:
+        heights: dict[str, int] = {}
+        for name in self.rank:
+            heights[name] = 1 + max([heights[inner] for inner in self.program.graphs[name].callees], default=-1)
+        return heights
+
+    def innermost_first(self) -> list[Instance]:
+        """Return the instances, each after those that it calls and after all that nest no deeper than those.
+
+        Equal bodies of a module nest equally deep: when a caller comes, every body that may be equal to one that it calls was
+        there.
+        """
+        heights = self.heights
+        if heights is None:
+            of_bodies = self._heights_of_bodies()
+            heights = {instance: of_bodies[instance[0]] for instance in self.inner}
+        return sorted(self.inner, key=lambda instance: (heights[instance], self.rank[instance[0]]))
+
+    @cached_property
+    def _runs(self) -> Mapping[str, Sequence[Sequence[Label]]]:
+        # For each module with cut calls the pieces that run in one call, in order, for each such call.
+        found: dict[tuple[Hashable, str], list[Label]] = {}
+        for outer in self.inner:
+            labels = self.labels.get(outer)
+            around: Hashable = (outer[1], labels[0][0]) if labels else outer
+            for node in self.program.graphs[outer[0]].callers:
+                if type(do := node.do) is Call and ((path := below(outer[1], do)), do.instance.call) in self.cut:
+                    last = (node.stack[-1].path, node.stack[-1].call) if node.stack else around
+                    found.setdefault((last, path), []).append((do.instance.call, do.instance.part))
+        runs: dict[str, list[Sequence[Label]]] = {}
+        for (_, path), labels in found.items():
+            runs.setdefault(path, []).append(labels)
+        return runs
+
+    def crossed(self, path: str, calls: Collection[int]) -> frozenset[int]:
+        """Return those of some equal calls of a module that must keep their numbers.
+
+        Pieces that are called alike belong together in the order in which they run; where the second pieces run in another
+        order than the first ones, only numbers say which belong together.
+        """
+        found: set[int] = set()
+        for labels in self._runs.get(path, ()):
+            orders: dict[int, list[int]] = {}
+            for call, part in labels:
+                if call in calls:
+                    orders.setdefault(part, []).append(call)
+            first, *others = orders.values() or ([],)
+            if any(order != first for order in others):
+                found.update(*orders.values())
+        return frozenset(found)
+
+
+def below(path: str, call: Call) -> str:
+    """Return the path of the module that a body calls, from the path of the module that it stands in."""
+    return join(path, call.instance.path)
