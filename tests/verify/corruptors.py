@@ -45,7 +45,7 @@ from tests.verify.programs import PROGRAMS
 
 __all__ = ["CORRUPTORS", "VARIANTS"]
 
-SEEDS = 4
+SEEDS = 2
 """Choices of a place that each corruptor of the laws makes in each small program."""
 
 TABLE: dict[str, dict[str, tuple[str, Corruption]]] = {

@@ -25,7 +25,7 @@ def test_the_programs_that_corruptors_start_from_are_valid(make: Callable[[], ir
     assert check(program) is program
 
 
-@pytest.mark.parametrize("corruptor", CORRUPTORS, ids=str)
+@pytest.mark.parametrize("corruptor", VARIANTS, ids=str)
 def test_a_corruption_is_named_by_its_rule(corruptor: Corruptor) -> None:
     found = verify(corruptor.apply(PROGRAMS[corruptor.start]()))
     assert corruptor.rule in {violation.rule for violation in found}, "\n".join(map(str, found))
