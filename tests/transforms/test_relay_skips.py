@@ -35,18 +35,15 @@ def program(root: str, *bodies: str) -> px.Program:
     return split_tree('graph @""(x) {' + root + "}" + "".join(bodies))
 
 
+def three_parts(*end: str) -> px.Program:
+    """Return a program that begins with two parts, each negating what the one before gives; a third part adds."""
+    root = "\n".join(["", "a = call @s0(x) as s0", "b = call @s1(a) as s1", *end, ""])
+    third = [ADD.format(name="s2")] if "@s2" in root else []
+    return program(root, NEG.format(name="s0"), NEG.format(name="s1"), *third)
+
+
 def test_a_user_input_is_taken_by_the_first_part_and_handed_on() -> None:
-    given = program(
-        """
-        a = call @s0(x) as s0
-        b = call @s1(a) as s1
-        c = call @s2(b, x) as s2
-        return (c,)
-        """,
-        NEG.format(name="s0"),
-        NEG.format(name="s1"),
-        ADD.format(name="s2"),
-    )
+    given = three_parts("c = call @s2(b, x) as s2", "return (c,)")
     result = px.relay_skips(given)
     assert px.verify(result) == ()
     assert lines(result) == [
@@ -66,15 +63,7 @@ def test_a_user_input_is_taken_by_the_first_part_and_handed_on() -> None:
 
 
 def test_a_result_of_an_early_part_reaches_the_caller_from_the_last() -> None:
-    given = program(
-        """
-        a = call @s0(x) as s0
-        b = call @s1(a) as s1
-        return (a,)
-        """,
-        NEG.format(name="s0"),
-        NEG.format(name="s1"),
-    )
+    given = three_parts("return (a,)")
     assert lines(px.relay_skips(given))[-3:] == [
         "b = operator.getitem(s1, 0)",
         "a_1 = operator.getitem(s1, 1)",
@@ -83,15 +72,7 @@ def test_a_result_of_an_early_part_reaches_the_caller_from_the_last() -> None:
 
 
 def test_an_input_that_is_given_back_goes_through_all_parts() -> None:
-    given = program(
-        """
-        a = call @s0(x) as s0
-        b = call @s1(a) as s1
-        return (x,)
-        """,
-        NEG.format(name="s0"),
-        NEG.format(name="s1"),
-    )
+    given = three_parts("return (x,)")
     result = px.relay_skips(given)
     assert lines(result)[-1] == "return (x_2,)"
     assert px.relay_skips(result) is result
@@ -141,34 +122,14 @@ def test_a_result_that_was_taken_twice_is_taken_once() -> None:
 
 
 def test_values_go_in_the_order_in_which_they_are_made() -> None:
-    given = program(
-        """
-        a = call @s0(x) as s0
-        b = call @s1(a) as s1
-        c = call @s2(a, x) as s2
-        return (c,)
-        """,
-        NEG.format(name="s0"),
-        NEG.format(name="s1"),
-        ADD.format(name="s2"),
-    )
+    given = three_parts("c = call @s2(a, x) as s2", "return (c,)")
     result = px.relay_skips(given)
     assert shown(result, "s1").splitlines()[0] == "graph @s1(a, x) {"
     assert shown(result, "s1").splitlines()[-2].strip() == "return (b, x, a)"
 
 
 def test_with_fuel_some_values_are_relayed() -> None:
-    given = program(
-        """
-        a = call @s0(x) as s0
-        b = call @s1(a) as s1
-        c = call @s2(a, x) as s2
-        return (c,)
-        """,
-        NEG.format(name="s0"),
-        NEG.format(name="s1"),
-        ADD.format(name="s2"),
-    )
+    given = three_parts("c = call @s2(a, x) as s2", "return (c,)")
     one = px.relay_skips(given, fuel=1)
     assert "c = call @s2(a, x_2) as s2" in lines(one)
     assert px.relay_skips(one) == px.relay_skips(given)

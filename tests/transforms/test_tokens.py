@@ -17,7 +17,7 @@ from purefx.ir.operators import op_of
 from purefx.laws.evaluate import evaluate
 from purefx.laws.toy import TensorMachine
 from tests.programs import exported
-from tests.transforms.small import lines, shown
+from tests.transforms.small import lines, ref, shown
 
 # Tokens that order nothing any more: they go out of signatures, operands, results and meta, and nothing else does.
 
@@ -249,10 +249,6 @@ def test_tokens_go_out_of_the_bodies_of_operators(to: Any, capfd: pytest.Capture
         capfd.readouterr()
         torch.testing.assert_close(module(torch.ones(2)), torch.ones(2).sin().add(1).sin() + 1)
         assert capfd.readouterr().out.split() == ["before", "inside", "inside", "after"]
-
-
-def ref(name: str) -> px.Ref:
-    return px.Ref(name)
 
 
 def op(target: Any) -> px.Op:
