@@ -21,12 +21,8 @@ from tests.unflatten.parts import Linear, parent
 BOTH = pytest.mark.parametrize("to", LOWERED)
 
 
-class Foo(nn.Module):
+class Foo(parent(linear=lambda: nn.Linear(3, 3))):
     """Has three bodies."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = nn.Linear(3, 3)
 
     def forward(self, x: Any, *, kind: Any = 0) -> Any:
         if kind == 1:
@@ -34,11 +30,7 @@ class Foo(nn.Module):
         return self.linear(x).relu() if kind else self.linear(x)
 
 
-class Root(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.foo = Foo()
-
+class Root(parent(foo=Foo)):
     def forward(self, x: Any) -> Any:
         return self.foo(self.foo(self.foo(x, kind=2), kind=1) - 1, kind=0)
 
@@ -132,11 +124,7 @@ def test_a_replacement_replaces_all_calls(to: Any, how: str) -> None:
     assert [name for name, _ in u.named_modules()] == ["", "foo"]
 
 
-class Deep(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.inner = Root()
-
+class Deep(parent(inner=Root)):
     def forward(self, x: Any) -> Any:
         return self.inner(self.inner(x)) + self.inner.foo(x, kind=1)
 
@@ -214,11 +202,7 @@ class Halves(parent(a=Splits)):
         return torch.cat([right, left]), left.shape[0]
 
 
-class Attention(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.qkv, self.out = nn.Linear(6, 18), nn.Linear(6, 6)
-
+class Attention(parent(qkv=lambda: nn.Linear(6, 18), out=lambda: nn.Linear(6, 6))):
     def forward(self, x: Any, mask: Any) -> Any:
         b, t, _ = x.shape
         q, k, v = self.qkv(x).view(b, t, 3, 2, 3).permute(2, 0, 3, 1, 4)

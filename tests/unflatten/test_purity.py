@@ -21,6 +21,7 @@ from bench.defects import EXPERIMENTS, outcome, rows
 from purefx.laws.purity import changes_in_export, changes_in_process
 from tests.programs import Shared
 from tests.unflatten.harness import LOWERED, Case, compare, export
+from tests.unflatten.parts import parent
 
 # Issue 4, number 10: the exported program is as it was, and nobody else notices.
 
@@ -30,11 +31,7 @@ WAYS = pytest.mark.parametrize("way", ["plain", "decomposed"])
 PRESERVED = pytest.mark.parametrize("preserve", [(), ("items.0",)])
 
 
-class Root(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.inner = Shared()
-
+class Root(parent(inner=Shared)):
     def forward(self, x: Any) -> Any:
         return self.inner(x)
 
@@ -112,11 +109,7 @@ class Block(nn.Module):
         return x + self.down(self.up(x).relu())
 
 
-class Transformer(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.blocks = nn.ModuleList([Block(), Block()])
-
+class Transformer(parent(blocks=lambda: nn.ModuleList([Block(), Block()]))):
     def forward(self, x: Any) -> Any:
         for block in self.blocks:
             x = block(x)
@@ -164,11 +157,7 @@ def test_forty_legal_orders(preserve: tuple[str, ...]) -> None:
 # Issue 4, numbers 3 and 5: script objects among the state, and effects that the exporter orders with tokens.
 
 
-class Quantized(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.ReLU()
-
+class Quantized(parent(layer=nn.ReLU)):
     def forward(self, x: Any) -> Any:
         return self.layer(x)
 
@@ -209,11 +198,7 @@ class Printing(nn.Module):
         return y
 
 
-class Speaking(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.child = Printing()
-
+class Speaking(parent(child=Printing)):
     def forward(self, x: Any) -> Any:
         y = self.child(x, "one")
         torch.ops.aten._print("between")
