@@ -1,6 +1,6 @@
 """The door for pytest: options of purefx, for every test session on a machine where it is installed.
 
-One idea: pytest reads this file at every start, also in projects that have nothing to do with purefx; so it imports nothing
+Pytest reads this file at every start, also in projects that have nothing to do with purefx; so it imports nothing
 until an option asks for something.  It stands alone because importing ``purefx`` imports torch.  What the options do
 is in ``purefx.laws.pytest_plugin``.
 """

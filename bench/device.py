@@ -1,6 +1,6 @@
 """Running on a device, CUDA where there is one: forward, ``torch.compile`` of what was made, capture as a CUDA graph.
 
-One idea: the same four ways to run one model, timed in turn after the device has finished; what can not be done on the device
+One idea: the same four ways to run one model, timed in turn after the device has finished; what cannot be done on the device
 (capture on a CPU) is said and not guessed.
 """
 
@@ -116,7 +116,7 @@ def _compile_others(load: Workload, device: torch.device, args: tuple[Any, ...],
     for who, make in peers.items():
         try:
             found[who] = _compiled(make().to(device), args, kwargs, device)[1]
-        except Exception as error:  # what the peer can not do is a figure too
+        except Exception as error:  # what the peer cannot do is a figure too
             print(f"torch.compile of {who}: {type(error).__name__}: {str(error).strip().splitlines()[0][:90]}")
             found[who] = math.nan
     return found

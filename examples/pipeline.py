@@ -121,7 +121,7 @@ def run(work: Work, device: torch.device) -> list[str]:
     for name, kind in schedules.items():
         mine = range(rank, work.count, ranks)
         stages = px.lower_stages(work.program, device=device, only=mine, shared="copy")
-        # Neighbours in one process can not run forward only in torch 2.13: it wants gradients of the one for the other.
+        # Neighbours in one process cannot run forward only in torch 2.13: it wants gradients of the one for the other.
         found = forward(work, stages, mine, kind, expected, device) if ranks > 1 else []
         found += train(work, stages, mine, kind, expected, device)
         lines += [f"{work.example.name}, {name}, rank {rank}: {line}" for line in found]

@@ -1,7 +1,7 @@
 """The values: what a program is.  Import it as ``purefx.ir``.
 
-One idea: programs, graphs, nodes and state are frozen; everything derived (users, effects, digests, text) is
-computed from them.  No transformation and no execution lives here.
+Programs, graphs, nodes and state are immutable; everything derived (uses, effects, digests, text) is computed from them.
+Transformation and execution are elsewhere.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The one allow-list: which operators a program from outside may name.
 
-One idea: a name is looked up in registries and in one short table, never followed through modules and never imported, and
-what is found has to take data and give data.  Operators that reach files, processes, the interpreter or memory that no tensor
-owns are denied, each with its reason.  So no text and no file gets hold of a function or an object that leads further.
+A name is looked up in registries and in one short table; it is never resolved through modules and never imported.  What is
+found must accept and return data only.  Operators that reach files, processes, the interpreter or memory outside of tensors are
+denied, each with its reason, so no text and no file can obtain a function or an object that leads further.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Target = Callable[..., Any]
 RAW = "makes a tensor over memory or indices that nothing checks"
 PROCESSES = "sends to and receives from other processes"
 INTERNAL = "is a part of a compiler or runtime of torch, which checks its arguments nowhere"
-SCRIPT = "is a function of TorchScript's interpreter on texts, lists and objects, not of the dispatcher"
+SCRIPT = "is a function of TorchScript's interpreter on strings, lists and objects, not of the dispatcher"
 
 DENIED_NAMESPACES: Mapping[str, str] = {
     "c10d": PROCESSES,
@@ -53,9 +53,9 @@ DENIED_NAMESPACES: Mapping[str, str] = {
     "symm_mem": "reads and writes memory of other processes and devices",
     "rpc": PROCESSES,
     "prim": SCRIPT,
-    "profiler": "talks to the profiler",
+    "profiler": "communicates with the profiler",
     "debugprims": "reads files",
-    "debug_mode_ops": "talks to the debugger",
+    "debug_mode_ops": "communicates with the debugger",
     "c10d_functional": PROCESSES,
     "_inductor_test": "is there for tests of torch",
     "inductor": INTERNAL,
@@ -74,7 +74,7 @@ DENIED_NAMESPACES: Mapping[str, str] = {
 DENIED: Mapping[str, str] = {
     "aten.from_file": "opens a file by name, and may write to it",
     "aten._print": "prints",
-    "aten.set_data": "replaces a tensor under everybody who holds it",
+    "aten.set_data": "replaces a tensor for everyone who holds it",
     "aten._backward": "runs autograd's hooks",
     "aten.get_gradients": "reads the contexts of distributed autograd",
     "aten.retain_grad": "changes what a backward of the caller's leaves behind",
@@ -96,7 +96,7 @@ DENIED: Mapping[str, str] = {
     "aten._make_dual": "changes levels of forward-mode autograd",
     "aten._unpack_dual": "changes levels of forward-mode autograd",
     "aten._fw_primal": "changes levels of forward-mode autograd",
-    "mkldnn.data_ptr": "tells an address",
+    "mkldnn.data_ptr": "reveals an address",
     "mkldnn._get_mkldnn_serialized_md": INTERNAL,
     "quantized.conv2d_unpack_sizes": "takes any object",
 }
@@ -138,13 +138,13 @@ def _plain_functions() -> dict[str, Target]:
 
 
 PLAIN_FUNCTIONS = _plain_functions()
-"""The functions on sizes, numbers and containers, and on modes, that stand in exported graphs beside operators."""
+"""The functions on sizes, numbers, containers and modes that occur in exported graphs besides operators."""
 
 MATH = {op_name(value): value for name, value in vars(math).items() if callable(value) and not name.startswith("_")}
 
 
 def allowed(name: str) -> Target | None:
-    """Return the operator of a name that a program from outside may have, or None.
+    """Return the operator with a name, if a program from an untrusted source may name it, or None.
 
     Args:
         name: as ``Op.name`` has it.
@@ -162,7 +162,7 @@ def allowed(name: str) -> Target | None:
 
 
 def registered(name: str) -> Target | None:
-    """Return what a name stands for in any registry, denied or not, or None: what a reader may allow by name.
+    """Return what a name refers to in any registry, denied or not, or None; a reader may allow it by name.
 
     >>> registered("builtins.getattr") is getattr, registered("math.factorial") is math.factorial, registered("os.system")
     (True, True, None)
@@ -184,7 +184,7 @@ def registered(name: str) -> Target | None:
 
 
 def denied(name: str) -> str | None:
-    """Return why a program from outside may not name something that is registered, or None where it may.
+    """Return why a program from outside may not name something that is registered, or None if it may.
 
     >>> denied("aten.relu.default"), denied("aten.from_file.default"), denied("debugprims.load_tensor.default")
     (None, 'opens a file by name, and may write to it', 'reads files')
@@ -194,7 +194,7 @@ def denied(name: str) -> str | None:
         return "is not registered here"
     if isinstance(target, HigherOrderOperator):
         known = name.removeprefix("higher_order.") in HIGHER_ORDER
-        return None if known else "calls what it is given, and no exporter writes it"
+        return None if known else "calls its operand, and no exporter writes it"
     if isinstance(target, OpOverload):
         return _denied_operator(name, target)
     if name in PLAIN_FUNCTIONS:
@@ -213,7 +213,7 @@ def _denied_operator(name: str, target: Any) -> str | None:
 
 @functools.cache
 def _is_tensor_method(name: str) -> bool:
-    # TorchScript has operators on texts and lists under names that str and list have too: format, join, append.
+    # TorchScript has operators on strings and lists under names that str and list have too: format, join, append.
     return callable(getattr(torch.Tensor, name, None)) and _packet_allowed(name)
 
 
@@ -233,7 +233,7 @@ def _is_torch_function(name: str, target: Target) -> bool:
 
 
 def foreign_operators(nodes: Iterable[Node]) -> tuple[str, ...]:
-    """Return the names of the operators of nodes whose callables a reader of their text would not find: see ``Program``."""
+    """Return the names of the operators whose callables a reader of the printed nodes would not find; see ``Program``."""
     found: set[str] = set()
     seen: set[int] = set()
     for node in nodes:
@@ -259,7 +259,7 @@ def _foreign_arguments(args: tuple[Arg, ...]) -> Iterator[str]:
 
 
 def is_operator(target: object) -> bool:
-    """Say whether something is an operator of the dispatcher or a higher-order one.
+    """Return whether something is an operator of the dispatcher or a higher-order one.
 
     >>> is_operator(torch.ops.aten.relu.default), is_operator(torch.relu)
     (True, False)
@@ -268,7 +268,7 @@ def is_operator(target: object) -> bool:
 
 
 def advice_for(names: Iterable[str]) -> str:
-    """Return what to do about operators that a program from outside may not name, as the end of a message.
+    """Return advice about operators that a program from an untrusted source may not name, as the end of a message.
 
     >>> advice_for(["builtins.getattr"])
     "say allow={'builtins.getattr'} if you trust who wrote it"

@@ -1,8 +1,8 @@
 """The arguments of a node: references, literals and immutable containers.
 
-One idea: an argument is plain immutable data, and its equality is strict.  ``1``, ``True`` and ``1.0`` differ, ``0.0``
-and ``-0.0`` differ, NaN equals itself, a tuple is not a list (fx cares), and a symbolic size is never compared
-(comparing one installs a guard): it equals only itself.  Nothing here knows what an operator means.
+An argument is plain immutable data with strict equality.  ``1``, ``True`` and ``1.0`` differ, ``0.0`` and ``-0.0`` differ, NaN
+equals itself, a tuple is not a list (fx cares), and a symbolic size is never compared (comparing one installs a guard): it
+equals only itself.  The semantics of operators is not known here.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Ref:
 
 @frozen
 class Body:
-    """A graph given to a higher-order operator: the id of a graph in the program's table.
+    """A graph as an operand of a higher-order operator: the id of a graph in the program's table.
 
     >>> Body("$true_graph_0").graph
     '$true_graph_0'
@@ -66,7 +66,7 @@ class Body:
 
 
 class Items(tuple[Arg, ...]):
-    """A list among the arguments, immutable; kept apart from a tuple because operators tell them apart.
+    """An immutable list among the arguments; distinct from a tuple, as operators require.
 
     >>> same_arg(Items([1, 2]), (1, 2))
     False
@@ -80,7 +80,7 @@ class Items(tuple[Arg, ...]):
 
 @frozen
 class Record:
-    """A dict among the arguments, immutable, its order kept.
+    """An immutable dict among the arguments; its order is kept.
 
     >>> Record((("a", 1), ("b", Ref("x")))).items[0]
     ('a', 1)
@@ -103,11 +103,11 @@ TREES: type[Any] = pytree.TreeSpec
 
 
 DEEPEST = 128
-"""How deep arguments and pytrees of a valid program may nest: what runs them and torch walk them by calling themselves."""
+"""How deep arguments and pytrees of a valid program may nest: torch and the code that runs them walk them recursively."""
 
 
 def is_deep(value: Any) -> bool:
-    """Say whether an argument, or a pytree with what its types keep, nests more than ``DEEPEST`` levels.
+    """Return whether an argument, or a pytree with what its types keep, nests more than ``DEEPEST`` levels.
 
     >>> is_deep(((1, 2), Items([3]))), is_deep(pytree.tree_structure([[1]]))
     (False, False)
@@ -134,7 +134,7 @@ def _nested_in(value: Any) -> list[Any]:
 
 
 def shown(value: Any) -> str:
-    """Return the repr of a value, or what stands for one that nests too deep for Python to write.
+    """Return the repr of a value, or a placeholder for one that nests too deep for Python to print.
 
     >>> shown((1, Ref("x")))
     "(1, Ref(name='x'))"
@@ -215,7 +215,7 @@ def _leaves(args: tuple[Arg, ...]) -> Iterator[Arg]:
 
 
 def map_refs(arg: Arg, rename: Callable[[Ref | Body], Arg]) -> Arg:
-    """Return an argument with every ``Ref`` and ``Body`` in it replaced; the same object where none changed.
+    """Return an argument with every ``Ref`` and ``Body`` in it replaced; the same object if none changed.
 
     Args:
         arg: any argument.
@@ -233,11 +233,11 @@ def map_refs(arg: Arg, rename: Callable[[Ref | Body], Arg]) -> Arg:
 
 
 def replace_refs(arg: Arg, known: Mapping[str, Arg]) -> Arg:
-    """Return an argument with what stands for some values in their place; the same object where it uses none of them.
+    """Return an argument with some values substituted; the same object if it uses none of them.
 
     Args:
         arg: any argument.
-        known: what stands for a value, by its name.
+        known: the substitutes of values, by name.
 
     >>> replace_refs((Ref("x"), Ref("y")), {"y": 7})
     (Ref(name='x'), 7)
@@ -246,7 +246,7 @@ def replace_refs(arg: Arg, known: Mapping[str, Arg]) -> Arg:
 
 
 def instead_by(known: Mapping[str, Arg]) -> Callable[[Ref | Body], Arg]:
-    """Return what gives, for ``map_refs``, what stands for a value, or the reference itself.
+    """Return the function for ``map_refs`` that maps a reference to its substitute, or to itself.
 
     >>> instead_by({"y": 7})(Ref("y")), instead_by({"y": 7})(Body("y"))
     (7, Body(graph='y'))
@@ -255,7 +255,7 @@ def instead_by(known: Mapping[str, Arg]) -> Callable[[Ref | Body], Arg]:
 
 
 def thawed(arg: Arg, leaf: Callable[[Arg], Any] = lambda part: part) -> Any:
-    """Return an argument as Python writes it: lists and dicts in the places of ``Items`` and ``Record``.
+    """Return an argument as Python writes it: lists and dicts in place of ``Items`` and ``Record``.
 
     Args:
         arg: any argument.
@@ -277,7 +277,7 @@ def thawed(arg: Arg, leaf: Callable[[Arg], Any] = lambda part: part) -> Any:
 
 
 def with_children(arg: Arg, parts: list[Arg]) -> Arg:
-    """Return a container of the same kind with other parts; the same object where none differs.
+    """Return a container of the same kind with other parts; the same object if none differs.
 
     Args:
         arg: a container argument.
@@ -300,7 +300,7 @@ def with_children(arg: Arg, parts: list[Arg]) -> Arg:
 
 
 def same_arg(left: Arg, right: Arg) -> bool:
-    """Say whether two arguments are equal, strictly: by type, by sign of zero, NaN equal to itself.
+    """Return whether two arguments are equal, strictly: by type, by sign of zero, NaN equal to itself.
 
     >>> same_arg(1, True), same_arg(0.0, -0.0), same_arg(float("nan"), float("nan"))
     (False, False, True)
@@ -332,7 +332,7 @@ def _same_leaf(kind: type, a: Any, b: Any) -> bool:
 
 
 def same_tree(left: Any, right: Any) -> bool:
-    """Say whether two pytree specs describe the same structure, as their ``==`` does; they may nest however deep.
+    """Return whether two pytree specs describe the same structure, as their ``==`` does; they may nest however deep.
 
     >>> same_tree(pytree.tree_structure([1, (2,)]), pytree.tree_structure([3, (4,)]))
     True

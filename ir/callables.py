@@ -63,7 +63,7 @@ def op_name(target: Any) -> str:
 
 
 def _text(target: Any, name: str) -> str | None:
-    # A callable may be any object, and what it calls its name anything.
+    # A callable may be any object, and its ``__name__`` anything.
     found = getattr(target, name, None)
     return found if type(found) is str else None
 
@@ -78,9 +78,9 @@ class Parameter:
 
     name: str
     default: tuple[Any, ...] = ()
-    """Its default in a tuple of one; empty where it has none."""
+    """Its default, as a tuple of one; empty if it has none."""
     rest: RestType | None = None
-    """Which arguments it takes, if it takes the rest of them."""
+    """Which of the remaining arguments it collects, if it is ``*args`` or ``**kwargs``."""
 
 
 def bind(parameters: Sequence[Parameter], args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:

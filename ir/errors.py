@@ -50,7 +50,7 @@ class Violation:
     graph: str | None = None
     """The id of the graph; None for state, signature and the other parts of the program itself."""
     node: str | None = None
-    """The name of the node or input; None where the whole graph is meant."""
+    """The name of the node or input; None if the whole graph is meant."""
     path: str = ""
     """The module path to show: the innermost module call that the node is in."""
     context: tuple[str, ...] = ()
@@ -60,13 +60,13 @@ class Violation:
     advice: str = ""
     """What to do about it."""
     count: int = 1
-    """In how many places the same is wrong; what is told of one of them is told of the first."""
+    """How many places have the same violation; the other fields describe the first."""
     also: tuple[str, ...] = ()
     """The next few of those places."""
 
     @property
     def where(self) -> str:
-        """The place as people say it: ``layers.3.attn / linear_7``.
+        """The place in readable form: ``layers.3.attn / linear_7``.
 
         >>> Violation("r", "m", graph="", node="y").where, Violation("r", "m").where
         ('the root graph / y', 'the program')
@@ -134,7 +134,7 @@ class InvalidProgram(PurefxError, ValueError):
 
 
 class UnsupportedProgram(PurefxError, NotImplementedError):
-    """A program uses something that purefx cannot represent or run faithfully.
+    """A program uses a feature that purefx cannot represent or run faithfully.
 
     >>> issubclass(UnsupportedProgram, NotImplementedError)
     True
@@ -142,7 +142,7 @@ class UnsupportedProgram(PurefxError, NotImplementedError):
 
 
 class EffectsError(PurefxError, ValueError):
-    """An operator is said to do less than is known of it.
+    """Declared effects omit known effects of an operator.
 
     >>> issubclass(EffectsError, ValueError)
     True
@@ -150,7 +150,7 @@ class EffectsError(PurefxError, ValueError):
 
 
 class PipelineError(PurefxError, ValueError):
-    """A pipeline is ordered so that a transformation can not get what it requires.
+    """A pipeline is ordered so that the requirements of a transformation cannot hold.
 
     >>> issubclass(PipelineError, ValueError)
     True
@@ -158,7 +158,7 @@ class PipelineError(PurefxError, ValueError):
 
 
 class PartitionError(PurefxError, ValueError):
-    """A program can not be split as asked: the message names the nodes or modules, and what connects them.
+    """A program cannot be split as requested: the message names the nodes or modules, and what connects them.
 
     >>> issubclass(PartitionError, ValueError)
     True
@@ -166,7 +166,7 @@ class PartitionError(PurefxError, ValueError):
 
 
 class SwapError(PurefxError, ValueError):
-    """A module can not be swapped for what was given: the message says which, why, and what to do.
+    """A module cannot be swapped for the given replacement: the message says which, why, and what to do.
 
     >>> issubclass(SwapError, ValueError)
     True
@@ -174,7 +174,7 @@ class SwapError(PurefxError, ValueError):
 
 
 class NamingError(PurefxError, ValueError):
-    """Names do not fit a program: of inputs, of state, or of a module that the program is said to be a trace of.
+    """Names do not fit a program: of inputs, of state, or of the module that the program is supposed to be a trace of.
 
     >>> issubclass(NamingError, ValueError)
     True
@@ -182,7 +182,7 @@ class NamingError(PurefxError, ValueError):
 
 
 class FuelError(PurefxError, TypeError, ValueError):
-    """A transformation can not be stopped as asked, or there is nothing that a search with fuel could find.
+    """A transformation cannot be limited by fuel as requested, or a search with fuel has nothing to find.
 
     >>> issubclass(FuelError, TypeError), issubclass(FuelError, ValueError)
     (True, True)
@@ -198,7 +198,7 @@ class ParseError(PurefxError, ValueError):
 
 
 class StoreError(PurefxError, ValueError):
-    """A file is not a saved program: something else, damaged, crafted, or of a later version; or what is given does not fit it.
+    """A file is not a saved program (foreign, damaged, crafted, or of a later version), or the given state does not fit it.
 
     >>> issubclass(StoreError, ValueError)
     True
@@ -206,7 +206,7 @@ class StoreError(PurefxError, ValueError):
 
 
 class CallError(PurefxError, TypeError, RuntimeError):
-    """A module inside a lowered program was called, or answers a call, otherwise than its preserved signature says.
+    """A module inside a lowered program was called, or returned, in a way that differs from its preserved signature.
 
     >>> issubclass(CallError, TypeError), issubclass(CallError, RuntimeError)
     (True, True)
@@ -224,7 +224,7 @@ class InputError(PurefxError, TypeError, ValueError):
 class InputValueError(PurefxError, RuntimeError, ValueError, AssertionError):
     """An argument of a lowered module has a wrong type, shape, dtype or value.
 
-    It is what the peers raise: ``ep.module()`` an ``AssertionError``, unflatten a ``RuntimeError``.
+    It derives from what the alternatives raise: ``ep.module()`` an ``AssertionError``, ``unflatten`` a ``RuntimeError``.
 
     >>> issubclass(InputValueError, AssertionError), issubclass(InputValueError, RuntimeError)
     (True, True)
@@ -232,7 +232,7 @@ class InputValueError(PurefxError, RuntimeError, ValueError, AssertionError):
 
 
 class CaptureError(PurefxError, RuntimeError):
-    """The exporter can not trace a module; the message names the line, and the exporter's error is the cause.
+    """The exporter cannot trace a module; the message names the line, and the exporter's error is the cause.
 
     >>> issubclass(CaptureError, RuntimeError)
     True
@@ -248,7 +248,7 @@ class DiffError(PurefxError, ValueError):
 
 
 class ModeWarning(UserWarning):
-    """A lowered module was switched to a mode that is not the one that was written into its program.
+    """A lowered module was switched to another mode than the one baked into its program.
 
     >>> issubclass(ModeWarning, UserWarning)
     True
@@ -256,10 +256,10 @@ class ModeWarning(UserWarning):
 
 
 class StageError(PurefxError, ValueError):
-    """The parts of a program can not be stages of ``torch.distributed.pipelining``; ``faults`` says all that is wrong.
+    """The parts of a program cannot be stages of ``torch.distributed.pipelining``; ``faults`` says all that is wrong.
 
     Args:
-        head: what can not be.
+        head: what cannot be.
         faults: a line for each place.
 
     >>> print(StageError("no stages:", ["stage1 takes n"]))

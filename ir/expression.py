@@ -1,7 +1,7 @@
 """Sizes and guards as data: integers, symbols and a handful of operators.
 
-One idea: what ``torch.export`` says about dynamic sizes in sympy and in Python text becomes a small tree of values
-that can be compared, printed and evaluated without ``eval``.  It does no algebra.
+Dynamic sizes, which ``torch.export`` states in sympy and in Python text, become a small tree of values that can be compared,
+printed and evaluated without ``eval``.  There is no algebraic simplification.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ MOST_BITS = 4096
 """A power with more bits is not computed: no size is near it."""
 
 DEEPEST = 128
-"""How deep an expression may nest: functions walk it by calling themselves."""
+"""How deep an expression may nest: functions on it are recursive."""
 
 UNCOMPUTABLE = (ArithmeticError, TypeError, ValueError)
 """What operators raise for numbers that they have no value for: a division by zero, a power that is too large."""

@@ -27,8 +27,8 @@ class Frame:
     """One call of one module: its path and the number of the call, counted from 0.
 
     The path is relative to the module of the graph that the frame is in; one that begins with ``/`` is counted from the root,
-    for a module that is not below that one (see ``names.py``).  ``part`` is above 0 for the later pieces of a call whose nodes
-    could not be gathered in one place.
+    for a module that is not below that one (see ``names.py``).  ``part`` is above 0 for the later fragments of a call whose
+    nodes could not be made contiguous.
 
     >>> str(Frame("layers.0", 2))
     'layers.0@2'
@@ -141,7 +141,7 @@ class Node:
         return refs_in(self.args, self.kwargs)
 
     def with_refs(self, rename: Callable[[Ref | Body], Arg]) -> Node:
-        """Return a copy that uses other values; the same object where none differs.
+        """Return a copy that uses other values; the same object if none differs.
 
         Args:
             rename: gives what stands in place of a reference; may return it unchanged.
@@ -156,7 +156,7 @@ class Node:
         return Node(self.name, self.do, args, kwargs, self.stack, self.meta)
 
     def using(self, known: Mapping[str, Arg]) -> Node:
-        """Return a copy that uses what stands for some values, by name; the same object where it uses none of them.
+        """Return a copy with some values substituted, by name; the same object if it uses none of them.
 
         >>> Node("y", Op("toy.neg"), (Ref("x"),)).using({"x": 7}).args
         (7,)
@@ -197,7 +197,7 @@ class Input:
 
 @frozen(eq=False)
 class Graph:
-    """A body: what it takes, what it does in order, what it gives back.
+    """A body: its inputs, its nodes in order, its output.
 
     >>> from purefx.ir import Graph, Input, Node, Op, Ref
     >>> graph = Graph((Input("x"),), (Node("y", Op("toy.neg"), (Ref("x"),)),), Ref("y"))
@@ -225,7 +225,7 @@ class Graph:
 
     @cached_property
     def last_uses(self) -> Mapping[int, tuple[str, ...]]:
-        """For the number of a node, the values that nobody needs after it: its own, if nobody uses it."""
+        """The values that die at each node, by its number: those without a later use; its own, if it is unused."""
         last: dict[str, int] = {}
         for index, node in enumerate(self.nodes):
             last[node.name] = index
@@ -240,14 +240,14 @@ class Graph:
 
     @cached_property
     def callers(self) -> tuple[Node, ...]:
-        """The nodes that call a graph, or give one to an operator."""
+        """The nodes that call a graph, or pass one to an operator."""
         return tuple(
             [node for node in self.nodes if type(do := node.do) is Call or (type(do) is Op and do.effects.through_bodies)]
         )
 
     @cached_property
     def callees(self) -> tuple[str, ...]:
-        """The ids of the graphs that it calls or gives to operators, in order, repeats kept."""
+        """The ids of the graphs that it calls or passes to operators, in order, repeats kept."""
         found: list[str] = []
         for node in self.callers:
             do = node.do

@@ -1,8 +1,8 @@
-"""``check_identifiers``: every name in a program that came from outside is a name.
+"""``check_identifiers``: names from untrusted sources conform to one identifier grammar.
 
-One idea: one grammar (``names.py``), asked at each door: ``import_ep``, ``save`` and ``load``.  Values, arguments and keywords
-are Python identifiers; module paths, slots, graphs and operators are printable and can stand in quotes.  Programs that are
-built or parsed by hand may have any names: they run all the same, because no name is ever compiled.
+The grammar (``names.py``) is enforced at each entry point: ``import_ep``, ``save`` and ``load``.  Values, arguments and
+keywords are Python identifiers; module paths, slots, graphs and operators are printable and can stand in quotes.  Programs that
+are built or parsed by hand may have any names; they run too, because no name is ever compiled.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ADVICE = "rename it: letters, digits and _ for values and arguments; no quotes, 
 
 
 def check_identifiers(program: Program) -> Program:
-    """Return the program itself if all names in it are names.
+    """Return the program itself if all names in it are well-formed.
 
     Raises:
         InvalidProgram: some are not; all of them are listed.
@@ -31,7 +31,7 @@ def check_identifiers(program: Program) -> Program:
     True
     """
     found = [
-        Violation("identifiers", f"{ascii(name)[:200]} is no name of {what}", graph, node, advice=ADVICE)
+        Violation("identifiers", f"{ascii(name)[:200]} is not a name of {what}", graph, node, advice=ADVICE)
         for name, what, graph, node in odd_names(program)
     ]
     if found:
@@ -40,7 +40,7 @@ def check_identifiers(program: Program) -> Program:
 
 
 def odd_names(program: Program) -> Iterator[tuple[str, str, str | None, str | None]]:
-    """Iterate over what is no name: the text, of what, in which graph, at which node.
+    """Iterate over ill-formed names: the text, the kind of name, the graph and the node.
 
     >>> from purefx.ir import Graph, Input, Program
     >>> list(odd_names(Program.of({"": Graph((Input("x=1"),), (), ())})))

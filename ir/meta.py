@@ -1,7 +1,7 @@
-"""Meta: what is known about a node beside what it does (fake value, stack trace, custom entries).
+"""Meta: what is known about a node besides what it does (fake value, stack trace, custom entries).
 
-One idea: a snapshot that nobody can change.  The dict of the traced node is copied and the containers in it are
-frozen; the leaves (fake tensors) are shared.  Meta is carried by every transformation and never compared.
+An immutable snapshot.  The dict of the traced node is copied and the containers in it are frozen; the leaves (fake tensors) are
+shared.  Meta is carried by every transformation and never compared.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def thaw(value: Any) -> Any:
 
 
 def is_backward(meta: Mapping[str, Any]) -> bool:
-    """Say whether the meta of a node tells that autograd made it.
+    """Return whether a node was made by autograd, according to its meta.
 
     >>> is_backward({"partitioner_tag": "is_backward"}), is_backward({})
     (True, False)

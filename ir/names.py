@@ -1,7 +1,6 @@
 """Names of values and graphs, and paths of modules.
 
-One grammar decides what a name from outside may be; fresh names never collide; paths are joined, split, and made relative
-here and nowhere else.
+One grammar decides which names are well-formed; fresh names never collide; paths are joined, split and made relative here only.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ def word_of(path: str) -> str:
 
 
 def stem_of(name: str) -> str:
-    """Return a name without the number that tells it from others that are wanted alike.
+    """Return a name without the number that distinguishes it from others of the same stem.
 
     >>> stem_of("linear_12"), stem_of("add_1_1"), stem_of("conv2d"), stem_of("_0")
     ('linear', 'add', 'conv2d', '_0')
@@ -124,7 +123,7 @@ class Names:
             self._taken.add(wanted)
             return wanted
         stem = stem_of(wanted)
-        self._taken.add(stem)  # where ``sum_1`` was wanted, ``sum`` is no name for another
+        self._taken.add(stem)  # where ``sum_1`` was wanted, ``sum`` is not a name for another
         return self.fresh(stem)
 
 
@@ -175,7 +174,7 @@ def relative(path: str, outer: str) -> str:
 
 
 def is_below(path: str, outer: str) -> bool:
-    """Say whether a module is below another one; both paths are counted from the root.
+    """Return whether a module is below another one; both paths are counted from the root.
 
     >>> is_below("b.c", "b"), is_below("bc", "b"), is_below("b", "b"), is_below("b", "")
     (True, False, False, True)

@@ -1,7 +1,6 @@
 """``op_of``: the ``Op`` that calls a torch operator or a plain function.
 
-One idea: an operator has one name and one set of effects, both asked of the operator itself.  Looking an operator up
-by its name is the business of ``text/``.
+An operator has one name and one set of effects, both derived from the operator itself.  Lookup by name is in ``text/``.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from .graph import Op
 __all__ = ["op_of", "said_of"]
 
 Said = Mapping[Callable[..., Any], Effects]
-"""What operators of other libraries are said to do."""
+"""What operators of other libraries are declared to do."""
 
 
 def op_of(target: Any, said: Said | None = None) -> Op:

@@ -1,6 +1,6 @@
-"""The operators that are purefx's own: call boundaries, pytrees in graphs, and modules that are called as they are.
+"""The operators of purefx itself: call boundaries, pytrees in graphs, and calls of opaque modules.
 
-They stand in graphs like any operator, and lowering knows how to write each of them.
+They occur in graphs like any operator, and lowering knows how to write each of them.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _NAMES = frozenset({TAKES.name, GIVES.name})
 
 
 def is_boundary(node: Node) -> bool:
-    """Say whether a node is one of the two: naming a value there is no use of its contents.
+    """Return whether a node is a call boundary; its operands are not uses of their contents.
 
     >>> is_boundary(Node("t", TAKES)), is_boundary(Node("y", Op("toy.neg")))
     (True, False)
@@ -79,7 +79,7 @@ def pack(leaves: Sequence[Any], spec: Any) -> Any:
     try:
         return pytree.tree_unflatten(list(leaves), spec)
     except Exception as error:
-        raise CallError(f"the leaves can not be put together as {short(spec)}: {type(error).__name__}: {error}") from error
+        raise CallError(f"the leaves cannot be put together as {short(spec)}: {type(error).__name__}: {error}") from error
 
 
 def short(spec: Any) -> str:
@@ -110,7 +110,7 @@ def unpack(value: Any, spec: Any) -> tuple[Any, ...]:
     try:
         return tuple(spec.flatten_up_to(value))
     except ValueError as error:
-        raise CallError(f"a module gave back something else than the exported one did: {error}") from error
+        raise CallError(f"a module returned something else than the exported one did: {error}") from error
 
 
 for function in (pack, unpack):
@@ -167,7 +167,7 @@ def op_to_call(module: torch.nn.Module) -> Op:
 
 
 def is_module_call(node: Node) -> bool:
-    """Say whether a node calls a module that the program holds.
+    """Return whether a node calls a module that the program holds.
 
     >>> is_module_call(Node("y", CALL_MODULE)), is_module_call(Node("y", Op("toy.neg")))
     (True, False)
@@ -204,7 +204,7 @@ def tensors_of(module: torch.nn.Module) -> Iterator[torch.Tensor]:
 
 
 def attribute_of(module: torch.nn.Module, path: str) -> Any:
-    """Return what a module has under a dotted path, None where it has nothing.
+    """Return what a module has under a dotted path, None if it has nothing.
 
     >>> attribute_of(torch.nn.Sequential(torch.nn.Linear(2, 3)), "0.weight").shape
     torch.Size([3, 2])

@@ -43,7 +43,7 @@ MANY = 4
 
 @final
 class PMap(Mapping[K, V], Generic[K, V]):
-    """An immutable map; every edit gives a new one that shares all the rest.  ``pmap`` makes the first.
+    """A persistent map; every edit returns a new one that shares the rest.  ``pmap`` makes the first.
 
     >>> first = pmap({"a": 1})
     >>> second = first.set("b", 2)
@@ -78,7 +78,7 @@ class PMap(Mapping[K, V], Generic[K, V]):
         return _of_tree(self._as_tree().remove(key))
 
     def discard(self, key: K) -> PMap[K, V]:
-        """Return a map without one entry; the same where it has none."""
+        """Return a map without one entry; the same if it has none."""
         return self.remove(key) if key in self else self
 
     def update(self, *maps: Mapping[K, V]) -> PMap[K, V]:
@@ -174,7 +174,7 @@ class _Pause(str):
     __slots__ = ()
     __init__ = staticmethod(_marks.append)  # pyright: ignore[reportAssignmentType]
     __enter__ = staticmethod(gc.disable)
-    # Takes anything, is bound to the block, which keeps that alive, and gives back the empty string: exceptions go on.
+    # Takes anything, is bound to the block, which keeps that alive, and returns the empty string: exceptions go on.
     __exit__ = str.format
     __del__ = staticmethod(partial(_marks.__delitem__, slice(-1, None)))  # unlike pop, right where there is none
 
@@ -193,6 +193,6 @@ def collector_paused() -> AbstractContextManager[None]:
     True
     """
     if not (_marks or gc.isenabled()):
-        return nullcontext()  # whoever stopped it wants that
+        return nullcontext()  # the user has disabled it
     # No name is bound to the pause, here or by its users: a traceback that somebody keeps must not keep it.
     return (_Pause(_Mark()), setattr(_marks[0], "__class__", _Last))[0]  # pyright: ignore[reportCallIssue, reportReturnType]

@@ -1,7 +1,7 @@
-"""``Program``: a table of graphs, a root, the state, the signature, and how it came to be.
+"""``Program``: a table of graphs, a root, the state, the signature, and its history.
 
-One idea: everything is a value.  A transformation makes a new program that shares all that it did not change; the
-program that it started from stays as it was and is kept in the trail.  Nothing here transforms or runs.
+A program is immutable.  A transformation makes a new one that shares everything unchanged with the old one, which the trail
+keeps.  Nothing here transforms or runs.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Module:
     path: str
     type_name: str | None = None
     cell: int | None = None
-    """Modules with one cell are one object, which has several paths; None where nothing says that it has others.
+    """Modules with one cell are one object, which has several paths; None if nothing says that it has others.
 
     In a program that was split they are one object in each part.
     """
@@ -44,7 +44,7 @@ class Module:
 class CallSignature:
     """The call signature of a module call that the exporter was asked to preserve.
 
-    The values are the arguments of two nodes inside the call, see ``boundaries.py``.
+    The values are the operands of two boundary nodes inside the call, see ``own_operators.py``.
 
     >>> CallSignature(None, None, ("x",)).arg_names
     ('x',)
@@ -101,7 +101,7 @@ class Program:
     """What transformations have established (``"outlined"`` ...); never trusted where it can be looked up."""
     trail: tuple[Step, ...] = field(default=(), repr=False)
     checked: bool = field(default=False, init=False, eq=False, repr=False)
-    """Whether ``check`` found it valid: remembered, because a value can not become invalid.  A copy with other fields
+    """Whether ``check`` found it valid: remembered, because a value cannot become invalid.  A copy with other fields
     starts unchecked."""
 
     @classmethod
@@ -145,10 +145,10 @@ class Program:
 
     @cached_property
     def foreign_operators(self) -> tuple[str, ...]:
-        """The names of the operators that a program from outside may not have.
+        """The names of the operators that a program from an untrusted source may not have.
 
-        They are functions and methods that a live graph calls, and operators that reach beyond data.  ``save`` writes them only
-        where it is told ``allow=``.
+        They are functions and methods that a graph module calls, and operators that reach beyond data.  ``save`` writes them
+        only with ``allow=``.
 
         >>> from purefx.ir import Graph, Node, Op, Program
         >>> Program.of({"": Graph((), (Node("y", Op("builtins.getattr", target=getattr)),))}).foreign_operators

@@ -90,8 +90,8 @@ class Rewriter:
         """Return the graph after the edits.
 
         Args:
-            inputs: what stands in the place of its inputs.
-            output: what stands in the place of its output, before uses of it are replaced.
+            inputs: what stands in place of its inputs.
+            output: what stands in place of its output, before uses of it are replaced.
         """
         source = self.source
         given = replace_refs(source.output if output is ... else output, self._known(self.end))

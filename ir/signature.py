@@ -1,7 +1,7 @@
 """``Signature``: what the inputs and outputs of the root graph are for, position by position.
 
-One idea: no names of values.  ``signature.inputs[i]`` speaks of ``root.inputs[i]`` and ``signature.outputs[i]`` of
-``root.output[i]``, so renaming a value can not make the two disagree.  How inputs are checked is in ``lowering/``.
+Positions, not names of values: ``signature.inputs[i]`` refers to ``root.inputs[i]`` and ``signature.outputs[i]`` of
+``root.output[i]``, so renaming a value cannot make the two disagree.  How inputs are checked is in ``lowering/``.
 """
 
 from __future__ import annotations
@@ -100,10 +100,10 @@ class UserInput:
     type: ArgumentType
     argument: str = ""
     default: LiteralType | None = None
-    """What it is where the caller leaves it out; None where it must be passed."""
+    """What it is where the caller leaves it out; None if it must be passed."""
     only: tuple[type, ...] | None = field(default=None, eq=False, repr=False)
     """In a program from outside, the classes of which it may be besides data: functions on containers call methods of what
-    they are given. None takes anything. It says who wrote the program, not what it does, and is not compared."""
+    they are given. None takes anything. It depends on the author of the program, not on its meaning, and is not compared."""
 
 
 @frozen

@@ -1,8 +1,8 @@
 """``State``: the parameters, buffers and constants of a program, and which of them are one tensor.
 
-One idea: identity is data.  Every slot says which *cell* (tensor) it shows and which *storage* (memory) that cell
-lives in, so tied weights and aliasing views are written down and not a coincidence of objects.  Tensors are shared
-with whoever made the program: nothing here copies or changes one.
+Tensor identity is data.  Every slot says which *cell* (tensor) it shows and which *storage* (memory) that cell lives in, so
+tied weights and aliasing views are written down and not a coincidence of objects.  Tensors are shared with whoever made the
+program: nothing here copies or changes one.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def path_in_names(path: str) -> str:
 
 
 def same_value(left: Any, right: Any) -> bool:
-    """Say whether two pieces of state are the same: one object, tensors alike to the last bit, or equal literals.
+    """Return whether two pieces of state are the same: one object, tensors alike to the last bit, or equal literals.
 
     Tensors without contents (on the meta device, or fake) are the same when what they are is the same.
 
@@ -125,7 +125,7 @@ def same_value(left: Any, right: Any) -> bool:
 
 
 def same_contents(left: torch.Tensor, right: torch.Tensor) -> bool:
-    """Say whether two tensors have the same numbers to the last bit, however they lie in memory.
+    """Return whether two tensors have the same numbers to the last bit, however they lie in memory.
 
     Args:
         left: a tensor.
@@ -269,10 +269,10 @@ class State:
 
     @cached_property
     def identities(self) -> tuple[tuple[SlotKind, tuple[int, ...]], ...]:
-        """What each slot is beside its value, in order: kind, persistence, and which tensor and memory it is.
+        """For each slot in order, what it is besides its value: kind, persistence, and which tensor and memory it is.
 
-        Tensors and memory are numbered as they are met, so that equal states have equal identities.  Where several tensors
-        share memory, where each begins in it is said as well, in bytes from the first.
+        Tensors and memory are numbered as they are encountered, so that equal states have equal identities.  Where several
+        tensors share memory, where each begins in it is said as well, in bytes from the first.
         """
         cells: dict[int, int] = {}
         storages: dict[int, int] = {}

@@ -1,4 +1,4 @@
-"""What a tensor is, apart from its contents: which are one, and whether two are of one shape and dtype.
+"""Tensor identity and type: which values are one tensor or share memory, and whether two agree in shape and dtype.
 
 ``TensorIds`` numbers the tensors and the memory of a state, so that ties and aliases compare as numbers.
 """
@@ -19,7 +19,7 @@ __all__ = ["TensorIds", "cell_key", "disagreement", "geometry", "misfit", "numbe
 
 
 def cell_key(value: Any) -> tuple[object, object]:
-    """Return what two values share that are one window on memory, and what they share where they share memory.
+    """Return two keys of a value: equal for values that are one view of memory, and equal for values that share memory.
 
     >>> tensor = torch.ones(4)
     >>> cell_key(tensor) == cell_key(tensor.detach()), cell_key(tensor)[1] == cell_key(tensor[1:])[1]
@@ -58,7 +58,7 @@ def numbered(slots: Mapping[str, Slot]) -> dict[str, Slot]:
 
 
 class TensorIds:
-    """Numbers tensors and their memory in the order in which they are met.
+    """Numbers tensors and their memory in the order in which they are encountered.
 
     Args:
         state: what is numbered already; its values keep their numbers.
@@ -94,7 +94,7 @@ TENSORS = frozenset({torch.Tensor, torch.nn.Parameter, FakeTensor})
 
 
 def disagreement(known: Any, value: Any) -> str | None:
-    """Return how the fake value in meta and a tensor of the state differ, or None; what is no tensor never differs.
+    """Return how the fake value in meta and a tensor of the state differ, or None; what is not a tensor never differs.
 
     >>> disagreement(torch.ones(2), torch.ones(3))
     'a torch.float32 of shape (2,), but the slot holds a torch.float32 of shape (3,)'
@@ -142,7 +142,7 @@ def misfit(promised: TensorType, known: Any) -> str | None:
 
 
 def value_in(meta: Any) -> Any:
-    """Return the fake value in the meta of a node or an input; None where there is none.
+    """Return the fake value in the meta of a node or an input; None if there is none.
 
     >>> value_in({"val": 3}), value_in(7)
     (3, None)

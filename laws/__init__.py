@@ -1,6 +1,6 @@
 """Oracles and laws, for our own tests and for those of users.  Import it as ``purefx.laws``.
 
-One idea: an oracle compares and returns what differs as text, so that a test shows all of it at once; an empty list
+An oracle compares and returns what differs as text, so that a test shows all of it at once; an empty list
 means equal.  Nothing here transforms or lowers a program.
 """
 

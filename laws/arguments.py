@@ -1,6 +1,6 @@
 """What can be wrong with the arguments of ``check_transformation``, and the user's own programs as cases.
 
-All is told before anything is drawn.
+All mistakes are reported before anything is drawn.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def cases_of(programs: Iterable[Any], *, stage: Stage = "flat") -> list[Case]:
         stage: where modules and exported programs are taken to; programs are left as they are.
 
     Raises:
-        WrongQuestion: something in it is none of that, or can not be run.
+        WrongQuestion: something in it is none of that, or cannot be run.
 
     >>> [case.program.main.nodes[0].do.name for case in cases_of([(torch.nn.ReLU(), (torch.ones(2),))])]
     ['aten.relu.default']
@@ -71,19 +71,19 @@ def _case(number: int, given: Any, stage: Stage) -> Case:
         try:
             source = torch.export.export(source, args, kwargs)
         except Exception as error:  # the exporter raises whatever its parts do
-            raise WrongQuestion(f"{what} can not be exported: {type(error).__name__}: {error}") from error
+            raise WrongQuestion(f"{what} cannot be exported: {type(error).__name__}: {error}") from error
     if isinstance(source, torch.export.ExportedProgram):
         source = at_stage(import_ep(source), "aten", stage)
     if not isinstance(source, Program):
-        raise WrongQuestion(f"{what} begins with a {type(source).__name__}, which is no program, exported program or module")
+        raise WrongQuestion(f"{what} begins with a {type(source).__name__}, which is not a program, exported program or module")
     case = case_with_calls(check(source), [_leaves(what, source, args, kwargs)] * CALLS, seed=number)
     lacking = [name for name, slot in source.state.pairs if isinstance(slot.value, torch.Tensor) and slot.value.is_meta]
     if lacking:
-        raise WrongQuestion(f"{what} has no contents for {lacking[0]!r}, so it can not be run; parse or load it with state=...")
+        raise WrongQuestion(f"{what} has no contents for {lacking[0]!r}, so it cannot be run; parse or load it with state=...")
     try:
         case.meaning(source)
     except Exception as error:  # whatever its operators raise
-        raise WrongQuestion(f"{what} can not be run with its arguments: {type(error).__name__}: {error}") from error
+        raise WrongQuestion(f"{what} cannot be run with its arguments: {type(error).__name__}: {error}") from error
     return case
 
 
@@ -162,7 +162,7 @@ def _check_choice(what: str, value: Any, choices: Sequence[str], of: str = "") -
         return
     near = difflib.get_close_matches(str(value), choices, 1)
     hint = f"; did you mean {near[0]!r}?" if near else ""
-    raise WrongQuestion(f"{value!r} is no {what}{of}; there are {', '.join(map(repr, choices))}{hint}")
+    raise WrongQuestion(f"{value!r} is not a {what}{of}; there are {', '.join(map(repr, choices))}{hint}")
 
 
 @frozen
@@ -177,13 +177,13 @@ class Fitting:
     changed: int
     """How many of their programs it makes another of, in more than dead code."""
     refused: int
-    """How many other cases there are, which it says that it can not treat."""
+    """How many other cases there are, which it says that it cannot treat."""
     dead: int = 0
     """How many more of their programs it changes, in dead code only: whatever it does there, nothing can differ."""
 
 
 def check_fits(transform: Transform, stage: Stage, tier: Tier, cases: Sequence[Case]) -> Fitting:
-    """Return the cases that a transformation does not refuse; raise if it can not be asked at a stage at all.
+    """Return the cases that a transformation does not refuse; raise if it cannot be asked at a stage at all.
 
     Args:
         transform: a function from programs to programs.

@@ -59,7 +59,7 @@ def watched(transform: Transform) -> Transform:
     >>> watched(lambda program: None)(Program.of({"": Graph((), (), ())}))
     Traceback (most recent call last):
     ...
-    purefx.laws.asking.NoTransformation: it gave None; give back a program, and the same object when there is nothing to do
+    purefx.laws.asking.NoTransformation: it gave None; return a program, and the same object when there is nothing to do
     """
     if isinstance(transform, Transformation):
         return evolve(transform, apply=_watched(transform.apply))
@@ -90,7 +90,7 @@ def _watched(transform: Callable[..., Any]) -> Callable[..., Program]:
             )
         if not isinstance(result, Program):
             what = "None" if result is None else f"a {type(result).__name__}"
-            raise NoTransformation(f"it gave {what}; give back a program, and the same object when there is nothing to do")
+            raise NoTransformation(f"it gave {what}; return a program, and the same object when there is nothing to do")
         return result
 
     return looked_at
@@ -176,7 +176,7 @@ def assert_law(transform: Transform, law: Law, case: Case) -> None:
 
 
 def refuses(transform: Transform, case: Case) -> bool:
-    """Say whether a transformation says that it can not treat the program of a case faithfully; then no law is asked.
+    """Return whether a transformation says that it cannot treat the program of a case faithfully; then no law is asked.
 
     Args:
         transform: the function from programs to programs.
@@ -204,12 +204,12 @@ def _broken(transform: Transform, law: Law, case: Case, wrong: list[str]) -> Law
 def _done(transform: Transform, program: Program) -> list[str]:
     try:
         result = watched(transform)(program)
-    except Exception:  # noqa: BLE001  what it raises is told already; there is no result to compare with
+    except Exception:  # noqa: BLE001  what it raises is reported already; there is no result to compare with
         return []
     if result is program:
-        return ["it gives back the program itself"]
+        return ["it returns the program itself"]
     changes = diff(program, result)
-    return ["what it does to it:", str(changes)] if changes else ["it gives back an equal program, another object"]
+    return ["what it does to it:", str(changes)] if changes else ["it returns an equal program, another object"]
 
 
 SECONDS = 30.0
@@ -231,7 +231,7 @@ def smallest(
     seconds: float = SECONDS,
     tolerance: Tolerance = EXACT,
 ) -> LawBroken | None:
-    """Return what is said about the smallest case found; None where none of the drawn ones breaks the law.
+    """Return what is said about the smallest case found; None if none of the drawn ones breaks the law.
 
     Args:
         transform: the function from programs to programs.

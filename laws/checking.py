@@ -1,8 +1,8 @@
 """``check_transformation``: the laws for your own ``Program -> Program``, in one line of your test file.
 
-One idea: every law is asked on generated programs and on yours; when one is broken the smallest program that shows it is in
+Every law is asked on generated programs and on yours; when one is broken the smallest program that shows it is in
 the message, as text that parses back, below the sentence that does not hold and what the function did to it.  A law that was
-asked only where nothing was rewritten says nothing, and that is told too.  ExternalUses the extra ``laws`` (hypothesis).
+asked only where nothing was rewritten says nothing, and that is reported too.  Requires the extra ``laws`` (hypothesis).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The clean-up passes as transformations without arguments, and what holds for them beyond the generic laws.
 
-One idea: a program is made dirty as a tracer would have left it (constants among the arguments, names of a tracer), and cleaned;
+A program is made dirty as a tracer would have left it (constants among the arguments, names of a tracer), and cleaned;
 what comes out must be the program that it was.  It shares no code with the passes.
 """
 
@@ -36,7 +36,7 @@ OF_STATE = (StateInput, StateMutation, StateGradient)
 
 
 def dirty_constants(program: Program) -> Program:
-    """Return a program with tensors among the arguments instead of in the state; the same object where it has none to move.
+    """Return a program with tensors among the arguments instead of in the state; the same object if it has none to move.
 
     Args:
         program: a program at any stage.

@@ -35,7 +35,7 @@ SHOWN = 12
 """How many numbers of a tensor are shown."""
 
 TOLD = 4
-"""How many values are told that differ; the rest is counted."""
+"""How many differing values are listed; the rest is counted."""
 
 
 @frozen
@@ -100,7 +100,7 @@ def contents_of(tensor: torch.Tensor) -> Contents:
 
 
 def differences(given: Any, expected: Any, where: str, tolerance: Tolerance = EXACT) -> list[str]:
-    """Return how what was seen differs from what should have been; empty where nothing does, or no more than a tolerance.
+    """Return how what was seen differs from what should have been; empty if nothing does, or no more than a tolerance.
 
     Args:
         given: contents, other values, and tuples and lists of both.
@@ -162,7 +162,7 @@ def _numbers(given: Contents, expected: Contents, tolerance: Tolerance) -> str |
         return None
     apart = (left != right) & ~(left.isnan() & right.isnan())
     if not bool(apart.any()):
-        return ": the numbers are equal, their bits are not (the sign of a zero, or of what is no number)"
+        return ": the numbers are equal, their bits are not (the sign of a zero, or of what is not a number)"
     most = (left - right).abs()[apart].max().item()
     return f": {int(apart.sum())} of {apart.numel()} numbers differ, by up to {most:.2g}"
 
@@ -232,7 +232,7 @@ def evaluate(
         program: a valid program at any stage.
         calls: the leaves of the user inputs, for each call.
         machine: a fresh one.
-        seen: is told of every input and node that gets a value, and in which graph.
+        seen: is called with every input and node that gets a value, and its graph.
 
     Raises:
         KeyError: an operator has neither a function of the machine nor a target.
@@ -256,7 +256,7 @@ def evaluate(
 
 
 def _state_names(program: Program) -> dict[str, str]:
-    # State is called as before the program was split: where a tensor is kept is no part of what a program means.
+    # State is called as before the program was split: where a tensor is kept is not part of what a program means.
     names = frozenset(part_names(program))
     return {original(slot, names): slot for slot in program.state}
 
@@ -321,7 +321,7 @@ class _Run:
         return function(*args, **{key: self.resolve(value, known, path) for key, value in node.kwargs})
 
     def resolve(self, arg: Arg, known: Mapping[str, Any], path: str) -> Any:
-        """Return an argument with the values in the place of their names."""
+        """Return an argument with the values in place of their names."""
         match arg:
             case Ref(name=name):
                 return known[name]

@@ -1,6 +1,6 @@
 """``Law``: one English sentence about transformations, and its check; ``GENERIC`` are those that hold for all.
 
-One idea: a check is an oracle.  It is given a function from programs to programs and a case, and returns what is wrong
+A check is an oracle.  It is given a function from programs to programs and a case, and returns what is wrong
 as text, nothing when the law holds; so users check their own functions with it, on their own programs.  Programs
 are made elsewhere.
 """
@@ -139,7 +139,7 @@ def made_anew(before: Program, after: Program) -> list[str]:
 
 
 def differs(result: Program, program: Program) -> bool:
-    """Say whether a program is another one, or has other meta.
+    """Return whether a program is another one, or has other meta.
 
     Args:
         result: what a transformation gave.
@@ -237,7 +237,7 @@ def _gradients(transform: Transform, case: Case) -> list[str]:
 
 
 GRADIENT_TOLERANCE = 1e-5
-"""Autograd adds up the parts of a gradient in an order of its own, which follows that of the operators and is no part of
+"""Autograd adds up the parts of a gradient in an order of its own, which follows that of the operators and is not part of
 what a program means; everything else is compared bit by bit."""
 
 
@@ -261,7 +261,7 @@ GENERIC: tuple[Law, ...] = (
     Law("state", "the state keeps its names, kinds, ties and tensors", _state),
     Law("text", "the text of the result parses back to it", _text),
 )
-"""What holds for every transformation.  That the text is the same in processes with other hash seeds can not be seen in one
+"""What holds for every transformation.  That the text is the same in processes with other hash seeds cannot be seen in one
 process: ``tests/laws/test_hash_seed.py`` asks it of all transformations in a few."""
 
 GRADIENTS = Law("gradients", "the gradients of parameters and inputs are kept", _gradients)

@@ -1,8 +1,8 @@
 """``live``: a program without its dead code, so that what a transformation changed there alone is not taken for a check.
 
-One idea: one walk backwards over each body, callers first.  A node is live where what it gives is used by something live, or
-where it acts on what can be seen: state, inputs, random numbers, an order, or memory that something live looks at later.  What
-a body gives and takes is live as far as its calls use it and it uses that.  The copy is for comparing; it is no transformation.
+One backward walk over each body, callers first.  A node is live where a live node uses its value, or where it has an observable
+effect: on state, inputs, random numbers, an order, or memory that a live node reads later.  Outputs of a body are live where a
+call uses them, inputs where the body does.  The copy is for comparing; it is not a transformation.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["changes_what_is_live", "live"]
 
 
 def changes_what_is_live(result: Program, program: Program) -> bool:
-    """Say whether two programs that differ do so in more than dead code.
+    """Return whether two programs that differ do so in more than dead code.
 
     What stands in both is compared up to names; where nothing differs but names, those of live values are.
 

@@ -1,8 +1,8 @@
 """``PAIRS``: laws about two transformations, or a thing and its inverse: what undoes what, and which order does not matter.
 
-One idea: each is an equation between two ways from a program to a program, up to names (``≅``, the digest), with the condition
+Each is an equation between two ways from a program to a program, up to names (``≅``, the digest), with the condition
 under which it holds written beside it.  Only equations that were found to hold are here; those that look as if they should
-and do not are told by their conditions.  That each side is right by itself is the business of ``law.py``.
+and do not are distinguished by their conditions.  That each side is right by itself is the business of ``law.py``.
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ def _rewritten(step: Transform) -> Callable[[Case], Program]:
 
 
 def one_input_a_tensor(program: Program) -> bool:
-    """Say whether no two state inputs that are used are one tensor; the exporter uses one of them.
+    """Return whether no two state inputs that are used are one tensor; the exporter uses one of them.
 
     >>> from purefx.ir import Graph
     >>> one_input_a_tensor(Program.of({"": Graph((), (), ())}))
@@ -187,7 +187,7 @@ def one_input_a_tensor(program: Program) -> bool:
 
 
 def is_functional(program: Program) -> bool:
-    """Say whether a program writes to nothing, and returns new contents as the exporter does.
+    """Return whether a program writes to nothing, and returns new contents as the exporter does.
 
     Those that are new come before what the user gets, state first, in the order of the inputs.
 
@@ -214,9 +214,9 @@ def is_functional(program: Program) -> bool:
 
 
 def returns_all(program: Program) -> bool:
-    """Say whether ``functionalize`` gives back all that a program copies into its inputs and state.
+    """Return whether ``functionalize`` returns all that a program copies into its inputs and state.
 
-    A copy that it keeps, since others may touch the same memory, need not stand on the same side of those that it gives back.
+    A copy that it keeps, since others may touch the same memory, need not stand on the same side of those that it returns.
 
     >>> from purefx.ir import Graph
     >>> returns_all(Program.of({"": Graph((), (), ())}))
@@ -236,7 +236,7 @@ def returns_all_that_it_writes(program: Program) -> bool:
 
 
 def mutates_in_place(program: Program) -> bool:
-    """Say whether a program gives back no new contents: those come in any order, and may be the old ones.
+    """Return whether a program returns no new contents: those come in any order, and may be the old ones.
 
     >>> from purefx.ir import Graph
     >>> mutates_in_place(Program.of({"": Graph((), (), ())}))
@@ -246,7 +246,7 @@ def mutates_in_place(program: Program) -> bool:
 
 
 def copies_nothing(program: Program) -> bool:
-    """Say whether a program has no ``copy_``: one of its own may stand anywhere after what it waits for, and in any call.
+    """Return whether a program has no ``copy_``: one of its own may stand anywhere after what it waits for, and in any call.
 
     >>> from purefx.ir import Graph
     >>> copies_nothing(Program.of({"": Graph((), (), ())}))
@@ -256,7 +256,7 @@ def copies_nothing(program: Program) -> bool:
 
 
 def copies_stand_first(program: Program) -> bool:
-    """Say whether each ``copy_`` stands right behind what it waits for, and in the call of that, as one does that was made.
+    """Return whether each ``copy_`` stands right behind what it waits for, and in the call of that, as one does that was made.
 
     >>> from purefx.ir import Graph
     >>> copies_stand_first(Program.of({"": Graph((), (), ())}))
@@ -280,7 +280,7 @@ def copies_stand_first(program: Program) -> bool:
 
 
 def calls_are_runs(program: Program) -> bool:
-    """Say whether the nodes of each module call stand side by side.
+    """Return whether the nodes of each module call stand side by side.
 
     >>> from purefx.ir import Graph
     >>> calls_are_runs(Program.of({"": Graph((), (), ())}))

@@ -1,4 +1,4 @@
-"""Laws of split programs: how parts take and give, what crosses between them, and what joining gives back.
+"""Laws of split programs: how parts take and give, what crosses between them, and what joining returns.
 
 Parts keep the order, the state and the meaning of the whole.
 """
@@ -62,8 +62,8 @@ def _parts_tight(transform: Transform, case: Case) -> list[str]:
         made = {node.name: number for number, node in enumerate(body.nodes)}
         found += [f"{part.name} takes {formal.name} and does not use it" for formal in body.inputs if formal.name not in within]
         given = [made.get(name, -1) for name in body.output_refs()]
-        found += [f"{part.name} gives back what it does not make, or in another order"] if given != sorted(set(given)) else []
-        found += [f"{part.name} gives back what it does not make"] if -1 in given else []
+        found += [f"{part.name} returns what it does not make, or in another order"] if given != sorted(set(given)) else []
+        found += [f"{part.name} returns what it does not make"] if -1 in given else []
     return found
 
 
@@ -239,7 +239,7 @@ def _straight(transform: Transform, case: Case) -> list[str]:
     ]
     pairs = zip(result.main.output, result.signature.outputs, strict=True)
     given = [arg.name for arg, spec in pairs if type(spec) in GIVEN and type(arg) is Ref]
-    return found + [f"{name} of part {home[name]} is given back" for name in given if home[name] != len(calls) - 1]
+    return found + [f"{name} of part {home[name]} is returned" for name in given if home[name] != len(calls) - 1]
 
 
 def _nodes_stay(transform: Transform, case: Case) -> list[str]:

@@ -180,7 +180,7 @@ SWITCH = 1e-5
 
 
 def on_threads(transform: Callable[[Program], Program], program: Program, *, threads: int = 8) -> list[Program | Exception]:
-    """Return what a transformation gives, or raises, on each of several threads at once.
+    """Return what a transformation returns, or raises, on each of several threads at once.
 
     Args:
         transform: the function from programs to programs.
@@ -200,7 +200,7 @@ def on_threads(transform: Callable[[Program], Program], program: Program, *, thr
         start.wait()
         try:
             results.append(transform(fresh))
-        except Exception as error:  # noqa: BLE001  it is what happened, and is given back
+        except Exception as error:  # noqa: BLE001  it is what happened, and is returned
             results.append(error)
 
     running = [threading.Thread(target=run) for _ in range(threads)]

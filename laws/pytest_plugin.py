@@ -1,6 +1,6 @@
 """``start``: what the options ``--ir-verify-each`` and ``--ir-profile`` of pytest do.
 
-One idea: while a session lasts, a transformation looks at its own result, whatever it is trusted with outside of tests; so
+While a session lasts, a transformation looks at its own result, whatever it is trusted with outside of tests; so
 the first test that meets an invalid program names who made it.  All is put back at the end.  The options themselves are in
 ``pytest_purefx``, which imports nothing.
 """

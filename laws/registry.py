@@ -1,6 +1,6 @@
 """The registry: which transformation has which laws, at which stages of the pipeline it is checked, and what is exempt.
 
-One idea: a table with one entry for each transformation; the one test that reads it is a product of transformations and
+A table with one entry for each transformation; the one test that reads it is a product of transformations and
 laws, and another insists that no generic law is left out without a written reason.  A new transformation adds a line.
 """
 
@@ -89,7 +89,7 @@ from .values import INFERRED
 __all__ = ["REGISTRY", "Entry"]
 
 TAGS_VARY = {"order": "of outlined programs tags are drawn along the flat relation, which is coarser than that between calls"}
-"""Between calls more reorderings are legal than the flat relation allows: the same tags can not be drawn after them."""
+"""Between calls more reorderings are legal than the flat relation allows: the same tags cannot be drawn after them."""
 
 STATE_MOVES = MappingProxyType({"state": "names of state get the part in front, and state that two parts read gets two of them"})
 

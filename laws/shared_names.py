@@ -1,6 +1,6 @@
 """What bodies are called, and what is in them, that several modules share.
 
-One idea: both programs are walked side by side, so each body of the result is held against all that became it.
+Both programs are walked side by side, so each body of the result is held against all that became it.
 """
 
 from __future__ import annotations

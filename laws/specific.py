@@ -1,6 +1,6 @@
 """What holds for one transformation each, beyond the generic laws.
 
-One idea: each check looks at the program before and after and nothing else, so that it is written without knowing how the
+Each check looks at the program before and after and nothing else, so that it is written without knowing how the
 transformation works.  Which transformation has which is in ``registry.py``.
 """
 
@@ -108,7 +108,7 @@ def _only(graph: Graph) -> dict[str, Graph]:
 
 
 def is_gathered(nodes: tuple[Node, ...]) -> bool:
-    """Say whether the nodes of each module call stand side by side.
+    """Return whether the nodes of each module call stand side by side.
 
     >>> is_gathered(())
     True
@@ -138,14 +138,14 @@ def _calls_tight(transform: Transform, case: Case) -> list[str]:
         made = {node.name for node in graph.nodes}
         used = {ref for node in graph.nodes for ref in node.refs()}
         found += [f"{name} takes {formal.name} and does not use it" for formal in graph.inputs if formal.name not in used]
-        found += [f"{name} gives back {ref}, which it does not make" for ref in graph.output_refs() if ref not in made]
+        found += [f"{name} returns {ref}, which it does not make" for ref in graph.output_refs() if ref not in made]
     for name in result.order:
         graph = result.graphs[name]
         used = {ref for node in graph.nodes for ref in node.refs()} | set(graph.output_refs())
         for node in graph.nodes:
             outputs = result.graphs[node.do.graph].output_refs() if type(node.do) is Call else ()
             if outputs and node.name not in used:
-                found.append(f"{node.name} gives back what nobody uses")
+                found.append(f"{node.name} returns what nobody uses")
     return found
 
 
@@ -282,12 +282,12 @@ def _named_as_given(transform: Transform, case: Case) -> list[str]:
             for frame in nodes[name].stack if given else ():
                 taken, returned = (leaves.get((frame, do.name), set[str]()) for do in (TAKES, GIVES))
                 if frame not in user.stack and given in taken and name not in returned:
-                    found.append(f"{user.name} uses {name} of {frame}, which is {given}, the very object")
+                    found.append(f"{user.name} uses {name} of {frame}, which is {given}, the same object")
     return found
 
 
 def _converted_to_what_it_is(program: Program, name: str) -> str | None:
-    # `x.to(dtype)` of an `x` that has it: torch gives back its argument.
+    # `x.to(dtype)` of an `x` that has it: torch returns its argument.
     node = program.main.by_name.get(name)
     if node is None or _op_name(node) != "aten.to.dtype" or len(node.args) != 2 or node.kwargs:
         return None

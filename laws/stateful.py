@@ -1,6 +1,6 @@
 """``rule_machine``: random transformations, inverses, renamings and legal orders, one after the other.
 
-One idea: what single laws can not see is how transformations act on what others left behind.  A hypothesis state machine
+What single laws cannot see is how transformations act on what others left behind.  A hypothesis state machine
 starts from a generated program, takes up to twenty steps in any order that their requirements allow, and after each asks what
 must hold after any number of them.  It knows no transformation: those that it is given may be yours.
 """
@@ -147,7 +147,7 @@ def rule_machine(*transformations: Transform, stage: Stage = "flat") -> type[Rul
         stage: of the programs that it starts from; see ``purefx.laws.strategies.programs``.
 
     Raises:
-        TypeError: there is no transformation, or one can not be called.
+        TypeError: there is no transformation, or one cannot be called.
 
     >>> from purefx.transforms import inline, outline
     >>> rule_machine(outline, inline).__name__

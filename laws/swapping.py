@@ -111,7 +111,7 @@ FUEL: tuple[Law, ...] = (ANY_FUEL, ENOUGH_FUEL, NO_FUEL, UNFINISHED)
 
 
 def own_program(program: Program, path: str) -> Program | None:
-    """Return the body of a module as a program; None where it is not called in one way, or reaches out of itself.
+    """Return the body of a module as a program; None if it is not called in one way, or reaches out of itself.
 
     Args:
         program: an outlined program.

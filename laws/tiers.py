@@ -121,7 +121,7 @@ Tier = Literal["toy", "aten", "modules"]
 TIERS: tuple[Tier, ...] = get_args(Tier)
 
 EXAMPLES = MappingProxyType({"toy": 200, "aten": 50, "modules": 10})
-"""How many programs a law is asked of when nobody says."""
+"""The default number of programs that a law is checked on."""
 
 Found = TypeVar("Found")
 

@@ -1,6 +1,6 @@
 """Programs that mean the same as a given one: other names, another legal order.  And one fixed form for each.
 
-One idea: laws need variants that are surely equal, made without any transformation.  Choices come from a seed, so that
+Laws need variants that are surely equal, made without any transformation.  Choices come from a seed, so that
 a law can be checked on any program by anyone, without hypothesis.  Nothing here looks for a good variant.
 """
 

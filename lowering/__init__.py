@@ -1,7 +1,6 @@
-"""From values to torch modules.  Import it as ``purefx.lowering``.
+"""Lowering: from programs to torch modules.  Import it as ``purefx.lowering``.
 
-One idea: generated code is made once for each distinct body, fx graphs when somebody looks.  Nothing here rewrites a
-program beyond what running it needs.
+Code is generated once for each distinct body, fx graphs on demand.  A program is rewritten only as far as running it requires.
 """
 
 from __future__ import annotations

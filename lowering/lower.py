@@ -37,7 +37,7 @@ __all__ = ["executable", "lower", "lower_unchecked"]
 
 
 def executable(program: Program) -> Program:
-    """Return a program whose root takes user inputs and gives user outputs.
+    """Return a program whose root has only user inputs and user outputs.
 
     >>> from purefx.ir import Graph, Program
     >>> program = Program.of({"": Graph((), (), ())})
@@ -74,7 +74,7 @@ def _writes(program: Program) -> tuple[list[Node], tuple[Arg, ...]]:
     }
     memory = storages(program, graph, node_effects(program, graph))
     names = graph.names()
-    # State that is written and is no input is read for that.
+    # State that is written and is not an input is read for that.
     unread = [spec.slot for spec in signature.outputs if type(spec) is StateMutation and spec.slot not in owner]
     reads = [Node(names.fresh(word_of(slot)), Get(slot)) for slot in unread]
     for slot, node in zip(unread, reads, strict=True):

@@ -1,6 +1,6 @@
-"""``python -m purefx``: looks at saved programs, compares and converts them.
+"""``python -m purefx``: show, compare and convert saved programs.
 
-One idea: the front door of ``_command.py``; nothing is decided here.
+The entry point of ``_command.py``.
 """
 
 from __future__ import annotations

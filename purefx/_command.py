@@ -1,8 +1,8 @@
 """The command line: ``show``, ``verify``, ``digest``, ``diff`` and ``convert`` of programs in files.
 
-One idea: a file that purefx wrote is data and is read without asking; a .pt2 of torch is code as soon as it is read, so it
-takes ``--trust``.  An error is one message and a status, never a traceback, whose status would say that programs differ.  What
-is printed speaks to no terminal, and no file that is read is written.  Nothing is done here that the library does not do.
+A file that purefx wrote is data and is read unconditionally; reading a .pt2 of torch runs code, so it requires ``--trust``.  An
+error is one message and an exit status, never a traceback, whose status would mean that programs differ.  Output has no
+terminal escapes, and input files are never written.  The library can do everything that is done here.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ __all__ = ["main"]
 
 WHY_TRUST = (
     "torch runs code while it loads a .pt2: it unpickles objects and evaluates text, whoever wrote the file. If you made it, "
-    "or trust who did, say --trust; `convert` it once, and what comes out is data that nobody has to trust"
+    "or trust who did, say --trust; `convert` it once, and the result is data, which needs no trust"
 )
 
 ZIP = b"PK\x03\x04"
 
 
 class _Trouble(Exception):
-    """What the user has to be told, and no error of the library."""
+    """An error for the user that is not an error of the library."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -58,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             _import(name)
         status: int = given.run(given)
         sys.stdout.flush()
-    except BrokenPipeError:  # `... | head`: nobody reads on, which is no trouble
+    except BrokenPipeError:  # `... | head` closes the pipe: not an error
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except InvalidProgram as error:
@@ -141,7 +141,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _read(path: str, given: argparse.Namespace) -> Program:
     if Path(path).exists() and not Path(path).is_file() and not Path(path).is_dir():
-        raise _Trouble(f"{path} is no file")  # a pipe would be waited for
+        raise _Trouble(f"{path} is not a file")  # a pipe would be waited for
     with Path(path).open("rb") as file:
         is_zip = file.read(len(ZIP)) == ZIP
     _progress(f"reading {path}")
@@ -154,7 +154,7 @@ def _read(path: str, given: argparse.Namespace) -> Program:
     try:
         ep = torch.export.load(path)
     except Exception as error:  # torch raises whatever its parts do
-        raise _Trouble(f"{path}: torch can not load it: {type(error).__name__}: {error}") from error
+        raise _Trouble(f"{path}: torch cannot load it: {type(error).__name__}: {error}") from error
     return import_ep(ep)
 
 

@@ -1,6 +1,6 @@
 """Whole jobs in one call: ``capture`` a module, ``unflatten`` an exported program, ``to_ep`` a program at any stage.
 
-Each is import, transform, lower, in one line for those who need no more.
+Each composes import, transform and lower in one call.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def capture(
     preserve_module_call_signature: Sequence[str] = (),
     effects: Mapping[Callable[..., Any], Effects] | None = None,
 ) -> Program:
-    """Export a module and import what the exporter made of it.
+    """Export a module and import the exported program.
 
     Args:
         module: what to export; it is not changed.
@@ -65,8 +65,8 @@ def capture(
     Raises:
         CaptureError: the exporter refuses the module; the message names the line, and the exporter's own error is its cause.
         InvalidProgram: what the exporter made is nonsense.
-        UnsupportedProgram: it has something that can not be represented faithfully.
-        TypeError: ``module`` is no module, or ``args`` is no tuple.
+        UnsupportedProgram: it has something that cannot be represented faithfully.
+        TypeError: ``module`` is not a module, or ``args`` is not a tuple.
 
     >>> import torch, purefx as px
     >>> px.capture(torch.nn.ReLU(), (torch.ones(2),)).main.nodes[0].do.name
@@ -77,7 +77,7 @@ def capture(
     if not isinstance(args, tuple):
         raise TypeError(f"args is the tuple of the positional arguments, not a {type(args).__name__}; for one, write (x,)")
     if kwargs is not None and not isinstance(kwargs, Mapping):
-        raise TypeError(f"kwargs maps names to arguments, and is no {type(kwargs).__name__}; options of capture go by name")
+        raise TypeError(f"kwargs maps names to arguments, not a {type(kwargs).__name__}; options of capture go by name")
     with LOCK:
         try:
             exported = torch.export.export(
@@ -96,7 +96,7 @@ def capture(
 def _message(module: torch.nn.Module, error: Exception) -> str:
     place = next(_lines(error), None)
     said = str(error).strip() or type(error).__name__
-    head = f"torch.export can not export {type(module).__qualname__}"
+    head = f"torch.export cannot export {type(module).__qualname__}"
     if place is None:
         return f"{head}: {type(error).__name__}: {said}"
     file, number, function = place
@@ -120,7 +120,7 @@ def _lines(error: BaseException) -> Iterator[tuple[str, int, str]]:
 def unflatten(
     module: ExportedProgram, flat_args_adapter: FlatArgsAdapter | None = None, *, forward: ExportedProgram | None = None
 ) -> UnflattenedModule:
-    """Return a module with the hierarchy of the module that was exported; takes and gives what it took and gave.
+    """Return a module with the hierarchy and the call signature of the module that was exported.
 
     Args:
         module: the exported program; it is not changed, and nothing of it is kept.
@@ -132,7 +132,7 @@ def unflatten(
 
     Raises:
         InvalidProgram: the exported program's graph and signature disagree.
-        UnsupportedProgram: it has something that can not be represented or run faithfully; the message names it.
+        UnsupportedProgram: it has something that cannot be represented or run faithfully; the message names it.
         TypeError: it is not an exported program, or the adapter is none.
 
     >>> import torch, purefx as px
@@ -154,10 +154,10 @@ def to_ep(
 ) -> ExportedProgram:
     """Return a program as an exported program, which saves, loads, decomposes, compiles and exports like any other.
 
-    Module calls are put in the places of the calls (``inline``), reads of state become inputs (``lift_state``), last writes to
-    state and inputs become outputs (``functionalize``); other writes stay operators that write.  Nodes keep the names that
-    they have, module stacks, stack traces and custom meta; a node that a rewrite has put in gets a fake value by running its
-    operator on those of its arguments.
+    Module calls are inlined (``inline``), reads of state become inputs (``lift_state``), last writes to state and inputs become
+    outputs (``functionalize``); other writes stay operators that write.  Nodes keep the names that they have, module stacks,
+    stack traces and custom meta; a node that a rewrite has put in gets a fake value by running its operator on those of its
+    arguments.
 
     Args:
         program: at any stage; it is not changed.
@@ -172,11 +172,11 @@ def to_ep(
             have a preserved signature, are inlined all the same. Torch (2.13) takes no gradients through such regions in eager.
 
     Returns:
-        An exported program that torch's verifier took. ``import_ep`` gives back the flattened program, up to names.
+        An exported program that torch's verifier took. ``import_ep`` returns the flattened program, up to names.
 
     Raises:
         InvalidProgram: the program breaks invariants; all violations are listed, and nothing was made.
-        UnsupportedProgram: an exported program can not say what this one does; the message names it.
+        UnsupportedProgram: an exported program cannot say what this one does; the message names it.
         InputError: the example inputs are structured differently from the program's arguments.
         ValueError: an option is none of those above.
         TypeError: ``program`` is not a Program.

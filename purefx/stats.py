@@ -1,4 +1,4 @@
-"""``stats``: how large a program is, and what it is made of.
+"""``stats``: the size of a program, and its composition.
 
 Floating point operations are counted as torch's counter does, by shapes, without running anything.
 """
@@ -41,7 +41,7 @@ class FlopCounter:
         """Return the operations of each node of a graph; None for what is not known.
 
         Args:
-            graph: its nodes and inputs carry fake values in meta, as far as they are known.
+            graph: its nodes and inputs carry fake values in meta, where known.
         """
         values = {formal.name: _value(formal.meta) for formal in graph.inputs}
         values.update((node.name, _value(node.meta)) for node in graph.nodes)
@@ -155,7 +155,7 @@ class ModuleStats:
     bytes: int
     """How large its state is."""
     flops: int | None
-    """Floating point operations of those that torch's counter knows; None where it knows none."""
+    """Floating point operations of those that torch's counter knows; None if it knows none."""
 
 
 @frozen
@@ -173,7 +173,7 @@ class Stats:
     parameters: int
     bytes: int
     flops: int | None
-    """Floating point operations of one run; None where none is known."""
+    """Floating point operations of one run; None if none is known."""
     uncounted: Mapping[str, int]
     """Operators that are not in ``flops``, and how often they run."""
 
@@ -222,7 +222,7 @@ def stats(program: Program) -> Stats:
         A value whose text is a table.
 
     Raises:
-        TypeError: it is no Program.
+        TypeError: it is not a Program.
 
     >>> import torch, purefx as px
     >>> found = px.stats(px.capture(torch.nn.Linear(3, 4), (torch.ones(2, 3),)))

@@ -1,6 +1,6 @@
 """``deduplicate``: equal bodies become one.
 
-One idea: from the innermost calls outwards, each body is written as a list of tokens, callees as the number of the class
+From the innermost calls outwards, each body is written as a list of tokens, callees as the number of the class
 that they fell into, and one dictionary gives equal lists one number.  State is named relative to the module, so the blocks
 of a transformer are equal; which state is read and which body is called is part of the list.  Nothing is compared pairwise.
 A body that several become is nobody's own, and is named for all of its users (``shared_names.py``).
@@ -154,7 +154,7 @@ class _Classes:
                 key = (instance[1], number, label[1])
                 self._first[key] = min(label, self._first.get(key, label))
         self.settled: set[Instance] | None = None
-        """The instances that fuel was enough for; None where it was enough for all."""
+        """The instances that fuel was enough for; None if it was enough for all."""
         self.keys: Mapping[Instance, Hashable] = self.classes if not fuel.limited else self._keys(fuel)
         """Instances with one key become one graph."""
         self.ids: dict[Hashable, str] = {}
@@ -206,7 +206,7 @@ class _Classes:
         if not fuel.refused:
             return self.classes
         self.settled = changed
-        # What stays as it is, is told apart by the graph that it is and by what its callees are now.
+        # What stays as it is, is distinguished by the graph that it is and by what its callees are now.
         numbers: dict[Hashable, str] = {}
         keys: dict[Instance, Hashable] = {}
         for number, members in classes.items():

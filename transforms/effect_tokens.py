@@ -1,6 +1,6 @@
 """``remove_effect_tokens``: threaded tokens become ordered effects.
 
-Tokens that order nothing any more leave the signature and the bodies of operators.
+Tokens that no longer order anything are removed from the signature and from bodies of operators.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def _leaves(node: Node) -> list[Arg]:
 
 
 def _given_back(program: Program, node: Node | None, tokens: Tokens) -> list[int]:
-    # Which of an operator's results are tokens; a body that only decides (while_loop's first) gives back none.
+    # Which of an operator's results are tokens; a body that only decides (while_loop's first) returns none.
     found: list[int] = []
     for body in _bodies(node) if node is not None else ():
         mine = tokens[body]
@@ -209,7 +209,8 @@ def remove_effect_tokens(program: Program, *, fuel: Fuel = UNLIMITED) -> Program
 
     Args:
         program: any program.
-        fuel: a rewrite is one operator that is threaded no more, in order; the last one takes the tokens from the signature.
+        fuel: a rewrite is one operator that no longer threads a token, in order; the last one removes the tokens from the
+            signature.
 
     Returns:
         The program without token inputs, outputs and ``with_effects``, in the root and in the bodies of operators.
@@ -270,7 +271,7 @@ def _unthread(graph: Graph, fuel: Fuel) -> tuple[tuple[Node, ...], dict[str, Arg
 
 
 def _results(target: Any, args: Sequence[Arg]) -> int:
-    # A higher-order operator gives a tuple where it has bodies; otherwise (call_torchbind) one value.
+    # A higher-order operator returns a tuple where it has bodies; otherwise (call_torchbind) one value.
     if isinstance(target, OpOverload):
         return len(schema_of(target).returns)
     return 2 if bodies_in(tuple(args)) else 1

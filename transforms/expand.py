@@ -1,6 +1,6 @@
 """``expand``: every call gets a body of its own, the opposite of ``deduplicate``.
 
-One idea: the calls are walked in order of execution; each gets a copy of its body, and a call number that no other call
+The calls are walked in order of execution; each gets a copy of its body, and a call number that no other call
 of that module has.  The first call of a body keeps it, so a program in which nothing is shared stays as it is.
 Names inside bodies are left alone, because bodies do not see one another; but a read that is called after the state as its
 module names it, as in bodies that ``deduplicate`` made, gets the name that the exporter gives that state.
@@ -85,7 +85,7 @@ def expand(program: Program, *, at_most: int = LIMIT, fuel: Fuel = UNLIMITED) ->
 
 
 def own_bodies(program: Program, *, at_most: int, keep: frozenset[str] = frozenset(), fuel: Fuel = UNLIMITED) -> Program:
-    """Return the program with a body for each call, itself where that holds.
+    """Return the program with a body for each call, itself if that holds.
 
     Args:
         program: a program at any stage.
@@ -125,7 +125,7 @@ def _counts(program: Program) -> dict[str, int]:
 
 
 def _copies(counts: Mapping[str, int], keep: frozenset[str], fuel: Fuel) -> dict[str, int] | None:
-    # How many copies of each body may be made; None where nobody counts, or all may be made.
+    # How many copies of each body may be made; None if nobody counts, or all may be made.
     if not fuel.limited:
         return None
     copies: dict[str, int] = {}
@@ -147,7 +147,7 @@ class _Level:
     call: int
     """The number of the call."""
     values: Called | None
-    """Its fake values in this call; None where its meta says them."""
+    """Its fake values in this call; None if its meta says them."""
     rest: Iterator[Node]
     nodes: list[Node] = Factory(list)
 

@@ -91,7 +91,7 @@ class _Inlining:
         return _Level(iter(body.nodes), known, frame.path, stack, node.name, body.output)
 
     def _projected(self, node: Node, level: _Level) -> bool:
-        # The parts of a tuple that a replaced call gave back are values already.
+        # The parts of a tuple that a replaced call returned are values already.
         if type(node.do) is not Op or node.do.name != "operator.getitem" or type(node.args[0]) is not Ref:
             return False
         whole = level.known.get(node.args[0].name)
@@ -132,7 +132,7 @@ class _Inlining:
     ],
 )
 def inline(program: Program, *, at_most: int = LIMIT, fuel: Fuel = UNLIMITED) -> Program:
-    """Put the bodies of module calls in the places of the calls.
+    """Put the bodies of module calls in place of the calls.
 
     Before::
 
@@ -212,7 +212,7 @@ def _operator_bodies(program: Program, gone: frozenset[str]) -> list[tuple[str, 
 
 
 class _Whole:
-    """Puts bodies in the places of their calls in one graph, which then stands in the root."""
+    """Puts bodies in place of their calls in one graph, which then stands in the root."""
 
     def __init__(self, program: Program, gone: frozenset[str], path: str, *, keeps_parts: bool) -> None:
         self.program = program

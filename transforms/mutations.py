@@ -1,4 +1,4 @@
-"""``inplace_mutations`` and ``functionalize``: new contents of state and inputs as writes, or as results that are returned.
+"""``inplace_mutations`` and ``functionalize``: new contents of state and inputs as writes, or as returned results.
 
 Each undoes the other.
 """
@@ -30,7 +30,7 @@ COPY = op_of(torch.ops.aten.copy_.default)
 CLONE = op_of(torch.ops.aten.clone.default)
 
 SAVED = "saved_for_mutation"
-"""The entry of meta that tells a clone made here from one that the user wrote: ``functionalize`` removes it again."""
+"""The entry of meta that distinguishes a clone made here from one that the user wrote: ``functionalize`` removes it again."""
 
 
 @frozen
@@ -120,7 +120,7 @@ def _mutations(program: Program, fuel: Fuel) -> tuple[list[Mutation], list[int]]
 
 
 class _Writes:
-    """Works out where each write goes; plain lists inside, frozen at the end."""
+    """Computes the position of each write."""
 
     def __init__(self, program: Program, mutations: list[Mutation], output: tuple[Arg, ...]) -> None:
         self.source = program.main

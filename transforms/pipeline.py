@@ -1,6 +1,6 @@
 """``transform`` runs transformations one after the other; ``bisect`` finds the first rewrite that makes a program bad.
 
-The default pipeline is a tuple of transformations, and nothing more.
+The default pipeline is a tuple of transformations.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ def transform(program: Program, *transformations: Callable[[Program], Program]) 
 
     Raises:
         InvalidProgram: the program, or the result of a step that is not purefx's own, breaks invariants.
-        PipelineError: the order can not work; raised before anything runs.
-        UnsupportedProgram: a transformation met something that it can not treat faithfully.
+        PipelineError: the order cannot work; raised before anything runs.
+        UnsupportedProgram: a transformation met something that it cannot treat faithfully.
 
     >>> import purefx as px
     >>> program = px.Program.of({"": px.Graph((), (), ())}, facts=frozenset({"flat"}))
@@ -69,7 +69,7 @@ def transform(program: Program, *transformations: Callable[[Program], Program]) 
 
 
 def check_order(program: Program, steps: Sequence[Callable[[Program], Program]]) -> None:
-    """Raise ``PipelineError`` when a step requires a fact that an earlier one takes away or that never held.
+    """Raise ``PipelineError`` when a step requires a fact that an earlier one invalidates or that never held.
 
     >>> import purefx as px
     >>> check_order(px.Program.of({"": px.Graph((), (), ())}), (px.deduplicate,))
@@ -114,11 +114,11 @@ class Rewrite:
 
 
 def bisect(program: Program, transformation: Step | Sequence[Step], is_bad: Callable[[Program], bool]) -> Rewrite | None:
-    """Find the first rewrite that makes a program bad, by halving.
+    """Find the first rewrite that makes a program bad, by bisection.
 
     The transformation is run with more and with less fuel, about twice the logarithm of its number of rewrites; ``is_bad`` is
-    asked of each result.  It should stay bad once it is: otherwise what is found is still a rewrite with a good program before
-    it and a bad one after it, but there may be an earlier one.
+    called on each result.  A bad program should stay bad under further rewrites: otherwise the returned rewrite still has a
+    good program before it and a bad one after it, but there may be an earlier one.
 
     Args:
         program: where to start; it must be good.
@@ -127,12 +127,12 @@ def bisect(program: Program, transformation: Step | Sequence[Step], is_bad: Call
         is_bad: says whether a result is wrong, for instance ``lambda result: not torch.equal(px.lower(result)(x), expected)``.
 
     Returns:
-        The rewrite, which prints as a sentence; None where the result with all rewrites is good.
+        The rewrite, which prints as a sentence; None if the result with all rewrites is good.
 
     Raises:
         FuelError: the transformation takes no fuel, or has some bound; the program is bad already; or what makes it bad was
             done without asking for fuel.
-        PipelineError: the order of a pipeline can not work.
+        PipelineError: the order of a pipeline cannot work.
 
     >>> import purefx as px
     >>> nodes = [px.Node(name, px.Op("toy.neg"), (px.Ref("x"),), stack=(px.Frame(name),)) for name in "abc"]

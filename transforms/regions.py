@@ -1,6 +1,7 @@
-"""Calls that become something else than module calls: ``invoke_subgraph`` operators, and one callable under a name of its own.
+"""Other forms of module calls: ``invoke_subgraph`` operators, and dispatch to one callable.
 
-``regions`` is for torch's compilers, which compile a repeated region once; ``dispatch`` for modules with a preserved signature.
+``regions`` is for torch's compilers, which compile a repeated region once; ``dispatch`` is for modules with a preserved
+signature.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def call_nodes(
     Args:
         call: which body, as which module call.
         inputs: the values that it is given.
-        outputs: the values that it gives back, in the order of the output of the body.
+        outputs: the values that it returns, in the order of the output of the body.
         names: hands out the name of several results together.
         metas: of the values by name.
 
@@ -91,7 +92,7 @@ class Region:
 
 
 def with_regions(program: Program) -> Program:
-    """Return a program in which calls of repeated bodies are operators; the same object where there is none.
+    """Return a program in which calls of repeated bodies are operators; the same object if there is none.
 
     Args:
         program: an outlined and deduplicated program.
@@ -281,7 +282,7 @@ def _rewritten(graph: Graph, regions: dict[str, Region | None]) -> Graph:
     ],
 )
 def dispatch(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
-    """Let all calls of a module with a preserved signature go to one callable.
+    """Dispatch all calls of a module with a preserved signature to one callable.
 
     Before::
 
@@ -290,7 +291,7 @@ def dispatch(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
 
     After::
 
-        shared signature foo, foo@1      # both calls go to the module foo, which knows what each of its calls does
+        shared signature foo, foo@1      # both calls go to the module foo, which runs the body of each
 
     So ``module.foo = other`` replaces what all of them call.
 

@@ -66,7 +66,7 @@ OF_A_CALL = (*VALUES, "example_value", "unbacked_bindings", "custom")
 
 
 def alike(left: Any, right: Any) -> bool:
-    """Say whether two fake values are known to have one dtype, shape and device.
+    """Return whether two fake values are known to have one dtype, shape and device.
 
     >>> alike(torch.ones(2), torch.zeros(2)), alike(torch.ones(2), torch.ones(3)), alike(None, None)
     (True, False, False)
@@ -83,7 +83,7 @@ def _facts(tensor: torch.Tensor) -> tuple[object, ...]:
 
 
 def common_meta(meta: Meta, others: Sequence[Meta]) -> Meta:
-    """Return meta without what it says of one call and others do not say; the same object where they say all of it.
+    """Return meta without what it says of one call and others do not say; the same object if they say all of it.
 
     >>> dict(common_meta({"val": 1, "custom": {"of": "a"}, "stack_trace": "a"}, [{"val": 1, "custom": {"of": "b"}}]))
     {'val': 1, 'stack_trace': 'a'}
@@ -113,7 +113,7 @@ UNSAID = object()
 
 
 def without_values(meta: Meta) -> Meta:
-    """Return meta without what depends on shapes; the same object where it has nothing of that.
+    """Return meta without what depends on shapes; the same object if it has nothing of that.
 
     >>> dict(without_values({"val": 1, "stack_trace": "here"}))
     {'stack_trace': 'here'}
@@ -133,7 +133,7 @@ def value_only(meta: Meta) -> Meta:
 
 
 def _told(value: object) -> bool:
-    # A call that gives back nothing, or only what is not known, has a value that fits any shapes.
+    # A call that returns nothing, or only what is not known, has a value that fits any shapes.
     parts: tuple[object, ...] = value if isinstance(value, tuple) else (value,)
     return any(part is not None for part in parts)
 
@@ -149,7 +149,7 @@ User = tuple[Graph, Sequence[str]]
 
 
 def names_agree(users: Sequence[User]) -> bool:
-    """Say whether equal bodies have the same names for their inputs and for all values that are no reads of state.
+    """Return whether equal bodies have the same names for their inputs and for all values that are not reads of state.
 
     >>> one, other = (Graph((Input(name),), (), Ref(name)) for name in ("x", "add"))
     >>> names_agree([(one, ["a"]), (one, ["b"])]), names_agree([(one, ["a"]), (other, ["b"])])
@@ -239,7 +239,7 @@ def _word_of_operator(name: str) -> str:
 
 
 def common_id(paths: Iterable[str], types: Mapping[str, str | None]) -> str | None:
-    """Return what a body that modules share is called: like their class, or after none of them; None where no class is known.
+    """Return what a body that modules share is called: like their class, or after none of them; None if no class is known.
 
     Args:
         paths: of the modules.
@@ -260,7 +260,7 @@ def common_id(paths: Iterable[str], types: Mapping[str, str | None]) -> str | No
 
 
 def is_named_after(name: str, slot: str) -> bool:
-    """Say whether a read is called after the state as its module names it, with or without a number.
+    """Return whether a read is called after the state as its module names it, with or without a number.
 
     >>> is_named_after("weight_1", "weight"), is_named_after("p_lin_weight", "weight"), is_named_after("weight_scale", "weight")
     (True, False, False)

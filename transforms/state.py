@@ -180,7 +180,7 @@ def lift_state(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
     reads = bool(program.signature.lifted) or any(type(node.do) is Get for _, node in program.nodes())
     if reads and any(type(node.do) is Call for node in graph.nodes):
         # A root without reads looks as if nothing were to do; but the bodies that it calls may have them.
-        raise PipelineError(f"lift_state requires a program that is 'flat', and this one is not; {ADVICE['flat']}")
+        raise PipelineError(f"lift_state requires a program that is 'flat', but this one is not; {ADVICE['flat']}")
     if not program.signature.lifted and not any(type(node.do) is Get for node in graph.nodes):
         return program
     lifting = _Lifting(program, fuel)

@@ -1,6 +1,6 @@
 """``Transformation``: a pure function ``Program -> Program`` with its name, its facts, its laws, and ``Fuel``.
 
-Fuel says how many rewrites one application may still do, so that ``bisect`` can find the first bad one.
+Fuel limits the number of rewrites of one application, so that ``bisect`` can find the first bad one.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Fuel:
         self._burnt: list[tuple[object, ...]] = []
 
     def burn(self, *label: object) -> bool:
-        """Say whether one more rewrite may be done, and count it.
+        """Return whether one more rewrite may be done, and count it.
 
         Args:
             label: what is rewritten, in words; they are joined when somebody asks for them, so pass values as they are.
@@ -95,7 +95,7 @@ UNLIMITED = Fuel()
 
 
 def takes_fuel(function: Callable[..., Any]) -> bool:
-    """Say whether a function has a parameter ``fuel``.
+    """Return whether a function has a parameter ``fuel``.
 
     >>> takes_fuel(lambda program, *, fuel: program), takes_fuel(lambda program: program)
     (True, False)
@@ -107,13 +107,13 @@ def takes_fuel(function: Callable[..., Any]) -> bool:
 
 
 def without_fuel(name: str) -> FuelError:
-    """Return the error for a transformation that can not be stopped.
+    """Return the error for a transformation that cannot be stopped.
 
     >>> str(without_fuel("soften")).splitlines()[0]
-    'soften takes no fuel, so it can not be stopped after some rewrites.'
+    'soften takes no fuel, so it cannot be stopped after some rewrites.'
     """
     return FuelError(
-        f"{name} takes no fuel, so it can not be stopped after some rewrites.\n"
+        f"{name} takes no fuel, so it cannot be stopped after some rewrites.\n"
         "Give its function a keyword `fuel: Fuel`, make it a transformation with @transformation(), and ask\n"
         '`if fuel.burn("what is rewritten")` before each rewrite; where the answer is no, leave that place as it is.'
     )
@@ -136,7 +136,7 @@ GENERIC_LAWS = (
 class Transformation:
     """A named pure function from programs to programs.
 
-    Called with a program it gives the transformed program, the same object when there is nothing to do.
+    Called with a program, it returns the transformed program, the same object if there is nothing to do.
 
     >>> import purefx as px
     >>> px.deduplicate.name, px.deduplicate.inverse
@@ -174,9 +174,9 @@ class Transformation:
             options: override bound options.
 
         Raises:
-            UnsupportedProgram: the program has something that it can not treat faithfully.
+            UnsupportedProgram: the program has something that it cannot treat faithfully.
             PipelineError: a fact that it requires does not hold.
-            FuelError: it takes no fuel, or ``fuel`` is no number of rewrites.
+            FuelError: it takes no fuel, or ``fuel`` is not a number of rewrites.
             TypeError: ``program`` is not a Program, or an option is unknown.
         """
         chosen = {**dict(self.options), **(self._by_position(given, options) if given else options)}
@@ -192,7 +192,7 @@ class Transformation:
             raise
 
     def spend(self, program: Program, fuel: Fuel, **options: Any) -> Program:
-        """Return the program transformed as far as some fuel goes, which tells afterwards what was done.
+        """Return the program transformed as far as the fuel allows; the fuel records the rewrites.
 
         Args:
             program: any valid program; it is not changed.
@@ -213,7 +213,7 @@ class Transformation:
             raise TypeError(f"{self.name} takes a purefx Program, not a {type(program).__name__}; start with import_ep(ep)")
         lacking = self.lacks(program.facts) and self.lacks(program.facts | observed(program))
         if lacking:
-            raise PipelineError(f"{self.name} requires a program that is {lacking!r}, and this one is not; {ADVICE[lacking]}")
+            raise PipelineError(f"{self.name} requires a program that is {lacking!r}, but this one is not; {ADVICE[lacking]}")
         if fuel.limited and not self.takes_fuel:
             raise without_fuel(self.name)
         before = fuel.burnt
@@ -246,7 +246,7 @@ class Transformation:
         return takes_fuel(self.apply)
 
     def lacks(self, facts: frozenset[str]) -> str | None:
-        """Return a fact that it requires and that does not hold; None where it can run, or would have nothing to do."""
+        """Return a fact that it requires and that does not hold; None if it can run, or would have nothing to do."""
         if self.requires <= facts or (self.establishes and self.establishes <= facts):
             return None
         return min(self.requires - facts)
@@ -281,7 +281,7 @@ def observed(program: Program) -> frozenset[str]:
     present = {type(node.do) for node in program.main.nodes}
     present |= {type(spec) for spec in (*signature.inputs, *signature.outputs)}
     if signature.lifted:
-        present.add(Get)  # state that was sunk and is read nowhere, or in bodies only, is no input all the same
+        present.add(Get)  # state that was sunk and is read nowhere, or in bodies only, is not an input all the same
     return frozenset(fact for fact, kinds in ABSENT.items() if present.isdisjoint(kinds))
 
 
@@ -309,7 +309,7 @@ def transformation(
     The facts of the result are those that the program has which the function returns, without what is forgotten and with what is
     established; so a function that calls other transformations need not repeat what those forget.
 
-    A function with a keyword ``fuel`` is given a ``Fuel``; if it asks ``fuel.burn("what is rewritten")`` before each rewrite and
+    A function with a keyword ``fuel`` gets a ``Fuel``; if it calls ``fuel.burn("what is rewritten")`` before each rewrite and
     does only those that are allowed, the transformation can be stopped after any number of them, and ``bisect`` can search.
 
     Args:

@@ -1,8 +1,8 @@
-"""``diff`` and ``Diff``: what makes one program another, as a value that can be shown and applied.
+"""``diff`` and ``Diff``: the difference between two programs, as a value that can be printed and applied.
 
-One idea: only what differs is in it.  Maps are compared by the objects that versions share, graphs node by node with names
-as anchors, so the diff of two versions of a large program costs as much as what lies between them and one look at the rest.
-It knows nothing of transformations, and takes no meaning into account: two programs that differ in names differ.
+A diff holds only what differs.  Maps are compared by the objects that versions share, graphs node by node with names as
+anchors, so diffing two versions of a large program costs as much as their difference and one look at the rest.  It knows
+nothing of transformations and ignores meaning: programs that differ in names differ.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["Change", "Diff", "GraphEdit", "diff"]
 
 @frozen
 class Change:
-    """What stands under a key before and after; None where there is nothing.
+    """The entry of a key before and after; None if there is none.
 
     >>> Change("m", None, 1).after
     1
@@ -55,9 +55,9 @@ class GraphEdit:
 
 @frozen
 class Diff:
-    """What makes one program another: a value whose text is like a unified diff, in the lines of the text form.
+    """The difference between two programs; it prints like a unified diff, in lines of the text form.
 
-    It is true where something differs.  Meta and trails are carried and never compared, as everywhere.
+    It is true if something differs.  Meta and trails are carried and never compared.
 
     >>> from purefx.ir import Graph, Input, Op, Program, Ref
     >>> def made(name): return Graph((Input("x"),), (Node("y", Op(name), (Ref("x"),)),), (Ref("y"),))
@@ -71,7 +71,7 @@ class Diff:
 
     root: tuple[str, str] | None = None
     facts: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
-    """Those that are lost, and those that are new."""
+    """Facts that are lost, and facts that are new."""
     sequences: tuple[tuple[str, Hunks], ...] = ()
     """What the program has in an order, by the words of the text form: modules, takes, gives ..."""
     specs: tuple[Change, ...] = ()
@@ -79,7 +79,7 @@ class Diff:
     signatures: tuple[Change, ...] = ()
     """Preserved call signatures, by module call."""
     graphs: tuple[Change | GraphEdit, ...] = ()
-    """A change is a graph that is added or removed."""
+    """A ``Change`` is a graph that is added or removed."""
 
     def __bool__(self) -> bool:
         return self != NOTHING
@@ -95,7 +95,7 @@ class Diff:
                 something; it is not changed.
 
         Returns:
-            For the first program of the diff one that equals the second; the same object where nothing differs.  The
+            For the first program of the diff one that equals the second; the same object if nothing differs.  The
             trail is that of ``program``.
 
         Raises:
@@ -131,7 +131,7 @@ NOTHING = Diff()
 
 
 def diff(before: Program, after: Program) -> Diff:
-    """Return what makes one program another.
+    """Return the difference between two programs.
 
     Args:
         before: a program at any stage, valid or not.
@@ -211,7 +211,7 @@ def _slot_changes(before: State, after: State) -> tuple[Change, ...]:
     if len(before.slots) == len(before.order) and len(after.slots) == len(after.order):
         mine, theirs = (dict(zip(state.order, state.identities, strict=True)) for state in (before, after))
         differ.update(name for name in listed if mine.get(name) != theirs.get(name))
-    # What shares memory goes together: half of it from elsewhere would share nothing.
+    # Slots that share memory are replaced together: half of them from elsewhere would share nothing.
     for slots in (before.slots, after.slots):
         moved = {slots[name].storage for name in differ if name in slots}
         differ.update(name for name in slots if slots[name].storage in moved)
@@ -281,7 +281,7 @@ def _as_change(graphs: PMap[str, Graph], edit: GraphEdit) -> Change:
     if graph is None:
         raise DiffError(f"the diff does not fit: {what}: it is missing")
     if edit.output is not None and not same_arg(graph.output, edit.output[0]):
-        raise DiffError(f"the diff does not fit: {what} gives back something else")
+        raise DiffError(f"the diff does not fit: {what} returns something else")
     inputs = patched(graph.inputs, edit.inputs, what=f"inputs of {what}")
     nodes = patched(graph.nodes, edit.nodes, what=f"nodes of {what}")
     return Change(edit.name, graph, Graph(inputs, nodes, graph.output if edit.output is None else edit.output[1]))

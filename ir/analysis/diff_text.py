@@ -1,7 +1,7 @@
 """``print_diff``: a diff as text, like a unified diff.
 
-One idea: each line is one of the text form of programs, behind ``-``, ``+`` or a blank.  What is the same node at another
-place says so.  Nothing in it is longer than what differs and two lines around it; it is not read back.
+Each line is a line of the text form of programs, after ``-``, ``+`` or a blank.  A node that only moved is marked as such.  The
+output has no more than the differences and two lines of context around each; it cannot be parsed back.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def print_diff(diff: Diff) -> str:
         diff: what ``purefx.diff`` gave.
 
     Returns:
-        Lines of printable ASCII, the same in every process: what changed in numbers, then each change.
+        Lines of printable ASCII, the same in every process: a summary, then each change.
 
     >>> print_diff(Diff(facts=((), ("flat",))))
     'facts changed\nfacts\n+ flat'
@@ -57,7 +57,7 @@ def print_diff(diff: Diff) -> str:
 
 
 def summary(diff: Diff) -> str:
-    """Return in one line how much a diff has.
+    """Return a one-line summary of a diff.
 
     >>> summary(Diff()), summary(Diff(root=("", "a")))
     ('nothing differs', 'root changed')

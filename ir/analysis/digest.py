@@ -1,10 +1,9 @@
 """``digest`` and ``alpha_equal``: identity up to names.
 
-One idea: a body is written as a flat list of tokens in which every name is replaced by the position of its
-definition and every callee by its own digest; the hash of that text is its identity.  Literals are written with their
-type, operators with their effects, which are compared as well (``==``).  Meta, names (those of symbolic sizes too) and call
-numbers are left out, state accesses and module paths are not; the contents of tensors are left out, what they are (dtype,
-shape, ties) is not.
+A body is a flat list of tokens in which every name is replaced by the position of its definition and every callee by its
+digest; the hash of that list is its identity.  Literals are written with their type, operators with their effects, which
+equality compares too.  Left out are meta, names (those of symbolic sizes included), call numbers and the contents of tensors;
+included are state accesses, module paths, and the dtype, shape and ties of tensors.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ def digest(program: Program) -> str:
     try:
         return _digest(program)
     except RecursionError:
-        from ..verify import check  # it walks with lists, and says what nests too deep
+        from ..verify import check  # it is iterative, and reports what nests too deep
 
         check(program)
         raise
@@ -82,7 +81,7 @@ def _digest(program: Program) -> str:
 
 
 def alpha_equal(left: Program, right: Program) -> bool:
-    """Say whether two programs are equal up to names.
+    """Return whether two programs are equal up to names.
 
     Args:
         left: a valid program at any stage.
@@ -96,7 +95,7 @@ def alpha_equal(left: Program, right: Program) -> bool:
 
 
 def _with_numbered_symbols(inputs: tuple[InputSpec, ...], constraints: Constraints) -> tuple[Any, Any]:
-    # Symbols are names that a tracer chose: they are numbered as they are met, first in the types of the inputs.
+    # Symbols are names that a tracer chose: they are numbered as they are encountered, first in the types of the inputs.
     met: dict[str, Expr] = {}
 
     def numbered(expr: Expr) -> Expr:
@@ -139,7 +138,7 @@ def _described(value: Any) -> object:
         return describe_tensor(value)
     if not isinstance(value, torch.nn.Module):
         return type(value).__name__
-    # What it computes is not known; what it is, and what its state is, is.
+    # What it computes is unknown; its class and its state are known.
     state = value.state_dict(keep_vars=True)
     tensors = [(name, describe_tensor(found)) for name, found in state.items() if isinstance(found, torch.Tensor)]
     return (type(value).__module__, type(value).__qualname__, tensors)

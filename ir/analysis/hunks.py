@@ -1,7 +1,7 @@
-"""How one sequence becomes another, as hunks: what is removed and added at which place, with what stands around it.
+"""Sequence diffs as hunks: what is removed and added at which position, with the context around it.
 
-One idea: items that are equal at both ends stay, then those that occur once on both sides and keep their order (a longest
-increasing run); what lies between is a hunk.  Linear but for that run, n log n: no pair of items is compared twice.
+Common prefixes and suffixes stay, then items that occur once on both sides and keep their order (a longest increasing
+subsequence); what lies between is a hunk.  Time is linear except for that subsequence, which takes n log n.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ..errors import DiffError
 __all__ = ["Hunk", "Hunks", "hunks", "patched"]
 
 AROUND = 2
-"""How many items a hunk has above and below it, unless another hunk is nearer."""
+"""How many items of context a hunk has before and after it, unless another hunk is nearer."""
 
 
 @frozen
@@ -37,7 +37,7 @@ class Hunk:
     below: tuple[Any, ...] = ()
     """What stays, right after it."""
     ends: bool = False
-    """Whether the sequence ends there: what is added at the end is added to this end."""
+    """Whether the sequence ends here, so that additions are appended."""
 
 
 Hunks = tuple[Hunk, ...]
@@ -48,7 +48,7 @@ def _itself(item: Any) -> Hashable:
 
 
 def hunks(before: Sequence[Any], after: Sequence[Any], *, key: Callable[[Any], Hashable] = _itself) -> Hunks:
-    """Return how a sequence becomes another.
+    """Return the hunks that turn one sequence into another.
 
     Args:
         before: the one.
@@ -134,7 +134,7 @@ def _with_surroundings(before: Sequence[Any], found: list[Hunk]) -> Hunks:
 
 
 def patched(items: tuple[Any, ...], changes: Hunks, *, what: str) -> tuple[Any, ...]:
-    """Return a sequence with hunks applied; the same object where there are none.
+    """Return a sequence with hunks applied; the same object if there are none.
 
     Args:
         items: a sequence that the hunks fit.

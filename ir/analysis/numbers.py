@@ -1,7 +1,7 @@
 """Which values of a graph are numbers (sizes, shapes, strides and what is computed from them), and what they may cost.
 
-One idea: the fake value says it where there is one; else the schema of the operator does, and plain functions of numbers give
-numbers.  What nobody knows counts as a tensor.  A function on numbers whose work grows with their value is called under a bound.
+The fake value decides where there is one, otherwise the schema of the operator; plain functions of numbers return numbers.  A
+value of unknown type counts as a tensor.  A function whose work grows with the value of a number is called under a bound.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from ..torch_private import OpOverload, schema_of
 __all__ = ["SYMBOLIC", "is_number", "numbers_in", "too_much_work"]
 
 SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
-"""Numbers that are only known by symbols."""
+"""Numbers that are known only as symbols."""
 
 NUMBERS = (bool, int, float, *SYMBOLIC)
 
 SCHEMA_KINDS = frozenset({"IntType", "SymIntType", "FloatType", "SymFloatType", "BoolType", "SymBoolType", "NumberType"})
 
 OF_NUMBERS = ("operator.", "math.", "torch.sym_", "torch._sym_", "builtins.")
-"""How the names of the plain functions begin that give numbers for numbers."""
+"""Prefixes of the names of plain functions that map numbers to numbers."""
 
 
 def is_number(meta: Meta) -> bool | None:
-    """Say whether a value is a number or several, going by its meta; None where that does not say.
+    """Return whether a value is a number or several, going by its meta; None if that does not say.
 
     >>> is_number({"val": 3}), is_number({"val": torch.ones(2)}), is_number({})
     (True, False, None)
@@ -84,7 +84,7 @@ MOST_BITS = 2**16
 """Whole numbers of more bits are not computed on behalf of a program: sizes have 64."""
 
 MOST_ITEMS = 10**6
-"""Longer texts and lists are not made of sizes."""
+"""Longer strings and lists are not built from sizes."""
 
 
 def too_much_work(target: object, args: Sequence[Any]) -> str | None:
@@ -109,7 +109,7 @@ def too_much_work(target: object, args: Sequence[Any]) -> str | None:
 
 
 WIDE = re.compile(r"[0-9]{6}|\*")
-"""Widths in a pattern that make a long text of a short one."""
+"""Format widths that turn a short string into a long one."""
 
 
 def _length(target: object, args: Sequence[Any]) -> str | None:

@@ -1,6 +1,6 @@
 """The call graph: which bodies are instantiated at which module paths, who calls whom, and how often.
 
-One walk from the root serves all who ask; a body that is called twice stands at two instance paths.
+One walk from the root serves all queries; a body that is called twice has two instance paths.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ __all__ = [
 ]
 
 Standing = tuple[str, str]
-"""The id of a graph, and the path of the module that it stands in, from the root."""
+"""The id of a graph, and the path from the root of the module that it is instantiated in."""
 
 
 def called_at(node: Node, path: str) -> list[Standing]:
-    """Return the bodies that a node calls or gives to an operator, each with the path that it stands in.
+    """Return the bodies that a node calls or passes to an operator, each with its instance path.
 
     Args:
         node: of a body.
-        path: where that stands; bodies of operators stand where the operators do.
+        path: the instance path of that body; bodies of operators are instantiated where the operators are.
 
     >>> called_at(Node("y", Call(Frame("mlp"), "body")), "layers.0")
     [('body', 'layers.0.mlp')]
@@ -47,14 +47,14 @@ def called_at(node: Node, path: str) -> list[Standing]:
 def instances(
     program: Program, graph: str | None = None, path: str = "", *, among: Collection[str] | None = None
 ) -> Iterator[Standing]:
-    """Yield a body and all that are called below it, each once for each path that it stands in; who calls comes first.
+    """Yield a body and all bodies reachable from it, once per instance path, callers before callees.
 
     Args:
         program: whose graphs they are; what it does not have is left out.
         graph: where to begin, by default the root.
         path: where that stands.
         among: the paths that matter, and all above them; a body that stands elsewhere is yielded and looked into once, so bodies
-            that call others twice each, in a file that somebody made, do not take for ever.
+            that call others twice each, in a file that somebody made, do not take forever.
 
     >>> from purefx.ir import Graph
     >>> calls = tuple(Node(path, Call(Frame(path), "body")) for path in "ab")
@@ -81,7 +81,7 @@ def instances(
 def calls_from(
     program: Program, graph: str | None = None, path: str = "", *, among: Collection[str] | None = None
 ) -> Iterator[tuple[Standing, Call, str]]:
-    """Yield the calls of modules in a body and in all below it: who calls, the call, the path of the module from the root.
+    """Yield the module calls in and below a body: the caller, the call, and the path of the module from the root.
 
     Args:
         program: whose graphs they are; this and the rest as ``instances`` takes them.
@@ -121,9 +121,9 @@ def module_calls(program: Program) -> list[Frame]:
 
 
 def plain_calls(program: Program, paths: Collection[str]) -> dict[Frame, tuple[str, int]]:
-    """Return the calls of some modules that no preserved signature is known of, each with the graph and the node of one.
+    """Return the calls of some modules that have no preserved signature, each with its graph and node.
 
-    Calls that stand flat in the body of an operator are none: nothing calls the module there.
+    Calls that are flat in the body of an operator do not count: nothing calls the module there.
 
     Args:
         program: a program at any stage.
@@ -167,7 +167,7 @@ def signatures_of_bodies(program: Program) -> dict[str, CallSignature]:
 
 
 def instance_paths(program: Program) -> dict[str, str]:
-    """Return the path of the module that each body first stands in, by graph id; bodies of operators stand where those do.
+    """Return the first instance path of each body, by graph id; bodies of operators are instantiated where the operators are.
 
     >>> from purefx.ir import Graph, Program
     >>> instance_paths(Program.of({"": Graph((), (), ())}))
@@ -177,7 +177,7 @@ def instance_paths(program: Program) -> dict[str, str]:
 
 
 def all_instances(program: Program) -> dict[str, tuple[str, ...]]:
-    """Return all paths of modules that each body stands in, by graph id; bodies of operators stand where those do.
+    """Return all instance paths of each body, by graph id; bodies of operators are instantiated where the operators are.
 
     >>> from purefx.ir import Graph
     >>> calls = tuple(Node(path, Call(Frame(path), "body")) for path in "ab")

@@ -1,7 +1,7 @@
-"""Call sites of modules: the calling convention of a preserved signature, and what each call passes and takes back.
+"""Call sites of modules: the calling convention of a preserved signature, and what each call passes and receives.
 
-A convention maps leaves of pytrees to inputs of a body.  A result that is one of the arguments, passed through, is told from a
-new value.
+A convention maps leaves of pytrees to inputs of a body.  Pass-through results, which are one of the arguments, are
+distinguished from new values.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ class Convention:
     gives: tuple[Arg, ...]
     """The leaves of the result."""
     inputs: tuple[int, ...]
-    """For each input of the body, its leaf; or -1: it is handed over beside the arguments."""
+    """For each input of the body, its leaf; or -1 if it travels beside the arguments."""
     outputs: tuple[int, ...]
     """For each value that the caller uses, its leaf in the result; or -1."""
     single: bool
-    """Whether the body gives back one value and not a tuple."""
+    """Whether the body returns one value and not a tuple."""
     unnamed: tuple[str, ...]
-    """What the caller uses and the result does not hold."""
+    """Values that the caller uses and the result does not hold."""
 
     @property
     def is_closed(self) -> bool:
@@ -100,7 +100,7 @@ def _first_places(leaves: tuple[Arg, ...]) -> dict[str, int]:
 
 
 def without_borders(graph: Graph, convention: Convention | None) -> Graph:
-    """Return what the code of a body runs: no boundaries; with a convention, the leaves of the result beside the output.
+    """Return a body as its code runs it: without boundary nodes; with a convention, the leaves of the result beside the output.
 
     >>> from purefx.ir import Input
     >>> graph = Graph((Input("x"),), (Node("t", TAKES, (Ref("x"),)),), Ref("x"))
@@ -126,20 +126,20 @@ class CallSite:
     leaves: tuple[Arg, ...]
     """The leaves of the arguments, in terms of the caller."""
     through: Mapping[str, int]
-    """Values of the caller that the original gave back as they were: the leaf of the result, by name."""
+    """Values of the caller that the original returned as they were: the leaf of the result, by name."""
     same: Mapping[int, str]
-    """The same for what it gave back under another name, as ``x.to(x.dtype)`` does: the value of the caller, by leaf."""
+    """The same for pass-through results under another name, as of ``x.to(x.dtype)``: the value of the caller, by leaf."""
 
 
 def site_of(program: Program, path: str, caller: Graph, node: Node, convention: Convention | None) -> CallSite:
-    """Return what a call of a module takes and gives.
+    """Return the arguments and results of a module call.
 
     Args:
         program: where it is.
         path: the module, from the root.
         caller: the graph that the call is in.
         node: the call.
-        convention: how its body is called; None where no signature was preserved.
+        convention: how its body is called; None if no signature was preserved.
 
     Raises:
         SwapError: no signature was preserved, the call was cut, or values cross that the signature does not name.
@@ -151,8 +151,8 @@ def site_of(program: Program, path: str, caller: Graph, node: Node, convention: 
         raise SwapError(f"{where} {_why_not(program, call, path)}")
     if convention.unnamed:
         raise SwapError(
-            f"{where}: {', '.join(convention.unnamed)} is used outside of it and is no part of its result, so nothing that "
-            "stands in for it could give that; swap a module around it, whose result or inside that is"
+            f"{where}: {', '.join(convention.unnamed)} is used outside of it and is not part of its result, so a "
+            f"replacement could not return that; swap a module around it, whose result or inside that is"
         )
     graph = program.graphs[call.graph]
     actual = {formal.name: arg for formal, arg in zip(graph.inputs, node.args, strict=True)}
@@ -171,7 +171,7 @@ def _why_not(program: Program, call: Call, path: str) -> str:
     if any(frame.path == path for frame in program.call_signatures):
         return f"has no preserved call signature, other calls of it have; export again with {again}"
     flat = f'; or pass signature="flat" to give the replacement the tensors {_inputs(program.graphs[call.graph])} by position'
-    return f"has no preserved call signature, so what it took and gave is not known; export again with {again}{flat}"
+    return f"has no preserved call signature, so its arguments and results are not known; export again with {again}{flat}"
 
 
 def _inputs(graph: Graph) -> str:
@@ -225,11 +225,11 @@ Through = Literal["refuse", "result", "argument"]
 
 
 def passed_on(graph: Graph, site: CallSite, through: Through, *, is_root: bool) -> frozenset[str]:
-    """Return the values that mean the result of a call from there on.
+    """Return the substitution after a call: which values of the caller now refer to its result.
 
     Args:
         graph: the caller.
-        site: the call; what it gives back as it was given is in ``through``.
+        site: the call; what it returns as it was given is in ``through``.
         through: what later uses mean, where that is asked.
         is_root: whether the caller is the root.
 
@@ -250,7 +250,7 @@ def passed_on(graph: Graph, site: CallSite, through: Through, *, is_root: bool) 
 
 
 def uses_of_passed(graph: Graph, site: CallSite) -> Mapping[str, list[str]]:
-    """Return who uses what a call gives back as it was given, after it: for each value, the names of nodes.
+    """Return the uses of pass-through results after a call: for each value, the names of nodes.
 
     Args:
         graph: the caller.
@@ -270,11 +270,11 @@ def uses_of_passed(graph: Graph, site: CallSite) -> Mapping[str, list[str]]:
 
 
 def unclear_results(graph: Graph, site: CallSite, *, is_root: bool) -> Iterator[str]:
-    """Yield why what a call gives back under a name of its own, and is an argument, may be meant as either.
+    """Yield why a pass-through result under a name of its own is ambiguous: a use may refer to the argument or to the result.
 
     Args:
         graph: the caller.
-        site: the call; what it gives back so is in ``same``.
+        site: the call; what it returns so is in ``same``.
         is_root: whether the caller is the root.
     """
     outputs = site.convention.outputs
@@ -285,13 +285,13 @@ def unclear_results(graph: Graph, site: CallSite, *, is_root: bool) -> Iterator[
         users = [node for node in graph.nodes if not is_boundary(node)]
         uses = [node.name for node in users for name in node.refs() if name in names]
         given = [name for name in graph.output_refs() if name in names]
-        said = f"module {site.path!r}: the call {site.node.name} gives back {site.same[leaf]}, the very object that it was given"
+        said = f"module {site.path!r}: the call {site.node.name} returns {site.same[leaf]}, the same object that it was given"
         if len(uses) + len(given) > 1:
             every: list[str] = list(dict.fromkeys([*uses, *(["the result of the caller"] if given else [])]))
             count = len(uses) + len(given)
             yield f"{said}, and {', '.join(every)} use it {count} times afterwards, which may mean the argument or the result"
         elif given and not is_root:
-            yield f"{said}, and so does the module that calls it, where the program can not tell the argument from the result"
+            yield f"{said}, and so does the module that calls it, where the program cannot tell the argument from the result"
 
 
 def _taken(graph: Graph, call: str, place: int) -> set[str]:
@@ -300,18 +300,18 @@ def _taken(graph: Graph, call: str, place: int) -> set[str]:
 
 
 def _check(graph: Graph, site: CallSite, name: str, uses: list[str], *, escapes: bool) -> None:
-    # An input of the caller that its own boundary gives back may mean the result as well, one level up.
+    # An input of the caller that its own boundary returns may mean the result as well, one level up.
     boundaries = [node for node in graph.nodes if node.do == GIVES and not node.stack]
     given_back = escapes and any(Ref(name) in node.args for node in boundaries)
     if len(uses) == 1 and not given_back:
         return
     if not uses and not escapes:
         return
-    said = f"module {site.path!r}: the call {site.node.name} gives back {name} as it was given"
+    said = f"module {site.path!r}: the call {site.node.name} returns {name} as it was given"
     if uses and not given_back:
         why = (
             f"and {', '.join(dict.fromkeys(uses))} use it {len(uses)} times afterwards, which may mean the argument or the result"
         )
     else:
-        why = "and so may the module that calls it, where the program can not tell the argument from the result"
+        why = "and so may the module that calls it, where the program cannot tell the argument from the result"
     raise SwapError(f'{said}, {why}; pass through="result" or through="argument" to say which, or swap a module around it')

@@ -1,4 +1,4 @@
-"""Signature compatibility: can a module or a program answer the calls of another one?
+"""Signature compatibility: whether a module or a program can be called as another one is.
 
 Parameters of ``forward``, pytrees, types and the sizes that a program was exported for are compared; nothing is run.
 """
@@ -31,9 +31,9 @@ def misfits(program: Program, leaves: Sequence[Arg], values: Mapping[str, Any], 
     """Yield what of a program's inputs does not hold for some arguments.
 
     Args:
-        program: what is put in the place of a module; it has user inputs only.
+        program: what is put in place of a module; it has user inputs only.
         leaves: the arguments, one for each input.
-        values: fake values of the caller, by name, as far as they are known.
+        values: fake values of the caller, by name, where known.
         outer: the program of the caller, whose sizes have ranges.
 
     >>> from purefx.ir import Program
@@ -57,7 +57,7 @@ def misfits(program: Program, leaves: Sequence[Arg], values: Mapping[str, Any], 
 class _Binding:
     bounds: Mapping[str, Bounds]
     known: dict[Any, Any] = field(factory=dict)
-    """What the program's symbols and sizes are here: numbers, or the text of a symbolic size."""
+    """The values of the program's symbols and sizes here: numbers, or the text of a symbolic size."""
 
     def leaf(self, index: int, kind: ArgumentType, leaf: Arg, value: Any) -> Iterator[str]:
         match kind:
@@ -97,7 +97,7 @@ class _Binding:
             more = "; export it with that dimension dynamic" if type(found) is str else ""
             yield f"{where}was exported for the size {expected}, and that is {found} here{more}"
         elif type(expected) is not int and self._value(expected) != found:
-            yield f"{where}can not be told to have the size that it was exported for"
+            yield f"{where}is not known to have the size that it was exported for"
 
     def _value(self, expr: Expr) -> Any:
         try:
@@ -119,7 +119,7 @@ class _Binding:
     def guard(self, guard: Expr) -> Iterator[str]:
         held = self._value(guard)
         if held is not True:
-            yield f"it was exported under a guard that {'does not hold' if held is False else 'can not be told to hold'} here"
+            yield f"it was exported under a guard that {'does not hold' if held is False else 'is not known to hold'} here"
 
 
 def _size(value: Any) -> Any:
@@ -131,7 +131,7 @@ def _said(leaf: Arg) -> str:
 
 
 def check_module(site: CallSite, module: torch.nn.Module) -> None:
-    """Refuse a module whose ``forward`` does not take what a call passes.
+    """Raise if the ``forward`` of a module does not accept the arguments of a call.
 
     Raises:
         SwapError: it takes other arguments, or has no ``forward``.
@@ -139,7 +139,7 @@ def check_module(site: CallSite, module: torch.nn.Module) -> None:
     module = uncompiled(module)  # what is compiled takes anything, and hands it on
     kind = type(module).__name__
     if getattr(type(module), "forward", None) is torch.nn.Module.forward and "forward" not in module.__dict__:
-        raise SwapError(f"module {site.path!r}: a {kind} has no forward, so it can not be called; give one that has")
+        raise SwapError(f"module {site.path!r}: a {kind} has no forward, so it cannot be called; give one that has")
     try:
         taken = inspect.signature(module.forward)
     except (TypeError, ValueError):
@@ -158,7 +158,7 @@ def check_module(site: CallSite, module: torch.nn.Module) -> None:
 
 
 def check_program(site: CallSite, program: Program, outer: Program, callers: Sequence[Graph]) -> tuple[int, ...]:
-    """Refuse a program that takes or gives something else than a call does.
+    """Raise if the inputs or outputs of a program differ from the arguments or results of a call.
 
     Args:
         site: the call.
@@ -184,7 +184,7 @@ def check_program(site: CallSite, program: Program, outer: Program, callers: Seq
 
 
 def check_structure(site: CallSite, program: Program) -> tuple[int, ...]:
-    """Refuse a program whose arguments or results are structured otherwise than those of a call.
+    """Raise if the pytrees of a program differ from those of a call.
 
     Args:
         site: the call.
@@ -212,9 +212,9 @@ def check_structure(site: CallSite, program: Program) -> tuple[int, ...]:
 
 
 def leaves_for(signature: CallSignature, program: Program) -> tuple[int, ...] | None:
-    """Return the leaves of a call in the order in which a program takes them; None where the pytrees differ.
+    """Return the leaves of a call in the order in which a program takes them; None if the pytrees differ.
 
-    Keyword arguments are told by name, so their order says nothing.
+    Keyword arguments are matched by name, in any order.
     """
     theirs = program.signature.in_spec
     if theirs is None:

@@ -1,4 +1,4 @@
-"""Parts of a split program: which bodies they are, in which order they run, and what they hand to one another.
+"""Parts of a split program: which bodies they are, in which order they run, and what they pass to one another.
 
 Read only: splitting and joining are transformations.
 """
@@ -58,20 +58,20 @@ class Part:
 
 @frozen
 class Whereabouts:
-    """Where the state and the module calls of the original program went.
+    """The provenance map of a split program: current names of the original state and module calls.
 
     >>> Whereabouts({"w": ("a.w",)}, {}).state["w"]
     ('a.w',)
     """
 
     state: Mapping[str, tuple[str, ...]]
-    """For each original name of state its names now: one for each part that has it."""
+    """For each original name of state its current names, one for each part that has it."""
     calls: Mapping[Frame, tuple[Frame, ...]]
-    """For each original module call the calls that it is now: one for each part that runs some of it."""
+    """For each original module call its current calls, one for each part that runs some of it."""
 
 
 def is_part(module: Module) -> bool:
-    """Say whether an entry of ``program.modules`` is a part.
+    """Return whether an entry of ``program.modules`` is a part.
 
     >>> is_part(Module("stage0", PART)), is_part(Module("stage0", "torch.nn.Linear"))
     (True, False)
@@ -111,7 +111,7 @@ def parts(program: Program) -> tuple[Part, ...]:
 
 
 def original(path: str, names: Iterable[str]) -> str:
-    """Return what a path of a split program was before: the path of a module, or the name of state.
+    """Return the original of a path in a split program: the path of a module, or the name of state.
 
     Args:
         path: counted from the root.
@@ -125,10 +125,10 @@ def original(path: str, names: Iterable[str]) -> str:
 
 
 def where_went(program: Program) -> Whereabouts:
-    """Return where state and module calls of the original program are now.
+    """Return the provenance map of a split: original names of state and module calls to their current ones.
 
     Args:
-        program: a split program; of one that is not split, everything is where it was.
+        program: a split program; for one that is not split, every name maps to itself.
 
     >>> import purefx as px
     >>> neg = px.Node("y", px.Op("toy.neg"), (px.Ref("x"),), stack=(px.Frame("act"),))
@@ -156,12 +156,12 @@ def _frozen(found: dict[K, dict[V, None]]) -> Mapping[K, tuple[V, ...]]:
 def with_listed(
     modules: tuple[Module, ...], paths: Iterable[str], types: Mapping[str, str | None] = MappingProxyType({})
 ) -> tuple[Module, ...]:
-    """Return the modules of a program with others, each behind those that hold it; the same object where all are there.
+    """Return the modules of a program with others added, each after its parents; the same object if all are listed.
 
     Args:
         modules: those that are listed; where they are none, or parts alone, nothing is added.
         paths: of modules that must be there.
-        types: class names of modules, by path, as far as they are known.
+        types: class names of modules, by path, where known.
 
     >>> [module.path for module in with_listed((Module(""), Module("a")), ["b.c", "a"])]
     ['', 'a', 'b', 'b.c']
@@ -196,7 +196,7 @@ def first_paths(modules: Sequence[Module]) -> dict[str, str]:
 
 @frozen
 class PartCall:
-    """One part of a split program: the call in the root, and what it gives.
+    """One part of a split program: the call in the root, and its results.
 
     >>> from purefx.ir import Frame
     >>> PartCall(Node("y", Call(Frame("stage0"), "stage0"), (Ref("x"),)), "stage0", "stage0", (Ref("n"),), ("y",)).given
@@ -205,12 +205,12 @@ class PartCall:
 
     node: Node
     path: str
-    """Where the part is in the module tree: its tag."""
+    """The path of the part in the module tree: its tag."""
     graph: str
     outputs: tuple[Arg, ...]
-    """What its body gives back, in order, as the body names it."""
+    """What its body returns, in order, as the body names it."""
     given: tuple[str | None, ...]
-    """For each of these the name that the root has for it; None where the root does not take it."""
+    """For each of these the name that the root has for it; None if the root does not take it."""
 
 
 @frozen

@@ -1,4 +1,4 @@
-"""What operators do besides computing, and the one dependency relation built on it.
+"""Effects of operators, and the one dependency relation built on them.
 
-One idea: effects are data on an operator, read off its schema once.  Nothing here reorders or removes a node.
+Effects are data on an operator, read from its schema once.  Nothing here reorders or removes a node.
 """

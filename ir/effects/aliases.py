@@ -17,7 +17,7 @@ __all__ = ["UnionFind", "item_of", "join_aliases", "slot_storage", "storages", "
 
 
 class UnionFind:
-    """Which keys belong together; a key that nothing was joined with is alone.
+    """A union-find over any keys; a key that was never joined is in a set of its own.
 
     >>> unions = UnionFind()
     >>> unions.join("a", "b")
@@ -39,7 +39,7 @@ class UnionFind:
         return root
 
     def join(self, left: object, right: object) -> None:
-        """Put two keys, and all that is with them, in one set."""
+        """Merge the sets of two keys."""
         a, b = self.find(left), self.find(right)
         if a != b:
             self._parent[a] = b
@@ -83,7 +83,7 @@ def taken_apart(graph: Graph, done: Sequence[NodeEffects]) -> set[str]:
 
 
 def item_of(node: Node) -> tuple[str, int] | None:
-    """Return which result of which node a node takes; None where it does something else.
+    """Return which result of which node a node takes; None if it does something else.
 
     >>> item_of(Node("y", Op("operator.getitem"), (Ref("x"), 1)))
     ('x', 1)
@@ -114,6 +114,6 @@ def storages(program: Program, graph: Graph, done: list[NodeEffects]) -> UnionFi
 
 
 def slot_storage(program: Program, slot: str) -> tuple[str, object]:
-    """Return the key under which ``UnionFind`` knows the memory of a slot."""
+    """Return the key of the memory of a slot in ``UnionFind``."""
     found = program.state.slots.get(slot)
     return ("storage", found.storage if found is not None else slot)

@@ -1,6 +1,6 @@
 """``Effects`` of an operator and ``NodeEffects`` of a node: what a call does besides computing its result.
 
-An operator declares effects by position of its arguments; a node has them by name of value and slot.
+An operator declares effects by argument position; those of a node are resolved to names of values and slots.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ class ArgAt:
 
 @frozen
 class Unless:
-    """An effect that does not happen when an argument is literally a given value."""
+    """Switches an effect off when an argument is a given literal."""
 
     arg: ArgAt
     value: bool | float
     default: bool | float | None
 
     def spares(self, args: tuple[Arg, ...], kwargs: tuple[tuple[str, Arg], ...]) -> bool:
-        """Say whether the call at hand has the value that switches the effect off.
+        """Return whether the call at hand has the value that switches the effect off.
 
         >>> Unless(ArgAt(2, "train"), False, None).spares((1, 0.5, False), ())
         True
@@ -59,7 +59,7 @@ class Unless:
 
 @frozen(cache_hash=True)
 class Effects:
-    """What a call does, by argument.
+    """Effects of an operator, by argument.
 
     >>> PURE.writes, ANYTHING.ordered
     ((), True)
@@ -78,19 +78,20 @@ class Effects:
     random_unless: tuple[Unless, ...] = ()
     """Literal arguments that switch the draw off."""
     ordered: bool = False
-    """Its order among ordered operators can be seen (asserts, prints, tokens)."""
+    """It is ordered with respect to other ordered operators (asserts, prints, tokens)."""
     through_bodies: bool = False
-    """It does what the bodies among its arguments do, to its operands."""
+    """It has the effects of the bodies among its arguments, on its operands."""
     unknown: bool = False
-    """Nothing is known: it may write and alias every operand."""
+    """Unknown effects: it may write and alias every operand."""
     domain: str = ""
-    """A further domain in which its order can be seen: it stays in order with what is in the same domain, and with nothing else
+    """A further ordering domain: it is ordered with respect to operators in the same domain, and to no others
     (``COMMUNICATION``, ``LIBRARIES``)."""
     group: ArgAt | None = None
-    """The argument that names the group inside of the domain (a process group): only members of one group are in order.  Where it
-    is no literal, or there is none, the operator is in order with the whole domain."""
+    """The argument that names the group inside of the domain (a process group): only members of one group are ordered.  If it
+    is not a literal, or there is none, the operator is ordered with the whole domain."""
     completes: tuple[ArgAt, ...] = ()
-    """Arguments whose contents are only there when it has run (``wait_tensor``): for order it is a write, and changes nothing."""
+    """Arguments whose contents are available only after it has run (``wait_tensor``): for ordering this is a write that changes
+    nothing."""
     scope: int = 0
     """1 where it opens a region in which operators mean something else (a level of vmap), -1 where it closes one: no
     operator moves into such a region or out of it."""
@@ -115,7 +116,7 @@ class Effects:
 
     @cached_property
     def token(self) -> str:
-        """What it says on one line, for the identity of bodies; nothing where it does nothing.
+        """Its effects on one line, for the identity of bodies; empty if it has none.
 
         >>> Effects(random=True).token, Effects().token
         ("! ('random', True)", '')
@@ -134,13 +135,13 @@ COMMUNICATION = "communication"
 """The domain of operators that talk to other processes: in order within their process group, on every process the same."""
 
 LIBRARIES = "libraries"
-"""The domain of operators that are not torch's and that nobody declared: their schema does not say whether they log or count."""
+"""The domain of undeclared operators of other libraries: their schema does not say whether they log or count."""
 
 PURE = Effects()
 """No effect at all; most operators share this one value."""
 
 ANYTHING = Effects(random=True, ordered=True, unknown=True)
-"""What an operator without a schema is taken to do."""
+"""The effects assumed of an operator without a schema."""
 
 
 @frozen
@@ -155,26 +156,26 @@ class Shared:
 
 @frozen
 class NodeEffects:
-    """What one node does to the world, by name of value: resolved from its op, call or bodies."""
+    """Effects of one node, resolved from its op, call or bodies to the values and slots that it names."""
 
     writes: tuple[str, ...] = ()
     """Values whose storage it changes."""
     writes_slots: tuple[str, ...] = ()
-    """State that it changes without being handed it (a call whose body reads its own state)."""
+    """State that it writes without having it as an operand (a call whose body reads its own state)."""
     reads_slots: tuple[str, ...] = ()
-    """State that it reads without being handed it."""
+    """State that it reads without having it as an operand."""
     aliases: tuple[str, ...] = ()
     """Values that its result may share storage with."""
     aliases_slots: tuple[str, ...] = ()
-    """State that its result may share storage with without being handed it."""
+    """State that its result may share storage with, without having it as an operand."""
     results: tuple[Shared, ...] = ()
     """The same for each of the results of a call that gives several."""
     random: bool = False
     ordered: bool = False
     domains: tuple[tuple[str, ...], ...] = ()
-    """Further domains in which it is in order: (domain,) with all of one, (domain, group) with a group; () with every one."""
+    """Further ordering domains: (domain,) orders it with all of one, (domain, group) with a group; () with every one."""
     completes: tuple[str, ...] = ()
-    """Values whose contents are only there when it has run."""
+    """Values whose contents are available only after it has run."""
     scope: tuple[int, int] = (0, 0)
     """How many regions it closes that it did not open, and how many it opens and leaves open."""
 

@@ -1,10 +1,10 @@
-"""The one dependency relation: which nodes of a graph must stay after which.
+"""The dependency relation of a graph: which nodes must run before which.
 
-One idea: data edges plus conflicts.  Two nodes conflict when one writes a storage that the other reads or writes, when
+Data edges plus conflicts.  Two nodes conflict when one writes a storage that the other reads or writes, when
 both draw random numbers, when both are ordered (asserts, prints, tokens), when both are in order in one domain (communication
-in a process group, operators of other libraries), or when one opens or closes a region; and nothing acts before the guards of
-the inputs that stand before it.  Outline, split, match, CSE, DCE, inline and reorder all ask here, and none looks at data edges
-alone.  It is linear in the arguments of the graph.
+in a process group, operators of other libraries), or when one opens or closes a region; and no effect moves before the guards
+of the inputs that precede it.  Every transformation that reorders nodes uses this relation, never data edges alone.  It is
+computed in time linear in the operands of the graph.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def dependencies(program: Program, graph: Graph, *, path: str = "") -> list[list
             edges[after].add(before)
     _guard_edges(graph, done, edges)
     if any(node_effect.writes or node_effect.writes_slots or node_effect.completes for node_effect in done):
-        # Who shares storage with whom is asked only here, where something writes.
+        # Alias sets are needed only here, where something writes.
         done = [does(node) if known is NOTHING else known for node, known in zip(graph.nodes, done, strict=True)]
         _storage_edges(program, graph, done, edges)
     if any(node_effect.scope != (0, 0) for node_effect in done):
@@ -116,7 +116,7 @@ def in_domains(members: list[tuple[tuple[str, ...], ...]]) -> Iterator[tuple[int
 
 
 def _scope_edges(graph: Graph, done: list[NodeEffects], edges: list[set[int]]) -> None:
-    # What stands between two boundaries of a region stays between them.
+    # Nodes between two boundaries of a region stay between them.
     boundary, inside = -1, list[int]()
     for index, (node, node_effect) in enumerate(zip(graph.nodes, done, strict=True)):
         if _only_names(node):
@@ -131,7 +131,7 @@ def _scope_edges(graph: Graph, done: list[NodeEffects], edges: list[set[int]]) -
 
 
 def _only_names(node: Node) -> bool:
-    # Naming a value is no read of its contents.
+    # Naming a value is not a read of its contents.
     return type(node.do) is Get or is_boundary(node)
 
 

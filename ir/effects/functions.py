@@ -1,7 +1,7 @@
 """Effects of plain functions: those of torch that the dispatcher has under the same name, and a short table.
 
-One idea: ``torch.relu`` does what some overload of ``aten.relu`` does, and which one is not known before it runs, so it is
-said to do what any of them does.  Whatever is not in the dispatcher and not in the table may do anything.
+``torch.relu`` runs some overload of ``aten.relu``, and which one is known only when it runs, so it has the union of their
+effects.  A function that is neither in the dispatcher nor in the table has unknown effects.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ SELF = (ArgAt(0, "self"), ArgAt(0, "input"))
 """The first argument, under the names that schemas and Python give it."""
 
 OUT = ArgAt(sys.maxsize, "out")
-"""Where Python's functions put their results if they are told; it is only given by name."""
+"""The argument for a preallocated result of Python functions; it is keyword-only."""
 
 STRANGE = frozenset(
     {"set_", "set", "backward", "swap", "record_stream", "resize_", "resize_as_", "resize", "resize_as", "from_file", "index"}
 )
-"""Operators that do more than their schema says: they replace memory, or run what the graph does not show."""
+"""Operators with more effects than their schema says: they replace memory, or run code that the graph does not show."""
 
 VIEWS = frozenset({"float", "double", "half", "bfloat16", "int", "long", "short", "bool", "char", "byte", "cpu", "cuda", "type"})
-"""Methods of tensors that are no operators, and give the tensor itself or a converted one."""
+"""Methods of tensors that are not operators and return the tensor itself or a converted one."""
 
 ALIASING = frozenset({getattr, torch.split, operator.pos})
-"""Functions that give their first argument, or something that lives in its memory."""
+"""Functions that return their first argument, or a view of it."""
 
 SPREAD = tuple([ArgAt(index, "") for index in range(8)])
 
@@ -58,7 +58,7 @@ COMPUTES = (
 
 
 def effects_of_function(target: Callable[..., Any]) -> Effects | None:
-    """Return the effects of a plain function, or None where nothing is known of it.
+    """Return the effects of a plain function, or None if nothing is known of it.
 
     >>> effects_of_function(torch.relu_).writes[0], effects_of_function(print) is None
     (ArgAt(index=0, name='self'), True)

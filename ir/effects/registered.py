@@ -1,8 +1,8 @@
-"""``effects_of``: the effects of whatever a graph calls, and ``declare``, which says those of operators of other libraries.
+"""``effects_of``: the effects of any callable in a graph, and ``declare``, which states those of operators of other libraries.
 
-One idea: a schema tells what an operator does to its operands, and not whether it logs, counts or prints.  So operators outside
-of torch's own namespaces stay in order among themselves, unless who uses them says what they do; what has no schema and is in
-no table may do anything.
+A schema states what an operator does to its operands, but not whether it logs, counts or prints.  So operators outside of
+torch's own namespaces stay ordered among themselves unless their user declares them; a callable without a schema that no table
+lists has unknown effects.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = [
 ORDERED_HIGHER_ORDER = frozenset({"with_effects", "call_torchbind", "print"})
 
 FOREIGN_HIGHER_ORDER = evolve(ANYTHING, through_bodies=True)
-"""What a higher-order operator of another library is taken to do, unless it is declared."""
+"""The effects assumed of a higher-order operator of another library, unless it is declared."""
 
 PURE_HIGHER_ORDER = frozenset({"out_dtype", "auto_functionalized", "auto_functionalized_v2", "triton_kernel_wrapper_functional"})
 
@@ -40,7 +40,7 @@ WRITING_FUNCTIONS = frozenset(
         "irshift", "isub", "itruediv", "ixor", "call",
     }
 )  # fmt: skip
-"""Functions of ``operator`` that change an operand, or do whatever an operand does."""
+"""Functions of ``operator`` that write to an operand, or call one."""
 
 SCOPES = {
     "torch._functorch.predispatch._vmap_increment_nesting": 1,
@@ -101,7 +101,7 @@ PROJECTION = Effects(aliases=(ArgAt(0, "a"),))
 
 
 def is_scalar_function(target: Callable[..., Any]) -> bool:
-    """Say whether a plain function computes on sizes and other numbers, and does nothing else.
+    """Return whether a plain function computes on sizes and other numbers, and does nothing else.
 
     >>> is_scalar_function(operator.add), is_scalar_function(print)
     (True, False)
@@ -122,7 +122,7 @@ def _of_higher_order(target: Any) -> Effects:
         return Effects(ordered=True, unknown=name == "call_torchbind", through_bodies=True)
     if name in PURE_HIGHER_ORDER:
         return PURE
-    if is_foreign(target):  # it has no schema: nothing is known of what it does to its operands
+    if is_foreign(target):  # without a schema, its effects on operands are unknown
         return FOREIGN_HIGHER_ORDER
     return Effects(through_bodies=True, ordered=is_effectful(target))
 
@@ -146,20 +146,20 @@ NAMESPACES = frozenset(
 """The namespaces in which torch registers operators of its own; a test compares them with the registry."""
 
 _said: dict[Any, Effects] = {}
-# What ``declare`` was told; nothing in the library writes it.
+# The declarations made with ``declare``; nothing in the library writes it.
 
 
 def declare(op: Callable[..., Any], effects: Effects | None) -> None:
-    """Say what an operator of another library does: ``px.declare(torch.ops.mylib.gelu, px.PURE)``.
+    """Declare the effects of an operator of another library: ``px.declare(torch.ops.mylib.gelu, px.PURE)``.
 
-    It is the one thing here that a process remembers.  Effects are read when a program is imported, so declare first; programs
-    that exist keep what they say, and a saved one brings its effects with it.  ``import_ep(ep, effects={op: ...})`` says the
-    same for one import only.
+    This is the only state that a process keeps.  Effects are read when a program is imported, so declare first; existing
+    programs keep theirs, and a saved program contains its own.  ``import_ep(ep, effects={op: ...})`` declares them for one
+    import only.
 
     Args:
         op: an overload, an operator with all of its overloads, what ``torch.library.custom_op`` gives, a higher-order operator
             of your own, or a plain function that stands in fx graphs.
-        effects: what it does: ``px.PURE``, or ``Effects(...)`` for more; None takes back what was said.
+        effects: its effects: ``px.PURE``, or ``Effects(...)``; None revokes the declaration.
 
     Raises:
         EffectsError: it is an operator of torch, or its schema says that it does more.
@@ -179,7 +179,7 @@ def declare(op: Callable[..., Any], effects: Effects | None) -> None:
 
 
 def said_of_one(target: Any, effects: Effects) -> Effects:
-    """Return what is said of an operator as it is kept: one of higher order does what its bodies do, whatever else is said.
+    """Return a declaration in normal form: a higher-order operator has the effects of its bodies, whatever else is declared.
 
     >>> said_of_one(print, Effects()).through_bodies
     False
@@ -188,7 +188,7 @@ def said_of_one(target: Any, effects: Effects) -> Effects:
 
 
 def check_said(target: Any, effects: Effects) -> None:
-    """Refuse effects that an operator cannot have.
+    """Raise if effects cannot be declared for an operator.
 
     Raises:
         EffectsError: it is an operator of torch, or its schema says that it does more.
@@ -201,17 +201,17 @@ def check_said(target: Any, effects: Effects) -> None:
         missing = lacking(effects, registered_effects(target))
         if missing:
             raise EffectsError(
-                f"{target} cannot be said to have {effects}: its schema says that it {missing}; "
+                f"{target} cannot be declared to have {effects}: its schema says that it {missing}; "
                 "add that, starting from purefx.ir.effects.registered.registered_effects(op)"
             )
     elif not callable(target):
-        raise EffectsError(f"{target} is no operator or function whose effects can be said")
+        raise EffectsError(f"{target} is not an operator or function whose effects can be declared")
     elif isinstance(target, HigherOrderOperator) and not is_foreign(target):
         raise EffectsError(f"{target} is a higher-order operator of torch, whose effects are known")
 
 
 def overloads_in(op: Any) -> tuple[Any, ...]:
-    """Return what is meant by an operator: its overloads, or itself.
+    """Return the overloads of an operator, or itself if it has none.
 
     >>> import torch
     >>> overloads_in(torch.ops.aten.relu)
@@ -222,7 +222,7 @@ def overloads_in(op: Any) -> tuple[Any, ...]:
 
 
 def declared_effects(target: Any) -> Effects | None:
-    """Return what ``declare`` was told of an operator, or None.
+    """Return the effects that were declared for an operator, or None.
 
     >>> declared_effects(print) is None
     True
@@ -233,7 +233,7 @@ def declared_effects(target: Any) -> Effects | None:
 
 
 def is_foreign(target: Any) -> bool:
-    """Say whether an operator belongs to another library than torch.
+    """Return whether an operator belongs to another library than torch.
 
     >>> import torch
     >>> is_foreign(torch.ops.aten.relu.default)
@@ -245,7 +245,7 @@ def is_foreign(target: Any) -> bool:
 
 
 def lacking(said: Effects, known: Effects) -> str:
-    """Return what effects lack of others, in words; empty where they say at least as much of operands and random numbers.
+    """Return which of other effects are lacking, in words; empty if operands and random numbers are covered.
 
     >>> from .declared import ANYTHING, PURE
     >>> lacking(PURE, Effects(random=True)), lacking(ANYTHING, Effects(random=True))

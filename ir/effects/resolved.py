@@ -1,6 +1,6 @@
 """Effects of nodes and of whole bodies, resolved to the values and slots that they touch.
 
-A node that calls a body does what the summary of that body says, in terms of what the call hands over.
+A node that calls a body has the effects in the summary of the body, in terms of the operands of the call.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["node_effects", "resolver", "summary"]
 
 
 def summary(graph: Graph, inner: Sequence[NodeEffects]) -> NodeEffects:
-    """Return what a body does.
+    """Return the effect summary of a body.
 
     Args:
         graph: the body.
@@ -105,7 +105,7 @@ def _scope_of_steps(steps: Iterable[tuple[int, int]]) -> tuple[int, int]:
 
 
 def node_effects(program: Program, graph: Graph, *, path: str = "") -> list[NodeEffects]:
-    """Return what each node of a graph does to the world.
+    """Return the resolved effects of each node of a graph.
 
     Args:
         program: where the bodies that the graph calls are.
@@ -122,7 +122,7 @@ def node_effects(program: Program, graph: Graph, *, path: str = "") -> list[Node
 
 
 def resolver(program: Program, graph: Graph, *, path: str = "") -> Callable[[Node], NodeEffects]:
-    """Return what tells of a node of a graph what it does to the world; the arguments are those of ``node_effects``.
+    """Return a function that resolves the effects of a node of a graph; the arguments are those of ``node_effects``.
 
     >>> from purefx.ir import Graph, Node, Op, Program, Ref
     >>> graph = Graph((), (Node("y", Op("toy.neg"), (Ref("x"),)),))
@@ -202,11 +202,11 @@ def _scope(effects: Effects) -> tuple[int, int]:
 
 def _of_bodies(node: Node, effects: Effects, summaries: dict[str, NodeEffects]) -> NodeEffects:
     # Which operand is which input of which body differs by operator: what a body does to one input, the node may do
-    # to every operand, and what it gives back may be any of them.
+    # to every operand, and what it returns may be any of them.
     bodies = [summaries.get(name, NOTHING) for name in bodies_in(node.args, node.kwargs)]
     refs = tuple(dict.fromkeys(node.refs()))
     own = ((),) if effects.unknown and effects.ordered else _domains(node, effects)
-    # What is said of its own stays true: it may write more, and completes what it is said to.
+    # Its own declared effects still hold: it may write more, and completes what it is declared to.
     written = refs if effects.unknown or any(body.writes for body in bodies) else _named(node, effects.writes)
     return NodeEffects(
         writes=written,

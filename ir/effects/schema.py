@@ -1,7 +1,7 @@
-"""Effects read off an operator: its schema, its tags, and tables of what neither says.
+"""Effects of an operator from its schema and tags, and from tables for what neither states.
 
-The tables name operators that write, alias, draw random numbers or communicate in silence; ``make audit`` compares them with
-what the operators do.
+The tables list operators that silently write, alias, draw random numbers or communicate; ``make audit`` compares them with
+actual runs.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ SILENT_ALIASES = frozenset(
         "quantized::dropout", "quantized::relu6",
     }
 )  # fmt: skip
-"""Operators that may hand back (a view of) an argument."""
+"""Operators that may return an argument or a view of it."""
 
 SILENT_DRAWS = frozenset(
     {
@@ -98,7 +98,7 @@ DRAWS_NOTHING: dict[str, tuple[tuple[str, bool | float], ...]] = {
 }
 
 UNKNOWN = frozenset({"aten::set_data", "inductor::accumulate_grad_", "inductor::resize_storage_bytes_"})
-"""Operators that replace what a tensor is made of, or touch what hangs on it."""
+"""Operators that replace the storage or metadata of a tensor, or modify its attributes."""
 
 FUNCTIONAL = frozenset({"_c10d_functional", "_c10d_functional_autograd", "c10d_functional", "_dtensor"})
 """Collectives that give a tensor to wait for."""
@@ -117,7 +117,7 @@ FILLS = {"irecv": ("tensor", "self"), "batch_p2p_ops": ("tensors",)}
 
 
 def is_communication(schema: Any) -> bool:
-    """Say whether an operator talks to other processes.
+    """Return whether an operator talks to other processes.
 
     >>> import torch
     >>> from ..torch_private import schema_of
@@ -183,7 +183,7 @@ def effects_of_schema(target: Any) -> Effects:
 
 
 def _is_kept(target: Any, writes: tuple[ArgAt, ...]) -> bool:
-    # What torch.fx never removes does something; where that is a write, order follows from it.
+    # An operator that torch.fx never removes has an effect; if that is a write, its order follows.
     return not writes and target in side_effectful()
 
 
@@ -215,7 +215,8 @@ def _aliased_arguments(schema: Any, places: tuple[ArgAt, ...], *, may_alias: boo
             shared |= result.alias_info.before_set | result.alias_info.after_set
     for at, argument in zip(places, schema.arguments, strict=True):
         info = argument.alias_info
-        # `split(Tensor(a -> *) self) -> Tensor(a)[]`: what the items of a list share is not told of the result, only by the star.
+        # `split(Tensor(a -> *) self) -> Tensor(a)[]`: aliasing of the items of a list is stated by the star only, not on the
+        # result.
         declared = info is not None and ("*" in info.after_set or bool(shared & (info.before_set | info.after_set)))
         if declared or (may_alias and any(word in str(argument.type) for word in ("Tensor", "Any"))):
             found.append(at)

@@ -1,7 +1,6 @@
-"""Reading what torch made: an ``ExportedProgram`` or any ``GraphModule`` becomes a ``Program``.
+"""Import from torch: an ``ExportedProgram`` or any ``GraphModule`` becomes a ``Program``.
 
-One idea: reading changes nothing and copies no tensor.  ``program.py`` puts the pieces together, each other file
-reads one of them.
+Importing changes nothing and copies no tensor.  ``program.py`` puts the pieces together, each other file reads one of them.
 """
 
 from __future__ import annotations

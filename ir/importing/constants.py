@@ -1,7 +1,7 @@
-"""Objects among the arguments of nodes become state with a name: at the door in ``import_fx``, later in ``lift_constants``.
+"""Objects among the arguments of nodes become named state: in ``import_fx``, or later in ``lift_constants``.
 
-One idea: a tensor that stands in a graph is memory that nobody has a name for, so it becomes a slot of the innermost module
-around all that use it, one slot for one object, and is read where it stood.  Nothing here looks at contents.
+A tensor among operands is unnamed memory, so it becomes a slot of the innermost module around all of its uses, one slot for one
+object, and each use reads the slot.  Contents are not inspected.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ KEPT: tuple[Any, ...] = (*OBJECTS, types.FunctionType, types.BuiltinFunctionType
 """What an argument may be besides literals and references.  fx writes any other object as its ``repr``, which could be code."""
 
 MUTABLE = (list, dict)
-"""Containers that should have been ``Items`` or ``Record``: references in them would be lost, so they are no constants."""
+"""Containers that should have been ``Items`` or ``Record``: references in them would be lost, so they are not constants."""
 
 
 def is_constant(leaf: Any) -> bool:
-    """Say whether an object among the arguments of a node has to be state: a tensor, a script object, or another object.
+    """Return whether an object among the arguments of a node has to be state: a tensor, a script object, or another object.
 
     >>> is_constant(torch.ones(1)), is_constant(1.5), is_constant(Ref("x")), is_constant([1])
     (True, False, False, False)
@@ -52,7 +52,7 @@ NO_CONSTANTS = PLAIN | CONTAINERS | {Ref, Body}
 
 
 def has_constants(node: Node) -> bool:
-    """Say whether a node has objects among its arguments that have to be state.
+    """Return whether a node has objects among its arguments that have to be state.
 
     >>> has_constants(Node("y", Op("toy.neg"), ((torch.ones(1),),))), has_constants(Node("y", Op("toy.neg"), (Ref("x"), 1)))
     (True, False)
@@ -76,10 +76,10 @@ class _Use:
 
 
 def with_constants(program: Program) -> Program:
-    """Return a program whose constants are state; the same object where it has none among its arguments.
+    """Return a program whose constants are state; the same object if it has none among its arguments.
 
     Args:
-        program: any program; it need not be valid, because such objects are no arguments.
+        program: any program; it need not be valid, because such objects are not arguments.
 
     Raises:
         UnsupportedProgram: one is a module, or a tensor without contents.
@@ -122,7 +122,7 @@ class _Constants:
         for leaf in _constants_in(arg):
             if isinstance(leaf, torch.nn.Module):
                 raise UnsupportedProgram(
-                    f"{at} in {use.graph or 'the root graph'} has {short(leaf)} among its arguments; a module is no value: "
+                    f"{at} in {use.graph or 'the root graph'} has {short(leaf)} among its arguments; a module is not a value: "
                     "put it into the state (SlotKind.MODULE) and call it with purefx.call_module, or use swap_modules"
                 )
             if isinstance(leaf, FakeTensor):
@@ -179,7 +179,7 @@ class _Constants:
         return found if not held else _outside(found, held)
 
     def program_after(self) -> Program:
-        """Return the program with reads in the place of constants."""
+        """Return the program with reads in place of constants."""
         graphs = {name: self._rewritten(name) for name in self.changed}
         return self.program.evolve(graphs=self.program.graphs.update(graphs), state=self.state)
 
@@ -211,7 +211,7 @@ class _Reading:
         self.known: dict[tuple[str, Stack], Ref] = {}
 
     def add(self, node: Node) -> None:
-        """Add a node, with reads in the place of its constants."""
+        """Add a node, with reads in place of its constants."""
         if not has_constants(node):
             self.nodes.append(node)
             return
@@ -221,7 +221,7 @@ class _Reading:
         self.nodes.append(Node(node.name, node.do, args, kwargs, node.stack, node.meta))
 
     def read_for(self, arg: Arg, stack: Stack, name: str, meta: Any) -> Arg:
-        """Return an argument with reads in the place of constants."""
+        """Return an argument with reads in place of constants."""
         if type(arg) in CONTAINERS:
             return with_children(arg, [self.read_for(part, stack, name, meta) for part in children_of(arg)])
         if not is_constant(arg):

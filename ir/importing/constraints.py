@@ -73,7 +73,7 @@ def read_constraints(ep: ExportedProgram) -> Constraints:
     """Return the ranges of symbols and the guards of an exported program.
 
     Raises:
-        UnsupportedProgram: a guard can not be translated; the message quotes it.
+        UnsupportedProgram: a guard cannot be translated; the message quotes it.
     """
     ranges: list[Range] = []
     for symbol, bounds in ep.range_constraints.items():
@@ -157,7 +157,7 @@ def read_guard(text: str, places: Mapping[str, int]) -> Expr:
     try:
         return _translate(ast.parse(text.strip(), mode="eval").body, places)
     except (SyntaxError, KeyError, RecursionError) as error:
-        raise UnsupportedProgram(f"the guard {text!r} can not be enforced here ({error})") from error
+        raise UnsupportedProgram(f"the guard {text!r} cannot be enforced here ({error})") from error
 
 
 def _translate(tree: ast.expr, places: Mapping[str, int]) -> Expr:

@@ -86,7 +86,7 @@ def read_state(ep: ExportedProgram) -> State:
 
 
 def is_lifted(name: str) -> bool:
-    """Say whether the exporter made up the name of a constant, as it does for tensors in containers and closures.
+    """Return whether the exporter made up the name of a constant, as it does for tensors in containers and closures.
 
     >>> is_lifted("a.lifted_tensor_0"), is_lifted("a.mask")
     (True, False)
@@ -141,7 +141,7 @@ def _check_lengths(ep: ExportedProgram, root: Graph) -> None:
     wrong = [
         Violation(
             f"signature-{what}s",
-            f"the signature speaks of {said} {what}s, the graph has {there}",
+            f"the signature refers to {said} {what}s, the graph has {there}",
             advice="a pass that adds or removes one must change ep.graph_signature too",
         )
         for what, said, there in counts
@@ -248,13 +248,13 @@ def import_ep(
 
     Returns:
         A flat program: one root graph that takes state and user inputs, plus the bodies of higher-order operators.  A joint
-        one gives back what its graph gives, in a flat tuple: the results of ``forward`` with the loss among them, then the
+        one returns what its graph gives, in a flat tuple: the results of ``forward`` with the loss among them, then the
         gradients to parameters and user inputs.  The gradient of a module call is a further call of that module.
 
     Raises:
-        EffectsError: an operator is said to do less than its schema says.
+        EffectsError: an operator is declared to do less than its schema says.
         InvalidProgram: its graph and signature disagree, or something in it is nonsense; all of it is listed.
-        UnsupportedProgram: it has something that can not be represented faithfully; the message names it.
+        UnsupportedProgram: it has something that cannot be represented faithfully; the message names it.
         TypeError: ``ep`` is not an exported program.
 
     >>> import torch, purefx as px

@@ -1,6 +1,6 @@
-"""``import_fx``: any ``torch.fx.GraphModule`` becomes a ``Program``; how it is called is read off its placeholders and pytrees.
+"""``import_fx``: any ``torch.fx.GraphModule`` becomes a ``Program``; its signature is read from its placeholders and pytrees.
 
-Fake values come from an example where the graph carries none.  The graph itself is read in ``traced.py``.
+Fake values come from an example if the graph carries none.  The graph itself is read in ``traced.py``.
 """
 
 from __future__ import annotations
@@ -44,22 +44,22 @@ __all__ = ["bound_example", "example_values", "import_fx", "read_traced_signatur
 
 
 def read_traced_signature(module: torch.fx.GraphModule, output: Arg, out_spec: Any = None) -> tuple[Signature, tuple[Arg, ...]]:
-    """Return the signature of a traced graph module, and what its root graph gives back, flat.
+    """Return the signature of a traced graph module, and what its root graph returns, flat.
 
     Args:
         module: the graph module.
-        output: what its graph gives back, as it was read.
+        output: what its graph returns, as it was read.
         out_spec: the pytree of its leaves, where something other than the code of the graph knows it.
 
     Raises:
         InvalidProgram: an argument has a name that no function can have.
-        UnsupportedProgram: something around the graph does what the graph does not show.
+        UnsupportedProgram: code around the graph does more than the graph shows.
     """
     codegen = generator_of_code(module)
     if codegen is None:
         maker = type(codegen_of(module.graph)).__name__
         raise UnsupportedProgram(
-            f"the code of this graph is made by {maker}, which does what the graph does not show; call "
+            f"the code of this graph is made by {maker}, which does more than the graph shows; call "
             f"graph.set_codegen(torch.fx.graph.CodeGen()) if the graph is all that is meant{_REPLAYED.get(maker, '')}"
         )
     for hook in hooks_of(module):
@@ -128,7 +128,7 @@ def _is_call(in_spec: Any) -> bool:
 def _check_names(names: list[Any]) -> None:
     for name in names:
         if not is_identifier(name):
-            said = f"{short(name)} can not be the name of an argument"
+            said = f"{short(name)} cannot be the name of an argument"
             raise InvalidProgram([Violation("names", said, advice="an argument is an identifier and no keyword of Python")])
 
 
@@ -262,11 +262,11 @@ def import_fx(
         are called; every attribute is state.
 
     Raises:
-        EffectsError: an operator is said to do less than its schema says.
+        EffectsError: an operator is declared to do less than its schema says.
         InvalidProgram: a name that no graph can have, or the graph is nonsense; all of it is listed.
-        UnsupportedProgram: something that can not be represented faithfully; the message names it.
+        UnsupportedProgram: something that cannot be represented faithfully; the message names it.
         InputValueError: the graph does not run on the example.
-        TypeError: it is no GraphModule.
+        TypeError: it is not a GraphModule.
 
     >>> import torch, purefx as px
     >>> class Twice(torch.nn.Module):

@@ -1,6 +1,6 @@
 """The exporter's records of module calls: aliases of one module, and preserved call signatures as boundary nodes.
 
-A strict export names modules by how they were reached; they are put back where they are.
+A strict export names modules by access path; these are mapped back to the hierarchy.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Alias = tuple[tuple[str, str], ...]
 
 
 class Aliases:
-    """What a strict export calls modules, and where they are.
+    """Maps the module names of a strict export to paths of the hierarchy.
 
     Args:
         places: the paths of the hierarchy, in order.
@@ -211,7 +211,7 @@ def frame_of(fqn: str) -> Frame:
 
 
 def check_paths(paths: Iterable[str]) -> None:
-    """Refuse modules that are called like later calls of others.
+    """Raise if the name of a module is that of a later call of another.
 
     Args:
         paths: of modules.
@@ -225,8 +225,8 @@ def check_paths(paths: Iterable[str]) -> None:
         odd = "@" in path and next((name for name in path.split(".") if frame_of(name).path != name), None)
         if odd:
             raise UnsupportedProgram(
-                f"the module {path!r}: {odd!r} is how the exporter writes a later call of {frame_of(odd).path!r}, so the two can "
-                "not be told apart; rename the module"
+                f"the module {path!r}: {odd!r} is how the exporter writes a later call of {frame_of(odd).path!r}, so the two "
+                "cannot be distinguished; rename the module"
             )
 
 
@@ -286,7 +286,7 @@ class _Boundaries:
 
     def _result(self, leaf: Arg) -> Arg:
         # Of an operator that gives the new contents of what it wrote beside its result (a BatchNorm in training, after a
-        # decomposition), the exporter records the last value, which is no result.
+        # decomposition), the exporter records the last value, which is not a result.
         item = self.graph.by_name.get(leaf.name) if type(leaf) is Ref else None
         if item is None or type(item.do) is not Op or item.do.name != "operator.getitem":
             return leaf

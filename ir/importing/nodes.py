@@ -1,7 +1,7 @@
 """fx nodes become ``Node`` values, with their module stacks.
 
-Arguments, operators, bodies of higher-order operators and ``nn_module_stack``; traced graphs of other origin have their own
-reader.
+Arguments, operators, bodies of higher-order operators and ``nn_module_stack``; graphs of other tracers have a reader of their
+own.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class StackReader:
         self._frames: dict[tuple[str, int], Frame] = {}
 
     def read(self, raw: Mapping[str, tuple[str, object]] | None) -> Stack | None:
-        """Return the stack below the root module, or None where the node has none.
+        """Return the stack below the root module, or None if the node has none.
 
         >>> StackReader().read({"L__self__": ("", "M"), "L__self__a@1": ("a", "Sub")})
         (Frame(path='a', call=1, part=0),)
@@ -132,11 +132,11 @@ class GraphReader:
         self.stacks = StackReader(places, slots)
         self.slots: Mapping[str, str] = slots or {}
         self.renamed: dict[str, str] = {}
-        """Values of the root that are an input under another name: the results of in-place operators on it."""
+        """Values of the root that alias an input: the results of in-place operators on it."""
         self.placed: Mapping[Any, Any] = {}
         """Module stacks of fx nodes that do not have theirs in their meta."""
         self.said: Said = {}
-        """What operators of other libraries are said to do."""
+        """What operators of other libraries are declared to do."""
         self._ops: dict[Any, Op] = {}
         self._todo: list[tuple[str, torch.fx.GraphModule]] = []
         self._unplaced: dict[str, frozenset[str]] = {}
@@ -145,7 +145,7 @@ class GraphReader:
         """Fill ``graphs``: the root under ``""``, a nested one under ``"$" + its attribute path``.
 
         Raises:
-            UnsupportedProgram: a node that an exported program can not have, or an argument of an unknown type.
+            UnsupportedProgram: a node that an exported program cannot have, or an argument of an unknown type.
         """
         nested = [found for found in module.modules() if isinstance(found, torch.fx.GraphModule)]
         self.stacks.aliases.learn(node for found in nested for node in found.graph.nodes)
@@ -254,13 +254,13 @@ class GraphReader:
 CODE: tuple[Any, ...] = (
     type, range, OpOverloadPacket, types.FunctionType, types.BuiltinFunctionType, types.MethodType, functools.partial,
 )  # fmt: skip
-"""What can be called and is no object of somebody's class: fx writes arguments into Python text by their ``repr``."""
+"""Callables that are not instances of user classes: fx writes arguments into Python text by their ``repr``."""
 
 FxNode = torch.fx.Node
 
 
 class _Known(dict[Any, Arg]):
-    """What stands for each fx node; one that was not met yet is named all the same, and ``verify`` says so."""
+    """The value of each fx node; a use before its definition is kept by name, and ``verify`` reports it."""
 
     def __missing__(self, fx_node: Any) -> Arg:
         return Ref(fx_node.name)

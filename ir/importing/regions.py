@@ -1,4 +1,4 @@
-"""Nodes that come back without the module calls around them: bodies of higher-order operators, regions, gradients.
+"""Nodes that the exporter leaves without a module stack: bodies of higher-order operators, regions, gradients.
 
 Each gets the stack of the innermost call that holds what it uses, or of the forward node that it is the gradient of.
 """
@@ -137,7 +137,7 @@ def _relative(node: Node, base: Stack) -> Node:
 
 
 def is_from_region(meta: Mapping[str, Any]) -> bool:
-    """Say whether the meta of a node names a region operator as where it was traced.
+    """Return whether the meta of a node names a region operator as where it was traced.
 
     >>> is_from_region({"torch_fn": ("wrap_with_set_grad_enabled", "")}), is_from_region({})
     (True, False)
@@ -152,7 +152,7 @@ def place_regions(nodes: list[Node], strays: Collection[str], outside: Collectio
     Args:
         nodes: the nodes of a graph.
         strays: the names of nodes in no call that were in a region.
-        outside: values that the graph takes from the caller or gives back.
+        outside: values that the graph takes from the caller or returns.
 
     >>> from purefx.ir import Frame, Op, Ref
     >>> neg, stack = Op("toy.neg"), (Frame("m"),)

@@ -1,8 +1,8 @@
 """Graphs that Dynamo replays bytecode around (``dynamo_graph_capture_for_export``): the bytecode becomes nodes.
 
-One idea: the bytecode is a function of the module, the arguments and what stands for the graph, so it is traced like any other
-function, once, on proxies, with the graph in its place.  What it does to the arguments in front and to the results behind are
-nodes then; what it reads from the module is state.  It is never handed the module itself, so nothing is written there.
+The bytecode is a function of the module, the arguments and the graph, so it is traced once on proxies like any other function.
+Its operations on arguments and results become nodes; what it reads from the module becomes state.  It never receives the module
+itself, so it cannot write to it.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def unrolled(module: torch.fx.GraphModule) -> tuple[torch.fx.GraphModule, Any]:
     except UnsupportedProgram:
         raise
     except Exception as error:
-        said = f"the bytecode that Dynamo replays around this graph can not become nodes: {type(error).__name__}: {error}"
+        said = f"the bytecode that Dynamo replays around this graph cannot become nodes: {type(error).__name__}: {error}"
         raise UnsupportedProgram(f"{said}; {ADVICE}") from error
     return blank_module(torch.fx.GraphModule, **replayed_attributes(module, unrolling.graph)), out_spec
 
@@ -201,7 +201,7 @@ class _Unrolling:
             return value.node
         if isinstance(value, torch.Tensor) or type(value) in PLAIN:
             return value
-        said = f"the bytecode gives the input {placeholder.name} of the graph {short(value)}, which is no value"
+        said = f"the bytecode gives the input {placeholder.name} of the graph {short(value)}, which is not a value"
         raise UnsupportedProgram(f"{said}; {ADVICE}")
 
     def leaf(self, leaf: Any) -> Any:
@@ -216,7 +216,7 @@ class _Unrolling:
             said = f"the result holds the very {type(leaf.purefx_value).__qualname__} that the module holds; return a copy of it"
         else:
             said = (
-                f"the result holds {short(leaf)}, and {type(leaf).__qualname__} is no pytree, so no program can make what is "
+                f"the result holds {short(leaf)}, and {type(leaf).__qualname__} is not a pytree, so no program can make what is "
                 "inside it; register it (torch.utils._pytree.register_pytree_node), or return something else"
             )
         raise UnsupportedProgram(f"{said}; or {ADVICE}")

@@ -1,7 +1,7 @@
 """Graphs that any tracer made become ``Graph`` values: ``call_module``, ``call_method`` and ``get_attr`` included.
 
-One idea: each graph module is read once for each role that it plays: the root, the body of the calls of it, or a body that an
-operator is given.  What a node does is told by its operator alone; where nothing is known of that, it may do anything.
+Each graph module is read once for each role that it plays: the root, the body of its calls, or a body that an operator takes.
+The effects of a node come from its operator alone; they are unknown if the operator is.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class TracedReader:
 
         Raises:
             InvalidProgram: a name that no graph can have.
-            UnsupportedProgram: something that can not be represented faithfully.
+            UnsupportedProgram: something that cannot be represented faithfully.
         """
         self._todo.append(Job("", self.root, self.root))
         while self._todo:
@@ -159,7 +159,7 @@ class _GraphReader:
         kwargs = tuple(self.keywords(fx_node).items())
         if fx_node.op == "call_function":
             if not callable(fx_node.target):
-                raise UnsupportedProgram(f"{where(fx_node)}: its target is {short(fx_node.target)}, which can not be called")
+                raise UnsupportedProgram(f"{where(fx_node)}: its target is {short(fx_node.target)}, which cannot be called")
             do = self.reader.operators.function(fx_node.target)
         else:
             if not is_identifier(fx_node.target):
@@ -193,7 +193,7 @@ class _GraphReader:
         if is_computed(owner, name):
             raise UnsupportedProgram(
                 f"{where(fx_node)}: {fx_node.target!r} is computed when it is read ({type(owner).__qualname__}.{name}), "
-                "so it is no state; remove the parametrization or the property first"
+                "so it is not state; remove the parametrization or the property first"
             )
         path = self.job.path(relative_path(fx_node.target))
         self.reader.attributes.read(self.job.holder, path, value)
@@ -266,7 +266,7 @@ class _GraphReader:
 
 
 def is_transparent(module: torch.nn.Module) -> bool:
-    """Say whether the graph of a module shows all that a call of it does.
+    """Return whether the graph of a module shows all that a call of it does.
 
     >>> is_transparent(torch.fx.symbolic_trace(torch.nn.ReLU())), is_transparent(torch.nn.ReLU())
     (True, False)
@@ -306,5 +306,5 @@ def where(fx_node: Any) -> str:
 
 
 def _misnamed(fx_node: Any, name: object, what: str) -> InvalidProgram:
-    said = f"{short(name)} can not be {what}: it is no identifier of Python, or has quotes or signs that can not be seen"
+    said = f"{short(name)} cannot be {what}: it is not an identifier of Python, or has quotes or signs that cannot be seen"
     return InvalidProgram([Violation("names", said, node=where(fx_node), advice="rename it in the fx graph")])

@@ -1,4 +1,4 @@
-"""What stands in a traced graph and in the modules that it belongs to: operators, arguments, meta, parameters, constants.
+"""The contents of a traced graph and of its modules: operators, arguments, meta, parameters, constants.
 
 Modules that are called as they are become opaque modules of the program.
 """
@@ -127,7 +127,7 @@ def meta_of(fx_node: Any, values: Mapping[Any, Any]) -> Meta:
 
 
 def value_of(fx_node: Any, values: Mapping[Any, Any]) -> Any:
-    """Return the fake value of a node, as its tracer or an example tells it; None where nobody does."""
+    """Return the fake value of a node from its tracer or an example; None if it is unknown."""
     for found in (fx_node.meta.get("val"), fx_node.meta.get("example_value"), values.get(fx_node)):
         if found is not None and _is_value(found):
             return found
@@ -141,14 +141,14 @@ def _is_value(value: Any) -> bool:
 
 
 def is_tensor(arg: Any, values: Mapping[Any, Any]) -> bool:
-    """Say whether an argument is known to be a tensor."""
+    """Return whether an argument is known to be a tensor."""
     return isinstance(arg, torch.fx.Node) and (
         isinstance(value_of(arg, values), torch.Tensor) or type(arg.meta.get("tensor_meta")).__name__ == "TensorMetadata"
     )
 
 
 MISSING = object()
-"""What a module has under a name under which it has nothing."""
+"""The result of looking up a name that a module does not have."""
 
 
 class Attributes:
@@ -261,14 +261,12 @@ def check_path(path: object) -> None:
     """Refuse a path that is none.
 
     Raises:
-        InvalidProgram: it has empty parts, quotes or signs that can not be seen.
+        InvalidProgram: it has empty parts, quotes or signs that cannot be seen.
 
     >>> check_path("layers.0.weight")
     """
     if not is_path(path):
-        said = (
-            f"{short(path)} is no path of an attribute: names are separated by dots and have no quotes and no control characters"
-        )
+        said = f"{short(path)} is not an attribute path: names are separated by dots and have no quotes and no control characters"
         raise InvalidProgram([Violation("names", said, advice="rename the module, parameter or attribute")])
 
 
@@ -282,7 +280,7 @@ def relative_path(target: str) -> str:
 
 
 def is_computed(owner: torch.nn.Module, name: str) -> bool:
-    """Say whether an attribute of a module is computed when it is read.
+    """Return whether an attribute of a module is computed when it is read.
 
     >>> is_computed(torch.nn.Linear(1, 1), "weight"), is_computed(torch.nn.Linear(1, 1), "T_destination")
     (False, False)

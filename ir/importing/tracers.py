@@ -21,7 +21,7 @@ FORBIDDEN = frozenset("'\"\\")
 
 
 def is_name(text: object) -> bool:
-    r"""Say whether a text can name a module or an attribute in a graph: no quotes, no dot, nothing that can not be seen.
+    r"""Say whether a text can name a module or an attribute in a graph: no quotes, no dot, nothing that cannot be seen.
 
     >>> is_name("layer 0"), is_name("a.b"), is_name("x'"), is_name("a\nb"), is_name("")
     (True, False, False, False, False)
@@ -37,7 +37,7 @@ def is_name(text: object) -> bool:
 
 
 def is_path(text: object) -> bool:
-    """Say whether a text is a path of names with dots between them.
+    """Return whether a text is a path of names with dots between them.
 
     >>> is_path("layers.0.weight"), is_path("a..b"), is_path("a.b'); import os")
     (True, False, False)
@@ -46,7 +46,7 @@ def is_path(text: object) -> bool:
 
 
 def read_place(text: object) -> str | None:
-    """Return the path that a tracer spelled; "" for the root, None where the text is no place.
+    """Return the path that a tracer spelled; "" for the root, None if the text is not a place.
 
     >>> read_place("L['self'].layers[0].up"), read_place("layers.0"), read_place("L__self__")
     ('layers.0.up', 'layers.0', '')
@@ -107,7 +107,7 @@ class TracedStacks:
         self._around: dict[Frame, Stack] = {}
 
     def read(self, raw: object, *, below: str | None = None) -> Stack:
-        """Return the stack below the root; () where there is none, or where it can not be read.
+        """Return the stack below the root; () where there is none, or where it cannot be read.
 
         Args:
             raw: what the tracer wrote: a mapping from a key to (place, class).

@@ -1,7 +1,7 @@
-"""Fake values of a program: what is known of its values without running it.
+"""Abstract interpretation on fake tensors: what is known of the values of a program without running it.
 
-One idea: a program has one fake mode, that of its inputs, and everything that is worked out later lives in it.  Which values
-are worked out, and where they go, is the business of who asks.
+A program has one fake mode, that of its inputs, and all inferred values live in it.  The caller decides which values are
+inferred, and where they are stored.
 """
 
 from __future__ import annotations

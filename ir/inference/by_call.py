@@ -1,7 +1,7 @@
-"""``CallValues``: the bodies of a program with the fake values of each call, for those who go from call to call.
+"""``CallValues``: the bodies of a program with the fake values of each call, for analyses that go from call to call.
 
-One idea: a shared body says what holds in every call; what differs between its calls follows from their operands, and is worked
-out when somebody asks.  A program whose shared bodies say all of it is not walked.
+The meta of a shared body holds in every call; what differs between its calls follows from their operands and is inferred on
+demand.  A program whose shared bodies have complete meta is not walked.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ class CallValues:
 
         Args:
             name: the graph.
-            call: how it runs there; None where its meta says that.
+            call: how it runs there; None if its meta says that.
         """
         return self.program.graphs[name] if call is None else call.body
 
     def inner(self, call: Called | None, node: Node, name: str) -> Called | None:
-        """Return how a body runs that a node calls, or gives to an operator; None where meta says it, or nobody knows.
+        """Return how a body runs that a node calls or passes to an operator; None if its meta says so, or it is unknown.
 
         Args:
             call: how the caller runs.

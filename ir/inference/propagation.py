@@ -1,7 +1,7 @@
-"""``Propagation``: one walk through a program that works out fake values, body by body, for each call.
+"""``Propagation``: one walk through a program that infers fake values, body by body, for each call.
 
-One idea: a body is walked once for each call that gives it something else; what meta says holds where the operands are what it
-was said for.  So one walk tells what runs in every call, and a shared body may say what all of its calls have in common.
+A body is walked once for each distinct set of operand values; its meta holds if the operands are those it was recorded for.  So
+one walk yields the values of every call, and the meta of a shared body what all of its calls have in common.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Propagation:
 
     Args:
         program: the program.
-        changed: graph and name of the values whose meta can not be trusted.
+        changed: graph and name of the values whose meta cannot be trusted.
         lenient: whether an operator that refuses its arguments has an unknown value; else that is an error.
     """
 
@@ -61,7 +61,7 @@ class Propagation:
         """Graphs in which something is to be worked out, or below which."""
 
     def program(self) -> Program:
-        """Return the program with values; the same object where nothing was to do."""
+        """Return the program with values; the same object if nothing was to do."""
         source = self.source
         if self.walked() is None:
             return source
@@ -275,7 +275,7 @@ class Propagation:
 
 
 def _common(source: Item, items: Sequence[Item]) -> Item:
-    # What all calls say of a value; nothing where they do not agree, for it would be wrong of some.
+    # What all calls say of a value; nothing if they do not agree, for it would be wrong of some.
     first = items[0]
     if all(item is first for item in items):
         return first

@@ -1,4 +1,4 @@
-"""What operators return on fake values: which may be run at all, which return an operand itself, when two results agree.
+"""Results of operators on fake values: which operators may run, which return an operand itself, when two results agree.
 
 Nothing here walks a graph.
 """
@@ -38,7 +38,7 @@ UNSURE = frozenset({torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_out
 
 
 def gives_nothing(node: Node) -> bool:
-    """Say whether a node has no value at all.
+    """Return whether a node has no result.
 
     >>> from purefx.ir.own_operators import TAKES
     >>> gives_nothing(Node("t", TAKES)), gives_nothing(Node("y", Op("toy.neg")))
@@ -48,7 +48,7 @@ def gives_nothing(node: Node) -> bool:
 
 
 def depends_on_contents(node: Node) -> bool:
-    """Say whether sizes or numbers that an operator gives depend on the contents of tensors.
+    """Return whether sizes or numbers that an operator returns depend on the contents of tensors.
 
     >>> depends_on_contents(Node("y", Op("toy.neg")))
     False
@@ -58,7 +58,7 @@ def depends_on_contents(node: Node) -> bool:
 
 
 def is_runnable(node: Node) -> bool:
-    """Say whether it can be asked what a node gives: operators may still refuse, calls depend on their bodies.
+    """Return whether it can be asked what a node returns: operators may still refuse, calls depend on their bodies.
 
     >>> import torch
     >>> from purefx.ir.operators import op_of
@@ -97,7 +97,7 @@ def values_of(graph: Graph) -> dict[str, Any]:
 
 
 def operand_given_back(graph: Graph, name: str, values: Mapping[str, Any]) -> str | None:
-    """Return the operand whose very object a value is, by what its operator does; None where it is another, or not known.
+    """Return the operand that a value is the same object as, by the effects of its operator; None if it is another, or unknown.
 
     Args:
         graph: where the value is made.
@@ -156,10 +156,10 @@ def _same(node: Node, target: Any, place: int | None, values: Mapping[str, Any])
 
 
 def input_given_back(program: Program, graph: Graph, name: str, known: Mapping[str, Any]) -> str | None:
-    """Return the input of a graph whose very object a value of it is, with nothing written to it; None where there is none.
+    """Return the input of a graph that a value is the same object as, unwritten; None if there is none.
 
     Args:
-        program: whose graph it is; it says what calls give.
+        program: whose graph it is; it says what calls return.
         graph: the graph.
         name: the value.
         known: fake values of inputs where the graph is called, by name.
@@ -213,7 +213,7 @@ def plain_facts(value: Any) -> tuple[Any, ...] | None:
 
 
 def plainly_alike(value: Any, others: Sequence[Any]) -> bool:
-    """Say whether a value and all others are fake tensors of fixed sizes that are described alike, without asking ``agrees``.
+    """Return whether a value and all others are fake tensors of fixed sizes that are described alike, without asking ``agrees``.
 
     It may be False of values that are alike; this is the one look that nearly all values get when bodies are merged.
 
@@ -236,7 +236,7 @@ def plainly_alike(value: Any, others: Sequence[Any]) -> bool:
 
 
 def agrees(new: Any, old: Any, fresh: Collection[str] = ()) -> bool:
-    """Say whether two fake values are described alike.
+    """Return whether two fake values are described alike.
 
     Args:
         new: the value that was worked out.

@@ -1,6 +1,6 @@
 """``FakeValues``: the fake values that a program carries, and symbols for programs that carry none.
 
-Values that are missing are worked out on demand; a program that was written by hand gets symbols of its own.
+Missing values are inferred on demand; a program that was written by hand gets symbols of its own.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Symbols:
 
     @cached_property
     def _sizes(self) -> dict[Expr, Expr]:
-        # Every number that a guard can speak of, as an expression of symbols.
+        # Every number that a guard can refer to, as an expression of symbols.
         users = [spec.type for spec in self.program.signature.inputs if isinstance(spec, UserInput)]
         found: dict[Expr, Expr] = {}
         for index, kind in enumerate(users):
@@ -207,7 +207,7 @@ class FakeValues:
         return True, list(value) if type(value) is tuple and _gives_list(node) else value
 
     def run(self, node: Node, target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Return what an operator gives for fake arguments, within ``running``; it raises what the operator raises.
+        """Return what an operator returns for fake arguments, within ``running``; it raises what the operator raises.
 
         Args:
             node: whose value it is.
@@ -233,7 +233,7 @@ class FakeValues:
         return arg
 
     def is_ours(self, value: Any) -> bool:
-        """Say whether a value is of the program's mode and environment, or of none."""
+        """Return whether a value is of the program's mode and environment, or of none."""
         for mode in _modes_in(value):
             if mode is not self.mode:
                 return False
@@ -265,7 +265,7 @@ def running(mode: Any) -> Generator[None, None, None]:
 
 
 def gives_nothing(node: Node) -> bool:
-    """Say whether an operator has no result: it is not run, for it may print, or fail where an assertion does not hold.
+    """Return whether an operator has no result: it is not run, for it may print, or fail where an assertion does not hold.
 
     >>> from purefx.ir.operators import op_of
     >>> gives_nothing(Node("a", op_of(torch.ops.aten._assert_scalar.default), (True, "m")))

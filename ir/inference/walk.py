@@ -1,7 +1,7 @@
 """``Walk``: one graph with the values of its inputs, node by node.
 
-One idea: a node is asked where it has no value, or where what it uses is new or came out differently.  What its body gives is
-requested from whoever walks, so that calls in calls need no recursion.
+A node is evaluated if it has no value, or if an operand is new or changed.  The results of its body are requested from the
+owner of the walk, so that nested calls need no recursion.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = ["UNKNOWN", "Called", "Request", "Walk", "bodies_of", "without_value"]
 GETITEM = "operator.getitem"
 
 UNKNOWN: Any = object()
-"""The value of what nobody can tell."""
+"""The unknown value."""
 
 
 @frozen(eq=False)
@@ -76,7 +76,7 @@ class Called:
 
 
 class Owner(Protocol):
-    """Whoever walks a program."""
+    """The owner of the walks of a program."""
 
     source: Program
     changed: frozenset[tuple[str, str]]
@@ -133,7 +133,7 @@ class Walk:
         return evolve(formal, meta=_with_value(formal.meta, value))
 
     def is_changed(self, node: Node) -> bool:
-        """Say whether a value may differ from what meta says of it."""
+        """Return whether a value may differ from what meta says of it."""
         changed = (self.graph, node.name) in self.owner.changed or not self.moved.isdisjoint(node.refs())
         return changed or (type(node.do) is Get and self._reads_another(node, node.do))
 
@@ -145,7 +145,7 @@ class Walk:
         return slot is not None and disagreement(node.meta.get("val"), slot.value) is not None
 
     def is_asked(self, node: Node) -> bool:
-        """Say whether a value is to be worked out."""
+        """Return whether a value is to be worked out."""
         if gives_nothing(node):
             return False
         if self.told(node) is UNKNOWN or self.is_changed(node) or not self.fresh.isdisjoint(node.refs()):
@@ -153,7 +153,7 @@ class Walk:
         return not self.owner.open.isdisjoint(bodies_of(node))
 
     def request(self, node: Node) -> Request | None:
-        """Return which body is to be walked to learn what a node gives; None for what is no call, or is known."""
+        """Return which body is to be walked to learn what a node returns; None for what is not a call, or is known."""
         do = node.do
         if type(do) is not Call or self.level or not self.is_asked(node):
             return None
@@ -257,7 +257,7 @@ class Walk:
             node=node.name,
             path=node.stack[-1].path if node.stack else self.path,
             source=lines[-2].strip() if len(lines) > 1 else None,
-            advice="mend the node, or what it uses",
+            advice="fix the node, or what it uses",
         )
         return InvalidProgram([found])
 
@@ -299,7 +299,7 @@ def _unnamed(value: Any) -> set[str]:
 
 
 def _with_gaps(value: Any) -> Any:
-    # What a call gives, None for the parts that are not known.
+    # What a call returns, None for the parts that are not known.
     if type(value) is not tuple or not any(part is UNKNOWN for part in value):
         return value
     return UNKNOWN if all(part is UNKNOWN for part in value) else tuple([None if part is UNKNOWN else part for part in value])

@@ -1,7 +1,7 @@
 """Programs in files: ``save`` and ``load``, one file for each, with or without weights.
 
-One idea: the structure is the text form of the program, which its parser reads without running anything, and the tensors
-are a safetensors file around it.  The format is in docs/format.md.  Lowered modules are no programs and not saved here.
+The structure is the text form of the program, which its parser reads without running anything, and the tensors
+are a safetensors file around it.  The format is in docs/format.md.  Lowered modules are not programs and not saved here.
 """
 
 from __future__ import annotations

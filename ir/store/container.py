@@ -1,8 +1,8 @@
 """The file: safetensors, in which one tensor of bytes is the structure as JSON.
 
-One idea: safetensors states where every tensor begins and ends, and refuses a file that is not covered exactly, so nothing
-is allocated that the file does not hold.  The structure is a tensor and no metadata because a header of safetensors has
-at most 100 MB, which a program of some hundred thousand nodes fills.  What the JSON means is not known here.
+Safetensors states where every tensor begins and ends, and rejects a file that is not covered exactly, so nothing is allocated
+that the file does not hold.  The structure is a tensor and no metadata because a header of safetensors has at most 100 MB,
+which a program of some hundred thousand nodes fills.  The content of the JSON is not interpreted here.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def write_file(path: str | os.PathLike[str], structure: Mapping[str, Any], tenso
 
     Raises:
         UnsupportedProgram: safetensors is not installed.
-        OSError: it can not be written.
+        OSError: it cannot be written.
     """
     library = _library()
     text = json.dumps(structure, separators=(",", ":")).encode("ascii")
@@ -79,7 +79,7 @@ def write_file(path: str | os.PathLike[str], structure: Mapping[str, Any], tenso
         try:
             library.serialize_file(specs, str(temporary), metadata={MARK: str(VERSION)})
         except library.SafetensorError as error:
-            raise OSError(f"{os.fspath(path)!a} can not be written: {_line(error)}") from error
+            raise OSError(f"{os.fspath(path)!a} cannot be written: {_line(error)}") from error
 
 
 @contextmanager
@@ -91,7 +91,7 @@ def _replacing(path: str | os.PathLike[str]) -> Generator[Path, None, None]:
     if final.is_dir():
         raise IsADirectoryError(f"{str(final)!a} is a folder; give the name of a file")
     if final.exists() and not final.is_file():
-        raise FileExistsError(f"{str(final)!a} is no plain file, and is not replaced")
+        raise FileExistsError(f"{str(final)!a} is not a plain file, and is not replaced")
     temporary = final.with_name(f".{final.name[:100]}.{secrets.token_hex(8)}")
     temporary.touch(exist_ok=False)
     mode = stat.S_IMODE((final if final.exists() else temporary).stat().st_mode)
@@ -138,13 +138,13 @@ class File:
             raise StoreError(f"{self._name} has version {int(said)} of the format, and {known}")
         raw = self.tensor(STRUCTURE)
         if raw.dtype is not torch.uint8 or raw.dim() != 1:
-            raise StoreError(f"{self._name}: its structure is no text")
+            raise StoreError(f"{self._name}: its structure is not text")
         try:
             found = json.loads(ctypes.string_at(raw.data_ptr(), raw.numel()).decode("ascii"), object_pairs_hook=_object)
         except (ValueError, RecursionError) as error:
-            raise StoreError(f"{self._name}: its structure is no JSON ({type(error).__name__})") from error
+            raise StoreError(f"{self._name}: its structure is not JSON ({type(error).__name__})") from error
         if type(found) is not dict:
-            raise StoreError(f"{self._name}: its structure is no JSON object")
+            raise StoreError(f"{self._name}: its structure is not a JSON object")
         return found
 
     def tensor(self, name: str) -> torch.Tensor:
@@ -158,7 +158,7 @@ class File:
         try:
             return self._handle.get_tensor(name)
         except (_library().SafetensorError, RuntimeError, TypeError, ValueError, AttributeError) as error:
-            raise StoreError(f"{self._name}: the tensor {name[:80]!a} can not be read: {_line(error)}") from error
+            raise StoreError(f"{self._name}: the tensor {name[:80]!a} cannot be read: {_line(error)}") from error
 
 
 @contextmanager
@@ -169,9 +169,9 @@ def opened(path: str | os.PathLike[str]) -> Generator[File, None, None]:
         path: of the file.
 
     Raises:
-        StoreError: it is no safetensors file, or not all of one.
+        StoreError: it is not a safetensors file, or not all of one.
         UnsupportedProgram: safetensors is not installed.
-        OSError: there is no such file, or it can not be read.
+        OSError: there is no such file, or it cannot be read.
     """
     library = _library()
     name = ascii(os.fspath(path))
@@ -179,16 +179,16 @@ def opened(path: str | os.PathLike[str]) -> Generator[File, None, None]:
     try:
         handle: Any = library.safe_open(os.fspath(path), framework="pt", backend="pread")
     except library.SafetensorError as error:
-        raise StoreError(f"{name} is no saved program, or not all of one: {_line(error)}") from error
+        raise StoreError(f"{name} is not a saved program, or not all of one: {_line(error)}") from error
     with handle:
         yield File(name, handle)
 
 
 def _look_at(path: str | os.PathLike[str], name: str) -> None:
-    # What people hand in by mistake gets a name here; a pipe or a device would be read for ever.
+    # Common mistakes get a specific message; a pipe or a device would be read forever.
     with open(path, "rb", opener=_without_waiting) as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise StoreError(f"{name} is no file")
+            raise StoreError(f"{name} is not a file")
         first = file.read(4)
     if first == b"PK\x03\x04":
         raise StoreError(

@@ -35,26 +35,26 @@ __all__ = ["load", "save"]
 
 
 def save(program: Program, path: str | os.PathLike[str], *, weights: bool = True, allow: Iterable[str] = ()) -> None:
-    """Write a program to a file that ``load`` reads: a safetensors file, with the program in it as data.
+    """Save a program to a file that ``load`` reads: a safetensors file that contains the program as data.
 
-    What is there already is replaced when the new file is complete, so a failure leaves it as it was.
+    An existing file is replaced only when the new one is complete, so a failure leaves it unchanged.
 
     Args:
         program: a valid program at any stage.
         path: of the file; ``.purefx`` is the usual ending.
         weights: False leaves out what a ``state_dict`` has (parameters, persistent buffers); other buffers and constants
             are part of the program all the same.
-        allow: names of operators to write although a file may not name them unasked (``program.foreign_operators``):
-            functions of your own, attributes and methods in graphs that were traced, operators that reach files.  Who
-            loads the file has to say the same, or to give the functions.
+        allow: names of operators to write that a file may name only on request (``program.foreign_operators``):
+            functions of your own, attributes and methods in graphs that were traced, operators that reach files.  ``load`` then
+            needs the same names, or the functions.
 
     Raises:
         InvalidProgram: the program breaks invariants.
-        UnsupportedProgram: it holds something that is no data: script objects, symbolic numbers among its arguments, tensors
+        UnsupportedProgram: it holds something that is not data: script objects, symbolic numbers among its arguments, tensors
             that are not plain; the message says what and where. Or it uses operators that a file may not name, and ``allow`` does
             not have them; all are named. Or safetensors is not installed (extra ``store``).
-        OSError: the file can not be written.
-        TypeError: ``program`` is no Program.
+        OSError: the file cannot be written.
+        TypeError: ``program`` is not a Program.
 
     >>> import tempfile, torch, purefx as px
     >>> program = px.import_ep(torch.export.export(torch.nn.Linear(2, 2), (torch.ones(1, 2),)))
@@ -94,21 +94,21 @@ def _check_all_has_text(program: Program, text: str, allow: frozenset[str]) -> N
     for name, slot in program.state.pairs:
         if not isinstance(slot.value, torch.Tensor) and not _has_text(slot.value, allow):
             raise UnsupportedProgram(
-                f"the {slot.kind.value} {name!a} is a {_kind(slot.value)}, which is no data and can not be saved: make tensors "
+                f"the {slot.kind.value} {name!a} is a {_kind(slot.value)}, which is not data and cannot be saved: make tensors "
                 "of what it holds, or take the operators that use it out of the program"
             )
     for graph, node in program.nodes():
         for arg in (*node.args, *[value for _, value in node.kwargs]):
             if not _has_text(arg, allow):
                 where = ascii(f"{graph or 'the root graph'} / {node.name}")
-                raise UnsupportedProgram(f"{where} takes {print_arg(arg)[:200]}, which is no data and can not be saved")
+                raise UnsupportedProgram(f"{where} takes {print_arg(arg)[:200]}, which is not data and cannot be saved")
     specs = [program.signature.in_spec, program.signature.out_spec]
     for found in program.call_signatures.values():
         specs += [found.in_spec, found.out_spec]
     try:
         parse(text, types=[kind for spec in specs for kind in _named_tuples(spec)], allow=allow)
     except ParseError as error:
-        raise UnsupportedProgram(f"the program holds what is no data and can not be saved: {error}") from error
+        raise UnsupportedProgram(f"the program holds what is not data and cannot be saved: {error}") from error
 
 
 def _has_text(arg: Arg, allow: frozenset[str]) -> bool:
@@ -165,7 +165,7 @@ def load(
         InvalidProgram: what is in it is a program that breaks invariants.
         UnsupportedProgram: it needs what is not here or not allowed: operators, all of which are named; a device; safetensors
             (extra ``store``).
-        OSError: there is no such file, or it can not be read.
+        OSError: there is no such file, or it cannot be read.
 
     >>> import tempfile, torch, purefx as px
     >>> model = torch.nn.Linear(2, 2)
@@ -197,11 +197,11 @@ def _read_program(structure: dict[str, Any], known: Known) -> Program:
         raise StoreError(f"its structure lacks keys, or has others than version 1 knows: {odd}")
     text, operators = structure["program"], structure["operators"]
     if type(text) is not str or type(operators) is not list or not all(type(name) is str for name in operators):
-        raise StoreError("its program is no text, or its operators are no list of names")
+        raise StoreError("its program is not text, or its operators are not a list of names")
     try:
         program = parse(text, operators=known.operators, types=known.types.values(), allow=known.allow)
     except ParseError as error:
-        raise StoreError(f"its program can not be read: {error}") from error
+        raise StoreError(f"its program cannot be read: {error}") from error
     wanted = set(operators)
     lacking = {
         node.do.name for _, node in program.nodes() if type(node.do) is Op and node.do.target is None and node.do.name in wanted
@@ -216,14 +216,14 @@ def _read_program(structure: dict[str, Any], known: Known) -> Program:
 
 def _read_places(written: Any) -> list[Place]:
     if type(written) is not list:
-        raise StoreError("its storages are no list")
+        raise StoreError("its storages are not a list")
     places: list[Place] = []
     for entry in written:
         if type(entry) is not list or len(entry) != 4:
-            raise StoreError("a storage in it is no list of number, name, slot and device")
+            raise StoreError("a storage in it is not a list of number, name, slot and device")
         number, key, slot, device = entry
         if type(number) is not int or type(key) is not str or type(device) is not str or not isinstance(slot, str | None):
-            raise StoreError("a storage in it is no list of number, name, slot and device")
+            raise StoreError("a storage in it is not a list of number, name, slot and device")
         places.append(Place(number, key, slot, device))
     if len({place.storage for place in places}) != len(places):
         raise StoreError("one storage is in it twice")

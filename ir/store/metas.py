@@ -1,8 +1,8 @@
 """Meta of nodes and inputs as JSON, written and read.
 
-One idea: every distinct value is written once, and a node has a row of numbers: which keys, which values.  Plain data is
-kept, fake values as what they are (dtype, sizes, strides, device) and made again; what is neither is left out, because none
-is better than a wrong one.  Two nodes never get one fake tensor: passes tell memory by the identity of its storage.
+Every distinct value is written once, and a node has a row of indices of keys and values.  Plain data is kept; fake values are
+written as dtype, sizes, strides and device, and made again; anything else is left out, because no meta is better than wrong
+meta.  Two nodes never share a fake tensor: passes recognize memory by the identity of its storage.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ BIG = 2**53
 
 
 class _Lost(Exception):
-    """A value is no plain data."""
+    """A value is not plain data."""
 
 
 def write_metas(program: Program) -> dict[str, Any]:
@@ -138,7 +138,7 @@ class _Writer:
 
 
 def _key(value: Any) -> Any:
-    """Return what tells values apart cheaply, where there is such a thing."""
+    """Return a cheap key that distinguishes values, if there is one."""
     kind = type(value)
     if kind is str:
         return value, 0
@@ -158,10 +158,10 @@ def read_metas(program: Program, written: Any, known: Known) -> PMap[str, Graph]
         known: where names of operators are looked up.
 
     Raises:
-        StoreError: it does not fit the program, or is no meta.
+        StoreError: it does not fit the program, or is not a meta.
     """
     if type(written) is not dict or set(written) != {"keys", "values", "symbols", "graphs"}:
-        raise StoreError("the meta is no object of keys, values, symbols and graphs")
+        raise StoreError("the meta is not an object of keys, values, symbols and graphs")
     reader = _Reader(written, known)
     graphs: Any = written["graphs"]
     if type(graphs) is not dict or set(graphs) != set(program.graphs):
@@ -196,12 +196,12 @@ class _Reader:
         if type(written) is not list or not all(
             type(keys) is list and all(type(key) is str for key in keys) and len(set(keys)) == len(keys) for keys in written
         ):
-            raise StoreError("the keys of the meta are no names")
+            raise StoreError("the keys of the meta are not names")
         return list(map(tuple, written))
 
     def _read_values(self, written: Any) -> list[Callable[[], Any]]:
         if type(written) is not list:
-            raise StoreError("the values of the meta are no list")
+            raise StoreError("the values of the meta are not a list")
         try:
             return [self._maker(value) for value in written]
         except (TypeError, ValueError, RuntimeError, OverflowError) as error:
@@ -212,7 +212,7 @@ class _Reader:
     def meta(self, row: Any) -> Meta:
         """Return the meta of one node or input."""
         if type(row) is not list or not all(type(number) is int and number >= 0 for number in row) or not row:
-            raise StoreError("a row of the meta is no list of numbers")
+            raise StoreError("a row of the meta is not a list of numbers")
         keys = self._keys[row[0]] if row[0] < len(self._keys) else None
         if keys is None or len(row) != len(keys) + 1 or (row[1:] and max(row[1:]) >= len(self._makers)):
             raise StoreError("a row of the meta names keys or values that are not there")
@@ -255,7 +255,7 @@ class _Reader:
             cursor = Cursor(text, self._known)
             found = read_arg(cursor)
         except ParseError as error:
-            raise StoreError(f"a value in the meta can not be read: {error}") from error
+            raise StoreError(f"a value in the meta cannot be read: {error}") from error
         if cursor.kind != "end":
             raise StoreError(f"a value in the meta is more than one: {text[:80]!a}")
         return found
@@ -277,7 +277,7 @@ class _Reader:
                     found = torch.empty_strided(shape, steps, dtype=dtype, device=device)
             return found.requires_grad_() if grad else found
 
-        make()  # what torch refuses is told now
+        make()  # what torch refuses is reported now
         return make
 
     def _size(self, written: Any) -> Any:

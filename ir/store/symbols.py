@@ -1,8 +1,8 @@
 """Symbolic sizes in meta: which symbols there are, and symbolic numbers made of them again.
 
-One idea: a size is an expression of ours, as in the signature; symbols keep the number that the exporter saw and their
-bounds, and all that a file mentions live in one new environment.  An expression is built by a table and never evaluated as
-text, and one whose value would not fit a machine's integer is refused before anything computes it.
+A size is an expression, as in the signature; symbols keep the number that the exporter saw and their bounds, and all symbols of
+a file live in one new environment.  Expressions are built from a table of operators, never evaluated as text, and rejected
+before they are computed if the value would not fit 64 bits.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class SymbolTable:
         """For each symbol the number that the exporter saw, and its bounds."""
 
     def write(self, number: Any) -> str | None:
-        """Return a symbolic number as text; None where it has none."""
+        """Return a symbolic number as text; None if it has none."""
         node = number.node
         try:
             expr = read_expression(node.expr)
@@ -63,7 +63,7 @@ class Symbols:
         self._symbols: dict[str, Any] = {}
         self._hints: dict[str, int | None] = {}
         if type(table) is not dict:
-            raise StoreError("the table of symbols is no object")
+            raise StoreError("the table of symbols is not an object")
         for name, facts in table.items():
             self._add(name, facts)
 
@@ -89,7 +89,7 @@ class Symbols:
             text: an expression.
 
         Raises:
-            StoreError: it is no expression of known symbols, or too large.
+            StoreError: it is not an expression of known symbols, or too large.
         """
         known = self._known.get((kind, text))
         if known is None:
@@ -101,18 +101,18 @@ class Symbols:
             cursor = Cursor(text)
             expr = read_expr(cursor)
         except ParseError as error:
-            raise StoreError(f"a size is {text[:80]!a}, which is no expression") from error
+            raise StoreError(f"a size is {text[:80]!a}, which is not an expression") from error
         leaves = leaves_in(expr)
         if cursor.kind != "end" or len(leaves) > MOST_LEAVES or not any(type(leaf) is Sym for leaf in leaves):
-            raise StoreError(f"a size is {text[:80]!a}, which is no expression of a few symbols")
+            raise StoreError(f"a size is {text[:80]!a}, which is not an expression of a few symbols")
         hint = self._hint(expr)
         found = self._sympy(expr)
         if isinstance(found, sympy.Expr) is (kind == "bool"):
-            raise StoreError(f"the size {text[:80]!a} is no {kind}")
+            raise StoreError(f"the size {text[:80]!a} is not of type {kind}")
         if kind == "bool":
             return self.env.create_symboolnode(found)
         if hint is not None and type(hint) is not (int if kind == "int" else float):
-            raise StoreError(f"the size {text[:80]!a} was {hint!r}, which is no {kind}")
+            raise StoreError(f"the size {text[:80]!a} was {hint!r}, which is not of type {kind}")
         return self.env.create_symintnode(found, hint=hint) if kind == "int" else self.env.create_symfloatnode(found, hint=hint)
 
     def _hint(self, expr: Expr) -> Any:
@@ -120,7 +120,7 @@ class Symbols:
         if isinstance(expr, Apply):
             parts = [self._hint(part) for part in expr.args]
             if expr.op not in OPERATORS:
-                raise StoreError(f"a size uses {expr.op[:40]!a}, which is no operator")
+                raise StoreError(f"a size uses {expr.op[:40]!a}, which is not an operator")
             if expr.op == "**" and (type(expr.args[-1]) is not int or not 0 <= expr.args[-1] < 64):
                 raise StoreError("a size has a large or symbolic exponent")
             if None in parts:
@@ -138,7 +138,7 @@ class Symbols:
         try:
             found = OPERATORS[op](*parts)
         except (ArithmeticError, TypeError, ValueError, AttributeError) as error:
-            raise StoreError("a size can not be computed") from error
+            raise StoreError("a size cannot be computed") from error
         if not _is_small(found):
             raise StoreError("a size is too large")
         return found
@@ -151,7 +151,7 @@ class Symbols:
             try:
                 return operators[expr.op](*[self._sympy(part) for part in expr.args])
             except (ArithmeticError, TypeError, ValueError, AttributeError, AssertionError, RecursionError) as error:
-                raise StoreError("a size can not be made") from error
+                raise StoreError("a size cannot be made") from error
         if type(expr) is Sym:
             return self._symbols[expr.name]
         # By type, and never as text.

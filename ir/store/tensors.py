@@ -1,4 +1,4 @@
-"""The tensors of a file: what of a program's memory is stored, and the tensors that a reader hands in instead.
+"""The tensors of a file: which memory of a program is stored, and tensors that a reader passes in instead.
 
 Views that shared memory share it again.
 """
@@ -34,7 +34,7 @@ class Place:
     key: str
     """The name of the tensor in the file."""
     slot: str | None
-    """The slot whose tensor it is; None where it is the bytes of the storage."""
+    """The slot whose tensor it is; None if it is the bytes of the storage."""
     device: str
     """Where it was."""
 
@@ -96,7 +96,7 @@ def _fault(value: torch.Tensor) -> str | None:
 
 
 def covers(tensor: torch.Tensor) -> bool:
-    """Say whether a tensor is all of its storage, each byte once, and of a type that the file has.
+    """Return whether a tensor is all of its storage, each byte once, and of a type that the file has.
 
     >>> covers(torch.ones(2, 3).t()), covers(torch.ones(3)[1:]), covers(torch.ones(1).expand(3))
     (True, False, False)
@@ -138,7 +138,7 @@ def read_storage(file: File, place: Place, facts: Mapping[str, TensorFacts], dev
     tensor = file.tensor(place.key)
     if place.slot is None:
         if tensor.dtype is not torch.uint8 or tensor.dim() != 1:
-            raise StoreError(f"the tensor {place.key[:80]!a} in the file is no plain bytes")
+            raise StoreError(f"the tensor {place.key[:80]!a} in the file is not plain bytes")
         return tensor.to(device).untyped_storage()
     wanted = facts[place.slot]
     if not wanted.fits(tensor):
@@ -155,10 +155,10 @@ def read_storage(file: File, place: Place, facts: Mapping[str, TensorFacts], dev
 
 
 def as_tensor(facts: TensorFacts, storage: torch.UntypedStorage, name: str) -> torch.Tensor:
-    """Return a window on a storage, a parameter where the facts say so.
+    """Return a view of a storage, a parameter if the facts say so.
 
     Args:
-        facts: which window.
+        facts: which view.
         storage: the memory.
         name: of the slot, for messages.
 
@@ -186,11 +186,11 @@ def put_in(given: Mapping[str, Any], state: State, facts: Mapping[str, TensorFac
         facts: what the tensors of the slots are, by name.
 
     Raises:
-        StoreError: a name is no slot, a tensor does not fit, or something is in neither place.
+        StoreError: a name is not a slot, a tensor does not fit, or something is in neither place.
     """
     unknown = [name for name in given if name not in state]
     if unknown:
-        raise StoreError(f"`state` has what is no slot of the program: {_names(unknown)}")
+        raise StoreError(f"`state` has what is not a slot of the program: {_names(unknown)}")
     _check_fit(given, facts)
     lacking = [name for name, slot in state.pairs if _is_lacking(slot) and not _gives(given, state, name)]
     if lacking:
@@ -249,7 +249,7 @@ def _alike(left: torch.Tensor, right: torch.Tensor) -> bool:
 
 
 def _share(names: list[str], cells: Mapping[int, torch.Tensor], state: State, facts: Mapping[str, TensorFacts]) -> bool:
-    """Say whether given tensors lie in one memory as the program's do, relative to the first."""
+    """Return whether given tensors lie in one memory as the program's do, relative to the first."""
     tensors = [(facts[name], cells[state[name].cell]) for name in names]
     first = tensors[0]
     return all(

@@ -1,8 +1,8 @@
 """The readable text form of programs: printing, and parsing what was printed.
 
-One idea: ``parse(str(program), state=...) == program``.  Everything that equality compares is in the text; meta,
-trails and the contents of tensors are not.  Each file but the two doors writes and reads one kind of thing, so that
-the two directions stand side by side.
+``parse(str(program), state=...) == program``.  Everything that equality compares is in the text; meta,
+trails and the contents of tensors are not.  Except for the printer and the parser, each file writes and reads one kind of
+value, so that both directions are side by side.
 """
 
 from __future__ import annotations

@@ -197,7 +197,7 @@ def _make(cursor: Cursor, word: str, at: int) -> Arg:
 
 
 def _make_opaque(what: str) -> Arg:
-    raise ValueError(f"a value of type {what[:80]!a} was printed, but can not be read from text")
+    raise ValueError(f"a value of type {what[:80]!a} was printed, but cannot be read from text")
 
 
 def _operator(cursor: Cursor, name: str) -> Arg:
@@ -323,7 +323,7 @@ def _read_custom(cursor: Cursor, at: int) -> Any:
     if not kept and is_named:
         return pytree.TreeSpec(namedtuple, kind, children)  # noqa: PYI024  under this torch registers all of them
     if not kept or kind not in pytree.SUPPORTED_NODES or kind in SPELLED:
-        said = f"a pytree of the registered type {name[:200]!a} can not be read from text: it is not registered here; "
+        said = f"a pytree of the registered type {name[:200]!a} cannot be read from text: it is not registered here; "
         raise cursor.error(said + "import what registers it, or give the class in `types`", at=at)
     return pytree.TreeSpec(kind, kept[0], children)
 

@@ -1,4 +1,4 @@
-"""What stands beside a call in text: stacks of frames (``layers.0@1 / .attn``), effects, preserved signatures.
+"""Attributes of calls in text: stacks of frames (``layers.0@1 / .attn``), effects, preserved signatures.
 
 Each is written and read here.
 """

@@ -54,7 +54,7 @@ __all__ = [
 INFIX = ("+", "-", "*", "//", "/", "%", "**", "==", "!=", "<", "<=", ">", ">=", "and", "or")
 
 OF_INPUT = ("size", "stride", "value")
-"""Words before ``(`` that read an input and are no operators."""
+"""Words before ``(`` that read an input and are not operators."""
 
 
 def print_expr(expr: Expr, depth: int = 0) -> str:

@@ -1,4 +1,4 @@
-"""Words: how names and strings are quoted, and ``Cursor``, which reads them back and shows the place of an error.
+"""Words: how names and strings are quoted, and ``Cursor``, which reads them back and reports the place of an error.
 
 What is a plain word stands bare; all else is quoted and escaped.
 """
@@ -36,7 +36,7 @@ RESERVED = frozenset({"None", "True", "False", "nan", "inf", "return"})
 
 
 def is_word(name: str) -> bool:
-    """Say whether a name of a value can be printed bare.
+    """Return whether a name of a value can be printed bare.
 
     >>> is_word("add_1"), is_word("a b"), is_word("None")
     (True, False, False)
@@ -45,7 +45,7 @@ def is_word(name: str) -> bool:
 
 
 def is_path(name: str) -> bool:
-    """Say whether a module path, slot, graph id or operator name can be printed bare.
+    """Return whether a module path, slot, graph id or operator name can be printed bare.
 
     >>> is_path("layers.0.attn"), is_path(""), is_path("a@1")
     (True, False, False)
@@ -123,7 +123,7 @@ OPENS = {"(": 1, "[": 1, ")": -1, "]": -1}
 
 
 class Cursor:
-    """Stands before one word of a text: ``kind`` and ``text`` say which.
+    """A cursor at one word of a text: ``kind`` and ``text`` say which.
 
     >>> cursor = Cursor("y = 1")
     >>> cursor.value(), cursor.take("="), cursor.number()

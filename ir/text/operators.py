@@ -1,7 +1,7 @@
 """Operators by name, from the allow-list and from what a reader gives; types by name.
 
-One idea: a name in a text is only ever looked up, never followed through modules and never imported; what is not
-on the list and not given by the reader stays unknown and runs nothing.
+A name in a text is only looked up, never resolved through modules and never imported; a name that is neither on the allow-list
+nor given by the reader has no callable.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def named_types(types: Iterable[type]) -> Mapping[str, type]:
     """Return types by name.
 
     Raises:
-        TypeError: one is no type.
+        TypeError: one is not a type.
 
     >>> dict(named_types([dict]))
     {'builtins.dict': <class 'dict'>}

@@ -1,7 +1,7 @@
 """``parse``: the text of a program becomes the program.
 
-One idea: what is read is looked up in tables and built, never evaluated; an operator that is not registered here
-is kept by name with its printed effects.  Reading checks the form only: ``verify`` says whether the program is valid.
+Input is looked up in tables and built, never evaluated; an operator that is not registered is kept by name with its printed
+effects.  Parsing checks the syntax only; ``verify`` checks the program.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def parse(
 
     Raises:
         ParseError: the text is not a program; the message has the line, the column and what was expected.
-        UnsupportedProgram: torch can not make a tensor that ``state`` lacks.
+        UnsupportedProgram: torch cannot make a tensor that ``state`` lacks.
         TypeError: ``text`` is not a string, ``types`` holds something else than classes, or ``allow`` something else than names.
 
     >>> program = parse('program { \n graph @""(x) { \n y = aten.relu.default(x) \n return (y,) \n } \n }')

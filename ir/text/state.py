@@ -1,4 +1,4 @@
-"""State as text: one line a slot, with what its tensor is but not what is in it, written and read.
+"""State as text: one line per slot, with the type of its tensor but not its contents, written and read.
 
 A tensor that is read is a stand-in on the meta device.
 """
@@ -52,7 +52,7 @@ def read_dtype(cursor: Cursor) -> torch.dtype:
 
 @frozen
 class TensorFacts:
-    """A tensor without its contents; ``stride`` is None where it is the usual one, or means nothing."""
+    """A tensor without its contents; ``stride`` is None if it is the usual one, or means nothing."""
 
     dtype: torch.dtype
     shape: tuple[int, ...]
@@ -64,7 +64,7 @@ class TensorFacts:
     requires_grad: bool
 
     def fits(self, value: Any) -> bool:
-        """Say whether a value is a tensor of this shape and dtype."""
+        """Return whether a value is a tensor of this shape and dtype."""
         return isinstance(value, torch.Tensor) and value.dtype is self.dtype and tuple(value.shape) == self.shape
 
     def strides(self) -> tuple[int, ...]:
@@ -119,7 +119,7 @@ def make_tensors(wanted: Mapping[str, tuple[int, int, TensorFacts]]) -> dict[str
         wanted: for each name the cell, the storage and the facts.
 
     Raises:
-        UnsupportedProgram: torch can not make such a tensor; the message names it.
+        UnsupportedProgram: torch cannot make such a tensor; the message names it.
 
     >>> fact = facts_of(torch.ones(2))
     >>> made = make_tensors({"a": (0, 0, fact), "b": (0, 0, fact)})
@@ -241,7 +241,7 @@ def read_state(cursor: Cursor, given: Mapping[str, Any]) -> State:
     Raises:
         ParseError: something else stands here, a given tensor is not what the text says, or a slot holds an object
             that is not given.
-        UnsupportedProgram: torch can not make a tensor that is not given.
+        UnsupportedProgram: torch cannot make a tensor that is not given.
 
     >>> read_state(Cursor("{ \n buffer n: f32[2] \n }"), {"n": torch.ones(2)})["n"].value
     tensor([1., 1.])
@@ -293,9 +293,9 @@ class _Reader:
             what = cursor.string("the name of a type")
             cursor.take(")")
             if name not in self._given:
-                raise cursor.error(f"a value of type {what[:80]!a} can not be read from text: give it in `state`", at=at)
+                raise cursor.error(f"a value of type {what[:80]!a} cannot be read from text: give it in `state`", at=at)
             if slot is SlotKind.MODULE and not isinstance(value, torch.nn.Module):
-                raise cursor.error("the value given in `state` is no torch.nn.Module", at=at)
+                raise cursor.error("the value given in `state` is not a torch.nn.Module", at=at)
             return value
         facts = _read_tensor(cursor, is_parameter=slot is SlotKind.PARAMETER)
         if name not in self._given:

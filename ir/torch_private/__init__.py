@@ -1,7 +1,7 @@
-"""Every name of torch that is not public and that purefx touches, with the reason.
+"""Every private name of torch that purefx uses, with the reason.
 
-One idea: when torch moves one, one file of this folder changes, and ``tests/upstream/test_torch_private.py`` says which.  Nothing
-is wrapped here beyond giving it a typed name.
+If torch moves one, one file of this folder changes, and ``tests/upstream/test_torch_private.py`` says which.  Nothing is
+wrapped here beyond giving it a typed name.
 """
 
 from __future__ import annotations

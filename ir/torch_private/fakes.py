@@ -56,17 +56,17 @@ __all__ = [
 
 
 FAKE_REFUSALS = (DataDependentOutputException, DynamicOutputShapeException, UnsupportedFakeTensorException)
-"""What operators raise that can not say what they give without the contents of tensors."""
+"""Errors of operators whose result depends on the contents of tensors."""
 
 
 def fake_copy(module: torch.fx.GraphModule, mode: Any) -> torch.fx.GraphModule:
-    """Return a copy of a module with fake tensors in the places of its own; no public copy leaves the contents out."""
+    """Return a copy of a module with fake tensors in place of its own; no public copy leaves the contents out."""
     with FakeCopyMode(mode):
         return copy.deepcopy(module)
 
 
 def is_refusal(error: BaseException) -> bool:
-    """Say whether an operator raised an error because fake values do not tell what it gives, and not because they are wrong.
+    """Return whether an operator raised an error because fake values do not tell what it gives, and not because they are wrong.
 
     >>> is_refusal(NotImplementedError()), is_refusal(RuntimeError("sizes do not match"))
     (True, False)
@@ -107,7 +107,7 @@ def silence() -> Generator[None, None, None]:
 
 
 def has_fixed_sizes(tensor: Any) -> bool:
-    """Say whether sizes and strides of a fake tensor are plain numbers, so that comparing them installs no guard.
+    """Return whether sizes and strides of a fake tensor are plain numbers, so that comparing them installs no guard.
 
     Asking each number for its type, the public way, costs five times what is compared.
 
@@ -119,7 +119,7 @@ def has_fixed_sizes(tensor: Any) -> bool:
 
 
 def have_fixed_sizes(tensors: Iterable[Any]) -> bool:
-    """Say the same of many, in one pass without a call of a function for each.
+    """Return the same for many, in one pass without a call of a function for each.
 
     >>> import torch
     >>> have_fixed_sizes([torch.ones(2), torch.ones(3)])
@@ -162,8 +162,8 @@ def new_symbol(env: Any, name: str, number: int, low: int | None, high: int | No
 
     Args:
         env: the environment that it lives in.
-        name: of the symbol; ``u0`` is one that no input tells.
-        number: what stands for it where a size must be decided.
+        name: of the symbol; ``u0`` is one that no input determines.
+        number: its value where a size must be decided.
         low: the bounds, both included; None is what sizes have.
         high: likewise.
     """
@@ -178,7 +178,7 @@ def new_symbol(env: Any, name: str, number: int, low: int | None, high: int | No
 
 
 def _symbol(name: str) -> Any:
-    # As torch makes it: a size that an input tells is positive.
+    # As torch makes it: a size that an input determines is positive.
     return sympy.Symbol(name, integer=True, positive=True) if name.startswith("s") else sympy.Symbol(name, integer=True)
 
 
@@ -193,7 +193,7 @@ def symbols_of(env: Any) -> dict[str, Any]:
 
 
 def ranges_in(values: Iterable[Any]) -> dict[Any, Any]:
-    """Return the bounds of the symbols in fake values, as their environment has them, in the order in which they are met."""
+    """Return the bounds that their environment has for the symbols in fake values, in order of first occurrence."""
     found: dict[Any, Any] = {}
     for value in values:
         for part in value if isinstance(value, tuple | list) else (value,):

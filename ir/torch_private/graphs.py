@@ -66,7 +66,7 @@ pytree: Any = torch.utils._pytree
 """The pytree library; torch has no public name for it, and exported signatures are its ``TreeSpec``."""
 
 tree_flatten_spec: Any = torch.fx._pytree.tree_flatten_spec
-"""Takes a value apart as a spec says; torch's own graphs with preserved call signatures use it."""
+"""Flattens a value according to a spec; torch's own graphs with preserved call signatures use it."""
 
 PyTreeCodeGen: Any = torch.fx.graph._PyTreeCodeGen
 """Makes a graph's code take and give pytrees, as the graph of ``ep.module()`` does."""
@@ -107,7 +107,7 @@ class Replay(NamedTuple):
     around: Callable[[Callable[..., Any]], Callable[..., Any]]
     """Makes the function that Dynamo's bytecode is; it calls what it is given as the graph."""
     root: Any
-    """What the function takes first: the module, an object whose method was captured, or None where it takes neither."""
+    """What the function takes first: the module, an object whose method was captured, or None if it takes neither."""
     names: tuple[str, ...]
     """The arguments of the capture, in order."""
     positional: int
@@ -119,7 +119,7 @@ class Replay(NamedTuple):
 
 
 def replay_of(module: torch.fx.GraphModule) -> Replay | None:
-    """Return the bytecode that is replayed around a module's graph; None where there is none, or it is not where it was."""
+    """Return the bytecode that is replayed around a module's graph; None if there is none, or it is not where it was."""
     codegen: Any = module.graph._codegen
     if type(codegen).__name__ != "_DynamoBytecodeCodeGen":
         return None
@@ -151,7 +151,7 @@ def replayed_attributes(module: torch.fx.GraphModule, graph: torch.fx.Graph) -> 
 
 
 def is_tracing() -> bool:
-    """Say whether ``torch.fx.symbolic_trace`` is running the code that asks; the exporter sets the same flag and is not meant."""
+    """Return whether ``torch.fx.symbolic_trace`` runs the caller; the exporter sets the same flag and does not count."""
     return torch.fx._symbolic_trace.is_fx_symbolic_tracing()
 
 
@@ -266,12 +266,12 @@ def storage_key(tensor: torch.Tensor) -> int:
 
 
 def window_on(memory: torch.UntypedStorage, like: torch.Tensor) -> torch.Tensor:
-    """Return a tensor that looks at memory as another one looks at its own: dtype, place, strides, and what is done on reading.
+    """Return a view of some memory with the layout of another tensor: dtype, place, strides, and what is done on reading.
 
     That a tensor is a conjugate or a negative may be a bit of it and not written in memory; no public name sets the second.
 
     Args:
-        memory: what it looks at.
+        memory: the tensor to view.
         like: strided; it shall need no gradient.
 
     >>> z = torch.tensor([1 + 2j]).conj()
@@ -299,7 +299,7 @@ _HOW = ("_forward_hooks_with_kwargs", "_forward_hooks_always_called", "_forward_
 
 
 def with_hooks_of(module: Module, other: torch.nn.Module) -> Module:
-    """Return a stand-in for one call of a module, during which the hooks of another one run as well and are told the other.
+    """Return a stand-in for one call of a module, during which the hooks of another one run as well and receive the other.
 
     >>> doubled, said = torch.nn.Linear(1, 1), torch.nn.ReLU()
     >>> handle = said.register_forward_hook(lambda module, args, result: print(type(module).__name__))
@@ -331,7 +331,7 @@ def guards_of(ep: torch.export.ExportedProgram) -> list[str]:
 
 
 def checks_inputs(module: Any) -> bool:
-    """Say whether a module is the one that ``ep.module()`` calls first: it asserts what holds of the inputs, and nothing else.
+    """Return whether a module is the one that ``ep.module()`` calls first: it asserts what holds of the inputs, and nothing else.
 
     No public name has its class; it has no state, and torch sets its ``forward`` on the instance.
     """

@@ -1,6 +1,6 @@
 """Private names of torch for operators and plain functions: how they are found, and what they say of themselves.
 
-One idea: a name is given a type and a reason here, and nothing more.
+A name is given a type and a reason here, and nothing more.
 """
 
 # pyright: reportPrivateUsage=false
@@ -46,7 +46,7 @@ def schema_of(target: Any) -> Any:
 
 
 def allows_numbers_as_tensors(name: str) -> bool:
-    """Say whether the dispatcher takes a number where an operator wants a tensor: of a short list it does (``add``, ``mul``).
+    """Return whether the dispatcher takes a number where an operator wants a tensor: of a short list it does (``add``, ``mul``).
 
     >>> allows_numbers_as_tensors("aten::add"), allows_numbers_as_tensors("aten::relu")
     (True, False)
@@ -55,7 +55,7 @@ def allows_numbers_as_tensors(name: str) -> bool:
 
 
 def is_effectful(target: Any) -> bool:
-    """Say whether torch threads a token through the calls of an operator when it decomposes: its order can be seen.
+    """Return whether torch threads a token through the calls of an operator when it decomposes: its order can be seen.
 
     The public door (``torch.library``) only writes this registry, and asking it through ``find`` would add an entry.
 
@@ -132,7 +132,7 @@ def registered_higher_order() -> list[str]:
 
 
 def in_dispatcher(overload: Any) -> bool:
-    """Say whether the dispatcher has an operator; TorchScript's interpreter has more, on texts, lists, dicts and files.
+    """Return whether the dispatcher has an operator; TorchScript's interpreter has more, on texts, lists, dicts and files.
 
     >>> in_dispatcher(torch.ops.aten.relu.default), in_dispatcher(torch.ops.aten.save.default)
     (True, False)

@@ -1,6 +1,6 @@
-"""Is it a program?  ``verify`` says everything that is wrong, ``check`` raises it.
+"""The verifier: ``verify`` returns all violations of a program, ``check`` raises them.
 
-One idea: validity is a table of rules (``RULES``), each with its statement, its check and its advice.  Nothing here
+Validity is a table of rules (``RULES``), each with its statement, its check and its advice.  Nothing here
 repairs, transforms or runs a program.
 """
 

@@ -1,4 +1,4 @@
-"""Rules about call boundaries: what calls hand to bodies and get back, and the leaves of preserved signatures.
+"""Rules about call boundaries: operands and results of calls, and the leaves of preserved signatures.
 
 What an operator inside a body cannot take is a finding where the body is called.
 """
@@ -83,13 +83,13 @@ def _uses(survey: Survey, census: Census) -> Iterator[Finding]:
     for index, node in survey.nodes_of(census):
         for used in boundaries.intersection(refs_in(node.args, node.kwargs)):
             yield Finding(
-                f"it uses {used!r}, which says what a preserved call takes or gives, and is no value",
+                f"it uses {used!r}, which says what a preserved call takes or gives, and is not a value",
                 census.name,
                 index,
                 node.name,
             )
     for used in boundaries.intersection(refs_in((census.graph.output,))):
-        yield Finding(f"it gives back {used!r}, which is no value", census.name, len(census.graph.nodes), "output")
+        yield Finding(f"it returns {used!r}, which is not a value", census.name, len(census.graph.nodes), "output")
 
 
 def _made_inside(node: Node, census: Census, survey: Survey, *, is_body: bool) -> str | None:
@@ -108,7 +108,7 @@ def _beside(survey: Survey, census: Census, bodies: Mapping[str, CallSignature])
     output: Any = census.graph.output
     odd = [part for part in (output if type(output) is tuple else (output,)) if type(part) is not Ref]
     if odd and census.name in bodies and census.name != survey.root:
-        text = f"it gives back {short(odd[0])}; what a body with a preserved call signature gives back are values"
+        text = f"it returns {short(odd[0])}; what a body with a preserved call signature returns are values"
         yield Finding(text, census.name, len(census.graph.nodes), "output")
 
 
@@ -150,7 +150,7 @@ MOST_WALKS = 1000
 
 
 def check_handed(survey: Survey) -> Iterator[Finding]:
-    """Find operators that cannot take what a call hands to their body, or gives back to them."""
+    """Find operators that cannot take what a call hands to their body, or returns to them."""
     walks = _Walks(survey)
     for census in reversed(survey.censuses.values()):
         if walks.is_seeded(census):
@@ -168,7 +168,7 @@ def _written(given: tuple[Arg, ...], own: tuple[Arg, ...], specs: Sequence[Any])
     # Literals of the root itself are told by the rule "mutations".
     for number, (part, arg, spec) in enumerate(zip(given, own, specs, strict=False)):
         if type(spec) in (StateMutation, InputMutation) and type(part) is not Ref and type(arg) is Ref:
-            text = f"the new contents {arg.name!r} are {short(part)}, which a call gives back, not a value"
+            text = f"the new contents {arg.name!r} are {short(part)}, which a call returns, not a value"
             yield Finding(text, node=f"signature.outputs[{number}]")
 
 
@@ -181,11 +181,11 @@ class _Level:
     rest: Iterator[tuple[int, Node]]
     known: dict[str, Arg]
     call: str
-    """Which call it is, for messages; empty where nothing was handed over."""
+    """Which call it is, for messages; empty if nothing was handed over."""
     whole: set[str] = field(factory=set)
     """Values that are several results of this graph's own nodes: of their direct uses the rule "results" speaks."""
     result: str = ""
-    """The value that stands for what it gives back, in the level around it."""
+    """The value that stands for what it returns, in the level around it."""
 
     def learns(self, name: str, value: Arg) -> None:
         """Remember what a value is, where something is known of it."""
@@ -193,7 +193,7 @@ class _Level:
             self.known[name] = value
 
     def gets(self, name: str, value: Arg) -> None:
-        """Remember what a call or an operator gives."""
+        """Remember what a call or an operator returns."""
         self.learns(name, value)
         if type(value) is tuple:
             self.whole.add(name)
@@ -203,11 +203,11 @@ class _Level:
 class _Walks:
     survey: Survey
     results: dict[Any, Arg] = field(factory=dict)
-    """What graphs give back, by name and by what they were handed."""
+    """What graphs return, by name and by what they were handed."""
     found: dict[tuple[str, int], Finding] = field(factory=dict)
 
     def several(self, census: Census) -> dict[str, Arg]:
-        """Return what a graph gives back that is several results of one operator."""
+        """Return what a graph returns that is several results of one operator."""
         if not any(_count(op) for op, _, _ in self.survey.ops.values()):
             return {}
         given = set(refs_in((census.graph.output,)))
@@ -215,7 +215,7 @@ class _Walks:
         return {name: (UNKNOWN,) * count for name, count in counts.items() if count}
 
     def is_seeded(self, census: Census) -> bool:
-        """Say whether anything but values of which nothing is known is handed over or comes back in a graph."""
+        """Return whether anything but values of which nothing is known is handed over or comes back in a graph."""
         args = [arg for _, node in census.calls for arg in node.args]
         if any(type(arg) is not Ref and arg is not None for arg in args):
             return True

@@ -1,4 +1,4 @@
-"""Rules about calls: the graphs that a program names exist, are reached, nest without cycles and get what they take.
+"""Rules about calls: referenced graphs exist, are reachable, nest without cycles and get the operands of their inputs.
 
 Where each body is instantiated is found once for all rules.
 """
@@ -266,7 +266,7 @@ def check_arity(survey: Survey) -> Iterator[Finding]:
 
 
 def check_projections(survey: Survey) -> Iterator[Finding]:
-    """Find ``getitem`` of what is no value, and beyond the number of results where that is known."""
+    """Find ``getitem`` of what is not a value, and beyond the number of results where that is known."""
     for census in survey.censuses.values():
         if not census.projections:
             continue
@@ -291,7 +291,7 @@ def projection_fault(survey: Survey, node: Node, makers: Mapping[str, Node]) -> 
     if not is_argument(source) and not is_nested(source):
         return None  # "argument-kinds" says so
     if type(source) is not Ref and type(source) is not tuple and type(source) is not Items:
-        return f"it takes an item of {short(source)}, which is no value with items"
+        return f"it takes an item of {short(source)}, which is not a value with items"
     length = _length(survey, maker) if maker is not None else len(source) if isinstance(source, tuple) else None
     is_call = maker is not None and type(maker.do) is Call
     if length is None or (type(item) in (Ref, slice) and not is_call):
@@ -302,7 +302,7 @@ def projection_fault(survey: Survey, node: Node, makers: Mapping[str, Node]) -> 
 
 
 def check_bodies(survey: Survey) -> Iterator[Finding]:
-    """Find operators that are given a graph although their effects do not say so, and bodies that give back no values."""
+    """Find operators that are given a graph although their effects do not say so, and bodies that return no values."""
     for census in survey.censuses.values():
         for index, callee in census.bodies:
             node = census.graph.nodes[index]
@@ -311,7 +311,7 @@ def check_bodies(survey: Survey) -> Iterator[Finding]:
                 yield Finding(text, census.name, index, node.name)
             body = survey.graphs.get(callee)
             if body is not None and type(body.output) not in (tuple, Items, Ref):
-                text = f"the graph {callee!r} that it is given gives back {short(body.output)}, not values"
+                text = f"the graph {callee!r} that it is given returns {short(body.output)}, not values"
                 yield Finding(text, census.name, index, node.name)
 
 
@@ -327,7 +327,7 @@ RESULTS = {
 
 
 def _length(survey: Survey, maker: Node) -> int | None:
-    """Return how many results a node gives; None where that is not known, or where it gives no tuple or list."""
+    """Return how many results a node returns; None if that is not known, or where it gives no tuple or list."""
     do = maker.do
     if type(do) is Call:
         return _width(survey.graphs.get(do.graph))

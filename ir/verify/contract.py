@@ -1,4 +1,4 @@
-"""Rules about what a program promises: constraints that can be computed, facts that hold, gradients of a joint program.
+"""Rules about the contract of a program: constraints that can be computed, facts that hold, gradients of a joint program.
 
 Every size, guard and range is over inputs that exist.
 """
@@ -94,7 +94,7 @@ def _faults(expr: Any, users: list[UserInput], *, over: type = object) -> Iterat
         match part:
             case bool() | Sym(name=str()):
                 if type(part) is Sym and over is InputDim:
-                    yield f"it speaks of the symbol {part.name[:80]!r}; a guard speaks of sizes of user inputs"
+                    yield f"it refers to the symbol {part.name[:80]!r}; a guard refers to sizes of user inputs"
             case int() | float():
                 if type(part) is int and not -LARGEST <= part <= LARGEST:
                     yield f"it holds an integer of {part.bit_length()} bits, and sizes have 64"
@@ -105,13 +105,13 @@ def _faults(expr: Any, users: list[UserInput], *, over: type = object) -> Iterat
                 todo.extend((arg, depth + 1) for arg in reversed(args))
             case InputDim(index=int() as index) | InputValue(index=int() as index):
                 if not 0 <= index < len(users):
-                    yield f"it speaks of user input {_number(index)}, and there are {len(users)}"
+                    yield f"it refers to user input {_number(index)}, and there are {len(users)}"
                 elif type(part) is InputDim:
                     yield from _dim_faults(part, users[index])
                 elif type(users[index].type) is TensorType:
                     yield f"it takes {users[index].argument or f'user input {index}'} for a number, which is a tensor"
             case _:
-                yield f"it holds {short(part)}, which is no expression"
+                yield f"it holds {short(part)}, which is not an expression"
     if deepest > DEEPEST:
         yield f"it nests {deepest} levels deep, and {DEEPEST} are read"
 
@@ -144,22 +144,22 @@ DIVISIONS = frozenset({"/", "//", "%", "ceildiv"})
 
 def _dim_faults(part: InputDim, user: UserInput) -> Iterator[str]:
     if type(user.type) is not TensorType:
-        yield f"it speaks of a size of {user.argument or f'user input {part.index}'}, which is no tensor"
+        yield f"it refers to a size of {user.argument or f'user input {part.index}'}, which is not a tensor"
     elif type(part.dim) is not int or not 0 <= part.dim < len(user.type.shape):
-        yield f"it speaks of dimension {_number(part.dim)} of {user.argument or part.index}, which has {len(user.type.shape)}"
+        yield f"it refers to dimension {_number(part.dim)} of {user.argument or part.index}, which has {len(user.type.shape)}"
     elif part.of not in ("size", "stride"):
-        yield f"it speaks of {short(part.of)} of {user.argument or part.index}, which is neither size nor stride"
+        yield f"it refers to {short(part.of)} of {user.argument or part.index}, which is neither size nor stride"
 
 
 THREADING = "higher_order.with_effects"
 
 
 def check_known_facts(survey: Survey) -> Iterator[Finding]:
-    """Find facts that are no words: a user's transformation may establish any, but it must be text."""
+    """Find facts that are not words: a user's transformation may establish any, but it must be text."""
     facts: Any = survey.program.facts
     for fact in sorted(facts, key=repr) if type(facts) is frozenset else ():
         if type(fact) is not str or not fact:
-            yield Finding(f"{short(fact)} is no fact: facts are words", node="facts")
+            yield Finding(f"{short(fact)} is not a fact: facts are words", node="facts")
 
 
 def check_facts(survey: Survey) -> Iterator[Finding]:

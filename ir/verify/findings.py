@@ -1,6 +1,6 @@
 """``Rule`` and ``Finding``: an invariant as a value, what its check reports, and the lines around the place.
 
-Values of any kind can be shown, garbage too.
+Values of any kind can be printed, invalid ones too.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ ALLOWED: tuple[Any, ...] = (*OBJECTS, torch.ScriptObject)
 
 
 def is_argument(leaf: Any) -> bool:
-    """Say whether a leaf may stand among the arguments of a node.
+    """Return whether a leaf may stand among the arguments of a node.
 
     >>> is_argument(1.5), is_argument(Ref("x")), is_argument([1]), is_argument(torch.ones(1))
     (True, True, False, False)
@@ -68,7 +68,7 @@ def is_argument(leaf: Any) -> bool:
 
 
 def is_nested(arg: Any) -> bool:
-    """Say whether an argument is a container that can be walked.
+    """Return whether an argument is a container that can be walked.
 
     >>> is_nested((1, 2)), is_nested([1, 2]), is_nested(Record(7))
     (True, False, False)
@@ -225,7 +225,7 @@ def _safely(graph: Graph, index: int, end: int) -> str:
     try:
         return _printed(graph, index, end)
     except Exception as error:  # noqa: BLE001  garbage may refuse to be printed; that must not hide what is wrong with it
-        return f"(a line that can not be printed: {type(error).__name__})"
+        return f"(a line that cannot be printed: {type(error).__name__})"
 
 
 def _printed(graph: Graph, index: int, end: int) -> str:

@@ -1,6 +1,6 @@
 """Rules that run operators again on fake values: meta says what the operator returns, in every call of a shared body.
 
-ExternalUse with ``verify(infer=True)`` only.
+Run by ``verify(infer=True)`` only.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def check_calls(survey: Survey, silent: Collection[str]) -> Iterator[Finding]:
 
     Args:
         survey: the program.
-        silent: graphs of which nothing can be told.
+        silent: graphs whose values cannot be inferred.
     """
     from ..inference import CallValues  # here, because it asks this package what agrees
 
@@ -101,7 +101,7 @@ class Unknown(Exception):
 
 
 def check_inferred(survey: Survey) -> Iterator[Finding]:
-    """Find nodes whose operator gives another dtype, shape or device than their meta says, or refuses its arguments."""
+    """Find nodes whose operator returns another dtype, shape or device than their meta says, or refuses its arguments."""
     silent = _under_autocast(survey)
     inference = _Inference()
     with ExitStack() as stack:
@@ -228,7 +228,7 @@ class _Inference:
                     return f"its meta says that it gives {len(theirs)} values, but it gives {len(mine)}"
                 todo.extend(reversed(list(zip(mine, theirs, strict=True))))
             elif _facts(mine) != _facts(theirs):
-                return f"its meta says {_shown(theirs)}, but its operator gives {_shown(mine)}"
+                return f"its meta says {_shown(theirs)}, but its operator returns {_shown(mine)}"
         return None
 
 

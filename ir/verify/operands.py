@@ -51,7 +51,7 @@ class _Flow:
     survey: Survey
     inputs: dict[str, set[str]] = field(factory=dict)
     results: dict[str, set[int]] = field(factory=dict)
-    """Places in the tuple that a graph gives back; -1 where it gives back one value that is one, or holds one deeper."""
+    """Places in the tuple that a graph returns; -1 where it returns one value that is one, or holds one deeper."""
 
     def grows(self) -> bool:
         """Follow the objects through every graph once, and say whether more were met."""
@@ -296,7 +296,7 @@ def _misfit(node: Node, target: Any) -> str | None:
 
 
 def takes(parameter: Parameter, value: Any) -> bool:
-    """Say whether an operator may be given a value in one place; the dispatcher says the rest when it runs.
+    """Return whether an operator may be given a value in one place; the dispatcher says the rest when it runs.
 
     Args:
         parameter: the place.
@@ -306,7 +306,7 @@ def takes(parameter: Parameter, value: Any) -> bool:
     (False, True)
     """
     if type(value) not in LITERALS:
-        return True  # a value of the graph, or what "argument-kinds" speaks of
+        return True  # a value of the graph, or what "argument-kinds" refers to
     kind = parameter.type
     if kind.kind() == "OptionalType":
         if value is None:

@@ -1,6 +1,6 @@
-"""Rules about operators: the effects that they are said to have, and modules that are called as they are.
+"""Rules about operators: their declared effects, and calls of opaque modules.
 
-What an operator is said to do is what it does.
+Declared effects are those of the target.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def check_operator_names(survey: Survey) -> Iterator[Finding]:
 
 
 def check_modules(survey: Survey) -> Iterator[Finding]:
-    """Find modules that are used as values, calls of what is no module, and state or bodies at a module's path."""
+    """Find modules that are used as values, calls of what is not a module, and state or bodies at a module's path."""
     held = {name for name, slot in survey.slots.items() if slot.kind is SlotKind.MODULE}
     called = any(op.name in CALLS for op, _, _ in survey.ops.values())
     if not (held or called):
@@ -131,9 +131,9 @@ def _misused(survey: Survey, census: Census, modules: set[str]) -> Iterator[Find
         if is_module_call(node):
             first = node.args[0] if node.args else None
             if type(first) is not Ref:
-                yield Finding("its first argument is no read of a module", census.name, index, node.name)
+                yield Finding("its first argument is not a read of a module", census.name, index, node.name)
             elif first.name not in modules:
-                yield Finding(f"it calls {first.name}, which is no module of the state", census.name, index, node.name)
+                yield Finding(f"it calls {first.name}, which is not a module of the state", census.name, index, node.name)
             elif read_in.get(first.name, node.stack) != node.stack:
                 # Whoever outlines cuts between the two, and a module is nothing that bodies take or give.
                 text = f"it calls {first.name}, which is read in another module call"
@@ -146,7 +146,7 @@ def _misused(survey: Survey, census: Census, modules: set[str]) -> Iterator[Find
                 yield Finding(f"it uses the module {name} as a value", census.name, index, node.name)
     for name in refs_in((census.graph.output,)):
         if name in modules:
-            yield Finding(f"the module {name} is given back as a value", census.name, len(census.graph.nodes), None)
+            yield Finding(f"the module {name} is returned as a value", census.name, len(census.graph.nodes), None)
 
 
 def _values_of(node: Node) -> list[str]:

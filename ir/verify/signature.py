@@ -1,6 +1,6 @@
 """Rules about the signature, position by position, and about the pytrees that a program is called with.
 
-It speaks of inputs, outputs and state that exist.
+The signature refers to inputs, outputs and state that exist.
 """
 
 from __future__ import annotations
@@ -70,14 +70,14 @@ def check_inputs(survey: Survey) -> Iterator[Finding]:
 
 
 def check_outputs(survey: Survey) -> Iterator[Finding]:
-    """Find that the root does not give back a tuple with one value for each output spec."""
+    """Find that the root does not return a tuple with one value for each output spec."""
     specs, root = survey.signature.outputs, survey.main
     yield from _spec_faults("outputs", specs, OUTPUT_SPECS)
     if root is None:
         return
     end = len(root.nodes) if type(root.nodes) is tuple else 0
     if type(root.output) is not tuple:
-        yield Finding(f"the root graph gives back {short(root.output)}, not a tuple", survey.root, end, "output")
+        yield Finding(f"the root graph returns {short(root.output)}, not a tuple", survey.root, end, "output")
     elif type(specs) is tuple and len(specs) != len(root.output):
         text = f"the signature has {len(specs)} outputs, the root graph {len(root.output)}"
         yield Finding(text, survey.root, end, "output")
@@ -136,7 +136,7 @@ def check_mutations(survey: Survey) -> Iterator[Finding]:
         if type(spec) is InputMutation:
             target: Any = spec.index
             if type(target) is not int or not 0 <= target < len(inputs) or type(inputs[target]) is not UserInput:
-                yield Finding(f"it mutates input {target!r}, which is no user input", node=f"signature.outputs[{number}]")
+                yield Finding(f"it mutates input {target!r}, which is not a user input", node=f"signature.outputs[{number}]")
         elif type(spec) is StateMutation and type(spec.slot) is str:
             target = spec.slot
         else:
@@ -244,7 +244,7 @@ def _type_fault(spec: UserInput) -> str | None:
             fits = type(kind.keywords) is bool
         case _:
             fits = type(kind) is ObjectType and type(kind.description) is str
-    return None if fits else f"the argument {spec.argument!r} is said to be {short(kind, width=90)}, which is no type"
+    return None if fits else f"the argument {spec.argument!r} is said to be {short(kind, width=90)}, which is not a type"
 
 
 def _is_literal(value: Any) -> bool:
@@ -286,7 +286,7 @@ def _unbound(signature: Any, arguments: list[str]) -> Iterator[Finding]:
 
 
 def check_pytrees(survey: Survey) -> Iterator[Finding]:
-    """Find pytrees that are not of positional arguments and arguments by name, keys that are no literals, and odd names."""
+    """Find pytrees that are not of positional arguments and arguments by name, keys that are not literals, and odd names."""
     signature = survey.signature
     yield from _call_faults("signature", signature.in_spec, signature.out_spec, signature.arg_names)
     calls: Any = survey.program.call_signatures
@@ -297,7 +297,7 @@ def check_pytrees(survey: Survey) -> Iterator[Finding]:
 
 def _call_faults(where: str, in_spec: Any, out_spec: Any, names: Any) -> Iterator[Finding]:
     if type(names) is not tuple or not all(type(name) is str for name in names):
-        yield Finding(f"the names of the arguments are {short(names)}, not a tuple of texts", node=f"{where}.arg_names")
+        yield Finding(f"the names of the arguments are {short(names)}, not a tuple of strings", node=f"{where}.arg_names")
     elif len(set(names)) < len(names):
         yield Finding(f"two arguments have one name: {', '.join(names)[:200]}", node=f"{where}.arg_names")
     deep = [(name, fault) for name, spec in (("in_spec", in_spec), ("out_spec", out_spec)) if (fault := depth_fault(spec))]
@@ -318,7 +318,7 @@ def _shape_fault(spec: Any) -> str | None:
     if spec.type is not tuple or [child.type for child in children] != [tuple, dict]:
         return f"the pytree is {short(spec)}, not that of a tuple and a dict: (args, kwargs)"
     odd = next((key for key in children[1].context if type(key) is not str), None)
-    return None if odd is None else f"the keyword {short(odd)} is no text"
+    return None if odd is None else f"the keyword {short(odd)} is not text"
 
 
 def _key_fault(spec: Any) -> str | None:
@@ -330,7 +330,7 @@ def _key_fault(spec: Any) -> str | None:
             keys = part.context
             odd = [key for key in keys if any(type(leaf) not in PLAIN for leaf in leaves(key))]
             if odd:
-                return f"a dict has the key {short(odd[0])}, which is no literal"
+                return f"a dict has the key {short(odd[0])}, which is not a literal"
             if len(set(keys)) < len(keys):
                 return "a dict has one key twice"
     return None

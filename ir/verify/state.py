@@ -83,7 +83,7 @@ def check_owners(survey: Survey) -> Iterator[Finding]:
 
 
 def check_values(survey: Survey) -> Iterator[Finding]:
-    """Find slots without a value, parameters and buffers that are no tensor, and modules that are none."""
+    """Find slots without a value, parameters and buffers that are not tensor, and modules that are none."""
     for name, slot in survey.ordered_slots:
         value = slot.value
         if type(value) is torch.nn.Parameter or (slot.kind is not SlotKind.PARAMETER and isinstance(value, torch.Tensor)):
@@ -279,7 +279,7 @@ def check_parts(survey: Survey) -> Iterator[Finding]:
         return
     for name in sorted(names, key=repr):
         if type(name) is not str or not name or "." in name:
-            yield Finding(f"the part {name!r} is no module of the root", node="program.modules")
+            yield Finding(f"the part {name!r} is not a module of the root", node="program.modules")
     for module in survey.modules:
         if module.path and type(module.path) is str and module.path.partition(".")[0] not in names:
             yield Finding(f"the program is split, and the module {module.path!r} is in no part", node="program.modules")
@@ -297,7 +297,7 @@ def _calls(survey: Survey, names: set[str]) -> Iterator[Finding]:
             if census.name != survey.root:
                 if path.startswith(FROM_ROOT) and path[1:] in names:
                     yield Finding(f"it calls the part {path[1:]!r}, which the root alone may", census.name, index, node.name)
-            elif path in called and called[path] != node.name:  # a node that stands there twice is told as that
+            elif path in called and called[path] != node.name:  # a node that is there twice is reported as that
                 yield Finding(f"it calls the part {path!r} for the second time", census.name, index, node.name)
             elif path in names:
                 called[path] = node.name

@@ -1,6 +1,6 @@
 """Rules about structure: every value is of its declared type, every argument of an immutable kind, every name defined once.
 
-These come first; all other rules may rely on them.
+These rules run first; all others may rely on them.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def _tuple(value: Any) -> tuple[Any, ...]:
 
 
 def check_meta(survey: Survey) -> Iterator[Finding]:
-    """Find meta that is no mapping, has keys that are no strings, an absurd value or an unreadable stack trace."""
+    """Find meta that is not a mapping, has keys that are not strings, an absurd value or an unreadable stack trace."""
     for census in survey.suspects:
         for formal in survey.inputs_of(census):
             for fault in meta_faults(formal.meta):
@@ -74,7 +74,7 @@ def check_meta(survey: Survey) -> Iterator[Finding]:
 
 
 def check_kinds(survey: Survey) -> Iterator[Finding]:
-    """Find arguments of kinds that no argument can have, and bodies among what a graph gives back."""
+    """Find arguments of kinds that no argument can have, and bodies among what a graph returns."""
     for census in survey.suspects:
         for index, node in survey.nodes_of(census):
             for value in (*node.args, *(value for _, value in node.kwargs)):
@@ -84,15 +84,15 @@ def check_kinds(survey: Survey) -> Iterator[Finding]:
                     if not is_argument(leaf):
                         yield Finding(f"among its arguments is {short(leaf)}", census.name, index, node.name)
         if (fault := depth_fault(census.graph.output)) is not None:
-            yield Finding(f"what the graph gives back: {fault}", census.name, len(survey.nodes_of(census)), "output")
+            yield Finding(f"what the graph returns: {fault}", census.name, len(survey.nodes_of(census)), "output")
         for leaf in leaves(census.graph.output):
             if type(leaf) is Body or not is_argument(leaf):
                 end = len(survey.nodes_of(census))
-                yield Finding(f"among what the graph gives back is {short(leaf)}", census.name, end, "output")
+                yield Finding(f"among what the graph returns is {short(leaf)}", census.name, end, "output")
 
 
 def check_keywords(survey: Survey) -> Iterator[Finding]:
-    """Find keywords that are no strings or that come twice."""
+    """Find keywords that are not strings or that come twice."""
     for census in survey.suspects:
         for index, node in survey.nodes_of(census):
             seen: set[str] = set()

@@ -1,6 +1,6 @@
-"""``Survey``: what the rules look at, gathered in one walk; and a fast pass that says whether a graph could be wrong at all.
+"""``Survey``: facts that the rules share, collected in one walk; and a fast pass that decides whether a graph could be invalid.
 
-Most graphs are right: the fast pass spares them the rules that explain.
+Most graphs are valid: the fast pass saves running the explaining rules on them.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class Screen:
                     return False
                 if type(do) is Op and do.name == GETITEM:
                     census.projections.append((index, node))
-            # Joining the keys raises on one that is no text, and the slow rules then say so.
+            # Joining the keys raises on one that is not a string, and the slow rules then report it.
             if type(meta) is not MappingProxyType or type(meta.get("val")) not in PLAIN_VALUES or not "".join(meta):
                 if not self._is_fine(meta):
                     return False
@@ -241,7 +241,7 @@ class Survey:
         self.suspects: list[Census] = []
         """Those of them in which the fast screen doubts something."""
         self.crashes: dict[str, Exception] = {}
-        """Why the screen broke off in a graph, where something in it can not even be looked at."""
+        """Why the screen broke off in a graph, where something in it cannot even be looked at."""
         self.derived: dict[str, Any] = {}
         """What several rules derive from it, each once."""
         self._walk()
@@ -288,7 +288,7 @@ class Survey:
     def _screened(self, name: str, graph: Graph) -> Census | None:
         try:
             return self.screen.census(name, graph)
-        except Exception as error:  # noqa: BLE001  garbage: the slow rules find it, or else the verifier tells the error
+        except Exception as error:  # noqa: BLE001  malformed: the slow rules find it, or the verifier reports the error
             self.crashes[name] = error
             return None
 

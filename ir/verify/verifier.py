@@ -1,4 +1,4 @@
-"""``verify`` and ``check``: all broken invariants of a program at once, from ``RULES``, the specification of a valid one.
+"""``verify`` and ``check``: all violations of a program at once, by ``RULES``, the specification of a valid program.
 
 A rule has a name, a statement and advice.
 """
@@ -78,13 +78,13 @@ RULES: tuple[Rule, ...] = (
          advice="change the call and the inputs of its body together"),
     Rule("projections", "getitem takes a result that the called body or operator has", check_projections,
          advice="count from 0; change the output of a body and the getitem nodes behind its calls together"),
-    Rule("operator-bodies", "an operator that takes graphs has effects that go through them; they give back values", check_bodies,
-         advice="set Effects(through_bodies=True) on the operator; let the graph give back a tuple"),
+    Rule("operator-bodies", "an operator that takes graphs has effects that go through them; they return values", check_bodies,
+         advice="set Effects(through_bodies=True) on the operator; let the graph return a tuple"),
     Rule("operands", "an operator gets as many arguments as it takes, and such as it can take", check_operands,
          advice="call it as its schema says: text is a literal, Ref(name) is a value, Items a list, Body(name) a graph"),
     Rule("results", "an operator that takes one value is not given all results of a call or an operator", check_results,
          advice="take one of them with operator.getitem"),
-    Rule("handed-values", "operators can take what calls hand to their body and give back to them", check_handed,
+    Rule("handed-values", "operators can take what calls hand to their body and return to them", check_handed,
          advice="hand a body what its operators take: Ref(name) where they take a tensor, one result and not all of them"),
     Rule("packed-values", "what purefx.pack makes goes to modules, bodies and the caller, and to no operator", check_packed,
          advice="use the leaves that were packed: operators take tensors, numbers and containers of them"),
@@ -114,7 +114,7 @@ RULES: tuple[Rule, ...] = (
          advice="call it with purefx.call_module(Ref(read), ...); what is in the module needs no slot of its own"),
     Rule("signature-inputs", "the signature has one input for each input of the root", check_inputs,
          advice="change signature.inputs and the inputs of the root together"),
-    Rule("signature-outputs", "the root gives back a tuple with one value for each output of the signature", check_outputs,
+    Rule("signature-outputs", "the root returns a tuple with one value for each output of the signature", check_outputs,
          advice="change signature.outputs and the output of the root together"),
     Rule("signature-slots", "state in the signature is a slot", check_slots,
          advice="add the slot to program.state, or remove the input or mutation"),
@@ -128,7 +128,7 @@ RULES: tuple[Rule, ...] = (
          advice="keep signature.inputs and the inputs of the root in one order, or export again for the new shape"),
     Rule("signature-arguments", "a user input has a type, and with defaults each argument is one leaf with its name",
          check_arguments, advice="correct the type; give no defaults where arguments are nested"),
-    Rule("pytrees", "arguments are a pytree of (args, kwargs); keywords are texts and other keys literals, each once",
+    Rule("pytrees", "arguments are a pytree of (args, kwargs); keywords are strings and other keys literals, each once",
          check_pytrees, advice="make it with torch.utils._pytree.tree_structure((args, kwargs))"),
     Rule("signature-leaves", "user inputs and outputs are the leaves of the pytrees", check_leaves,
          advice="keep the user inputs and outputs, or change in_spec and out_spec with them"),
@@ -146,7 +146,7 @@ RULES: tuple[Rule, ...] = (
          advice="export again with the new shape, or correct meta['val']"),
     Rule("reads", "a read comes to a slot from every module call that reaches it", check_reads,
          advice="a Get is relative to the module whose body holds it: add the slot, or correct the path"),
-    Rule("constraints", "ranges, guards and sizes speak of user inputs and sizes that exist, and have a value", check_constraints,
+    Rule("constraints", "ranges, guards and sizes refer to user inputs and sizes that exist, and have a value", check_constraints,
          advice="drop the constraint with the input, renumber it, or write one that can be computed"),
     Rule("known-facts", "facts are words", check_known_facts,
          advice="name the fact with a string"),
@@ -156,7 +156,7 @@ RULES: tuple[Rule, ...] = (
 
 DEEP: tuple[Rule, ...] = (
     Rule("inferred-meta", "operators take their arguments; meta has the dtype, shape and device that they give", check_inferred,
-         advice="correct meta['val'] or leave it out (what is not said can not be wrong), or change what the operator refuses"),
+         advice="correct meta['val'] or leave it out (what is not said cannot be wrong), or change what the operator refuses"),
 )  # fmt: skip
 """Rules that cost more than all others together: ``verify(program, infer=True)`` asks them too."""
 
@@ -168,10 +168,10 @@ ALSO = 3
 
 
 def verify(program: Program, *, infer: bool = False) -> tuple[Violation, ...]:
-    """Find everything that is wrong with a program.
+    """Return all violations of a program.
 
     Args:
-        program: any program at any stage; its fields may hold garbage.
+        program: any program at any stage; its fields may be malformed.
         infer: run every operator again on fake values, and compare with what the meta of its node says; an operator that
             refuses its arguments is a violation, with its own words.  Left out are operators that have no fake kernel or
             need the contents of tensors, and those whose arguments have no fake values.  Costs many times as much as all
@@ -183,7 +183,7 @@ def verify(program: Program, *, infer: bool = False) -> tuple[Violation, ...]:
         one violation: the first place, with the number of places in ``count``.
 
     Raises:
-        TypeError: ``program`` is no Program.
+        TypeError: ``program`` is not a Program.
 
     >>> from purefx.ir import Graph, Node, Op, Program, Ref
     >>> program = Program.of({"": Graph((), (Node("y", Op("toy.neg"), (Ref("x"),)),))})
@@ -207,7 +207,7 @@ def check(program: Program) -> Program:
 
     Raises:
         InvalidProgram: it breaks invariants; ``violations`` has all of them.
-        TypeError: ``program`` is no Program.
+        TypeError: ``program`` is not a Program.
 
     >>> from purefx.ir import Graph, Program
     >>> program = Program.of({"": Graph((), (), ())})
@@ -248,7 +248,7 @@ def judge(survey: Survey, *, rules: tuple[Rule, ...] = RULES) -> tuple[Violation
             found.append(((place, -2 if finding.at is None else finding.at, number), rule, finding))
     for name, error in survey.crashes.items():
         if all(finding.graph != name for _, _, finding in found):
-            found.append(((rank[name], -2, 0), RULES[0], Finding(f"it can not be read: {type(error).__name__}: {error}", name)))
+            found.append(((rank[name], -2, 0), RULES[0], Finding(f"it cannot be read: {type(error).__name__}: {error}", name)))
     if not any(rule.name in OF_THE_STATE for _, rule, _ in found):
         object.__setattr__(survey.state, "checked", True)  # a memo, like that of `trust`
     if not found:
@@ -259,7 +259,7 @@ def judge(survey: Survey, *, rules: tuple[Rule, ...] = RULES) -> tuple[Violation
 
 
 def _by_cause(found: list[tuple[tuple[int, int, int], Rule, Finding]]) -> list[tuple[Rule, list[Finding]]]:
-    # One mistake is told once, where it is met first: what is said of a thousand nodes in the same words has one cause.
+    # One mistake is reported once, at its first place: the same message for a thousand nodes has one cause.
     causes: dict[tuple[str, str], tuple[Rule, list[Finding]]] = {}
     for _, rule, finding in found:
         cause = finding.message if finding.cause is None else finding.cause
@@ -271,8 +271,8 @@ def _apply(rule: Rule, survey: Survey) -> list[Finding]:
     findings: list[Finding] = []
     try:
         findings.extend(rule.check(survey))
-    except Exception as error:  # noqa: BLE001  garbage that no rule foresees (an object whose == raises) is told, not raised
-        findings.append(Finding(f"it can not be checked: {type(error).__name__}: {error}"))
+    except Exception as error:  # noqa: BLE001  what no rule foresees (an object whose == raises) is reported, not raised
+        findings.append(Finding(f"it cannot be checked: {type(error).__name__}: {error}"))
     return findings
 
 

@@ -1,7 +1,7 @@
-"""What is wrong with the types of single values: nodes, stacks, slots, meta.
+"""Type errors of single values: nodes, stacks, slots, meta.
 
-One idea: attrs checks no types, so garbage can sit anywhere; each function looks at one value and says what is wrong with it,
-in words.  Rules about whole programs ask these; nothing here walks a program.
+Attrs checks no types, so a field can hold anything; each function checks one value and describes what is wrong.  Rules about
+whole programs use these; nothing here walks a program.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def graph_faults(graph: Any) -> list[str]:
 
 
 def is_formal(formal: Any) -> bool:
-    """Say whether a value is an ``Input`` with a name.
+    """Return whether a value is an ``Input`` with a name.
 
     >>> is_formal(Input("x")), is_formal("x")
     (True, False)
@@ -83,13 +83,13 @@ def _do_faults(do: Any) -> Iterator[str]:
     match do:
         case Op(name=str(), effects=Effects()):
             if do.target is not None and not callable(do.target):
-                yield f"its target is {short(do.target)}, which can not be called"
+                yield f"its target is {short(do.target)}, which cannot be called"
         case Call(instance=Frame() as frame, graph=str()):
             yield from stack_faults((frame,))
         case Get(slot=str() as slot) if slot:
             return
         case _:
-            yield f"it does {short(do, width=90)}, which is no Op, Call or Get with the right fields"
+            yield f"it does {short(do, width=90)}, which is not an Op, Call or Get with the right fields"
 
 
 def stack_faults(stack: tuple[Any, ...]) -> Iterator[str]:

@@ -1,6 +1,6 @@
 """``CORRUPTORS``: one way or more to break each invariant of a program, each with who must refuse the result.
 
-One idea: a checker is judged by what it refuses.  The table has a corruptor for every rule of ``verify``, and those that
+A checker is judged by what it refuses.  The table has a corruptor for every rule of ``verify``, and those that
 no rule can see.  ``purefx.laws.strategies.programs`` draws from it; nothing here needs hypothesis.
 """
 

@@ -1,7 +1,7 @@
 """Corruptors of graphs, calls and module scopes.
 
-One idea: the links between graphs are broken one by one: a body is missing, nobody calls one, a call passes too little, a
-scope is entered again.
+The links between graphs are broken one by one: a body is missing, one is never called, a call passes too little, a scope is
+entered again.
 """
 
 from __future__ import annotations
@@ -214,9 +214,9 @@ IN_CALLS: tuple[Corruptor, ...] = (
     Corruptor("result beyond", "verify:projections", "a result is taken that the called body does not have", _result_beyond),
     Corruptor("body hidden", "verify:operator-bodies", "the effects of an operator that takes graphs do not go through them",
               _body_hidden),
-    Corruptor("body gives number", "verify:operator-bodies", "a graph that an operator takes gives back a number",
+    Corruptor("body gives number", "verify:operator-bodies", "a graph that an operator takes returns a number",
               _body_gives_number),
-    Corruptor("body returned", "verify:argument-kinds", "the root gives back a graph", _body_returned),
+    Corruptor("body returned", "verify:argument-kinds", "the root returns a graph", _body_returned),
     Corruptor("scope entered again", "verify:stacks", "a module call is entered while it runs", _entered_again),
     Corruptor("scope divided", "verify:scopes", "one module call is made in two other calls", _scope_divided),
     Corruptor("module twice", "verify:module-paths", "a module is listed twice", _module_twice),

@@ -1,6 +1,6 @@
 """Corruptors of the contract: signature, constraints and facts.
 
-One idea: the signature speaks of positions, so whatever shifts or swaps a position breaks it; where both sides of a swap
+The signature refers to positions, so whatever shifts or swaps a position breaks it; where both sides of a swap
 look alike, nothing but the meaning can tell, and ``values.py`` has the corruptor.
 """
 
@@ -209,9 +209,9 @@ def _sharing_halved(program: Program, seed: int) -> Program | None:
 
 IN_CONTRACT: tuple[Corruptor, ...] = (
     Corruptor("input lost", "verify:signature-inputs", "the signature has an input less than the root", _input_lost),
-    Corruptor("output lost", "verify:signature-outputs", "the root gives back a value less than the signature says",
+    Corruptor("output lost", "verify:signature-outputs", "the root returns a value less than the signature says",
               _output_lost),
-    Corruptor("unknown slot", "verify:signature-slots", "the signature speaks of state that does not exist", _unknown_slot),
+    Corruptor("unknown slot", "verify:signature-slots", "the signature refers to state that does not exist", _unknown_slot),
     Corruptor("mutation of nothing", "verify:mutations", "an output is the new contents of an input that does not exist",
               _mutation_of_nothing),
     Corruptor("mutated twice", "verify:mutations", "one piece of state or one input gets new contents twice", _mutated_twice),
@@ -229,7 +229,7 @@ IN_CONTRACT: tuple[Corruptor, ...] = (
     Corruptor("boundary twice", "verify:boundaries", "a preserved call says twice what it takes or gives", _border_twice),
     Corruptor("sharing halved", "verify:shared-signatures", "one call of a module shares a callable, or one of them does not",
               _sharing_halved),
-    Corruptor("guard of nothing", "verify:constraints", "a guard speaks of an input that does not exist", _guard_of_nothing),
-    Corruptor("fact unnamed", "verify:known-facts", "a fact is no word", _fact_unnamed),
+    Corruptor("guard of nothing", "verify:constraints", "a guard refers to an input that does not exist", _guard_of_nothing),
+    Corruptor("fact unnamed", "verify:known-facts", "a fact is not a word", _fact_unnamed),
     Corruptor("fact invented", "verify:facts", "a fact is claimed that does not hold", _fact_invented),
 )  # fmt: skip

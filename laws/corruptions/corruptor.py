@@ -57,7 +57,7 @@ class Corruptor:
 
     @property
     def rule(self) -> str | None:
-        """The name of the rule that must refuse the result; None where only the meaning tells."""
+        """The name of the rule that must reject the result; None if only the semantic laws detect it."""
         return self.refused_by.removeprefix(VERIFY) if self.refused_by.startswith(VERIFY) else None
 
     def __str__(self) -> str:
@@ -146,7 +146,7 @@ def fresh_name(graph: Graph) -> str:
 
 
 def is_call(node: Node) -> bool:
-    """Say whether a node calls a module.
+    """Return whether a node calls a module.
 
     >>> is_call(Node("y", Op("toy.neg")))
     False
@@ -155,7 +155,7 @@ def is_call(node: Node) -> bool:
 
 
 def is_op(node: Node) -> bool:
-    """Say whether a node calls an operator; the boundaries of preserved calls have a rule of their own, and do not count.
+    """Return whether a node calls an operator; the boundaries of preserved calls have a rule of their own, and do not count.
 
     >>> is_op(Node("y", Op("toy.neg")))
     True
@@ -164,7 +164,7 @@ def is_op(node: Node) -> bool:
 
 
 def geometry(value: Any) -> tuple[object, ...] | None:
-    """Return dtype and sizes of a tensor, symbols left open; None for what is no tensor.
+    """Return dtype and sizes of a tensor, symbols left open; None for what is not a tensor.
 
     >>> geometry(torch.ones(2, 3)), geometry(3)
     ((torch.float32, 2, 3), None)

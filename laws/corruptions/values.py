@@ -1,6 +1,6 @@
 """Corruptors of nodes: fields, names, order, arguments, operators and meta.
 
-Those that give another valid program must pass ``verify``; only the meaning tells.
+Those that give another valid program must pass ``verify``; only the semantic laws can detect them.
 """
 
 from __future__ import annotations
@@ -142,9 +142,9 @@ IN_NODES: tuple[Corruptor, ...] = (
               "an operator is said not to write although it does, or to draw random numbers or not",
               _other_effects),
     Corruptor("other name", "verify:operator-names", "an operator bears the name of another", _other_name),
-    Corruptor("wrong shape in meta", "verify:inferred-meta", "meta says another shape than the operator gives",
+    Corruptor("wrong shape in meta", "verify:inferred-meta", "meta says another shape than the operator returns",
               lambda program, seed: _with_value(program, seed, shape=True)),
-    Corruptor("wrong dtype in meta", "verify:inferred-meta", "meta says another dtype than the operator gives",
+    Corruptor("wrong dtype in meta", "verify:inferred-meta", "meta says another dtype than the operator returns",
               lambda program, seed: _with_value(program, seed, shape=False)),
 )  # fmt: skip
 

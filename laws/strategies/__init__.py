@@ -1,6 +1,6 @@
 """Hypothesis strategies that generate programs: ``from purefx.laws.strategies import programs``.
 
-One idea: what is drawn is small numbers, what comes out is always a valid program.  ExternalUses the extra ``laws``; the rest
+What is drawn is small numbers, what comes out is always a valid program.  Requires the extra ``laws``; the rest
 of ``purefx.laws`` does not.
 """
 

@@ -233,7 +233,7 @@ def with_tokens(program: Program) -> Program:
 def corrupt(
     program: Program, corruptor: Corruptor, *, seed: int = 0, meaning: Callable[[Program], Meaning] = toy_meaning
 ) -> Corruption | None:
-    """Return a program that is broken in one way, or None where that does not apply to it.
+    """Return a program that is broken in one way, or None if that does not apply to it.
 
     Args:
         program: a valid program.

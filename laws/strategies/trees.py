@@ -84,7 +84,7 @@ def _tree(drawn: list[_Body], ties: list[bool]) -> Program:
     for index, steps in enumerate(bodies[:-1]):
         graphs[f"g{index}"] = _graph(steps, index)
     root = _with_rest(_plain(_graph(bodies[-1], len(bodies) - 1)), graphs)
-    # It gives back all its values, or what most calls do would be seen by nobody.
+    # It returns all its values, or the results of most calls would be unused.
     graphs[""] = Graph(root.inputs, root.nodes, tuple(Ref(node.name) for node in root.nodes))
     whole = Program.of(graphs)
     graphs = {name: graphs[name] for name in whole.order}
@@ -107,7 +107,7 @@ def _plain(root: Graph) -> Graph:
 
 
 def _with_rest(root: Graph, graphs: dict[str, Graph]) -> Graph:
-    # Bodies that nobody calls would be lost: the root calls them at its end.
+    # Bodies without a call would be lost: the root calls them at its end.
     called = {node.do.graph for graph in (root, *graphs.values()) for node in graph.nodes if type(node.do) is Call}
     rest = [index for index, name in enumerate(graphs) if name not in called]
     calls = [

@@ -1,4 +1,4 @@
 """How lowered modules are called: the root, binding of arguments, guards, and calls with a preserved signature.
 
-What runs inside is in ``code/``.
+The generated code itself is in ``code/``.
 """

@@ -1,6 +1,6 @@
-"""From what the caller passes to the flat inputs of the root, and back: binding, pytrees, adapters.
+"""From the arguments of the caller to the flat inputs of the root, and from outputs to results: binding, pytrees, adapters.
 
-Checks of what arrives are in ``guards.py``.
+Arguments are checked in ``guards.py``.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class CallPlan:
         self.names = signature.arg_names
         self.checks = LeafChecks(program)
         self.parameters = _parameters(program)
-        """What a plain ``forward`` says beyond names: defaults, and which take the rest; None where it says nothing."""
+        """What a plain ``forward`` says beyond names: defaults, and which take the rest; None if it says nothing."""
         self.unchecked = False
         """Whether values are taken as they are."""
         self.result: Callable[[Sequence[Any]], Any] = _result_builder(self.out_spec)
@@ -248,7 +248,7 @@ def _parameters(program: Program) -> list[Parameter] | None:
 
 
 def _python_signature(plan: CallPlan) -> inspect.Signature | None:
-    # Names only: which defaults the original had is not exported. None where a name can not be a parameter's.
+    # Names only: which defaults the original had is not exported. None if a name cannot be a parameter's.
     if plan.in_spec is None:
         return None
     names = ["self", *plan.leaf_names]

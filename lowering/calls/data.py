@@ -39,7 +39,7 @@ CALLED = (
 
 
 def foreign_class(value: Any, also: tuple[type, ...]) -> type | None:
-    """Return the class of the first object in a value that is no data, or None.
+    """Return the class of the first object in a value that is not data, or None.
 
     Args:
         value: what a caller passes.

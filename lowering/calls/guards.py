@@ -1,6 +1,6 @@
-"""Guards of the flat inputs: a fast function that says whether a call is plainly right, and the one that explains.
+"""Guards of the flat inputs: a fast generated function without messages, and one that explains what it refused.
 
-Types, dtypes, shapes, values that were baked in, ranges and guards.
+They check types, dtypes, shapes, baked-in values, ranges and guards of the export.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Check = Callable[[Sequence[Any]], bool]
 
 
 def quick_check(types: Sequence[ArgumentType], ranges: Sequence[tuple[Expr, float, float]], guards: Sequence[Expr]) -> Check:
-    """Return a function that says whether flat inputs are plainly right.
+    """Return the fast guard: a function that returns whether flat inputs are plainly valid.
 
     Args:
         types: of the inputs.
@@ -176,7 +176,7 @@ class LeafChecks:
             self.look(values)
 
     def only_data(self, values: Sequence[Any]) -> None:
-        """Check that a program from outside is given no object whose methods it could call.
+        """Check that a program from an untrusted source gets no object whose methods it could call.
 
         Raises:
             InputValueError: it is, in an argument whose type says nothing.
@@ -186,8 +186,8 @@ class LeafChecks:
             if odd is not None:
                 name = f"{odd.__module__}.{odd.__qualname__}"
                 raise InputValueError(
-                    f"argument {self.paths[index]}: a program from a file or text takes data here (tensors, numbers, texts "
-                    f"and containers of them), got a {name}; load(..., types=[{odd.__name__}]) lets it call the methods of that"
+                    f"argument {self.paths[index]}: a program from a file or text takes data here (tensors, numbers, "
+                    f"strings and containers of them), got a {name}; load(..., types=[{odd.__name__}]) lets it call its methods"
                 )
 
     def look(self, values: Sequence[Any]) -> None:

@@ -1,6 +1,7 @@
 """Calls of modules with a preserved signature: arguments as the original took them, results as it returned them.
 
-Values that the signature does not name travel beside the arguments.  Graphs that are looked at show fx nodes for them.
+Values that the preserved signature does not name travel in a per-call side channel.  The fx graphs that users see have nodes
+for them.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ class PreservedCall:
             return flatten(result, self.out_spec, "result")
         except InputError as error:
             said = str(error).removeprefix("argument ")
-            raise CallError(f"module {self.path} gave back something else than the exported one did: {said}") from error
+            raise CallError(f"module {self.path} returned something else than the exported one did: {said}") from error
 
     def _values(self, flat: Sequence[Any], letter: Letter | None, child: Any) -> tuple[Any, ...]:
         convention = self.convention

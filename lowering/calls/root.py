@@ -1,7 +1,7 @@
-"""The root of a lowered program: takes what the original ``forward`` took, gives what it gave.
+"""The root of a lowered program: its ``forward`` has the signature of the original.
 
-One idea: binding, checks and pytrees are around the body, not in it; an error inside is noted with its place.  What the
-exporter knew of the program (``graph_signature`` ...) is written again when somebody reads it.
+Binding, checks and pytrees are around the body, not in it; an error inside is annotated with its place.  The exporter's records
+(``graph_signature`` ...) are written again on demand.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class _Root(Lowered):
         return plan.result(results)
 
     def _trace(self, *args: Any, **kwargs: Any) -> Any:
-        # A tracer gives proxies, which can not be checked: for the flat inputs, or nested as the original's arguments where a
+        # A tracer returns proxies, which cannot be checked: for the flat inputs, or nested as the original's arguments where a
         # module around calls this one or concrete_args say so.  As in torch's unflatten, it takes a flat result.
         try:
             leaves = self.purefx_plan.bound(args, kwargs)
@@ -94,7 +94,7 @@ class _Root(Lowered):
             yield from self.purefx_hidden()
 
     def purefx_hidden(self) -> Iterator[tuple[str, torch.nn.Module]]:
-        """Iterate over the modules that are no children: later calls of one module, and bodies of operators."""
+        """Iterate over the modules that are not children: later calls of one module, and bodies of operators."""
         for path, module in list(super().named_modules()):
             for name, found in list(module.__dict__.items()):
                 if isinstance(found, Lowered) and name not in (FROM_ROOT, FIRST):
@@ -120,7 +120,7 @@ def _floating_dtype(module: torch.nn.Module) -> torch.dtype | None:
 
 
 class LoweredRoot(_Root, LoweredModule):
-    """The root module made by ``lower``: a ``torch.fx.GraphModule`` that takes and gives pytrees."""
+    """The root module made by ``lower``: a ``torch.fx.GraphModule`` that accepts and returns pytrees."""
 
     def _run_body(self, leaves: Any) -> Any:
         return self.purefx_place.body.run(self, *leaves)

@@ -1,6 +1,6 @@
 """Compiled bodies: one function for each distinct body, compiled when it is first called.
 
-The function exists from the beginning and changes its own code.
+The function exists from the beginning and replaces its own code.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def deferred(write: Callable[[], tuple[CodeType, Mapping[str, Any]]], name: str,
 
 @functools.cache
 def _first(parameters: int) -> CodeType:
-    # Takes what the function will take, so that nobody who looks at its signature sees a difference.
+    # It has the parameters of the compiled function, so that ``inspect.signature`` sees no difference.
     given = ", ".join(["self", *(f"v{number}" for number in range(parameters))])
     made: dict[str, Any] = {}
     exec(f"def first({given}):\n ready()\n return whole({given})", {}, made)  # noqa: S102 - nothing of a program is in it
@@ -136,7 +136,7 @@ def _check_known(program: Program) -> None:
     if found:
         nodes = ", ".join([f"{name} at node {node}" for name, node in found.items()])[:2000]
         raise UnsupportedProgram(
-            f"the program can not run, because operators have no callable: {nodes}; {told(found)[:2000]}. Where it comes from "
+            f"the program cannot run, because operators have no callable: {nodes}; {told(found)[:2000]}. Where it comes from "
             f"text or a file: {advice_for(found)[:2000]}"
         )
 

@@ -1,7 +1,7 @@
-"""What a lowered root says of the exported program: ``graph_signature``, ``module_call_graph``, ``range_constraints``.
+"""The records of the exported program on a lowered root: ``graph_signature``, ``module_call_graph``, ``range_constraints``.
 
-One idea: they are written again from the program when somebody reads them, in torch's own records, so no part of the
-exported program is kept for them.  Nothing here runs.
+They are written again from the program on demand, as torch's own classes, so no part of the exported program is kept for them.
+Nothing here runs.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``fx.Graph``s of lowered bodies, built when somebody looks at one, with the meta that the original nodes had.
+"""``fx.Graph``s of lowered bodies, built on demand, with the meta of the original nodes.
 
 Running a module does not need them.
 """
@@ -29,7 +29,7 @@ __all__ = ["as_it_was", "build_fx_graph", "common_custom"]
 
 
 def common_custom(program: Program, graph: Graph) -> dict[str, Any]:
-    """Return what all nodes of a body say in ``meta["custom"]``, the nodes of the bodies that it calls too; {} if they differ.
+    """Return the ``meta["custom"]`` that all nodes of a body and of its callees have in common; {} if they differ.
 
     >>> from purefx.ir import Node, Op, Ref
     >>> nodes = tuple(Node(name, Op("toy.neg"), (Ref("x"),), meta={"custom": {"tag": 1}}) for name in "ab")
@@ -58,11 +58,11 @@ def common_custom(program: Program, graph: Graph) -> dict[str, Any]:
 
 
 def as_it_was(graph: Graph, was: Graph | None) -> Graph:
-    """Return a graph with the meta of an equal one; the graph itself where they are not equal after all.
+    """Return a graph with the meta of an equal one; the graph itself if they are not equal after all.
 
     Args:
         graph: what runs.
-        was: the body of the module before bodies were merged; None where that is not known.
+        was: the body of the module before bodies were merged; None if that is not known.
 
     >>> from purefx.ir import Ref
     >>> neg = Op("toy.neg")
@@ -122,7 +122,7 @@ class View:
 
 
 def build_fx_graph(view: View) -> torch.fx.Graph:
-    """Return the fx graph of a body as it stands in a module.
+    """Return the fx graph of a body as instantiated in a module.
 
     Args:
         view: the body and the module that it belongs to.
@@ -161,7 +161,7 @@ class _Builder:
         self.view = view
         self.made = torch.fx.Graph()
         self.known: dict[str, Any] = {}
-        """What stands for each value: a node; for what a preserved call gives back, a tuple of nodes."""
+        """What stands for each value: a node; for what a preserved call returns, a tuple of nodes."""
         self._types = view.types
         self.is_plain = view.is_root and any(map(_is_plain, view.program.signature.inputs))
         """Whether the code takes its arguments as a plain function does, with defaults and rests."""
@@ -233,7 +233,7 @@ class _Builder:
 
     def _preserved(self, node: Node, site: PreservedCall) -> tuple[torch.fx.Node, Any]:
         leaves, target = self.arg(site.leaves), attribute_name(site.callee)
-        # A later call with another body is told which one it is, and so is one that other values travel beside.
+        # A later call with another body is passed its number, and so is one with values in the side channel.
         if site.convention.is_closed and not (site.number and site.convention.signature.shared):
             return call_module(self.made, site, leaves, target=target, name=node.name, attach=self.view.attach_tree)
         args = (self.made.get_attr(target), leaves, self.arg(site.beside))

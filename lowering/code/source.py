@@ -1,6 +1,6 @@
-"""Source text for bodies: straight-line Python in which every name is ours; and names that fx itself can write.
+"""Source code of bodies: straight-line Python in which every name is generated; and names that fx itself can write.
 
-What a program names never becomes code.
+Names of a program never become code.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def uncompilable(graph: torch.fx.Graph, error: SyntaxError) -> UnsupportedProgra
     odd = dict.fromkeys(path for path in paths if any(map(keyword.iskeyword, path.split("."))))
     named = f" ({', '.join(map(ascii, odd))[:200]})" if odd else ""
     return UnsupportedProgram(
-        f"torch can not compile the graph as text: {error.msg}; attributes whose names are keywords of Python{named} have no "
+        f"torch cannot compile the graph as text: {error.msg}; attributes whose names are keywords of Python{named} have no "
         "place in it: the module runs as it is, and with other names its graph can be compiled"
     )
 
@@ -135,7 +135,7 @@ def attribute_name(frame: Frame) -> str:
 
 
 def from_root(path: str) -> str:
-    """Return the attribute path of what a body reads: through the root, which it has under ``/``, where it says so.
+    """Return the attribute path of a read of a body; absolute paths go through the root, which is the attribute ``/``.
 
     >>> from_root("b.weight"), from_root("/a.weight")
     ('b.weight', '/.a.weight')
@@ -184,7 +184,7 @@ class _Writer:
         return self.register(self.count - 1)
 
     def statement(self, index: int, node: Node) -> str:
-        """Return the line that runs a node, and frees what nobody needs after it."""
+        """Return the line that runs a node, and frees values without a later use."""
         value = self._value(node)
         dead = self.last.get(index, ())
         released = [self.registers.pop(name) for name in dead if name in self.registers]

@@ -1,4 +1,4 @@
-"""The module tree that a program is lowered to: its modules, their state, conversion and pickling.
+"""The module tree of a lowered program: its modules, their state, conversion and pickling.
 
 Assignment of children is in ``swaps/``.
 """

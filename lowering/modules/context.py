@@ -1,4 +1,4 @@
-"""``LoweringContext``: the lowering context that all modules of one lowering share.
+"""``LoweringContext``: the context that all modules of one lowering share.
 
 Bodies of operators that read state run with the enclosing module as ``self``; nestings deeper than Python's recursion limit
 run in groups.
@@ -31,7 +31,7 @@ OWN = frozenset({"purefx_place", "purefx_answers", "purefx_plan", "graph", "_gra
 
 
 def position_dependent(program: Program) -> frozenset[str]:
-    """Return the ids of the graphs that read state or call modules, or are given such a graph to an operator.
+    """Return the ids of the graphs that read state or call modules, or pass such a graph to an operator.
 
     >>> from purefx.ir import Get, Graph, Node
     >>> sorted(position_dependent(Program.of({"": Graph((), (Node("w", Get("w")),))})))
@@ -49,7 +49,7 @@ def position_dependent(program: Program) -> frozenset[str]:
 
 
 def bound_to(holder: torch.nn.Module, body: torch.nn.Module) -> torch.nn.Module:
-    """Return the module of a body as it stands in another module."""
+    """Return the module of a body as instantiated in another module."""
     made: Any = body.__class__.__new__(body.__class__)
     made.__dict__.update({name: value for name, value in holder.__dict__.copy().items() if name not in OWN})
     made.__dict__.update({name: value for name, value in body.__dict__.copy().items() if name in OWN})
@@ -77,7 +77,7 @@ class Shallow:
         return inlined(self.program, graph, into=lambda callee: self.inlines(name, callee))
 
     def inlines(self, caller: str, callee: str) -> bool:
-        """Say whether the code of a body runs another one inline, instead of calling it as a module."""
+        """Return whether the code of a body runs another one inline, instead of calling it as a module."""
         return self.group > 0 and self.heights[callee] // self.group == self.heights[caller] // self.group
 
 
@@ -175,7 +175,7 @@ class LoweringContext(dict[str, torch.nn.Module]):
         return found
 
     def before_merging(self, path: str, call: int) -> Graph | None:
-        """Return the body of a call as it was before equal bodies became one; None where that is not known."""
+        """Return the body of a call as it was before equal bodies became one; None if that is not known."""
         name = self._bodies_before.get((path, call))
         return self.unmerged.graphs[name] if name is not None and self.unmerged is not None else None
 
@@ -199,7 +199,7 @@ class LoweringContext(dict[str, torch.nn.Module]):
 
     @cached_property
     def needs(self) -> dict[str, ExternalUses]:
-        """What is asked of each module from outside, by path."""
+        """The external uses of each module, by path."""
         return external_uses(self.program, self.calls, self.ties)
 
     @cached_property
@@ -244,7 +244,7 @@ class LoweringContext(dict[str, torch.nn.Module]):
 
 
 def _with_objects(program: Program, same: Mapping[str, str]) -> Program:
-    # Modules that are not lowered to one object are none from here on: without the state nobody could say so again.
+    # Modules that are not lowered to one object are distinct from here on: without the state this could not be recomputed.
     one = {*same, *same.values()}
     if all(module.cell is None or module.path in one for module in program.modules):
         return program

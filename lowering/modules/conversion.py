@@ -1,6 +1,6 @@
 """``.to``, ``.double``, ``.train``, ``.eval`` of lowered modules.
 
-Ties stay, constants move with the state and keep their type; modes that the exporter wrote into the program are warned of.
+Ties stay, constants move with the state and keep their type; changing a mode that the exporter baked into the program warns.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SHOWN = 5
 
 
 def written_mode(node: Node) -> bool | None:
-    """Return the mode that is written into a node: True trains; None where there is none, or where it changes nothing.
+    """Return the mode that is written into a node: True trains; None if there is none, or where it changes nothing.
 
     >>> from purefx.ir import Ref
     >>> from purefx.ir.operators import op_of
@@ -94,9 +94,9 @@ def warn_of_modes(family: LoweringContext, module: torch.nn.Module, *, train: bo
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     asked, written = ("train()", "evaluation") if train else ("eval()", "training")
     said = (
-        f"{asked} can not change modes that were written into the program when it was exported: "
-        f"{', '.join(names[:SHOWN])}{more} will run as in {written}. Export the model in the other mode to have that; modules "
-        "that you put in obey."
+        f"{asked} cannot change modes that were written into the program when it was exported: "
+        f"{', '.join(names[:SHOWN])}{more} will run as in {written}. Export the model in the other mode to have that; "
+        f"modules that you assigned obey."
     )
     warnings.warn(escaped(said), ModeWarning, stacklevel=3 if train else 4)
 
@@ -151,11 +151,11 @@ class Once:
 
     @classmethod
     def of(cls, convert: Callable[[torch.Tensor], torch.Tensor]) -> Once:
-        """Return the conversion itself where it is one already: that of the module around."""
+        """Return the conversion itself if it is one already: that of the module around."""
         return convert if isinstance(convert, Once) else cls(convert)
 
     def device_from(self, device: torch.device) -> torch.device:
-        """Return where a tensor goes that is on a device; one that nobody else has is tried."""
+        """Return the target device of a tensor on a device; it is probed with an empty tensor."""
         found = self.devices.get(device)
         if found is None:
             with torch.no_grad():

@@ -1,6 +1,6 @@
-"""What a program says of its modules: which paths are one object, and what is used of each from outside.
+"""The modules of a program: which paths are one object, and the external uses of each.
 
-Read off the program; no module is made here.
+Read from the program; no module is made here.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ class ExternalUse:
 
 @define
 class ExternalUses:
-    """What is asked of one module, and of those below it, from outside."""
+    """The external uses of one module and of those below it."""
 
     calls: list[ExternalUse] = field(factory=list)
     held: list[ExternalUse] = field(factory=list)
@@ -163,7 +163,7 @@ class ExternalUses:
 def external_uses(
     program: Program, calls: tuple[tuple[Frame, str], ...], ties: Mapping[str, tuple[str, ...]] = MappingProxyType({})
 ) -> dict[str, ExternalUses]:
-    """Return what is asked of each module, by path; a module that nobody asks anything is not there.
+    """Return the external uses of each module, by path; a module without any is left out.
 
     Args:
         program: what runs.

@@ -1,6 +1,6 @@
 """``LoweredInterpreter``: an ``InterpreterModule`` that runs a body operator by operator.
 
-An error names the node, the module and the user's line; a graph that was edited is what runs.
+An error names the node, the module and the user's line; an edited graph is the one that runs.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Tape:
 
 
 def tape_of(body: Body) -> Tape:
-    """Return the tape of a body, made the first time."""
+    """Return the tape of a body, made on first use."""
     if body.tape is None:
         body.tape = _made(body)
     return body.tape

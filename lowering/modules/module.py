@@ -68,7 +68,7 @@ class Lowered(Watched):
     def train(self, mode: bool = True) -> Any:  # noqa: FBT001, FBT002  torch's signature
         """Set the mode; warns, once, where a mode was written into the program."""
         warn_of_modes(self.purefx_context, self, train=mode)
-        torch.nn.Module().train(mode)  # refuses what is no mode
+        torch.nn.Module().train(mode)  # refuses what is not a mode
         for module in _inside_out(self, "train"):
             if module is not self and not _plain(module, "train"):
                 module.train(mode)
@@ -198,7 +198,7 @@ def _convert_constants(module: torch.nn.Module, convert: Once) -> None:
 
 
 class Place:
-    """Where a lowered module stands: its body, its path and the number of the call that it answers."""
+    """The instance that a lowered module is: its body, its path and its call number."""
 
     __slots__ = ("bodies", "body", "call", "path", "type_name")
 
@@ -311,7 +311,7 @@ class LoweredModule(Lowered, torch.fx.GraphModule):
         """Make the (edited) graph take effect, for this module alone.
 
         Raises:
-            UnsupportedProgram: fx writes a name of the graph into Python text where it can not stand.
+            UnsupportedProgram: fx writes a name of the graph into Python text where it cannot stand.
         """
         if "purefx_own_class" not in type(self).__dict__:
             name = type(self).__name__
@@ -326,7 +326,7 @@ class LoweredModule(Lowered, torch.fx.GraphModule):
         return code
 
     def _recompile_submodules(self) -> list[tuple[str, Any]]:
-        # A child whose graph nobody looked at runs what it should; fx would generate code for all of them.
+        # A child whose graph was never requested runs its code; fx would generate code for all of them.
         looked_at = [(name, child) for name, child in self.named_children() if "_graph" in child.__dict__]
         return [(name, child.recompile()) for name, child in looked_at if isinstance(child, torch.fx.GraphModule)]
 
@@ -341,7 +341,7 @@ class LoweredModule(Lowered, torch.fx.GraphModule):
 
 
 def holds(module: torch.nn.Module, name: str) -> bool:
-    """Say whether a module has a child or state of a name."""
+    """Return whether a module has a child or state of a name."""
     attributes = module.__dict__
     return any(name in attributes.get(kind, ()) for kind in ("_modules", "_parameters", "_buffers"))
 

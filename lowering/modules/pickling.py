@@ -1,4 +1,4 @@
-"""Pickling of lowered modules: as data, with no code in it but the names of functions of this file.
+"""Pickling of lowered modules: as data, without code except names of functions in this file.
 
 The modules are made again by lowering the program.
 """
@@ -48,7 +48,7 @@ def reduce_module(module: Lowered) -> tuple[Any, ...]:
     if any(edited(module, graph) for graph in graphs):
         where = module.purefx_place.path or "the root"
         raise UnsupportedProgram(
-            f"{where}: its graph was edited, and an edited graph can not be pickled; pickle the module before the "
+            f"{where}: its graph was edited, and an edited graph cannot be pickled; pickle the module before the "
             "edit, or keep its state_dict() and make the edit again after loading"
         )
     bodies = {id(body) for body in module.purefx_context.values()} | set(map(id, graphs))
@@ -69,7 +69,7 @@ FX = frozenset({"_tracer_cls", "_tracer_extras", "shape_env"})
 
 
 def edited(module: Any, graph: torch.fx.Graph) -> bool:
-    """Say whether a graph differs from the one that the module was lowered with."""
+    """Return whether a graph differs from the one that the module was lowered with."""
     fresh = module.purefx_place.fx_graph(module)
     return [_written(node) for node in fresh.nodes] != [_written(node) for node in graph.nodes]
 
@@ -119,7 +119,7 @@ def _foreign(program: Program) -> dict[str, Any]:
 
 @frozen
 class Foreign:
-    """An operator that no text may name, as it is pickled: torch's own can not be."""
+    """An operator that no text may name, as it is pickled: torch's own cannot be."""
 
     name: str
 
@@ -161,12 +161,12 @@ def _check_text(text: str, program: Program, operators: Mapping[str, Any]) -> No
     # Better to fail here than where it is loaded.
     read = parse(text, operators=operators)
     if read != program:
-        raise UnsupportedProgram("the program holds arguments that have no text, so it can not be pickled: keep its state_dict()")
+        raise UnsupportedProgram("the program holds arguments that have no text, so it cannot be pickled: keep its state_dict()")
     for (_, mine), (_, theirs) in zip(program.nodes(), read.nodes(), strict=True):
         if type(mine.do) is not Op or type(theirs.do) is not Op or mine.do.target is write_parameter:
             continue  # writes to parameters are found again when it is lowered
         if mine.do.target is not theirs.do.target and not (type(mine.do.target) is Method and mine.do.target == theirs.do.target):
-            raise UnsupportedProgram(f"node {mine.name}: {mine.do.name} is not found by its name, so it can not be pickled")
+            raise UnsupportedProgram(f"node {mine.name}: {mine.do.name} is not found by its name, so it cannot be pickled")
 
 
 def _without_specs(program: Program) -> Program:

@@ -1,6 +1,6 @@
 """The state that lowered modules hold: copied or shared, moved to devices, tied and aliased exactly as in the program.
 
-Opaque modules are copied all at once; writes to parameters run without gradients, as the original's must have.
+Opaque modules are copied together; writes to parameters run without gradients, as in the original.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ DEVICE_TYPE_OPERATORS = frozenset({"higher_order.wrap_with_autocast"})
 
 
 def moved(program: Program, device: torch.device) -> Program:
-    """Return the program with every device literal replaced; the same object where none differs.
+    """Return the program with every device literal replaced; the same object if none differs.
 
     >>> from purefx.ir import Graph, Node, Op, Program
     >>> node = Node("a", Op("aten.arange.default"), (4,), (("device", torch.device("cpu")),))
@@ -101,7 +101,7 @@ def copied_modules(
             only where one must move.
 
     Raises:
-        UnsupportedProgram: Python can not copy a module.
+        UnsupportedProgram: Python cannot copy a module.
 
     >>> linear = torch.nn.Linear(2, 2)
     >>> [copied] = copied_modules([("a", linear)], [(linear.weight, "new")], StorageViews(copy=True, device=None))
@@ -149,7 +149,7 @@ def _copied(name: str, module: torch.nn.Module, memo: dict[int, Any]) -> torch.n
         return copying.deepcopy(module, memo)
     except Exception as error:
         raise UnsupportedProgram(
-            f"the module {type(module).__qualname__} at {name!r} can not be copied ({type(error).__name__}: {error}); "
+            f"the module {type(module).__qualname__} at {name!r} cannot be copied ({type(error).__name__}: {error}); "
             'lower with state="share" to use it as it is, or give it a __deepcopy__'
         ) from error
 
@@ -171,7 +171,7 @@ def write_parameter(target: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
 
 
 def writing_parameters(program: Program) -> Program:
-    """Return the program with its copies into parameters made by ``write_parameter``; the same object where it has none.
+    """Return the program with its copies into parameters made by ``write_parameter``; the same object if it has none.
 
     >>> from purefx.ir import Graph, Program
     >>> program = Program.of({"": Graph((), (), ())})
@@ -224,7 +224,7 @@ def materialise(program: Program, *, copy: bool, device: torch.device | None) ->
         Tensors, parameters, modules and other objects by cell.
 
     Raises:
-        UnsupportedProgram: a module that the program holds can not be copied.
+        UnsupportedProgram: a module that the program holds cannot be copied.
     """
     shared = _shared_storages(program) if copy or device is not None else frozenset()
     windows = StorageViews(copy, device)

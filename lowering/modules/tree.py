@@ -1,8 +1,8 @@
 """The module tree: a module for each path of the original hierarchy, with its state and its bodies.
 
-One idea: children, parameters and buffers go straight into the modules' dicts, in declaration order, so that
-``state_dict`` has eager's keys in eager's order.  The bodies of later calls of one module (``lin@1``) are views: they
-share its dicts and are no children, so no key is invented.
+Children, parameters and buffers are written directly to the modules' dicts, in declaration order, so that ``state_dict`` has
+eager's keys in eager's order.  The bodies of later calls of one module (``lin@1``) are views: they share its dicts and are not
+children, so no key is invented.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = ["Tree", "grow"]
 
 @define
 class Tree:
-    """The modules while they are made."""
+    """The module tree under construction."""
 
     program: Program
     bodies: dict[str, Body]
@@ -185,7 +185,7 @@ def _class_of(tree: Tree, body: Body, how: type[LaterCall]) -> type[torch.nn.Mod
 
 
 def _share_hooks(tree: Tree) -> None:
-    # A module under another name, and the bodies of later calls there, are told of the hooks of the first.
+    # A module under another name, and the bodies of later calls there, run the hooks of the first.
     for path, first in tree.nested.hooked.items():
         for module in (tree.modules[path], *tree.views.get(path, ())):
             if isinstance(module, LaterCall):
@@ -193,7 +193,7 @@ def _share_hooks(tree: Tree) -> None:
 
 
 def _give_root(tree: Tree, calls: dict[str, dict[Label, str]]) -> None:
-    # Bodies that call modules that are not below them find those through the root.  It is no child, so no module is listed
+    # Bodies that call modules that are not below them find those through the root.  It is not a child, so no module is listed
     # twice, and a module that the user puts elsewhere in the tree is the one that they call.
     leaving: set[str] = set()
     for name in tree.program.bottom_up:

@@ -1,7 +1,7 @@
 """Stages: the parts of a split program as modules that run on ``torch.distributed.pipelining``.
 
-``plan.py`` knows what crosses and refuses what cannot run, ``cutting.py`` makes a program of each part, ``lower_stages.py``
-lowers them, hands them to torch and sums the gradients of copies.
+``plan.py`` finds the boundary values and refuses what cannot run, ``cutting.py`` makes a program of each part,
+``lower_stages.py`` lowers them, passes them to torch and sums the gradients of copies.
 """
 
 from __future__ import annotations

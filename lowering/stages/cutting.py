@@ -1,8 +1,8 @@
 """``stage_program``: one part as a program of its own.
 
-One idea: inside a part all names are the original ones, so the body of the part is a root as it stands; what is new is the
-order of its inputs and results, which is the order of the boundary, and that results can be sent.  Paths that are counted from
-the old root lose the name of the part that they lead to.
+Inside a part all names are the original ones, so its body is a root without changes; new are the order of its inputs and
+results, which is that of the boundary, and that results can be sent.  Paths that are counted from the old root lose the name of
+the part that they lead to.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def _root(plan: StagePlan, number: int, body: Graph) -> Graph:
 
 
 def _sendable(plan: StagePlan, number: int, name: str, inner: Arg, names: Names, metas: dict[str, Meta]) -> list[Node]:
-    # What is sent is contiguous (torch refuses to send anything else), and is no state that
+    # What is sent is contiguous (torch refuses to send anything else), and is not state that
     # the next microbatch writes while this one is on its way, or that the caller gets once for each.
     done = plan.node_effects[number]
     at = plan.chain.makers[name][1]
@@ -178,11 +178,11 @@ def _type(meta: Meta) -> ArgumentType:
     try:
         return TensorType(value.dtype, tuple([read_size(size) for size in value.shape]), str(value.device))
     except UnsupportedProgram:
-        return ObjectType("Tensor")  # a size that we can not write is one that we do not check
+        return ObjectType("Tensor")  # a size that we cannot write is one that we do not check
 
 
 def _constraints(plan: StagePlan, number: int, specs: list[UserInput]) -> Constraints:
-    # The guards speak of the user inputs by number, of which those that are baked in are no more.
+    # The guards refer to the user inputs by number, of which those that are baked in are no more.
     types = [spec.type for spec in specs]
     symbols = {name for kind in types if type(kind) is TensorType for size in kind.shape for name in symbols_in(size)}
     given = plan.program.constraints

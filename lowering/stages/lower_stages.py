@@ -44,7 +44,7 @@ class Tie:
 
 @frozen(eq=False)
 class Stages(Sequence[torch.nn.Module]):
-    """The stages of a program, in order: a sequence of modules, of which those that were not asked for are not made.
+    """The stages of a program, in order: a sequence of modules; only the requested ones are made.
 
     >>> import purefx as px
     >>> program = px.sink_state(px.import_ep(torch.export.export(torch.nn.Linear(2, 1), (torch.ones(3, 2),))))
@@ -68,7 +68,7 @@ class Stages(Sequence[torch.nn.Module]):
     taken: tuple[int, ...] = field(repr=False, kw_only=True)
     """The leaves of a call that the first stage takes, by number."""
     results: tuple[Arg, ...] = field(repr=False, kw_only=True)
-    """What the original gives back: references to what the last stage gives, in order, and literals."""
+    """What the original returns: references to what the last stage gives, in order, and literals."""
 
     def __len__(self) -> int:
         return len(self.names)
@@ -89,7 +89,7 @@ class Stages(Sequence[torch.nn.Module]):
         return iter([self[at] for at in range(len(self))])
 
     def arguments(self, *args: Any, **kwargs: Any) -> tuple[torch.Tensor, ...]:
-        """Return what the first stage takes, from the arguments of the original ``forward``: the tensors among them.
+        """Return the inputs of the first stage: the tensors among arguments of the original ``forward``.
 
         Sizes are not looked at, because a schedule is given whole batches and each stage one microbatch.
 
@@ -108,7 +108,7 @@ class Stages(Sequence[torch.nn.Module]):
         return tuple([leaves[index] for index in self.taken])
 
     def result(self, output: Any) -> Any:
-        """Return what the original gives back, from what the last stage gave: nested as it was, with its constants.
+        """Return what the original returns, from what the last stage gave: nested as it was, with its constants.
 
         Args:
             output: a tensor, or several, as ``schedule.step`` returns them on the last rank.
@@ -146,15 +146,15 @@ def lower_stages(
         device: where the stages that are made go; None changes nothing.
         state: ``"copy"`` gives the modules tensors of their own, ``"share"`` those of the program.
         shared: what shall be with parameters that several parts use (tied embeddings): ``"error"``, or ``"copy"`` for one in
-            each, whose gradients must be added up after every step, see ``sum_tied_gradients``. What nobody trains or writes
-            is always copied.
+            each, whose gradients must be added up after every step, see ``sum_tied_gradients``. What is neither trained nor
+            written is always copied.
         only: the numbers of the stages to make, usually one on each rank; None makes all.
 
     Returns:
         The stages, a sequence of modules.
 
     Raises:
-        StageError: torch can not run the parts as stages; all reasons are listed, and nothing was made.
+        StageError: torch cannot run the parts as stages; all reasons are listed, and nothing was made.
         UnsupportedProgram: the program is not split, or an operator has no callable behind it.
         InvalidProgram: the program breaks invariants.
         ValueError: an option is none of those above.
@@ -281,9 +281,9 @@ def pipeline_stage(
 ) -> PipelineStage:
     """Return a stage for a schedule of ``torch.distributed.pipelining`` on this rank.
 
-    What torch must know of the tensors that cross (dtype, shape, whether they need a gradient) is told from the program, so
-    all ranks must have lowered the same one. Parameters may be frozen afterwards, but not the other way round: what was
-    exported frozen and is trained now would get no gradient.
+    The metadata of boundary tensors (dtype, shape, whether they need a gradient) is derived from the program, so all ranks must
+    have lowered the same one. Parameters may be frozen afterwards, but not the other way round: what was exported frozen and is
+    trained now would get no gradient.
 
     Args:
         stages: what ``lower_stages`` returned, with this one made.
@@ -336,5 +336,5 @@ def _check_frozen(stages: Stages, number: int, module: torch.nn.Module) -> None:
         if parameter.requires_grad and name in state and not state[name].value.requires_grad:
             raise StageError(
                 f"the parameter {name} of stage {number} was frozen when the program was exported and is trained now; other "
-                "ranks can not know that, and would send no gradient for it: unfreeze it in the model, and export that"
+                "ranks cannot know that, and would send no gradient for it: unfreeze it in the model, and export that"
             )

@@ -1,6 +1,6 @@
-"""``StagePlan``: what crosses between the parts of a split program, of which shape, and which state each part has.
+"""``StagePlan``: boundary values between the parts of a split program, their shapes, and the state of each part.
 
-What ``torch.distributed.pipelining`` cannot run is refused before anything is made.
+Programs that ``torch.distributed.pipelining`` cannot run are refused before anything is made.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class StagePlan:
 
     @cached_property
     def inputs(self) -> tuple[str, ...]:
-        """What the first part is given: the user inputs that are not baked into the program, used or not."""
+        """The inputs of the first part: the user inputs that are not baked into the program, used or not."""
         pairs = zip(self.program.main.inputs, self.program.signature.inputs, strict=True)
         return tuple([formal.name for formal, spec in pairs if type(spec) is UserInput and type(spec.type) is not LiteralType])
 
@@ -87,7 +87,7 @@ class StagePlan:
 
     @cached_property
     def numbers(self) -> frozenset[str]:
-        """The values of the root that are no tensors."""
+        """The values of the root that are not tensors."""
         known = {formal.name for formal in self.program.main.inputs if is_number(formal.meta)}
         for part in self.chain.parts:
             graph = self.program.graphs[part.graph]
@@ -127,12 +127,12 @@ class StagePlan:
 def boundaries(
     programs: Sequence[Program], names: Sequence[str], example: Sequence[torch.Tensor] | None
 ) -> list[list[torch.Tensor]]:
-    """Return tensors on the meta device like those that cross: into the first stage, between the stages, out of the last.
+    """Return the boundary tensors on the meta device: into the first stage, between the stages, out of the last.
 
     Args:
         programs: of the stages.
         names: of the stages.
-        example: one microbatch; None where all sizes are known.
+        example: one microbatch; None if all sizes are known.
 
     Raises:
         StageError: sizes are dynamic and there is no example, or they depend on the data.
@@ -148,7 +148,7 @@ def boundaries(
             except StageError:
                 raise
             except Exception as error:
-                raise StageError(f"the sizes that {name} gives can not be known before it runs: {error}") from error
+                raise StageError(f"the sizes that {name} gives cannot be known before it runs: {error}") from error
             values = [results] if isinstance(results, torch.Tensor) else list(results)
             found.append([_like(value) for value in values])
             values = [_received(value) for value in values]
@@ -202,7 +202,7 @@ MOVE = "run move_non_tensor_nodes, then relay_skips"
 
 
 def check_stages(plan: StagePlan, *, shared: str) -> None:
-    """Raise when the parts can not be stages.
+    """Raise when the parts cannot be stages.
 
     Args:
         plan: the parts.
@@ -215,7 +215,7 @@ def check_stages(plan: StagePlan, *, shared: str) -> None:
     if shared == "error" and not found:
         found += _shared_parameters(plan)
     if found:
-        raise StageError("the parts of this program can not be stages of torch.distributed.pipelining:", found)
+        raise StageError("the parts of this program cannot be stages of torch.distributed.pipelining:", found)
 
 
 def _no_parts(plan: StagePlan) -> Iterator[str]:
@@ -237,7 +237,7 @@ def _inputs(plan: StagePlan) -> Iterator[str]:
                 yield f"the input {name} is a number ({kind}), and stages take tensors: export it as a constant or a tensor"
             case _:
                 if formal.name not in plan.literals:
-                    yield f"the input {spec.argument or formal.name} is no tensor, and stages take tensors"
+                    yield f"the input {spec.argument or formal.name} is not a tensor, and stages take tensors"
 
 
 def _outputs(plan: StagePlan) -> Iterator[str]:
@@ -245,7 +245,7 @@ def _outputs(plan: StagePlan) -> Iterator[str]:
         match spec:
             case UserOutput():
                 if type(arg) is Ref and arg.name in plan.numbers:
-                    yield f"the program gives back {arg.name}, a number, and the last stage can give tensors only"
+                    yield f"the program returns {arg.name}, a number, and the last stage can give tensors only"
             case StateMutation(slot=slot):
                 yield f"the new contents of {slot} are a result: run inplace_mutations before the program is split"
             case _:
@@ -280,7 +280,8 @@ def _writes(plan: StagePlan) -> Iterator[str]:
     for part, done in zip(plan.chain.parts, plan.node_effects, strict=True):
         for name in done.writes:
             yield (
-                f"{part.path} writes into {name}, which it is given: nobody else would see that; put the write into the part "
+                f"{part.path} writes into {name}, which is its input, and no other part would see that; put the write "
+                f"into the part "
                 "that makes the value, or export without it"
             )
         if done.scope != (0, 0):
@@ -301,7 +302,7 @@ def _written_state(plan: StagePlan) -> Iterator[str]:
 
 
 def _views(plan: StagePlan) -> Iterator[str]:
-    # Parameters that share memory and are not one tensor can not be kept equal by summing gradients.
+    # Parameters that share memory and are not one tensor cannot be kept equal by summing gradients.
     cells: dict[int, dict[int, str]] = {}
     for name, slot in plan.program.state.pairs:
         cells.setdefault(slot.storage, {}).setdefault(slot.cell, name)

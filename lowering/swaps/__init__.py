@@ -1,4 +1,4 @@
-"""What happens when somebody assigns a child of a lowered module, or registers a hook.
+"""Assignment of children of lowered modules, and registration of hooks.
 
-Everything is asked before anything changes.
+Everything is checked before anything changes.
 """

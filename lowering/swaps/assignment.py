@@ -1,8 +1,8 @@
-"""What may be assigned in the place of a module of a lowered program: ``module.path = replacement``.
+"""Assignment in place of a module of a lowered program: ``module.path = replacement``.
 
-One idea: a replacement is asked, before anything changes, for all that the program will ask of it: calls with the arguments that
-the original took, modules below it that others call, state that others read.  What can not answer is refused with a reason and
-with what to do; ``compatibility.py`` asks about one call.
+Before anything changes, a replacement is checked against all external uses of the original: calls with its arguments, modules
+below it that others call, state that others read.  An incompatible one is refused with a reason and advice;
+``compatibility.py`` checks one call.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["admitted"]
 
 
 def admitted(owner: Watched, name: str, value: Any) -> Any:
-    """Return what is put in the place of a child: the module that is assigned, or what a program is lowered to.
+    """Return what is put in place of a child: the module that is assigned, or what a program is lowered to.
 
     Args:
         owner: the module that gets it.
@@ -97,7 +97,7 @@ class _Swap:
                 raise SwapError(f"module {path!r} {_NEVER}; {_again(path)}, and {_swapped(path)}")
             return
         if value is None:
-            raise SwapError(f"module {path!r} is called, or read from, so it can not be None; {_identity(path)}")
+            raise SwapError(f"module {path!r} is called, or read from, so it cannot be None; {_identity(path)}")
         self._check_children()
         for asked in needs.calls:
             if self._goes_elsewhere(asked):
@@ -208,7 +208,7 @@ class _Swap:
         others = [name for name in self.family.ties.get(asked.path, ()) if not is_below(name, self.path)]
         if others and (found is None or found is not old):
             raise SwapError(
-                f"{said}, or the same tensor as {' or '.join(others)}: an exported program can not tell; tie them again in the "
+                f"{said}, or the same tensor as {' or '.join(others)}: an exported program cannot tell; tie them again in the "
                 f"replacement, or {_swapped(self.path)}"
             )
         if not isinstance(found, torch.Tensor):

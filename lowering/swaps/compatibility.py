@@ -1,8 +1,8 @@
-"""Can a module answer a call of a lowered program?
+"""Compatibility of a module with a call in a lowered program.
 
-One idea: where the call signature was preserved, a replacement is called with the original's arguments, and its ``forward`` is
-asked for those.  Where it was not, bodies take tensors by position: only where that can not be mistaken, one tensor in and one
-out, may anything stand there.  Our own modules are asked for the call that they were lowered for.
+With a preserved call signature, a replacement is called with the original's arguments, which its ``forward`` must accept.
+Without one, bodies take tensors by position, so any module is accepted only where that is unambiguous: one tensor in and one
+out.  Lowered modules are checked against the call that they were lowered for.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = ["check_call", "check_held", "is_home"]
 
 
 def is_home(family: LoweringContext, path: str, value: Any) -> bool:
-    """Say whether a module is what ``lower`` put at a path, or a copy of it, also where it was compiled or loaded.
+    """Return whether a module is what ``lower`` put at a path, or a copy of it, also where it was compiled or loaded.
 
     >>> from purefx.ir import Graph, Program
     >>> program = Program.of({"": Graph((), (), ())})
@@ -57,7 +57,7 @@ def _bodies(family: LoweringContext, path: str) -> list[Any]:
 
 
 def check_held(asked: ExternalUse, value: Any) -> None:
-    """Refuse what does not take the arguments of a call of a module that the program holds as it is.
+    """Raise if a replacement does not accept the arguments of a call of an opaque module.
 
     Raises:
         SwapError: its ``forward`` takes others.
@@ -78,7 +78,7 @@ def check_held(asked: ExternalUse, value: Any) -> None:
 
 
 def check_call(family: LoweringContext, asked: ExternalUse, value: Any) -> None:
-    """Refuse what can not answer a call.
+    """Refuse what cannot answer a call.
 
     Args:
         family: the lowering that the call is in.
@@ -86,7 +86,7 @@ def check_call(family: LoweringContext, asked: ExternalUse, value: Any) -> None:
         value: a module other than the one that was lowered there, or a program.
 
     Raises:
-        SwapError: it can not, or nobody knows how the call is to be made.
+        SwapError: it cannot, or the convention of the call is unknown.
     """
     program, do = family.program, asked.node.do
     assert type(do) is Call
@@ -100,7 +100,7 @@ def check_call(family: LoweringContext, asked: ExternalUse, value: Any) -> None:
     caller = program.graphs[asked.graph]
     site = site_of(program, path, caller, asked.node, convention or flat_convention(program.graphs[do.graph]))
     for why in unclear_results(caller, site, is_root=caller is program.main):
-        raise SwapError(f"{why}; {_said_before(path)}, which is told which with through=")
+        raise SwapError(f"{why}; {_said_before(path)}, and say which with through=")
     if convention is not None:
         _check_passed(family, asked, site)
     elif not _knows(family, path, do.graph, value):
@@ -109,7 +109,7 @@ def check_call(family: LoweringContext, asked: ExternalUse, value: Any) -> None:
 
 
 def _check_passed(family: LoweringContext, asked: ExternalUse, site: CallSite) -> None:
-    # A value that was given back as it was given: the code uses the argument, whatever is answered.
+    # A value that was returned as it was given: the code uses the argument, whatever is answered.
     graph = family.program.graphs[asked.graph]
     if not site.through:
         return
@@ -117,7 +117,7 @@ def _check_passed(family: LoweringContext, asked: ExternalUse, site: CallSite) -
     for name, uses in uses_of_passed(graph, site).items():
         if uses or name in inputs:
             raise SwapError(
-                f"module {site.path!r}: it gave back {name} as it was given, so the exported program uses that and not the "
+                f"module {site.path!r}: it returned {name} as it was given, so the exported program uses that and not the "
                 f"result, and an assigned module would not be asked; {_said_before(site.path)}"
             )
 
@@ -158,8 +158,8 @@ def _check_single(family: LoweringContext, site: CallSite, value: Any) -> None:
     more = _more(mine, len(takes))
     if more:
         raise SwapError(
-            f"{said}, and {type(mine).__name__}.forward takes {more} besides, of which nobody knows whether the original was "
-            f"given it; {todo}"
+            f"{said}, and {type(mine).__name__}.forward takes {more} besides, and it is not known whether the original "
+            f"was given it; {todo}"
         )
 
 

@@ -1,4 +1,4 @@
-"""Modules that notice assignments of children, and forward hooks of lowered modules.
+"""Assignment hooks of children, and forward hooks of lowered modules.
 
 A hook runs for every call of a module as a whole, or is refused when it is registered.
 """
@@ -32,11 +32,11 @@ def check_hooked(family: LoweringContext, path: str) -> None:
     known = unhooked(family)
     why = next((known[each] for each in family.paths_of(path) if each in known), None)
     if why is not None:
-        raise UnsupportedProgram(f"hooks of module {path!r} can not run: {why}")
+        raise UnsupportedProgram(f"hooks of module {path!r} cannot run: {why}")
 
 
 def unhooked(family: LoweringContext) -> dict[str, str]:
-    """Return why hooks of a module can not run, by path; a module for which they can is not there.
+    """Return why hooks of a module cannot run, by path; modules whose hooks can run are left out.
 
     Args:
         family: of the program that runs.
@@ -66,8 +66,8 @@ def _unhooked(family: LoweringContext) -> dict[str, str]:
     for path, calls in called.items():
         if any(frame.part for frame, _ in calls):
             found[path] = (
-                "its call was cut in pieces, because others must run in between, so no hook would be told what the module "
-                "takes and gives; hook the module around it, or those in it, or export with "
+                "its call was cut in pieces, because others must run in between, so no hook would get the arguments and "
+                "results of the module; hook the module around it, or those in it, or export with "
                 f"preserve_module_call_signature=({path!r},), which keeps it whole where anything can"
             )
     return found
@@ -97,7 +97,7 @@ class Watched(torch.nn.Module):
 
     @property
     def purefx_where(self) -> Where | None:
-        """Which lowering it is of, and where; None for a slice of a list, which is no part of one."""
+        """Which lowering it is of, and where; None for a slice of a list, which is not part of one."""
         return self.__dict__.get("purefx_at")
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -109,7 +109,7 @@ class Watched(torch.nn.Module):
         super().__setattr__(name, cast(Any, value))
 
     def register_forward_pre_hook(self, *args: Any, **kwargs: Any) -> Any:
-        """Register a hook as torch does; refused, like all others, where the module is never called in one piece.
+        """Register a hook as torch does; refused, like all others, if the module is never called as a whole.
 
         Raises:
             UnsupportedProgram: the call of the module was cut, or its operators run inside of another body.
@@ -143,15 +143,15 @@ class Watched(torch.nn.Module):
         """Add a child, or put another one in its place; a program is lowered.
 
         Raises:
-            SwapError: the program calls that child, and this can not stand in for it.  Nothing was done.
+            SwapError: the program calls that child, and this cannot stand in for it.  Nothing was done.
         """
         super().add_module(name, LoweringContext.admitted(self, name, module))
 
     def set_submodule(self, target: str, module: Any, strict: bool = False) -> None:  # noqa: FBT001, FBT002  torch's signature
-        """Put a module, or a program, in the place of another one, by its path.
+        """Put a module, or a program, in place of another one, by its path.
 
         Raises:
-            SwapError: the program calls what was there, and this can not stand in for it.  Nothing was done.
+            SwapError: the program calls what was there, and this cannot stand in for it.  Nothing was done.
         """
         if isinstance(module, _REPLACEMENTS) and target:
             above, _, name = target.rpartition(".")
@@ -192,7 +192,7 @@ class LoweredList(LoweredContainer, torch.nn.ModuleList):
     """A container whose children are counted, so it is indexed like the original."""
 
     def insert(self, index: int, module: Any) -> None:
-        """Refuse to insert where the program calls what is there: the calls are written into it.
+        """Refuse to insert if the program calls the items: the calls are fixed in its code.
 
         Raises:
             SwapError: the program calls a child.
@@ -201,7 +201,7 @@ class LoweredList(LoweredContainer, torch.nn.ModuleList):
         super().insert(index, module)
 
     def append(self, module: Any) -> Any:
-        """Refuse to append where the program calls what is there, and would never call this.
+        """Refuse to append if the program calls the items, because it would never call a new one.
 
         Raises:
             SwapError: the program calls a child.
@@ -222,7 +222,7 @@ class LoweredList(LoweredContainer, torch.nn.ModuleList):
         where = self.purefx_where
         if where is not None and where.path in where.family.needs:
             raise SwapError(
-                f"{where.path!r} can not get another module: the program calls the {len(self)} that are in it, one by one, and "
+                f"{where.path!r} cannot get another module: the program calls the {len(self)} that are in it, one by one, and "
                 "would never call a new one; add it to the original and export that again"
             )
 

@@ -1,8 +1,8 @@
-"""A flat program becomes a ``torch.export.ExportedProgram``: the opposite of ``ir/importing``.
+"""A flat program becomes a ``torch.export.ExportedProgram``: the inverse of ``ir/importing``.
 
-One idea: everything that an exported program says twice (names in the graph and in the signature, ranges beside fake
-values) is derived here from the program in one pass, so the two can not disagree.  Flattening is not done here: that
-takes transformations, and ``purefx.to_ep`` composes them with this.
+Redundant records of an exported program (names in the graph and in the signature, ranges and fake values) are derived from the
+program in one pass, so they cannot disagree.  Flattening is not done here: that takes transformations, and ``purefx.to_ep``
+composes them with this.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """fx graphs of a flat program: the root, and the bodies that its operators are given.
 
-Only operators of torch and literals that print as themselves may stand in them.
+They may contain only operators of torch and literals that print as themselves.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ RESERVED = frozenset({"self", "torch", "device", "inf", "nan", "NoneType", "pytr
 
 
 def is_plain_name(name: str) -> bool:
-    """Say whether an input or an attribute can have a name in generated code.
+    """Return whether an input or an attribute can have a name in generated code.
 
     >>> is_plain_name("input"), is_plain_name("self"), is_plain_name("class"), is_plain_name("a b")
     (True, False, False, False)
@@ -61,7 +61,7 @@ def check_target(node: Node) -> Any:
     target: Any = node.do.target
     known = isinstance(target, OPERATORS) or str(getattr(target, "__module__", "")).partition(".")[0] in MODULES
     if target is None or not known:
-        what = "has no callable behind it" if target is None else "is no operator of torch"
+        what = "has no callable behind it" if target is None else "is not an operator of torch"
         advice = "register it with torch.library.custom_op and call that, or lower the program instead"
         if is_module_call(node):
             advice = "export what the module does with px.capture(px.lower(program), args), or lower the program instead"
@@ -84,13 +84,13 @@ def check_literal(arg: Arg) -> Any:
         return arg
     said = f"{type(arg).__module__}.{type(arg).__qualname__}"
     raise UnsupportedProgram(
-        f"an argument of type {said} can not stand in an exported program; make it an input, or state of the program"
+        f"an argument of type {said} cannot stand in an exported program; make it an input, or state of the program"
     )
 
 
 @frozen
 class Made:
-    """An fx graph, and what stands in it for the values of a graph."""
+    """An fx graph, and its nodes for the values of a graph."""
 
     graph: torch.fx.Graph
     attributes: dict[str, torch.fx.GraphModule] = Factory(dict)
@@ -125,7 +125,7 @@ class GraphMaker:
         ]
         made = self._graph(graph, given, ())
         if not isinstance(graph.output, tuple):
-            raise UnsupportedProgram(f"the root gives back {graph.output}, and an exported program gives back a tuple")
+            raise UnsupportedProgram(f"the root returns {graph.output}, and an exported program returns a tuple")
         return made
 
     def _graph(self, graph: Graph, given: Sequence[Any], base: Stack) -> Made:
@@ -157,7 +157,7 @@ class GraphMaker:
 
 
 def place_of_body(owner: Node, stack: Stack) -> Stack:
-    """Return what tells readers of one body apart in a graph: the calls around them, except for what is there to be shared.
+    """Return the key of a reader of a body in a graph: the calls around it, unless the body is to be shared.
 
     Args:
         owner: the operator that is given the body.

@@ -1,7 +1,7 @@
 """``make_ep``: a flat program becomes an exported program.
 
-Outputs get the order and the distinctness that it needs, inputs their ranges and guards; example inputs are the caller's, or made
-up of the sizes that were exported.
+Outputs are made distinct and ordered as required, inputs get their ranges and guards; example inputs are the caller's, or made
+from the exported sizes.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ CLONE = op_of(torch.ops.aten.clone.default)
 
 
 def apart(program: Program) -> Program:
-    """Return a program whose outputs torch can tell apart; the same object where it can already.
+    """Return a program whose outputs torch can distinguish; the same object if it can already.
 
     >>> program = Program.of({"": Graph((), (), ())})
     >>> apart(program) is program
@@ -66,7 +66,7 @@ def apart(program: Program) -> Program:
 
 
 def _with_literals(program: Program) -> Program:
-    # An input that is None or a text in every call is no value that a node can give back.
+    # An input that is None or a text in every call is not a value that a node can return.
     pairs = zip(program.main.inputs, program.signature.inputs, strict=True)
     fixed = {
         formal.name: spec.type.value
@@ -202,7 +202,7 @@ def _written(expr: Expr, spellings: list[str]) -> str:
         case bool() | int() | float():
             return repr(expr)
         case _:
-            raise UnsupportedProgram(f"a guard speaks of {expr}, which is no input; write it over sizes of inputs")
+            raise UnsupportedProgram(f"a guard refers to {expr}, which is not an input; write it over sizes of inputs")
 
 
 def _bare(text: str) -> str:
@@ -255,7 +255,7 @@ def checked_inputs(given: Any, in_spec: Any) -> Inputs:
 
 
 def made_up_inputs(program: Program, root: Made, in_spec: Any) -> Inputs | None:
-    """Return zeros of the sizes that were exported; None where a size, an object or a device is not at hand.
+    """Return zeros of the sizes that were exported; None if a size, an object or a device is not at hand.
 
     Args:
         program: the program.
@@ -314,7 +314,7 @@ def make_ep(
 
     Raises:
         InvalidProgram: the program breaks invariants; nothing was made.
-        UnsupportedProgram: an exported program can not say what this one does; the message names it.
+        UnsupportedProgram: an exported program cannot say what this one does; the message names it.
         InputError: the example inputs are structured differently from the program's arguments.
 
     >>> import torch, purefx as px

@@ -1,6 +1,6 @@
-"""Meta of fx nodes: what the program carries, thawed, and fake values of nodes that a rewrite has put in.
+"""Meta of fx nodes: that of the program, thawed, and fake values of nodes that a rewrite added.
 
-Stacks and source lines go along.
+Stacks and source lines are kept.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ class Values(FakeValues):
     """The fake values of one program that is to be exported."""
 
     def of_operand(self, formal: Any, owner: Node, operand: Any) -> Any:
-        """Return the fake value of an input of an operator's body: its own, or that of what the operator hands over."""
+        """Return the fake value of an input of an operator's body: its own, or that of the operand passed for it."""
         if "val" in formal.meta and self.is_ours(formal.meta["val"]):
             return formal.meta["val"]
         assert type(owner.do) is Op
         if operand is None or owner.do.name.rpartition(".")[2] in SLICING:
             raise UnsupportedProgram(
-                f"{place_of(owner)}: the input {formal.name!r} of its body has no fake value, and it can not be told from the "
-                "operands; put one into its meta['val']"
+                f"{place_of(owner)}: the input {formal.name!r} of its body has no fake value, and the operands do not "
+                f"determine it; put one into its meta['val']"
             )
         return operand
 
     def inferred(self, node: Node, target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Return what an operator gives for fake arguments.
+        """Return what an operator returns for fake arguments.
 
         Args:
             node: whose value it is.
@@ -48,7 +48,7 @@ class Values(FakeValues):
             kwargs: the same by name.
 
         Raises:
-            UnsupportedProgram: the operator refuses them, or can not be run on fake values.
+            UnsupportedProgram: the operator refuses them, or cannot be run on fake values.
         """
         try:
             with running(self.mode):
@@ -57,7 +57,7 @@ class Values(FakeValues):
             said = (str(error) or type(error).__name__).splitlines()[0]
             raise UnsupportedProgram(
                 f"{place_of(node)}: it has no fake value, and its operator does not take those of its arguments ({said}); "
-                "mend the node, or put what it gives into meta['val']"
+                "fix the node, or put what it gives into meta['val']"
             ) from error
 
 

@@ -1,6 +1,6 @@
 """The graph signature, the module call graph and the state of an exported program.
 
-Each is said with the names of the nodes that were made.
+Each refers to the nodes by their new names.
 """
 
 from __future__ import annotations
@@ -82,15 +82,15 @@ NUMBERS: tuple[tuple[Any, Any], ...] = (
     ((torch.SymInt, int), SymIntArgument),
     ((torch.SymFloat, float), SymFloatArgument),
 )
-"""How torch names the number that a node gives; bool is an int, so it comes first."""
+"""How torch names the number that a node returns; bool is an int, so it comes first."""
 
 
 def graph_signature(program: Program, root: Made) -> ExportGraphSignature:
     """Return the signature of the root graph.
 
     Raises:
-        UnsupportedProgram: two inputs are one piece of state that is no tensor, or an argument has a value that torch
-            can not name.
+        UnsupportedProgram: two inputs are one piece of state that is not a tensor, or an argument has a value that torch
+            cannot name.
     """
     formals, signature = program.main.inputs, program.signature
     nodes = [root.nodes[formal.name] for formal in formals]
@@ -185,7 +185,7 @@ def _root_signature(program: Program) -> ModuleCallSignature:
         given = sum(type(spec) in GIVEN for spec in signature.outputs)
         out_spec = pytree.tree_structure((0,) * given)
     if not names and program.constraints.guards:
-        args, kwargs = in_spec.children()  # guards name the arguments that they speak of
+        args, kwargs = in_spec.children()  # guards name the arguments that they refer to
         names = [*[f"arg_{index}" for index in range(args.num_children)], *map(str, kwargs.context or ())]
     return ModuleCallSignature([], [], in_spec, out_spec, names or None)
 

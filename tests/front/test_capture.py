@@ -61,7 +61,7 @@ def test_errors_name_the_users_line(kind: type[nn.Module], strict: bool) -> None
     with pytest.raises(px.CaptureError) as refused:
         px.capture(kind(), (X,), strict=strict)
     said = str(refused.value)
-    assert f"can not export {kind.__name__}" in said
+    assert f"cannot export {kind.__name__}" in said
     assert f'File "{__file__}"' in said
     assert "# this line" in said.splitlines()[2]
     assert refused.value.__cause__ is not None

@@ -295,7 +295,7 @@ class Hides(nn.Module):
 @pytest.mark.parametrize(
     ("key", "said"),
     [
-        ("opaque", r"Opaque is no pytree, so no program can make .* register it"),
+        ("opaque", r"Opaque is not a pytree, so no program can make .* register it"),
         ("set", r"the result holds the set .*; or capture the module with torch.export"),
         ("list", r"the very list that the module holds; return a copy"),
     ],
@@ -309,7 +309,7 @@ def test_what_no_program_can_make_is_refused(key: str, said: str) -> None:
 def test_a_number_that_dynamo_made_a_tensor_is_refused() -> None:
     importlib.import_module("torch._dynamo").reset()
     REPLAYED(Hides("number"))(X, 3.0)
-    with pytest.raises(px.UnsupportedProgram, match=r"can not become nodes: .*_dynamo_bytecode_flatten"):
+    with pytest.raises(px.UnsupportedProgram, match=r"cannot become nodes: .*_dynamo_bytecode_flatten"):
         px.import_fx(REPLAYED(Hides("number"))(X, 4.0))
 
 

@@ -208,7 +208,7 @@ def test_keys_of_files(tmp_path: Path) -> None:
     assert json.loads(twice) == first
     tensors[name] = torch.tensor(list(twice), dtype=torch.uint8)
     save_file(tensors, path, said)
-    with pytest.raises(px.StoreError, match="no JSON"):
+    with pytest.raises(px.StoreError, match="not JSON"):
         px.load(path)
 
 

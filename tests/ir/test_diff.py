@@ -197,7 +197,7 @@ def test_literals_that_python_takes_for_equal() -> None:
     one, true = text_with("return (add, y)", "return (add, 1)"), text_with("return (add, y)", "return (add, True)")
     assert assert_applies(one, true) != px.diff(true, one)
     assert px.diff(one, true) == px.diff(one, true)
-    with pytest.raises(px.DiffError, match="gives back something else"):
+    with pytest.raises(px.DiffError, match="returns something else"):
         px.diff(one, BASE).apply(true)
 
 

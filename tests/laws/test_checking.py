@@ -69,9 +69,9 @@ def test_every_tier_shows_a_small_program_that_parses_back(tier: Tier) -> None:
 
 
 def test_no_program() -> None:
-    with pytest.raises(LawBroken, match=r"it gave None; give back a program, and the same object when there is nothing to do"):
+    with pytest.raises(LawBroken, match=r"it gave None; return a program, and the same object when there is nothing to do"):
         check_transformation(lambda program: None)
-    with pytest.raises(LawBroken, match=r"it gave a Graph; give back a program"):
+    with pytest.raises(LawBroken, match=r"it gave a Graph; return a program"):
         check_transformation(lambda program: program.main)
 
 
@@ -119,9 +119,9 @@ def test_a_changed_input(transform: Any, told: str) -> None:
     [
         ({"transform": "outline"}, "a function from programs to programs, not the str 'outline'"),
         ({"transform": px.Transformation}, "Transformation is a class"),
-        ({"tier": "tot"}, r"'tot' is no tier; there are 'toy', 'aten', 'modules'; did you mean 'toy'\?"),
-        ({"stage": "sunken"}, r"'sunken' is no stage of the tier 'toy'; .*did you mean 'sunk'\?"),
-        ({"stage": "tree", "tier": "aten"}, "'tree' is no stage of the tier 'aten'"),
+        ({"tier": "tot"}, r"'tot' is not a tier; there are 'toy', 'aten', 'modules'; did you mean 'toy'\?"),
+        ({"stage": "sunken"}, r"'sunken' is not a stage of the tier 'toy'; .*did you mean 'sunk'\?"),
+        ({"stage": "tree", "tier": "aten"}, "'tree' is not a stage of the tier 'aten'"),
         ({"laws": "meaning"}, r"laws is the str 'meaning'; laws are values .*law\.name == 'meaning'"),
         ({"laws": ["meaning"]}, "laws has the str 'meaning' in it; laws are values"),
         ({"laws": GENERIC[0]}, r"laws is one law and should be several; write laws=\[\.\.\.\]"),
@@ -132,15 +132,15 @@ def test_a_changed_input(transform: Any, told: str) -> None:
         ({"programs": [nn.ReLU()]}, r"programs\[0\] is a ReLU; write"),
         ({"programs": [(nn.ReLU(), ONES)]}, r"the arguments of programs\[0\] are a Tensor and a dict"),
         ({"programs": [("relu", (ONES,))]}, r"programs\[0\] begins with a str"),
-        ({"programs": [(nn.ReLU(), (ONES, ONES))]}, r"programs\[0\] can not be exported: TypeError: too many"),
+        ({"programs": [(nn.ReLU(), (ONES, ONES))]}, r"programs\[0\] cannot be exported: TypeError: too many"),
         ({"programs": [(px.capture(nn.ReLU(), (ONES,)), ())]}, r"(?s)programs\[0\] takes 1 values, as .* and is given 0"),
         (
             {"programs": [(px.capture(nn.Linear(2, 2), (ONES,)), (torch.ones(3),))]},
-            r"programs\[0\] can not be run .*RuntimeError",
+            r"programs\[0\] cannot be run .*RuntimeError",
         ),
         (
             {"programs": [(px.parse(str(px.capture(nn.Linear(2, 2), (ONES,)))), (ONES,))]},
-            r"programs\[0\] has no contents for 'weight', so it can not be run; parse or load it with state",
+            r"programs\[0\] has no contents for 'weight', so it cannot be run; parse or load it with state",
         ),
         ({"rtol": -1.0}, "rtol and atol are numbers from 0 on, not -1.0"),
         ({"atol": True}, "rtol and atol are numbers from 0 on, not True"),
@@ -207,7 +207,7 @@ def test_a_change_in_dead_code_is_none() -> None:
     assert (report.given, report.given_changed, report.dead) == (1, 0, 1)
     assert str(report).endswith("it changed 0 of 1 given; changed in dead code only: 1")
     report = ask_laws(px.sink_state, laws=MEANING, examples=0, programs=given)
-    assert (report.given_changed, report.dead) == (1, 0), "where the state stands is no dead code"
+    assert (report.given_changed, report.dead) == (1, 0), "where the state stands is not dead code"
 
 
 DEAD_IN_BODIES = """
@@ -243,7 +243,7 @@ def test_what_is_live_is_asked_through_bodies_and_writes() -> None:
     kept = live(px.parse(DEAD_IN_BODIES))
     assert [node.name for node in kept.main.nodes] == ["a", "t", "y"]
     assert kept.main.by_name["t"].args == (px.Ref("a"), None), "the body does nothing with the second"
-    assert [node.name for node in kept.graphs["m"].nodes] == ["s", "r", "k"], "the write is to what is given back"
+    assert [node.name for node in kept.graphs["m"].nodes] == ["s", "r", "k"], "the write is to what is returned"
     assert kept.graphs["m"].output == (px.Ref("r"), None)
 
 

@@ -194,10 +194,10 @@ REACHED: dict[str, Callable[[Exported], bool]] = {
         not inner.startswith(outer.partition("@")[0] + ".") for s in stacks(case) for outer, inner in pairwise(s)
     ),
     "a constant given": lambda case: any(not isinstance(leaf, torch.Tensor) for leaf in case.calls[0]),
-    "a constant given back": lambda case: any(
+    "a constant returned": lambda case: any(
         spec.arg.__class__.__name__ == "ConstantArgument" for spec in case.ep.graph_signature.output_specs
     ),
-    "an input given back": lambda case: bool(
+    "an input returned": lambda case: bool(
         {spec.arg.name for spec in case.ep.graph_signature.output_specs if spec.kind is OutputKind.USER_OUTPUT}
         & {spec.arg.name for spec in case.ep.graph_signature.input_specs}
     ),

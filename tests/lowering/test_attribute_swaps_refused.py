@@ -73,7 +73,7 @@ Refused = tuple[Callable[[], nn.Module], tuple[str, ...], tuple[tuple[str, Calla
 
 CASES: dict[str, Refused] = {
     "a module that does nothing": (lambda: one(nn.Identity()), (), (("a", Plus, "not called in this program, or its call did"),)),
-    "a preserved one that gives back its argument": (lambda: one(nn.Identity()), ("a",), (("a", Plus, "would not be asked"),)),
+    "a preserved one that returns its argument": (lambda: one(nn.Identity()), ("a",), (("a", Plus, "would not be asked"),)),
     "a module that is not called": (lambda: Parent(lambda p, x: x + 1, a=Layer()), (), (("a", Plus, "nothing would call"),)),
     "a constant that nobody knows of": (
         lambda: Parent(lambda p, x: p.a(x, 0.5), a=Scaled()), (), (
@@ -98,7 +98,7 @@ CASES: dict[str, Refused] = {
             ("a", lambda: px.import_ep(torch.export.export(Sub(), (X, X))), "the program takes"),
             ("a", lambda: px.unflatten(torch.export.export(Sub(), (X, X))), "the program takes"),
             ("a", lambda: px.unflatten(torch.export.export(one(Layer()), (X,))).a, "takes or gives something else"),
-            ("a", lambda: None, "can not be None"),
+            ("a", lambda: None, "cannot be None"),
         ),
     ),
     "programs that do not fit": (

@@ -152,7 +152,7 @@ def test_a_module_that_can_not_be_copied_is_told() -> None:
 
     held = Stubborn()
     value = program(held, held.lin.weight)
-    with pytest.raises(px.UnsupportedProgram, match=r"'blocks\.m' can not be copied .*share"):
+    with pytest.raises(px.UnsupportedProgram, match=r"'blocks\.m' cannot be copied .*share"):
         px.lower(value)
     assert px.lower(value, state="share").get_submodule("blocks.m") is held
 
@@ -173,7 +173,7 @@ def test_it_is_text_and_identity() -> None:
     text = str(value)
     assert "purefx.call_module(m, x, scale=2.0)" in text
     assert px.parse(text, state={name: slot.value for name, slot in value.state.pairs}) == value
-    with pytest.raises(px.ParseError, match=r"no torch\.nn\.Module"):
+    with pytest.raises(px.ParseError, match=r"not a torch\.nn\.Module"):
         px.parse(text, state={"w": held.lin.weight, "blocks.m": 3, "blocks.again": 3})
     same, other = program(copy.deepcopy(held), torch.ones(2, 2)), program(nn.Linear(2, 2), torch.ones(2, 2))
     assert px.digest(same) != px.digest(other)

@@ -49,7 +49,7 @@ ERRORS: dict[str, tuple[str, dict[str, Any], str]] = {
           return (n,)
         }""",
         {},
-        "the program gives back n, a number, and the last stage can give tensors only",
+        "the program returns n, a number, and the last stage can give tensors only",
     ),
     "a write into what is given": (
         """
@@ -59,7 +59,7 @@ ERRORS: dict[str, tuple[str, dict[str, Any], str]] = {
           return (b,)
         }""",
         {},
-        "s1 writes into a, which it is given",
+        "s1 writes into a, which is its input",
     ),
     "an input that is a number": (
         """

@@ -34,7 +34,7 @@ LAWS = {law.name: law for law in (*GENERIC, GRADIENTS)}
 SPECIFIC = {entry.transformation.name: entry.laws for entry in REGISTRY}
 
 ASKED = {entry.transformation.name: entry.transformation for entry in REGISTRY}
-"""The transformations as the registry asks them: one that can not do without options has some."""
+"""The transformations as the registry asks them: one that cannot do without options has some."""
 
 
 @frozen

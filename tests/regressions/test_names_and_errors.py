@@ -247,7 +247,7 @@ def test_a_size_that_was_a_fraction_is_refused(tmp_path: Path) -> None:
     """It was an ``AssertionError`` deep in torch."""
     assert px.verify(px.load(with_hint(tmp_path / "p", 4))) == ()
     for hint in (4.5, True):
-        with pytest.raises(px.StoreError, match="which is no int"):
+        with pytest.raises(px.StoreError, match="which is not of type int"):
             px.load(with_hint(tmp_path / "p", hint))
 
 

@@ -237,7 +237,7 @@ def test_programs_by_hand(name: str, ran: list[int], tmp_path: Path) -> None:
     assert px.parse(str(program), state={slot: weight.value}) == program
     for text in (str(program), str(px.diff(program, px.Program.of({"": px.Graph((), (), ())})))):
         assert all(char.isprintable() or char == "\n" for char in text)
-    with pytest.raises(px.InvalidProgram, match="is no name of an input") as caught:
+    with pytest.raises(px.InvalidProgram, match="is not a name of an input") as caught:
         px.save(program, tmp_path / "program.purefx")
     assert all(char.isprintable() or char == "\n" for char in str(caught.value))
     list(lowered(program))
@@ -266,7 +266,7 @@ def test_operators_are_never_found_by_following_names(tmp_path: Path) -> None:
         op = px.load(tmp_path / "program.purefx").main.nodes[0].do
         assert isinstance(op, px.Op)
         assert op.target is None
-        with pytest.raises(px.UnsupportedProgram, match="can not run, because operators have no callable"):
+        with pytest.raises(px.UnsupportedProgram, match="cannot run, because operators have no callable"):
             px.lower(px.load(tmp_path / "program.purefx"))
 
 
@@ -279,7 +279,7 @@ def test_keywords_are_not_identifiers(word: str, tmp_path: Path) -> None:
     assert module.code
     module.recompile()
     assert module(torch.ones(2))[0].tolist() == [-1, -1]
-    with pytest.raises(px.InvalidProgram, match=f"'{word}' is no name of an input.*") as caught:
+    with pytest.raises(px.InvalidProgram, match=f"'{word}' is not a name of an input.*") as caught:
         px.save(program, tmp_path / "program.purefx")
     assert "rename it" in str(caught.value)
     with pytest.raises(px.NamingError, match="a keyword"):

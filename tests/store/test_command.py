@@ -73,9 +73,9 @@ def test_what_is_wrong_is_one_message(folder: Path, tmp_path: Path, capsys: pyte
     (tmp_path / "zip.pt2").write_bytes(b"PK\x03\x04 and nothing else")
     for arguments, message in (
         (("show", tmp_path / "gone"), "No such file"),
-        (("show", broken), "broken\\x1b[2J.purefx' is no saved program, or not all of one"),
+        (("show", broken), "broken\\x1b[2J.purefx' is not a saved program, or not all of one"),
         (("show", tmp_path), "Is a directory"),
-        (("show", tmp_path / "zip.pt2", "--trust"), "torch can not load it"),
+        (("show", tmp_path / "zip.pt2", "--trust"), "torch cannot load it"),
         (("digest", "--import", "no_such_module_of_mine", folder / "flat.purefx"), "No module named 'no_such_module_of_mine'"),
         (("convert", folder / "flat.purefx", tmp_path / "no" / "folder"), "there is no folder"),
     ):

@@ -112,9 +112,9 @@ def symbol(structure: dict[str, Any]) -> list[Any]:
 CRAFTED: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     "no key": (lambda s: s.pop("meta"), "lacks keys, or has others .*'meta'"),
     "a key more": (lambda s: s.update(run="os.system"), "'run'"),
-    "no text": (lambda s: s.update(program=["program {}"]), "its program is no text"),
+    "no text": (lambda s: s.update(program=["program {}"]), "its program is not text"),
     "another text": (lambda s: s.update(program="import os"), "line 1, column 1: expected 'program', found 'import'"),
-    "operators": (lambda s: s.update(operators={"a": 1}), "operators are no list"),
+    "operators": (lambda s: s.update(operators={"a": 1}), "operators are not a list"),
     "storages": (lambda s: s.update(storages=[[0]]), "a storage in it"),
     "a storage twice": (lambda s: s["storages"].append(s["storages"][0]), "twice"),
     "no such tensor": (lambda s: s["storages"][0].__setitem__(1, "gone"), "has no tensor 'gone'"),
@@ -122,7 +122,7 @@ CRAFTED: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     "a slot of another storage": (lambda s: s["storages"][0].__setitem__(2, s["storages"][1][2]), "is no such slot"),
     "another slot's tensor": (lambda s: s["storages"][0].__setitem__(1, container.STRUCTURE), "is torch.float32 .*uint8"),
     "contents without contents": (lambda s: s["storages"][0].__setitem__(3, "meta"), "on the meta device have no contents"),
-    "a tensor as bytes": (lambda s: s["storages"][0].__setitem__(2, None), "is no plain bytes"),
+    "a tensor as bytes": (lambda s: s["storages"][0].__setitem__(2, None), "is not plain bytes"),
     "a view outside": (text_of("offset 1", "offset 3"), "reaches beyond what the file has"),
     "a huge tensor": (
         text_of("parameter linear.weight: f32[2, 2]", f"parameter linear.weight: f32[2, {HUGE}]"),
@@ -130,12 +130,12 @@ CRAFTED: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     ),
     "a huge view": (text_of("offset 1", f"strides [{HUGE}] offset 1"), "reaches beyond"),
     "rows": (lambda s: s["meta"]["graphs"][""][1].pop(), "not one row for each"),
-    "a row": (lambda s: s["meta"]["graphs"][""][1].__setitem__(0, [0, -1]), "no list of numbers"),
+    "a row": (lambda s: s["meta"]["graphs"][""][1].__setitem__(0, [0, -1]), "not a list of numbers"),
     "other graphs": (lambda s: s["meta"]["graphs"].pop(""), "other graphs than the program"),
     "a value of no kind": (lambda s: s["meta"]["values"].__setitem__(0, {"pickle": "x"}), "of no kind that is known: 'pickle'"),
     "a huge fake": (lambda s: first(s, "tensor")["tensor"].__setitem__(1, [HUGE * HUGE]), "a size that is none"),
     "deep": (lambda s: s["meta"]["values"].append(json.loads("[" * 100 + "]" * 100)), "nests too deep"),
-    "no expression": (lambda s: first(s, "number").update(number=["int", "__import__('os')"]), "which is no expression"),
+    "no expression": (lambda s: first(s, "number").update(number=["int", "__import__('os')"]), "which is not an expression"),
     "an unknown symbol": (lambda s: first(s, "number").update(number=["int", "evil * 2"]), "names a symbol that"),
     "a power": (lambda s: first(s, "number").update(number=["int", f"({name_of(s)} ** 63) ** 63"]), "too large"),
     "a tower": (lambda s: first(s, "number").update(number=["int", f"2 ** {name_of(s)}"]), "large or symbolic exponent"),
@@ -164,7 +164,7 @@ def test_a_program_that_is_none_is_told_as_one(tmp_path: Path) -> None:
         load(edited(drawing), tmp_path)
     with pytest.raises(px.InvalidProgram, match="which its graph does not define"):
         load(edited(text_of("aten.linear.default(", "aten.linear.default(gone, ")), tmp_path)
-    with pytest.raises(px.InvalidProgram, match=r"'x=f\(\)' is no name of a value"):
+    with pytest.raises(px.InvalidProgram, match=r"'x=f\(\)' is not a name of a value"):
         load(edited(lambda s: s.update(program=re.sub(r"\bsym_size_int_1\b", '%"x=f()"', s["program"]))), tmp_path)
 
 
@@ -189,7 +189,7 @@ def test_headers_that_claim_more_than_there_is(tmp_path: Path) -> None:
     ):
         header = copy.deepcopy(parts.header)
         header[name].update(entry)
-        with pytest.raises(px.StoreError, match="no saved program, or not all of one"):
+        with pytest.raises(px.StoreError, match="not a saved program, or not all of one"):
             load(with_header(header, parts.data), tmp_path)
     for raw in (b"", b"\x00" * 7, HUGE.to_bytes(8, "little") + b"{}", b"\xff" * 64, (2).to_bytes(8, "little") + b"[]"):
         assert outcome(raw, tmp_path) == "StoreError"
@@ -220,7 +220,7 @@ def test_other_files_get_a_name(tmp_path: Path) -> None:
     with pytest.raises(IsADirectoryError):
         px.load(tmp_path)
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(px.StoreError, match="is no file"):
+    with pytest.raises(px.StoreError, match="is not a file"):
         px.load(tmp_path / "pipe")
 
 
@@ -308,7 +308,7 @@ def test_saving_replaces_files_follows_links_and_keeps_permissions(tmp_path: Pat
     with pytest.raises(FileNotFoundError, match="no folder"):
         px.save(small(), tmp_path / "gone" / "program.purefx")
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(FileExistsError, match="no plain file"):
+    with pytest.raises(FileExistsError, match="not a plain file"):
         px.save(small(), tmp_path / "pipe")
     assert sorted(found.name for found in tmp_path.iterdir()) == ["link", "pipe", "program.purefx"]
 

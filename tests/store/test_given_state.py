@@ -89,7 +89,7 @@ def given(**changes: Any) -> dict[str, Any]:
         (given(seen=[1.0, 2.0]), "`state` gives a list"),
         (
             {f"module.{key}": value for key, value in given().items()},
-            "no slot of the program: 'module.seen', 'module.one.weight'",
+            "not a slot of the program: 'module.seen', 'module.one.weight'",
         ),
         (given(**{"other.weight": torch.ones(2, 2)}), "'one.weight', 'other.weight' are one tensor, and `state` gives several"),
     ],

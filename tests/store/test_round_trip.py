@@ -248,7 +248,7 @@ def test_what_is_no_data_is_refused(tmp_path: Path) -> None:
     refused(holding(a=torch.ones(2).as_subclass(Counted)), tmp_path, "'a' is a .*Counted, and only plain tensors")
     refused(holding(a=torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.qint8)), tmp_path, "'a' is quantised")
     refused(holding(a=torch.ones(2, dtype=torch.complex64).conj()), tmp_path, "resolve_conj")
-    refused(holding(ok=torch.ones(1), script=object()), tmp_path, "the constant 'script' is a builtins.object, which is no data")
+    refused(holding(ok=torch.ones(1), script=object()), tmp_path, "the constant 'script' is a builtins.object, which is not data")
     refused(
         flat([px.Node("y", ADD, (px.Ref("x"), print_nothing))], px.Ref("y"), "x"), tmp_path, "the root graph / y' takes opaque"
     )
@@ -330,7 +330,7 @@ def test_pytrees_of_registered_and_given_types(tmp_path: Path) -> None:
         assert again(program, tmp_path).signature.out_spec == spec
     finally:
         pytree._deregister_pytree_node(Pair)
-    with pytest.raises(px.StoreError, match=r"registered type '.*Pair' can not be read .* import what registers it"):
+    with pytest.raises(px.StoreError, match=r"registered type '.*Pair' cannot be read .* import what registers it"):
         px.load(tmp_path / "program.purefx")
 
     named = program.evolve(signature=evolve(program.signature, out_spec=pytree.tree_structure(Point(1, 2))))
@@ -344,7 +344,7 @@ def test_pytrees_of_registered_and_given_types(tmp_path: Path) -> None:
 def test_a_pytree_that_keeps_objects_is_refused(tmp_path: Path) -> None:
     spec = pytree.TreeSpec(OrderedDict, ["a"], [pytree.TreeSpec(dict, [object()], [pytree.treespec_leaf()])])
     program = flat([], (px.Ref("x"),), "x")
-    with pytest.raises(px.InvalidProgram, match=r"a dict has the key .* which is no literal"):
+    with pytest.raises(px.InvalidProgram, match=r"a dict has the key .* which is not a literal"):
         px.save(program.evolve(signature=evolve(program.signature, out_spec=spec)), tmp_path / "program.purefx")
     assert list(tmp_path.iterdir()) == []
 

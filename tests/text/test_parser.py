@@ -288,7 +288,7 @@ def test_registered_types_are_printed_and_refused() -> None:
     Point = namedtuple("Point", ["x", "y"])  # noqa: PYI024  # pyright: ignore[reportUntypedNamedTuple]  as users write them
     program = ir.Program.of({"": ir.Graph((), ())}, signature=ir.Signature(out_spec=pytree.tree_structure(Point(1, 2))))
     assert '.Point"(*, *)' in str(program)
-    with pytest.raises(ir.ParseError, match=r"registered type '.*Point' can not be read"):
+    with pytest.raises(ir.ParseError, match=r"registered type '.*Point' cannot be read"):
         parse(str(program))
 
 

@@ -211,7 +211,7 @@ def test_state_that_is_out_of_the_ordinary() -> None:
         ('program {\n graph @""() {\n  return op("os.system")\n }\n}', r"op: 'os.system' \(is not registered here\)"),
         ('program {\n graph @""() {\n  return device("moon")\n }\n}', "column 10: device: "),
         ('program {\n graph @""() {\n  return complex(1, 2)\n }\n}', r"expected complex\(float, float\)"),
-        ('program {\n graph @""() {\n  return opaque("m.T")\n }\n}', "can not be read from text"),
+        ('program {\n graph @""() {\n  return opaque("m.T")\n }\n}', "cannot be read from text"),
         ('program {\n graph @""() {\n  y = f(a=1, 2)\n return ()\n }\n}', "column 8: a positional argument"),
         ('program {\n graph @""() {\n  y = f(1=2)\n return ()\n }\n}', "column 9: expected the name of an argument"),
         ('program {\n graph @""() {\n  y = f() ! pure, random\n return ()\n }\n}', "expected the end of the line"),

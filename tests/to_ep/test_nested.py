@@ -170,8 +170,8 @@ def test_a_keyword_that_the_operator_has_not() -> None:
     ("node", "said"),
     [
         (px.Node("y", px.Op("toy.neg"), (px.Ref("x"),)), "toy.neg has no callable behind it"),
-        (px.Node("y", op_of(plain), (px.Ref("x"),)), "is no operator of torch.*custom_op"),
-        (px.Node("y", NEG, (Hostile(),)), "an argument of type .*Hostile can not stand"),
+        (px.Node("y", op_of(plain), (px.Ref("x"),)), "is not an operator of torch.*custom_op"),
+        (px.Node("y", NEG, (Hostile(),)), "an argument of type .*Hostile cannot stand"),
         (px.Node("y", op_of(torch.nn.functional.relu), (px.Ref("x"),)), "torch does not take it.*relu"),
     ],
 )

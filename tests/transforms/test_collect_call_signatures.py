@@ -138,7 +138,7 @@ def test_tracepoints_that_make_no_sense(nodes: list[px.Node], told: str) -> None
 @pytest.mark.parametrize(
     ("specs", "told"),
     [
-        ({"b": None}, "speaks of 'b', and no tracepoint does; there are 'a'"),
+        ({"b": None}, "refers to 'b', and no tracepoint does; there are 'a'"),
         ({"a": 3}, "a dict with in_spec and out_spec, or a CallSignature, not int"),
         ({"a": px.CallSignature(None, None)}, "the call of 'a' takes 1 values, and its pytree has no leaves"),
     ],

@@ -112,7 +112,7 @@ PARTS: dict[int | None, tuple[set[str], set[str]]] = {
     2: ({"a", "$t", "$c"}, {"b"}),
     None: ({"$c"}, {"a", "a@1", "b", "$t", "$t_1"}),
 }
-"""For an amount of fuel: the graphs that stay the objects that they are, and those whose inputs say what their call gives."""
+"""For an amount of fuel: the graphs that stay the objects that they are, and those whose inputs say what their call returns."""
 
 
 @pytest.mark.parametrize("fuel", PARTS)

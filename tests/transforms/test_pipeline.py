@@ -350,7 +350,7 @@ def test_names_that_can_not_be_given() -> None:
     program = flat([px.Node("y", ADD, (px.Ref("a"), px.Ref("b")))], px.Ref("y"), "a", "b")
     cases: tuple[tuple[Any, str], ...] = (
         (["x"], "1 names for 2 user inputs: a, b"),
-        (["x", "a b"], "no identifier"),
+        (["x", "a b"], "not an identifier"),
         (["x", "class"], "keyword"),
         (["x", "x"], "both be called 'x'"),
         ({"aa": "x"}, "no user input 'aa'; did you mean 'a'"),

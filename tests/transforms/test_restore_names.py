@@ -161,7 +161,7 @@ def test_other_modules_are_refused() -> None:
     module = Tied()
     program = px.import_fx(make_fx(module)(IDS))
     named = px.restore_names(program, module)
-    with pytest.raises(px.NamingError, match="the very module that was traced, not a copy"):
+    with pytest.raises(px.NamingError, match="the module itself that was traced, not a copy"):
         px.restore_names(program, copy.deepcopy(module))
     changed = copy.copy(module)
     changed._buffers = {**module._buffers, "count": torch.zeros(())}

@@ -137,7 +137,7 @@ def test_what_the_program_gives_is_a_use() -> None:
 
 STAYS = {
     "no tensor has it": OUT.replace("n = aten.sym_size.int(x, 0)", "k = aten.sym_size.int(x, 0)").replace("(n,)", "(k,)"),
-    "it is no operator of numbers alone": OUT.replace("n = aten.sym_size.int(x, 0)", "n = aten._local_scalar_dense.default(x)"),
+    "an operator of more than numbers": OUT.replace("n = aten.sym_size.int(x, 0)", "n = aten._local_scalar_dense.default(x)"),
     "it is given a keyword": OUT.replace("(x, 0)", "(x, dim=0)"),
     "it has an effect": OUT.replace("n = aten.sym_size.int(x, 0)", "n = toy.next(3) ! ordered"),
     "it is random": OUT.replace("n = aten.sym_size.int(x, 0)", "n = toy.next(3) ! random"),

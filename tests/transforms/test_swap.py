@@ -192,7 +192,7 @@ class Residual(nn.Module):
 def test_what_is_given_back_as_it_was_is_asked_for() -> None:
     model = Residual()
     program = transformed(model, "none")
-    with pytest.raises(px.SwapError, match=r"gives back linear as it was given, and mul, exp use it 2 times .* through="):
+    with pytest.raises(px.SwapError, match=r"returns linear as it was given, and mul, exp use it 2 times .* through="):
         px.swap_modules(program, {"none": nn.Tanh()})
     y = model.first(X)
     for through, expected in (("result", y.tanh() * 2 + y.tanh().exp()), ("argument", y * 2 + y.exp())):
@@ -290,9 +290,9 @@ def test_state_that_others_read_is_that_of_the_replacement_as_in_eager() -> None
     program = transformed(model, "a")
     swapped = same(program, model, {"a": nn.Linear(3, 3)})
     assert swapped.state["a.weight"].value is swapped.state["a"].value.weight
-    with pytest.raises(px.SwapError, match="reads its weight, and what stands in for it has no such tensor"):
+    with pytest.raises(px.SwapError, match="reads its weight, and its replacement has no such tensor"):
         px.swap_modules(program, {"a": nn.Tanh()})
-    with pytest.raises(px.SwapError, match=r"which is torch.float32 \(3, 3\), and what stands in for it has torch.float64"):
+    with pytest.raises(px.SwapError, match=r"which is torch.float32 \(3, 3\), and its replacement has torch.float64"):
         px.swap_modules(program, {"a": nn.Linear(3, 3).double()})
 
 
@@ -362,7 +362,7 @@ def test_a_result_of_another_structure_is_told_where_it_runs() -> None:
             return {"out": args[0]}
 
     lowered = px.lower(px.swap_modules(transformed(UsesAll(), "part"), {"part": Wrong()}))
-    with pytest.raises(TypeError, match="gave back something else"):
+    with pytest.raises(TypeError, match="returned something else"):
         lowered(X)
 
 

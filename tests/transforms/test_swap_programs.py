@@ -129,7 +129,7 @@ def test_what_does_not_fit_is_told() -> None:
     for module, args, said in cases:
         with pytest.raises(px.SwapError, match=said):
             px.swap_modules(program, {"a": px.import_ep(export(module, args))})
-    with pytest.raises(px.SwapError, match="the program that shall stand in for it can not"):
+    with pytest.raises(px.SwapError, match="the program that shall stand in for it cannot"):
         px.swap_modules(program, {"a": px.Program.of({"": px.Graph((), (), (px.Ref("nowhere"),))})})
 
 
@@ -276,10 +276,10 @@ def test_a_small_llama_with_other_mlps() -> None:
 PART = Parts()
 REFUSED: list[tuple[Any, str]] = [
     ({"prat": PART}, r"no module 'prat'; did you mean 'part'\?"),
-    ({"": PART}, "the root can not be swapped"),
+    ({"": PART}, "the root cannot be swapped"),
     ({3: PART}, "paths, which are strings"),
     ({"part": Parts}, "Parts is a class; give an instance"),
-    ({"part": torch.relu}, r"can not stand in for a module"),
+    ({"part": torch.relu}, r"cannot stand in for a module"),
     ({"part": nn.Linear(3, 3)}, r"passes 3 positional, scale=, mask=, and Linear\.forward\(.*\) .* does not take that"),
     ({"part": nn.ModuleList()}, "a ModuleList has no forward"),
     ({"part": PART, "part.linear": nn.Tanh()}, r"'part.linear' is below 'part', which is swapped as well"),
@@ -325,5 +325,5 @@ def test_values_that_cross_unnamed_are_told() -> None:
         def forward(self, x: Any) -> Any:
             return self.a(x) + box[0]
 
-    with pytest.raises(px.SwapError, match="exp is used outside of it and is no part of its result"):
+    with pytest.raises(px.SwapError, match="exp is used outside of it and is not part of its result"):
         px.swap_modules(transformed(Model(), "a"), {"a": Child()})

@@ -271,7 +271,7 @@ def test_what_is_added_bears_the_meta_of_its_value() -> None:
 
 
 REMADE = frozenset({"split_by_tags", "swap_modules"})
-"""Those that call other bodies than before: such a call, and a boundary of its signature, is no operator of the original."""
+"""Those that call other bodies than before: such a call, and a boundary of its signature, is not an operator of the original."""
 
 
 def is_of_a_call(graph: px.Graph, node: px.Node) -> bool:

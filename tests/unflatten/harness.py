@@ -39,11 +39,11 @@ class Case:
     preserve: tuple[str, ...] | str = ()
     dynamic: Any = None
     swap: bool = True
-    """Whether the eager child is put in the place of each preserved one as well; not where others hold it too."""
+    """Whether the eager child is put in place of each preserved one as well; not where others hold it too."""
     crosses: str | None = None
     """The ways (a part of their names) in which a value crosses that only our own module can give: swapping it is refused."""
     passes: tuple[str, ...] = ()
-    """The ways in which preserved modules give back what they are given, and the program uses that: swapping them is refused."""
+    """The ways in which preserved modules return what they are given, and the program uses that: swapping them is refused."""
     refused: tuple[str, str] | None = None
     """The ways (a part of their names) in which the exporter refuses, and what it says, as a regular expression."""
 

@@ -152,7 +152,7 @@ def exported(name: str, *, strict: bool) -> Joint:
 
 
 REFUSED = {("tied", False): "did not receive a gradient"}
-"""What torch can not make a joint program of."""
+"""What torch cannot make a joint program of."""
 
 WAYS = [(name, strict) for name in CASES for strict in (False, True) if (name, strict) not in REFUSED]
 

@@ -103,7 +103,7 @@ def named_after_values() -> None:
     assert calls == [{"n": "n", "n_1": "n@1"}, {"relu": "n", "tanh": "n@1"}]
 
 
-@claim("later calls are no children")
+@claim("later calls are not children")
 def later_calls() -> None:
     torchs, ours = modules(Twice)
     assert isinstance(getattr(torchs, "n@1"), nn.Module)
@@ -163,7 +163,7 @@ def other_dtypes() -> None:
     assert "Input" not in type(raised(modules(Twice)[0], X.double())).__name__
 
 
-@claim("what is assigned is asked first")
+@claim("assignments are checked")
 def asked_first() -> None:
     torchs, ours = modules(Residual, ("n",))
     before = ours.n
@@ -210,7 +210,7 @@ def one_object() -> None:
         assert len(called) == 2  # in eager 3
 
 
-@claim("a module gives back what the original did")
+@claim("a module returns what the original did")
 def gives_back() -> None:
     torchs, ours = modules(Residual, ("n",))
     writes = [[node for node in each.n.graph.nodes if node.target is torch.ops.aten.copy_.default] for each in (torchs, ours)]

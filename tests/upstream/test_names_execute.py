@@ -57,7 +57,7 @@ def test_a_placeholder_with_a_default(ep: torch.export.ExportedProgram, ran: lis
         ep.graph_module.recompile()
     assert ran
     ran.clear()
-    with pytest.raises(px.InvalidProgram, match=r"'x=RAN.append\(1\)' is no name of an input"):
+    with pytest.raises(px.InvalidProgram, match=r"'x=RAN.append\(1\)' is not a name of an input"):
         px.import_ep(ep)
     assert not ran
 

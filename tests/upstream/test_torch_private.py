@@ -151,7 +151,7 @@ def test_guards_are_text() -> None:
     ep = torch.export.export(Fourths(), (torch.ones(4), torch.ones(4)), dynamic_shapes=dynamic)
     guards = torch_private.guards_of(ep)
     assert all(isinstance(guard, str) for guard in guards)
-    assert hasattr(ep, "_guards_code"), "ep.module() enforces guards that purefx can not see"
+    assert hasattr(ep, "_guards_code"), "ep.module() enforces guards that purefx cannot see"
 
 
 def test_graphs_of_exported_programs_are_what_import_reads() -> None:

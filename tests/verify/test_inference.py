@@ -85,7 +85,7 @@ def test_what_an_operator_refuses_is_told_in_its_words(refused: px.Node, said: s
 def test_a_violation_shows_both_sides() -> None:
     (violation,) = verify(program_of(WRONG["shape"]), infer=True)
     expected = (
-        "its meta says a torch.float32 of shape (2, 3) on cpu, but its operator gives a torch.float32 of shape (3, 2) on cpu"
+        "its meta says a torch.float32 of shape (2, 3) on cpu, but its operator returns a torch.float32 of shape (3, 2) on cpu"
     )
     assert violation.message == expected
     assert "to do: correct meta['val']" in str(violation)

@@ -1,7 +1,7 @@
 """Clean-up passes: a raw trace becomes a clean program, one pure transformation for each step.
 
-One idea: what a tracer leaves behind (tensors among arguments, names of its own, stacks in other spellings, nodes without
-values) is put right by passes that can be used one by one, on any program.  Nothing here traces.
+Leftovers of a tracer (tensors among operands, generated names, stacks in other spellings, nodes without values) are normalized
+by passes that can be used one by one, on any program.  Nothing here traces.
 """
 
 from __future__ import annotations

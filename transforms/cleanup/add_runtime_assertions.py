@@ -1,6 +1,6 @@
-"""``add_runtime_assertions``: what the signature says of sizes is checked by the graph itself.
+"""``add_runtime_assertions``: the graph itself checks the sizes that the signature states.
 
-Conditions that a graph checks already are not checked twice.
+Conditions that a graph already checks are not added again.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def stated(program: Program) -> list[Expr]:
     """Return what a program says that must hold of the sizes of its inputs: ties, ranges and guards, each once.
 
     A lower bound of 2 is the exporter's assumption that a size is not 0 or 1, with which programs run, and no check.  Symbols
-    that no input tells are those of sizes that only a run knows; the exporter has put checks of them into the graph.
+    that no input determines are those of data-dependent sizes; the exporter has put checks of them into the graph.
     """
     told: dict[str, Expr] = {}
     sizes = list(_sizes(program))
@@ -184,7 +184,7 @@ def _made(op: Op, parts: list[Any]) -> Expr | None:
     laws=["wrong sizes are refused, and only those", "checks come first, and nothing else changes"],
 )
 def add_runtime_assertions(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
-    """Check in the graph what the signature says of the sizes of the inputs.
+    """Add nodes that check the sizes of the inputs as the signature states them.
 
     Before::
 
@@ -200,17 +200,17 @@ def add_runtime_assertions(program: Program, *, fuel: Fuel = UNLIMITED) -> Progr
         ...
         relu = aten.relu.default(x)
 
-    A symbol that several sizes share must have one value; the ends of ranges, and guards, must hold.  What the root checks
-    already, in whatever order, is not added again.  Sizes that are fixed numbers, dtypes and baked-in values are what the
-    signature says they are, and not looked at; a lower bound of up to 2 is none, as for lowered modules.  The signature
-    stays, so a lowered module names the argument before a check can.
+    A symbol that several sizes share must have one value; the ends of ranges, and guards, must hold.  Conditions that the root
+    already checks, in any order, are not added again.  Fixed sizes, dtypes and baked-in values are not checked; a lower bound
+    of up to 2 is ignored, as in lowered modules.  The signature stays, so a lowered module names the argument before a check
+    can.
 
     Args:
         program: a program at any stage that is not split.
         fuel: a rewrite is one check.
 
     Returns:
-        The program with its checks; the same object where none is to add.
+        The program with its checks; the same object if none is to add.
 
     Raises:
         PartitionError: it is split; the root of a split program only calls its parts.
@@ -275,7 +275,7 @@ class _Making:
             case Apply(op=op, args=args):
                 return self._add(FUNCTIONS[op].name.rpartition(".")[2], FUNCTIONS[op], tuple([self.value(arg) for arg in args]))
             case _:
-                raise AssertionError(f"{expr} is no size of an input")
+                raise AssertionError(f"{expr} is not a size of an input")
 
     def _add(self, word: str, do: Op, args: tuple[Arg, ...]) -> Ref:
         name = self.names.fresh(word)

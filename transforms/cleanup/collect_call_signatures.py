@@ -1,7 +1,7 @@
 """``collect_call_signatures``: the tracepoints around a module call become its preserved call signature.
 
-One idea: a tracepoint hands on what it is given, so it is taken out, and what it was given is in a boundary node there.
-The two tracepoints of a call also say which nodes are in the call, for tracers that write no stacks.
+A tracepoint is the identity, so it is replaced by a boundary node with the same operands.  The two tracepoints of a call also
+delimit its nodes, for tracers that write no stacks.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ def collect_call_signatures(program: Program, *, specs: Mapping[str, Any] | None
         z = aten.neg.default(y)
         signature sub: in_spec ((*,), {}), out_spec *
 
-    ``torch.export`` puts such nodes around the modules whose signature it is asked to preserve; so does who traces with
-    ``make_fx`` under its hooks.  Nodes between the two that no stack places are put into the call; calls of a module are
-    numbered in their order where stacks do not say.
+    ``torch.export`` puts such nodes around the modules whose signature it is asked to preserve; so does ``make_fx`` under its
+    hooks.  Nodes between the two without a stack are put into the call; calls of a module are numbered in their order where
+    stacks do not say.
 
     Args:
         program: a flat program.
@@ -63,7 +63,7 @@ def collect_call_signatures(program: Program, *, specs: Mapping[str, Any] | None
             tuple of several.
 
     Returns:
-        The program with the signatures; the same object where it has no tracepoint.
+        The program with the signatures; the same object if it has no tracepoint.
 
     Raises:
         UnsupportedProgram: a tracepoint has no partner, or its result is used whole.
@@ -77,13 +77,13 @@ def collect_call_signatures(program: Program, *, specs: Mapping[str, Any] | None
     """
     if not any(map(is_tracepoint, program.main.nodes)):
         if specs:
-            raise NamingError(f"the program has no tracepoint, and specs= speaks of {', '.join(map(repr, specs))}")
+            raise NamingError(f"the program has no tracepoint, and specs= refers to {', '.join(map(repr, specs))}")
         return program
     return _Collecting(program, specs or {}).program()
 
 
 def is_tracepoint(node: Node) -> bool:
-    """Say whether a node marks what a module call takes or gives.
+    """Return whether a node marks the arguments or the results of a module call.
 
     >>> is_tracepoint(Node("t", Op("toy.neg")))
     False
@@ -119,7 +119,7 @@ class _Collecting:
         unused = [path for path in self.specs if path not in self.counts]
         if unused:
             raise NamingError(
-                f"specs= speaks of {unused[0]!r}, and no tracepoint does; there are {', '.join(map(repr, self.counts))}"
+                f"specs= refers to {unused[0]!r}, and no tracepoint does; there are {', '.join(map(repr, self.counts))}"
             )
         root = Graph(graph.inputs, tuple(nodes), map_refs(graph.output, self._use))
         signatures = pmap({**self.source.call_signatures, **self.signatures})

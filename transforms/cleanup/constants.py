@@ -1,6 +1,6 @@
 """``lift_constants`` and ``mark_non_persistent``: constants become state with a name, and leave ``state_dict`` where they should.
 
-Buffers that a tracer made of constants are told from the module's own.
+Buffers that a tracer made of constants are distinguished from those of the module.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MADE = "_tensor_constant"
 
 
 def made_constants(program: Program, names: Iterable[str]) -> frozenset[str]:
-    """Return those of some slots that are constants which a tracer made buffers of.
+    """Return the slots among some that are constants which a tracer registered as buffers.
 
     Args:
         program: any valid program.
@@ -53,7 +53,7 @@ def made_constants(program: Program, names: Iterable[str]) -> frozenset[str]:
 
 
 def is_made(name: str) -> bool:
-    """Say whether a tracer calls a tensor so that no module has.
+    """Return whether a tracer calls a tensor so that no module has.
 
     >>> is_made("_tensor_constant0"), is_made("a._tensor_constant12"), is_made("_tensor_constant")
     (True, True, False)
@@ -68,7 +68,7 @@ def is_made(name: str) -> bool:
     laws=["no object is among the arguments afterwards", "one object is one slot", "only reads are added"],
 )
 def lift_constants(program: Program) -> Program:
-    """Make state of the tensors, script objects and other objects that stand as literals among arguments.
+    """Turn tensors, script objects and other objects among operands into state.
 
     Before::
 
@@ -84,7 +84,7 @@ def lift_constants(program: Program) -> Program:
 
     A program with tensors among its arguments is not valid: nothing would say which of them share memory, so nothing could say
     which nodes may change places.  This is the one transformation that takes such a program, so let it be the first after the
-    rewrite.  It takes no fuel, because a program with half of its constants is no program.
+    rewrite.  It takes no fuel, because a program with half of its constants is not a program.
 
     Args:
         program: a program at any stage, valid but for objects among the arguments.  In a flat program that takes its state as
@@ -128,7 +128,7 @@ def mark_non_persistent(program: Program, buffers: Iterable[str] | torch.nn.Modu
         The program whose buffers of these names are not saved; a tensor with a second name stays saved under that.
 
     Raises:
-        NamingError: there is no such state, or it is no buffer.
+        NamingError: there is no such state, or it is not a buffer.
         TypeError: ``buffers`` is neither names nor a module.
 
     >>> import torch, purefx as px
@@ -160,7 +160,7 @@ def _named(state: State, names: Iterable[str]) -> set[str]:
     wanted = list(names)
     faults = [_fault(state, name) for name in wanted]
     if any(faults):
-        raise NamingError("buffers can not be left out: " + "; ".join(filter(None, faults)))
+        raise NamingError("buffers cannot be left out: " + "; ".join(filter(None, faults)))
     return set(wanted)
 
 

@@ -1,7 +1,7 @@
-"""``infer``: fake values are worked out where they are missing or no longer hold, and nowhere else.
+"""``infer``: infer fake values where they are missing or stale, and nowhere else.
 
-One idea: a value holds as long as the node and what it uses are what they were.  So the walk runs an operator only where a
-value is missing, or where something that it uses came out differently, and stops as soon as a value comes out as it was.
+A value is valid as long as the node and its operands are unchanged.  So an operator runs only if its value is missing or an
+operand changed, and propagation stops as soon as a value comes out as it was.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["infer"]
     ],
 )
 def infer(program: Program, *, changed: Iterable[str] | Program | None = None) -> Program:
-    """Work out the fake values (``val`` in meta) that are missing or no longer hold.
+    """Infer the fake values (``val`` in meta) that are missing or stale.
 
     Before::
 
@@ -45,22 +45,22 @@ def infer(program: Program, *, changed: Iterable[str] | Program | None = None) -
 
     Operators run on tensors without contents, in the fake mode of the program's own values, so symbolic sizes stay what they
     are and nothing is computed or allocated.  A body is walked with what each of its calls gives it, and says what all of them
-    have in common: a value that differs between them is taken away.  What can not be known without a run stays unknown: results
+    have in common: a value that differs between them is taken away.  What cannot be known without a run stays unknown: results
     of modules, of functions that nothing is known of, of operators without a fake kernel, and what depends on an input that has
-    neither value nor type.  A value that no longer holds and can not be worked out again is taken away.
+    neither value nor type.  A value that no longer holds and cannot be worked out again is taken away.
 
     Args:
         program: a program at any stage.
-        changed: whose meta can not be trusted, beside those without a value: names of nodes and inputs that were edited and kept
+        changed: whose meta cannot be trusted, beside those without a value: names of nodes and inputs that were edited and kept
             their meta, or the version of the program before they were edited.  ``verify(program, infer=True)`` finds such.
 
     Returns:
-        The program with values; the same object where all are there.
+        The program with values; the same object if all are there.
 
     Raises:
         InvalidProgram: an operator refuses its arguments; the message has what it says, and the line of the user.
         NamingError: ``changed`` names no value of the program.
-        TypeError: ``changed`` is a single string, or something else that is no list of names.
+        TypeError: ``changed`` is a single string, or something else that is not a list of names.
 
     >>> import torch, purefx as px
     >>> from purefx.ir.operators import op_of

@@ -54,7 +54,7 @@ def exporter_names(program: Program) -> list[str]:
 
 
 def word(path: str) -> str:
-    """Return a path as one word: ``_`` for whatever can not be in a name.
+    """Return a path as one word: ``_`` for whatever cannot be in a name.
 
     >>> word("batch['my ids'][0]"), word("lin.weight"), word("args[0]")
     ('batch_my_ids_0', 'lin_weight', 'args_0')
@@ -109,7 +109,7 @@ def name_inputs(program: Program, names: Iterable[str] | Mapping[str, str] | Non
         The program whose root has these inputs.
 
     Raises:
-        NamingError: a name is no identifier, there is not one for each user input, two are equal, or there is no such input.
+        NamingError: a name is not an identifier, there is not one for each user input, two are equal, or there is no such input.
         TypeError: ``names`` is neither names nor a mapping.
 
     >>> import purefx as px
@@ -150,10 +150,10 @@ def _given(program: Program, names: Iterable[str] | Mapping[str, str]) -> dict[i
 def _check(pairs: Mapping[int, str]) -> None:
     for name in pairs.values():
         if not is_identifier(name):
-            raise NamingError(f"{short(name)} can not be the name of an input: it is no identifier of Python, or a keyword")
+            raise NamingError(f"{short(name)} cannot be the name of an input: it is not an identifier of Python, or a keyword")
     twice = [name for name, times in Counter(pairs.values()).items() if times > 1]
     if twice:
-        raise NamingError(f"two inputs can not both be called {twice[0]!r}")
+        raise NamingError(f"two inputs cannot both be called {twice[0]!r}")
 
 
 def _position(program: Program, users: list[int], key: object) -> int:
@@ -233,7 +233,7 @@ def _signature(signature: Signature, given: dict[int, str]) -> Signature:
 
 
 def _whole(signature: Signature, users: int) -> list[int | None]:
-    # For each positional argument the leaf that it is; None where it is several.
+    # For each positional argument the leaf that it is; None if it is several.
     if signature.in_spec is None:
         return list(range(users))
     found: list[int | None] = []

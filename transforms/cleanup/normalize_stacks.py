@@ -30,7 +30,7 @@ KEY = "nn_module_stack"
 
 @frozen(eq=False)
 class Place:
-    """Where a node stands."""
+    """The place of a node."""
 
     frame: Frame | None = None
     """The innermost call around it, as it is now; None in the root."""
@@ -59,7 +59,7 @@ class Renumbering:
         self._known: dict[tuple[Place, Stack], tuple[Place, Stack]] = {}
 
     def program(self) -> Program:
-        """Return the program; the same object where nothing is to do."""
+        """Return the program; the same object if nothing is to do."""
         source = self.source
         todo = [self._graph(source.root, (), self.root)]
         while todo:
@@ -204,7 +204,7 @@ def normalize_stacks(program: Program, *, aliases: Mapping[str, str] | torch.nn.
             for them.  What is below an alias is an alias.  A program does not know them by itself: equal state is no proof.
 
     Returns:
-        The program with normal stacks; the same object where they are.
+        The program with normal stacks; the same object if they are.
 
     Raises:
         PipelineError: the program calls modules.

@@ -1,7 +1,7 @@
 """``restore_names``: state gets the names that it has in the module that was traced.
 
-One idea: a tensor is known by its memory, so a slot that shows a tensor of the original module gets its name and kind, and
-one that the module has under two names gets both.  What a tracer made itself keeps its name.
+A tensor is identified by its memory, so a slot that shows a tensor of the original module gets its name and kind, and one that
+the module has under two names gets both.  What a tracer made itself keeps its name.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def restore_names(
     add_unused: bool = False,
     fuel: Fuel = UNLIMITED,
 ) -> Program:
-    """Give state the names and kinds that it has in the module that was traced.
+    """Rename state to its names and kinds in the module that was traced.
 
     Before::
 
@@ -58,12 +58,11 @@ def restore_names(
         parameter head.weight: f32[2, 2] tied embed.weight
         w = get embed.weight
 
-    A slot that is the very tensor of the module, or shows the same window on the same memory with the same dtype, gets its
-    name; where the module has several names for a tensor, all of them exist afterwards.  Kinds (parameter, buffer, saved or
-    not, constant) are those of the module, and a buffer ``_tensor_constant0`` that it does not have and that nothing writes is a
-    constant.  State of the module comes first, in the order in which the module declares it.
-    What the program does not have is not added, because a pass that names should not make a program larger: say
-    ``add_unused=True`` where ``state_dict`` shall be that of the module.
+    A slot that is a tensor of the module, or the same view of the same memory with the same dtype, gets its name; if the module
+    has several names for a tensor, all of them exist afterwards.  Kinds (parameter, buffer, saved or not, constant) are those
+    of the module, and a buffer ``_tensor_constant0`` that it does not have and that nothing writes is a constant.  State of the
+    module comes first, in the order in which the module declares it. State that the program lacks is added only with
+    ``add_unused=True``, which makes ``state_dict`` that of the module: renaming alone should not make a program larger.
 
     Args:
         program: a program at any stage in which no two modules share a body that reads state; one with ``inputs`` is flat.
@@ -153,19 +152,19 @@ class _Naming:
             self.given[name] = named or same
 
     def check(self, handed: list[str]) -> None:
-        """Refuse a module that is not the one that was traced, and parameters that are handed in where nobody said with what."""
+        """Raise for a module other than the traced one, and for parameters among the inputs without ``inputs=``."""
         original, state = self.original.slots, self.state
         if self.matched or not self.whole:
             strange = [name for name in state if name in original and name not in self.target]
             if strange and self.whole:
                 raise NamingError(
-                    f"the module has another tensor under the name {strange[0]!r}: state is known by its memory, so give the "
-                    "module as it was traced, before its tensors were replaced, moved or copied"
+                    f"the module has another tensor under the name {strange[0]!r}: state is identified by its memory, so "
+                    f"give the module as it was traced, before its tensors were replaced, moved or copied"
                 )
         elif original and any(slot.kind in REGISTERED and not is_made(name) for name, slot in state.pairs):
             raise NamingError(
                 f"the module has none of the {len(state)} tensors of the program ({', '.join(map(repr, state.order[:3]))} ...): "
-                "state is known by its memory, so give the very module that was traced, not a copy"
+                "state is identified by its memory, so give the module itself that was traced, not a copy"
             )
         elif handed and any(slot.kind is SlotKind.PARAMETER for slot in original.values()):
             raise NamingError(
@@ -190,7 +189,7 @@ class _Naming:
         return [name for name in self.state if name not in self.target]
 
     def state_after(self, made: frozenset[str], *, add_unused: bool) -> State:
-        """Return the state with these names, and constants that a tracer made buffers; the same object where nothing differs."""
+        """Return the state with these names, and constants that a tracer made buffers; the same object if nothing differs."""
         slots: dict[str, Slot] = {}
         numbers = TensorIds(self.state)
         for name, own in self.original.slots.items():

@@ -1,4 +1,4 @@
-"""Programs whose state has other names, or takes the place of inputs, everywhere where a program names state.
+"""Renaming of state in all parts of a program, and state in place of inputs.
 
 ``Original`` knows what the traced module calls its tensors.
 """
@@ -42,7 +42,7 @@ __all__ = ["Original", "near_or_there", "original_of", "with_state", "with_state
 
 
 def near_or_there(name: object, known: Iterable[str]) -> str:
-    """Return the end of a sentence that says that a name is not known.
+    """Return the end of a message about an unknown name.
 
     >>> near_or_there("maks", ["mask", "w"]), near_or_there("zzz", ["mask"]), near_or_there("x", [])
     ("; did you mean 'mask'?", "; there are 'mask'", '')
@@ -62,7 +62,7 @@ class Original:
     modules: tuple[Module, ...] = ()
 
     def by_key(self, unless_known: Container[str] = ()) -> dict[object, list[str]]:
-        """Return the names of each tensor: of one that is a parameter or a buffer no plain attribute that nobody knows."""
+        """Return the names of each tensor: of a parameter or a buffer only registered ones, not plain attributes."""
         found: dict[object, list[str]] = {}
         for name, slot in self.slots.items():  # constants are the last
             names = found.setdefault(cell_key(slot.value)[0], [])
@@ -75,7 +75,7 @@ def original_of(source: torch.nn.Module | Mapping[str, Any]) -> Original:
     """Return what a module, or a mapping from names to tensors, calls its tensors.
 
     Raises:
-        NamingError: a name is no path, or a value of a mapping is neither a tensor nor a script object.
+        NamingError: a name is not a path, or a value of a mapping is neither a tensor nor a script object.
         TypeError: it is neither a module nor a mapping.
 
     >>> list(original_of(torch.nn.Linear(2, 2)).slots)
@@ -89,7 +89,7 @@ def original_of(source: torch.nn.Module | Mapping[str, Any]) -> Original:
     slots: dict[str, Slot] = {}
     for name, value in source.items():
         if not is_path(name):
-            raise NamingError(f"{short(name)} can not be the name of state: names are separated by dots, without quotes")
+            raise NamingError(f"{short(name)} cannot be the name of state: names are separated by dots, without quotes")
         if not isinstance(value, torch.Tensor | torch.ScriptObject):
             raise NamingError(f"{name!r} is {short(value)}, and names are given to tensors and script objects")
         is_parameter = isinstance(value, torch.nn.Parameter)
@@ -189,7 +189,7 @@ def _renamed_signature(program: Program, names: Mapping[str, str]) -> object:
 
 
 def with_state_inputs(program: Program, original: Original, inputs: Sequence[Any]) -> Program:
-    """Return a program in which inputs are state that were given tensors of the original.
+    """Return a program in which inputs that were passed tensors of the original are state.
 
     Args:
         program: a flat program; one that calls modules is refused where there is something to do.
@@ -199,8 +199,8 @@ def with_state_inputs(program: Program, original: Original, inputs: Sequence[Any
     Raises:
         NamingError: they are not as many as the user inputs, or a part of an argument would become state.
         PipelineError: the program calls modules.
-        UnsupportedProgram: constraints or gradients speak of the inputs.
-        TypeError: ``inputs`` is no tuple or list.
+        UnsupportedProgram: constraints or gradients refer to the inputs.
+        TypeError: ``inputs`` is not a tuple or list.
 
     >>> from purefx.ir import Graph
     >>> program = Program.of({"": Graph((), ())})
@@ -211,10 +211,10 @@ def with_state_inputs(program: Program, original: Original, inputs: Sequence[Any
     if not slots:
         return program
     if any(type(node.do) is Call for node in program.main.nodes):
-        raise PipelineError(f"inputs become state in a program that is 'flat', and this one is not; {ADVICE['flat']}")
+        raise PipelineError(f"inputs become state in a program that is 'flat', but this one is not; {ADVICE['flat']}")
     constraints, signature = program.constraints, program.signature
     if constraints.ranges or constraints.guards or any(type(spec) is InputGradient for spec in signature.outputs):
-        raise UnsupportedProgram("inputs can not become state: the constraints, or gradients, of the program count its inputs")
+        raise UnsupportedProgram("inputs cannot become state: the constraints, or gradients, of the program count its inputs")
     return program.evolve(state=_state(program.state, original, slots), signature=_signature(signature, slots))
 
 
@@ -304,7 +304,7 @@ def _is_gone(leaves: set[int], gone: set[int], argument: str) -> bool:
         return True
     if leaves & gone:
         raise NamingError(
-            f"of the argument {argument!r} some tensors are the module's and some are not, so it can not become state; "
+            f"of the argument {argument!r} some tensors are the module's and some are not, so it cannot become state; "
             "trace with the parameters in an argument of their own"
         )
     return False

@@ -1,7 +1,7 @@
 """``insert_ivals``: values that cross a preserved call signature without being named by it.
 
-``boundary_values.py`` finds them, ``arguments.py`` knows which are what the call was given, ``versions.py`` which are contents of
-state, ``sizes.py`` computes sizes again where they are used, ``insert_ivals.py`` puts the pieces together.
+``boundary_values.py`` finds them, ``arguments.py`` recognizes arguments of the call, ``versions.py`` contents of state,
+``sizes.py`` recomputes sizes where they are used, ``insert_ivals.py`` puts these together.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""``insert_ivals``: a value that must cross a preserved call signature goes through what both sides know.
+"""``insert_ivals``: a value that must cross a preserved call signature does so through state and arguments.
 
-One idea: whoever is put in the place of a module knows its state and its arguments and nothing else.  So contents of
-state are written to the state where they are made and read from it where they are used, keyed by (state, version), and what
-is an argument of the call, the very object, is used as that.  Sizes are computed again, there and in all other calls.  What is
-left stays a value of the program and travels beside the arguments, see ``lowering/calls/preserved.py``; it is right as it is, but
-needs the module that makes it.
+A replacement of a module sees only its state and its arguments.  So contents of state are written to the state where they are
+defined and read from it where they are used, keyed by (state, version), and a value that is an argument of the call, the same
+object, is replaced by that argument.  Sizes are recomputed, there and in all other calls.  Any other value stays a boundary
+value and travels beside the arguments, see ``lowering/calls/preserved.py``; that is correct, but requires the module that
+defines it.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ CLONE = op_of(torch.ops.aten.clone.default)
     ],
 )
 def insert_ivals(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
-    """Let values that a preserved call signature does not name go through state; compute sizes again where they are used.
+    """Route values that a preserved call signature does not name through state; recompute sizes where they are used.
 
     Before::
 

@@ -1,9 +1,9 @@
-"""Sizes: numbers that one module call computes and another uses are computed again where they are used.
+"""Sizes: numbers that one module call computes and another uses are recomputed where they are used.
 
-One idea: the exporter computes a size once and lets every module use it, so children take arguments that the original did not.
-A size is read off any tensor that has it, so it is computed again from what the call takes anyway: from the leaves of its
-signature where that is preserved.  What no tensor there has stays an argument; so does what an assertion is asked of, because
-equal symbols are often equal thanks to it.
+The exporter computes a size once and every module uses it, so children take arguments that the original did not. A size can be
+read from any tensor that has it, so it is recomputed from the other operands of the call: from the leaves of its signature if
+that is preserved.  A size of no such tensor stays an argument, and so does one that an assertion checks, because symbols are
+often equal only by that assertion.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ class Sizes:
                 yield len(self.nodes), (), name
 
     def rewrite(self, number: int, stack: Stack, size: str, allows: Callable[[Again], bool]) -> None:
-        """Compute a size again in the innermost call around a user that can do it, where that changes what calls take or give."""
+        """Recompute a size in the innermost possible call around a use, if that changes the interface of a call."""
         made = self.numbers[size].stack
         shared = len(common_prefix([made, stack]))
         for depth in range(len(stack), shared - (shared < len(made)), -1):

@@ -1,7 +1,7 @@
-"""BoundaryValue values, and the names under which both sides know them already.
+"""Boundary values, and the names under which both sides already know them.
 
-A value crosses when it is used outside of the call that defines it; it may be the contents of state between two writes, or an
-argument that a call returns as it is.
+A boundary value is used outside of the call that defines it; it may be the contents of state between two writes, or an argument
+that a call passes through.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class BoundaryValue:
 
 
 class Leaves:
-    """What the preserved calls of a flat program take and give."""
+    """The argument and result leaves of the preserved calls of a flat program."""
 
     def __init__(self, program: Program) -> None:
         self.takes: dict[Frame, tuple[str, ...]] = {}
@@ -52,15 +52,15 @@ class Leaves:
                     self.gives[node.stack[-1]] = frozenset(names)
 
     def hides(self, name: str, made: Stack, user: Stack) -> bool:
-        """Say whether a value gets from where it is made to a user past a signature that does not name it."""
+        """Return whether a value reaches a use across a signature that does not name it."""
         return _passes(name, made, user, self.gives)
 
     def enters(self, name: str, made: Stack, user: Stack) -> bool:
-        """Say whether a value gets into a preserved call that does not take it."""
+        """Return whether a value enters a preserved call that does not take it."""
         return _passes(name, user, made, self.takes)
 
     def crosses(self, name: str, made: Stack, user: Stack) -> bool:
-        """Say whether a value gets past a signature that does not name it, one way or the other."""
+        """Return whether a value gets past a signature that does not name it, one way or the other."""
         return made is not user and (self.hides(name, made, user) or self.enters(name, made, user))
 
 
@@ -71,12 +71,12 @@ def _passes(name: str, inner: Stack, outer: Stack, named: Mapping[Frame, Collect
 
 
 def user_stack(node: Node) -> Stack:
-    """Return the calls around the use of a value: what a call takes is used by its caller."""
+    """Return the calls around the use of a value: operands of a call are used by its caller."""
     return node.stack[:-1] if type(node.do) is Op and node.do.name == TAKES.name else node.stack
 
 
 def is_given(node: Node) -> bool:
-    """Say whether a node names the results of a preserved call."""
+    """Return whether a node names the results of a preserved call."""
     return type(node.do) is Op and node.do.name == GIVES.name
 
 
@@ -154,7 +154,7 @@ class _Walk:
         return value == target or (value in self.cells and self.cells[value] == self.cells.get(target))
 
     def _is_version(self, value: str) -> bool:
-        # Where the program tells what an operator was before it was made functional, it must have written something.
+        # If the program records what an operator was before it was functionalized, it must have written something.
         written = self._written_by(self.by_name[value])
         return written is None or bool(written.writes)
 
@@ -225,7 +225,7 @@ def _written_by(node: Node) -> Effects | None:
 
 
 def used_as_given(program: Program, leaves: Leaves, crossed: Sequence[BoundaryValue], fuel: Fuel) -> Program:
-    """Return a program in which what a preserved call was given goes by the name that it had before.
+    """Return a program in which boundary values that are arguments of a preserved call are used as those.
 
     Args:
         program: one whose state is sunk.
@@ -255,7 +255,7 @@ class _Objects:
         return values_of(self.graph)
 
     def use(self, name: str, number: int, stack: Stack, fuel: Fuel) -> None:
-        """Let a user use what a value is, if that was given to the calls that hide it."""
+        """Make a use refer to the argument that a value is, if the calls that hide it have that argument."""
         made = self.graph.by_name[name].stack
         giving = self._giving(name, made, stack)
         if number < len(self.graph.nodes) and is_given(self.graph.nodes[number]):

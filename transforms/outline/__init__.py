@@ -1,6 +1,6 @@
 """``outline``: the flat program becomes the tree of module calls.
 
-``schedule.py`` makes the nodes of each call contiguous, ``extraction.py`` cuts the calls out, ``outline.py`` says when.
+``schedule.py`` makes the nodes of each call contiguous, ``extraction.py`` extracts the calls, ``outline.py`` composes both.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Extraction: a graph whose module calls are runs of nodes becomes a tree of bodies.
 
-Bodies of operators go with them into the call.
+Bodies of operators move with the operators.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["MovedBodies", "cut_out", "seen_from"]
 
 
 class MovedBodies:
-    """The bodies that operators in the modules of one program are given.
+    """The bodies of operators in the modules of one program.
 
     Args:
         program: a program whose root names everything from the root.
@@ -40,7 +40,7 @@ class MovedBodies:
         self._placed = placed(program)
 
     def take(self, node: Node, path: str) -> Node:
-        """Return an operator of the root as it stands in a module.
+        """Return an operator of the root as instantiated in a module.
 
         Args:
             node: gives bodies to its operator.
@@ -87,7 +87,7 @@ def seen_from(do: Do, path: str) -> Do:
 
 
 class _Scope:
-    """One module call while the walk goes on."""
+    """One module call during the walk."""
 
     __slots__ = ("calls", "entered", "entries", "frame", "inputs", "level", "outputs", "parent", "received")
 
@@ -101,14 +101,14 @@ class _Scope:
         self.inputs: dict[str, None] = {}
         """Values that it takes from outside."""
         self.received: set[str] = set()
-        """Values that a call inside it gave back."""
+        """Values that a call inside it returned."""
         self.outputs: dict[str, None] = {}
         """Values made inside it that are used outside."""
         self.calls: tuple[Node, ...] = ()
 
 
 def cut_out(program: Program, nodes: Sequence[Node]) -> Program | None:
-    """Return the program with a body for every module call; None where a call is not one run of nodes.
+    """Return the program with a body for every module call; None if a call is not one run of nodes.
 
     Args:
         program: gives everything but the nodes of the root.
@@ -158,7 +158,7 @@ class _Walk:
         self.metas.update([(node.name, node.meta) for node in nodes])
 
     def finish(self) -> None:
-        """Bring what the root gives back to the root."""
+        """Bring what the root returns to the root."""
         for name in self.source.main.output_refs():
             self._bring(name, self.homes.get(name, self.root), self.root)
 

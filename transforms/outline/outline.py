@@ -69,7 +69,7 @@ def cut_some(program: Program, allowed: Collection[Stack], cut: Callable[[Progra
     result = cut(program.with_main(evolve(program.main, nodes=tuple(nodes))))
 
     def placed(node: Node) -> Node:
-        # A call is named after the value that it gives back, or else bears a new name.
+        # A call is named after the value that it returns, or else bears a new name.
         stack = stays.get(node.name)
         if stack is None and type(node.do) is Call:
             stack = callers[node.do.instance.path, node.do.instance.call]
@@ -116,7 +116,7 @@ def outline(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
         fuel: a rewrite is one call that is cut out, in the order in which they end, inner ones first; the others stay flat.
 
     Returns:
-        The program with one body for each module call; a call whose nodes can not be gathered because others need its
+        The program with one body for each module call; a call whose nodes cannot be gathered because others need its
         results and it needs theirs becomes several bodies (``part`` 0, 1, ...).
 
     Raises:
@@ -152,5 +152,5 @@ def _check_whole(program: Program, nodes: list[Node]) -> None:
         if frame is not None:
             raise UnsupportedProgram(
                 f"node {node.name}: the call signature of {frame.path} (call {frame.call}) was preserved, but other modules need "
-                "its results before it has all of its arguments, so it is no single call; export again without preserving it"
+                "its results before it has all of its arguments, so it is not a single call; export again without preserving it"
             )

@@ -1,9 +1,8 @@
-"""Gathering: bring the nodes of each module call together, as far as the dependency relation allows.
+"""Scheduling: make the nodes of each module call contiguous, as far as the dependency relation allows.
 
-One idea: at each level of the hierarchy the calls are contracted to one item each.  Where the items depend on one
-another in a circle a call is really cut in two; only there it is split, in an order that depends on the relation
-and not on how the nodes happened to stand; a call with a preserved signature stays whole where that is possible.
-Everything else is sorted topologically, earliest node first, which disturbs the given order as little as possible.
+At each level of the hierarchy each call is contracted to one item.  A call is split only where items form a dependency cycle,
+in an order that depends on the relation and not on the given order of nodes; a call with a preserved signature stays whole if
+possible.  The items are sorted topologically, earliest node first, which changes the given order as little as possible.
 """
 
 from __future__ import annotations
@@ -187,7 +186,7 @@ def _units(
     members: list[int], depth: int, nodes: list[Node], before: list[list[int]], whole: Collection[Frame]
 ) -> dict[int, int]:
     # Calls that must stay whole are one unit each, named by their first node; those that depend on one another in a circle
-    # can not stay whole, whatever is done.
+    # cannot stay whole, whatever is done.
     units: dict[int, int] = {}
     first: dict[Frame, int] = {}
     for number in members if whole else ():

@@ -1,7 +1,7 @@
 """Splitting programs into parts, and joining them again.  Import it from ``purefx.transforms``.
 
-One idea: a part is a module of its own in the root (``ir/calls/parts.py``); inside it everything has its original name.  What
-crosses between parts is rewired by ``relay_skips`` and ``move_non_tensor_nodes``.
+A part is a module of its own in the root (``ir/calls/parts.py``); inside it everything has its original name.  Boundary values
+between parts are rewired by ``relay_skips`` and ``move_non_tensor_nodes``.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""``relay_skips`` and ``move_non_tensor_nodes``: what crosses between parts is relayed, or computed again.
+"""``relay_skips`` and ``move_non_tensor_nodes``: boundary values between parts are relayed, or recomputed.
 
-Legal by the dependency relation of the whole program.
+Both respect the dependency relation of the whole program.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = ["move_non_tensor_nodes", "relay_skips"]
     ],
 )
 def relay_skips(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
-    """Hand values that skip parts through the parts between, so that each part uses only what the one before it gives.
+    """Relay values that skip parts through the parts between, so that each part uses only results of the one before it.
 
     Before::
 
@@ -43,8 +43,8 @@ def relay_skips(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
         graph ""        a, x_1 = call @stage0(x);  b, x_2 = call @stage1(a, x_1);  c = call @stage2(b, x_2)
         graph "stage1"  (a, x) { b = aten.relu.default(a);  return (b, x) }
 
-    The first part is given the user inputs; what the caller gets is relayed to the last part. Values of any kind are relayed,
-    numbers too, though ``torch.distributed.pipelining`` carries tensors only: ``move_non_tensor_nodes`` goes before it.
+    The first part takes the user inputs; user outputs are relayed to the last part. Values of any kind are relayed, numbers
+    too, though ``torch.distributed.pipelining`` carries tensors only: ``move_non_tensor_nodes`` goes before it.
 
     Args:
         program: a split program, see ``split_by_tags``.
@@ -205,7 +205,7 @@ class _Moving:
         """The values of the root that the caller and the parts that are done with use."""
 
     def receive(self, number: int) -> None:
-        """Compute in a part the numbers that it is given, where that can be; later parts are done with."""
+        """Compute in a part the numbers among its inputs, where possible; later parts are done already."""
         part = self.parts[number]
         known: dict[Place, str] = {}
         """What the part calls values that come from elsewhere."""

@@ -1,6 +1,6 @@
-"""Cutting a flat program into parts, and ``join``, which makes a split program one again.
+"""Cutting a flat program into parts, and ``join``, the inverse.
 
-What stands in module calls inside a part becomes calls of bodies.
+Nodes in module calls inside a part become calls of bodies.
 """
 
 from __future__ import annotations
@@ -170,7 +170,7 @@ class _Cutting:
             self.bodies[self.home[name]].outputs[name] = None
 
     def _first_readers(self) -> dict[str, int]:
-        # The first part that uses a read has it under its name; what the root gives back comes from there.
+        # The first part that uses a read has it under its name; what the root returns comes from there.
         nodes, users = self.graph.nodes, self.graph.users
         part_of = dict(zip([node.name for node in nodes], self.placing.of, strict=True))
         reads = [name for name, part in part_of.items() if part == READ]
@@ -225,7 +225,7 @@ def join(program: Program) -> Program:
 
     Returns:
         The program with its original names of state and modules, outlined if the parts were outlined inside, flat
-        otherwise; the program itself where it has no parts.
+        otherwise; the program itself if it has no parts.
 
     Raises:
         UnsupportedProgram: state that was one tensor in several parts is another one in some of them now; or calls of a
@@ -260,7 +260,7 @@ def _with_own_calls(flat: Program) -> Program:
     clash = next((found for found in verify(flat) if found.rule in OF_CALLS), None)
     if clash is not None:
         raise UnsupportedProgram(
-            "the parts of this program can not be joined: calls of a module that several of them call were numbered anew since "
+            "the parts of this program cannot be joined: calls of a module that several of them call were numbered anew since "
             f"the split, and two have one number now ({clash.message}); deduplicate does that, so join first, or take the "
             "program before it from program.trail"
         )

@@ -1,7 +1,7 @@
 """``Movable``: which numbers of a split program can be computed in another part, and from what.
 
-One idea: a number is followed back through the parts to the operators that make it; what is no number, or must stay, is a
-leaf.  Nothing here changes a part.
+A number is traced back through the parts to the operators that compute it; a value that is not a number, or must stay, is a
+leaf.  No part is changed here.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Movable:
         self.needed = [] if recompute else self._needed()
 
     def tree(self, value: str, target: int) -> Tree | None:
-        """Return how a part can compute a number that it is given; None where it can not, or where it is no number.
+        """Return how a part can compute an input that is a number; None if it cannot, or if it is not a number.
 
         Args:
             value: what the root calls it.
@@ -103,7 +103,7 @@ class Movable:
         return Tree(tuple(nodes.items()), origins)
 
     def is_inside_a_call(self) -> bool:
-        """Say whether a number crosses that is made in a module call of its part: nothing can be said of it from here."""
+        """Return whether a boundary number is computed in a module call of its part, where it cannot be traced."""
         used = {self.chain.value(name) for part in self.chain.parts for name in part.node.refs()}
         for number, part in enumerate(self.chain.parts):
             for output, given in zip(part.outputs, part.given, strict=True):

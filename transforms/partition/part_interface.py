@@ -69,7 +69,7 @@ class OpenPart:
         return self.formals[-1].name
 
     def take_no_more(self, formal: Input) -> None:
-        """Take an input away; whoever uses it in the body must get it otherwise."""
+        """Remove an input; its uses in the body must be replaced."""
         index = next(at for at, one in enumerate(self.formals) if one is formal)
         del self.formals[index], self.actuals[index]
         self.changed = True
@@ -94,7 +94,7 @@ class OpenPart:
         return name
 
     def use(self, instead: Callable[[str], str]) -> None:
-        """Take other values of the root in the place of some.
+        """Take other values of the root in place of some.
 
         Args:
             instead: gives the name of what is taken for a value.
@@ -105,7 +105,7 @@ class OpenPart:
                 self.changed = True
 
     def body(self) -> Graph:
-        """Return the body; the same object where it does not differ."""
+        """Return the body; the same object if it does not differ."""
         several = type(self.graph.output) is tuple
         before = self.graph.output if several else (self.graph.output,)
         same = len(self.outputs) == len(before) and all(new is old for new, old in zip(self.outputs, before, strict=True))
@@ -149,7 +149,7 @@ def rebuilt(
         chain: its parts as they were.
         parts: the parts as they are now, in order.
         metas: of the values of the root that have new names.
-        output: the value that the root gives back instead, by position.
+        output: the value that the root returns instead, by position.
     """
     once = {name: chain.value(name) for name in chain.makers if chain.value(name) != name}
     for name in once:

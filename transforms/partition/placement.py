@@ -1,6 +1,6 @@
 """Placement: which node goes to which part.
 
-Nodes that must be in one part form a unit, whatever the tags say; a tag that comes back makes a part of its own.
+Nodes that must be in one part form a unit, whatever their tags; a tag that comes back makes another part.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def with_units(units: Units, nodes: Sequence[Node], wanted: list[int | None], ta
     """Return the tags with those of units for all nodes of a unit.
 
     Args:
-        units: what can not be cut.
+        units: what cannot be cut.
         nodes: of the flat program.
         wanted: the number of the tag of each node.
         tags: all tags.
@@ -214,7 +214,7 @@ def place(program: Program, tags: tuple[str, ...], tag_of: TagOf, *, allow_reuse
         allow_reuse: whether a tag may become several parts.
 
     Raises:
-        PartitionError: the tags can not be had in that order, or cut what must be in one part.
+        PartitionError: the tags cannot be obtained in that order, or cut what must be in one part.
 
     >>> from purefx.ir import Graph, Node, Op
     >>> program = Program.of({"": Graph((), (Node("y", Op("toy.rand")),))})

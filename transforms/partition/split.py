@@ -1,6 +1,6 @@
 """``split_by_tags``, ``split_by_module``, ``split_balanced``: a program becomes a chain of parts, one body for each.
 
-The ways differ only in where the tags come from.
+They differ only in the source of the tags.
 """
 
 from __future__ import annotations
@@ -121,12 +121,12 @@ def split_by_tags(
         graph "b"          w_1 = get down.weight;  down = aten.linear.default(up, w_1)  in down
 
     Reads of state go to every part that uses them, parts of tuples go where the tuple is made, boundaries of regions and of
-    preserved calls go with what they enclose: none of them is asked for a tag.  A node without a tag goes where the last
-    of what it depends on is; one that depends on nothing tagged goes to the first part that uses it.  A tag that no node
-    has is a part that does nothing.  A program that is split already is joined first.
+    preserved calls go with what they enclose: their own tags are ignored.  A node without a tag goes to the part of its last
+    dependency; one that depends on nothing tagged goes to the first part that uses it.  A tag that no node has becomes an empty
+    part.  A program that is split already is joined first.
 
     State and modules move below the part: ``up.weight`` is ``a.up.weight`` then.  State that several parts read is one tensor
-    with a name in each. ``where_went`` tells where everything is, ``parts`` lists the parts.
+    with a name in each. ``where_went`` returns the provenance map, ``parts`` lists the parts.
 
     Args:
         program: a program with sunk state, flat or outlined.
@@ -134,14 +134,14 @@ def split_by_tags(
         tag_of: the tag of a node: a function of the node as it stands in the flat program, its ``stack`` counted from the
             root; or a mapping from names of nodes or paths of modules, of which the innermost one counts; without it,
             ``node.meta["tag"]``.
-        allow_reuse: whether a tag whose nodes can not all be had in one part becomes several: ``a``, ``b``, ``a_1``.
+        allow_reuse: whether a tag whose nodes cannot all be had in one part becomes several: ``a``, ``b``, ``a_1``.
 
     Returns:
         The program as a root that calls the parts; outlined inside the parts if it was outlined, flat inside otherwise.
 
     Raises:
         PartitionError: the order of the tags contradicts the dependencies, a region or a preserved call would be cut, a tag or a
-            key is unknown, or a tag can not be the name of a module.
+            key is unknown, or a tag cannot be the name of a module.
         PipelineError: its state is still an input: run ``transform``, or ``sink_state``, first.
         TypeError: ``tags`` or ``tag_of`` is of another kind.
 
@@ -170,20 +170,20 @@ def split_by_tags(
 def split_by_module(program: Program, modules: Mapping[str, str], *, allow_reuse: bool = False) -> Program:
     """Split a program into parts by module.
 
-    What is in none of the modules goes where the last of what it depends on is, or, if it depends on none of them, to the first
-    part that uses it; ``""`` names the root, and with it all that no other path names.
+    Nodes outside of these modules go to the part of their last dependency, or, without one, to the first part that uses them;
+    ``""`` names the root, and with it all nodes that no other path covers.
 
     Args:
         program: a program with sunk state, flat or outlined.
         modules: for paths of modules the name of the part that runs them; of nested ones the innermost counts.  Parts run in
             the order in which they are first named.
-        allow_reuse: whether a part whose nodes can not all be had together becomes several, see ``split_by_tags``.
+        allow_reuse: whether a part whose nodes cannot all be had together becomes several, see ``split_by_tags``.
 
     Returns:
         The program as a root that calls the parts.
 
     Raises:
-        PartitionError: a path is that of no module, or the parts can not be had in that order.
+        PartitionError: a path is that of no module, or the parts cannot be obtained in that order.
         PipelineError: its state is still an input: run ``transform``, or ``sink_state``, first.
 
     >>> import purefx as px
@@ -212,7 +212,7 @@ class _Chosen:
 
 
 def split_balanced(program: Program, k: int, *, cost: Cost | None = None) -> Program:
-    """Split a program into ``k`` parts such that the largest is as small as it can be.
+    """Split a program into ``k`` parts such that the largest is as small as possible.
 
     Args:
         program: a program with sunk state, flat or outlined.
@@ -227,7 +227,7 @@ def split_balanced(program: Program, k: int, *, cost: Cost | None = None) -> Pro
         PartitionError: there are not that many places where it can be cut.
         PipelineError: its state is still an input: run ``transform``, or ``sink_state``, first.
         TypeError: ``k`` is not an int.
-        ValueError: ``cost`` gives something that is no number of at least 0.
+        ValueError: ``cost`` gives something that is not a number of at least 0.
 
     >>> import purefx as px
     >>> nodes = [px.Node(n, px.Op("toy.neg"), (px.Ref(x),)) for n, x in (("a", "x"), ("b", "a"), ("c", "b"))]

@@ -1,8 +1,8 @@
 """The tables of a split program: state, modules, call signatures and signature, with every name below its part, and back.
 
-One idea: the order of the tables stays the original one, so stripping the names gives the original tables back.  State that
-several parts read is one tensor under a name in each; what nobody reads goes with its module, and a module that does
-nothing goes where the one that is listed before it is.
+The tables keep their original order, so stripping the prefixes restores the original tables.  State that several parts read is
+one tensor with a name in each; unused state goes with its module, and a module without nodes goes to the part of the one listed
+before it.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ class _Where:
 
 
 def read_below(flat: Program, node: Node) -> frozenset[str]:
-    """Return the state that the bodies of an operator read, and the bodies that those give to operators.
+    """Return the state that the bodies of an operator read, including bodies of operators in them.
 
     Args:
         flat: a flat program.
@@ -183,8 +183,8 @@ def without_parts(program: Program) -> Program:
         known = slots.setdefault(original(name, names), slot)
         if known != slot:
             raise UnsupportedProgram(
-                f"{original(name, names)!r} was one tensor in several parts, and {name!r} is another one now, so the parts can "
-                "not be joined; replace it in all of them, or in none"
+                f"{original(name, names)!r} was one tensor in several parts, and {name!r} is another one now, so the parts "
+                "cannot be joined; replace it in all of them, or in none"
             )
     modules: dict[str, Module] = {}
     for module in program.modules:

@@ -1,4 +1,4 @@
-"""Tags: ``tag_of`` in its three forms becomes a tag for each node; what cannot be ordered is explained by a path.
+"""Tags: ``tag_of`` in its three forms becomes a tag for each node; conflicting tags are explained by a dependency path.
 
 Nothing is moved here.
 """
@@ -49,8 +49,8 @@ def checked_tags(tags: Any) -> tuple[str, ...]:
         tags: what the caller passed.
 
     Raises:
-        TypeError: it is no sequence of strings.
-        PartitionError: a tag can not be the name of a module, or stands there twice.
+        TypeError: it is not a sequence of strings.
+        PartitionError: a tag cannot be the name of a module, or stands there twice.
 
     >>> checked_tags(["a", "b"])
     ('a', 'b')
@@ -63,7 +63,7 @@ def checked_tags(tags: Any) -> tuple[str, ...]:
             raise TypeError(f"a tag is a string, the name of the part; {tag!r} is a {type(tag).__name__}")
         if not tag or any(mark in tag for mark in "./@#") or hasattr(torch.nn.Module, tag) or tag == "training":
             raise PartitionError(
-                f"{tag!r} can not be the name of a part, which is a module of its own: take a name that torch.nn.Module "
+                f"{tag!r} cannot be the name of a part, which is a module of its own: take a name that torch.nn.Module "
                 "has not, without any of the characters . / @ #"
             )
     if not found or len(set(found)) < len(found):
@@ -73,7 +73,7 @@ def checked_tags(tags: Any) -> tuple[str, ...]:
 
 
 def follows(node: Node, graph: Graph) -> bool:
-    """Say whether a node goes where others are, so that nobody asks for its tag.
+    """Return whether a node follows others, so that its tag is not used.
 
     Args:
         node: of the flat program.
@@ -95,7 +95,7 @@ def follows(node: Node, graph: Graph) -> bool:
 
 
 def wanted_tags(program: Program, tags: Sequence[str], tag_of: TagOf) -> list[int | None]:
-    """Return for each node of a flat program the number of the tag that it shall have; None where it follows others.
+    """Return for each node of a flat program the number of the tag that it shall have; None if it follows others.
 
     Args:
         program: a flat program.
@@ -176,7 +176,7 @@ def _by_mapping(program: Program, tag_of: Mapping[str, str]) -> Callable[[Node],
 
 
 def innermost(stack: Stack, by_path: Mapping[str, str]) -> str | None:
-    """Return what a mapping says of the innermost module that it names around a node; None where it names none.
+    """Return the entry of a mapping for the innermost module around a node that it names; None if it names none.
 
     Args:
         stack: of the node.

@@ -1,6 +1,6 @@
-"""``swap_modules``: calls of modules go to other modules, or to other programs.
+"""``swap_modules``: redirect calls of modules to other modules, or to other programs.
 
-One idea: a preserved call signature says what a module took and gave in eager; whatever is put in its place is given just that.
+A preserved call signature has the arguments and results of a module in eager; a replacement is called with the same.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Bodies in which calls go elsewhere, and the bodies of programs that take the place of a module.
+"""Bodies with redirected calls, and the bodies of programs that replace a module.
 
-One graph is rewritten in one walk.
+Each graph is rewritten in one walk.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["Changes", "Graft", "Swap", "graft", "prepared", "rewritten"]
 
 @frozen
 class Graft:
-    """A program that stands in the place of a module."""
+    """A program that stands in place of a module."""
 
     path: str
     program: Program
@@ -38,7 +38,7 @@ class Graft:
     """Its bodies, by the ids that they get."""
     root: str
     outputs: tuple[int, ...]
-    """The leaves of the result that its body gives back; the others are constants."""
+    """The leaves of the result that its body returns; the others are constants."""
 
     def call_signatures(self) -> dict[Frame, CallSignature]:
         """Return the preserved call signatures inside of it, by their calls here."""
@@ -47,7 +47,7 @@ class Graft:
 
 
 def prepared(path: str, program: Program) -> Program:
-    """Return a program whose root takes and gives what the user does, in the form that bodies have.
+    """Return a program whose root has only user inputs and outputs, in the form of a body.
 
     Raises:
         SwapError: it is not valid, or has other outputs than a module.
@@ -59,7 +59,7 @@ def prepared(path: str, program: Program) -> Program:
         if not plain or any(node.stack for node in program.main.nodes):
             program = transform(program)
     except PurefxError as error:
-        raise SwapError(f"module {path!r}: the program that shall stand in for it can not: {error}") from error
+        raise SwapError(f"module {path!r}: the program that shall stand in for it cannot: {error}") from error
     others = [type(spec).__name__ for spec in (*program.signature.inputs, *program.signature.outputs)]
     others = [name for name in others if name not in (UserInput.__name__, UserOutput.__name__)]
     if others:
@@ -75,7 +75,7 @@ def graft(path: str, program: Program, names: Names, order: tuple[int, ...], cou
         program: what ``prepared`` gave.
         names: the ids of graphs that are taken.
         order: for each input of the program, the leaf of the call's arguments that it is.
-        count: how many leaves the call passes; None where its signature was not preserved, so no boundaries say which.
+        count: how many leaves the call passes; None if its signature was not preserved, so no boundaries say which.
     """
     ids = {name: names.fresh(path if name == program.root else f"{path}.{name.lstrip('$')}") for name in program.order}
     work = _Renaming(path, ids)
@@ -140,14 +140,14 @@ class Swap:
     order: tuple[int, ...] = ()
     """For a program, the leaf that each of its inputs is."""
     through: frozenset[str] = frozenset()
-    """Values that the original gave back as they were, and that mean its result from here on."""
+    """Values that the original returned as they were, and that mean its result from here on."""
     kept: Mapping[int, str] = MappingProxyType({})
     """Leaves of the result that were an argument, and mean that: the value, by leaf."""
 
 
 @frozen(eq=False)
 class Changes:
-    """What becomes of one body, where it stands."""
+    """The changes of one body at one instance."""
 
     swaps: Mapping[str, Swap]
     """By name of the call."""
@@ -192,7 +192,7 @@ class _Rewriting:
         return Graph(self.graph.inputs, self._used(output), output)
 
     def _used(self, output: Arg) -> tuple[Node, ...]:
-        # A container that goes on as it is need not be taken apart; nor need what nobody uses.
+        # A container that is passed on whole need not be unpacked; nor need an unused one.
         used = set(refs_in((output,)))
         kept: list[Node] = []
         for node in reversed(self.nodes):

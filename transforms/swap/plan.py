@@ -1,4 +1,4 @@
-"""The plan of a swap: what is asked for, and what becomes of every body at each of its instances.
+"""The plan of a swap: the requested replacements, and the result of every body at each of its instances.
 
 Nothing is rewritten here.
 """
@@ -34,7 +34,7 @@ class Request:
     inside: dict[str, Replacement] = field(factory=dict)
     """What is swapped in the replacement, by path below it."""
     call: tuple[str, int] | None = None
-    """The one call that goes there, by module and number; None where all calls of the module do."""
+    """The one call that goes there, by module and number; None if all calls of the module do."""
 
 
 def read_requests(program: Program, modules: Any) -> dict[str, Request]:
@@ -48,7 +48,7 @@ def read_requests(program: Program, modules: Any) -> dict[str, Request]:
         The requests by where their replacements stand.
 
     Raises:
-        SwapError: a path is unknown, given twice or the root's; or something is no replacement.
+        SwapError: a path is unknown, given twice or the root's; or something is not a replacement.
 
     >>> from purefx.ir import Graph, Program
     >>> read_requests(Program.of({"": Graph((), ())}), {})
@@ -62,7 +62,7 @@ def read_requests(program: Program, modules: Any) -> dict[str, Request]:
         if path in found:
             raise SwapError(f"module {path!r} is given twice; give one replacement for each path")
         if not path:
-            raise SwapError("the root can not be swapped: what stands in for it takes and gives what it likes; use that instead")
+            raise SwapError("the root cannot be swapped, because nothing calls it; use the replacement itself instead")
         found[path] = Request(path, _replacement(path, by))
     nested = _nested(found, known)
     calls = {path: request for path, request in nested.items() if path not in known}
@@ -112,7 +112,7 @@ def _replacement(path: str, by: Any) -> Replacement:
         raise SwapError(f"module {path!r}: {by.__name__} is a class; give an instance of it")
     if not isinstance(by, torch.nn.Module):
         raise SwapError(
-            f"module {path!r}: a {type(by).__name__} can not stand in for a module; give a torch.nn.Module (eager, fx or "
+            f"module {path!r}: a {type(by).__name__} cannot stand in for a module; give a torch.nn.Module (eager, fx or "
             "compiled) or a purefx Program"
         )
     return by
@@ -152,7 +152,7 @@ def _known_paths(program: Program) -> set[str]:
 
 
 def calls_by_path(program: Program) -> dict[str, list[Standing]]:
-    """Return, for each module that is called, the bodies that call it, each with the path that it stands in.
+    """Return, for each called module, the bodies that call it, each with its instance path.
 
     >>> from purefx.ir import Graph, Program
     >>> calls_by_path(Program.of({"": Graph((), ())}))
@@ -165,7 +165,7 @@ def calls_by_path(program: Program) -> dict[str, list[Standing]]:
 
 
 def instances(program: Program, swapped: Mapping[str, Any]) -> list[Standing]:
-    """Return the bodies where they stand, each after those that it calls; those of swapped modules are left out.
+    """Return the instances of bodies, callees first; those of swapped modules are left out.
 
     >>> from purefx.ir import Graph, Program
     >>> instances(Program.of({"": Graph((), ())}), {})

@@ -1,6 +1,6 @@
 """State, modules and call signatures after a swap, and the arguments that a swapped module is called with.
 
-Leaves are packed as the original took them; what is whole stays whole.
+Leaves are packed into the pytrees of the original; containers that are passed whole stay whole.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["Origin", "Packing", "covering", "new_modules", "new_state", "stands_
 PLAIN_KEYS = (str, int, bool, type(None))
 
 Emit = Callable[[str, Op, tuple[Arg, ...]], Ref]
-"""Adds a node, whose name it is told a wish for, and returns its value."""
+"""Adds a node with a preferred name, and returns its value."""
 
 
 @define(frozen=True)
@@ -96,7 +96,7 @@ class Packing:
 
 
 def _way(outer: Any, leaf: int, wanted: Any) -> list[Any] | None:
-    """Return the keys that lead to an equal pytree in another one, that begins at a leaf; None where there is none.
+    """Return the keys that lead to an equal pytree in another one, that begins at a leaf; None if there is none.
 
     >>> from purefx.ir.torch_private import pytree
     >>> _way(pytree.tree_structure((0, {"a": [1, 2]})), 1, pytree.tree_structure([1, 2]))
@@ -147,10 +147,10 @@ def stands_for(program: Program, path: str, slot: str, by: torch.nn.Module | Pro
     old = program.state[slot]
     said = f"module {path!r}: {reader} reads its {name}"
     if not isinstance(value, torch.Tensor):
-        raise SwapError(f"{said}, and what stands in for it has no such tensor; give it one, or swap a module around both")
+        raise SwapError(f"{said}, and its replacement has no such tensor; give it one, or swap a module around both")
     mine, theirs = describe_tensor(old.value)[1:3], describe_tensor(value)[1:3]
     if mine != theirs:
-        raise SwapError(f"{said}, which is {mine[0]} {mine[1]}, and what stands in for it has {theirs[0]} {theirs[1]} there")
+        raise SwapError(f"{said}, which is {mine[0]} {mine[1]}, and its replacement has {theirs[0]} {theirs[1]} there")
     kind = SlotKind.PARAMETER if isinstance(value, torch.nn.Parameter) else SlotKind.BUFFER
     return Slot(kind, value, 0, 0)
 

@@ -1,7 +1,7 @@
 """``swap_modules``: modules of a program are replaced by other modules, or by other programs.
 
-One idea: a call is swapped at its boundary.  What its preserved signature says that the original took is what the replacement
-takes, and its result stands in for what the caller used of the original's; all else stays the same objects.
+A call is swapped at its boundary.  The replacement gets the arguments that the preserved signature states, and its results
+replace those of the original in the caller; everything else stays the same objects.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def swap_modules(
     through: Through = "refuse",
     fuel: Fuel = UNLIMITED,
 ) -> Program:
-    """Put other modules, or programs, in the place of modules.
+    """Replace modules by other modules or programs.
 
     Before::
 
@@ -62,23 +62,23 @@ def swap_modules(
         mlp_module = get layers.0.mlp                        # a module of the state
         up = purefx.call_module(mlp_module, x)
 
-    All calls of a module go to its replacement, which is given what the original was given in eager: constants, keywords and
-    containers as the preserved call signature has them.  The state of the module goes; that of the replacement comes, under
-    the same path.  A program becomes a body like any other; a module is called as it is, so nothing moves across the call.
+    All calls of a module go to its replacement, which gets the arguments of the original in eager: constants, keywords and
+    containers as in the preserved call signature.  The state of the module goes; that of the replacement comes, under the same
+    path.  A program becomes a body like any other; a module is called as it is, so nothing moves across the call.
 
     Args:
         program: an outlined program, as ``transform(program)`` gives it.
-        modules: for each path what stands in there: a ``torch.nn.Module`` (eager, fx, compiled) or a program.  A path below
-            another one is swapped in what stands in for that, which must be a program.  ``"n@1"`` is the second call of ``n``
-            alone, ``"n@0"`` the first: what stands in for that is then beside ``n``, as ``n_1``.
+        modules: for each path the replacement: a ``torch.nn.Module`` (eager, fx, compiled) or a program.  A path below
+            another one is swapped in the replacement of that, which must be a program.  ``"n@1"`` is the second call of ``n``
+            alone, ``"n@0"`` the first: the replacement is then beside ``n``, as ``n_1``.
         signature: ``"flat"`` takes modules without a preserved call signature as well, and gives the replacement the inputs
             of the body by position; say it only where you know them.  A program that is put in so has no signature either.
-        through: what uses of a value that the module gave back as it was given mean afterwards: ``"result"`` or
+        through: what uses of a value that the module returned as it was given mean afterwards: ``"result"`` or
             ``"argument"``.  By default one use means the result, and several are refused.
         fuel: a rewrite is one module that is swapped, in the order in which they are given.
 
     Returns:
-        The program with the replacements; ``program`` itself where nothing is swapped.
+        The program with the replacements; ``program`` itself if nothing is swapped.
 
     Raises:
         SwapError: a path or a replacement is not known or does not fit.  Nothing was done.
@@ -114,7 +114,7 @@ def _check_options(signature: str, through: str) -> None:
 
 @define
 class _Swapping:
-    """One swap: what is asked for, and what was found out."""
+    """One swap: the request, and the analysis of the program."""
 
     program: Program
     requests: dict[str, Request]
@@ -155,7 +155,7 @@ class _Swapping:
                 )
 
     def _stands(self, path: str) -> bool:
-        # Whether nodes stand in a call that is not cut out, which is told better later.
+        # Whether nodes are in a call that is not outlined; a later check has a better message.
         return any(frame.path == path for _, node in self.program.nodes() for frame in node.stack)
 
     def program_after(self) -> Program:
@@ -243,8 +243,8 @@ class _Swapping:
             by = None if outer in self.programs else attribute_of(by, path[len(outer) + 1 :])
             if not isinstance(by, torch.nn.Module):
                 raise SwapError(
-                    f"module {path!r} is called from outside of {outer!r}, with which it goes, and what stands in for that "
-                    "has no such module to call; swap a module around both"
+                    f"module {path!r} is called from outside of {outer!r}, which is replaced together with it, and the "
+                    f"replacement has no such module to call; swap a module around both"
                 )
             self.read[path] = Slot(SlotKind.MODULE, by, 0, 0)
         return by
@@ -293,6 +293,6 @@ class _Swapping:
         for spec in self.program.signature.outputs:
             if type(spec) is StateGradient and covering(paths, spec.slot) is not None:
                 raise SwapError(
-                    f"module {covering(paths, spec.slot)!r}: the program gives back the gradient of its {spec.slot}, which "
+                    f"module {covering(paths, spec.slot)!r}: the program returns the gradient of its {spec.slot}, which "
                     "would go; swap modules of the program that was exported without gradients"
                 )

@@ -1,6 +1,6 @@
 """Exported programs of real aten operators, built by hand: tier two of the generated programs.
 
-One idea: hand-built programs reach what no exporter writes often (overlapping state, legal but unusual effects), in
+Hand-built programs reach what no exporter writes often (overlapping state, legal but unusual effects), in
 milliseconds; each is in the exporter's form all the same.
 """
 

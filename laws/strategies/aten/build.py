@@ -1,6 +1,6 @@
 """``exported_programs``: recipes become exported programs of real aten operators, in the form that the exporter writes.
 
-With what the user passes and what the program gives back: leaves, pytrees, numbers for several calls.
+With what the user passes and what the program returns: leaves, pytrees, numbers for several calls.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def users(number: int, *, is_dynamic: bool) -> Users:
 OUTPUT_LITERALS = (None, 3, 0.5, True, "text")
 
 DEAD = 6
-"""Of so many values one stays dead where nobody uses it."""
+"""One in so many unused values stays dead."""
 
 
 def outputs(flow: Flow, drawn: Sequence[OutputRecipe]) -> tuple[list[tuple[Any, OutputSpec]], Any]:

@@ -109,7 +109,7 @@ def infer(target: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any
 
     Args:
         target: the operator.
-        args: kinds in the place of values; literals.
+        args: kinds in place of values; literals.
         kwargs: the same by name.
 
     >>> infer(torch.ops.aten.add.Tensor, (tensor_kind(torch.float32, 3, 4), tensor_kind(torch.int64, 4)), {}).dims
@@ -166,7 +166,7 @@ def _plain(value: Any) -> Any:
 
 
 def combine(left: Kind, right: Kind) -> bool:
-    """Say whether two kinds can be broadcast together without asking about a symbolic size.
+    """Return whether two kinds can be broadcast together without asking about a symbolic size.
 
     >>> combine(tensor_kind(torch.float32, 3, 4), tensor_kind(torch.float32, 4))
     True
@@ -241,7 +241,7 @@ class Flow:
         self.token: torch.fx.Node | None = None
 
     def emit(self, target: Callable[..., Any], *args: Any, of: Value | None = None, **kwargs: Any) -> Any:
-        """Add a node; return its value, a tuple of values, None where it gives nothing, or where it can not be.
+        """Add a node; return its value, a tuple of values, None if it gives nothing, or where it cannot be.
 
         Args:
             target: the operator.
@@ -328,7 +328,7 @@ class Flow:
 
 
 def is_below(name: str, path: str) -> bool:
-    """Say whether state belongs to a module or to one below it.
+    """Return whether state belongs to a module or to one below it.
 
     >>> is_below("a.c.w", "a"), is_below("ab.w", "a"), is_below("w", "")
     (True, False, True)

@@ -1,6 +1,6 @@
 """``MENU``: what the kinds of nodes are: each entry adds the operators that one drawn node stands for.
 
-One idea: an entry looks at what exists and adds what is possible there, nothing where nothing is; in functional style it adds
+An entry looks at what exists and adds what is possible there, nothing if nothing is; in functional style it adds
 the operators that ``run_decompositions`` would have made of a write.  Which entry comes when is drawn.
 """
 
@@ -269,7 +269,7 @@ def _batch_norm(flow: Flow, first: int, second: int) -> None:
 
 
 def _hidden(flow: Flow, first: int, second: int) -> None:
-    # What these do is told by no schema.
+    # The effects of these are in no schema.
     a = flow.value(first)
     match second:
         case 0 | 1 | 7:

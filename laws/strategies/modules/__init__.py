@@ -1,6 +1,6 @@
 """Generated ``nn.Module``s: ``from purefx.laws.strategies import module_trees``.
 
-One idea: the module calls are drawn first and the steps inside them next; a case is the text of its classes, so the
+The module calls are drawn first and the steps inside them next; a case is the text of its classes, so the
 smallest failing one can be pasted and run.  Nothing here compares anything.
 """
 

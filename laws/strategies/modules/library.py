@@ -131,7 +131,7 @@ class Library:
 
     Args:
         writes: whether bodies may write to values in place.
-        keeps_dead: whether what nobody uses is left as it is; otherwise most of it is given back or written to state.
+        keeps_dead: whether what nobody uses is left as it is; otherwise most of it is returned or written to state.
 
     >>> Library(writes=True).name()
     'M1'

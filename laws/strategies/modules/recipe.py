@@ -137,7 +137,7 @@ class SlotRecipe:
 
 @frozen
 class Body:
-    """A class of our own: its state, its steps, and what it gives back."""
+    """A class of our own: its state, its steps, and what it returns."""
 
     slots: tuple[SlotRecipe, ...]
     items: tuple[Item, ...]
@@ -165,7 +165,7 @@ class Recipe:
     outputs: tuple[Output, ...]
     sizes: int
     """0 to 2: static; 3: the first dimension is dynamic.  2: what nobody uses is left as it is; in the others most of it is
-    given back or written."""
+    returned or written."""
     mode: int
     """0: all in training; 1: all in evaluation; 2: only the root's children are in evaluation."""
     grads: bool

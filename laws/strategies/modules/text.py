@@ -144,7 +144,7 @@ def _in_place(kind: int, value: str, other: str, step: Step, scope: Scope) -> Wr
 
 
 def is_held(text: str) -> bool:
-    """Say whether something hangs on the module, and is no local of ``forward``.
+    """Return whether something hangs on the module, and is not a local of ``forward``.
 
     >>> is_held("self.m0.b1"), is_held("v1")
     (True, False)
@@ -253,7 +253,7 @@ class BodyText:
         """Return a further result, made of all that would have been computed for nothing; none if there is nothing.
 
         Args:
-            results: what is given back anyway.
+            results: what is returned anyway.
         """
         given = {name for result in results for name in _NAME.findall(result)}
         lost = [value for value in self._unused() if value not in given]
@@ -266,7 +266,7 @@ class BodyText:
         return [value for value in dict.fromkeys(self.values[since:]) if _NAME.fullmatch(value) and value not in used]
 
     def give(self, wanted: Result) -> Result:
-        """Write what the body gives back; what is wanted, or a value if there is no such thing."""
+        """Write what the body returns; what is wanted, or a value if there is no such thing."""
         buffers = [place.text for place in self.state if place.kind == "buffer" and place.shape == "3"]
         if wanted == "buffer" and not buffers:
             wanted = "value"
