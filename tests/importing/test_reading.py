@@ -1,12 +1,17 @@
-"""What is read from an exported program: stacks, signature, state, constraints, bodies."""
+"""What is read of exported programs and graphs, leaving them as they are, and what is refused."""
 
 from __future__ import annotations
 
+import copy
 import operator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
+import torch.fx
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import nn
 from torch.export import Dim
 
@@ -14,7 +19,10 @@ import purefx as px
 from purefx.ir import Apply, Sym
 from purefx.ir.importing.constraints import read_guard
 from purefx.ir.importing.nodes import StackReader
+from tests.importing.traced_graphs import compare, graph_modules, outcome
 from tests.programs import Aliased, Block, Shared, Tower, exported
+
+# What is read from an exported program: stacks, signature, state, constraints, bodies.
 
 
 def test_stacks_name_module_calls() -> None:
@@ -149,3 +157,181 @@ def test_only_exported_programs_are_imported(wrong: Any) -> None:
     """Anything else is a TypeError that says what was given."""
     with pytest.raises(TypeError, match=type(wrong).__name__):
         px.import_ep(wrong)
+
+
+# Exported programs that were broken after export: one typed error that says everything, and the program is as it was.
+
+
+Ep = torch.export.ExportedProgram
+
+
+def first_call(ep: Ep) -> torch.fx.Node:
+    """Return the first operator of the graph."""
+    return next(node for node in ep.graph.nodes if node.op == "call_function")
+
+
+def drop_input_spec(ep: Ep) -> None:
+    """Forget an input in the signature."""
+    ep.graph_signature.input_specs.pop()
+
+
+def drop_output_spec(ep: Ep) -> None:
+    """Forget an output in the signature."""
+    ep.graph_signature.output_specs.pop()
+
+
+def drop_state(ep: Ep) -> None:
+    """Lose a parameter."""
+    del ep.state_dict["layers.0.up.weight"]
+
+
+def reshape_state(ep: Ep) -> None:
+    """Replace a parameter by one of another shape."""
+    ep.state_dict["layers.0.up.weight"] = torch.nn.Parameter(torch.ones(2, 2))
+
+
+def late_reference(ep: Ep) -> None:
+    """Move a node behind its user."""
+    nodes = [node for node in ep.graph.nodes if node.op == "call_function"]
+    nodes[-1].append(nodes[0])
+
+
+def nonsense_stack(ep: Ep) -> None:
+    """Write a list where the module stack is."""
+    first_call(ep).meta["nn_module_stack"] = ["layers.0"]
+
+
+def nonsense_value(ep: Ep) -> None:
+    """Write a function where the fake value is."""
+    first_call(ep).meta["val"] = print
+
+
+def nonsense_trace(ep: Ep) -> None:
+    """Write a number where the stack trace is."""
+    first_call(ep).meta["stack_trace"] = 12
+
+
+BROKEN: list[tuple[Callable[[Ep], None], str]] = [
+    (drop_input_spec, "signature-inputs"),
+    (drop_output_spec, "signature-outputs"),
+    (drop_state, "signature-slots"),
+    (reshape_state, "state-geometry"),
+    (late_reference, "earlier-values"),
+    (nonsense_stack, "meta"),
+    (nonsense_value, "meta"),
+    (nonsense_trace, "meta"),
+]
+
+
+@pytest.mark.parametrize(("breaks", "rule"), BROKEN, ids=[breaks.__name__ for breaks, _ in BROKEN])
+def test_broken_programs_are_refused_with_their_rule(breaks: Callable[[Ep], None], rule: str) -> None:
+    """InvalidProgram, which is a ValueError, naming the rule; nothing is half imported."""
+    ep = exported(Tower(1), torch.ones(1, 4))
+    breaks(ep)
+    with pytest.raises(ValueError, match=rule) as caught:
+        px.import_ep(ep)
+    assert isinstance(caught.value, px.InvalidProgram)
+    assert rule in {violation.rule for violation in caught.value.violations}
+
+
+def test_two_mistakes_are_told_at_once() -> None:
+    """All violations come in one error."""
+    ep = exported(Tower(1), torch.ones(1, 4))
+    nonsense_value(ep)
+    late_reference(ep)
+    with pytest.raises(px.InvalidProgram) as caught:
+        px.import_ep(ep)
+    assert {"meta", "earlier-values"} <= {violation.rule for violation in caught.value.violations}
+
+
+def test_what_is_not_supported_is_named() -> None:
+    """A call_module in an exported graph, an argument of an unknown type: UnsupportedProgram with the node."""
+    ep = exported(Tower(1), torch.ones(1, 4))
+    node = first_call(ep)
+    with ep.graph.inserting_before(node):
+        ep.graph_module.add_module("extra", torch.nn.ReLU())
+        ep.graph.call_module("extra", (node.args[0],))
+    with pytest.raises(NotImplementedError, match="call_module"):
+        px.import_ep(ep)
+    other: Any = exported(Tower(1), torch.ones(1, 4))
+    first_call(other).args = (*first_call(other).args[:2], torch.ones(8))  # type: ignore[assignment]
+    with pytest.raises(px.UnsupportedProgram, match="Tensor"):
+        px.import_ep(other)
+
+
+# The law of ``import_fx``: lowering what was imported gives what the graph module does, whatever the graph is.
+
+
+INPUTS = (torch.linspace(-1, 2, 16).reshape(4, 4), torch.linspace(1, -3, 16).reshape(4, 4))
+
+
+@given(graph_modules(), st.booleans(), st.sampled_from(["graph_module", "interpreter"]))
+@settings(max_examples=30, deadline=None)
+def test_lowered_is_the_graph_module(module: torch.fx.GraphModule, with_example: bool, to: Any) -> None:
+    """Outputs, inputs that are written to, gradients, state, over two calls; at every stage; and through text."""
+    before = copy.deepcopy(module.state_dict())
+    program = px.import_fx(module, example_inputs=INPUTS if with_example else None)
+    expected = outcome(module, INPUTS)
+    compare(outcome(px.lower(program, to=to), INPUTS), expected)
+    assert list(px.lower(program).state_dict()) == list(before)
+    compare(outcome(px.lower(px.transform(program), to=to), INPUTS), expected)
+    compare(outcome(px.lower(px.inline(program), to=to), INPUTS), expected)
+    compare(dict(module.state_dict()), dict(before))
+    state = {name: program.state[name].value for name in program.state}
+    assert px.parse(str(program), state=state) == program
+
+
+@given(graph_modules(depth=1))
+@settings(max_examples=10, deadline=None)
+def test_what_was_lowered_can_be_imported_again(module: torch.fx.GraphModule) -> None:
+    """A lowered module is a GraphModule too."""
+    again = px.import_fx(px.lower(px.import_fx(module)))
+    compare(outcome(px.lower(again), INPUTS), outcome(module, INPUTS))
+
+
+# Importing leaves the exported program byte for byte as it was, and copies no tensor.
+
+
+def snapshot(ep: torch.export.ExportedProgram) -> tuple[object, ...]:
+    """Return everything of an exported program that a reader could change."""
+    nodes = [
+        (
+            node.op,
+            node.name,
+            str(node.target),
+            str(node.args),
+            str(node.kwargs),
+            sorted(node.meta),
+            str(node.meta.get("nn_module_stack")),
+        )
+        for module in ep.graph_module.modules()
+        if isinstance(module, torch.fx.GraphModule)
+        for node in module.graph.nodes
+    ]
+    held: dict[str, Any] = {**ep.state_dict, **ep.constants}
+    state = [(name, id(value), value.data_ptr(), value.tolist()) for name, value in held.items()]
+    return nodes, state, str(ep.graph_signature), str(ep.module_call_graph), str(ep.range_constraints), ep.graph_module.code
+
+
+def test_the_exported_program_is_not_changed() -> None:
+    """Import, transform, lower and run: the exported program does not notice."""
+    for decomposed in (False, True):
+        ep = exported(Shared(), torch.ones(3, 4), decomposed=decomposed)
+        before = snapshot(ep)
+        px.lower(px.transform(px.import_ep(ep)))(torch.ones(3, 4))
+        assert snapshot(ep) == before
+
+
+def test_tensors_are_shared() -> None:
+    """The program shows the very tensors of the exported program."""
+    ep = exported(Shared(), torch.ones(3, 4))
+    program = px.import_ep(ep)
+    for name in program.state:
+        assert program.state[name].value is {**ep.constants, **ep.state_dict}[name]
+
+
+def test_importing_twice_gives_equal_programs() -> None:
+    """Import is a function of its argument."""
+    ep = exported(Shared(), torch.ones(3, 4))
+    assert px.import_ep(ep) == px.import_ep(ep)
+    assert px.digest(px.import_ep(ep)) == px.digest(px.import_ep(ep))

@@ -17,6 +17,8 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.utils import _pytree as pytree
 
+from tests.unflatten.harness import differences
+
 __all__ = ["compare", "graph_modules", "outcome", "run"]
 
 SHAPE = (4, 4)
@@ -168,13 +170,4 @@ def outcome(module: nn.Module, args: tuple[Any, ...], calls: int = 2) -> list[An
 
 def compare(given: Any, expected: Any) -> None:
     """Assert that two outcomes are equal bit for bit, structure included."""
-    ours, our_spec = pytree.tree_flatten(given)
-    theirs, their_spec = pytree.tree_flatten(expected)
-    assert our_spec == their_spec, f"{our_spec} is not {their_spec}"
-    for one, other in zip(ours, theirs, strict=True):
-        if isinstance(one, torch.Tensor):
-            assert isinstance(other, torch.Tensor)
-            assert one.dtype == other.dtype
-            assert torch.equal(one.nan_to_num(77.0), other.nan_to_num(77.0)), f"{one} is not {other}"
-        else:
-            assert one == other or one is other
+    assert not list(differences(expected, given))

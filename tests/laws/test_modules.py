@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Iterator
 from functools import cache
 from typing import Literal
 
 import pytest
-import torch
 from attrs import evolve
 from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
@@ -28,15 +26,6 @@ EXAMPLES = 80
 To = Literal["graph_module", "interpreter"]
 
 TO: tuple[To, ...] = ("graph_module", "interpreter")
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Let sums be added in one order."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def quick(examples: int, *phases: Phase) -> settings:

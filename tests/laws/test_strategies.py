@@ -1,21 +1,29 @@
-"""The strategies make valid programs, reach what is hard, and shrink to what is small.
-
-One idea: what is hard is named, and counted in 500 programs.  What laws find on them is in ``test_seeded.py``.
-"""
+"""Generated programs: what strategies reach, what the oracle computes, and states of the rule machine."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 import pytest
+import torch
+from attrs import evolve
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.stateful import run_state_machine_as_test
 
 import purefx as px
-from purefx.laws import toy
+from purefx.laws import behaviour_differences, toy
 from purefx.laws.asking import LawBroken
 from purefx.laws.checking import check_transformation, drawn
+from purefx.laws.evaluate import evaluate, meaning_differences
 from purefx.laws.law import GENERIC
+from purefx.laws.registry import REGISTRY
+from purefx.laws.stateful import STEPS, Walk, allowed, rule_machine
 from purefx.laws.strategies import STAGES, Stage
+from purefx.laws.toy import tensor_meaning, toy_meaning
 from tests.laws.seeded.writing import forgets_a_mutation
+from tests.programs import Shared, exported
+
+# The strategies make valid programs, reach what is hard, and shrink to what is small.
 
 
 @pytest.mark.parametrize("stage", STAGES)
@@ -77,3 +85,159 @@ def test_what_is_hard_is_reached(what: str) -> None:
     stage, reached = REACHED[what]
     found = sum(reached(program) for program, _ in drawn(stage, 500))
     assert found >= 5, f"{what}: {found} in 500 programs"
+
+
+# The reference evaluator, on programs whose meaning can be worked out by hand.
+
+
+SCALAR = px.TensorType(torch.int64, ())
+X = px.UserInput(SCALAR, "x")
+
+
+def program(nodes: list[px.Node], output: tuple[object, ...], outputs: tuple[object, ...] | None = None) -> px.Program:
+    """Return a program of two buffers, ``a`` = 1 and ``b`` = 3, as inputs ``p`` and ``q``, and a user input ``x``."""
+    slots = {"a": px.Slot(px.SlotKind.BUFFER, torch.tensor(1), 0, 0), "b": px.Slot(px.SlotKind.BUFFER, torch.tensor(3), 1, 1)}
+    specs = outputs or tuple(px.UserOutput() for _ in output)
+    graph = px.Graph((px.Input("p"), px.Input("q"), px.Input("x")), tuple(nodes), output)
+    signature = px.Signature((px.StateInput("a"), px.StateInput("b"), X), specs)
+    return px.Program.of({"": graph}, state=px.State(("a", "b"), px.pmap(slots)), signature=signature)
+
+
+def test_swapped_buffers_swap_and_old_values_are_old() -> None:
+    outputs = (px.StateMutation("a"), px.StateMutation("b"), px.UserOutput())
+    meaning = toy_meaning(program([], (px.Ref("q"), px.Ref("p"), px.Ref("p")), outputs), calls=3)
+    assert meaning.outputs == ((1,), (3,), (1,))
+    assert meaning.state == (("a", 3), ("b", 1))
+
+
+def test_mutated_inputs_are_seen() -> None:
+    meaning = toy_meaning(program([], (px.Ref("p"), px.Ref("x")), (px.InputMutation(2), px.UserOutput())), calls=2)
+    assert (meaning.outputs, meaning.inputs) == (((3,), (13,)), ((1,), (1,)))
+
+
+def test_writes_through_views_pairs_and_bodies() -> None:
+    nodes = [
+        px.Node("v", toy.VIEW, (px.Ref("p"),)),
+        px.Node("t", toy.PAIR, (px.Ref("v"), px.Ref("q"))),
+        px.Node("g", toy.GETITEM, (px.Ref("t"), 0)),
+        px.Node("w", toy.ADD_, (px.Ref("g"), 4)),
+    ]
+    assert toy_meaning(program(nodes, (px.Ref("w"),)), calls=2).state == (("a", 9), ("b", 3))
+
+
+def test_constants_are_told_from_cells_and_from_one_another() -> None:
+    plain = program([], (1, True, px.Ref("p")))
+    assert toy_meaning(plain, calls=1).outputs == (("1", "True", 1),)
+
+
+def test_effects_come_in_order() -> None:
+    nodes = [
+        px.Node("r", toy.RAND, (px.Ref("x"), "first")),
+        px.Node("s", toy.RAND, (px.Ref("x"), "off", False)),
+        px.Node("e", toy.EMIT, (px.Ref("r"), "seen")),
+        px.Node("o", toy.PRINT, ("printed",)),
+    ]
+    effects = dict(toy_meaning(program(nodes, ()), calls=1).effects)
+    assert effects == {"drawn": ("first",), "emitted": (("seen", 3 + 7919), "printed")}
+
+
+def test_the_state_of_a_body_is_below_the_module_that_it_stands_in() -> None:
+    body = px.Graph((), (px.Node("w", px.Get("w")), px.Node("r", toy.ADD_, (px.Ref("w"), 1))), px.Ref("r"))
+    nodes = (px.Node("y", px.Call(px.Frame("m"), "g")), px.Node("z", px.Call(px.Frame("n"), "g")))
+    slots = {f"{name}.w": px.Slot(px.SlotKind.BUFFER, torch.tensor(cell), cell, cell) for cell, name in enumerate("mn")}
+    signature = px.Signature((), (px.UserOutput(), px.UserOutput()))
+    main = px.Graph((), nodes, (px.Ref("y"), px.Ref("z")))
+    tree = px.Program.of({"": main, "g": body}, state=px.State(tuple(slots), px.pmap(slots)), signature=signature)
+    assert toy_meaning(tree, calls=2).outputs == ((1, 2), (2, 3))
+
+
+def test_differences_name_the_fact() -> None:
+    left, right = toy_meaning(program([], (px.Ref("p"),)), calls=1), toy_meaning(program([], (px.Ref("q"),)), calls=1)
+    assert meaning_differences(left, right) == ["outputs: got ((1,),), expected ((3,),)"]
+    assert meaning_differences(left, right, what=("state",)) == []
+
+
+def test_an_operator_that_nobody_knows_is_named() -> None:
+    nodes = [px.Node("y", px.Op("toy.strange"), (px.Ref("x"),))]
+    with pytest.raises(KeyError, match="strange"):
+        evaluate(program(nodes, ()), [(1,)], toy.ToyMachine())
+
+
+def test_real_programs_mean_the_same_at_every_stage_and_as_eager() -> None:
+    model, x = Shared(), torch.randn(3, 4)
+    flat = px.import_ep(exported(model, x))
+    calls = [(x,), (x + 1,), (x * 2,)]
+    expected = tensor_meaning(flat, calls)
+    program = flat
+    for step in px.DEFAULT:
+        program = step(program)
+        assert meaning_differences(tensor_meaning(program, calls), expected) == []
+    assert behaviour_differences(px.lower(program), model, [(call, {}) for call in calls]) == []
+
+
+# Random walks through all transformations keep what must be kept, and find those that do not keep it.
+
+
+ALL = tuple(entry.transformation for entry in REGISTRY)
+
+
+def run(machine: object, examples: int) -> None:
+    """Run a machine on the same walks every time."""
+    run_state_machine_as_test(
+        machine,
+        settings=settings(
+            max_examples=examples, stateful_step_count=STEPS, derandomize=True, database=None, deadline=None,
+            suppress_health_check=list(HealthCheck), phases=(Phase.generate,), report_multiple_bugs=False,
+        ),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("stage", "examples"), [("tokens", 30), ("flat", 30), ("sunk", 15), ("tree", 15)])
+def test_all_transformations_in_any_order(stage: Stage, examples: int) -> None:
+    run(rule_machine(*ALL, stage=stage), examples)
+
+
+def forgets_after_inline(program: px.Program) -> px.Program:
+    """Give a constant back, in programs that went through inline."""
+    if "inline" not in [step.name for step in program.trail] or program.main.output[:1] == (1,):
+        return program
+    return program.with_main(evolve(program.main, output=(1, *program.main.output[1:])))
+
+
+def copies_graphs(program: px.Program) -> px.Program:
+    """Make every graph anew."""
+    return program.evolve(graphs=px.pmap({name: evolve(program.graphs[name]) for name in program.order}))
+
+
+@pytest.mark.parametrize(
+    ("step", "says"),
+    [(forgets_after_inline, "outputs: got"), (copies_graphs, "is equal, but another object")],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_mistakes_that_need_several_steps_are_found(step: object, says: str) -> None:
+    with pytest.raises(AssertionError, match=says) as caught:
+        run(rule_machine(px.inline, step, stage="tree"), 60)
+    assert "from the program\nprogram {" in str(caught.value)
+
+
+def test_a_trail_that_does_not_grow_is_found() -> None:
+    lost = px.Transformation("lost", lambda program: program.evolve(trail=()))
+    program = px.parse('program {\n graph @""() {\n return ()\n }\n }')
+    walk = Walk(program)
+    walk.transform(px.Transformation("idle", lambda program: program))
+    walk.transform(lost)  # the trail is written by the transformation itself, whatever the function does to it
+    assert walk.steps == ["idle", "lost"]
+    assert [step.name for step in walk.program.trail] == ["lost"]
+
+
+def test_requirements_are_kept() -> None:
+    program = px.parse('program {\n graph @""() {\n y = get w\n return (y,)\n }\n }')
+    names = [getattr(step, "name", "") for step in allowed(program, ALL)]
+    assert "functionalize" not in names
+    assert "lift_state" in names
+
+
+@pytest.mark.parametrize("given", [(), (1,)])
+def test_wrong_use(given: tuple[object, ...]) -> None:
+    with pytest.raises(TypeError, match="functions from programs to programs"):
+        rule_machine(*given)

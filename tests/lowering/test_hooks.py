@@ -15,9 +15,9 @@ import pytest
 import torch
 
 import purefx as px
-from purefx.lowering.swaps.assignment.hooks import unhooked
+from purefx.lowering.swaps.hooks import unhooked
 from tests.scale.test_scale import nested
-from tests.transforms.test_gather import CIRCLE, outlined, preserved
+from tests.transforms.test_outline import CIRCLE, outlined, preserved
 
 KINDS = ["graph_module", "interpreter"]
 

@@ -1,22 +1,22 @@
-"""Eight threads look at one lowered module at once: graphs, code, copies, pickles, state, calls.
-
-One idea: what is made when it is first read is made in the midst of what others do; the interpreter switches as often as it can.
-"""
+"""When the code of a lowered program is made: at its first call, also from several threads."""
 
 from __future__ import annotations
 
 import copy
+import inspect
 import pickle
 import sys
 import threading
 from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
 
 import purefx as px
+
+# Eight threads look at one lowered module at once: graphs, code, copies, pickles, state, calls.
 
 
 class Leaf(torch.nn.Module):
@@ -83,3 +83,105 @@ def test_eight_threads_look_at_one_module(to: Any) -> None:
             order = [(index + number) % 8 if number % 3 else number % 4 for index in range(8)]
             found = list(threads.map(look, order))
             assert found == [expected[index] for index in order]
+
+
+# A body is compiled when it is first called, and nobody notices.
+
+
+class Twice(torch.nn.Module):
+    """Calls one module twice, another once, and has two branches."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up = torch.nn.Linear(2, 2)
+        self.down = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.Tanh())
+        self.register_buffer("count", torch.zeros(()))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Run."""
+        self.count.add_(1)
+        y = torch.cond(x.sum() > 0, torch.sin, torch.cos, (self.up(self.up(x)),))
+        return self.down(y) * self.count
+
+
+def lowered(to: Literal["graph_module", "interpreter"] = "graph_module") -> tuple[Twice, Any]:
+    """Return a model, and what became of it."""
+    model = Twice()
+    return model, px.lower(px.transform(px.import_ep(torch.export.export(model, (torch.ones(1, 2),)))), to=to)
+
+
+def test_what_is_not_called_is_not_compiled() -> None:
+    """Nothing by lowering; by a call of a part that part alone; by one of the root all, branches too (cond traces them)."""
+    model, module = lowered()
+    codes = module.purefx_codes
+    assert not codes
+    x = torch.ones(1, 2)
+    assert torch.equal(module.up(x), model.up(x))
+    assert [body.name for body in codes.values()] == ["Linear"]
+    functions = {name: type(child).forward for name, child in module.named_modules() if name}
+    assert torch.equal(module(x), copy.deepcopy(model)(x))
+    assert sorted(body.name for body in codes.values()) == sorted(module.purefx_place.body.program.order)
+    assert all(type(child).forward is functions[name] for name, child in module.named_modules() if name)
+
+
+def test_the_first_call_leaves_the_signature_as_it_is() -> None:
+    """Whoever looks at ``forward`` sees the same before and after."""
+    _, module = lowered()
+    before = inspect.signature(module.up.forward)
+    module(torch.ones(1, 2))
+    assert str(inspect.signature(module.up.forward)) == str(before) == "(v0)"
+
+
+@pytest.mark.parametrize("to", ["graph_module", "interpreter"])
+def test_dynamo_compiles_what_was_never_called(to: Literal["graph_module", "interpreter"]) -> None:
+    """One graph, without a break, equal to eager in three calls, and strict export takes it too."""
+    model, module = lowered(to)
+    graphs: list[torch.fx.GraphModule] = []
+
+    def backend(graph: torch.fx.GraphModule, _: Any) -> Any:
+        graphs.append(graph)
+        return graph.forward
+
+    whole = torch.compile(module, backend=backend, fullgraph=True)
+    expected = copy.deepcopy(model)
+    with torch.no_grad():
+        for _ in range(3):
+            x = torch.rand(1, 2)
+            assert torch.equal(whole(x), expected(x))
+    assert len(graphs) == 1
+    again = lowered(to)[1]
+    again.load_state_dict(model.state_dict())
+    x = torch.rand(1, 2)
+    assert torch.equal(torch.export.export(again, (x,), strict=True).module()(x), copy.deepcopy(model)(x))
+
+
+def test_threads_may_call_first_at_the_same_time() -> None:
+    """Each gets the right result, whoever compiled."""
+    model, module = lowered()
+    x = torch.ones(1, 2)
+    start = threading.Barrier(4)
+    results: list[torch.Tensor] = []
+
+    def call() -> None:
+        start.wait()
+        results.append(module.down(x))
+
+    threads = [threading.Thread(target=call) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(results) == 4
+    assert all(torch.equal(result, model.down(x)) for result in results)
+
+
+def test_an_error_in_the_first_call_names_its_node() -> None:
+    """The function that compiles is none of the places."""
+    _, module = lowered()
+    with pytest.raises(RuntimeError) as caught:
+        module.down(torch.ones(1, 5))
+    module.check_input_constraints = False
+    with pytest.raises(RuntimeError) as outer:
+        module(torch.ones(1, 5))
+    assert "while running up / linear (aten.linear.default)" in "".join(outer.value.__notes__)
+    assert not hasattr(caught.value, "__notes__")  # only roots add them

@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["HOSTILE", "mutated_bytes", "mutated_json", "mutated_text"]
+__all__ = ["HOSTILE", "Parts", "mutated_bytes", "mutated_json", "mutated_text", "with_header"]
 
 TOKENS = re.compile(r'"(?:[^"\\\n]|\\.)*"|[A-Za-z_][\w.]*|-?\d+(?:\.\d+)?|\s+|.', re.DOTALL)
 
@@ -211,9 +211,9 @@ class Parts:
         self.begin, self.end = self.header[name]["data_offsets"]
         self.structure: dict[str, Any] = json.loads(self.data[self.begin : self.end])
 
-    def whole(self, structure: Any, header: Any = None) -> bytes:
-        """Return the bytes with another structure."""
-        text = json.dumps(structure).encode()
+    def whole(self, structure: Any = None, header: Any = None) -> bytes:
+        """Return the bytes with the structure as it is now, or with another one."""
+        text = json.dumps(self.structure if structure is None else structure).encode()
         header = copy.deepcopy(self.header if header is None else header)
         shift = len(text) - (self.end - self.begin)
         for name, entry in header.items():
@@ -221,5 +221,10 @@ class Parts:
                 entry["data_offsets"] = [at + shift if type(at) is int and at >= self.end else at for at in entry["data_offsets"]]
         if isinstance(header.get(self.name), dict):
             header[self.name].update(shape=[len(text)], data_offsets=[self.begin, self.begin + len(text)])
-        said = json.dumps(header).encode()
-        return len(said).to_bytes(8, "little") + said + self.data[: self.begin] + text + self.data[self.end :]
+        return with_header(header, self.data[: self.begin] + text + self.data[self.end :])
+
+
+def with_header(header: Any, data: bytes) -> bytes:
+    """Return the bytes of a file with this header."""
+    text = json.dumps(header).encode()
+    return len(text).to_bytes(8, "little") + text + data

@@ -26,6 +26,7 @@ from torch import nn
 import purefx as px
 from purefx.ir.store import container
 from tests.programs import Aliased
+from tests.security.mutating import Parts, with_header
 
 HUGE = 10**12
 
@@ -57,32 +58,6 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # pyright
     monkeypatch.setenv("PYTEST_TMP", str(tmp_path))
 
 
-class Parts:
-    """A file taken apart: its header, its structure, its data; and put together again."""
-
-    def __init__(self, raw: bytes) -> None:
-        size = int.from_bytes(raw[:8], "little")
-        self.header: dict[str, Any] = json.loads(raw[8 : 8 + size])
-        self.data = raw[8 + size :]
-        self.begin, self.end = self.header[container.STRUCTURE]["data_offsets"]
-        self.structure: dict[str, Any] = json.loads(self.data[self.begin : self.end])
-
-    def whole(self) -> bytes:
-        """Return the bytes with the structure as it is now."""
-        text = json.dumps(self.structure).encode()
-        header = copy.deepcopy(self.header)
-        for name, entry in header.items():
-            if name != "__metadata__" and entry["data_offsets"][0] >= self.end:
-                entry["data_offsets"] = [at + len(text) - (self.end - self.begin) for at in entry["data_offsets"]]
-        header[container.STRUCTURE].update(shape=[len(text)], data_offsets=[self.begin, self.begin + len(text)])
-        return with_header(header, self.data[: self.begin] + text + self.data[self.end :])
-
-
-def with_header(header: Any, data: bytes) -> bytes:
-    text = json.dumps(header).encode()
-    return len(text).to_bytes(8, "little") + text + data
-
-
 def load(raw: bytes, folder: Path) -> px.Program:
     (folder / "crafted.purefx").write_bytes(raw)
     return px.load(folder / "crafted.purefx")
@@ -108,7 +83,7 @@ def outcome(raw: bytes, folder: Path) -> str:
 
 
 def edited(change: Callable[[dict[str, Any]], Any], stage: int = 0) -> bytes:
-    parts = Parts(saved(stage))
+    parts = Parts(saved(stage), container.STRUCTURE)
     change(parts.structure)
     return parts.whole()
 
@@ -204,7 +179,7 @@ def test_a_missing_operator_is_named(tmp_path: Path) -> None:
 
 def test_headers_that_claim_more_than_there_is(tmp_path: Path) -> None:
     """Nothing of the size that is claimed is allocated: safetensors wants the file to be covered exactly."""
-    parts = Parts(saved(0))
+    parts = Parts(saved(0), container.STRUCTURE)
     name = next(name for name in parts.header if name.endswith("weight"))
     for entry in (
         {"shape": [HUGE]},
@@ -221,7 +196,7 @@ def test_headers_that_claim_more_than_there_is(tmp_path: Path) -> None:
 
 
 def test_versions(tmp_path: Path) -> None:
-    parts = Parts(saved(0))
+    parts = Parts(saved(0), container.STRUCTURE)
 
     def marked(version: Any) -> bytes:
         return with_header({**parts.header, "__metadata__": {"purefx": version}}, parts.data)
@@ -296,7 +271,7 @@ def test_any_file_is_a_program_or_an_error_of_ours(seed: int, tmp_path: Path) ->
                 raw[choose.randrange(choose.choice([400, len(raw)]))] ^= 1 << choose.randrange(8)
             found.append(outcome(bytes(raw), tmp_path))
         else:
-            found.append(outcome(damaged(Parts(bytes(raw)), choose), tmp_path))
+            found.append(outcome(damaged(Parts(bytes(raw), container.STRUCTURE), choose), tmp_path))
     assert "StoreError" in found
 
 

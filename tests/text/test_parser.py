@@ -13,49 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils import _pytree as pytree
 
-from purefx.ir import (
-    ANYTHING,
-    Apply,
-    ArgAt,
-    Body,
-    Call,
-    CallSignature,
-    Constraints,
-    Effects,
-    Frame,
-    Get,
-    Graph,
-    Input,
-    InputDim,
-    InputMutation,
-    InputValue,
-    Items,
-    LiteralType,
-    Module,
-    Node,
-    NumberType,
-    ObjectType,
-    Op,
-    ParseError,
-    Program,
-    Range,
-    Record,
-    Ref,
-    Signature,
-    Slot,
-    SlotKind,
-    State,
-    StateInput,
-    StateMutation,
-    Sym,
-    TensorType,
-    Token,
-    Unless,
-    UserInput,
-    UserOutput,
-    pmap,
-    same_arg,
-)
+from purefx import ir
 from purefx.ir.importing.exported import import_ep
 from purefx.ir.text import parse
 from purefx.ir.text.arguments import print_arg, print_tree, read_arg, read_tree
@@ -76,7 +34,7 @@ constants = st.sampled_from(
     [None, ..., torch.float32, torch.qint8, torch.sparse_coo, torch.channels_last, torch.device("cuda:1"), torch.device("cpu"),
      range(1, 9, 2), torch.ops.aten.add.Tensor, operator.add, math.floor, torch.sym_max, torch.ops.higher_order.cond]
 )  # fmt: skip
-leaves = numbers | constants | st.complex_numbers() | names | st.binary(max_size=5) | names.map(Ref) | names.map(Body)
+leaves = numbers | constants | st.complex_numbers() | names | st.binary(max_size=5) | names.map(ir.Ref) | names.map(ir.Body)
 
 
 def containers(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
@@ -84,45 +42,53 @@ def containers(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     several = st.lists(inner, max_size=3)
     pairs = st.lists(st.tuples(inner, inner), max_size=2)
     return (
-        several.map(tuple) | several.map(Items) | pairs.map(lambda of: Record(tuple(of))) | st.builds(slice, inner, inner, inner)
+        several.map(tuple)
+        | several.map(ir.Items)
+        | pairs.map(lambda of: ir.Record(tuple(of)))
+        | st.builds(slice, inner, inner, inner)
     )
 
 
 args = st.recursive(leaves, containers, max_leaves=6)
-sizes = st.integers() | st.booleans() | st.floats(allow_nan=False) | names.map(Sym) | st.builds(InputValue, st.integers(0, 9))
+sizes = (
+    st.integers() | st.booleans() | st.floats(allow_nan=False) | names.map(ir.Sym) | st.builds(ir.InputValue, st.integers(0, 9))
+)
 exprs: st.SearchStrategy[Any] = st.recursive(
-    sizes | st.builds(InputDim, st.integers(0, 9), st.integers(0, 9), st.sampled_from(["size", "stride"])),
-    lambda inner: st.builds(Apply, st.sampled_from(INFIX) | names, st.lists(inner, max_size=3).map(tuple)),
+    sizes | st.builds(ir.InputDim, st.integers(0, 9), st.integers(0, 9), st.sampled_from(["size", "stride"])),
+    lambda inner: st.builds(ir.Apply, st.sampled_from(INFIX) | names, st.lists(inner, max_size=3).map(tuple)),
     max_leaves=6,
 )
-frames = st.builds(Frame, names | st.sampled_from(["a", "a.b", "a.b.c", "a.b d"]), st.integers(0, 3), st.integers(0, 2))
+frames = st.builds(ir.Frame, names | st.sampled_from(["a", "a.b", "a.b.c", "a.b d"]), st.integers(0, 3), st.integers(0, 2))
 stacks = st.lists(frames, max_size=3).map(tuple)
-places = st.builds(ArgAt, st.integers(0, 5), names)
-switches = st.builds(Unless, places, st.sampled_from([True, False, 0.0, 0.5]), st.sampled_from([None, True, 0.5]))
+places = st.builds(ir.ArgAt, st.integers(0, 5), names)
+switches = st.builds(ir.Unless, places, st.sampled_from([True, False, 0.0, 0.5]), st.sampled_from([None, True, 0.5]))
 effects = st.builds(
-    Effects,
+    ir.Effects,
     *[st.lists(of, max_size=2).map(tuple) for of in (places, switches, st.none() | places, places)],
     st.booleans(),
     st.lists(switches, max_size=2).map(tuple),
     *[st.booleans()] * 3,
 )
-ops = st.builds(Op, st.sampled_from(["aten.add.Tensor", "aten.relu.default", "higher_order.cond", "toy.neg"]) | names, effects)
+ops = st.builds(ir.Op, st.sampled_from(["aten.add.Tensor", "aten.relu.default", "higher_order.cond", "toy.neg"]) | names, effects)
 nodes = st.builds(
-    Node,
+    ir.Node,
     names,
-    ops | st.builds(Call, frames, names) | names.map(Get),
+    ops | st.builds(ir.Call, frames, names) | names.map(ir.Get),
     st.lists(args, max_size=3).map(tuple),
     st.lists(st.tuples(names, args), max_size=2).map(tuple),
     stacks,
 )
-graphs = st.builds(Graph, st.lists(names.map(Input), max_size=3).map(tuple), st.lists(nodes, max_size=4).map(tuple), args)
+graphs = st.builds(ir.Graph, st.lists(names.map(ir.Input), max_size=3).map(tuple), st.lists(nodes, max_size=4).map(tuple), args)
 types = (
     st.builds(
-        TensorType, st.sampled_from([torch.float32, torch.int8, torch.float8_e5m2]), st.lists(exprs, max_size=2).map(tuple), names
+        ir.TensorType,
+        st.sampled_from([torch.float32, torch.int8, torch.float8_e5m2]),
+        st.lists(exprs, max_size=2).map(tuple),
+        names,
     )
-    | st.builds(NumberType, names, st.none() | exprs)
-    | args.map(LiteralType)
-    | names.map(ObjectType)
+    | st.builds(ir.NumberType, names, st.none() | exprs)
+    | args.map(ir.LiteralType)
+    | names.map(ir.ObjectType)
 )
 trees = st.recursive(
     st.just(pytree.treespec_leaf()),
@@ -138,39 +104,44 @@ trees = st.recursive(
     max_leaves=6,
 )
 signatures = st.builds(
-    Signature,
-    st.lists(st.builds(UserInput, types, names) | names.map(StateInput) | st.just(Token()), max_size=3).map(tuple),
+    ir.Signature,
+    st.lists(st.builds(ir.UserInput, types, names) | names.map(ir.StateInput) | st.just(ir.Token()), max_size=3).map(tuple),
     st.lists(
-        st.just(UserOutput()) | names.map(StateMutation) | st.builds(InputMutation, st.integers(0, 5)) | st.just(Token()),
+        st.just(ir.UserOutput())
+        | names.map(ir.StateMutation)
+        | st.builds(ir.InputMutation, st.integers(0, 5))
+        | st.just(ir.Token()),
         max_size=3,
     ).map(tuple),
     st.none() | trees,
     st.none() | trees,
     st.lists(names, max_size=2).map(tuple),
 )
-bounds = st.builds(Range, exprs, st.none() | st.integers(), st.none() | st.integers())
+bounds = st.builds(ir.Range, exprs, st.none() | st.integers(), st.none() | st.integers())
 call_signatures = st.builds(
-    CallSignature,
+    ir.CallSignature,
     *[st.none() | trees] * 2,
     st.lists(names, max_size=2).map(tuple),
     st.booleans(),
 )
-slots = st.builds(Slot, st.sampled_from(SlotKind), st.just(torch.ones(2)), st.integers(0, 3), st.integers(0, 3), st.booleans())
-states = st.dictionaries(names, slots, max_size=4).map(lambda of: State(tuple(of), pmap(of)))
+slots = st.builds(
+    ir.Slot, st.sampled_from(ir.SlotKind), st.just(torch.ones(2)), st.integers(0, 3), st.integers(0, 3), st.booleans()
+)
+states = st.dictionaries(names, slots, max_size=4).map(lambda of: ir.State(tuple(of), ir.pmap(of)))
 programs = st.builds(
-    Program.of,
+    ir.Program.of,
     st.dictionaries(names, graphs, max_size=3),
     root=names,
     state=states,
     signature=signatures,
-    modules=st.lists(st.builds(Module, names, st.none() | names), max_size=3).map(tuple),
-    call_signatures=st.dictionaries(frames, call_signatures, max_size=2).map(pmap),
-    constraints=st.builds(Constraints, st.lists(bounds, max_size=2).map(tuple), st.lists(exprs, max_size=2).map(tuple)),
+    modules=st.lists(st.builds(ir.Module, names, st.none() | names), max_size=3).map(tuple),
+    call_signatures=st.dictionaries(frames, call_signatures, max_size=2).map(ir.pmap),
+    constraints=st.builds(ir.Constraints, st.lists(bounds, max_size=2).map(tuple), st.lists(exprs, max_size=2).map(tuple)),
     facts=st.frozensets(names, max_size=2),
 )
 
 
-def given_state(program: Program) -> dict[str, Any]:
+def given_state(program: ir.Program) -> dict[str, Any]:
     """Return what a program's slots hold."""
     return {name: program.state[name].value for name in program.state}
 
@@ -189,13 +160,13 @@ def test_arguments(arg: Any) -> None:
     text = print_arg(arg)
     assert text.isascii()
     assert text.isprintable()
-    assert same_arg(at_end(text, read_arg), arg)
+    assert ir.same_arg(at_end(text, read_arg), arg)
 
 
 @QUICK
 @given(args, args)
 def test_different_arguments_have_different_texts(left: Any, right: Any) -> None:
-    assert (print_arg(left) == print_arg(right)) is same_arg(left, right)
+    assert (print_arg(left) == print_arg(right)) is ir.same_arg(left, right)
 
 
 @QUICK
@@ -214,19 +185,19 @@ def test_trees(tree: Any) -> None:
 
 @QUICK
 @given(effects)
-def test_effects(found: Effects) -> None:
+def test_effects(found: ir.Effects) -> None:
     assert at_end(print_effects(found), read_effects) == found
 
 
 @QUICK
 @given(stacks.filter(bool))
-def test_stacks(stack: tuple[Frame, ...]) -> None:
+def test_stacks(stack: tuple[ir.Frame, ...]) -> None:
     assert at_end(print_stack(stack), read_stack) == stack
 
 
 @QUICK
 @given(programs)
-def test_programs(program: Program) -> None:
+def test_programs(program: ir.Program) -> None:
     text = str(program)
     found = parse(text, state=given_state(program))
     assert found == program
@@ -252,7 +223,7 @@ class Both(torch.nn.Module):
         return (z * x.shape[0] if flag else z), {"tail": self.tail, "sum": extra["a"][0] + 1}
 
 
-def exported() -> Program:
+def exported() -> ir.Program:
     """Return a model with branches, imported."""
     batch = {0: torch.export.Dim("batch", max=8)}
     arguments = (torch.ones(4, 3), {"a": [torch.ones(2)]})
@@ -285,9 +256,9 @@ def test_stand_ins_are_what_the_text_says() -> None:
 def test_given_tensors_must_fit() -> None:
     text = "program {\n state {\n buffer n: f32[2]\n }\n}"
     assert parse(text, state={"n": torch.ones(2), "unused": 1}).state["n"].value.device.type == "cpu"
-    with pytest.raises(ParseError, match="line 3, column 12: the tensor given"):
+    with pytest.raises(ir.ParseError, match="line 3, column 12: the tensor given"):
         parse(text, state={"n": torch.ones(3)})
-    with pytest.raises(ParseError, match="give it in `state`"):
+    with pytest.raises(ir.ParseError, match="give it in `state`"):
         parse('program {\n state {\n constant k: opaque("m.Script")\n }\n}')
     script = object()
     assert parse('program {\n state {\n constant k: opaque("m.Script")\n }\n}', state={"k": script}).state["k"].value is script
@@ -309,22 +280,22 @@ def test_operators_are_looked_up_and_never_followed() -> None:
 def test_an_unknown_operator_is_kept_by_name() -> None:
     program = parse('program {\n graph @""() {\n a = os.system("true")\n b = my.op() ! writes(0:x)\n return ()\n }\n}')
     ops = [node.do for node in program.main.nodes]
-    assert ops == [Op("os.system", ANYTHING), Op("my.op", Effects(writes=(ArgAt(0, "x"),)))]
-    assert [op.target for op in ops if isinstance(op, Op)] == [None, None]
+    assert ops == [ir.Op("os.system", ir.ANYTHING), ir.Op("my.op", ir.Effects(writes=(ir.ArgAt(0, "x"),)))]
+    assert [op.target for op in ops if isinstance(op, ir.Op)] == [None, None]
 
 
 def test_registered_types_are_printed_and_refused() -> None:
     Point = namedtuple("Point", ["x", "y"])  # noqa: PYI024  # pyright: ignore[reportUntypedNamedTuple]  as users write them
-    program = Program.of({"": Graph((), ())}, signature=Signature(out_spec=pytree.tree_structure(Point(1, 2))))
+    program = ir.Program.of({"": ir.Graph((), ())}, signature=ir.Signature(out_spec=pytree.tree_structure(Point(1, 2))))
     assert '.Point"(*, *)' in str(program)
-    with pytest.raises(ParseError, match=r"registered type '.*Point' cannot be read"):
+    with pytest.raises(ir.ParseError, match=r"registered type '.*Point' cannot be read"):
         parse(str(program))
 
 
 def test_reading_is_linear_in_the_number_of_nodes() -> None:
-    stack = (Frame("layers"), Frame("layers.0"))
-    nodes = tuple(Node(f"x{number}", Op("toy.add"), (Ref("x"), number), stack=stack) for number in range(5000))
-    program = Program.of({"": Graph((Input("x"),), nodes, (Ref("x1"),))})
+    stack = (ir.Frame("layers"), ir.Frame("layers.0"))
+    nodes = tuple(ir.Node(f"x{number}", ir.Op("toy.add"), (ir.Ref("x"), number), stack=stack) for number in range(5000))
+    program = ir.Program.of({"": ir.Graph((ir.Input("x"),), nodes, (ir.Ref("x1"),))})
     assert parse(str(program)) == program
 
 
@@ -332,7 +303,7 @@ def test_comments_blank_lines_and_carriage_returns() -> None:
     text = (
         '; hand-written\n\nprogram {\r\n\n  graph @""(x,\n    y) {  ; two inputs\r\n\n    return [x,\n      y]\n  }\n\n}\n\n; end'
     )
-    assert parse(text).main == Graph((Input("x"), Input("y")), (), Items([Ref("x"), Ref("y")]))
+    assert parse(text).main == ir.Graph((ir.Input("x"), ir.Input("y")), (), ir.Items([ir.Ref("x"), ir.Ref("y")]))
 
 
 def test_integers_that_python_will_not_write_in_decimal() -> None:

@@ -5,7 +5,6 @@ One idea: what is drawn is always the same; the laws are asked of the same progr
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
@@ -23,15 +22,6 @@ from tests.programs import Aliased, Counter, Shared, Tower, exported
 from tests.to_ep.support import differences, flattened, imported, loaded, stages
 
 OPERATORS, MODULES = 30, 4
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Let sums be added in one order."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def drawn(strategy: Any, examples: int) -> list[Any]:

@@ -1,18 +1,24 @@
-"""Pipelines: order is checked before anything runs, results of strangers are verified, nothing to do is nothing done."""
+"""Pipelines of transformations, and the small steps: names of inputs and assertions."""
 
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 import attrs
 import pytest
 import torch
+from torch import nn
+from torch.export import Dim
+from torch.fx.experimental.proxy_tensor import make_fx
 
 import purefx as px
 from purefx.laws.checking import drawn
 from purefx.laws.registry import REGISTRY
 from purefx.laws.strategies import Stage
-from tests.programs import NEG, Shared, Tower, exported, flat
+from tests.programs import ADD, NEG, Aliased, Shared, Tower, exported, flat
+
+# Pipelines: order is checked before anything runs, results of strangers are verified, nothing to do is nothing done.
 
 
 @pytest.mark.parametrize("decomposed", [False, True])
@@ -139,3 +145,234 @@ def test_only_programs_are_transformed() -> None:
     """An exported program is not one; the message says how to get one."""
     with pytest.raises(TypeError, match="import_ep"):
         px.outline(exported(Tower(1), torch.ones(1, 4)))  # type: ignore[arg-type]
+
+
+# ``add_runtime_assertions``: the graph itself refuses wrong sizes, where nobody reads the signature.
+
+
+A = Dim("a", min=4, max=20)
+
+
+class Pair(torch.nn.Module):
+    """Two tensors of as many rows."""
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return x + 1, y.sum()
+
+
+class Halves(torch.nn.Module):
+    """Takes an even number of rows, in a dict."""
+
+    def forward(self, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+        x = batch["ids"]
+        return (x[: x.shape[0] // 2] if x.shape[0] % 2 == 0 else x).sin()
+
+
+class Repeated(torch.nn.Module):
+    """Takes a number."""
+
+    def forward(self, x: torch.Tensor, n: int) -> torch.Tensor:
+        return x.sum() * n if n % 4 == 0 else x.sum() * 3
+
+
+def pair() -> px.Program:
+    """Return a program with a tie and a range."""
+    return px.import_ep(exported(Pair(), torch.ones(6, 4), torch.ones(6, 3), dynamic_shapes=({0: A}, {0: A})))
+
+
+def asserts(program: px.Program) -> list[str]:
+    """Return what is checked, as the messages say it."""
+    return [node.args[1] for node in program.main.nodes if type(node.do) is px.Op and "_assert_scalar" in node.do.name]
+
+
+def unchecked(program: px.Program) -> Any:
+    """Return a function of the flat inputs that runs a program's graph elsewhere, where nobody reads the signature."""
+    return px.to_ep(program).graph_module
+
+
+def test_sizes_are_refused_by_the_graph_alone() -> None:
+    program = pair()
+    result = px.add_runtime_assertions(program)
+    assert asserts(result) == [
+        "y, x: the program is for y.size(0) == x.size(0)",
+        "x: the program is for x.size(0) >= 4",
+        "x: the program is for x.size(0) <= 20",
+    ]
+    bare, run = unchecked(program), unchecked(result)
+    for rows in (4, 9, 20):
+        x, y = torch.randn(rows, 4), torch.randn(rows, 3)
+        for given, expected in zip(run(x, y), Pair()(x, y), strict=True):
+            assert torch.equal(given, expected)
+        assert torch.equal(px.lower(result)(x, y)[0], x + 1)
+    for rows, other, told in ((3, 3, ">= 4"), (21, 21, "<= 20"), (5, 6, "y.size\\(0\\) == x.size\\(0\\)")):
+        bare(torch.ones(rows, 4), torch.ones(other, 3))
+        with pytest.raises(RuntimeError, match=told):
+            run(torch.ones(rows, 4), torch.ones(other, 3))
+        with pytest.raises(px.InputValueError, match="argument"):
+            px.lower(result)(torch.ones(rows, 4), torch.ones(other, 3))
+
+
+def test_what_is_checked_already_is_not_added_again() -> None:
+    result = px.add_runtime_assertions(pair())
+    assert px.add_runtime_assertions(result) is result
+    exported_again = px.import_ep(px.to_ep(result))
+    assert px.add_runtime_assertions(exported_again) is exported_again
+    traced = px.import_fx(px.to_ep(result).module())
+    assert len(asserts(traced)) == 3
+    part = px.add_runtime_assertions(pair(), fuel=1)
+    assert len(asserts(part)) == 1
+    assert sorted(asserts(px.add_runtime_assertions(part))) == sorted(asserts(result))
+
+
+def test_values_of_what_is_added() -> None:
+    result = px.add_runtime_assertions(pair())
+    assert px.infer(result) is result
+    assert px.verify(result, infer=True) == ()
+    assert px.alpha_equal(px.import_ep(px.to_ep(result)), result)
+    without = px.parse(str(pair()))
+    assert asserts(px.add_runtime_assertions(without)) == asserts(result)
+
+
+def test_guards_and_paths_of_arguments() -> None:
+    program = px.import_ep(exported(Halves(), {"ids": torch.ones(6, 4)}, dynamic_shapes={"batch": {"ids": {0: Dim.DYNAMIC}}}))
+    assert program.constraints.guards
+    result = px.add_runtime_assertions(program)
+    assert asserts(result)[0] == "batch['ids']: the program is for batch['ids'].size(0) % 2 == 0"
+    assert unchecked(result)(torch.ones(8, 4))[0].shape == (4, 4)
+    with pytest.raises(RuntimeError, match="% 2 == 0"):
+        unchecked(result)(torch.ones(7, 4))
+
+
+def test_numbers() -> None:
+    program = px.import_ep(exported(Repeated(), torch.ones(2), 8, dynamic_shapes=(None, Dim.DYNAMIC)))
+    result = px.add_runtime_assertions(program)
+    assert "n: the program is for n % 4 == 0" in asserts(result)
+    assert unchecked(result)(torch.ones(2), 12)[0] == 24
+    with pytest.raises(RuntimeError, match="n % 4 == 0"):
+        unchecked(result)(torch.ones(2), 13)
+
+
+def test_sizes_that_are_fixed_need_nothing() -> None:
+    program = px.import_ep(exported(Pair(), torch.ones(6, 4), torch.ones(6, 3)))
+    assert px.add_runtime_assertions(program) is program
+
+
+def test_outlined_programs_get_checks_in_the_root_and_split_ones_are_refused() -> None:
+    result = px.add_runtime_assertions(px.transform(pair()))
+    assert asserts(result) == asserts(px.add_runtime_assertions(pair()))
+    assert torch.equal(px.lower(result)(torch.ones(5, 4), torch.ones(5, 3))[0], torch.full((5, 4), 2.0))
+    split = px.split_by_tags(px.sink_state(pair()), ("a",), tag_of=lambda _: "a")
+    with pytest.raises(px.PartitionError, match="before split_by_tags"):
+        px.add_runtime_assertions(split)
+
+
+# What inputs are called: as the exporter calls them, as the caller says, and what is refused.
+
+
+X = torch.tensor([1.0, 2.0])
+
+
+class Nested(nn.Module):
+    """Takes a dict with odd keys, the rest of the arguments, and keywords."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lin = nn.Linear(2, 2)
+
+    def forward(self, batch: dict[str, Any], *more: torch.Tensor, Scale: torch.Tensor, mul: torch.Tensor) -> torch.Tensor:  # noqa: N803
+        """Add all up."""
+        return self.lin(batch["a-b"]) * Scale + batch["pair"][1] * mul + more[0] + more[1]
+
+
+def names(program: px.Program) -> list[str]:
+    """Return the names of the inputs of the root."""
+    return [formal.name for formal in program.main.inputs]
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_exported_programs_have_their_names(strict: bool) -> None:
+    """The exporter's own names are found again from the signature alone, nested arguments included."""
+    nested = ({"a-b": X, "pair": (X, X)}, X, X), {"Scale": X, "mul": X}
+    ep = torch.export.export(Nested(), *nested, strict=strict)
+    program = px.import_ep(ep)
+    assert px.name_inputs(program) is program
+    other = program.with_main(renamed(program.main))
+    again = px.name_inputs(other)
+    assert names(again) == names(program) and names(other)[0] == "arg0_1"
+    assert px.alpha_equal(again, program) and px.verify(again) == ()
+    for module, args in ((Shared(), torch.ones(3, 4)), (Aliased(), torch.ones(1, 2))):
+        program = px.import_ep(exported(module, args, strict=strict))
+        assert px.name_inputs(program) is program
+
+
+def renamed(graph: px.Graph) -> px.Graph:
+    """Return a graph whose inputs are called as Dynamo and AOTAutograd call them."""
+    new = {formal.name: px.Ref(f"arg{number}_1") for number, formal in enumerate(graph.inputs)}
+    inputs = tuple(px.Input(new[formal.name].name, formal.meta) for formal in graph.inputs)
+    return px.Graph(inputs, tuple(node.using(new) for node in graph.nodes), graph.output)
+
+
+def test_nodes_give_way() -> None:
+    """The argument ``mul`` gets its name, and the node that has it a number."""
+    specs = (px.UserInput(px.ObjectType(), "mul"), px.UserInput(px.ObjectType(), "args[0]"), px.UserInput(px.ObjectType(), "mul"))
+    nodes = (px.Node("mul", NEG, (px.Ref("a"),)), px.Node("mul_2", ADD, (px.Ref("mul"), px.Ref("b"))))
+    graph = px.Graph(tuple(map(px.Input, "abc")), nodes, (px.Ref("mul_2"), px.Ref("c"), px.Ref("mul")))
+    program = px.Program.of({"": graph}, signature=px.Signature(specs, (px.UserOutput(),) * 3))
+    result = px.name_inputs(program)
+    assert names(result) == ["mul", "args_0", "mul_1"]
+    assert [(node.name, node.args) for node in result.main.nodes] == [
+        ("mul_3", (px.Ref("mul"),)),
+        ("mul_2", (px.Ref("mul_3"), px.Ref("args_0"))),
+    ]
+    assert result.main.output == (px.Ref("mul_2"), px.Ref("mul_1"), px.Ref("mul_3"))
+    assert px.name_inputs(result) is result
+    lowered = [px.lower(one)(X, X + 1, X + 2) for one in (program, result)]
+    assert all(torch.equal(mine, theirs) for mine, theirs in zip(*lowered, strict=True))
+
+
+def test_the_caller_says() -> None:
+    """Names of whole arguments are those that the lowered module takes; leaves of a pytree keep their path."""
+    traced = px.import_fx(make_fx(lambda x, pair: x * pair[0] + pair[1])(X, (X, X)))
+    named = px.name_inputs(traced, ["query", "keys", "values"])
+    assert names(named) == ["query", "keys", "values"] and px.verify(named) == ()
+    lowered: Any = px.lower(named)
+    expected = X * X + X
+    assert torch.equal(lowered(X, (X, X)), expected)
+    assert named.signature.arg_names[0] == "query"
+    plain = px.import_fx(torch.fx.symbolic_trace(lambda x, y: x - y))
+    assert torch.equal(px.lower(px.name_inputs(plain, ("left", "right")))(right=X, left=3 * X), 2 * X)
+    assert torch.equal(px.lower(px.name_inputs(plain, {"y": "right"}))(right=X, x=3 * X), 2 * X)
+    assert px.name_inputs(plain, ("x", "y")) is plain
+    assert px.name_inputs(px.name_inputs(plain, ("y", "x")), {"x": "z"}).signature.arg_names == ("y", "z")
+
+
+def test_names_that_can_not_be_given() -> None:
+    program = flat([px.Node("y", ADD, (px.Ref("a"), px.Ref("b")))], px.Ref("y"), "a", "b")
+    cases: tuple[tuple[Any, str], ...] = (
+        (["x"], "1 names for 2 user inputs: a, b"),
+        (["x", "a b"], "not an identifier"),
+        (["x", "class"], "keyword"),
+        (["x", "x"], "both be called 'x'"),
+        ({"aa": "x"}, "no user input 'aa'; did you mean 'a'"),
+        ({"a": 3}, "the int 3"),
+        ({"a": "b"}, "one name"),
+    )
+    for given, said in cases:
+        with pytest.raises(px.NamingError, match=said):
+            px.name_inputs(program.evolve(signature=evolved(program.signature)), given)
+    for wrong in ("ab", 3):
+        with pytest.raises(TypeError, match="one for each user input"):
+            px.name_inputs(program, wrong)
+
+
+def evolved(signature: px.Signature) -> px.Signature:
+    """Return a signature that knows what its arguments are called."""
+    return px.Signature(signature.inputs, signature.outputs, arg_names=("a", "b"))
+
+
+def test_one_at_a_time() -> None:
+    program = px.import_ep(exported(Shared(), torch.ones(3, 4)))
+    other = program.with_main(renamed(program.main))
+    last = px.name_inputs(other, fuel=len(names(other)) - 1)
+    changed = [old != new for old, new in zip(names(other), names(last), strict=True)]
+    assert sum(changed) == len(changed) - 1 and px.verify(last) == ()

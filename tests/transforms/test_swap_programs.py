@@ -1,18 +1,24 @@
-"""A program in the place of a module: its bodies, state and inner signatures; what does not fit is refused."""
+"""Programs and modules that are put in the place of others, and those that cannot be."""
 
 from __future__ import annotations
 
 import copy
+import warnings
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
+from torch.export._swap import _swap_modules  # the peer
 
 import purefx as px
+from examples.zoo import llama
 from purefx.laws.swapping import own_program
 from tests.transforms.test_swap import Parts, UsesAll, X, transformed
 from tests.unflatten.harness import LOWERED, Case, compare, export
+
+# A program in the place of a module: its bodies, state and inner signatures; what does not fit is refused.
+
 
 DYNAMIC = ({0: torch.export.Dim.DYNAMIC},)
 
@@ -157,3 +163,167 @@ def test_inlined_it_is_the_export_with_the_replacement(preserve: tuple[str, ...]
         assert len(main.nodes) == len(wanted.nodes)
         again = px.swap_modules(swapped, {"1": px.capture(nn.ELU(), (X,))}, signature="preserved" if preserve else "flat")
         torch.testing.assert_close(px.lower(again)(X), last(nn.functional.elu(first(X))), rtol=0, atol=0)
+
+
+# Where ``torch.export._swap`` is silently wrong, and a real model.
+
+
+ROWS = torch.randn(4, 3)
+
+
+class Scaled(nn.Module):
+    def forward(self, x: Any, k: Any) -> Any:
+        return x * k
+
+
+class Pair(nn.Module):
+    def forward(self, x: Any) -> Any:
+        return x + 1, x * 2
+
+
+class Reordered(nn.Module):
+    def forward(self, x: Any) -> Any:
+        later = x * 2
+        return x + 1, later
+
+
+class Parent(nn.Module):
+    def __init__(self, child: nn.Module, run: Any) -> None:
+        super().__init__()
+        self.a, self.run = child, run
+
+    def forward(self, x: Any) -> Any:
+        return self.run(self.a, x)
+
+
+class OtherScaled(nn.Module):
+    def forward(self, x: Any, k: Any) -> Any:
+        return x - (0 if k is None else k)
+
+
+class OtherPair(nn.Module):
+    def forward(self, x: Any) -> Any:
+        return x * 10, x - 7
+
+
+CASES = {
+    "a constant argument": (Parent(Scaled(), lambda a, x: a(x, 2.0)), OtherScaled()),
+    "only the second output is used": (Parent(Pair(), lambda a, x: a(x)[1] + 0), OtherPair()),
+    "outputs are made in another order": (Parent(Reordered(), lambda a, x: torch.sub(*a(x))), OtherPair()),
+}
+
+
+def results(case: str) -> tuple[Any, Any, Any]:
+    model, other = CASES[case]
+    ep = export(model, (ROWS,), preserve=("a",))
+    eager = copy.deepcopy(model)
+    eager.a = other
+    ours = px.lower(px.swap_modules(px.transform(px.import_ep(ep)), {"a": other}))
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            theirs: Any = _swap_modules(ep, {"a": other})(ROWS)
+    except Exception as error:
+        theirs = error
+    return eager(ROWS), theirs, ours(ROWS)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_ours_is_eager(case: str) -> None:
+    eager, _, ours = results(case)
+    torch.testing.assert_close(ours, eager, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_torch_is_silently_wrong(case: str) -> None:
+    eager, theirs, _ = results(case)
+    assert isinstance(theirs, torch.Tensor)
+    assert not torch.allclose(theirs, eager)
+
+
+def test_a_small_llama_with_other_mlps() -> None:
+    class Gate(nn.Module):
+        def __init__(self, size: int) -> None:
+            super().__init__()
+            self.lin = nn.Linear(size, size)
+
+        def forward(self, hidden: Any) -> Any:
+            return torch.sigmoid(self.lin(hidden)) * hidden
+
+    example = llama(2)
+    model = example.build().eval()
+    paths = [name for name, _ in model.named_modules() if name.endswith(".mlp")]
+    assert len(paths) == 2
+    args, kwargs = (), example.inputs(0)
+    if isinstance(kwargs, tuple):
+        args, kwargs = kwargs
+    ep = export(model, tuple(args), kwargs, preserve=tuple(paths))
+    size = model.get_submodule(paths[0]).gate_proj.in_features  # type: ignore[union-attr]
+    gates = {path: Gate(size) for path in paths}
+    ours = px.lower(px.swap_modules(px.transform(px.import_ep(ep)), gates))
+    eager = copy.deepcopy(model)
+    for path, gate in gates.items():
+        eager.set_submodule(path, copy.deepcopy(gate))
+    with torch.no_grad():
+        mine, theirs = ours(*args, **kwargs), eager(*args, **kwargs)
+    torch.testing.assert_close(mine.logits if hasattr(mine, "logits") else mine["logits"], theirs.logits, rtol=0, atol=0)
+    assert list(ours.state_dict()) == list(eager.state_dict())
+
+
+# What ``swap_modules`` refuses: a typed error that says which module, why and what to do, before anything happens.
+
+
+PART = Parts()
+REFUSED: list[tuple[Any, str]] = [
+    ({"prat": PART}, r"no module 'prat'; did you mean 'part'\?"),
+    ({"": PART}, "the root cannot be swapped"),
+    ({3: PART}, "paths, which are strings"),
+    ({"part": Parts}, "Parts is a class; give an instance"),
+    ({"part": torch.relu}, r"cannot stand in for a module"),
+    ({"part": nn.Linear(3, 3)}, r"passes 3 positional, scale=, mask=, and Linear\.forward\(.*\) .* does not take that"),
+    ({"part": nn.ModuleList()}, "a ModuleList has no forward"),
+    ({"part": PART, "part.linear": nn.Tanh()}, r"'part.linear' is below 'part', which is swapped as well"),
+    ([("part", PART), ("part", PART)], "given twice"),
+    (7, "a mapping from paths"),
+    ({"part.linear": nn.Linear(3, 3)}, r"no preserved call signature.*preserve_module_call_signature=\('part.linear',\)"),
+]
+
+
+@pytest.mark.parametrize(("modules", "said"), REFUSED)
+def test_what_can_not_be_swapped_is_told_before_anything_happens(modules: Any, said: str) -> None:
+    program = transformed(UsesAll(), "part")
+    with pytest.raises(px.SwapError, match=said):
+        px.swap_modules(program, modules)
+
+
+def test_other_options_and_stages_are_told() -> None:
+    program = transformed(UsesAll(), "part")
+    for options in ({"signature": "falt"}, {"through": "both"}):
+        with pytest.raises(px.SwapError, match="it is"):
+            px.swap_modules(program, {"part": PART}, **options)
+    flat = px.import_ep(export(UsesAll(), (X,), preserve=("part",)))
+    with pytest.raises(px.PipelineError, match="requires a program that is"):
+        px.swap_modules(flat, {"part": PART})
+    sunk = px.transform(flat, px.inplace_mutations, px.sink_state)
+    with pytest.raises(px.PipelineError, match=r"the calls of 'part' are outlined, .* run transform"):
+        px.swap_modules(sunk, {"part": PART})
+
+
+def test_values_that_cross_unnamed_are_told() -> None:
+    box: list[Any] = []
+
+    class Child(nn.Module):
+        def forward(self, x: Any) -> Any:
+            box[:] = [x.exp()]
+            return x + 1
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a = Child()
+
+        def forward(self, x: Any) -> Any:
+            return self.a(x) + box[0]
+
+    with pytest.raises(px.SwapError, match="exp is used outside of it and is not part of its result"):
+        px.swap_modules(transformed(Model(), "a"), {"a": Child()})

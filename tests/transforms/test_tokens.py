@@ -1,17 +1,26 @@
-"""Tokens that order nothing any more: they go out of signatures, operands, results and meta, and nothing else does.
-
-One idea: an operator with bodies that takes a token among its operands, as the text of the program before and after.
-"""
+"""Effect tokens become ordered effects, and go out of signatures, operands, results and meta."""
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Callable
 from types import MappingProxyType
+from typing import Any
 
 import pytest
+import torch
 from attrs import evolve
+from torch import nn
 
 import purefx as px
-from tests.transforms.small import lines, shown
+from purefx.ir.operators import op_of
+from purefx.laws.evaluate import evaluate
+from purefx.laws.toy import TensorMachine
+from tests.programs import exported
+from tests.transforms.small import lines, ref, shown
+
+# Tokens that order nothing any more: they go out of signatures, operands, results and meta, and nothing else does.
+
 
 TEXT = """program {{
   takes {{
@@ -158,3 +167,190 @@ def test_a_token_that_is_given_and_never_was_one() -> None:
     result = px.remove_effect_tokens(program)
     assert shown(result) == 'graph @""(x) {\n  y = aten.neg.default(x)\n  return (y,)\n}'
     assert result.signature.outputs == (px.UserOutput(),)
+
+
+# Effect tokens become ordered effects: same operators, same order, no tokens.
+
+
+class Speaker(nn.Module):
+    """Prints, and has a child that prints."""
+
+    def __init__(self, *, child: bool = True) -> None:
+        super().__init__()
+        self.child = Speaker(child=False) if child else None
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        torch.ops.aten._print("before")
+        y = self.child(x) if self.child is not None else x + 1
+        torch.ops.aten._print("after")
+        return y * 2
+
+
+def test_tokens_go_and_order_stays(capfd: pytest.CaptureFixture[str]) -> None:
+    """The decomposed program threads tokens; the result prints in eager's order, three calls in a row."""
+    program = px.import_ep(exported(Speaker(), torch.ones(2), decomposed=True))
+    assert any(isinstance(spec, px.Token) for spec in program.signature.inputs)
+    result = px.remove_effect_tokens(program)
+    assert not any(isinstance(spec, px.Token) for spec in (*result.signature.inputs, *result.signature.outputs))
+    assert [node.do.name for node in result.main.nodes if node.do.effects.ordered] == ["aten._print.default"] * 4  # type: ignore[union-attr]
+    capfd.readouterr()
+    model = Speaker()
+    for _ in range(3):
+        model(torch.ones(2))
+    expected = capfd.readouterr().out
+    assert expected.count("before") == 6
+    for to in ("graph_module", "interpreter"):
+        module = px.lower(px.transform(program), to=to)  # type: ignore[arg-type]
+        for _ in range(3):
+            assert torch.equal(module(torch.ones(2)), model(torch.ones(2)) * 1)
+            capfd.readouterr()
+        for _ in range(3):
+            module(torch.ones(2))
+        assert capfd.readouterr().out == expected
+
+
+def test_nothing_to_do_gives_the_same_object() -> None:
+    """A program without tokens is returned as it is."""
+    program = px.import_ep(exported(Speaker(), torch.ones(2)))
+    assert px.remove_effect_tokens(program) is program
+
+
+@torch.compiler.nested_compile_region  # type: ignore[misc]
+def loudly(x: torch.Tensor) -> torch.Tensor:
+    """Print inside a region of its own."""
+    torch.ops.aten._print("inside")
+    return torch.add(x.sin(), 1)
+
+
+class Regions(nn.Module):
+    """Calls a region that prints twice, between prints of its own."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        torch.ops.aten._print("before")
+        y: torch.Tensor = loudly(loudly(x))  # type: ignore[assignment]
+        torch.ops.aten._print("after")
+        return y
+
+
+@pytest.mark.parametrize("to", ["graph_module", "interpreter"])
+def test_tokens_go_out_of_the_bodies_of_operators(to: Any, capfd: pytest.CaptureFixture[str]) -> None:
+    """``invoke_subgraph`` hands the token in and gives it back."""
+    ep = torch.export.export(Regions(), (torch.ones(2),), strict=True).run_decompositions({})
+    program = px.import_ep(ep)
+    body = next(name for name in program.order if name)
+    assert program.graphs[body].nodes[0].do.name == "higher_order.with_effects"  # type: ignore[union-attr]
+    result = px.remove_effect_tokens(program)
+    assert px.verify(result) == ()
+    assert len(result.graphs[body].inputs) == 1
+    assert len(result.graphs[body].output) == 1  # type: ignore[arg-type]
+    assert "with_effects" not in {node.do.name.rpartition(".")[2] for _, node in result.nodes() if isinstance(node.do, px.Op)}
+    module = px.lower(px.transform(program), to=to)
+    for _ in range(3):
+        capfd.readouterr()
+        torch.testing.assert_close(module(torch.ones(2)), torch.ones(2).sin().add(1).sin() + 1)
+        assert capfd.readouterr().out.split() == ["before", "inside", "inside", "after"]
+
+
+def op(target: Any) -> px.Op:
+    return op_of(target)
+
+
+def getitem(name: str, source: str, index: int) -> px.Node:
+    return px.Node(name, op(operator.getitem), (ref(source), index))
+
+
+def says(text: str, *, token: str = "t", x: str = "x") -> tuple[px.Node, ...]:
+    """Return the nodes of a body that prints, threaded as torch does it, and then computes ``y``."""
+    printing = px.Node("said", op(torch.ops.higher_order.with_effects), (ref(token), torch.ops.aten._print.default, text))
+    return printing, getitem("t1", "said", 0), px.Node("y", op(torch.ops.aten.neg.default), (ref(x),))
+
+
+def program_of(root: px.Graph, bodies: dict[str, px.Graph]) -> px.Program:
+    user = px.UserInput(px.TensorType(torch.float32, (2,)), "x")
+    signature = px.Signature((px.Token(), user), (px.Token(), px.UserOutput()))
+    return px.Program.of({"": root, **bodies}, signature=signature)
+
+
+def branches() -> px.Program:
+    """Return a ``cond`` of which one branch prints and the other only hands the token through, inside another ``cond``."""
+    inputs = (px.Input("t"), px.Input("x"))
+    loud = px.Graph(inputs, says("loud"), (ref("t1"), ref("y")))
+    quiet = px.Graph(inputs, (px.Node("y", op(torch.ops.aten.abs.default), (ref("x"),)),), (ref("t"), ref("y")))
+    cond = op(torch.ops.higher_order.cond)
+
+    def choice(then: str, other: str) -> tuple[px.Node, ...]:
+        total = px.Node("total", op(torch.ops.aten.sum.default), (ref("x"),))
+        positive = px.Node("positive", op(torch.ops.aten.gt.Scalar), (ref("total"), 0))
+        args = (ref("positive"), px.Body(then), px.Body(other), (ref("t"), ref("x")))
+        chosen = px.Node("chosen", cond, args)
+        return total, positive, chosen, getitem("t1", "chosen", 0), getitem("y", "chosen", 1)
+
+    outer = px.Graph(inputs, choice("$loud", "$quiet"), (ref("t1"), ref("y")))
+    root = px.Graph(inputs, choice("$outer", "$quiet"), (ref("t1"), ref("y")))
+    return program_of(root, {"$outer": outer, "$loud": loud, "$quiet": quiet})
+
+
+def loop() -> px.Program:
+    """Return a ``while_loop`` whose body prints; what decides takes the token and gives none back."""
+    carried = (px.Input("t"), px.Input("x"))
+    total = px.Node("total", op(torch.ops.aten.sum.default), (ref("x"),))
+    decide = px.Graph(carried, (total, px.Node("go", op(torch.ops.aten.lt.Scalar), (ref("total"), 9.0))), ref("go"))
+    more = px.Node("z", op(torch.ops.aten.add.Tensor), (ref("x"), 1))
+    body = px.Graph(carried, (*says("again"), more), (ref("t1"), ref("z")))
+    args = (px.Body("$decide"), px.Body("$body"), (ref("t"), ref("x")), ())
+    nodes = (px.Node("w", op(torch.ops.higher_order.while_loop), args), getitem("t1", "w", 0), getitem("y", "w", 1))
+    return program_of(px.Graph(carried, nodes, (ref("t1"), ref("y"))), {"$decide": decide, "$body": body})
+
+
+@pytest.mark.parametrize(
+    ("make", "said", "wanted"),
+    [(branches, ["loud"], torch.tensor([-1.0, -2.0])), (loop, ["again"] * 3, torch.tensor([4.0, 5.0]))],
+    ids=["cond", "while_loop"],
+)
+@pytest.mark.parametrize("to", ["graph_module", "interpreter"])
+def test_programs_that_torch_can_not_decompose_yet(
+    make: Callable[[], px.Program], said: list[str], wanted: torch.Tensor, to: Any, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Written by hand, in the form that torch gives to ``invoke_subgraph``."""
+    program = make()
+    assert px.verify(program) == ()
+    result = px.remove_effect_tokens(program)
+    assert px.verify(result) == ()
+    assert {formal.name for name in result.order for formal in result.graphs[name].inputs} == {"x"}
+    assert len(result.main.output) == 1  # type: ignore[arg-type]
+    assert px.remove_effect_tokens(result) is result
+    x = torch.tensor([1.0, 2.0])
+    module = px.lower(result, to=to)
+    capfd.readouterr()
+    assert torch.equal(module(x)[0], wanted)
+    assert capfd.readouterr().out.split() == said
+    assert evaluate(result, [(x,)], TensorMachine()).outputs == ((TensorMachine().shown(wanted),),)
+
+
+def test_each_amount_of_fuel_leaves_a_valid_program() -> None:
+    program = branches()
+    for fuel in range(3):
+        result = px.remove_effect_tokens(program, fuel=fuel)
+        assert px.verify(result) == ()
+        assert (result is program) == (fuel == 0)
+        assert len(result.main.inputs) == (1 if fuel == 2 else 2)
+
+
+def test_a_body_that_takes_a_token_here_and_a_value_there_is_refused() -> None:
+    program = branches()
+    nodes = program.main.nodes
+    other = px.Node("wrong", nodes[2].do, (*nodes[2].args[:3], (ref("x"), ref("x"))))
+    twice = program.with_main(px.Graph(program.main.inputs, (*nodes, other), program.main.output))
+    with pytest.raises(px.UnsupportedProgram, match="is given an effect token as 't' in one place"):
+        px.remove_effect_tokens(twice)
+
+
+def test_a_module_call_that_takes_a_token_is_refused() -> None:
+    root = px.Graph(
+        (px.Input("t"), px.Input("x")),
+        (px.Node("m", px.Call(px.Frame("m"), "m"), (ref("t"), ref("x"))), getitem("t1", "m", 0), getitem("y", "m", 1)),
+        (ref("t1"), ref("y")),
+    )
+    body = px.Graph((px.Input("t"), px.Input("x")), says("hi"), (ref("t1"), ref("y")))
+    with pytest.raises(px.UnsupportedProgram, match="before outline"):
+        px.remove_effect_tokens(program_of(root, {"m": body}))

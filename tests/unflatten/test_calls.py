@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from tests.unflatten.harness import Case, Cases, same_as_eager
+from tests.unflatten.parts import parent
 
 CASES = Cases()
 X = (torch.randn(4, 3),)
@@ -82,12 +83,8 @@ for preserve in ((), ("foo",)):
             return self.right(self.left(x)) + self.foo(x) + self.left(x)
 
 
-class Choosing(nn.Module):
+class Choosing(parent(items=lambda: nn.ModuleList([nn.Linear(3, 3), nn.Linear(3, 3)]))):
     """Calls one of its children."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.items = nn.ModuleList([nn.Linear(3, 3), nn.Linear(3, 3)])
 
     def forward(self, x: Any, index: Any) -> Any:
         return self.items[index](x)
@@ -117,11 +114,7 @@ class Counting(nn.Module):
         return x + self.n
 
 
-class Holding(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.child = Counting()
-
+class Holding(parent(child=Counting)):
     def forward(self, x: Any) -> Any:
         return self.child(x)
 
@@ -147,11 +140,7 @@ for preserve in ((), ("p",), ("p.child",), ("p", "p.child")):
             return self.p.child(self.p(self.p.child(x))) * self.p(x)
 
 
-class CallsItself(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = nn.Linear(3, 3)
-
+class CallsItself(parent(linear=lambda: nn.Linear(3, 3))):
     def forward(self, x: Any, depth: Any) -> Any:
         return self.linear(x) if not depth else self.linear(self(x, depth - 1)).relu()
 
@@ -201,11 +190,7 @@ class TwoNamesDeep(nn.Module):
 
 
 @CASES.add(X, preserve=("layers.0", "layers.1", "layers.2"))
-class EqualSiblings(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList([Flagged() for _ in range(3)])
-
+class EqualSiblings(parent(layers=lambda: nn.ModuleList([Flagged() for _ in range(3)]))):
     def forward(self, x: Any) -> Any:
         for _ in range(2):
             for layer in self.layers:
@@ -214,11 +199,7 @@ class EqualSiblings(nn.Module):
 
 
 @CASES.add(X, preserve=("layers.0", "layers.2"))
-class ReversedAndSliced(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList([Flagged() for _ in range(3)])
-
+class ReversedAndSliced(parent(layers=lambda: nn.ModuleList([Flagged() for _ in range(3)]))):
     def forward(self, x: Any) -> Any:
         for layer in reversed(self.layers):
             x = layer(x)

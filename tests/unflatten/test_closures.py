@@ -15,6 +15,7 @@ from torch import nn
 
 import purefx as px
 from tests.unflatten.harness import LOWERED, WAYS, Case, Cases, export, same_as_eager
+from tests.unflatten.parts import parent
 
 CLOSURES = Cases()
 X = torch.arange(8.0).reshape(2, 4) / 8
@@ -132,12 +133,8 @@ class Parent(nn.Module):
 
 
 @CLOSURES.add((X,))
-class Nested(nn.Module):
+class Nested(parent(p=Parent, q=Parent)):
     """Callers and what they call are both below the root: each calls its own sibling."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.p, self.q = Parent(), Parent()
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.q(self.p(x))

@@ -22,14 +22,11 @@ from torch.nn import functional as F  # noqa: N812  # its name everywhere
 import purefx as px
 from purefx.ir.signature import GIVEN
 from tests.unflatten.harness import LOWERED
+from tests.unflatten.parts import parent
 
 
-class Perceptron(nn.Module):
+class Perceptron(parent(up=lambda: nn.Linear(4, 8), down=lambda: nn.Linear(8, 3), loss=nn.MSELoss)):
     """Two layers and a loss module."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.up, self.down, self.loss = nn.Linear(4, 8), nn.Linear(8, 3), nn.MSELoss()
 
     def forward(self, x: torch.Tensor, wanted: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         y = self.down(torch.relu(self.up(x)))
@@ -49,12 +46,8 @@ class Attention(nn.Module):
         return x + self.out(scores.softmax(-1) @ v)
 
 
-class Transformer(nn.Module):
+class Transformer(parent(blocks=lambda: nn.ModuleList([Attention(), Attention()]))):
     """Two blocks of attention; the loss is computed in the root."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.blocks = nn.ModuleList([Attention(), Attention()])
 
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor]:
         for block in self.blocks:
@@ -62,23 +55,15 @@ class Transformer(nn.Module):
         return (x.square().mean(),)
 
 
-class Twice(nn.Module):
+class Twice(parent(block=Attention)):
     """One block called twice."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.block = Attention()
 
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor]:
         return (self.block(self.block(x)).square().mean(),)
 
 
-class Normalized(nn.Module):
+class Normalized(parent(conv=lambda: nn.Conv1d(2, 3, 2), norm=lambda: nn.BatchNorm1d(3))):
     """Batch normalization in training: the forward writes buffers."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv, self.norm = nn.Conv1d(2, 3, 2), nn.BatchNorm1d(3)
 
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         y = torch.tanh(self.norm(self.conv(x)))

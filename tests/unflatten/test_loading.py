@@ -20,6 +20,7 @@ from torch.nn.utils import parametrizations
 
 import purefx as px
 from tests.unflatten.harness import Case, Cases, compare, export, exported
+from tests.unflatten.parts import parent
 
 CASES = Cases()
 X = (torch.randn(4, 3),)
@@ -83,11 +84,7 @@ class ListsAndDicts(nn.Module):
 
 
 @CASES.add(X, preserve=("l",))
-class WeightNorm(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.l = parametrizations.weight_norm(nn.Linear(3, 3))
-
+class WeightNorm(parent(l=lambda: parametrizations.weight_norm(nn.Linear(3, 3)))):
     def forward(self, x: Any) -> Any:
         return self.l(x)
 
@@ -250,23 +247,15 @@ def rows(*counts: int) -> tuple[torch.Tensor, ...]:
     return tuple(torch.arange(3.0 * count).reshape(count, 3) for count in counts)
 
 
-class Halved(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.l = nn.Linear(3, 3)
-
+class Halved(parent(l=lambda: nn.Linear(3, 3))):
     def forward(self, inner: Any) -> Any:
         torch._check(inner.shape[0] % 2 == 0)
         torch._check(inner.shape[0] <= 10)
         return self.l(inner)[: inner.shape[0] // 2]
 
 
-class Checked(nn.Module):
+class Checked(parent(child=Halved)):
     """The checks are in a child, where the argument has another name."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.child = Halved()
 
     def forward(self, data: Any) -> Any:
         return self.child(data) * 2

@@ -81,11 +81,7 @@ class Swapping(Linear):
         return x + self.n * self.m
 
 
-class Deep(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.child = Counting()
-
+class Deep(parent(child=Counting)):
     def forward(self, x: Any) -> Any:
         return self.child(x) + self.child.n
 

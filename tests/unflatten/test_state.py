@@ -12,6 +12,7 @@ from torch import nn
 from torch.nn.utils import parametrizations
 
 from tests.unflatten.harness import Case, Cases, same_as_eager
+from tests.unflatten.parts import parent
 
 CASES = Cases()
 ALIASED = ("decomposed", "expected compiled_fn to be GraphModule")
@@ -223,11 +224,7 @@ class OddNames(nn.Module):
 
 
 @CASES.add(X, preserve=("norm",))
-class BatchNormTwice(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.norm = nn.BatchNorm1d(3)
-
+class BatchNormTwice(parent(norm=lambda: nn.BatchNorm1d(3))):
     def forward(self, x: Any) -> Any:
         return self.norm(self.norm(x) * 2)
 

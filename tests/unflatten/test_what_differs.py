@@ -20,6 +20,7 @@ from torch import nn
 from torch.export.unflatten import InterpreterModule, UnflattenedModule
 
 import purefx as px
+from tests.unflatten.parts import parent
 
 DOCS = Path(__file__).parents[2] / "docs" / "unflatten.md"
 X = torch.randn(2, 3)
@@ -32,20 +33,12 @@ def claim(said: str) -> Callable[[Callable[[], None]], Callable[[], None]]:
     return lambda show: CLAIMS.setdefault(said, show)
 
 
-class Either(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.lin = nn.Linear(3, 3)
-
+class Either(parent(lin=lambda: nn.Linear(3, 3))):
     def forward(self, x: torch.Tensor, first: bool) -> torch.Tensor:
         return self.lin(x).relu() if first else self.lin(x).tanh()
 
 
-class Twice(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.n = Either()
-
+class Twice(parent(n=Either)):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.n(self.n(x, True) * 2, False)
 
@@ -79,11 +72,7 @@ class Norm(nn.Module):
         return x.to(x.dtype) * 2
 
 
-class Residual(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.n = Norm()
-
+class Residual(parent(n=Norm)):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x + self.n(x)
 

@@ -13,20 +13,15 @@ import torch
 from torch import nn
 
 import purefx as px
+from tests.lowering.users import agree, lowered
 from tests.programs import Block, exported
 
 
 def same_as_eager(module: nn.Module, *inputs: torch.Tensor, decomposed: bool = False, calls: int = 3) -> Any:
     """Lower, call several times beside a deep copy of the module, compare outputs and state, and return the lowered module."""
-    eager = copy.deepcopy(module)
-    lowered = px.lower(px.transform(px.import_ep(exported(module, *inputs, decomposed=decomposed))))
-    for _ in range(calls):
-        torch.testing.assert_close(lowered(*inputs), eager(*inputs), rtol=0, atol=0)
-    expected = eager.state_dict()
-    assert list(lowered.state_dict()) == list(expected)
-    for name, value in lowered.state_dict().items():
-        assert torch.equal(value, expected[name]), name
-    return lowered
+    made = lowered(exported(module, *inputs, decomposed=decomposed))
+    agree(made, module, [(inputs, {})] * calls)
+    return made
 
 
 BOTH = pytest.mark.parametrize("decomposed", [False, True])

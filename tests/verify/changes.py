@@ -12,26 +12,12 @@ from typing import Any
 import torch
 from attrs import evolve, frozen
 
-from purefx.ir import (
-    PURE,
-    Call,
-    CallSignature,
-    Frame,
-    Get,
-    Input,
-    Node,
-    Op,
-    Program,
-    Ref,
-    Slot,
-    SlotKind,
-    pmap,
-)  # fmt: skip
+from purefx import ir
 from purefx.ir.operators import op_of
 from purefx.ir.own_operators import CALL_MODULE, is_boundary
 from purefx.ir.torch_private import pytree
 
-Corruption = Callable[[Program], Program]
+Corruption = Callable[[ir.Program], ir.Program]
 
 
 @frozen
@@ -47,7 +33,7 @@ class Corruptor:
         return f"{self.rule}-{self.name}"
 
 
-def with_graph(program: Program, name: str, **changes: Any) -> Program:
+def with_graph(program: ir.Program, name: str, **changes: Any) -> ir.Program:
     """Return a program with one graph changed."""
     return program.evolve(graphs=program.graphs.set(name, evolve(program.graphs[name], **changes)))
 
@@ -55,23 +41,23 @@ def with_graph(program: Program, name: str, **changes: Any) -> Program:
 def with_node(wanted: str, /, *, graph: str = "", **changes: Any) -> Corruption:
     """Return a corruption that changes fields of one node."""
 
-    def apply(program: Program) -> Program:
+    def apply(program: ir.Program) -> ir.Program:
         nodes = program.graphs[graph].nodes
         return with_graph(program, graph, nodes=tuple(evolve(n, **changes) if n.name == wanted else n for n in nodes))
 
     return apply
 
 
-def with_shared(frame: Frame, *, alone: bool = False) -> Corruption:
+def with_shared(frame: ir.Frame, *, alone: bool = False) -> Corruption:
     """Return a corruption that lets a call share a callable, as the only one with a signature or besides those there are."""
 
-    def apply(program: Program) -> Program:
+    def apply(program: ir.Program) -> ir.Program:
         structure = pytree.tree_structure
-        shared = CallSignature(structure(((0,), {})), structure(0), shared=True)
+        shared = ir.CallSignature(structure(((0,), {})), structure(0), shared=True)
         if not alone:
             return program.evolve(call_signatures=program.call_signatures.set(frame, shared))
         nodes = tuple(node for node in program.main.nodes if not is_boundary(node))
-        return with_graph(program, "", nodes=nodes).evolve(call_signatures=pmap({frame: shared}))
+        return with_graph(program, "", nodes=nodes).evolve(call_signatures=ir.pmap({frame: shared}))
 
     return apply
 
@@ -89,7 +75,7 @@ def with_signature(**changes: Any) -> Corruption:
 def with_outputs(*more: tuple[Any, Any]) -> Corruption:
     """Return a corruption that gives back more: pairs of a value and its spec."""
 
-    def corrupted(program: Program) -> Program:
+    def corrupted(program: ir.Program) -> ir.Program:
         output = (*program.main.output, *[value for value, _ in more])
         outputs = (*program.signature.outputs, *[spec for _, spec in more])
         return with_signature(outputs=outputs)(with_graph(program, "", output=output))
@@ -100,7 +86,7 @@ def with_outputs(*more: tuple[Any, Any]) -> Corruption:
 def with_user_input(number: int = 2, **changes: Any) -> Corruption:
     """Return a corruption that changes fields of one input of the signature."""
 
-    def apply(program: Program) -> Program:
+    def apply(program: ir.Program) -> ir.Program:
         inputs = list(program.signature.inputs)
         inputs[number] = evolve(inputs[number], **changes)
         return with_signature(inputs=tuple(inputs))(program)
@@ -115,63 +101,40 @@ def typed(kind: Any, number: int = 2) -> Corruption:
 
 def with_call_signature(in_spec: Any, out_spec: Any) -> Corruption:
     """Return a corruption that gives the preserved call other pytrees."""
-    return with_fields(call_signatures=pmap({Frame("lin"): CallSignature(in_spec, out_spec)}))
+    return with_fields(call_signatures=ir.pmap({ir.Frame("lin"): ir.CallSignature(in_spec, out_spec)}))
 
 
 def with_slot(name: str, /, **changes: Any) -> Corruption:
     """Return a corruption that changes fields of one slot."""
 
-    def apply(program: Program) -> Program:
+    def apply(program: ir.Program) -> ir.Program:
         state = program.state
         return program.evolve(state=evolve(state, slots=state.slots.set(name, evolve(state[name], **changes))))
 
     return apply
 
 
-def module_read_elsewhere(program: Program) -> Program:
+def module_read_elsewhere(program: ir.Program) -> ir.Program:
     """Return the program with a call of a module inside another module, which is read outside of that."""
-    nodes = (Node("read", Get("m")), Node("ran", CALL_MODULE, (Ref("read"), Ref("x")), stack=(Frame("lin"),)))
+    nodes = (ir.Node("read", ir.Get("m")), ir.Node("ran", CALL_MODULE, (ir.Ref("read"), ir.Ref("x")), stack=(ir.Frame("lin"),)))
     return with_module("m")(with_graph(program, "", nodes=(*nodes, *program.main.nodes)))
 
 
 def with_module(name: str) -> Corruption:
     """Return a corruption that puts a module as it is into the state."""
 
-    def apply(program: Program) -> Program:
-        slot = Slot(SlotKind.MODULE, torch.nn.Identity(), 90, 90)
+    def apply(program: ir.Program) -> ir.Program:
+        slot = ir.Slot(ir.SlotKind.MODULE, torch.nn.Identity(), 90, 90)
         state = program.state
         return program.evolve(state=evolve(state, order=(*state.order, name), slots=state.slots.set(name, slot)))
 
     return apply
 
 
-def swapped_nodes(program: Program) -> Program:
-    """Put the last node of the root before all others."""
-    nodes = program.main.nodes
-    return with_graph(program, "", nodes=(nodes[-1], *nodes[:-1]))
-
-
-def doubled_node(program: Program) -> Program:
-    """Repeat the last node of the root."""
-    return with_graph(program, "", nodes=(*program.main.nodes, program.main.nodes[-1]))
-
-
-def doubled_input(program: Program) -> Program:
+def doubled_input(program: ir.Program) -> ir.Program:
     """Give two inputs of a body one name."""
     graph = program.graphs["lin"]
-    return with_graph(program, "lin", inputs=(*graph.inputs, Input(graph.inputs[0].name)))
-
-
-def without_graph(name: str) -> Corruption:
-    """Return a corruption that drops a graph."""
-    return lambda program: program.evolve(graphs=program.graphs.remove(name))
-
-
-def circle(program: Program) -> Program:
-    """Let the body of ``lin`` call itself."""
-    again = Node("again", Call(Frame("lin"), "lin"), tuple(Ref(formal.name) for formal in program.graphs["lin"].inputs))
-    with_module = evolve(program, modules=())
-    return with_graph(with_module, "lin", nodes=(*program.graphs["lin"].nodes, again))
+    return with_graph(program, "lin", inputs=(*graph.inputs, ir.Input(graph.inputs[0].name)))
 
 
 def with_state(**changes: Any) -> Corruption:
@@ -187,7 +150,7 @@ def with_constraints(**changes: Any) -> Corruption:
 def with_input(graph: str, number: int, **changes: Any) -> Corruption:
     """Return a corruption that changes fields of one input."""
 
-    def apply(program: Program) -> Program:
+    def apply(program: ir.Program) -> ir.Program:
         inputs = list(program.graphs[graph].inputs)
         inputs[number] = evolve(inputs[number], **changes)
         return with_graph(program, graph, inputs=tuple(inputs))
@@ -195,22 +158,22 @@ def with_input(graph: str, number: int, **changes: Any) -> Corruption:
     return apply
 
 
-def outputs_of(program: Program) -> tuple[Any, ...]:
+def outputs_of(program: ir.Program) -> tuple[Any, ...]:
     """Return the output specs of a program."""
     return program.signature.outputs
 
 
-def named_f(target: Any) -> Op:
+def named_f(target: Any) -> ir.Op:
     """Return an operator with a name that says nothing."""
-    return Op("f", PURE, target)
+    return ir.Op("f", ir.PURE, target)
 
 
 def result_of_topk(item: Any, target: Any = operator.getitem) -> Corruption:
     """Return a corruption that takes a result of an operator that gives two, before all that the root does."""
 
-    def apply(program: Program) -> Program:
-        pair = Node("pair", op_of(torch.ops.aten.topk.default), (Ref("x"), 1))
-        taken = Node("taken", op_of(target), (Ref("pair"), item) if target is operator.getitem else (item,))
+    def apply(program: ir.Program) -> ir.Program:
+        pair = ir.Node("pair", op_of(torch.ops.aten.topk.default), (ir.Ref("x"), 1))
+        taken = ir.Node("taken", op_of(target), (ir.Ref("pair"), item) if target is operator.getitem else (item,))
         return with_graph(program, "", nodes=(pair, taken, *program.main.nodes))
 
     return apply

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from purefx.ir import Items, Node, Op, Program, Ref
+from purefx import ir
 from purefx.ir.operators import op_of
 from purefx.ir.own_operators import PACK
 from purefx.ir.torch_private import pytree
@@ -20,9 +20,9 @@ __all__ = ["OPERANDS"]
 def through_relu(change: Corruption, *, item: int | None = None) -> Corruption:
     """Return a corruption that first lets a body, and what uses its result, call an operator of the dispatcher."""
 
-    def apply(program: Program) -> Program:
+    def apply(program: ir.Program) -> ir.Program:
         program = with_node("out", do=op_of(RELU))(with_node("b", graph="act", do=op_of(RELU))(program))
-        taken = program if item is None else with_node("b", graph="act", do=GETITEM, args=(Ref("a"), item))(program)
+        taken = program if item is None else with_node("b", graph="act", do=GETITEM, args=(ir.Ref("a"), item))(program)
         return change(taken)
 
     return apply
@@ -30,43 +30,40 @@ def through_relu(change: Corruption, *, item: int | None = None) -> Corruption:
 
 def packing(change: Corruption) -> Corruption:
     """Return a corruption that first puts an object of a registered type together."""
-    made = Node("packed", PACK, (Items([Ref("x")]), pytree.tree_structure(deque([1]))))
+    made = ir.Node("packed", PACK, (ir.Items([ir.Ref("x")]), pytree.tree_structure(deque([1]))))
     return lambda program: change(with_graph(program, "", nodes=(made, *program.main.nodes)))
 
 
 OPERANDS: dict[str, dict[str, tuple[str, Corruption]]] = {
     "operands": {
-        "too-many": ("flat", with_node("y", args=(Ref("x"), Ref("p_w"), 1))),
-        "too-few": ("flat", with_node("y", args=(Ref("x"),))),
+        "too-few": ("flat", with_node("y", args=(ir.Ref("x"),))),
         "keyword": ("flat", with_node("y", kwargs=(("beta", 1),))),
-        "keyword-and-position": ("flat", with_node("y", kwargs=(("other", Ref("x")),))),
-        "text": ("flat", with_node("y", args=(Ref("x"), "p_w"))),
-        "list": ("flat", with_node("y", args=(Ref("x"), Items([Ref("p_w")])))),
+        "keyword-and-position": ("flat", with_node("y", kwargs=(("other", ir.Ref("x")),))),
+        "text": ("flat", with_node("y", args=(ir.Ref("x"), "p_w"))),
+        "list": ("flat", with_node("y", args=(ir.Ref("x"), ir.Items([ir.Ref("p_w")])))),
         "text-in-keyword": ("flat", with_node("y", kwargs=(("alpha", "1"),))),
         "number-for-a-tensor": ("flat", with_node("unused", do=op_of(RELU), args=(1,))),
-        "text-in-a-list": ("flat", with_node("unused", do=op_of(SUM), args=(Ref("x"), Items([0, "1"])))),
-        "number-for-a-list": ("flat", with_node("unused", do=op_of(CAT), args=(Ref("x"), 0, 1))),
-        "one-item": ("tree", with_node("first", args=(Ref("lin"),))),
-        "no-body": ("flat", with_node("unused", do=op_of(COND), args=(Ref("x"), Ref("x"), Ref("x"), (Ref("x"),)))),
-        "no-bodies-at-all": ("flat", with_node("unused", do=op_of(CHECKPOINT), args=(Ref("x"),))),
+        "text-in-a-list": ("flat", with_node("unused", do=op_of(SUM), args=(ir.Ref("x"), ir.Items([0, "1"])))),
+        "number-for-a-list": ("flat", with_node("unused", do=op_of(CAT), args=(ir.Ref("x"), 0, 1))),
+        "one-item": ("tree", with_node("first", args=(ir.Ref("lin"),))),
+        "no-body": ("flat", with_node("unused", do=op_of(COND), args=(ir.Ref("x"), ir.Ref("x"), ir.Ref("x"), (ir.Ref("x"),)))),
+        "no-bodies-at-all": ("flat", with_node("unused", do=op_of(CHECKPOINT), args=(ir.Ref("x"),))),
     },
     "results": {
-        "of-a-call": ("tree", with_node("out", do=op_of(RELU), args=(Ref("lin"),))),
-        "of-an-operator": ("flat", result_of_topk(Ref("pair"), RELU)),
+        "of-an-operator": ("flat", result_of_topk(ir.Ref("pair"), RELU)),
     },
     "handed-values": {
         "text": ("tree", through_relu(with_node("act", args=("x",)))),
-        "several": ("tree", through_relu(with_node("act", args=(Ref("lin"),)))),
+        "several": ("tree", through_relu(with_node("act", args=(ir.Ref("lin"),)))),
         "given-back": ("tree", through_relu(lambda p: with_graph(p, "act", output="text"))),
-        "no-such-item": ("tree", through_relu(with_node("act", args=((Ref("x"),),)), item=1)),
+        "no-such-item": ("tree", through_relu(with_node("act", args=((ir.Ref("x"),),)), item=1)),
     },
     "packed-values": {
-        "item": ("tree", packing(with_node("first", do=GETITEM, args=(Ref("packed"), 0)))),
-        "in-a-list": ("tree", packing(with_node("first", do=Op("toy.f"), args=(Items([Ref("packed")]),)))),
-        "handed": ("tree", packing(with_node("act", args=(Ref("packed"),)))),
+        "item": ("tree", packing(with_node("first", do=GETITEM, args=(ir.Ref("packed"), 0)))),
+        "in-a-list": ("tree", packing(with_node("first", do=ir.Op("toy.f"), args=(ir.Items([ir.Ref("packed")]),)))),
+        "handed": ("tree", packing(with_node("act", args=(ir.Ref("packed"),)))),
     },
     "targets": {
-        "aten": ("flat", with_node("unused", do=Op("aten.relu.default"))),
-        "plain": ("flat", with_node("unused", do=Op("operator.neg"))),
+        "plain": ("flat", with_node("unused", do=ir.Op("operator.neg"))),
     },
 }

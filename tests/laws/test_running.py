@@ -1,15 +1,19 @@
-"""The options that purefx adds to pytest, in sessions of their own.
-
-One idea: what a user would see; and that a project which has nothing to do with purefx sees, and pays, nothing.
-"""
+"""Running the laws: as a plugin, and again from a seed."""
 
 from __future__ import annotations
+
+import json
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
 import purefx as px
 from purefx.laws.pytest_plugin import VerifyEach
+from tests import replay
+
+# The options that purefx adds to pytest, in sessions of their own.
+
 
 pytest_plugins = ["pytester"]
 
@@ -91,3 +95,31 @@ def test_a_profile_that_is_none(pytester: pytest.Pytester) -> None:
     result = pytester.runpytest_inprocess("--ir-profile=fast")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["*--ir-profile=fast: there are dev, ci, deep*"])
+
+
+# Replay finds a result that is another one, and nothing where nothing changed.
+
+
+@pytest.fixture(name="recorded")
+def _recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:  # pyright: ignore[reportUnusedFunction]
+    monkeypatch.setattr(replay, "AT_ONCE", {"toy": 3, "aten": 2})
+    monkeypatch.setattr(replay, "ENTRIES", {key: entry for key, entry in replay.ENTRIES.items() if "sink_state" in key})
+    counts = replay.record(tmp_path, 1)
+    assert counts["results"] >= 8
+    assert counts["not stored"] == 0
+    return tmp_path
+
+
+def test_nothing_changed(recorded: Path) -> None:
+    assert list(replay.differences(recorded)) == []
+
+
+def test_a_result_that_is_another_one_is_shown(recorded: Path) -> None:
+    results = json.loads((recorded / "results.json").read_text())
+    key, name = "sink_state at flat", next(name for name in results["sink_state at flat"] if name.endswith(".txt"))
+    results[key][name] = str(px.parse((recorded / "programs" / name).read_text())).replace("toy.", "aten.", 1)
+    (recorded / "results.json").write_text(json.dumps(results))
+    (shown,) = replay.differences(recorded)
+    assert shown.startswith(f"{key}, {name}:")
+    assert "\n+" in shown
+    assert "\n-" in shown

@@ -1,8 +1,4 @@
-"""A module with a preserved signature was called alone in a region and again outside, and the second call ran the first body.
-
-So it had no gradients or the numbers of another branch, or raised TypeError.
-One idea: the exporter loses the signature of the call in the region, so no callable can answer both; each runs its own body.
-"""
+"""Regions of operators: programs that were once imported or called wrongly."""
 
 from __future__ import annotations
 
@@ -16,6 +12,43 @@ import torch
 from torch import nn
 
 import purefx as px
+
+# The body of a vmap stays between the functions that open and close it, and in the module that it was written in.
+
+
+class Mapped(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3, 3)
+
+    def forward(self, x: Any) -> Any:
+        y = torch.vmap(lambda row: torch.vmap(lambda item: item * 2)(row) + row.sum())(x)
+        return self.linear(y)
+
+
+class Twice(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.child = Mapped()
+
+    def forward(self, x: Any) -> Any:
+        return self.child(self.child(x)) + 1
+
+
+def test_a_vmap_in_a_child_that_is_called_twice() -> None:
+    module, x = Twice(), torch.randn(4, 3)
+    program = px.transform(px.import_ep(torch.export.export(module, (x,), strict=True)))
+    lowered = px.lower(program)
+    for number in range(3):
+        given = x + number
+        assert torch.equal(lowered(given), module(given))
+    assert torch.randn(2).shape == (2,), "no vmap was left open"
+    assert len([node for node in program.main.nodes if isinstance(node.do, px.Call)]) == 2
+    assert len(program.order) == 3, "both calls of the child have one body"
+
+
+# A module with a preserved signature was called alone in a region and again outside, and the second call ran the first body.
+
 
 REGIONS: dict[str, Callable[[], Any]] = {
     "no_grad": torch.no_grad,

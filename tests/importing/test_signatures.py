@@ -1,0 +1,303 @@
+"""Arguments and results of what is imported: concrete arguments, one output, guards."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+import torch
+from attrs import evolve
+from safetensors import safe_open
+from safetensors.torch import save_file
+from torch import nn
+from torch.fx import symbolic_trace
+from torch.fx._symbolic_trace import PH
+from torch.utils import _pytree as pytree
+
+import purefx as px
+from purefx.ir.operators import op_of
+from purefx.ir.own_operators import CALL_GUARDS, call_guards
+
+# Traces with ``concrete_args``: arguments that are nested or fixed are taken as torch's module takes them.
+
+
+X = torch.ones(2, 2)
+
+
+class Flags(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.lin = torch.nn.Linear(2, 2)
+
+    def forward(self, x: Any, flag: Any = True, n: Any = 2, more: Any = None) -> Any:
+        y = self.lin(x)
+        if flag:
+            y = y * 2
+        for _ in range(n):
+            y = y + 1
+        return y if more is None else y + more
+
+
+class Nested(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.lin = torch.nn.Linear(2, 2)
+
+    def forward(self, x: Any, tree: Any, flag: Any) -> Any:
+        left = self.lin(tree["a"]) + tree["b"][0]
+        return {"o": left + x if flag else left - x, "p": (tree["b"][1],)}
+
+
+def t(value: float) -> torch.Tensor:
+    return torch.full((2, 2), value)
+
+
+TREE = {"a": X, "b": (t(2), t(3))}
+LIST = {"a": X, "b": [t(2), t(3)]}
+PH_TREE = {"a": PH, "b": (PH, PH)}
+CASES: dict[str, tuple[type[torch.nn.Module], dict[str, Any], tuple[Any, ...]]] = {
+    "bool, int and None": (Flags, {"flag": False, "n": 3, "more": None}, (X, False, 3, None)),
+    "another int": (Flags, {"flag": False, "n": 3, "more": None}, (X, False, 2, None)),
+    "another bool": (Flags, {"flag": False, "n": 3, "more": None}, (X, True, 3, None)),
+    "not all are passed": (Flags, {"flag": False, "n": 3}, (X,)),
+    "a placeholder": (Flags, {"flag": True, "n": 1, "more": PH}, (X, True, 1, t(4))),
+    "a tree is passed on": (Nested, {"flag": False}, (X, TREE, False)),
+    "a dict of a tuple": (Nested, {"tree": PH_TREE, "flag": False}, (X, TREE, False)),
+    "a dict of a list": (Nested, {"tree": {"a": PH, "b": [PH, PH]}, "flag": True}, (X, LIST, True)),
+    "fixed in part": (Nested, {"tree": {"a": PH, "b": (PH, 1.5)}, "flag": True}, (X, {"a": X, "b": (t(2), 1.5)}, True)),
+    "another part": (Nested, {"tree": {"a": PH, "b": (PH, 1.5)}, "flag": True}, (X, {"a": X, "b": (t(2), 2.5)}, True)),
+    "fixed whole": (Nested, {"tree": {"a": PH, "b": (1, None)}, "flag": True}, (X, {"a": X, "b": (1, None)}, True)),
+    "all nested": (Nested, {"x": PH, "tree": PH_TREE, "flag": False}, (X, TREE, False)),
+}
+
+
+def tried(module: Any, args: tuple[Any, ...]) -> Any:
+    try:
+        result = module(*args)
+    except Exception as error:  # which kind is what is asked
+        return type(error)
+    leaves, spec = pytree.tree_flatten(result)
+    return [leaf.tolist() if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves], spec
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_trace_with_concrete_args_is_called_like_torchs(case: str) -> None:
+    kind, concrete, args = CASES[case]
+    traced = symbolic_trace(kind(), concrete_args=concrete)
+    expected = tried(traced, args)
+    program = px.import_fx(traced)
+    for lowered in (px.lower(program), px.lower(program, to="interpreter")):
+        for _ in range(2):
+            found = tried(lowered, args)
+            assert issubclass(found, expected | px.InputError) if isinstance(expected, type) else found == expected
+
+
+def test_an_example_of_nested_arguments_gives_values() -> None:
+    traced = symbolic_trace(Nested(), concrete_args={"tree": PH_TREE, "flag": False})
+    program = px.import_fx(traced, example_inputs=(X, TREE, False))
+    assert program.main.by_name["lin"].meta["val"].shape == (2, 2)
+    assert tried(px.lower(px.transform(program)), (X, TREE, False)) == tried(traced, (X, TREE, False))
+
+
+def test_a_receiver_of_another_name_is_refused_as_it_can_not_run() -> None:
+    class Other(torch.nn.Module):
+        def forward(this, tree: Any) -> Any:  # pyright: ignore[reportSelfClsParameterName]  # noqa: N805
+            return tree["a"] + 1
+
+    traced = symbolic_trace(Other(), concrete_args={"tree": {"a": PH}})
+    assert tried(traced, ({"a": X},)) is TypeError
+    with pytest.raises(px.InvalidProgram, match="signature-leaves"):
+        px.import_fx(traced)
+
+
+# A program has one output: every door refuses a second, with a typed error that says what is wrong.
+
+
+class Writes(nn.Module):
+    """Writes a buffer, and gives two tensors."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("n", torch.zeros(2))
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        self.n.add_(1)
+        return x + self.n, x * 2
+
+
+def exported() -> torch.export.ExportedProgram:
+    return torch.export.export(Writes(), (torch.ones(2),))
+
+
+def with_a_second_output(graph: torch.fx.Graph) -> None:
+    graph.output((next(iter(graph.nodes)),))
+
+
+def with_a_write_behind(graph: torch.fx.Graph) -> None:
+    graph.call_function(torch.ops.aten.add_.Tensor, (next(iter(graph.nodes)), 1))
+
+
+def without_output(graph: torch.fx.Graph) -> None:
+    graph.erase_node(list(graph.nodes)[-1])
+
+
+CHANGES = {with_a_second_output: "2 output nodes", with_a_write_behind: "after its output", without_output: "no output nodes"}
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
+def test_fx_graphs(change: object) -> None:
+    ep, traced = exported(), torch.fx.symbolic_trace(Writes())
+    change(ep.graph)  # type: ignore[operator]
+    change(traced.graph)  # type: ignore[operator]
+    for door in (lambda: px.import_ep(ep), lambda: px.import_fx(traced)):
+        with pytest.raises(px.InvalidProgram, match=CHANGES[change]) as error:  # type: ignore[index]
+            door()
+        assert [violation.rule for violation in error.value.violations] == ["signature-outputs"]
+
+
+def test_texts() -> None:
+    text = str(px.import_ep(exported()))
+    (returned,) = re.findall(r"^    return .*\n", text, re.MULTILINE)
+    for twice in (
+        text.replace(returned, returned * 2),
+        text.replace("  gives {\n", "  gives {\n    user\n  }\n  gives {\n"),
+        text.replace('  graph @""', '  graph @""() {\n    return ()\n  }\n  graph @""'),
+    ):
+        with pytest.raises(px.ParseError):
+            px.parse(twice)
+
+
+def test_signatures() -> None:
+    program = px.import_ep(exported())
+    specs, output = program.signature.outputs, program.main.output
+    assert type(output) is tuple
+    more = evolve(program.signature, outputs=(*specs, specs[-1]))
+
+    def rules(graph: px.Graph, signature: px.Signature) -> set[str]:
+        return {violation.rule for violation in px.verify(program.with_main(graph, signature=signature))}
+
+    assert rules(program.main, program.signature) == set()
+    assert "signature-outputs" in rules(program.main, more)
+    assert "signature-outputs" in rules(evolve(program.main, output=(*output, output[-1])), program.signature)
+    assert "signature-outputs" in rules(evolve(program.main, output=output[-1]), program.signature)
+    assert "signature-leaves" in rules(evolve(program.main, output=(*output, output[-1])), more)
+    given = px.import_ep(exported().run_decompositions({}))
+    kinds, values = given.signature.outputs, given.main.output
+    assert type(values) is tuple
+    assert type(kinds[0]) is px.StateMutation
+    twice = given.with_main(
+        evolve(given.main, output=(values[0], *values)), signature=evolve(given.signature, outputs=(kinds[0], *kinds))
+    )
+    assert "mutations" in {violation.rule for violation in px.verify(twice)}
+
+
+def test_keys_of_files(tmp_path: Path) -> None:
+    """The structure of a file is JSON in which no object says one thing twice."""
+    path = tmp_path / "program.purefx"
+    px.save(px.import_ep(exported()), path)
+    with safe_open(path, framework="pt") as file:
+        tensors, said = {name: file.get_tensor(name) for name in file.keys()}, file.metadata()  # noqa: SIM118  no mapping
+    (name,) = [name for name, tensor in tensors.items() if tensor.dtype is torch.uint8]
+    text = bytes(tensors[name].tolist())
+    first = json.loads(text.decode())
+    twice = json.dumps(next(iter(first))).encode().join((b"{", b": null, " + text[1:]))
+    assert json.loads(twice) == first
+    tensors[name] = torch.tensor(list(twice), dtype=torch.uint8)
+    save_file(tensors, path, said)
+    with pytest.raises(px.StoreError, match="not JSON"):
+        px.load(path)
+
+
+# ``import_fx(ep.module())``: the module that checks the inputs writes nothing, and nothing acts before it.
+
+
+class Counts(nn.Module):
+    """Counts its calls, and computes before and after that."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 4)
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.first(x)
+        self.calls.add_(1)
+        return self.second(y.relu()) + self.calls
+
+
+GUARDED = torch.randn(2, 4)
+
+
+@pytest.fixture(scope="module")
+def given() -> Any:
+    ep = torch.export.export(Counts(), (GUARDED,), dynamic_shapes=({0: torch.export.Dim("n", max=8)},))
+    module = ep.module()
+    assert any(node.op == "call_module" and node.target == "_guards_fn" for node in module.graph.nodes)
+    return module
+
+
+def same(made: nn.Module, given: nn.Module) -> None:
+    eager = copy.deepcopy(given)
+    for rows in (2, 5, 3):
+        x = torch.randn(rows, 4)
+        assert torch.equal(made(x), eager(x))
+    assert torch.equal(next(made.buffers()), next(eager.buffers()))
+
+
+def refused(made: nn.Module) -> None:
+    before = next(made.buffers()).clone()
+    with pytest.raises(AssertionError, match="Guard failed: x"):
+        made(torch.randn(9, 4))
+    assert torch.equal(next(made.buffers()), before)
+
+
+def test_it_is_known_and_stays_first(given: Any) -> None:
+    program = px.import_fx(given)
+    assert sum(node.do == CALL_GUARDS for _, node in program.nodes()) == 1
+    assert "purefx.call_guards(" in str(program)
+    again = px.import_fx(cast(Any, px.lower(program)))  # and through fx a second time
+    whole = px.transform(program, px.inplace_mutations, px.sink_state, px.outline)
+    for one in (program, again, whole):
+        same(px.lower(one), given)
+        refused(px.lower(one))
+
+
+def test_parts_that_do_not_depend_on_it_may_come_before(given: Any) -> None:
+    program = px.import_fx(given)
+    parts = px.split_by_tags(program, ("a", "b"), tag_of=lambda node: "a" if node.name == "linear" else "b")
+    same(px.lower(parts), given)
+    refused(px.lower(parts))
+
+
+def test_nothing_is_written_before_it(given: Any) -> None:
+    program = px.import_fx(given)
+    with pytest.raises(px.PurefxError, match="depends on node '_guards_fn'"):
+        px.split_by_tags(program, ("a", "b"), tag_of=lambda node: "b" if node.do == CALL_GUARDS else "a")
+
+
+class WritesItsInput(nn.Module):
+    """Looks like nothing, and writes."""
+
+    def forward(self, *args: torch.Tensor) -> None:
+        args[0].zero_()
+
+
+def test_no_other_module_is_taken_for_it(given: Any) -> None:
+    program = px.import_fx(given)
+    state = program.state
+    for other in (WritesItsInput(), nn.Identity()):
+        slots = state.slots.set("_guards_fn", evolve(state["_guards_fn"], value=other))
+        found = px.verify(program.evolve(state=evolve(state, slots=slots)))
+        assert [violation.rule for violation in found] == ["opaque-modules"]
+        assert "another module" in str(found[0])
+    hooked = copy.deepcopy(given)
+    hooked._guards_fn.register_forward_hook(lambda *_: None)
+    assert not any(node.do == CALL_GUARDS for _, node in px.import_fx(hooked).nodes())
+
+
+def test_its_effects_are_those_of_its_function() -> None:
+    assert op_of(call_guards) == CALL_GUARDS and op_of(call_guards).effects == CALL_GUARDS.effects

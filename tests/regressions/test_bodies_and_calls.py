@@ -1,0 +1,332 @@
+"""Bodies and calls of modules: programs that were once deduplicated, inlined, cut or joined wrongly."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, Literal
+
+import pytest
+import torch
+from attrs import evolve
+from torch import nn
+
+import purefx as px
+from purefx.ir.calls.call_graph import instance_paths, signatures_of_bodies
+from purefx.laws import behaviour_differences
+from tests.programs import COPY_, MUL, NEG, exported, flat
+from tests.transforms.small import tree
+
+# Bodies that call the next one twice each, two hundred deep, and one preserved signature: to verify it took for ever.
+
+
+DEEP = 200
+
+
+def test_verified_at_once() -> None:
+    """What is found is what it was: the signature of the outermost body, and a place for each."""
+    program = tree(
+        """
+        graph @""(x) {
+          a = call @g0(x) as m
+          return (a,)
+        }
+        graph @g0(x) {
+          a = aten.neg.default(x)
+          return a
+        }
+        """
+    )
+    twice = [px.Node(name, px.Call(px.Frame(name), ""), (px.Ref("x"),)) for name in ("l", "r")]
+    graphs = {f"g{DEEP}": program.graphs["g0"]}
+    for number in range(DEEP):
+        nodes = tuple(evolve(node, do=evolve(node.do, graph=f"g{number + 1}")) for node in twice)
+        graphs[f"g{number}"] = px.Graph((px.Input("x"),), nodes, px.Ref("r"))
+    signature = px.CallSignature(None, None)
+    deep = program.evolve(
+        graphs=px.pmap({"": program.main, **graphs}), call_signatures=px.pmap({px.Frame("m.l.r"): signature}), modules=()
+    )
+    assert not px.verify(deep)
+    assert signatures_of_bodies(deep) == {"g2": signature}
+    assert instance_paths(deep)["g3"] == "m.l.l.l" and len(instance_paths(deep)) == DEEP + 2
+
+
+# A child that is called before its parent ever is, because the root skips the parent.  Found by generated exported programs.
+
+
+@pytest.mark.parametrize("to", ["graph_module", "interpreter"])
+def test_every_call_of_the_parent_has_the_child(to: Literal["graph_module", "interpreter"]) -> None:
+    stacks = ((px.Frame("m.c", 0),), (px.Frame("m", 0), px.Frame("m.c", 1)), (px.Frame("m", 1), px.Frame("m.c", 2)))
+    nodes = [
+        px.Node("a", NEG, (px.Ref("x"),), stack=stacks[0]),
+        px.Node("b", NEG, (px.Ref("a"),), stack=stacks[1]),
+        px.Node("c", MUL, (px.Ref("b"), px.Ref("b")), stack=stacks[2][:1]),
+        px.Node("d", NEG, (px.Ref("c"),), stack=stacks[2]),
+    ]
+    program = flat(nodes, (px.Ref("d"),), "x")
+    calls = [((torch.arange(2.0) + number,), {}) for number in range(3)]
+    assert behaviour_differences(px.lower(px.outline(program), to=to), px.lower(program), calls) == []
+
+
+# A body that stands in a module and in that module's child.  Found by the law "bodies distinct".
+
+
+def body(name: str, do: px.Op | px.Call) -> px.Graph:
+    """Return a body of one node."""
+    return px.Graph((px.Input("x"),), (px.Node(name, do, (px.Ref("x"),)),), px.Ref(name))
+
+
+def test_one_body_stays_one() -> None:
+    """g1 stands in a and in a.a; its callee g0 stands in a.a too, called by g1 in a."""
+    nodes = (
+        px.Node("y", px.Call(px.Frame("a", 1), "g1"), (px.Ref("x"),)),
+        px.Node("z", px.Call(px.Frame("a", 2), "g2"), (px.Ref("y"),)),
+    )
+    graphs = {
+        "": px.Graph((px.Input("x"),), nodes, (px.Ref("z"),)),
+        "g0": body("y", NEG),
+        "g1": body("y", px.Call(px.Frame("a"), "g0")),
+        "g2": body("y", px.Call(px.Frame("a", 1), "g1")),
+    }
+    program = px.Program.of(graphs)
+    assert px.deduplicate(program) is program
+
+
+# Deduplicating a program in which bodies are shared already.
+
+
+class Inner(nn.Module):
+    """Holds a linear layer one level deeper than the model does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(2, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.linear(x).relu()
+
+
+class Outer(nn.Module):
+    """Two linear layers that are one body, at two depths."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.inner = nn.Linear(2, 2), Inner()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.inner(self.linear(x))
+
+
+def negate(*calls: tuple[px.Frame, str]) -> px.Graph:
+    """Return a body that calls others one after the other."""
+    nodes = [
+        px.Node(f"y{index}", px.Call(*call), (px.Ref(f"y{index - 1}" if index else "x"),)) for index, call in enumerate(calls)
+    ]
+    return px.Graph((px.Input("x"),), tuple(nodes), px.Ref(nodes[-1].name))
+
+
+def test_a_second_time_there_is_nothing_to_do() -> None:
+    """One body at two depths."""
+    program = px.transform(px.import_ep(exported(Outer(), torch.ones(1, 2))))
+    assert program.order == ("", "Linear", "inner")
+    assert px.deduplicate(program) is program
+
+
+def test_a_shared_body_whose_calls_are_numbered_differently_where_it_stands() -> None:
+    """In module ``a`` call 1 of ``a.f`` has the body of call 0 and gets its number; in ``b`` it has not."""
+    leaf = px.Graph((px.Input("x"),), (px.Node("y", NEG, (px.Ref("x"),)),), px.Ref("y"))
+    twice = px.Graph((px.Input("x"),), (px.Node("y", NEG, (px.Ref("x"),)), px.Node("z", NEG, (px.Ref("y"),))), px.Ref("z"))
+    second = negate((px.Frame("f", 1), "leaf"))
+    root = negate(
+        (px.Frame("a"), "first_a"), (px.Frame("a", 1), "second"), (px.Frame("b"), "first_b"), (px.Frame("b", 1), "second")
+    )  # fmt: skip
+    firsts = {"first_a": negate((px.Frame("f"), "leaf")), "first_b": negate((px.Frame("f"), "twice"))}
+    root = px.Graph(root.inputs, root.nodes, (root.output,))
+    program = px.Program.of({"": root, **firsts, "second": second, "leaf": leaf, "twice": twice})
+    result = px.deduplicate(program)
+    assert [node.do for node in result.main.nodes[:2]] == [px.Call(px.Frame("a"), "first_a"), px.Call(px.Frame("a"), "first_a")]
+    assert [node.do for node in result.main.nodes[2:]] == [px.Call(px.Frame("b"), "first_b"), px.Call(px.Frame("b", 1), "second")]
+    assert result.graphs["second"] is second
+    assert px.deduplicate(result) is result
+
+
+def test_a_body_that_calls_itself_is_refused() -> None:
+    """It would stand in infinitely many modules."""
+    graph = negate((px.Frame("f"), "loop"))
+    root = px.Graph(graph.inputs, graph.nodes, (graph.output,))
+    program = px.Program.of({"": root, "loop": graph}, signature=px.Signature((), (px.UserOutput(),)))
+    with pytest.raises(px.InvalidProgram, match="loop"):
+        px.deduplicate(program)
+
+
+# Stopped by fuel, ``expand`` leaves no two bodies to calls that are called alike.  Found by the laws of fuel.
+
+
+def piece(name: str, arg: str, part: int) -> px.Node:
+    """Return a call of a piece of the first call of ``c``."""
+    return px.Node(name, px.Call(px.Frame("c", 0, part), "c"), (px.Ref(arg),))
+
+
+def twice() -> px.Program:
+    """Return two bodies that both call ``c`` in two pieces, all with one body."""
+    inner = px.Graph((px.Input("x"),), (px.Node("y", NEG, (px.Ref("x"),)),), px.Ref("y"))
+    first = px.Graph((px.Input("x"),), (piece("p", "x", 0), piece("q", "p", 1)), px.Ref("q"))
+    second = px.Graph((px.Input("x"),), (piece("p", "x", 0), px.Node("n", NEG, (px.Ref("p"),)), piece("q", "n", 1)), px.Ref("q"))
+    calls = (
+        px.Node("a", px.Call(px.Frame("a"), "a"), (px.Ref("x"),)),
+        px.Node("b", px.Call(px.Frame("a", 1), "b"), (px.Ref("a"),)),
+    )
+    program = flat(calls, (px.Ref("b"),), "x")
+    return program.evolve(graphs=program.graphs.update({"a": first, "b": second, "c": inner}), facts=frozenset({"outlined"}))
+
+
+@pytest.mark.parametrize("step", [px.expand, px.inline])
+@pytest.mark.parametrize("fuel", range(6))
+def test_a_program_after_some_fuel_is_valid(step: px.Transformation, fuel: int) -> None:
+    assert px.verify(twice()) == ()
+    part = step(twice(), fuel=fuel)
+    assert px.verify(part) == ()
+    assert px.digest(step(part)) == px.digest(step(twice()))
+    assert part == twice() or fuel
+
+
+# A whole call whose body equals the second piece of a cut call.  Found by the law "valid" of ``inline``.
+
+
+PLACES = (
+    ((("a", 0), ("a.c", 0), ("a.c.e", 0))),
+    ((("a", 0),)),
+    ((("a", 0), ("a.c", 0))),
+    ((("a", 0), ("a.c", 1))),
+    ((("a", 1), ("a.c", 2), ("a.c.e", 1))),
+    ((("a", 1),)),
+    ((("a", 1), ("a.c", 2))),
+    ((("a", 1), ("a.c", 3))),
+)
+
+
+def test_a_whole_call_is_not_named_after_a_piece() -> None:
+    stacks = [tuple(px.Frame(path, call) for path, call in place) for place in PLACES]
+    nodes = [
+        px.Node(f"n{index}", NEG, (px.Ref(f"n{index - 1}" if index else "x"),), stack=stack) for index, stack in enumerate(stacks)
+    ]
+    program = flat(nodes, (), "x")  # nobody uses the last one, so the two calls of a differ
+    merged = px.deduplicate(px.outline(program))
+    frames = [node.do.instance for _, node in merged.nodes() if type(node.do) is px.Call and node.do.instance.path == "c"]
+    assert sorted((frame.call, frame.part) for frame in frames) == [(0, 0), (0, 0), (0, 1), (0, 1), (1, 0), (3, 0)]
+    inlined = px.inline(merged)
+    assert px.verify(inlined) == ()
+    assert px.alpha_equal(inlined, program)
+
+
+# A call that is cut because the call around it is cut.  Found by the law "one body a label".
+
+
+A, C, AGAIN = px.Frame("a"), px.Frame("a.c"), px.Frame("a", 1)
+
+
+def test_pieces_inside_pieces_are_told_apart() -> None:
+    """The write in a.c must follow the read in a@1, which needs what a.c made first."""
+    nodes = [
+        px.Node("first", NEG, (px.Ref("x"),), stack=(AGAIN,)),
+        px.Node("made", NEG, (px.Ref("y"),), stack=(A, C)),
+        px.Node("write", COPY_, (px.Ref("x"), px.Ref("made")), stack=(A, C)),
+        px.Node("last", NEG, (px.Ref("made"),), stack=(AGAIN,)),
+    ]
+    program = flat(nodes, (px.Ref("first"), px.Ref("last")), "x", "y")
+    outlined = px.outline(program)
+    frames = [node.do.instance for name in outlined.order for node in outlined.graphs[name].nodes if type(node.do) is px.Call]
+    assert sorted(frame.part for frame in frames if frame.path == "c") == [0, 1]
+    result = px.deduplicate(outlined)
+    calls = [((torch.ones(2) * number, torch.arange(2.0)), {}) for number in range(3)]
+    assert behaviour_differences(px.lower(result), px.lower(program), calls) == []
+
+
+# ``deduplicate`` numbers the calls of a module part by part; ``join`` must not make one call of two.
+
+
+class Scale(nn.Module):
+    """Has another body for each number."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.tensor([2.0, 3.0]))
+
+    def forward(self, x: torch.Tensor, number: int) -> torch.Tensor:
+        return x * self.weight + number
+
+
+class Caller(nn.Module):
+    """Calls a module that is not below it."""
+
+    def __init__(self, shared: nn.Module, number: int) -> None:
+        super().__init__()
+        self.box, self.number = [shared], number
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.box[0](x, self.number).relu()
+
+
+class Two(nn.Module):
+    """Two callers of one module."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shared = Scale()
+        self.a, self.b = Caller(self.shared, 1), Caller(self.shared, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.b(self.a(x))
+
+
+def test_calls_of_a_shared_module_are_not_mixed_up() -> None:
+    """Calls of one module in two parts keep their numbers, merged or not."""
+    model, x = Two(), torch.ones(2)
+    program = px.transform(px.import_ep(exported(copy.deepcopy(model), x)))
+    split = px.split_by_module(program, {"a": "p", "b": "q"})
+    assert px.alpha_equal(px.join(split), program)
+    merged = px.deduplicate(split)
+    results: list[Any] = [px.lower(found)(x) for found in (split, merged)]
+    assert all(torch.equal(result, model(x)) for result in results)
+    assert px.alpha_equal(px.join(merged), program)
+
+
+# Programs whose modules are not listed stay so when they are split, renumbered and joined; inputs follow the names of state.
+
+
+def test_renumbering_lists_nothing_beside_parts() -> None:
+    node = px.Node("y", NEG, (px.Ref("x"),), stack=(px.Frame("a", 3),))
+    signature = px.Signature((px.UserInput(px.TensorType(torch.float32, (2,)), "x"),), (px.UserOutput(),))
+    program = px.Program.of({"": px.Graph((px.Input("x"),), (node,), (px.Ref("y"),))}, signature=signature)
+    split = px.inline(px.split_by_tags(program, ("part",), tag_of={"y": "part"}))
+    numbered = px.normalize_stacks(split)
+    assert numbered.main.nodes[0].stack[-1] == px.Frame("part.a")
+    joined = px.join(numbered)
+    assert px.verify(numbered) == px.verify(joined) == ()
+    assert joined.modules == ()
+
+
+def test_state_inputs_get_their_names_back() -> None:
+    nodes = (px.Node("w", px.Get("m.w")), px.Node("y", NEG, (px.Ref("w"),)))
+    slot = px.Slot(px.SlotKind.BUFFER, torch.ones(2), 0, 0)
+    state = px.State(("m.w",), px.pmap({"m.w": slot}))
+    signature = px.Signature((), (px.UserOutput(),))
+    program = px.Program.of({"": px.Graph((), nodes, (px.Ref("y"),))}, state=state, signature=signature)
+    split = px.split_by_tags(program, ("part",), tag_of={"y": "part"})
+    lifted = px.lift_state(px.inline(split))
+    assert lifted.signature.inputs == (px.StateInput("part.m.w"),)
+    joined = px.join(lifted)
+    assert joined.signature.inputs == (px.StateInput("m.w"),)
+    assert px.verify(joined) == ()
+
+
+def test_constants_of_a_split_program_that_was_inlined() -> None:
+    """The part is then in the stacks of nodes, and in no graph."""
+    node = px.Node("y", NEG, (px.Ref("x"),))
+    signature = px.Signature((px.UserInput(px.TensorType(torch.float32, (2,)), "x"),), (px.UserOutput(),))
+    program = px.Program.of({"": px.Graph((px.Input("x"),), (node,), (px.Ref("y"),))}, signature=signature)
+    flat = px.inline(px.split_by_tags(program, ("part",), tag_of={"y": "part"}))
+    constant = evolve(flat.main.nodes[0], args=(torch.ones(2),))
+    lifted = px.lift_constants(flat.with_main(evolve(flat.main, nodes=(constant,))))
+    assert lifted.state.order == ("part._constant0",)
+    assert px.verify(lifted) == ()
+    assert px.join(lifted).state.order == ("_constant0",)

@@ -1,0 +1,310 @@
+"""Names, literals and errors of odd programs that were once printed, parsed or explained wrongly."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import safetensors.torch
+import torch
+from attrs import evolve
+from torch import nn
+
+import purefx as px
+from purefx.ir import Apply, LiteralType, Range, Ref, StateMutation, Sym
+from purefx.ir.identifiers import odd_names
+from purefx.ir.store import container
+from purefx.laws.checking import Report, check_transformation
+from tests.programs import Tower, exported, flat
+
+# Nothing that is printed for people speaks to their terminal: C0 and C1 controls, ANSI sequences and bidirectional marks.
+
+
+BAD = "x\x1b[2J\u202e\r\n\x9b\x07\ty"
+
+
+def hostile() -> px.Program:
+    """Return a program, as a library or a file may make it, in which every name and text is hostile."""
+    meta = {"stack_trace": f'File "{BAD}", line 3, in {BAD}\n    {BAD}'}
+    call = px.Node(f"{BAD}2", px.Call(px.Frame(BAD), BAD), (px.Ref(BAD),))
+    op = px.Node(f"{BAD}1", px.Op(f"toy.{BAD}"), (px.Ref(f"no{BAD}"), BAD), ((BAD, 1),), (px.Frame(BAD),), meta)
+    main = px.Graph((px.Input(BAD),), (op, call, px.Node("g", px.Get(BAD))))
+    return px.Program.of(
+        {"": main, BAD: px.Graph((px.Input(BAD),), (), px.Ref(BAD))},
+        state=px.State((BAD,), px.pmap({BAD: px.Slot(px.SlotKind.BUFFER, torch.ones(2), 0, 0)})),
+        modules=(px.Module("", BAD), px.Module(BAD, BAD)),
+        facts=frozenset({BAD}),
+        signature=px.Signature((px.UserInput(px.TensorType(torch.float32, (2,)), BAD),), (px.UserOutput(),)),
+        constraints=px.Constraints((px.Range(Sym(BAD), 1, 2),)),
+    )
+
+
+P = hostile()
+EMPTY = px.Program.of({"": px.Graph((), (), ())})
+
+
+def refused(function: Callable[[], object]) -> str:
+    with pytest.raises(px.PurefxError) as caught:
+        function()
+    return str(caught.value)
+
+
+def named(program: px.Program) -> px.Program:
+    return program
+
+
+named.__name__ = BAD
+
+TEXTS: dict[str, Callable[[], str]] = {
+    "program": lambda: str(P),
+    "graph": lambda: str(P.main),
+    "nodes": lambda: "\n".join(map(str, P.main.nodes)),
+    "repr": lambda: repr(P),
+    "stats": lambda: str(px.stats(P)),
+    "diff": lambda: f"{px.diff(EMPTY, P)}\n{px.diff(P, EMPTY)}\n{px.diff(P, P.evolve(facts=frozenset(), modules=()))}",
+    "mermaid": lambda: px.mermaid(P),
+    "violations": lambda: "\n".join(map(str, px.verify(P))),
+    "lower": lambda: refused(lambda: px.lower(P)),
+    "transform": lambda: refused(lambda: px.transform(P)),
+    "to_ep": lambda: refused(lambda: px.to_ep(P)),
+    "parse": lambda: refused(lambda: px.parse(BAD)),
+    "apply": lambda: refused(lambda: px.diff(P, EMPTY).apply(EMPTY)),
+    "step": lambda: str(px.Step(BAD, ((BAD, BAD),), P)),
+    "rewrite": lambda: str(px.Rewrite(1, BAD, BAD, P, P)),
+    "report": lambda: str(Report(BAD, 1, drawn=1, changed=1, refused=0)),
+    "unasked": lambda: refused(lambda: check_transformation(named, examples=3)),
+}
+
+
+@pytest.mark.parametrize("what", TEXTS)
+def test_what_is_printed_is_printable(what: str) -> None:
+    text = TEXTS[what]()
+    assert text
+    assert all(char.isprintable() or char == "\n" for char in text), ascii(text)
+
+
+def test_a_name_ends_no_line_of_a_table() -> None:
+    """A module called after a row of the table would be one."""
+    name = "a\nfake 1 2 3"
+    program = px.Program.of({"": px.Graph((), (px.Node("y", px.Op(f"toy.{name}")),), ())}, modules=(px.Module("", name),))
+    text, plain = str(px.stats(program)), str(px.stats(evolve(program, modules=(px.Module("", "b"),))))
+    assert "\nfake" not in text
+    assert len(text.splitlines()) == len(plain.splitlines())
+
+
+# Children of a Sequential are called 0, 1, ...: values that belong to them have names all the same.
+
+
+class Pair(nn.Module):
+    """Gives two values."""
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return x + 1, x * 2
+
+
+class Adds(nn.Module):
+    """Takes two values."""
+
+    def forward(self, pair: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+        return pair[0] - pair[1]
+
+
+def test_calls_with_several_results_and_borders(tmp_path: Path) -> None:
+    """The call of ``0`` was a node called ``0``, and its boundaries ``0_takes`` and ``0_gives``: no file took them."""
+    model, x = nn.Sequential(Pair(), Adds()), torch.ones(2)
+    for preserved in ((), ("0", "1")):
+        program = px.transform(px.import_ep(exported(model, x, preserve_module_call_signature=preserved)))
+        assert list(odd_names(program)) == []
+        px.save(program, tmp_path / "model.purefx")
+        assert torch.equal(px.lower(px.load(tmp_path / "model.purefx"))(x), model(x))
+
+
+# Printing lowered modules.
+
+
+@pytest.mark.parametrize("to", ["graph_module", "interpreter"])
+def test_a_module_that_was_just_lowered_can_be_printed(to: Any) -> None:
+    """The root and a child; the root's text has the code that fx makes."""
+    module = px.lower(px.transform(px.import_ep(exported(Tower(2), torch.ones(2, 4)))), to=to)
+    assert "torch.nn.modules.linear.Linear" in str(module.get_submodule("layers.1")) or to == "interpreter"
+    assert ("def forward" in str(module)) == (to == "graph_module")
+    assert "(down)" in repr(module)
+
+
+# Integers of more digits than Python converts to text stand in programs: they have a digest, and bounds are printable.
+
+
+HUGE = 10**5000
+
+ADD = px.Op("toy.add")
+
+
+@pytest.mark.parametrize("other", [HUGE + 1, -HUGE, 1], ids=["more", "less", "one"])
+def test_digests_tell_them_apart(other: int) -> None:
+    def program(number: int) -> px.Program:
+        graph = px.Graph((px.Input("x"),), (px.Node("y", ADD, (px.Ref("x"), number)),), (px.Ref("y"),))
+        signature = px.Signature((px.UserInput(LiteralType(number), "x"),), (px.UserOutput(),))
+        constraints = px.Constraints((Range(Sym("s0"), 2, None),), (Apply("<", (Sym("s0"), number)),))
+        return px.Program.of({"": graph}, signature=signature, constraints=constraints)
+
+    assert px.digest(program(HUGE)) == px.digest(program(HUGE))
+    assert px.digest(program(HUGE)) != px.digest(program(other))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "constraints {\n range s0 from N\n}",
+        "state {\n buffer n: f32[2] cell N\n}",
+        'graph @""() {\n y = get a.b in a@N\n return ()\n}',
+    ],
+)
+def test_a_text_says_no_such_number_of_anything(line: str) -> None:
+    """The program could not be printed again."""
+    with pytest.raises(px.ParseError, match="an integer of so many digits"):
+        px.parse("program {\n" + line.replace("N", hex(HUGE)) + "\n}")
+
+
+def test_tensors_of_no_such_size() -> None:
+    state: dict[str, Any] = {"n": torch.ones(1)}
+    with pytest.raises(px.ParseError):
+        px.parse(f"program {{\n state {{\n buffer n: f32[{hex(HUGE)}]\n }}\n}}", state=state)
+
+
+# Three programs that ended in errors of Python: written state that is no input, half a hint, an operator that raises.
+
+
+def written_only() -> px.Program:
+    """Return a program that gives a buffer new contents, and does not take it."""
+    program = px.parse(WRITTEN, state={"count": torch.zeros(2)})
+    assert all(type(spec) is not px.StateInput for spec in program.signature.inputs)
+    assert any(type(spec) is StateMutation for spec in program.signature.outputs)
+    return program
+
+
+WRITTEN = """program {
+modules {
+ "": "M"
+}
+state {
+ buffer count: f32[2]
+}
+takes {
+ user x: f32[2]
+}
+gives {
+ state count
+ user
+}
+graph @""(x) {
+ y = aten.add.Tensor(x, 1)
+ return (y, y)
+}
+}"""
+
+
+@pytest.mark.parametrize("to", ["graph_module", "interpreter"])
+def test_state_that_is_written_and_no_input(to: str) -> None:
+    """It is read for the write; it was a ``KeyError`` of ``lower``."""
+    module = px.lower(written_only(), to=to)
+    for step in (1.0, 2.0):
+        (result,) = module(torch.full((2,), step))
+        assert result.tolist() == [step + 1, step + 1]
+        assert module.count.tolist() == [step + 1, step + 1]
+
+
+def with_hint(path: Path, hint: object) -> Path:
+    """Write a file whose symbolic size was ``hint`` when it was exported."""
+    text = """program {
+takes {
+ user x: f32[s0]
+}
+gives {
+ user
+}
+modules {
+ "": "M"
+}
+graph @""(x) {
+ y = aten.relu.default(x)
+ return (y,)
+}
+}"""
+    meta = {
+        "keys": [["val"]], "values": [{"tensor": ["f32", ["s0"], [1], "cpu", False]}], "symbols": {"s0": [hint, 2, 9]},
+        "graphs": {"": [[[0, 0]], [[0, 0]]]},
+    }  # fmt: skip
+    structure = {"made with": {"torch": "2"}, "program": text, "operators": [], "storages": [], "weights": True, "meta": meta}
+    raw = torch.frombuffer(bytearray(json.dumps(structure).encode()), dtype=torch.uint8)
+    path.write_bytes(safetensors.torch.save({container.STRUCTURE: raw}, metadata={"purefx": "1"}))
+    return path
+
+
+def test_a_size_that_was_a_fraction_is_refused(tmp_path: Path) -> None:
+    """It was an ``AssertionError`` deep in torch."""
+    assert px.verify(px.load(with_hint(tmp_path / "p", 4))) == ()
+    for hint in (4.5, True):
+        with pytest.raises(px.StoreError, match="which is not of type int"):
+            px.load(with_hint(tmp_path / "p", hint))
+
+
+class Refusal(Exception):
+    """An error of a library, of no class that torch raises."""
+
+
+def refusing(x: torch.Tensor) -> torch.Tensor:
+    raise Refusal("no tensors without contents")
+
+
+def test_stats_of_an_operator_that_raises_while_values_are_computed() -> None:
+    """Its operations are not known; whatever it raised came out of ``stats``."""
+    value = {"val": torch.ones(2, device="meta")}
+    node = px.Node("y", px.Op("toy.refusing", target=refusing), (Ref("x"),), meta=value)
+    program = flat([node], Ref("y"), "x")
+    main = evolve(program.main, inputs=(px.Input("x", value),))
+    found = px.stats(program.with_main(main))
+    assert found.flops is None
+    assert found.uncounted == {"toy.refusing": 1}
+
+
+@pytest.mark.parametrize("key", [px.Items([1]), (1, px.Record(())), slice(1)])
+def test_a_dict_whose_keys_have_no_hash(key: px.Arg) -> None:
+    """It could not be made when the program runs."""
+    node = px.Node("y", px.Op("toy.neg"), (px.Record(((key, 2),)),))
+    assert [found.rule for found in px.verify(px.Program.of({"": px.Graph((), (node,), ())}))] == ["argument-kinds"]
+    right = px.Node("y", px.Op("toy.neg"), (px.Record((((1, "a"), 2),)),))
+    assert not px.verify(px.Program.of({"": px.Graph((), (right,), ())}))
+
+
+# A module that holds state and nothing else, in a flat or split program: it was a list of length 0, so it was false.
+
+
+class Model(torch.nn.Module):
+    """A list and a leaf."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = torch.nn.ModuleList([torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)])
+        self.head = torch.nn.Linear(2, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Run the list, then the leaf."""
+        return self.head(self.layers[1](self.layers[0](x)))
+
+
+def test_only_lists_are_lists() -> None:
+    """Every module is as true as the original, and what is counted is still indexed."""
+    model = Model()
+    program = px.import_ep(torch.export.export(model, (torch.ones(1, 2),)))
+    sunk = px.transform(program, *px.DEFAULT[:3])
+    split = px.split_by_tags(sunk, ("a", "b"), tag_of={"layers": "a", "head": "b"})
+    for made, prefix in ((px.lower(program), ""), (px.lower(sunk), ""), (px.lower(split), "a.")):
+        layers = made.get_submodule(f"{prefix}layers")
+        assert isinstance(layers, torch.nn.ModuleList) and len(layers) == 2
+        for path in ("layers.0", "layers.1", "head"):
+            part = "b." if prefix and path == "head" else prefix
+            module = made.get_submodule(part + path)
+            assert bool(module) and not isinstance(module, torch.nn.ModuleList), path

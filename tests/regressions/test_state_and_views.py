@@ -1,0 +1,333 @@
+"""State that is read, shared or viewed: programs that were once imported, sunk or lowered wrongly."""
+
+from __future__ import annotations
+
+import copy
+import operator
+from collections.abc import Callable
+
+import pytest
+import torch
+
+import purefx as px
+from purefx.ir.effects.dependencies import dependencies
+from purefx.ir.effects.registered import effects_of
+from purefx.ir.effects.resolved import node_effects
+from purefx.ir.operators import op_of
+from purefx.ir.tensors import TensorIds
+from purefx.laws import toy
+from tests.programs import ADD, MUL, NEG, flat
+from tests.transforms.small import tree
+
+# A program whose branches read state and call modules was valid, and lowered to a module that did not find them.
+
+
+def program() -> px.Program:
+    """Return a program with a cond in a module that is called under two paths."""
+    cond, item = op_of(torch.ops.higher_order.cond), op_of(operator.getitem)
+    child = px.Graph((px.Input("x"),), (px.Node("w", px.Get("w")), px.Node("y", MUL, (px.Ref("x"), px.Ref("w")))), px.Ref("y"))
+    yes = px.Graph(
+        (px.Input("x"),),
+        (
+            px.Node("b", px.Get("b")),
+            px.Node("c", px.Call(px.Frame("child"), "child"), (px.Ref("x"),)),
+            px.Node("y", ADD, (px.Ref("c"), px.Ref("b"))),
+        ),
+        (px.Ref("y"),),
+    )
+    no = px.Graph((px.Input("x"),), (px.Node("y", MUL, (px.Ref("x"), 2)),), (px.Ref("y"),))
+    body = px.Graph(
+        (px.Input("p"), px.Input("x")),
+        (
+            px.Node("all", cond, (px.Ref("p"), px.Body("yes"), px.Body("no"), (px.Ref("x"),))),
+            px.Node("one", item, (px.Ref("all"), 0)),
+        ),
+        px.Ref("one"),
+    )
+    main = px.Graph(
+        (px.Input("p"), px.Input("x")),
+        (
+            px.Node("first", px.Call(px.Frame("a"), "m"), (px.Ref("p"), px.Ref("x"))),
+            px.Node("second", px.Call(px.Frame("b"), "m"), (px.Ref("p"), px.Ref("first"))),
+        ),
+        (px.Ref("second"),),
+    )
+    values = {"a.b": 1.0, "a.child.w": 2.0, "b.b": 10.0, "b.child.w": 3.0}
+    slots = {
+        name: px.Slot(px.SlotKind.BUFFER, torch.full((2,), value), number, number)
+        for number, (name, value) in enumerate(values.items())
+    }
+    types = (px.UserInput(px.TensorType(torch.bool, ()), "p"), px.UserInput(px.TensorType(torch.float32, (2,)), "x"))
+    return px.Program.of(
+        {"": main, "m": body, "yes": yes, "no": no, "child": child},
+        state=px.State(tuple(slots), px.pmap(slots)),
+        signature=px.Signature(types, (px.UserOutput(),)),
+    )
+
+
+@pytest.mark.parametrize("to", ["graph_module", "interpreter"])
+def test_branches_find_what_the_module_around_them_has(to: str) -> None:
+    """Each of the two modules its own buffer and its own child."""
+    module = px.lower(program(), to=to)  # type: ignore[arg-type]
+    x = torch.ones(2)
+    assert module(torch.tensor(True), x)[0].tolist() == [(1 * 2 + 1) * 3 + 10.0] * 2
+    assert module(torch.tensor(False), x)[0].tolist() == [4.0, 4.0]
+    module.get_buffer("b.b").add_(1)
+    assert module(torch.tensor(True), x)[0].tolist() == [(1 * 2 + 1) * 3 + 11.0] * 2
+
+
+# What a module keeps of a parameter without its gradient (``self.k = self.v.detach()``) is another tensor on the same memory.
+
+
+X = torch.full((4,), 3.0)
+
+
+class Detached(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.v = torch.nn.Parameter(torch.ones(4))
+        self.k = self.v.detach()
+        self.register_buffer("b", self.v.data)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.k * x + self.v + self.get_buffer("b") * 2
+
+
+WAYS: dict[str, Callable[[px.Program], torch.nn.Module]] = {
+    "lower": lambda program: px.lower(px.transform(program)),
+    "flat": px.lower,
+    "interpreter": lambda program: px.lower(px.transform(program), to="interpreter"),
+    "deepcopy": lambda program: copy.deepcopy(px.lower(program)),
+    "to_ep": lambda program: px.to_ep(program).module(),
+    "to_ep and back": lambda program: px.lower(px.import_ep(px.to_ep(px.transform(program)))),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("strict", [False, True])
+def test_gradients_do_not_go_through_them(way: str, *, strict: bool) -> None:
+    eager = copy.deepcopy(Detached()) if way == "deepcopy" else Detached()  # a copy of a parameter has memory of its own
+    module = WAYS[way](px.import_ep(torch.export.export(Detached(), (X,), strict=strict)))
+    for _ in range(2):
+        found: list[torch.Tensor] = []
+        for each in (eager, module):
+            each.zero_grad()
+            result = each(X)
+            result.sum().backward()
+            gradient = each.get_parameter("v").grad
+            assert gradient is not None
+            found += [gradient, result.detach()]
+            with torch.no_grad():
+                each.get_parameter("v").add_(1)  # which the others see: it is their memory
+        assert torch.equal(found[0], found[2])
+        assert torch.equal(found[1], found[3])
+
+
+def test_they_share_memory_and_are_two() -> None:
+    parameter, numbers = torch.nn.Parameter(torch.ones(4)), TensorIds()
+    values = (parameter, parameter.detach(), parameter.data, parameter)
+    slots = [numbers.slot(value, px.SlotKind.CONSTANT, persistent=False) for value in values]
+    assert [slot.cell for slot in slots] == [0, 1, 1, 0]
+    assert {slot.storage for slot in slots} == {0}
+
+
+class Held(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.v = torch.nn.Parameter(torch.ones(4))
+        self.held = [self.v]
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.v * x + self.held[0]
+
+
+def test_what_the_exporter_detaches_is_the_parameter() -> None:
+    """It has no name for what a list holds, and lifts a detached tensor: that is the parameter again."""
+    program = px.import_ep(torch.export.export(Held(), (X,), strict=False))
+    for module in (px.lower(program), px.lower(px.import_ep(px.to_ep(program)))):
+        module(X).sum().backward()
+        assert torch.equal(module.get_parameter("v").grad, X + 1)  # pyright: ignore[reportArgumentType]
+    torch.testing.assert_close(px.to_ep(program).module()(X), Held()(X))
+
+
+# A module that gives back its buffer beside something else: who writes the buffer later must stay behind who reads the
+# result.
+
+
+PROGRAM = """
+    graph @""(x) {
+      a = call @a(x) as a
+      n = operator.getitem(a, 0)
+      y = operator.getitem(a, 1)
+      z = aten.add.Tensor(n, y)
+      w = call @w(x) as a.w
+      return (z,)
+    }
+    graph @a(x) {
+      n = get n
+      y = aten.neg.default(x)
+      return (n, y)
+    }
+    graph @w(x) {
+      n = get "/a.n"
+      s = aten.copy_.default(n, x)
+      return s
+    }
+"""
+
+
+def test_a_write_stays_behind_the_reader_of_a_result() -> None:
+    program = tree(PROGRAM, "state {\nbuffer a.n: f32[2]\n}")
+    assert node_effects(program, program.main)[0].results[0].slots == ("a.n",)
+    assert 3 in dependencies(program, program.main)[4]
+
+
+# A mutation of state that was sunk and that nothing reads is refused by name; it used to end in a KeyError.
+
+
+TEXT = """program {
+  state {
+    buffer s: f32[2]
+  }
+  takes {
+    state s
+    user x: f32[2]
+  }
+  gives {
+    state s
+  }
+  graph @""(s, x) {
+    return (x,)
+  }
+}"""
+
+
+def test_it_is_refused() -> None:
+    sunk = px.sink_state(px.parse(TEXT))
+    with pytest.raises(px.PipelineError, match="inplace_mutations requires a program that is 'state as inputs'"):
+        px.inplace_mutations(sunk)
+    lifted = px.lift_state(sunk)
+    assert px.inplace_mutations(lifted).main.nodes[0].name == "copy_"
+
+
+# lift_state leaves an outlined program alone that takes its state as inputs already; it used to refuse it.
+
+
+def test_an_outlined_program_without_reads() -> None:
+    program = flat([px.Node("y", NEG, (px.Ref("x"),), (), (px.Frame("a"),))], px.Ref("y"), "x")
+    outlined = px.outline(program.evolve(facts=program.facts | {"state as inputs"}))
+    assert px.lift_state.lacks(outlined.facts) is None
+    assert px.lift_state(outlined) is outlined
+
+
+# Views that come in a list: ``split``, ``chunk``, ``unbind``.
+
+
+LISTS = """program {
+  takes {
+    user x: f32[4, 4]
+  }
+  gives {
+    user
+  }
+  graph @""(x) {
+    parts = aten.split.Tensor(x, 2)
+    part = operator.getitem(parts, 1)
+    written = aten.mul_.Tensor(part, 8)
+    sum = aten.add.Tensor(x, x)
+    return (sum,)
+  }
+}"""
+
+OPERATORS = {
+    torch.ops.aten.split.Tensor: (2,),
+    torch.ops.aten.split.sizes: ([1, 3],),
+    torch.ops.aten.split_with_sizes.default: ([1, 3],),
+    torch.ops.aten.chunk.default: (2,),
+    torch.ops.aten.unbind.int: (),
+    torch.ops.aten.tensor_split.sections: (2,),
+    torch.ops.aten.tensor_split.indices: ([1],),
+    torch.ops.aten.hsplit.int: (2,),
+    torch.ops.aten.vsplit.int: (2,),
+}
+
+
+def test_a_read_of_the_whole_stays_after_a_write_into_an_item() -> None:
+    program = px.parse(LISTS)
+    assert dependencies(program, program.main)[3] == [2]
+
+
+@pytest.mark.parametrize("operator", OPERATORS, ids=str)
+def test_what_shares_memory_is_said_to(operator: torch._ops.OpOverload) -> None:
+    x = torch.zeros(4, 4)
+    parts = operator(x, *OPERATORS[operator])
+    assert {part.untyped_storage().data_ptr() for part in parts} == {x.untyped_storage().data_ptr()}
+    assert [place.name for place in effects_of(operator).aliases] == ["self"]
+
+
+# A value that crosses a preserved call is read from the state that it was stored in only while both stay what they were.
+
+
+WHOLE = """program {{
+  facts (flat)
+  modules {{
+    "": toy.Module
+    a: toy.Module
+  }}
+  takes {{
+    user x0: i64[]
+  }}
+  {gives}
+  signature a {{
+    names ()
+    in_spec ((*,), {{}})
+    out_spec (*,)
+  }}
+  graph @""(x0) {{
+{nodes}
+  }}
+}}
+"""
+
+WRITES = "! writes(0:a), returns(0:a), aliases(0:a)"
+
+PROGRAMS = {
+    "the value is written after it was stored": f"""
+    y = toy.neg(x0) ! pure     in a
+    z = toy.add_(y, 1) {WRITES}   in a
+    g = purefx.gives(z)        in a
+    t = purefx.takes(x0)       in a
+    n = toy.neg(y) ! pure
+    return (n,)""",
+    "who uses the value writes to it": f"""
+    y = toy.add(x0, x0) ! pure
+    t = purefx.takes(x0)       in a
+    z = toy.add_(y, 1) {WRITES}   in a
+    g = purefx.gives(z)        in a
+    n = toy.neg(y) ! pure
+    return (n,)""",
+    "the value is the state": f"""
+    y = toy.add_(x0, 1) {WRITES}
+    c = aten.copy_.default(x0, y)
+    t = purefx.takes(c)        in a
+    z = toy.add_(y, 1) {WRITES}   in a
+    g = purefx.gives(z)        in a
+    return ()""",
+    "the state is written again": f"""
+    y = toy.neg(x0) ! pure
+    c = aten.copy_.default(x0, y)
+    t = purefx.takes(c)        in a
+    z = toy.add_(c, 1) {WRITES}   in a
+    n = toy.add(z, y) ! pure   in a
+    g = purefx.gives(n)        in a
+    return ()""",
+}
+
+
+@pytest.mark.parametrize("which", PROGRAMS)
+def test_the_meaning_is_kept(which: str) -> None:
+    nodes = PROGRAMS[which]
+    gives = "gives {\n    input 0\n  }" if "(n,)" in nodes else ""
+    program = px.parse(WHOLE.format(gives=gives, nodes=nodes.strip("\n")))
+    assert px.verify(program) == ()
+    assert toy.toy_meaning(px.transform(program)) == toy.toy_meaning(program)

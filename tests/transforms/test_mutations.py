@@ -1,0 +1,300 @@
+"""Mutations in place and returned, both ways, and buffers that are not persistent."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.fx.experimental.proxy_tensor import make_fx
+
+import purefx as px
+from purefx.ir.operators import op_of
+from purefx.laws.variants import reordered
+from tests.programs import ADD, MUL, NEG, Counter, Shared, exported
+from tests.transforms.small import lines
+
+# Mutations in place: a write never overtakes a read, and what is handed out keeps its contents.
+
+
+N, M = px.StateInput("n"), px.StateInput("m")
+
+
+def mutating(nodes: list[px.Node], outputs: list[tuple[str, px.UserOutput | px.StateMutation | px.InputMutation]]) -> px.Program:
+    """Return a flat program of two buffers ``n`` and ``m`` and an input ``x``, all of two ones."""
+    inputs = (px.Input("bn"), px.Input("bm"), px.Input("x"))
+    specs = (N, M, px.UserInput(px.TensorType(torch.float32, (2,)), "x"))
+    slots = {name: px.Slot(px.SlotKind.BUFFER, torch.ones(2), index, index) for index, name in enumerate("nm")}
+    graph = px.Graph(inputs, tuple(nodes), tuple(px.Ref(name) for name, _ in outputs))
+    signature = px.Signature(specs, tuple(spec for _, spec in outputs))
+    modules = (px.Module(""),)
+    return px.Program.of(
+        {"": graph}, state=px.State(("n", "m"), px.pmap(slots)), signature=signature, modules=modules, facts=frozenset({"flat"})
+    )
+
+
+def run(program: px.Program, x: torch.Tensor) -> tuple[list[list[float]], list[float], list[float], list[float]]:
+    """Return outputs, both buffers and the input after two calls."""
+    module = px.lower(px.transform(program))
+    outputs = [module(x)[0].tolist() for _ in range(2)]
+    return outputs, module.n.tolist(), module.m.tolist(), x.tolist()  # type: ignore[union-attr, operator]
+
+
+def test_a_write_becomes_a_copy_after_its_value() -> None:
+    """One copy_ for one mutation, and the signature is clean."""
+    program = mutating(
+        [px.Node("a", ADD, (px.Ref("bn"), 1)), px.Node("y", NEG, (px.Ref("x"),))],
+        [("a", px.StateMutation("n")), ("y", px.UserOutput())],
+    )
+    result = px.inplace_mutations(program)
+    assert [node.name for node in result.main.nodes] == ["a", "copy_", "y"]
+    assert result.main.nodes[1].args == (px.Ref("bn"), px.Ref("a"))
+    assert result.signature.outputs == (px.UserOutput(),)
+    assert px.inplace_mutations(result) is result
+
+
+def test_a_write_waits_for_the_last_read_of_the_old_contents() -> None:
+    """An exporter, or any pass, may put a read of the old value after the new one: pytorch's unflatten writes too early."""
+    program = mutating(
+        [px.Node("a", ADD, (px.Ref("bn"), 1)), px.Node("y", MUL, (px.Ref("bn"), px.Ref("x")))],
+        [("a", px.StateMutation("n")), ("y", px.UserOutput())],
+    )
+    assert [node.name for node in px.inplace_mutations(program).main.nodes] == ["a", "y", "copy_"]
+    assert run(program, torch.ones(2))[0] == [[1.0, 1.0], [2.0, 2.0]]
+
+
+def test_buffers_that_swap_swap() -> None:
+    """n' = m and m' = n: copying one into the other first would lose a value."""
+    program = mutating(
+        [px.Node("a", MUL, (px.Ref("bn"), 2)), px.Node("y", NEG, (px.Ref("a"),))],
+        [("bm", px.StateMutation("n")), ("a", px.StateMutation("m")), ("y", px.UserOutput())],
+    )
+    outputs, n, m, _ = run(program, torch.ones(2))
+    assert (outputs, n, m) == ([[-2.0, -2.0], [-2.0, -2.0]], [2.0, 2.0], [2.0, 2.0])
+
+
+def test_the_old_value_handed_out_keeps_its_contents() -> None:
+    """Returning the buffer as it was before the write gives a copy of it."""
+    program = mutating([px.Node("a", ADD, (px.Ref("bn"), 1))], [("a", px.StateMutation("n")), ("bn", px.UserOutput())])
+    outputs, n, _, _ = run(program, torch.ones(2))
+    assert (outputs, n) == ([[1.0, 1.0], [2.0, 2.0]], [3.0, 3.0])
+
+
+def test_a_view_of_the_old_value_is_read_before_the_write() -> None:
+    """A value that shares memory with the buffer is an old read too."""
+    view = px.Node("v", op_of(torch.ops.aten.view.default), (px.Ref("bn"), px.Items([2])))
+    program = mutating(
+        [view, px.Node("a", ADD, (px.Ref("bn"), 1)), px.Node("y", MUL, (px.Ref("v"), px.Ref("x")))],
+        [("a", px.StateMutation("n")), ("y", px.UserOutput())],
+    )
+    assert run(program, torch.ones(2))[0] == [[1.0, 1.0], [2.0, 2.0]]
+
+
+def test_inputs_are_written_for_the_caller() -> None:
+    """The caller's tensor changes exactly as it says."""
+    program = mutating(
+        [px.Node("a", ADD, (px.Ref("x"), 1)), px.Node("y", NEG, (px.Ref("a"),))],
+        [("a", px.InputMutation(2)), ("y", px.UserOutput())],
+    )
+    outputs, _, _, x = run(program, torch.zeros(2))
+    assert (outputs, x) == ([[-1.0, -1.0], [-2.0, -2.0]], [2.0, 2.0])
+
+
+def test_a_mutation_to_the_same_value_is_none() -> None:
+    """Returning a buffer as its own new value writes nothing."""
+    program = mutating([px.Node("y", NEG, (px.Ref("x"),))], [("bn", px.StateMutation("n")), ("y", px.UserOutput())])
+    assert [node.name for node in px.inplace_mutations(program).main.nodes] == ["y"]
+
+
+def test_writes_that_may_stand_in_any_order_stand_in_the_exporters() -> None:
+    """State first, then inputs, each in the order of the inputs, whatever the order of the outputs."""
+    program = mutating(
+        [px.Node("y", NEG, (px.Ref("x"),))],
+        [("y", px.InputMutation(2)), ("y", px.StateMutation("m")), ("y", px.StateMutation("n"))],
+    )
+    assert [node.args[0] for node in px.inplace_mutations(program).main.nodes[1:]] == [px.Ref("bn"), px.Ref("bm"), px.Ref("x")]
+
+
+def test_a_write_stands_in_the_calls_that_its_value_and_the_last_read_share() -> None:
+    """The value is made in a call of ``a``, and the old contents are read in a call inside another one, or in itself."""
+    made, frame = px.Frame("a"), px.Frame("a", 1)
+    for stack, expected in (((frame, px.Frame("a.b")), ()), ((made, px.Frame("a.b")), (made,)), ((), ())):
+        program = mutating(
+            [px.Node("v", ADD, (px.Ref("x"), 1), stack=(made,)), px.Node("y", NEG, (px.Ref("bn"),), stack=stack)],
+            [("v", px.StateMutation("n")), ("y", px.UserOutput())],
+        )
+        copy = px.inplace_mutations(program.evolve(modules=())).main.nodes[2]
+        assert (copy.name, copy.stack) == ("copy_", expected)
+
+
+def test_any_legal_order_means_the_same() -> None:
+    """The decomposed counter in twenty legal orders: three calls, outputs and state as in eager."""
+    torch.manual_seed(0)
+    model = Counter()
+    inputs = [torch.randn(2, 4) for _ in range(3)]
+    program = px.import_ep(exported(model, inputs[0], decomposed=True))
+    expected = [model(x) for x in inputs]
+    for seed in range(20):
+        module = px.lower(px.transform(reordered(program, seed=seed)))
+        for x, wanted in zip(inputs, expected, strict=True):
+            assert torch.equal(module(x), wanted)
+        assert module.count == 3  # type: ignore[union-attr]
+
+
+# Which writes are returned: those after which nothing looks at the memory, under any of its names or in any body.
+
+
+TEXT = """program {{
+  state {{
+    buffer n: f32[2]
+    buffer other: f32[2] tied n
+    buffer m: f32[2]
+  }}
+  takes {{
+    {takes}
+    state n
+    user x: f32[2]
+    state m
+  }}
+  gives {{
+    {gives}
+  }}
+  graph @""({inputs}bn, x, bm) {{
+    y = aten.neg.default(x)
+    {nodes}
+  }}
+  {body}
+}}"""
+
+BODY = 'graph @"$t"(v) {{\n{nodes}\nreturn (v,)\n}}'
+
+
+def parsed(nodes: str, *gives: str, body: str = "", token: bool = False) -> px.Program:
+    """Return a program of these nodes, and of a body that an operator may be given."""
+    text = TEXT.format(
+        nodes=nodes, gives="\n".join(gives), body=BODY.format(nodes=body) if body else "",
+        takes="token" if token else "", inputs="t, " if token else "",
+    )  # fmt: skip
+    program = px.parse(text)
+    assert px.verify(program) == ()
+    return program
+
+
+def test_a_write_that_nothing_sees_is_returned() -> None:
+    result = px.functionalize(parsed("c = aten.copy_.default(bn, y)\nreturn (y,)", "user"))
+    assert lines(result) == ["y = aten.neg.default(x)", "return (y, y)"]
+    assert result.signature.outputs == (px.StateMutation("n"), px.UserOutput())
+
+
+WAYS = {
+    "contents that are returned already": ("z = aten.abs.default(x)\nreturn (z, y)", ("state n", "user"), ""),
+    "contents of a tied buffer": ("z = aten.abs.default(x)\nreturn (z, y)", ("state other", "user"), ""),
+    "a branch that reads it": ('r = higher_order.cond(x, @"$t", @"$t", (x,))\nreturn (y,)', ("user",), "w = get n"),
+    "a branch that reads a tied one": ('r = higher_order.cond(x, @"$t", @"$t", (x,))\nreturn (y,)', ("user",), "w = get other"),
+    "a branch that writes it": (
+        'r = higher_order.cond(x, @"$t", @"$t", (x,))\nreturn (y,)', ("user",), "w = get n\nz = aten.add_.Tensor(w, 1)",
+    ),
+    "the value is written later": ("z = aten.abs.default(x)\nw = aten.add_.Tensor(y, 1)\nreturn (z,)", ("user",), ""),
+    "a keyword": ("return (y,)", ("user",), ""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_write_that_something_sees_stays(way: str) -> None:
+    nodes, gives, body = WAYS[way]
+    copy = "c = aten.copy_.default(bn, y, non_blocking=True)" if way == "a keyword" else "c = aten.copy_.default(bn, y)"
+    program = parsed(f"{copy}\n{nodes}", *gives, body=body)
+    assert px.functionalize(program) is program
+
+
+def test_an_input_that_is_returned_already_is_not_returned_twice() -> None:
+    program = parsed("z = aten.abs.default(x)\nc = aten.copy_.default(x, y)\nreturn (z, y)", "input 1", "user")
+    assert px.functionalize(program) is program
+
+
+@pytest.mark.parametrize("body", ["w = get m", "w = get m\nz = aten.add_.Tensor(w, 1)"])
+def test_branches_that_see_another_buffer_are_not_in_the_way(body: str) -> None:
+    cond = 'r = higher_order.cond(x, @"$t", @"$t", (x,))\nreturn (y,)'
+    result = px.functionalize(parsed(f"c = aten.copy_.default(bn, y)\n{cond}", "user", body=body))
+    assert result.signature.outputs == (px.StateMutation("n"), px.UserOutput())
+
+
+def test_a_value_that_a_branch_writes_later_is_not_returned() -> None:
+    """What is copied is a buffer itself, and it is other contents at the end."""
+    nodes = 'c = aten.copy_.default(bn, bm)\nr = higher_order.cond(x, @"$t", @"$t", (x,))\nreturn (y,)'
+    program = parsed(nodes, "user", body="w = get m\nz = aten.add_.Tensor(w, 1)")
+    assert px.functionalize(program) is program
+    reads = parsed(nodes, "user", body="w = get m")
+    assert px.functionalize(reads) is not reads
+
+
+def test_returned_contents_stand_behind_tokens() -> None:
+    program = parsed("c = aten.copy_.default(bn, y)\nd = aten.copy_.default(x, y)\nreturn (t, y)", "token", "user", token=True)
+    result = px.functionalize(program)
+    assert result.signature.outputs == (px.Token(), px.StateMutation("n"), px.InputMutation(2), px.UserOutput())
+    assert lines(result)[-1] == "return (t, y, y, y)"
+
+
+# Buffers that are not saved: by name and by module, tied ones, and what is refused.
+
+
+class Masked(nn.Module):
+    """Has a buffer that is not saved, one that is, and a constant."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lin = nn.Linear(2, 2)
+        self.register_buffer("mask", torch.ones(2), persistent=False)
+        self.register_buffer("count", torch.zeros(()))
+        self.scale = torch.ones(2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Count, mask and scale."""
+        self.count.add_(1)
+        return self.lin(x) * self.mask * self.scale + self.count
+
+
+X = torch.tensor([[1.0, 2.0]])
+
+
+def test_of_a_module_and_by_name() -> None:
+    """A graph that copied buffers one by one has forgotten what was saved."""
+    module = Masked()
+    traced = make_fx(lambda x: module(x))(X)
+    program = px.restore_names(
+        px.import_fx(traced), {"lin.weight": module.lin.weight, "mask": module.mask, "count": module.count}
+    )
+    assert program.state["mask"].persistent
+    marked = px.mark_non_persistent(program, module)
+    assert px.mark_non_persistent(program, ["mask"]) == marked and px.mark_non_persistent(marked, module) is marked
+    lowered: Any = px.lower(marked)
+    assert "mask" not in lowered.state_dict() and "mask" in dict(lowered.named_buffers()) and "count" in lowered.state_dict()
+    assert torch.equal(lowered(X), px.lower(program)(X))
+
+
+def test_names_that_are_no_buffers() -> None:
+    program = px.import_ep(exported(Masked(), X))
+    for names, said in (
+        (["masc"], "no state 'masc'; did you mean 'mask'"),
+        (["lin.weight"], "'lin.weight' is a parameter, no buffer"),
+        (["scale"], "'scale' is a constant, which is never saved"),
+        (["zzz", "lin.bias"], "'zzz'.*'lin.bias'"),
+    ):
+        with pytest.raises(px.NamingError, match=said):
+            px.mark_non_persistent(program, names)
+    for wrong in ("mask", 3):
+        with pytest.raises(TypeError, match=r'write \["mask"\]'):
+            px.mark_non_persistent(program, wrong)
+    assert px.mark_non_persistent(program, []) is program
+
+
+def test_at_any_stage_and_one_at_a_time() -> None:
+    """Both names of a module that is there twice are said by themselves."""
+    program = px.transform(px.import_ep(exported(Shared(), torch.ones(3, 4))))
+    names = ["a.count", "items.0.count"]
+    marked = px.mark_non_persistent(program, names)
+    assert marked.graphs is program.graphs and px.verify(marked) == ()
+    assert [name for name in program.state if marked.state[name] != program.state[name]] == names
+    first = px.mark_non_persistent(program, names, fuel=1)
+    assert [first.state[name].persistent for name in names] == [False, True]
