@@ -149,7 +149,7 @@ def _is_drawn(seed: int, name: str, index: int) -> bool:
 
 def _says_alone(graph: Graph, node: Node) -> bool:
     # Whether only the meta of a node says its value: the operator has no fake kernel, and a tracer ran the real one on zeros.
-    target = node.do.target if type(node.do) is Op else None
+    target: Any = node.do.target if type(node.do) is Op else None
     if not isinstance(target, OpOverload) or schema_of(target).is_mutable:
         return False
     values = {part.name: part.meta["val"] for parts in (graph.inputs, graph.nodes) for part in parts if "val" in part.meta}

@@ -73,7 +73,7 @@ from purefx.ir import (
     pmap,
 )
 from purefx.ir.analysis.diff import Diff, diff
-from purefx.ir.analysis.diff_text import print_diff as _print_diff  # noqa: F401  differences print themselves
+from purefx.ir.analysis.diff_text import print_diff as _print_diff  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from purefx.ir.analysis.digest import alpha_equal, digest
 from purefx.ir.calls.parts import Part, Whereabouts, parts, where_went
 from purefx.ir.importing import import_ep, import_fx

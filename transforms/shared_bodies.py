@@ -106,7 +106,7 @@ def common_meta(meta: Meta, others: Sequence[Meta]) -> Meta:
 def _is_said_of_alike(shown: Any, others: Sequence[Meta]) -> bool:
     if type(shown) is not TensorMetadata:
         return False
-    said = [other.get("tensor_meta") for other in others]
+    said: list[Any] = [other.get("tensor_meta") for other in others]
     return {*map(type, said)} <= {TensorMetadata} and all(one.requires_grad is shown.requires_grad for one in said)
 
 

@@ -120,7 +120,8 @@ def _state_line(slots: Mapping[str, Change]) -> Callable[[str], str]:
         change = slots.get(name)
         if change is None or (change.before is not None and change.after is not None):
             return spell_path(name)
-        return print_slot(name, change.after if change.before is None else change.before)
+        slot = change.after if change.before is None else change.before
+        return spell_path(name) if slot is None else print_slot(name, slot)
 
     return line
 

@@ -19,7 +19,7 @@ from tests.programs import NEG, flat
 D, E, E1 = (px.Frame("d"),), (px.Frame("e"),), (px.Frame("e", 1),)
 
 
-def chain(*stacks: px.Stack) -> px.Program:
+def chain(*stacks: tuple[px.Frame, ...]) -> px.Program:
     """Return an outlined program of negations, each of the one before."""
     nodes = [px.Node(f"n{at}", NEG, (px.Ref(f"n{at - 1}" if at else "x"),), stack=stack) for at, stack in enumerate(stacks)]
     return px.outline(flat(nodes, (px.Ref(f"n{len(nodes) - 1}"),), "x"))

@@ -25,7 +25,7 @@ def outlined() -> px.Program:
     return px.outline(px.insert_ivals(px.sink_state(px.inplace_mutations(px.import_ep(ep)))))
 
 
-def names_and_stacks(program: px.Program) -> list[tuple[str, px.Stack]]:
+def names_and_stacks(program: px.Program) -> list[tuple[str, tuple[px.Frame, ...]]]:
     """Return what the nodes of the root are called, and the calls around each."""
     return [(node.name, node.stack) for node in program.main.nodes]
 
