@@ -328,8 +328,8 @@ class _Expansion:
         # which is the one that counting in order of execution gives.
         path, part = frame.path, frame.part
         mine = self.pieces.setdefault((*outer, path, frame.call), [])
-        # A later piece belongs to the call in the same body whose first pieces had that number.
-        waiting = [number for number in mine if (path, number, part) not in self.labels] if part else []
+        # A piece belongs to the call in the same body whose other pieces had that number, whichever comes first.
+        waiting = [number for number in mine if (path, number, part) not in self.labels]
         call = waiting[0] if waiting else frame.call
         # While calls stay that are called alike, only copies get numbers, which nobody has.
         is_taken = (path, call) in self.numbers if self.copies is None else copied and (path, call, part) in self.reserved

@@ -170,7 +170,7 @@ def names_agree(users: Sequence[User]) -> bool:
 
 
 def with_common_names(graph: Graph, users: Sequence[User]) -> Graph:
-    """Return a body with names that are right for all of its users.
+    """Return a body with names that are right for all of its users; the same object if it has them.
 
     Args:
         graph: the body that stays.
@@ -179,8 +179,8 @@ def with_common_names(graph: Graph, users: Sequence[User]) -> Graph:
     >>> neg = Op("toy.neg")
     >>> one, other = (Graph((Input(x),), (Node(y, neg, (Ref(x),)),), Ref(y)) for x, y in (("x_1", "neg"), ("x_4", "neg_3")))
     >>> named = with_common_names(one, [(one, ["a"]), (other, ["b"])])
-    >>> named.inputs[0].name, named.nodes[0].name
-    ('x', 'neg')
+    >>> named.inputs[0].name, named.nodes[0].name, with_common_names(named, [(named, ["a"]), (other, ["b"])]) is named
+    ('x', 'neg', True)
     """
     words = [frozenset([word for path in paths if path for word in _words(path)]) for _, paths in users]
     names = Names(RESERVED)
@@ -190,7 +190,10 @@ def with_common_names(graph: Graph, users: Sequence[User]) -> Graph:
         known[formal.name] = Ref(names.fresh(_common(called, words) or NEUTRAL_INPUT))
     for place, node in enumerate(graph.nodes):
         known[node.name] = Ref(names.fresh(_wanted(node, place, users, words)))
-    inputs = tuple([Input(known[formal.name].name, formal.meta) for formal in graph.inputs])
+    known = {old: new for old, new in known.items() if new.name != old}
+    if not known:
+        return graph
+    inputs = tuple([Input(known[one.name].name, one.meta) if one.name in known else one for one in graph.inputs])
     return Graph(inputs, tuple([renamed(node, known) for node in graph.nodes]), replace_refs(graph.output, known))
 
 

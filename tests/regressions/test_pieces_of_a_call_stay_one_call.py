@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from attrs import evolve
 
 import purefx as px
 from purefx.laws import behaviour_differences
@@ -102,3 +103,15 @@ def test_stopped_by_fuel(fuel: int) -> None:
     f, f1 = px.Frame("a.f"), px.Frame("a.f", 1)
     program = chain((outer, f), D, (outer, f), (again, f1), D, (again, f1), (again,))
     assert PIECES_STAY.check(lambda whole: px.deduplicate(whole, fuel=fuel), Case(program)) == []
+
+
+def test_a_later_piece_that_runs_first_is_of_its_call() -> None:
+    """A legal order of the calls may begin with the second piece, where nothing ties it to the first."""
+    program = chain(E, D, E)
+    nodes = program.main.nodes
+    alone = px.Node("apart", nodes[2].do, (px.Ref("x"),))
+    swapped = program.with_main(px.Graph(program.main.inputs, (alone, nodes[0], nodes[1]), (px.Ref("apart"), px.Ref("n1"))))
+    outputs = program.signature.outputs * 2
+    swapped = swapped.evolve(signature=evolve(program.signature, outputs=outputs, out_spec=None))
+    assert px.verify(swapped) == ()
+    assert calls_of(px.expand(px.deduplicate(swapped)), "e") == ["e#1", "e"]
