@@ -215,7 +215,7 @@ class Back3(nn.Module):
         return y.view(y.shape[0] // 3, 3)
 
 
-@experiment("an eager child in the place of a preserved one that shares a dynamic size")
+@experiment("an eager child in place of a preserved one that shares a dynamic size")
 def _(back: Back | None) -> Any:
     module = Of(lambda m, x: m.b(m.a(x.reshape(x.shape[0] * 3))), a=nn.ReLU(), b=Back3())
     sizes = ({0: torch.export.Dim("n", min=2)},)
