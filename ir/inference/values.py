@@ -14,10 +14,11 @@ from typing import Any
 import torch
 
 from ..analysis.numbers import SYMBOLIC, too_much_work
+from ..arguments import thawed
 from ..errors import UnsupportedProgram
 from ..expression import UNCOMPUTABLE, Apply, Expr, InputDim, InputValue, Sym, evaluate, symbols_in
 from ..graph import Input, Node, Op
-from ..meta import Meta
+from ..meta import Meta, freeze
 from ..program import Program
 from ..signature import InputSpec, LiteralType, NumberType, ObjectType, StateInput, TensorType, Token, UserInput
 from ..torch_private import (
@@ -183,7 +184,7 @@ class FakeValues:
         """
         match kind:
             case LiteralType(value=value):
-                return value
+                return freeze(thawed(value))  # as meta has it: a dict, and not the program's record of one
             case TensorType(dtype=dtype, shape=shape, device=device):
                 sizes = [self.symbols.number(size) for size in shape]
                 with self.mode:

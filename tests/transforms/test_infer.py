@@ -336,3 +336,14 @@ def test_a_later_call_says_nothing_of_a_shared_body() -> None:
     again = px.infer(missing)
     assert said(again) == said(whole) == {"one": "float32 (2, 3)", "two": "float32 (3,)"}
     assert again.graphs["a"] is missing.graphs["a"]
+
+
+def test_an_input_that_is_a_dict_has_a_dict_as_its_value() -> None:
+    """A literal of a signature is a record of the program; what meta says of it is the dict that a call passes."""
+    spec = px.UserInput(px.LiteralType(px.Record((("a", 1),))))
+    neg = px.Node("y", op_of(torch.ops.aten.neg.default), (px.Ref("x"),))
+    graph = px.Graph((px.Input("x"), px.Input("d")), (neg,), (px.Ref("y"),))
+    signature = px.Signature((px.UserInput(px.TensorType(torch.float32, (2,), "cpu")), spec), (px.UserOutput(),))
+    found = px.infer(px.Program.of({"": graph}, signature=signature))
+    assert px.verify(found) == () and found.main.nodes[0].meta["val"].shape == (2,)
+    assert dict(found.main.inputs[1].meta["val"]) == {"a": 1}
