@@ -4,7 +4,7 @@ From the innermost calls outwards, each body is written as a list of tokens, cal
 that they fell into, and one dictionary gives equal lists one number.  State is named relative to the module, so the blocks
 of a transformer are equal; which state is read and which body is called is part of the list.  Nothing is compared pairwise.
 A call that is cut into pieces is one call: it is renumbered as a whole, so a body comes after all pieces of what it calls.
-A body that several become is nobody's own, and is named for all of its users (``shared_names.py``).
+A body that several become is nobody's own, and is named for all of its users (``shared_bodies.py``).
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def deduplicate(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
     sizes that only a run knows, the user's notes) stays where it holds for all calls of the body; ``expand`` and ``inline`` work
     out the values of each call again.  A body that several modules share is called after their class, a read in it as its
     module names the state (``weight`` and not ``p_layers_0_weight``), and a value after what all of its users call it
-    (``shared_names.py``); inside of parts all names stay the original ones.
+    (``shared_bodies.py``); inside of parts all names stay the original ones.
 
     Args:
         program: a program at any stage.
@@ -129,15 +129,18 @@ class _Classes:
         types = {module.path: module.type_name for module in self.program.modules}
         names, shared = Names(()), dict[Hashable, str]()
         for key, members in self.members.items():
-            first = next(iter(members))
-            paths = {path for found in members.values() for path in found}
-            is_called = any((first, path) in self.places.labels for path in members[first])
-            common = common_id(paths, types) if len(members) > 1 and len(paths) > 1 and is_called else None
+            common = self._common_id(members, types) if len(members) > 1 else None
             if common is not None:
                 shared[key] = common
-            self.ids[key] = names.fresh(first) if common is None else ""
+            self.ids[key] = names.fresh(next(iter(members))) if common is None else ""
         names = Names([*types, *self.ids.values()])
         self.ids.update({key: names.fresh(wanted) for key, wanted in shared.items()})
+
+    def _common_id(self, members: Mapping[str, Sequence[str]], types: Mapping[str, str | None]) -> str | None:
+        first = next(iter(members))
+        paths = {path for found in members.values() for path in found}
+        is_called = any((first, path) in self.places.labels for path in members[first])
+        return common_id(paths, types) if len(paths) > 1 and is_called else None
 
     def _identity(self, instance: Instance) -> Hashable:
         name, path = instance

@@ -162,8 +162,8 @@ class _Source:
     """The numbers of the nodes that call bodies, or give them to operators."""
     reads: tuple[tuple[str, str], ...]
     """The reads that are called after the state as the module of the body names it, each with the slot."""
-    markers: tuple[tuple[str, str], ...]
-    """The entry and exit markers that have the name of their operator, each with that name."""
+    markers: tuple[str, ...]
+    """The entry and exit markers that have the name of their operator."""
     touched: tuple[int, ...]
     """The numbers of the nodes that are such, or use such."""
     others: frozenset[str]
@@ -172,7 +172,7 @@ class _Source:
 
 def _source(graph: Graph) -> _Source:
     reads: list[tuple[str, str]] = []
-    markers: list[tuple[str, str]] = []
+    markers: list[str] = []
     renamed: set[str] = set()
     touched: list[int] = []
     for number, node in enumerate(graph.nodes):
@@ -180,7 +180,7 @@ def _source(graph: Graph) -> _Source:
         if type(do) is Get and is_named_after(node.name, do.slot):
             reads.append((node.name, do.slot))
         elif type(do) is Op and is_boundary(node) and f"purefx.{node.name}" == do.name:
-            markers.append((node.name, node.name))
+            markers.append(node.name)
         elif renamed.isdisjoint(node.refs()):
             continue
         else:
@@ -188,8 +188,8 @@ def _source(graph: Graph) -> _Source:
             continue
         renamed.add(node.name)
         touched.append(number)
-    callers = [number for number, node in enumerate(graph.nodes) if type(do := node.do) is Call
-               or (type(do) is Op and do.effects.through_bodies)]  # fmt: skip
+    calling = {node.name for node in graph.callers}
+    callers = [number for number, node in enumerate(graph.nodes) if node.name in calling]
     names = [value.name for values in (graph.inputs, graph.nodes) for value in values]
     return _Source(tuple(callers), tuple(reads), tuple(markers), tuple(touched), frozenset(names) - renamed)
 
@@ -265,7 +265,7 @@ class _Expansion:
         # A copy is the code of one module: what it reads may be called after the state as seen from the root.
         if self.is_split or not source.touched:
             return graph
-        wanted = {name: f"{word_of(path)}_{word}" for name, word in source.markers}
+        wanted = {word: f"{word_of(path)}_{word}" for word in source.markers}
         for name, slot in source.reads:
             place = join(path, slot)
             state = self.slots.get(place)

@@ -80,10 +80,9 @@ class Places:
         An instance nests deeper than all pieces of the calls that it runs a piece of, so equal calls of a module, whose pieces
         are equal one by one, nest equally deep.
         """
-        heights: dict[Instance, int] = {}
         if not self.cut:
-            of_bodies = self._heights_of_bodies()
-            return {instance: of_bodies[instance[0]] for instance in self.inner}
+            return self._heights_of_bodies()
+        heights: dict[Instance, int] = {}
         needs = {instance: {*inner, *self._siblings(instance)} for instance, inner in self.inner.items()}
         try:
             for instance in TopologicalSorter(needs).static_order():
@@ -97,11 +96,12 @@ class Places:
             if type(node.do) is Call:
                 yield from self.cut.get((below(outer[1], node.do), node.do.instance.call), ())
 
-    def _heights_of_bodies(self) -> dict[str, int]:
+    def _heights_of_bodies(self) -> dict[Instance, int]:
+        # How deep each instance nests, whatever else is of the calls that it runs a piece of.
         heights: dict[str, int] = {}
         for name in self.rank:
             heights[name] = 1 + max([heights[inner] for inner in self.program.graphs[name].callees], default=-1)
-        return heights
+        return {instance: heights[instance[0]] for instance in self.inner}
 
     def innermost_first(self) -> list[Instance]:
         """Return the instances, each after those that it calls and after all that nest no deeper than those.
@@ -109,10 +109,7 @@ class Places:
         Equal bodies of a module nest equally deep: when a caller comes, every body that may be equal to one that it calls was
         there.
         """
-        heights = self.heights
-        if heights is None:
-            of_bodies = self._heights_of_bodies()
-            heights = {instance: of_bodies[instance[0]] for instance in self.inner}
+        heights = self._heights_of_bodies() if self.heights is None else self.heights
         return sorted(self.inner, key=lambda instance: (heights[instance], self.rank[instance[0]]))
 
     @cached_property

@@ -5,7 +5,7 @@ A tensor that is read is a stand-in on the meta device.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -189,17 +189,15 @@ def print_state(state: State, *, as_numbered: bool = False) -> list[str]:
     ['buffer n: f32[2, 3]', 'buffer m: f32[2, 3] tied n']
     """
     unlisted = sorted(set(state.slots) - set(state.order))  # an invalid state: it can be shown, not read back
-    slots = [state.slots[name] for name in (*state.order, *unlisted) if name in state]
-    cells, storages = _numbered([slot.cell for slot in slots]), _numbered([slot.storage for slot in slots])
-    begins = _begins(slots)
+    shown = {name: state.slots[name] for name in (*state.order, *unlisted) if name in state}
+    begins: Mapping[int, int] = {}
+    if not as_numbered:
+        shown = _renumbered(shown)
+        begins = _begins(shown.values())
     numbers = _Numbers()
 
     def line(name: str) -> str:
-        slot = state.slots[name]
-        if as_numbered:
-            return _print_slot(name, slot, numbers, 0)
-        shown = evolve(slot, cell=cells[slot.cell], storage=storages[slot.storage])
-        return _print_slot(name, shown, numbers, begins[slot.storage])
+        return _print_slot(name, shown[name], numbers, begins.get(shown[name].storage, 0))
 
     return [
         *[line(name) if name in state else f"missing {spell_path(name)}" for name in state.order],
@@ -220,7 +218,12 @@ def _numbered(numbers: Sequence[int]) -> dict[int, int]:
     return {number: place for place, number in enumerate(dict.fromkeys(numbers))}
 
 
-def _begins(slots: Sequence[Slot]) -> dict[int, int]:
+def _renumbered(slots: Mapping[str, Slot]) -> dict[str, Slot]:
+    cells, storages = _numbered([slot.cell for slot in slots.values()]), _numbered([slot.storage for slot in slots.values()])
+    return {name: evolve(slot, cell=cells[slot.cell], storage=storages[slot.storage]) for name, slot in slots.items()}
+
+
+def _begins(slots: Iterable[Slot]) -> dict[int, int]:
     # Where the first tensor of each memory begins, in bytes, rounded down so that every offset stays whole.
     begins: dict[int, int] = {}
     widest: dict[int, int] = {}

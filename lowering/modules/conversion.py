@@ -18,7 +18,16 @@ from ...ir.names import escaped, is_below
 from ...ir.torch_private import OpOverload, parameters_dict, schema_of
 from .context import LoweringContext, calls_below
 
-__all__ = ["Once", "all_modules", "convert_constants", "restore_ties", "tied_parameters", "warn_of_modes", "written_mode"]
+__all__ = [
+    "Once",
+    "all_modules",
+    "convert_constants",
+    "reached",
+    "restore_ties",
+    "tied_parameters",
+    "warn_of_modes",
+    "written_mode",
+]
 
 FLAGS = ("train", "training", "use_input_stats")
 """How operators call the argument that says whether they train."""
@@ -211,13 +220,27 @@ def all_modules(module: torch.nn.Module) -> list[torch.nn.Module]:
     >>> [type(found).__name__ for found in all_modules(torch.nn.Sequential(torch.nn.ReLU(), torch.nn.Tanh()))]
     ['Sequential', 'ReLU', 'Tanh']
     """
+    return reached(module, lambda each: reversed(list(each.children())))
+
+
+def reached(module: torch.nn.Module, inner: Callable[[torch.nn.Module], Iterable[torch.nn.Module]]) -> list[torch.nn.Module]:
+    """Return a module and those that are reached from it, each once, outer ones first.
+
+    Args:
+        module: where to begin.
+        inner: the modules to go on with from one; the last is the next.
+
+    >>> nested = torch.nn.Sequential(torch.nn.ReLU(), torch.nn.Tanh())
+    >>> [type(found).__name__ for found in reached(nested, torch.nn.Module.children)]
+    ['Sequential', 'Tanh', 'ReLU']
+    """
     found: dict[int, torch.nn.Module] = {}
     todo = [module]
     while todo:
         each = todo.pop()
         if id(each) not in found:
             found[id(each)] = each
-            todo += reversed(list(each.children()))
+            todo += inner(each)
     return list(found.values())
 
 

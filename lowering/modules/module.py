@@ -21,7 +21,7 @@ from ..code.fx_view import View, as_it_was, build_fx_graph
 from ..code.source import uncompilable
 from ..swaps.hooks import Watched, Where
 from .context import LoweringContext
-from .conversion import Once, convert_constants, restore_ties, tied_parameters, warn_of_modes
+from .conversion import Once, convert_constants, reached, restore_ties, tied_parameters, warn_of_modes
 
 __all__ = [
     "DERIVED",
@@ -167,17 +167,8 @@ def _plain(module: torch.nn.Module, method: str) -> bool:
 
 
 def _inside_out(module: torch.nn.Module, method: str) -> list[torch.nn.Module]:
-    # The modules that a method goes to, children first, as torch does; in a list, since calls inside calls end at the depth that
-    # Python allows.  What has a method of its own goes on by itself.
-    found: dict[int, torch.nn.Module] = {}
-    todo = [module]
-    while todo:
-        each = todo.pop()
-        if id(each) not in found:
-            found[id(each)] = each
-            if each is module or _plain(each, method):
-                todo += each.children()
-    return list(found.values())[::-1]
+    # The modules that a method goes to, children first, as torch does.  What has a method of its own goes on by itself.
+    return reached(module, lambda each: each.children() if each is module or _plain(each, method) else ())[::-1]
 
 
 def _convert_constants(module: torch.nn.Module, convert: Once) -> None:
