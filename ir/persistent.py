@@ -1,5 +1,6 @@
 """What all values share: persistent maps (``PMap``), one hook for printing (``text_of``), and a pause for the collector.
 
+``derived`` keeps a result with the value that it follows from.
 This is the only door to pyrsistent, whose C extension corrupts live objects.  No value of purefx imports its printer.
 """
 
@@ -8,15 +9,15 @@ from __future__ import annotations
 import gc
 import importlib.util
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial, singledispatch
-from typing import Any, Generic, TypeVar, cast, final
+from functools import partial, singledispatch, wraps
+from typing import Any, Generic, Protocol, TypeVar, cast, final
 
 import pyrsistent._pmap
 import pyrsistent._pvector
 
-__all__ = ["PMap", "collector_paused", "pmap", "text_of"]
+__all__ = ["PMap", "collector_paused", "derived", "pmap", "text_of"]
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -133,6 +134,35 @@ def pmap(mapping: Mapping[K, V] | None = None) -> PMap[K, V]:
     1
     """
     return mapping if type(mapping) is PMap else PMap(dict(mapping or {}))
+
+
+class _Owner(Protocol):
+    derived: dict[Any, Any]
+
+
+Owner = TypeVar("Owner", bound=_Owner)
+
+
+def derived(work: Callable[[Owner], V]) -> Callable[[Owner], V]:
+    """Let a function of one value work once for each: the result is kept in the ``derived`` dict of the value.
+
+    Args:
+        work: the function; its result is not changed by anybody.
+
+    >>> from types import SimpleNamespace
+    >>> doubled = derived(lambda value: [value.number * 2])
+    >>> value = SimpleNamespace(number=2, derived={})
+    >>> doubled(value), doubled(value) is doubled(value)
+    ([4], True)
+    """
+
+    @wraps(work)
+    def kept(owner: Owner) -> V:
+        if work not in owner.derived:
+            owner.derived[work] = work(owner)
+        return owner.derived[work]
+
+    return kept
 
 
 @singledispatch

@@ -32,7 +32,7 @@ __all__ = [
     "site_of",
     "unclear_results",
     "uses_of_passed",
-    "without_borders",
+    "without_boundaries",
 ]
 
 
@@ -99,12 +99,12 @@ def _first_places(leaves: tuple[Arg, ...]) -> dict[str, int]:
     return found
 
 
-def without_borders(graph: Graph, convention: Convention | None) -> Graph:
+def without_boundaries(graph: Graph, convention: Convention | None) -> Graph:
     """Return a body as its code runs it: without boundary nodes; with a convention, the leaves of the result beside the output.
 
     >>> from purefx.ir import Input
     >>> graph = Graph((Input("x"),), (Node("t", TAKES, (Ref("x"),)),), Ref("x"))
-    >>> without_borders(graph, None).nodes
+    >>> without_boundaries(graph, None).nodes
     ()
     """
     if convention is None and not any(map(is_boundary, graph.nodes)):

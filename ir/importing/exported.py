@@ -45,7 +45,7 @@ from ..tensors import TensorIds, cell_key
 from ..torch_private import pytree
 from ..verify import check
 from .constraints import read_constraints, read_size
-from .module_calls import check_paths, frame_of, read_call_signatures, with_borders
+from .module_calls import check_paths, frame_of, read_call_signatures, with_boundaries
 from .nodes import GraphReader
 from .regions import read_provenance, with_backward_calls
 
@@ -282,7 +282,7 @@ def _read(ep: ExportedProgram, forward: ExportedProgram | None, said: Said) -> P
     state = read_state(ep)
     signatures, records = read_call_signatures(ep.module_call_graph)
     flat = with_backward_calls(reader.graphs[""], provenance.backward)
-    root = reader.graphs[""] = with_borders(flat, records, reader.renamed)
+    root = reader.graphs[""] = with_boundaries(flat, records, reader.renamed)
     types = reader.stacks.types
     for path in [path for path in types if path not in paths]:
         # A module that no module of the hierarchy holds: it stays a call, at the path that the exporter gives.

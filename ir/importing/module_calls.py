@@ -19,7 +19,7 @@ from ..program import CallSignature
 from ..rewriter import Rewriter
 from ..torch_private import OpOverload, schema_of
 
-__all__ = ["Alias", "Aliases", "Entries", "check_paths", "frame_of", "read_call_signatures", "with_borders"]
+__all__ = ["Alias", "Aliases", "Entries", "check_paths", "frame_of", "read_call_signatures", "with_boundaries"]
 
 EXPORT_ROOT = "_export_root"
 """How the exporter calls the root in the bodies of operators."""
@@ -230,7 +230,7 @@ def check_paths(paths: Iterable[str]) -> None:
             )
 
 
-def with_borders(graph: Graph, records: Records, renamed: Mapping[str, str]) -> Graph:
+def with_boundaries(graph: Graph, records: Records, renamed: Mapping[str, str]) -> Graph:
     """Return the root graph with two boundary nodes for each preserved call.
 
     Args:

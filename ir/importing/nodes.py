@@ -24,7 +24,7 @@ from ..meta import freeze_meta
 from ..operators import Said, op_of
 from ..torch_private import EMPTY_STACK_KEY, HigherOrderOperator, OpOverload, OpOverloadPacket
 from .module_calls import Aliases, Entries, call_of
-from .regions import check_output, is_from_region, place_borders, place_regions, settle_bodies
+from .regions import check_output, is_from_region, place_boundaries, place_regions, settle_bodies
 
 __all__ = ["GraphReader", "StackReader"]
 
@@ -186,7 +186,7 @@ class GraphReader:
             outside = {formal for formal in inputs if formal not in self.slots}.union(refs_in((output,)))
             nodes = place_regions(nodes, strays, outside)
         if any(op.effects.scope for op in self._ops.values()):
-            nodes = place_borders(nodes)
+            nodes = place_boundaries(nodes)
         if None in stacks.values():
             nodes = place_unplaced(nodes, stacks)
             self._unplaced[name] = frozenset(node for node, stack in stacks.items() if stack is None)

@@ -23,7 +23,7 @@ from ..torch_private import retraced_joint
 __all__ = [
     "Provenance",
     "is_from_region",
-    "place_borders",
+    "place_boundaries",
     "place_regions",
     "read_provenance",
     "settle_bodies",
@@ -180,7 +180,7 @@ def place_regions(nodes: list[Node], strays: Collection[str], outside: Collectio
     return placed
 
 
-def place_borders(nodes: list[Node]) -> list[Node]:
+def place_boundaries(nodes: list[Node]) -> list[Node]:
     """Return nodes in which the boundaries of regions stand in the innermost call that holds their neighbours.
 
     Args:
@@ -189,25 +189,25 @@ def place_borders(nodes: list[Node]) -> list[Node]:
     >>> from purefx.ir import Effects, Frame, Op
     >>> neg, leave, stack = Op("toy.neg"), Op("toy.leave", Effects(scope=-1)), (Frame("m"),)
     >>> nodes = [Node("a", neg, (), (), stack), Node("b", leave), Node("c", neg, (), (), stack)]
-    >>> place_borders(nodes)[1].stack == stack
+    >>> place_boundaries(nodes)[1].stack == stack
     True
     """
     following: Stack | None = None
     after: list[Stack | None] = []
     for node in reversed(nodes):
         after.append(following)
-        following = following if _is_border(node) else node.stack
+        following = following if _is_boundary(node) else node.stack
     placed: list[Node] = []
     before: Stack | None = None
     for node, behind in zip(nodes, reversed(after), strict=True):
-        if not _is_border(node):
+        if not _is_boundary(node):
             before = node.stack
-        inner = common_prefix([before, behind]) if before is not None and behind is not None and _is_border(node) else ()
+        inner = common_prefix([before, behind]) if before is not None and behind is not None and _is_boundary(node) else ()
         placed.append(evolve(node, stack=inner) if len(inner) > len(node.stack) else node)
     return placed
 
 
-def _is_border(node: Node) -> bool:
+def _is_boundary(node: Node) -> bool:
     return type(node.do) is Op and node.do.effects.scope != 0
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
-from typing import Any, cast
+from typing import Any
 
 from attrs import frozen
 
@@ -15,6 +15,7 @@ from ..arguments import Body, Items, Ref
 from ..calls.parts import is_part
 from ..graph import Call, Frame, Get, Graph, Node, Op
 from ..names import join
+from ..persistent import derived
 from ..state import Slot, SlotKind
 from ..tensors import disagreement, value_in
 from ..torch_private import HigherOrderOperator, OpOverload, checks_inputs, schema_of
@@ -145,12 +146,10 @@ class _Walk:
             self.todo.append((do.graph, inner))
 
 
+@derived
 def instances_of(survey: Survey) -> Instances:
     """Return what the reads and calls of a program come to, followed from the root through every instance, once."""
-    known = survey.derived.get("instances")
-    if known is None:
-        known = survey.derived["instances"] = _Walk(survey).run()
-    return cast(Instances, known)
+    return _Walk(survey).run()
 
 
 def _known_paths(slots: dict[str, Slot]) -> set[str]:

@@ -242,7 +242,7 @@ class Survey:
         """Those of them in which the fast screen doubts something."""
         self.crashes: dict[str, Exception] = {}
         """Why the screen broke off in a graph, where something in it cannot even be looked at."""
-        self.derived: dict[str, Any] = {}
+        self.derived: dict[Any, Any] = {}
         """What several rules derive from it, each once."""
         self._walk()
 

@@ -174,12 +174,12 @@ def _fact_invented(program: Program, seed: int) -> Program | None:
     return program.evolve(facts=program.facts | {fact}) if fact is not None else None
 
 
-def _borders(program: Program) -> list[tuple[str, int]]:
+def _boundaries(program: Program) -> list[tuple[str, int]]:
     return [(name, index) for name in program.order for index, node in enumerate(program.graphs[name].nodes) if is_boundary(node)]
 
 
 def _leaf_lost(program: Program, seed: int) -> Program | None:
-    place = choose(_borders(program), seed)
+    place = choose(_boundaries(program), seed)
     if place is None:
         return None
     nodes = list(program.graphs[place[0]].nodes)
@@ -187,8 +187,8 @@ def _leaf_lost(program: Program, seed: int) -> Program | None:
     return with_graph(program, place[0], nodes=tuple(nodes))
 
 
-def _border_twice(program: Program, seed: int) -> Program | None:
-    place = choose(_borders(program), seed)
+def _boundary_twice(program: Program, seed: int) -> Program | None:
+    place = choose(_boundaries(program), seed)
     if place is None:
         return None
     nodes = list(program.graphs[place[0]].nodes)
@@ -226,7 +226,7 @@ IN_CONTRACT: tuple[Corruptor, ...] = (
               _wrong_promise),
     Corruptor("leaf more", "verify:signature-leaves", "the pytree has a leaf more than there are inputs or outputs", _leaf_more),
     Corruptor("leaf lost", "verify:boundaries", "a preserved call names a leaf less than its pytree has", _leaf_lost),
-    Corruptor("boundary twice", "verify:boundaries", "a preserved call says twice what it takes or gives", _border_twice),
+    Corruptor("boundary twice", "verify:boundaries", "a preserved call says twice what it takes or gives", _boundary_twice),
     Corruptor("sharing halved", "verify:shared-signatures", "one call of a module shares a callable, or one of them does not",
               _sharing_halved),
     Corruptor("guard of nothing", "verify:constraints", "a guard refers to an input that does not exist", _guard_of_nothing),

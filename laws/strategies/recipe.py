@@ -246,11 +246,11 @@ class _Builder:
         # What a call takes is there before it, what it gives is there at its end.
         args_spec, result_spec = TREES[call.module % len(TREES)]
         self.kept[frame] = CallSignature(args_spec, result_spec)
-        self._border(TAKES, args_spec.num_leaves, stack)
+        self._boundary(TAKES, args_spec.num_leaves, stack)
         self._items(call.items, stack)
-        self._border(GIVES, result_spec.num_leaves, stack)
+        self._boundary(GIVES, result_spec.num_leaves, stack)
 
-    def _border(self, op: Op, count: int, stack: Stack) -> None:
+    def _boundary(self, op: Op, count: int, stack: Stack) -> None:
         leaves = tuple(Ref(self._value(3 * number)) for number in range(count - 1))
         self.nodes.append(Node(f"{op.name.split('.')[1]}{len(self.nodes)}", op, (*leaves, 2), (), stack))
 

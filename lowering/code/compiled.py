@@ -15,7 +15,7 @@ from attrs import define, field
 
 from ...ir.allowed import advice_for, told
 from ...ir.analysis.numbers import too_much_work
-from ...ir.calls.call_sites import Convention, without_borders
+from ...ir.calls.call_sites import Convention, without_boundaries
 from ...ir.errors import UnsupportedProgram
 from ...ir.graph import Call, Graph, Op
 from ...ir.program import Program
@@ -117,7 +117,7 @@ def bodies_of(family: LoweringContext, *, reserved: frozenset[str]) -> tuple[dic
         return Table(reserved, family.standing, family)
 
     for number, name in enumerate(program.order):
-        graph = without_borders(family.shallow.graph(name), called.get(name))
+        graph = without_boundaries(family.shallow.graph(name), called.get(name))
         sites = _sites(program, graph, called) if called else {}
         body = bodies[name] = Body(name, program.graphs[name], program, graph, called.get(name), sites, new_table)
         body.run = _runner(body, f"body_{number}", codes)

@@ -144,7 +144,7 @@ class LoweringContext(dict[str, torch.nn.Module]):
         """All names of a tensor that has several, by each of them."""
         self.twins: dict[Key, tuple[type[torch.nn.Module], dict[str, Any]]] = {}
         """In a family that was loaded: class and own attributes of each module."""
-        self.derived: dict[str, Any] = {}
+        self.derived: dict[Any, Any] = {}
         """What others derive from it, each once."""
         self.said_modes = False
         """Whether a warning about modes was given."""

@@ -15,6 +15,7 @@ import torch
 from ...ir.errors import ModeWarning
 from ...ir.graph import Node, Op
 from ...ir.names import escaped, is_below
+from ...ir.persistent import derived
 from ...ir.torch_private import OpOverload, parameters_dict, schema_of
 from .context import LoweringContext, calls_below
 
@@ -110,13 +111,10 @@ def warn_of_modes(family: LoweringContext, module: torch.nn.Module, *, train: bo
     warnings.warn(escaped(said), ModeWarning, stacklevel=3 if train else 4)
 
 
+@derived
 def _other_modes(family: LoweringContext) -> frozenset[bool]:
     # The modes that some operator does not run in, because the other one is written into it.
-    found: frozenset[bool] | None = family.derived.get("other_modes")
-    if found is None:
-        modes = [not mode for name in family.program.order for mode in written_modes(family, name)]
-        found = family.derived["other_modes"] = frozenset(modes)
-    return found
+    return frozenset([not mode for name in family.program.order for mode in written_modes(family, name)])
 
 
 def written_modes(family: LoweringContext, name: str) -> dict[bool, tuple[str, ...]]:

@@ -12,6 +12,7 @@ import torch
 
 from ...ir.errors import SwapError, UnsupportedProgram
 from ...ir.graph import Call
+from ...ir.persistent import derived
 from ...ir.program import Program
 from ...ir.torch_private import blank_module, buffers_dict, children_dict, parameters_dict
 from ..modules.context import LoweringContext
@@ -35,19 +36,13 @@ def check_hooked(family: LoweringContext, path: str) -> None:
         raise UnsupportedProgram(f"hooks of module {path!r} cannot run: {why}")
 
 
+@derived
 def unhooked(family: LoweringContext) -> dict[str, str]:
     """Return why hooks of a module cannot run, by path; modules whose hooks can run are left out.
 
     Args:
         family: of the program that runs.
     """
-    found: dict[str, str] | None = family.derived.get("unhooked")
-    if found is None:
-        found = family.derived["unhooked"] = _unhooked(family)
-    return found
-
-
-def _unhooked(family: LoweringContext) -> dict[str, str]:
     found: dict[str, str] = {}
     called = family.bodies_at
     for path, needs in family.needs.items():

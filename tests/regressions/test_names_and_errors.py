@@ -112,7 +112,7 @@ class Adds(nn.Module):
         return pair[0] - pair[1]
 
 
-def test_calls_with_several_results_and_borders(tmp_path: Path) -> None:
+def test_calls_with_several_results_and_boundaries(tmp_path: Path) -> None:
     """The call of ``0`` was a node called ``0``, and its boundaries ``0_takes`` and ``0_gives``: no file took them."""
     model, x = nn.Sequential(Pair(), Adds()), torch.ones(2)
     for preserved in ((), ("0", "1")):

@@ -24,7 +24,7 @@ __all__ = ["collect_call_signatures"]
 
 TRACEPOINT = "higher_order._export_tracepoint"
 
-BORDERS = {"module_call_inputs": TAKES, "module_call_outputs": GIVES}
+BOUNDARIES = {"module_call_inputs": TAKES, "module_call_outputs": GIVES}
 
 
 @transformation(
@@ -155,17 +155,17 @@ class _Collecting:
     def _tracepoint(self, node: Node) -> Node:
         told = dict(node.kwargs)
         path, kind = told.get("path"), told.get("kind")
-        if type(path) is not str or not path or kind not in BORDERS:
+        if type(path) is not str or not path or kind not in BOUNDARIES:
             raise UnsupportedProgram(
                 f"{place_of(node)}: a tracepoint has a path and a kind, module_call_inputs or module_call_outputs"
             )
         leaves = self.leaves[node.name] = tuple([map_refs(arg, self._use) for arg in node.args])
-        frame = self._entered(node, path, len(leaves)) if BORDERS[kind] is TAKES else self._left(node, path, leaves)
+        frame = self._entered(node, path, len(leaves)) if BOUNDARIES[kind] is TAKES else self._left(node, path, leaves)
         stack = node.stack
         for outer in (*[outer for outer, _ in self.open], frame):
             stack = stack if outer in stack else _with_call(stack, outer)
-        word = BORDERS[kind].name.rpartition(".")[2]
-        return Node(self.names.fresh(word_of(f"{path}.{word}")), BORDERS[kind], leaves, (), stack[: stack.index(frame) + 1])
+        word = BOUNDARIES[kind].name.rpartition(".")[2]
+        return Node(self.names.fresh(word_of(f"{path}.{word}")), BOUNDARIES[kind], leaves, (), stack[: stack.index(frame) + 1])
 
     def _entered(self, node: Node, path: str, count: int) -> Frame:
         number = self.counts.get(path, 0)

@@ -83,13 +83,13 @@ def graft(path: str, program: Program, names: Names, order: tuple[int, ...], cou
     body = graphs[ids[program.root]]
     output = body.output if type(body.output) is tuple else (body.output,)
     given = tuple([number for number, leaf in enumerate(output) if type(leaf) is Ref])
-    nodes = body.nodes if count is None else _bordered(path, body, order, count, output)
+    nodes = body.nodes if count is None else _with_boundaries(path, body, order, count, output)
     left = tuple([output[number] for number in given])
     graphs[ids[program.root]] = Graph(body.inputs, nodes, left[0] if len(left) == 1 else left)
     return Graft(path, program, graphs, ids[program.root], given)
 
 
-def _bordered(path: str, body: Graph, order: tuple[int, ...], count: int, output: tuple[Arg, ...]) -> tuple[Node, ...]:
+def _with_boundaries(path: str, body: Graph, order: tuple[int, ...], count: int, output: tuple[Arg, ...]) -> tuple[Node, ...]:
     inputs = {leaf: Ref(formal.name) for leaf, formal in zip(order, body.inputs, strict=True)}
     taken = body.names()
     word = word_of(path)
