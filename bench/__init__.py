@@ -1,5 +1,5 @@
 """Benchmarks: ``python -m bench``.
 
-One idea: every figure is a ratio between two things timed in turn in one process, with the garbage collector as users
-have it.  Nothing here runs in ``make test``.
+Every figure is a ratio of two candidates that are timed alternately in one process, with the garbage collector enabled as it is
+for users.  Nothing here runs in ``make test``.
 """

@@ -1,7 +1,7 @@
 """``python -m bench``: the tables of the README and of docs/performance.md, measured here and now.
 
-One idea: ours and the peers in turn in one process, results as ratios; ``--json FILE`` keeps them.  What is measured is in
-``parts.py``.
+purefx and its peers run alternately in one process, and results are ratios; ``--json FILE`` saves them.  The measurements
+themselves are in ``parts.py``.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A chain of operators in a two-level hierarchy, built directly as a value, of any size.
 
-One idea: how time grows with the number of nodes can be seen far beyond what the exporter can export.
+It shows how time grows with the number of nodes, at sizes far beyond what the exporter handles.
 """
 
 from __future__ import annotations

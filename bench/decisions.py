@@ -1,6 +1,6 @@
 """The figures of ``docs/decisions``: ``python -m bench.decisions``, seconds.
 
-One idea: each decision is timed against its alternative on data made for it; processor time, minimum of seven.
+Each decision is timed against its alternative on data made for the purpose; processor time, minimum of seven runs.
 """
 
 from __future__ import annotations

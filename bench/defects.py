@@ -1,7 +1,7 @@
 """Known defects of ``torch.export.unflatten`` that are right here: ``python -m bench.defects`` prints the table.
 
-One idea: each case is one experiment that is made three times, with eager, with the peer and with purefx; the table holds
-what came out.  Nothing is hard-coded: where the peer is right one day, its row says so.
+Each case is one experiment that runs three times, with eager, with the peer and with purefx; the table shows the results.
+Nothing is hard-coded: when the peer is repaired, its row says so.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Running on a device, CUDA where there is one: forward, ``torch.compile`` of what was made, capture as a CUDA graph.
 
-One idea: the same four ways to run one model, timed in turn after the device has finished; what cannot be done on the device
-(capture on a CPU) is said and not guessed.
+The same four ways to run one model are timed alternately, each after the device has synchronised; what a device does not
+support (graph capture on a CPU) is reported as such.
 """
 
 from __future__ import annotations

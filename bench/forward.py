@@ -1,6 +1,6 @@
 """Running what was made: against eager, the exported program's own module, and the peer.
 
-One idea: the same call of the same inputs, in turn; the overhead of a way to run is its time less eager's.
+All of them get the same call with the same inputs, alternately; the overhead of each is its time less eager's.
 """
 
 from __future__ import annotations

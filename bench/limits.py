@@ -1,7 +1,7 @@
 """What values cost at least: each elementary step of the main job, done once for all nodes and nothing else.
 
-One idea: the sum of the steps is a floor for any solution that gives immutable values, like the floor of ``making`` for any
-solution at all; how far the main job is above it is what our own code could still lose.
+The sum of these steps is a lower bound for any solution that produces immutable values, as the floor of ``making`` is for any
+solution at all; what the main job takes beyond it is what our own code could still save.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Making a module hierarchy of an exported program: ours, the peer's, and a floor that nobody can go below.
+"""Making a module hierarchy from an exported program: ours, the peer's, and a floor below which no solution can go.
 
-One idea: the floor does in the same run what every solution must do at least: read each exported node once, make as many
-empty modules, and register as many tensors.
+The floor does, in the same run, the least that every solution must do: read each exported node once, create as many empty
+modules, and register as many tensors.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Timing and memory: alternate the candidates, take medians; count what Python keeps.
 
-One idea: candidates are run in turn (A B A B ...), so a machine that slows down slows all of them.
+Candidates run alternately (A B A B ...), so a machine that slows down slows all of them.
 """
 
 from __future__ import annotations

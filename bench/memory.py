@@ -1,6 +1,6 @@
-"""What programs and lowered modules keep in memory, a node, and what a hundred versions keep.
+"""Memory that programs and lowered modules retain for each node, and that a hundred versions of one program retain.
 
-One idea: Python objects are counted, tensors are not: those are shared.
+Python objects are counted; tensors are not, since they are shared.
 """
 
 from __future__ import annotations

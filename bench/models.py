@@ -1,6 +1,6 @@
 """The models that are timed.
 
-One idea: generators, not files; widths are tiny so that making programs is timed and not multiplying matrices.
+They are generated, not stored; widths are tiny, so that what is timed is the making of programs and not matrix products.
 """
 
 from __future__ import annotations

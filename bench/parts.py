@@ -1,6 +1,6 @@
 """The parts of the benchmark, each a function of the options that prints its table and returns its figures.
 
-One idea: a part runs in a process of its own, because what one leaves in memory the garbage collector walks in the next.
+Each part runs in a separate process, because the garbage collector would walk what an earlier part leaves in memory.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Nodes against time, both on logarithmic axes: ours, the peer's and the floor.
 
-One idea: the plot is drawn from the figures of the tables and measures nothing.  It needs matplotlib, the extra ``bench``.
+The plot is drawn from the figures of the tables; nothing is measured here.  It needs matplotlib, the extra ``bench``.
 """
 
 from __future__ import annotations

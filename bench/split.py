@@ -1,8 +1,8 @@
 """Splitting a program into parts that run: ours, and ``torch.fx.passes.split_utils.split_by_tags``.
 
-One idea: both begin with what they take (a program with sunk state; the graph module of the exported program, its nodes tagged)
-and end with a module that can be called and shares the tensors.  torch compiles its parts at once and we when they are first
-called, so the first call is timed as well.
+Both start from the input that they accept (a program with sunk state; the graph module of the exported program, with tagged
+nodes) and end with a module that can be called and shares the tensors.  torch compiles its parts at once and purefx on their
+first call, so the first call is timed as well.
 """
 
 from __future__ import annotations

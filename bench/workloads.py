@@ -1,6 +1,6 @@
 """The workloads by name: a model, what it is called with, and its exported program.
 
-One idea: a workload is exported when it is asked for, and the exporter's time is nobody's figure.
+A workload is exported on demand; the time of the exporter is not part of any figure.
 """
 
 from __future__ import annotations

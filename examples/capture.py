@@ -1,7 +1,7 @@
-"""A module in, a program out, in one call: ``python -m examples.capture``.
+"""From a module to a program in one call: ``python -m examples.capture``.
 
-One idea: ``capture`` exports and imports, from any number of threads and with sizes that are not fixed; what comes out is a
-program like any other: counted, transformed, lowered.
+``capture`` exports and imports, from any number of threads and with dynamic sizes; the result is a program like any other, which
+can be counted, transformed and lowered.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Any fx graph in, a module out: ``python -m examples.import_fx``.
+"""From any fx graph to a module: ``python -m examples.import_fx``.
 
-One idea: a graph that ``torch.fx.symbolic_trace`` made is a program like any other: it is printed, counted, rewritten by pure
-functions and lowered again.
+A graph made by ``torch.fx.symbolic_trace`` is a program like any other: it is printed, counted, rewritten by pure functions and
+lowered again.
 """
 
 from __future__ import annotations

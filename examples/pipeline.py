@@ -3,8 +3,8 @@
     torchrun --nproc-per-node 2 -m examples.pipeline --models llama qwen3 gemma2
 
 runs on ``torch.distributed.pipelining``, over gloo on CPUs and nccl where each process has a GPU; ``python -m examples.pipeline
---processes 2 3`` starts processes itself, first two, then three. One idea: the model is exported for one microbatch and split
-by its modules, and what the ranks get (outputs, losses, gradients) is what eager gets from the same microbatches.
+--processes 2 3`` starts processes itself, first two, then three. The model is exported for one microbatch and
+split by its modules; the outputs, losses and gradients of the ranks equal those of eager on the same microbatches.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The dozen lines of the README, as a program: ``python -m examples.quickstart``.
 
-One idea: export, import, transform, print, lower; the module that comes back has the original's hierarchy and numbers.
+Export, import, transform, print, lower: the resulting module has the hierarchy of the original and computes the same numbers.
 """
 
 from __future__ import annotations

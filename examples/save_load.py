@@ -1,6 +1,6 @@
-"""A program in a file, and back: ``python -m examples.save_load``.
+"""Save a program to a file and load it: ``python -m examples.save_load``.
 
-One idea: the graph and the weights can go one way or two; what comes back runs as eager does, and has the same digest.
+The graph and the weights can be in one file or in two; the loaded program runs as eager does and has the same digest.
 """
 
 from __future__ import annotations

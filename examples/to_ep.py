@@ -1,6 +1,6 @@
-"""Out again: rewrite a program and hand it to the tools that take an ExportedProgram: ``python -m examples.to_ep``.
+"""Rewrite a program and hand it to tools that accept an ExportedProgram: ``python -m examples.to_ep``.
 
-One idea: a rewrite is a function of ours over nodes; what comes out saves, loads and runs like anything that torch exported.
+The rewrite is a function over nodes; its result is saved, loaded and run like anything that torch exported.
 """
 
 from __future__ import annotations

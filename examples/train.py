@@ -1,7 +1,7 @@
-"""Training what comes back: a few steps of SGD on a ResNet, beside eager: ``python -m examples.train``.
+"""Train a lowered module: a few steps of SGD on a ResNet, beside eager: ``python -m examples.train``.
 
-One idea: parameters are trainable and BatchNorm's statistics are updated in place, so every loss and, at the end, every
-number of the state is eager's, bit by bit.
+Parameters are trainable and BatchNorm's statistics are updated in place, so every loss and, at the end, every number of the
+state equals eager's bit for bit.
 """
 
 from __future__ import annotations

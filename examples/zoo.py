@@ -1,7 +1,7 @@
 """Real architectures from ``transformers``: the published depth, small widths, random weights.
 
-One idea: an example is a frozen value that says how to build a model and its inputs; everything is made from a config
-and a seed, so nothing is downloaded and two builds are equal.  It exports nothing and compares nothing.
+An example is a frozen value that describes how to build a model and its inputs.  Everything is made from a config and a seed, so
+nothing is downloaded and two builds are equal.  Nothing is exported or compared here.
 """
 
 from __future__ import annotations
