@@ -1,6 +1,6 @@
 """Run pyright over the packages under the names that they are installed as: ``make check`` calls this.
 
-One idea: ``ir/`` is ``purefx.ir``, which no type checker can see from the folders; so ``build/tree/purefx`` is a
+``ir/`` is ``purefx.ir``, which no type checker can see from the folders; so ``build/tree/purefx`` is a
 package made of links to the sources, as ``package-dir`` in pyproject.toml has it, and pyright reads that.  Each class is
 then known under one path only.  Findings are printed with the paths of the sources.  What is checked, and how
 strictly, is in pyproject.toml.

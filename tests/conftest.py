@@ -1,6 +1,6 @@
 """What holds for every test: the order of the run, the seed, and that nothing is fetched.
 
-One idea: cheap answers first.  The architecture and the doctests run first, then the rest, then what is ``slow``, then
+Cheap answers first.  The architecture and the doctests run first, then the rest, then what is ``slow``, then
 the real ``models``.  Fixtures that only some folders need live in those folders.
 """
 

@@ -1,6 +1,6 @@
 """Small modules and hand-built programs that several tests share.
 
-One idea: each module is the smallest that shows one thing.  It asserts nothing.
+Each module is the smallest that shows one thing.  It asserts nothing.
 """
 
 from __future__ import annotations

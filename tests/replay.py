@@ -1,6 +1,6 @@
 """Replay: what every transformation made of recorded programs, compared with what it makes of them now.
 
-One idea: a change of structure changes no result.  ``record`` draws programs of all tiers at the stages of the registry, writes
+A change of structure changes no result.  ``record`` draws programs of all tiers at the stages of the registry, writes
 them to files and keeps the text of every result; ``compare`` reads the files with the sources as they are and shows the first
 lines that differ.  Files and not seeds, because what hypothesis draws depends on the sources.  It finds differences and does
 not say which side is right.

@@ -1,6 +1,6 @@
 """The report of the house: files, lines of code by folder, imports, circles, repeated code, the slowest tests.
 
-One idea: numbers to look at, by folder, taken from the parsed sources; ``make house`` prints them.  What must hold is in
+Numbers to look at, by folder, taken from the parsed sources; ``make house`` prints them.  What must hold is in
 ``checkers.py``, not here.  Line counts leave out docstrings, comments, import statements and blanks.
 """
 

@@ -1,8 +1,8 @@
 """Private names of others: only ``ir/torch_private/`` may touch torch's.
 
-One idea: a name with one leading underscore that the file does not define itself belongs to somebody else; in this
+A name with one leading underscore that the file does not define itself belongs to somebody else; in this
 library that is torch.  It goes by syntax: imports, attributes, and ``getattr`` with a literal name.  What a subclass of
-a torch class can not do without is listed, each with its reason.
+a torch class cannot do without is listed, each with its reason.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What must hold of every public name: a docstring with its arguments and an example that runs.
 
-One idea: ``check_documented`` takes a name and a value, so a test can hand it a badly documented one.  That the
+``check_documented`` takes a name and a value, so a test can hand it a badly documented one.  That the
 examples run is the business of ``tests/doctests``.
 """
 

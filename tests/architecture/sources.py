@@ -1,6 +1,6 @@
 """The source files that the architecture tests look at, parsed once.
 
-One idea: a checker is a function from one ``Source`` to the violations in it, so that a test can hand it a snippet
+A checker is a function from one ``Source`` to the violations in it, so that a test can hand it a snippet
 that must fail as easily as a file that must pass.
 """
 

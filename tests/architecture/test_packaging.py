@@ -1,6 +1,6 @@
 """What is installed is what is in the folders: the list of packages, the wheel, the pins.
 
-One idea: the list of packages in pyproject.toml can not be discovered by setuptools, because ``package-dir`` gives the
+The list of packages in pyproject.toml cannot be discovered by setuptools, because ``package-dir`` gives the
 folders other names; so it is written, and held here.
 """
 

@@ -1,6 +1,6 @@
 """Every rule holds of every source file.
 
-One idea: one test for each rule, which lists all violations at once.  The rules are in ``checkers.py``.
+One test for each rule, which lists all violations at once.  The rules are in ``checkers.py``.
 """
 
 from __future__ import annotations

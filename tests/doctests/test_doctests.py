@@ -1,6 +1,6 @@
 """Every example in every docstring of the library runs, under the name that the module is installed as.
 
-One idea: pytest would import ``ir/graph.py`` as ``ir.graph``, which is not what it is; so the modules are found in the
+Pytest would import ``ir/graph.py`` as ``ir.graph``, which is not what it is; so the modules are found in the
 folders, imported as ``purefx.ir.graph``, and searched here.  Warnings in examples are errors, as everywhere.
 """
 

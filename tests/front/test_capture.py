@@ -1,6 +1,6 @@
 """``capture``: what it gives is what export and import give, from any number of threads, and errors name the user's line.
 
-One idea: it adds a lock and a message to the two, so each is looked at alone.
+It adds a lock and a message to the two, so each is looked at alone.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """``stats``: counts are those of a run, whatever the stage; operations are those that torch's counter counts in eager.
 
-One idea: each number is compared with one that is found another way.
+Each number is compared with one that is found another way.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Graphs that Dynamo captures for export, with and without its bytecode around them.
 
-One idea: what is lowered is asked again and again beside a copy of the module, for results and for state.
+What is lowered is asked again and again beside a copy of the module, for results and for state.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """``import_fx`` of what each tracer makes, and what it refuses.
 
-One idea: one test for each source, each compared with the graph module itself over two calls, state and gradients included.
+One test for each source, each compared with the graph module itself over two calls, state and gradients included.
 """
 
 from __future__ import annotations

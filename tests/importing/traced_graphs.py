@@ -1,6 +1,6 @@
 """Graph modules drawn at random: every kind of node that fx has, writes, views, draws, shared and nested modules.
 
-One idea: all values are float tensors of one shape, so any node can use any value that is there, and a drawn list of numbers is
+All values are float tensors of one shape, so any node can use any value that is there, and a drawn list of numbers is
 a graph.  It asserts nothing about what is done with them.
 """
 

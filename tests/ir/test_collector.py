@@ -1,6 +1,6 @@
 """The collector is as it was found: with threads, interrupted between any two instructions, and in forked children.
 
-One idea: threads enter and leave as fast as the interpreter lets them; an exception comes before each instruction once, and its
+Threads enter and leave as fast as the interpreter lets them; an exception comes before each instruction once, and its
 traceback is kept; signals come at drawn moments.
 """
 

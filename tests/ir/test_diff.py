@@ -1,6 +1,6 @@
 """``diff`` and ``Diff.apply``: what makes one program another is found, shown, and can be done to it.
 
-One idea: ``diff(a, b).apply(a) == b`` for any two programs, near or far, valid or not; and a program that a diff does not
+``diff(a, b).apply(a) == b`` for any two programs, near or far, valid or not; and a program that a diff does not
 fit is refused by name.
 """
 

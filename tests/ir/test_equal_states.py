@@ -1,6 +1,6 @@
 """Programs are equal up to how their tensors are numbered: by what is in each, and by which are one or share memory.
 
-One idea: whatever is written down again (parsed, loaded, numbered anew, copied) is equal, has an equal hash, the same text,
+Whatever is written down again (parsed, loaded, numbered anew, copied) is equal, has an equal hash, the same text,
 an equal digest and no diff; whatever ties or overlaps otherwise is not.  Comparing never raises, whatever kind of tensor a slot
 holds.
 """

@@ -276,4 +276,4 @@ def test_draws_and_modes() -> None:
     assert not declared(F.dropout, (Ref("x"), 0.5, False)).random
     assert effects_of(torch._C._set_grad_enabled).scope == 1
     assert effects_of(len) is ANYTHING
-    assert isinstance(effects_of([].append), Effects)  # a target that can not be hashed by what it holds
+    assert isinstance(effects_of([].append), Effects)  # a target that cannot be hashed by what it holds

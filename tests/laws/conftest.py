@@ -1,6 +1,6 @@
 """How much the laws were asked: counted while the tests of laws run, and said at the end of the session.
 
-One idea: a case is one law asked of one program; programs are counted as they were drawn, equal ones once, whatever
+A case is one law asked of one program; programs are counted as they were drawn, equal ones once, whatever
 stages were made of them.
 """
 

@@ -1,7 +1,7 @@
 """What an exported program means when its fx graph is run as it is, and what a lowered module means: no purefx inside.
 
-One idea: the graph's own operators run one after the other on copies of the state, then the signature's mutations are
-applied; so a mistake in reading or in evaluating programs can not hide.  It compares nothing.
+The graph's own operators run one after the other on copies of the state, then the signature's mutations are
+applied; so a mistake in reading or in evaluating programs cannot hide.  It compares nothing.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What ``check_transformation`` says: about a mistake in a function, and about a mistake in how it was asked.
 
-One idea: each message is read as a user would read it: it names what is wrong and what to write instead.
+Each message is read as a user would read it: it names what is wrong and what to write instead.
 """
 
 from __future__ import annotations

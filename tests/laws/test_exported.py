@@ -1,6 +1,6 @@
 """The generated exported programs are in the exporter's form, mean what their graphs say, and reach what is hard.
 
-One idea: 500 programs are drawn once, always the same; what is compared with is the fx graph itself, run by a page of code
+500 programs are drawn once, always the same; what is compared with is the fx graph itself, run by a page of code
 that knows nothing of purefx (``direct.py``).
 """
 

@@ -1,6 +1,6 @@
 """Transformations, import, digests and text give the same in processes with different hash seeds.
 
-One idea: the programs are drawn here and handed over as text, so only what the transformations do can differ; one process for
+The programs are drawn here and handed over as text, so only what the transformations do can differ; one process for
 each seed runs all of them on all programs, imports a model and prints what holds sets and maps.
 """
 

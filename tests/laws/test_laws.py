@@ -1,6 +1,6 @@
 """Every transformation keeps its laws, on generated programs of all three tiers.
 
-One idea: one test, a product of the tiers with the registry's transformations, stages and laws.  They take turns in
+One test, a product of the tiers with the registry's transformations, stages and laws.  They take turns in
 asking of as many programs as a tier can afford.  A failure shows the smallest program as text, ready to be pasted into a
 regression test.
 """

@@ -1,6 +1,6 @@
 """Generated modules that went through the exporter are the same as eager, and the generator reaches what is hard.
 
-One idea: eager runs on a deep copy, three calls in a row with other numbers; outputs, state, changed arguments, structure
+Eager runs on a deep copy, three calls in a row with other numbers; outputs, state, changed arguments, structure
 and gradients are compared bit by bit.  The exporter may refuse a module, but not many.
 """
 

@@ -1,6 +1,6 @@
 """The oracles see what they are for: each kind of difference, made on purpose, is reported and nothing else is.
 
-One idea: start from two equal modules and spoil one of them in one way.
+Start from two equal modules and spoil one of them in one way.
 """
 
 from __future__ import annotations
@@ -247,7 +247,7 @@ def unties(program: px.Program) -> px.Program:
 
 
 def writes_what_no_text_says(program: px.Program) -> px.Program:
-    """Put an argument into a node that the text form can not read back."""
+    """Put an argument into a node that the text form cannot read back."""
     nodes = tuple(evolve(node, args=(*node.args, object())) for node in program.main.nodes)
     return program.with_main(evolve(program.main, nodes=nodes))
 

@@ -1,6 +1,6 @@
 """Every law of pairs holds on generated programs, says something there, and can be broken.
 
-One idea: one test, a product of the table and its stages; another spoils one side of every equation and expects to be told.
+One test, a product of the table and its stages; another spoils one side of every equation and expects to be told.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Each seeded mistake is found in 500 programs by the law that it is said to break.
 
-One idea: laws and strategies are judged together by what they find.  A mistake must be a transformation that works: one
+Laws and strategies are judged together by what they find.  A mistake must be a transformation that works: one
 that only raises would be found by any test.
 """
 

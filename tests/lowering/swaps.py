@@ -1,6 +1,6 @@
 """What the tests of attribute swaps share: small models, replacements, and the same assignment on the original.
 
-One idea: a lowered module after an assignment does what a copy of the original does after the same one, for several calls, with
+A lowered module after an assignment does what a copy of the original does after the same one, for several calls, with
 the state that they leave; what is refused leaves the module as it was.
 """
 

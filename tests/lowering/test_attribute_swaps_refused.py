@@ -1,4 +1,4 @@
-"""Assignments on lowered modules that can not be right: a typed error that says why, and nothing has changed."""
+"""Assignments on lowered modules that cannot be right: a typed error that says why, and nothing has changed."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Hooks on every module run as often and in the order that eager's do, whichever bodies its calls run.
 
-One idea: models are drawn in which modules are called several times with Python flags, so bodies differ; the hooks of all modules
+Models are drawn in which modules are called several times with Python flags, so bodies differ; the hooks of all modules
 note what they are told, and that they are told the module itself.
 """
 

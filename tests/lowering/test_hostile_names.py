@@ -1,6 +1,6 @@
 """Children and state with any name that eager takes are reached and replaced by path; what is ambiguous is refused at import.
 
-One idea: the names are those of the attributes that our modules and fx's have, as far as ``torch.nn.Module`` lets a child be
+The names are those of the attributes that our modules and fx's have, as far as ``torch.nn.Module`` lets a child be
 called so.
 """
 

@@ -1,4 +1,4 @@
-"""What can not be stages: errors that name every fault and what to do; on split programs written by hand."""
+"""What cannot be stages: errors that name every fault and what to do; on split programs written by hand."""
 
 from __future__ import annotations
 

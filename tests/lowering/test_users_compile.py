@@ -42,7 +42,7 @@ def test_compile_takes_the_whole_graph(to: str, form: str, backend: str) -> None
     compiled = torch.compile(copy.deepcopy(module), fullgraph=True, backend=backend)
     expected = copy.deepcopy(model)
     if "decomposed" in form and backend == "aot_eager":
-        # The decomposed program itself can not be differentiated: it writes running statistics that backward reads.
+        # The decomposed program itself cannot be differentiated: it writes running statistics that backward reads.
         compiled, expected = torch.no_grad()(compiled), torch.no_grad()(expected)
     for args, kwargs in three(mixed_args):
         torch.testing.assert_close(compiled(*args, **kwargs), expected(*args, **kwargs))
@@ -121,7 +121,7 @@ def test_symbolic_trace_of_a_child() -> None:
 
 
 def test_signature_names() -> None:
-    """Positional, keyword-only and nested arguments have the original's names; a name that Python can not have gives up."""
+    """Positional, keyword-only and nested arguments have the original's names; a name that Python cannot have gives up."""
 
     class Named(nn.Module):
         def forward(self, x: Any, y: Any = None, *, flag: Any = None) -> Any:

@@ -1,6 +1,6 @@
 """State reads the same wherever it goes, whatever views of one memory it is: copied, shared, exported, saved, pickled.
 
-One idea: buffers are drawn as chains of views on one storage (slices, windows that overlap, expansions, conjugates, negatives,
+Buffers are drawn as chains of views on one storage (slices, windows that overlap, expansions, conjugates, negatives,
 other types), one element of one of them is written, and all are read in every call.
 """
 

@@ -1,6 +1,6 @@
 """What the tests of lowered modules as users treat them share: models, and the programs that they are exported to.
 
-One idea: a case is a model with arguments; ``cases`` gives its exported programs in the forms that a user may have.
+A case is a model with arguments; ``cases`` gives its exported programs in the forms that a user may have.
 """
 
 from __future__ import annotations

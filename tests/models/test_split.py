@@ -1,6 +1,6 @@
 """Real models split into parts are the eager models: outputs, several calls, gradients and state, to the last bit.
 
-One idea: a Llama with a causal mask that every layer uses and a GPT-2 whose embedding is its head, at two layers; parts that
+A Llama with a causal mask that every layer uses and a GPT-2 whose embedding is its head, at two layers; parts that
 run on one thread must do exactly what the whole does.
 """
 

@@ -1,6 +1,6 @@
 """Real architectures, at their real depth: what comes back is the eager model.
 
-One idea: every example is exported once, and every oracle of ``purefx.laws`` is asked about everything that is lowered
+Every example is exported once, and every oracle of ``purefx.laws`` is asked about everything that is lowered
 from it, bit by bit.  Eager models and exported programs share no tensor.
 """
 

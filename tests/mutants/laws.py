@@ -1,6 +1,6 @@
 """The laws of our transformations on few programs of integers: what kills a mutant that no small test does.
 
-One idea: the programs are drawn once, by the original, and every mutant inherits them.  ``make mutants`` runs this;
+The programs are drawn once, by the original, and every mutant inherits them.  ``make mutants`` runs this;
 ``tests/laws`` asks the same of many more programs.
 """
 

@@ -1,6 +1,6 @@
 """``make_mutants``: mutmut writes all mutants of a file into it, behind a switch; what each one changes is told.
 
-One idea: the file is imported once with all its mutants, and a process chooses one by name; so nothing is imported anew
+The file is imported once with all its mutants, and a process chooses one by name; so nothing is imported anew
 for a mutant.  A mutant is known by what it changes and not by a number, because numbers move when the file is edited.
 """
 

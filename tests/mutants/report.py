@@ -1,6 +1,6 @@
 """``report``: the table of mutants by file, and those that survived without a written reason.
 
-One idea: a mutant that survives is a missing test or means the same as the original; ``equivalent.toml`` has the reason for
+A mutant that survives is a missing test or means the same as the original; ``equivalent.toml`` has the reason for
 each of the second kind, known by what it changes.  A reason that fits no mutant any more is told, so that the list stays true.
 """
 

@@ -1,6 +1,6 @@
 """One pytest session that runs the original once, and then every mutant in a process forked from it.
 
-One idea: torch is imported, tests are collected and programs are drawn once, by the original; a mutant costs a fork and the
+Torch is imported, tests are collected and programs are drawn once, by the original; a mutant costs a fork and the
 tests that call its function, the cheapest first, until one fails.  This runs in the copy that ``tree.py`` makes, as
 ``python -m tests.mutants.session``; it judges nothing.
 """

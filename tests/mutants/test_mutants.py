@@ -1,6 +1,6 @@
 """The parts of ``make mutants`` that can be wrong without being noticed: what is mutated, and what is counted.
 
-One idea: a report that is too good is the failure to fear, so the report is shown results that it must not like.
+A report that is too good is the failure to fear, so the report is shown results that it must not like.
 """
 
 from __future__ import annotations

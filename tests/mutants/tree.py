@@ -1,6 +1,6 @@
 """``make_tree``: a copy of the sources that mutmut can work on.
 
-One idea: mutmut knows a module by its path, so the copy has the layout that is installed (``purefx/ir`` for ``ir``).  It
+Mutmut knows a module by its path, so the copy has the layout that is installed (``purefx/ir`` for ``ir``).  It
 leaves decorated functions alone, so in the copy a decorator is a call below the function, which means the same.
 Nothing outside the copy is written.
 """

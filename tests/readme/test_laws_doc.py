@@ -1,6 +1,6 @@
 """``docs/laws.md`` says what the registry says, and its pictures are true.
 
-One idea: a picture is a program before and a program after, side by side; the left one is parsed, transformed and printed
+A picture is a program before and a program after, side by side; the left one is parsed, transformed and printed
 again, and must be the right one.  The laws that stand above a picture are asked of it.
 """
 

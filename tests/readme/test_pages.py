@@ -1,6 +1,6 @@
 """Files that the documentation cites exist, and so do the pages and headings that it links to.
 
-One idea: in prose a path stands between backticks and begins with a folder of the repository, so a file that moves takes its
+In prose a path stands between backticks and begins with a folder of the repository, so a file that moves takes its
 mentions along.
 """
 

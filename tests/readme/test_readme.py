@@ -1,6 +1,6 @@
 """The code of README and docs runs, and prints what they say it prints.
 
-One idea: the ``python`` blocks are one program; the ``text`` block after one is what it prints.
+The ``python`` blocks are one program; the ``text`` block after one is what it prints.
 """
 
 from __future__ import annotations

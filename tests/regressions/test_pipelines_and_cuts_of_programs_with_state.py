@@ -1,6 +1,6 @@
 """Pipelines without ``inplace_mutations`` raised an untyped KeyError in ``lower``; calls with flags were never cut.
 
-One idea: any order of the steps that a user may write gives eager's outputs, inputs and state over several calls, or a
+Any order of the steps that a user may write gives eager's outputs, inputs and state over several calls, or a
 PurefxError that says what is missing.
 """
 

@@ -1,7 +1,7 @@
 """A user's own higher-order operator was taken to do no more than its bodies and the operators of other libraries do.
 
 It has no schema: it may write to its operands, draw and print, so one that wrote what another node reads was moved past it.
-One idea: it may do anything, like a function in no registry, unless it is declared.
+It may do anything, like a function in no registry, unless it is declared.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The programs that are mutated: small, and together they have everything that a file can say.
 
-One idea: what is in no base is in no mutant, so there is one of each: preserved signatures, dynamic sizes with constraints,
+What is in no base is in no mutant, so there is one of each: preserved signatures, dynamic sizes with constraints,
 shared bodies, written buffers and inputs, branches, ties, views, parts, named tuples.
 """
 

@@ -1,6 +1,6 @@
 """A program from outside names operators of the allow-list, and nothing else; none of them leads to the interpreter.
 
-One idea: programs written with bad intent, as text and as files, go through everything that evaluates a program, and a marker
+Programs written with bad intent, as text and as files, go through everything that evaluates a program, and a marker
 must never be made.  The installed registry is audited, so that a new operator that looks dangerous is decided on.
 """
 
@@ -164,7 +164,7 @@ def test_files_with_bad_intent_name_all_that_is_refused(tmp_path: Path) -> None:
 
 
 def test_what_is_allowed_by_name_runs(tmp_path: Path) -> None:
-    """The reader decides; what is in no registry can not be allowed, only given."""
+    """The reader decides; what is in no registry cannot be allowed, only given."""
     text = signed(' s = builtins.getattr(x, "shape")\n n = operator.getitem(s, 0)\n y = aten.mul.Tensor(x, n)')
     assert px.lower(px.parse(text, allow=["builtins.getattr"]))(torch.ones(2)).tolist() == [2, 2]
     program = px.parse(text, allow=["builtins.getattr"])

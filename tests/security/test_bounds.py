@@ -1,6 +1,6 @@
 """Work is bounded: numbers, sizes, guards and nesting in a program from outside are refused, or computed under a bound.
 
-One idea: each attack is a text of a few bytes whose value would fill the machine; it must be an error of ours within moments.
+Each attack is a text of a few bytes whose value would fill the machine; it must be an error of ours within moments.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Mutants of saved programs and of program texts: each is refused, or every door takes it.
 
-One idea: a program that ``verify`` accepts raises nothing but errors of ours, whatever is done with it, and a file runs nothing.
+A program that ``verify`` accepts raises nothing but errors of ours, whatever is done with it, and a file runs nothing.
 A process of its own (``trying.py``) bounds time and memory; this file starts it and reads what it found.
 ``PUREFX_MUTANTS=seed,count,seconds`` makes a longer run of it.
 """

@@ -1,6 +1,6 @@
 """Objects of the reader: what a program from outside can call of those that are passed to it, or that pytree types make.
 
-One idea: a witness writes down every method that is called on it; files and texts that index, add and convert what they are
+A witness writes down every method that is called on it; files and texts that index, add and convert what they are
 given reach none, through no door, unless the reader names its class.
 """
 

@@ -1,6 +1,6 @@
 """Two processes that talk over gloo, one of which runs a program that was split: what arrives is what eager sends, in its order.
 
-One idea: the sends of the first process are cut apart by tags that ask for the other order; the second process says what it got.
+The sends of the first process are cut apart by tags that ask for the other order; the second process says what it got.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The pipeline example: real processes, over gloo on CPUs, give what eager gives.
 
-One idea: the example compares itself and says so in its exit status; here it is started, and what it says is read.
+The example compares itself and says so in its exit status; here it is started, and what it says is read.
 """
 
 from __future__ import annotations

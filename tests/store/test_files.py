@@ -1,6 +1,6 @@
 """Files: damaged, crafted, of a later version, no files at all; written whole or not at all.
 
-One idea: every file is a program that verifies or an error of ours, and nothing in it runs or makes us allocate what it does
+Every file is a program that verifies or an error of ours, and nothing in it runs or makes us allocate what it does
 not hold.
 """
 

@@ -1,6 +1,6 @@
 """``save(weights=False)`` and ``load(state=...)``: a program and its weights go different ways and meet again.
 
-One idea: a ``state_dict`` is all that is missing; what it does not have is in the file; ties and views are the program's.
+A ``state_dict`` is all that is missing; what it does not have is in the file; ties and views are the program's.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """``load(save(p)) == p``: for generated programs of every tier and stage, and what a program is made of, one by one.
 
-One idea: besides equality, what equality does not see: contents and memory of tensors, meta, and that the pipeline makes the
+Besides equality, what equality does not see: contents and memory of tensors, meta, and that the pipeline makes the
 same of what was loaded.
 """
 

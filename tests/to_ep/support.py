@@ -1,6 +1,6 @@
 """What tests of ``to_ep`` share: saving and loading, flattening, comparing with eager.
 
-One idea: an exported program is judged by what torch does with it.
+An exported program is judged by what torch does with it.
 """
 
 from __future__ import annotations

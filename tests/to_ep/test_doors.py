@@ -1,6 +1,6 @@
 """The tools that take an ExportedProgram take ours: ONNX, AOTInductor, torch.compile, the exporter once more.
 
-One idea: a small rewritten model with a dynamic size goes through each door and is compared with eager.  What is not
+A small rewritten model with a dynamic size goes through each door and is compared with eager.  What is not
 installed here is skipped and says so.
 """
 

@@ -1,6 +1,6 @@
 """``import_ep`` undoes ``to_ep``, from every stage, on generated programs and modules; torch runs what comes out like eager.
 
-One idea: what is drawn is always the same; the laws are asked of the same programs.
+What is drawn is always the same; the laws are asked of the same programs.
 """
 
 from __future__ import annotations

@@ -118,7 +118,7 @@ def test_preserved_signatures_stay_calls_of_their_own() -> None:
         assert differences(ep, module, [(x,)]) == []
 
 
-# What torch can not express, or what a caller gets wrong, is told before anything is made; names of a program run nothing.
+# What torch cannot express, or what a caller gets wrong, is told before anything is made; names of a program run nothing.
 
 
 def plain(x: torch.Tensor) -> torch.Tensor:

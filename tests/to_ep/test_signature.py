@@ -159,7 +159,7 @@ def test_every_kind_of_input_and_output() -> None:
 
 
 def test_names_follow_the_nodes() -> None:
-    """A name that Python or fx can not have is another one in the graph, and in the signature alike."""
+    """A name that Python or fx cannot have is another one in the graph, and in the signature alike."""
     nodes = [px.Node("1 bad", NEG, (px.Ref("class"),)), px.Node("input", NEG, (px.Ref("1 bad"),))]
     ep = px.to_ep(flat(nodes, (px.Ref("input"), px.Ref("1 bad")), "class", "id"))
     assert ep.graph_signature.user_inputs == ("input_0", "id")

@@ -1,6 +1,6 @@
 """Small programs, written by hand as nodes of integers or as text, for the tests of transformations.
 
-One idea: one line says what the inputs are, so that a test is the nodes that it is about.  It asserts only that they are valid.
+One line says what the inputs are, so that a test is the nodes that it is about.  It asserts only that they are valid.
 """
 
 from __future__ import annotations

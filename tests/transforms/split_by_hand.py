@@ -1,6 +1,6 @@
 """Split programs that are written by hand, as text: the root calls the parts, which are told from other modules by their type.
 
-One idea: a test is its graphs; what else a program needs is put around them.  It asserts only that they are valid.
+A test is its graphs; what else a program needs is put around them.  It asserts only that they are valid.
 """
 
 from __future__ import annotations

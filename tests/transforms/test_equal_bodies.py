@@ -1,6 +1,6 @@
 """Which bodies are equal: small programs, each with two bodies that one thing tells apart, or that nothing does.
 
-One idea: the bodies of operators, the calls of other modules and preserved signatures are parts of a body; generated programs
+The bodies of operators, the calls of other modules and preserved signatures are parts of a body; generated programs
 seldom have two bodies that differ in nothing else.
 """
 

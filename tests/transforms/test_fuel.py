@@ -174,7 +174,7 @@ def test_labels_are_sentences(step: px.Transformation, program: Callable[[], px.
 
 
 def test_wrong_use_teaches() -> None:
-    """Everything that can not be searched is said, as an error that is also the builtin."""
+    """Everything that cannot be searched is said, as an error that is also the builtin."""
     program = chain(2)
 
     @px.transformation()

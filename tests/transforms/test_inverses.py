@@ -1,6 +1,6 @@
 """The inverse transformations: each gives back what its partner took, on real exported programs.
 
-One idea: a chain of stages is run forwards and back, and at every stage the way back is compared by digest, verified, and
+A chain of stages is run forwards and back, and at every stage the way back is compared by digest, verified, and
 run for three calls against eager.  Hand-built programs show what exported ones do not have.
 """
 
@@ -287,7 +287,7 @@ def test_the_whole_way_back(chain: tuple[str, tuple[px.Program, ...]]) -> None:
 
 
 def test_functionalize_means_the_same_where_writes_are_in_place(chain: tuple[str, tuple[px.Program, ...]]) -> None:
-    """Training IR has writes of its own; what can not be returned stays, and the meaning is kept."""
+    """Training IR has writes of its own; what cannot be returned stays, and the meaning is kept."""
     name, (_, free, *_) = chain
     once = px.functionalize(free)
     assert px.verify(once) == ()

@@ -1,6 +1,6 @@
 """What each rewrite is called: whoever searches for a bad one reads these words, and nothing else is said about it.
 
-One idea: one small program for each transformation, and all that is said when it runs to its end.
+One small program for each transformation, and all that is said when it runs to its end.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Objects among arguments become state: where the slot is, that one object is one slot, and what is refused.
 
-One idea: each program is what a rewrite leaves behind, and is compared with eager on the same tensors over several calls.
+Each program is what a rewrite leaves behind, and is compared with eager on the same tensors over several calls.
 """
 
 from __future__ import annotations

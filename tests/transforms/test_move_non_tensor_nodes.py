@@ -1,6 +1,6 @@
 """Numbers are computed where they are used: the ten rules of torch's own tests, and what is asked here beyond them.
 
-Torch's is ``move_non_tensor_nodes_on_boundary``; each rule has a program of our own.  One idea: the parts after the move are
+Torch's is ``move_non_tensor_nodes_on_boundary``; each rule has a program of our own.  The parts after the move are
 compared as lists of the names of their nodes.
 """
 

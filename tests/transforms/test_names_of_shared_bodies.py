@@ -1,6 +1,6 @@
 """What a body is called that several modules share depends on none of them, and goes again where each has its own.
 
-One idea: one model of three equal layers, whose calls the exporter preserved; the exporter's names are what must come back.
+One model of three equal layers, whose calls the exporter preserved; the exporter's names are what must come back.
 """
 
 from __future__ import annotations

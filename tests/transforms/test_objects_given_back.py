@@ -1,6 +1,6 @@
 """A module that says ``x.to(x.dtype)`` of its argument gives its parent nothing: both still have the one ``x``.
 
-One idea: whatever operator gives the argument back, a replacement is called with what the parent has, and the parent goes on
+Whatever operator gives the argument back, a replacement is called with what the parent has, and the parent goes on
 with that, as eager does.  Where the object is the result of the module, a later use may mean either, and is not guessed at.
 """
 
@@ -155,7 +155,7 @@ class Layers(nn.Module):
 @pytest.mark.parametrize("given", ["value", "nested", "added"])
 @pytest.mark.parametrize(
     ("first", "decomposed"), [("to dtype", False), ("to dtype", True), ("to twice", False), ("flatten", False)]
-)  # torch can not decompose the others, where a result is an argument
+)  # torch cannot decompose the others, where a result is an argument
 def test_a_norm_is_swapped_in_a_module_that_gives_back_what_it_took(first: str, given: str, decomposed: bool) -> None:
     """What was made in the outer module is its result by that name; the outer one can be swapped as well."""
     model = Layers(Layer(Norm(BACK[first]), given))

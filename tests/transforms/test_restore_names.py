@@ -1,6 +1,6 @@
 """State gets the names of the module back: from each tracer, tied and aliased, with kinds; and what is refused.
 
-One idea: the lowered result is compared with the module on the same calls, and its ``state_dict`` with that of the module.
+The lowered result is compared with the module on the same calls, and its ``state_dict`` with that of the module.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def test_inputs_that_are_the_modules_tensors() -> None:
 
 
 def test_a_functional_call() -> None:
-    """A dict of parameters is an argument that goes; one that has something else in it can not."""
+    """A dict of parameters is an argument that goes; one that has something else in it cannot."""
     module = Tied()
     weights = dict(module.named_parameters(remove_duplicate=False))
     traced = make_fx(lambda weights, ids: functional_call(module, weights, (ids,)))(weights, IDS)
@@ -141,7 +141,7 @@ def test_a_mapping_says_names_alone() -> None:
 
 
 def test_bodies_name_state_relative_to_their_module() -> None:
-    """Names are restored in outlined programs too; a shared body can not read its state under two names."""
+    """Names are restored in outlined programs too; a shared body cannot read its state under two names."""
     tower = Tower(2)
     program = px.import_ep(exported(tower, torch.ones(3, 4)))
     outlined = px.transform(program, *px.DEFAULT[:-2])

@@ -1,6 +1,6 @@
 """What a call gives and how its body is named: values in order with their meta, calls and reads relative to the module.
 
-One idea: a flat program of one module ``a``, in which some calls are outlined already, as text before and after.
+A flat program of one module ``a``, in which some calls are outlined already, as text before and after.
 """
 
 from __future__ import annotations

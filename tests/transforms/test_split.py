@@ -1,6 +1,6 @@
 """Splitting by tags: what torch.fx.passes.split_utils documents, each as a program of ours, and what it does not say.
 
-One idea: a program is split, lowered, and must do what eager does, several calls in a row; what the parts are is compared as
+A program is split, lowered, and must do what eager does, several calls in a row; what the parts are is compared as
 text or by name.
 """
 
@@ -176,7 +176,7 @@ def test_tags_of_meta_are_used_where_nothing_else_is_said() -> None:
 
 
 def test_a_write_is_a_dependency() -> None:
-    """What reads before the write can not go to a later part, though no value says so."""
+    """What reads before the write cannot go to a later part, though no value says so."""
     nodes = [node("a1", NEG, "x"), node("b", ADD_, "x", 1), node("a2", NEG, "x")]
     with pytest.raises(px.PartitionError, match=r"node 'a2' has the tag 'a'.*node 'b'[\s\S]*reads what 'b' writes"):
         px.split_by_tags(flat(nodes, (px.Ref("a1"), px.Ref("a2")), "x"), ("a", "b"), tag_of=by_first_letter)

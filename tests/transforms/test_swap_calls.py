@@ -1,6 +1,6 @@
 """One call of a module that is called several times is swapped alone: ``n@1``, as torch's unflatten names it.
 
-One idea: the model in eager has a module of its own for each call; a program, or a lowered module, in which one call was given
+The model in eager has a module of its own for each call; a program, or a lowered module, in which one call was given
 another module does what that does.
 """
 

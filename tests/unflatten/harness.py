@@ -1,6 +1,6 @@
 """The harness of the tests of ``px.unflatten``: export one way, come back as modules, and do what eager does.
 
-One idea: eager is a copy made before the export, since a non-strict export with preserved signatures writes to the buffers
+Eager is a copy made before the export, since a non-strict export with preserved signatures writes to the buffers
 of the module that it is given.  A case is a module, its calls and what is preserved; a way is how it is exported.  It
 asserts only in ``same_as_eager``.  What takes time is done once a case: eager runs once, and two ways share one trace.
 """

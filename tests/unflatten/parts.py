@@ -1,6 +1,6 @@
 """What the modules of several tests of ``px.unflatten`` are made of: a child with state, and parents of such children.
 
-One idea: a test says what the children do and how they are called; the rest is the same everywhere.
+A test says what the children do and how they are called; the rest is the same everywhere.
 """
 
 from __future__ import annotations

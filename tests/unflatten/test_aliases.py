@@ -1,6 +1,6 @@
 """A module under several names: one object where the export says so, which strict ones do, as with torch and in eager.
 
-One idea: identity is asked of the whole tree: which of its paths lead to one object, in eager and here.
+Identity is asked of the whole tree: which of its paths lead to one object, in eager and here.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Issue 4, number 2: modules that are called several times, shared, and replaced.
 
-One idea: what a module is called with, from where and how often never changes which module it is.
+What a module is called with, from where and how often never changes which module it is.
 """
 
 from __future__ import annotations

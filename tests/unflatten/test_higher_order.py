@@ -1,6 +1,6 @@
 """Issue 4, number 5: higher-order operators, effects, and sizes that only the data tells.
 
-One idea: each stands in a child that is called twice, once with a preserved signature and once without.
+Each stands in a child that is called twice, once with a preserved signature and once without.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Joint forward and backward programs: loss and gradients are eager's, the forward is the module tree, the backward calls of it.
 
-One idea: a case is a module whose first result is the loss; torch makes the joint program of its export, and what that gives
+A case is a module whose first result is the loss; torch makes the joint program of its export, and what that gives
 back is compared with eager's loss and autograd's gradients.
 """
 

@@ -1,6 +1,6 @@
 """Issue 4, numbers 3, 4 and 6: state that is loaded and converted, guards that stay, long chains of reads.
 
-One idea: a lowered module is loaded, converted, trained and called like eager, and refuses the inputs that ``ep.module()``
+A lowered module is loaded, converted, trained and called like eager, and refuses the inputs that ``ep.module()``
 refuses.  What modules hold is in ``test_state.py``; that two names of one module are one object again is not asked.
 """
 

@@ -1,6 +1,6 @@
 """Issue 4, number 4: what is written, where, and who sees it when.
 
-One idea: three calls in a row give eager's results, state and inputs, whoever reads or writes in between.
+Three calls in a row give eager's results, state and inputs, whoever reads or writes in between.
 """
 
 from __future__ import annotations

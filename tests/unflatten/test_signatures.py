@@ -1,6 +1,6 @@
 """Issue 4, number 1: preserved call signatures take and give what the original took and gave.
 
-One idea: one small module a property; each is exported four ways, lowered two ways, and run with the eager child in the
+One small module a property; each is exported four ways, lowered two ways, and run with the eager child in the
 place of the preserved one.
 """
 

@@ -1,6 +1,6 @@
 """Issue 4, number 3: state keeps its names, its order, its kinds and its sharing.
 
-One idea: whatever a module holds, ``state_dict`` says what eager's says, and loading it works both ways.
+Whatever a module holds, ``state_dict`` says what eager's says, and loading it works both ways.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What ``docs/unflatten.md`` says that differs, for who changes one import: each is so, with torch and with ours.
 
-One idea: a claim of the page is a bold phrase; it is a test here, and there are no others.
+A claim of the page is a bold phrase; it is a test here, and there are no others.
 """
 
 from __future__ import annotations

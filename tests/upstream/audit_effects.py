@@ -1,6 +1,6 @@
 """The audit of what operators do: each overload of the installed torch is run, and what it did is compared with what we say.
 
-One idea: a schema is a claim.  Every overload is called on drawn arguments, in forked children (some of them crash); contents,
+A schema is a claim.  Every overload is called on drawn arguments, in forked children (some of them crash); contents,
 version counters, storages and the state of the generator are compared before and after.  What was seen and is not said is a
 finding; what is said and was never seen is reported and is none, because a few draws prove no absence.
 

@@ -1,6 +1,6 @@
 """Arguments that only fit together: those of convolutions, recurrent cells, embeddings, optimizers, quantized layers ...
 
-One idea: a family of operators calls its arguments by the same names, so a profile is a value for each name, and what a profile
+A family of operators calls its arguments by the same names, so a profile is a value for each name, and what a profile
 does not name is drawn as usual.
 """
 

@@ -1,6 +1,6 @@
 """What we say of torch's operators, compared with what they do, and with what torch itself says elsewhere.
 
-One idea: the tables of ``ir/effects/schema.py`` are claims about the installed torch, so the installed torch is run.  A short
+The tables of ``ir/effects/schema.py`` are claims about the installed torch, so the installed torch is run.  A short
 audit of every overload is here, the long one is ``make audit``.
 """
 

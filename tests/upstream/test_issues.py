@@ -1,6 +1,6 @@
 """Failures reported against the peers, each as the smallest program of our own that shows it, right here.
 
-One idea: a number, a module, eager's answer.  Several are mended in torch by now; they stay as laws.
+A number, a module, eager's answer.  Several are mended in torch by now; they stay as laws.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What torch 2.13 does with hostile names: it writes them into Python text and runs it.
 
-One idea: the smallest reproductions of why names are checked at our doors; when torch mends one, its test says so.
+The smallest reproductions of why names are checked at our doors; when torch mends one, its test says so.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The private names of torch that purefx touches are where ``ir/torch_private/`` says, and mean what it needs.
 
-One idea: when a torch release moves one, this file fails and names it.
+When a torch release moves one, this file fails and names it.
 """
 
 from __future__ import annotations
@@ -337,7 +337,7 @@ def no_fake(x: torch.Tensor) -> torch.Tensor:
 
 
 def test_refusals_are_told_from_mistakes() -> None:
-    """What fake values can not tell raises other errors than what is wrong."""
+    """What fake values cannot tell raises other errors than what is wrong."""
     mode = torch_private.FakeTensorMode(shape_env=torch_private.new_shape_env())
     with mode:
         x = torch.ones(3)

@@ -1,6 +1,6 @@
 """Changes: pure functions from a valid program to one in which one fact differs.
 
-One idea: the corruptors (``corruptors.py``) are made of these, each naming what it changes; nothing here says which rule breaks.
+The corruptors (``corruptors.py``) are made of these, each naming what it changes; nothing here says which rule breaks.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Corruptors of what operators get: too much, too little, other kinds, all results, nothing to run.
 
-One idea: a part of the table in ``corruptors.py``, for the rules about operators and their arguments.
+A part of the table in ``corruptors.py``, for the rules about operators and their arguments.
 """
 
 from __future__ import annotations

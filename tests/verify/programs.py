@@ -1,6 +1,6 @@
 """Small valid programs that the corruptors start from: a flat one, a tree, one with an operator body, one with tokens.
 
-One idea: together they have at least one of everything that a rule speaks of.
+Together they have at least one of everything that a rule speaks of.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The corruptors of ``purefx.laws.corruptions`` are refused by what they name, and valid programs are not.
 
-One idea: each corruptor is tried on generated programs of all stages and on imported ones; it must apply somewhere, and
+Each corruptor is tried on generated programs of all stages and on imported ones; it must apply somewhere, and
 wherever it applies its own rule must be among the violations.
 """
 

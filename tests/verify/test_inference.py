@@ -1,6 +1,6 @@
 """``verify(program, infer=True)``: meta is what the operators give, and asking leaves no trace.
 
-One idea: wrong meta is told with both sides; what can not be inferred is passed over in silence.
+Wrong meta is told with both sides; what cannot be inferred is passed over in silence.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Realistic mistakes in transformations, and the law that finds each.
 
-One idea: a suite of laws is worth what it can find.  Each mistake is written as small as it can be on top of what is
+A suite of laws is worth what it can find.  Each mistake is written as small as it can be on top of what is
 right, and none is a typing error: all are misunderstandings that real compilers have had.  A new one is a function with
 ``@mistake(stage, law)`` above it, in the file of its subject.  It asserts nothing.
 """

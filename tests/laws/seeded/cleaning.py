@@ -1,6 +1,6 @@
 """Mistakes of cleaning a trace: what is one object, what is one tensor, whose names come first.
 
-One idea: a tracer's leftovers look like names and numbers, and are identities.
+A tracer's leftovers look like names and numbers, and are identities.
 """
 
 from __future__ import annotations

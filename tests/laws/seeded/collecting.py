@@ -1,6 +1,6 @@
 """Mistakes of passes that put stacks, values, checks and tracepoints in order.
 
-One idea: each does its work with the right pass and then leaves out what is easily forgotten.  Values are those of integers,
+Each does its work with the right pass and then leaves out what is easily forgotten.  Values are those of integers,
 because the programs that mistakes are looked for in have no tensors.
 """
 

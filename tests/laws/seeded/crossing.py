@@ -1,6 +1,6 @@
 """Mistakes of what crosses between parts: values that are handed on, and numbers that are computed again.
 
-One idea: a part runs on another machine, so what it takes must come from the one before it, and what it computes again must be
+A part runs on another machine, so what it takes must come from the one before it, and what it computes again must be
 what the other computed.
 """
 

@@ -1,6 +1,6 @@
 """Mistakes of transformations that put bodies in the places of calls, or give each call one.
 
-One idea: a body is written in names that mean something only where it stands: its own values, its state, its instance.
+A body is written in names that mean something only where it stands: its own values, its state, its instance.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Mistakes of transformations that merge: bodies, values, literals.
 
-One idea: what a merge compares is what it gets wrong; each of these leaves one thing out.
+What a merge compares is what it gets wrong; each of these leaves one thing out.
 """
 
 from __future__ import annotations

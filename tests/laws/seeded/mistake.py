@@ -1,6 +1,6 @@
 """``Mistake``: a wrong transformation with the programs that it is made on and the law that finds it.
 
-One idea: a decorator says all that a test must know, so a new mistake is one function.  The small tools that several
+A decorator says all that a test must know, so a new mistake is one function.  The small tools that several
 mistakes are built from are here as well; each does the right thing.
 """
 

@@ -1,6 +1,6 @@
 """Mistakes of transformations that move nodes: what a value does not forbid, the world may.
 
-One idea: data edges are half of the dependency relation; writes, draws and what is seen outside are the other half.
+Data edges are half of the dependency relation; writes, draws and what is seen outside are the other half.
 """
 
 from __future__ import annotations

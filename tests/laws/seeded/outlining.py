@@ -1,6 +1,6 @@
 """Mistakes of transformations that bring back module calls.
 
-One idea: a call is its module, its number and its part, and takes and gives exactly what crosses its boundary; each of
+A call is its module, its number and its part, and takes and gives exactly what crosses its boundary; each of
 these forgets one of those, or gathers nodes that may not move.
 """
 

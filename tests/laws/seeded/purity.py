@@ -1,6 +1,6 @@
 """Mistakes of transformations that keep the meaning: they are not functions, or do more than they must.
 
-One idea: the same program must give the same result, whatever its names, and nothing to do is nothing done.
+The same program must give the same result, whatever its names, and nothing to do is nothing done.
 """
 
 from __future__ import annotations

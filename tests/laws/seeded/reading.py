@@ -1,6 +1,6 @@
 """Mistakes with state: where it is read, under which name, and what is one tensor.
 
-One idea: a slot is a name, a tensor and a memory, and those are three things.
+A slot is a name, a tensor and a memory, and those are three things.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Mistakes of transformations that put one value in the place of another, or arguments in another order.
 
-One idea: a value is used by arguments, by what is inside arguments, and by the output; a view is right to remove, and
+A value is used by arguments, by what is inside arguments, and by the output; a view is right to remove, and
 what used it must all be told.
 """
 

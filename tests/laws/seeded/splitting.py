@@ -1,6 +1,6 @@
 """Mistakes of splitting: what crosses a boundary, where the state is, and what the order of parts has to respect.
 
-One idea: a part runs as a whole, so whatever is forgotten at its boundary is forgotten for all nodes behind it.
+A part runs as a whole, so whatever is forgotten at its boundary is forgotten for all nodes behind it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Mistakes of swapping: state, callers and bodies of others.
 
-One idea: each swaps modules for their own bodies, and gets one thing wrong that only shows somewhere else.
+Each swaps modules for their own bodies, and gets one thing wrong that only shows somewhere else.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Mistakes with writes: when they happen, what they overtake, which memory they reach.
 
-One idea: a mutation that a program returns happens after everything; one in the program happens where it stands.
+A mutation that a program returns happens after everything; one in the program happens where it stands.
 """
 
 from __future__ import annotations
