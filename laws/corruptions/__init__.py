@@ -9,10 +9,10 @@ from __future__ import annotations
 from .calls import IN_CALLS
 from .contract import IN_CONTRACT
 from .corruptor import MEANING, Corruption, Corruptor
-from .memory import IN_OPERANDS, IN_STATE
+from .state import IN_STATE
 from .values import IN_NODES, UNSEEN
 
 __all__ = ["CORRUPTORS", "MEANING", "Corruption", "Corruptor"]
 
-CORRUPTORS: tuple[Corruptor, ...] = (*IN_NODES, *IN_OPERANDS, *IN_CALLS, *IN_CONTRACT, *IN_STATE, *UNSEEN)
+CORRUPTORS: tuple[Corruptor, ...] = (*IN_NODES, *IN_CALLS, *IN_CONTRACT, *IN_STATE, *UNSEEN)
 """All corruptors: of nodes, of calls, of the contract, of state, and those that give another valid program."""

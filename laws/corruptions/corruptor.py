@@ -1,6 +1,6 @@
-"""``Corruptor``: a way to break one invariant of a program, who must notice, and the places where it can be broken.
+"""``Corruptor``: the places where one invariant of a program can be broken, how, and which rule must notice.
 
-A place is changed by itself; all else stays.
+``corrupts`` makes one of a function that changes one place and leaves all else; which place is chosen with a seed.
 """
 
 from __future__ import annotations
@@ -22,46 +22,73 @@ __all__ = [
     "Corruptor",
     "Place",
     "changed",
-    "choose",
+    "corrupts",
     "fresh_name",
     "geometry",
+    "graphs",
     "is_call",
     "is_op",
+    "nodes",
+    "once",
     "places",
     "replaced",
+    "swapped",
     "with_graph",
+    "with_item",
+    "with_slot",
     "with_specs",
 ]
 
 MEANING = "meaning"
-"""Refused by nothing but the oracle: the program is valid, and computes something else."""
+"""The law that must refuse what no rule does: the program is valid, and computes something else."""
 
-VERIFY = "verify:"
+Choice = TypeVar("Choice")
 
 
 @frozen
 class Corruptor:
     """A way to break a program.
 
-    >>> Corruptor("no root", "verify:root", "the root names no graph", lambda program, seed: program.evolve(root="?")).rule
+    >>> Corruptor("no root", "root", "the root names no graph", once, lambda program, _: program.evolve(root="?")).rule
     'root'
     """
 
     name: str
-    refused_by: str
-    """``"verify:<rule>"``, or ``"meaning"``."""
+    rule: str | None
+    """The name of the rule that must reject the result; None if only the semantic laws detect it."""
     statement: str
     """What is done to the program, in one sentence."""
-    apply: Callable[[Program, int], Program | None] = field(repr=False)
-    """Gives the corrupted program, or None where this program has nothing of the kind; equal seeds give equal programs."""
+    at: Callable[[Program], Sequence[Any]] = field(repr=False)
+    """The places of a valid program that can be broken."""
+    change: Callable[[Program, Any], Program] = field(repr=False)
+    """Breaks one of them."""
 
-    @property
-    def rule(self) -> str | None:
-        """The name of the rule that must reject the result; None if only the semantic laws detect it."""
-        return self.refused_by.removeprefix(VERIFY) if self.refused_by.startswith(VERIFY) else None
+    def apply(self, program: Program, seed: int) -> Program | None:
+        """Return the program with one place broken, the same for equal seeds; None where it has no such place."""
+        options = self.at(program)
+        return self.change(program, random.Random(seed).choice(options)) if options else None  # noqa: S311  no secret
 
     def __str__(self) -> str:
         return self.name
+
+
+def corrupts(
+    rule: str | None, statement: str, *, at: Callable[[Program], Sequence[Choice]]
+) -> Callable[[Callable[[Program, Choice], Program]], Corruptor]:
+    """Return a decorator: a function that breaks a place of a program becomes a corruptor with its name.
+
+    Args:
+        rule: the name of the rule that must reject the result, None if only the semantic laws do.
+        statement: what is done, in one sentence.
+        at: the places of a program that can be broken.
+
+    >>> @corrupts("root", "the root names no graph", at=once)
+    ... def no_root(program: Program, _: None) -> Program:
+    ...     return program.evolve(root="?")
+    >>> no_root.name, no_root.apply(Program.of({}), 0).root
+    ('no root', '?')
+    """
+    return lambda change: Corruptor(change.__name__.replace("_", " "), rule, statement, at, change)
 
 
 @frozen
@@ -69,7 +96,7 @@ class Corruption:
     """A corrupted program, what was done to it, and what it was.
 
     >>> program = Program.of({})
-    >>> idle = Corruptor("nothing", MEANING, "nothing is done", lambda program, seed: program)
+    >>> idle = Corruptor("nothing", None, "nothing is done", once, lambda program, _: program)
     >>> Corruption(idle, program, program).program is program
     True
     """
@@ -79,20 +106,36 @@ class Corruption:
     original: Program
 
 
-Value = TypeVar("Value")
-
-
 @frozen
 class Place:
     """A node and where it stands.
 
-    >>> Place("", 0, Node("y", Op("toy.neg"))).node.name
-    'y'
+    >>> Place("", 0, Node("y", Op("toy.neg"))).do.name
+    'toy.neg'
     """
 
     graph: str
     index: int
     node: Node
+
+    @property
+    def do(self) -> Any:
+        """What the node does; which kind of thing that is, those who chose the place know."""
+        return self.node.do
+
+
+def once(_program: Program) -> tuple[None]:
+    """Return one place in any program: that of what is a matter of the whole, or is added to it.
+
+    >>> once(Program.of({}))
+    (None,)
+    """
+    return (None,)
+
+
+def graphs(program: Program) -> tuple[str, ...]:
+    """Return the names of all graphs, the root first."""
+    return program.order
 
 
 def places(program: Program, wanted: Callable[[Node], bool] | None = None, *, graph: str | None = None) -> list[Place]:
@@ -108,13 +151,17 @@ def places(program: Program, wanted: Callable[[Node], bool] | None = None, *, gr
     return [place for place in found if wanted is None or wanted(place.node)]
 
 
-def choose(options: Sequence[Value], seed: int) -> Value | None:
-    """Return one of some values; None of none.
+def nodes(wanted: Callable[[Node], bool] | None = None, *, in_root: bool = False) -> Callable[[Program], list[Place]]:
+    """Return a function that finds the nodes of a kind.
 
-    >>> choose([1, 2, 3], 0) == choose([1, 2, 3], 0), choose([], 0)
-    (True, None)
+    Args:
+        wanted: see ``places``.
+        in_root: only those of the root.
+
+    >>> nodes(is_call)(Program.of({"": Graph((), (Node("y", Op("toy.neg")),), ())}))
+    []
     """
-    return random.Random(seed).choice(options) if options else None  # noqa: S311  no secret
+    return lambda program: places(program, wanted, graph=program.root if in_root else None)
 
 
 def with_graph(program: Program, name: str, **changes: Any) -> Program:
@@ -122,22 +169,44 @@ def with_graph(program: Program, name: str, **changes: Any) -> Program:
     return program.evolve(graphs=program.graphs.set(name, evolve(program.graphs[name], **changes)))
 
 
-def replaced(program: Program, place: Place | None, *nodes: Node) -> Program | None:
-    """Return a program with other nodes in one place; None for no place."""
-    if place is None:
-        return None
+def replaced(program: Program, place: Place, *new: Node) -> Program:
+    """Return a program with other nodes in one place."""
     old = program.graphs[place.graph].nodes
-    return with_graph(program, place.graph, nodes=(*old[: place.index], *nodes, *old[place.index + 1 :]))
+    return with_graph(program, place.graph, nodes=(*old[: place.index], *new, *old[place.index + 1 :]))
 
 
-def changed(program: Program, place: Place | None, **changes: Any) -> Program | None:
-    """Return a program with some fields of one node replaced; None for no place."""
-    return replaced(program, place, evolve(place.node, **changes)) if place is not None else None
+def changed(program: Program, place: Place, **changes: Any) -> Program:
+    """Return a program with some fields of one node replaced."""
+    return replaced(program, place, evolve(place.node, **changes))
 
 
 def with_specs(program: Program, **changes: Any) -> Program:
     """Return a program with some fields of the signature replaced."""
     return program.evolve(signature=evolve(program.signature, **changes))
+
+
+def with_slot(program: Program, name: str, **changes: Any) -> Program:
+    """Return a program with some fields of one slot replaced."""
+    state = program.state
+    return program.evolve(state=evolve(state, slots=state.slots.set(name, evolve(state[name], **changes))))
+
+
+def with_item(values: Sequence[Any], index: int, *new: Any) -> tuple[Any, ...]:
+    """Return values with others in the place of one.
+
+    >>> with_item("abc", 1), with_item("abc", 1, "x")
+    (('a', 'c'), ('a', 'x', 'c'))
+    """
+    return (*values[:index], *new, *values[index + 1 :])
+
+
+def swapped(values: Sequence[Any], left: int, right: int) -> tuple[Any, ...]:
+    """Return values with two of them in each other's place.
+
+    >>> swapped("abc", 0, 2)
+    ('c', 'b', 'a')
+    """
+    return with_item(with_item(values, left, values[right]), right, values[left])
 
 
 def fresh_name(graph: Graph) -> str:

