@@ -26,7 +26,7 @@ from ..ir.signature import Constraints, Range, TensorType, UserInput
 from ..ir.torch_private import resolve_higher_order
 from ..ir.verify import verify
 from .evaluate import meaning_differences
-from .law import Case, Law, Transform
+from .law import Case, Transform, law
 
 __all__ = ["CHECKED", "COLLECTED", "NORMAL_STACKS", "Traced", "with_other_numbers", "with_sizes", "with_tracepoints"]
 
@@ -137,7 +137,8 @@ def _passes(formals: list[Input], nodes: list[Node], sizes: list[tuple[int, ...]
     return True
 
 
-def _refused(transform: Transform, case: Case) -> list[str]:
+@law("what is added fails exactly for sizes that the signature refuses")
+def wrong_sizes_refused(transform: Transform, case: Case) -> list[str]:
     program = with_sizes(case.program, seed=case.seed)
     result = transform(program)
     added = [node for node in result.main.nodes if node.name not in program.main.by_name]
@@ -150,7 +151,8 @@ def _refused(transform: Transform, case: Case) -> list[str]:
     ]
 
 
-def _in_front(transform: Transform, case: Case) -> list[str]:
+@law("checks come first and once, and nothing else changes")
+def checks_in_front(transform: Transform, case: Case) -> list[str]:
     program = with_sizes(case.program, seed=case.seed)
     result = transform(program)
     count = len(result.main.nodes) - len(program.main.nodes)
@@ -162,9 +164,7 @@ def _in_front(transform: Transform, case: Case) -> list[str]:
     return found if transform(result) is result else [*found, "the second time it adds checks again"]
 
 
-REFUSED = Law("wrong sizes refused", "what is added fails exactly for sizes that the signature refuses", _refused)
-IN_FRONT = Law("checks in front", "checks come first and once, and nothing else changes", _in_front)
-CHECKED = (REFUSED, IN_FRONT)
+CHECKED = (wrong_sizes_refused, checks_in_front)
 
 TRACEPOINT, GETITEM = op_of(resolve_higher_order("_export_tracepoint")), op_of(operator.getitem)
 
@@ -227,7 +227,8 @@ def _around(names: Names, leaves: list[str], path: str, kind: str, stack: tuple[
     return made, known
 
 
-def _none_left(transform: Transform, case: Case) -> list[str]:
+@law("no tracepoint is left, and without them the program means what it meant")
+def no_tracepoint(transform: Transform, case: Case) -> list[str]:
     traced = with_tracepoints(case.program, seed=case.seed)
     result = transform(traced.program)
     found = [f"{node.name} is left" for node in result.main.nodes if node.do == TRACEPOINT]
@@ -239,7 +240,8 @@ def _none_left(transform: Transform, case: Case) -> list[str]:
     return found or meaning_differences(case.meaning(result), case.meaning(case.program), tolerance=case.tolerance)
 
 
-def _in_the_call(transform: Transform, case: Case) -> list[str]:
+@law("the nodes between two tracepoints are one call, which has a signature")
+def traced_calls(transform: Transform, case: Case) -> list[str]:
     traced = with_tracepoints(case.program, seed=case.seed)
     if not traced.inside:
         return []
@@ -254,9 +256,7 @@ def _in_the_call(transform: Transform, case: Case) -> list[str]:
     return found
 
 
-NONE_LEFT = Law("no tracepoint", "no tracepoint is left, and without them the program means what it meant", _none_left)
-IN_THE_CALL = Law("traced calls", "the nodes between two tracepoints are one call, which has a signature", _in_the_call)
-COLLECTED = (NONE_LEFT, IN_THE_CALL)
+COLLECTED = (no_tracepoint, traced_calls)
 
 
 def _stacks(program: Program) -> Iterator[Stack]:
@@ -305,7 +305,8 @@ def with_other_numbers(program: Program, *, seed: int = 0) -> Program:
     return program.evolve(graphs=pmap(graphs), call_signatures=pmap(signatures))
 
 
-def _numbered(transform: Transform, case: Case) -> list[str]:
+@law("calls of a module are numbered from 0 without gaps, in the order of the nodes")
+def calls_numbered(transform: Transform, case: Case) -> list[str]:
     met: dict[str, list[int]] = {}
     for stack in _stacks(transform(case.program)):
         for frame in stack:
@@ -315,7 +316,8 @@ def _numbered(transform: Transform, case: Case) -> list[str]:
     return [f"the calls of {path} are {numbers}" for path, numbers in met.items() if numbers != list(range(len(numbers)))]
 
 
-def _together(transform: Transform, case: Case) -> list[str]:
+@law("nodes of one call stay in one call, which keeps its module and its signature")
+def calls_together(transform: Transform, case: Case) -> list[str]:
     program, result = case.program, transform(case.program)
     forth: dict[Frame, Frame] = {}
     back: dict[Frame, Frame] = {}
@@ -341,12 +343,10 @@ def _signatures_left(before: Program, after: Program, forth: Mapping[Frame, Fram
     ]
 
 
-def _one_form(transform: Transform, case: Case) -> list[str]:
+@law("programs that differ in call numbers alone become equal")
+def one_form(transform: Transform, case: Case) -> list[str]:
     expected, result = transform(case.program), transform(with_other_numbers(case.program, seed=case.seed))
     return [] if result == expected else [f"with other call numbers before, the result is another:\n{result}"]
 
 
-NUMBERED = Law("calls numbered", "calls of a module are numbered from 0 without gaps, in the order of the nodes", _numbered)
-TOGETHER = Law("calls together", "nodes of one call stay in one call, which keeps its module and its signature", _together)
-ONE_FORM = Law("one form", "programs that differ in call numbers alone become equal", _one_form)
-NORMAL_STACKS = (NUMBERED, TOGETHER, ONE_FORM)
+NORMAL_STACKS = (calls_numbered, calls_together, one_form)

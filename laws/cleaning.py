@@ -23,12 +23,20 @@ from ..ir.state import Slot, SlotKind, State
 from ..ir.tensors import cell_key, numbered
 from ..transforms import Fuel, Transformation, lift_constants, mark_non_persistent, restore_names
 from ..transforms.transformation import UNLIMITED
-from .law import Case, Law, Transform
+from .law import Case, Transform, law
 from .variants import canonical
 
 __all__ = [
-    "CLEANED_NAMES", "INPUTS_NAMED", "MARKED_ONLY", "NAMES_RESTORED", "READS_MOVE", "dirty_constants", "dirty_names",
-    "lift_own_constants", "mark_some_buffers", "restore_own_names",
+    "dirty_constants",
+    "dirty_names",
+    "inputs_named",
+    "lift_own_constants",
+    "mark_some_buffers",
+    "marked_only",
+    "names_only",
+    "names_restored",
+    "reads_move",
+    "restore_own_names",
 ]  # fmt: skip
 
 
@@ -200,7 +208,8 @@ mark_some_buffers: Transformation = evolve(mark_non_persistent, apply=_mark_some
 """``mark_non_persistent`` of buffers that are chosen by their names."""
 
 
-def _reads_move(transform: Transform, case: Case) -> list[str]:
+@law("nothing but reads of constants is added, removed or moved")
+def reads_move(transform: Transform, case: Case) -> list[str]:
     before, after = case.program, transform(case.program)
     found: list[str] = []
     for name in before.order:
@@ -213,13 +222,15 @@ def _but_reads(nodes: tuple[Node, ...]) -> list[tuple[object, ...]]:
     return [(node.name, node.do, node.stack, len(node.args)) for node in nodes if type(node.do) is not Get]
 
 
-def _names_restored(transform: Transform, case: Case) -> list[str]:
+@law("state that lost its names gets them back")
+def names_restored(transform: Transform, case: Case) -> list[str]:
     program, result = _counted(case.program), _counted(transform(case.program))
     found = [] if result.state == program.state else ["the state has other names"]
     return found if canonical(result) == canonical(program) else [*found, "the program reads other state than it did"]
 
 
-def _marked_only(transform: Transform, case: Case) -> list[str]:
+@law("buffers are left out of the saved state, and nothing else changes")
+def marked_only(transform: Transform, case: Case) -> list[str]:
     program, result = case.program, transform(case.program)
     pairs = [(name, slot, result.state.slots.get(name)) for name, slot in program.state.pairs]
     wrong = [
@@ -231,12 +242,14 @@ def _marked_only(transform: Transform, case: Case) -> list[str]:
     return found if result.graphs is program.graphs else [*found, "a graph is another"]
 
 
-def _cleaned_names(transform: Transform, case: Case) -> list[str]:
+@law("nothing but names of values changes")
+def names_only(transform: Transform, case: Case) -> list[str]:
     same = canonical(transform(case.program)) == canonical(case.program)
     return [] if same else ["something other than names of values is another"]
 
 
-def _inputs_named(transform: Transform, case: Case) -> list[str]:
+@law("an input has the name of its argument or state, with a number where two would")
+def inputs_named(transform: Transform, case: Case) -> list[str]:
     result = transform(case.program)
     found: list[str] = []
     for formal, spec in zip(result.main.inputs, result.signature.inputs, strict=True):
@@ -248,10 +261,3 @@ def _inputs_named(transform: Transform, case: Case) -> list[str]:
         if rest and not (rest != formal.name and rest[0] == "_" and rest[1:].isdecimal()):
             found.append(f"an input is called {formal.name}, not {wanted}")
     return found
-
-
-READS_MOVE = Law("reads move", "nothing but reads of constants is added, removed or moved", _reads_move)
-NAMES_RESTORED = Law("names restored", "state that lost its names gets them back", _names_restored)
-MARKED_ONLY = Law("marked only", "buffers are left out of the saved state, and nothing else changes", _marked_only)
-CLEANED_NAMES = Law("names only", "nothing but names of values changes", _cleaned_names)
-INPUTS_NAMED = Law("inputs named", "an input has the name of its argument or state, with a number where two would", _inputs_named)

@@ -24,7 +24,7 @@ from .pairs import PAIRS, PairLaw
 from .registry import REGISTRY, Entry
 from .strategies import Stage
 from .tiers import TIERS, Tier, drawn_cases, forget, stages_of
-from .values import SAID
+from .values import said_values
 
 __all__ = ["Deep", "Progress", "Question", "main", "pair_questions", "questions"]
 
@@ -188,7 +188,7 @@ def _asked(pair: PairLaw) -> Callable[[Transform, Case], list[str]]:
 
 def _laws(entry: Entry, tier: Tier) -> tuple[Law, ...]:
     # Integers have no gradients, and no fake values.
-    return entry.laws if tier == "toy" else (*entry.laws, GRADIENTS, SAID)
+    return entry.laws if tier == "toy" else (*entry.laws, GRADIENTS, said_values)
 
 
 AT_ONCE: dict[Tier, int] = {"toy": 25, "aten": 10, "modules": 3}

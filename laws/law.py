@@ -1,4 +1,4 @@
-"""``Law``: one English sentence about transformations, and its check; ``GENERIC`` are those that hold for all.
+"""``Law``: one sentence about transformations, and its check; ``GENERIC`` are those that hold for all.
 
 A check is an oracle.  It is given a function from programs to programs and a case, and returns what is wrong
 as text, nothing when the law holds; so users check their own functions with it, on their own programs.  Programs
@@ -27,7 +27,7 @@ from .purity import changes_in_process, changes_in_program, on_threads
 from .toy import toy_meaning
 from .variants import canonical, renamed, reordered
 
-__all__ = ["GENERIC", "GRADIENTS", "Case", "Law", "Transform", "differs", "made_anew"]
+__all__ = ["GENERIC", "GRADIENTS", "Case", "Law", "Transform", "differs", "law", "made_anew"]
 
 Transform = Callable[[Program], Program]
 
@@ -69,20 +69,40 @@ class Law:
     """Says what is wrong on a case; an empty list when the law holds."""
 
 
+def law(statement: str, *, name: str = "") -> Callable[[Callable[[Transform, Case], list[str]]], Law]:
+    """Return a decorator: a check becomes the law with its name, underscores as blanks.
+
+    Args:
+        statement: the sentence that the check is about.
+        name: of the law, where the check cannot have it.
+
+    >>> @law("no graph has a node")
+    ... def no_nodes(transform: Transform, case: Case) -> list[str]:
+    ...     return [node.name for _, node in transform(case.program).nodes()]
+    >>> no_nodes.name, no_nodes.statement
+    ('no nodes', 'no graph has a node')
+    """
+    return lambda check: Law(name or check.__name__.strip("_").replace("_", " "), statement, check)
+
+
+@law("the result is valid")
 def _valid(transform: Transform, case: Case) -> list[str]:
     return [str(violation) for violation in verify(transform(case.program))]
 
 
+@law("the meaning is kept")
 def _meaning(transform: Transform, case: Case) -> list[str]:
     given, expected = case.meaning(transform(case.program)), case.meaning(case.program)
     return meaning_differences(given, expected, what=("outputs", "inputs", "state"), tolerance=case.tolerance)
 
 
+@law("the order of conflicting effects is kept")
 def _effects(transform: Transform, case: Case) -> list[str]:
     given, expected = case.meaning(transform(case.program)), case.meaning(case.program)
     return meaning_differences(given, expected, what=("effects",))
 
 
+@law("the input program is unchanged")
 def _pure(transform: Transform, case: Case) -> list[str]:
     program = case.program
     fields = (program.graphs, program.signature, program.state, program.trail)
@@ -91,18 +111,21 @@ def _pure(transform: Transform, case: Case) -> list[str]:
     return found + ["a field was replaced" for before, after in zip(fields, now, strict=True) if before is not after]
 
 
+@law("doing it twice is doing it once")
 def _idempotent(transform: Transform, case: Case) -> list[str]:
     once = transform(case.program)
     twice = transform(once)
     return [] if twice is once else [f"the second time it gives another {_compared(twice, once)} object:\n{twice}"]
 
 
-def _same_object(transform: Transform, case: Case) -> list[str]:
+@law("nothing to do gives the same object", name="no-op")
+def _no_op(transform: Transform, case: Case) -> list[str]:
     result = transform(case.program)
     changed = result is not case.program
     return ["nothing differs, but the result is another object"] if changed and result == case.program else []
 
 
+@law("it commutes with renaming")
 def _equivariant(transform: Transform, case: Case) -> list[str]:
     result, other = transform(case.program), transform(renamed(case.program, seed=case.seed))
     if digest(other) != digest(renamed(result, seed=case.seed)):
@@ -111,6 +134,7 @@ def _equivariant(transform: Transform, case: Case) -> list[str]:
     return [] if same else [f"with other names the result differs in more than names:\n{other}"]
 
 
+@law("a legal reordering of the program changes neither module calls nor meaning")
 def _order(transform: Transform, case: Case) -> list[str]:
     other = reordered(case.program, seed=case.seed)
     result, expected = transform(other), case.meaning(case.program)
@@ -170,15 +194,18 @@ def _same_meta(one: Meta, other: Meta) -> bool:
     return one is other or (one.keys() == other.keys() and all(one[key] is other[key] for key in one))
 
 
+@law("untouched graphs stay the same objects")
 def _frame(transform: Transform, case: Case) -> list[str]:
     return made_anew(case.program, transform(case.program))
 
 
+@law("two runs give the same text")
 def _deterministic(transform: Transform, case: Case) -> list[str]:
     first, second = str(transform(case.program)), str(transform(case.program))
     return [] if first == second else [f"two runs differ; the second gives\n{second}"]
 
 
+@law("eight threads at once give the same result")
 def _threads(transform: Transform, case: Case) -> list[str]:
     expected = transform(case.program)
     found: list[str] = []
@@ -190,10 +217,12 @@ def _threads(transform: Transform, case: Case) -> list[str]:
     return found[:1]
 
 
+@law("nothing is printed, warned or changed in the process")
 def _silent(transform: Transform, case: Case) -> list[str]:
     return changes_in_process(lambda: transform(case.program))
 
 
+@law("the state keeps its names, kinds, ties and tensors")
 def _state(transform: Transform, case: Case) -> list[str]:
     before, after = case.program.state, transform(case.program).state
     if before is after:
@@ -212,6 +241,7 @@ def _state_facts(state: State) -> dict[str, list[str]]:
     }
 
 
+@law("the text of the result parses back to it")
 def _text(transform: Transform, case: Case) -> list[str]:
     result = transform(case.program)
     text = str(result)
@@ -224,6 +254,7 @@ def _text(transform: Transform, case: Case) -> list[str]:
     return [f"read back from its text the result is another:\n{differs}"] if differs else []
 
 
+@law("the gradients of parameters and inputs are kept")
 def _gradients(transform: Transform, case: Case) -> list[str]:
     if case.gradients is None:
         raise ValueError("the law 'gradients' needs a case with a function for them: Case(program, gradients=...)")
@@ -246,23 +277,11 @@ def _compared(left: Program, right: Program) -> str:
 
 
 GENERIC: tuple[Law, ...] = (
-    Law("valid", "the result is valid", _valid),
-    Law("meaning", "the meaning is kept", _meaning),
-    Law("effects", "the order of conflicting effects is kept", _effects),
-    Law("pure", "the input program is unchanged", _pure),
-    Law("idempotent", "doing it twice is doing it once", _idempotent),
-    Law("no-op", "nothing to do gives the same object", _same_object),
-    Law("equivariant", "it commutes with renaming", _equivariant),
-    Law("order", "a legal reordering of the program changes neither module calls nor meaning", _order),
-    Law("frame", "untouched graphs stay the same objects", _frame),
-    Law("deterministic", "two runs give the same text", _deterministic),
-    Law("threads", "eight threads at once give the same result", _threads),
-    Law("silent", "nothing is printed, warned or changed in the process", _silent),
-    Law("state", "the state keeps its names, kinds, ties and tensors", _state),
-    Law("text", "the text of the result parses back to it", _text),
-)
+    _valid, _meaning, _effects, _pure, _idempotent, _no_op, _equivariant, _order, _frame, _deterministic, _threads, _silent,
+    _state, _text,
+)  # fmt: skip
 """What holds for every transformation.  That the text is the same in processes with other hash seeds cannot be seen in one
 process: ``tests/laws/test_hash_seed.py`` asks it of all transformations in a few."""
 
-GRADIENTS = Law("gradients", "the gradients of parameters and inputs are kept", _gradients)
+GRADIENTS = _gradients
 """What holds as well where values are tensors; integers have none."""

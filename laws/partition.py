@@ -20,30 +20,31 @@ from ..ir.program import Program
 from ..ir.signature import GIVEN
 from ..transforms import inline, join, split_by_tags
 from ..transforms.partition.cut import one_read_each
-from .law import Case, Law, Transform
+from .law import Case, Transform, law
 from .strategies.programs import coarser, in_order_of, legal_tags, split_somewhere
 
 __all__ = [
-    "JOINS",
-    "NAMES_MOVE",
-    "NODES_STAY",
-    "NO_NUMBER_CROSSES",
-    "NO_PARTS",
-    "PARTS_TIGHT",
-    "STATE_PLACED",
-    "STRAIGHT",
-    "TENSORS_STAY",
     "again_coarser",
     "as_one",
+    "joins",
+    "names_move",
+    "no_number_crosses",
+    "no_parts",
+    "nodes_stay",
+    "parts_tight",
     "resplit",
     "split_again",
     "split_and_joined",
+    "state_placed",
+    "straight",
+    "tensors_stay",
 ]
 
 GETITEM = "operator.getitem"
 
 
-def _parts_tight(transform: Transform, case: Case) -> list[str]:
+@law("the root only calls parts, which take and give exactly what crosses, in graph order")
+def parts_tight(transform: Transform, case: Case) -> list[str]:
     result = transform(case.program)
     root, found = result.main, list[str]()
     rank = {name: number for number, name in enumerate([*(formal.name for formal in root.inputs), *(n.name for n in root.nodes)])}
@@ -67,7 +68,8 @@ def _parts_tight(transform: Transform, case: Case) -> list[str]:
     return found
 
 
-def _state_placed(transform: Transform, case: Case) -> list[str]:
+@law("each part has the state that it reads, and state of one reader is in one part")
+def state_placed(transform: Transform, case: Case) -> list[str]:
     program, result = case.program, transform(case.program)
     names = {part.name for part in parts(result)}
     if not names:
@@ -89,7 +91,8 @@ def _state_placed(transform: Transform, case: Case) -> list[str]:
     return found
 
 
-def _names_move(transform: Transform, case: Case) -> list[str]:
+@law("but for the parts in front, names, order and tensors of state and modules stay")
+def names_move(transform: Transform, case: Case) -> list[str]:
     before, after = case.program, transform(case.program)
     names = {module.path for module in after.modules if module.type_name == PART}
     were = {module.path for module in before.modules if module.type_name == PART}
@@ -110,7 +113,8 @@ def _names_move(transform: Transform, case: Case) -> list[str]:
     return found
 
 
-def _joins(transform: Transform, case: Case) -> list[str]:
+@law("join gives the program back, state read once at each place, nodes in a legal order")
+def joins(transform: Transform, case: Case) -> list[str]:
     left, right = _given_back(case.program, join(transform(case.program)))
     found = [] if left == right else [f"joined, it is another program:\n{left}"]
     flat = inline(join(transform(case.program)))
@@ -131,7 +135,8 @@ def _given_back(program: Program, back: Program) -> tuple[Program, Program]:
     return left.with_main(evolve(left.main, nodes=in_order_of(left.main.nodes, right.main.nodes))), right
 
 
-def _no_parts(transform: Transform, case: Case) -> list[str]:
+@law("no name has a part in it afterwards")
+def no_parts(transform: Transform, case: Case) -> list[str]:
     result = transform(case.program)
     names = {module.path for module in case.program.modules if module.type_name == PART}
     paths = [*(module.path for module in result.modules), *result.state, *(frame.path for frame in result.call_signatures)]
@@ -203,14 +208,6 @@ def _order(program: Program) -> list[str]:
     return [node.name for node in inline(program).main.nodes if type(node.do) is not Get]
 
 
-PARTS_TIGHT = Law(
-    "parts tight", "the root only calls parts, which take and give exactly what crosses, in graph order", _parts_tight
-)
-STATE_PLACED = Law("state placed", "each part has the state that it reads, and state of one reader is in one part", _state_placed)
-NAMES_MOVE = Law("names move", "but for the parts in front, names, order and tensors of state and modules stay", _names_move)
-JOINS = Law("joins", "join gives the program back, state read once at each place, nodes in a legal order", _joins)
-NO_PARTS = Law("no parts", "no name has a part in it afterwards", _no_parts)
-
 SIZE = "aten.sym_size.int"
 
 
@@ -227,7 +224,8 @@ def _home(program: Program) -> dict[str, int]:
     return found
 
 
-def _straight(transform: Transform, case: Case) -> list[str]:
+@law("every part takes only what the part before it gives, and the last gives the results")
+def straight(transform: Transform, case: Case) -> list[str]:
     result = transform(case.program)
     home = _home(result)
     calls = parts(result)
@@ -242,7 +240,8 @@ def _straight(transform: Transform, case: Case) -> list[str]:
     return found + [f"{name} of part {home[name]} is returned" for name in given if home[name] != len(calls) - 1]
 
 
-def _nodes_stay(transform: Transform, case: Case) -> list[str]:
+@law("every part has the nodes that it had")
+def nodes_stay(transform: Transform, case: Case) -> list[str]:
     before, after = case.program, transform(case.program)
     found: list[str] = []
     for old, new in zip(parts(before), parts(after), strict=True):
@@ -260,13 +259,15 @@ def _is_number(node: Node) -> bool:
     return bool(is_number(node.meta)) or (type(node.do) is Op and node.do.name == SIZE)
 
 
-def _tensors_stay(transform: Transform, case: Case) -> list[str]:
+@law("every part computes the tensors that it computed")
+def tensors_stay(transform: Transform, case: Case) -> list[str]:
     before, after = case.program, transform(case.program)
     names = [part.name for part in parts(before)]
     return [f"{name} computes other tensors" for name in names if _operators(before, name) != _operators(after, name)]
 
 
-def _no_number_crosses(transform: Transform, case: Case) -> list[str]:
+@law("where nothing is written and no region is open, no number crosses between parts")
+def no_number_crosses(transform: Transform, case: Case) -> list[str]:
     program = transform(case.program)
     effects = [node.do.effects for _, node in program.nodes() if type(node.do) is Op]
     if any(one.writes or one.scope or one.unknown for one in effects):
@@ -281,11 +282,3 @@ def _no_number_crosses(transform: Transform, case: Case) -> list[str]:
         if node.name in used and made is not None and _is_number(made):
             found.append(f"{node.name} is a number, and crosses")
     return found
-
-
-STRAIGHT = Law("straight", "every part takes only what the part before it gives, and the last gives the results", _straight)
-NODES_STAY = Law("nodes stay", "every part has the nodes that it had", _nodes_stay)
-TENSORS_STAY = Law("tensors stay", "every part computes the tensors that it computed", _tensors_stay)
-NO_NUMBER_CROSSES = Law(
-    "no number crosses", "where nothing is written and no region is open, no number crosses between parts", _no_number_crosses
-)

@@ -10,12 +10,13 @@ from ..ir.calls.parts import part_names
 from ..ir.graph import Call, Get, Graph, Node, Op
 from ..ir.names import join, stem_of, word_of
 from ..ir.program import Program
-from .law import Case, Law, Transform
+from .law import Case, Transform, law
 
-__all__ = ["NAMED_FOR_ALL"]
+__all__ = ["named_for_all"]
 
 
-def _named_for_all(transform: Transform, case: Case) -> list[str]:
+@law("a body that others become is called after none of its modules, and a value in it after what all call it or what it is")
+def named_for_all(transform: Transform, case: Case) -> list[str]:
     before, after = case.program, transform(case.program)
     classes = {module.path: module.type_name for module in before.modules}
     found: list[str] = []
@@ -79,10 +80,3 @@ def _what_it_is(do: Op | Get | Call | None) -> list[str]:
             return [stem_of(word_of(instance.path))]
         case None:
             return ["arg"]
-
-
-NAMED_FOR_ALL = Law(
-    "named for all",
-    "a body that others become is called after none of its modules, and a value in it after what all call it or what it is",
-    _named_for_all,
-)

@@ -22,13 +22,33 @@ from ..ir.own_operators import GIVES, TAKES, is_boundary
 from ..ir.program import Program
 from ..ir.signature import InputMutation, StateInput, StateMutation, Token
 from ..transforms.inline import inline, inlined
-from .law import Case, Law, Transform
+from .law import Case, Transform, law
 
 __all__ = [
-    "ALL_READ", "BODIES_DISTINCT", "CALLS_TIGHT", "COPIES", "COPIES_GO", "CROSSINGS_ADDED", "DIGEST_STAYS", "EXPANDS",
-    "GRAPHS_STAY", "INLINES", "NAMED_AS_GIVEN", "NO_CALLS", "NO_MUTATION", "NO_READS", "NO_STATE_INPUT", "NO_TOKEN",
-    "ONE_BODY_A_LABEL", "ONE_CALLABLE", "ONE_CALL_A_BODY", "PIECES_STAY", "READS_BELOW", "READS_NAMED", "READS_ONLY",
-    "SIZES_AT_HOME",
+    "all_read",
+    "bodies_distinct",
+    "calls_tight",
+    "copies",
+    "copies_go",
+    "crossings_added",
+    "digest_stays",
+    "expands",
+    "graphs_stay",
+    "inlines",
+    "named_as_given",
+    "no_calls",
+    "no_mutation",
+    "no_reads",
+    "no_state_input",
+    "no_token",
+    "one_body_a_label",
+    "one_call_a_body",
+    "one_callable",
+    "pieces_stay",
+    "reads_below",
+    "reads_named",
+    "reads_only",
+    "sizes_at_home",
 ]  # fmt: skip
 
 Called = tuple[str, int]
@@ -40,7 +60,8 @@ THREADING = "higher_order.with_effects"
 SIZE = "aten.sym_size.int"
 
 
-def _no_token(transform: Transform, case: Case) -> list[str]:
+@law("no token is threaded afterwards")
+def no_token(transform: Transform, case: Case) -> list[str]:
     result = transform(case.program)
     found = [f"{name} threads a token" for name in _ops(result) if name == THREADING]
     return found + ["the signature has a token" for spec in _specs(result) if type(spec) is Token]
@@ -54,12 +75,14 @@ def _specs(program: Program) -> tuple[object, ...]:
     return (*program.signature.inputs, *program.signature.outputs)
 
 
-def _no_mutation(transform: Transform, case: Case) -> list[str]:
+@law("the signature has no mutation afterwards")
+def no_mutation(transform: Transform, case: Case) -> list[str]:
     specs = _specs(transform(case.program))
     return [f"{spec} is still there" for spec in specs if type(spec) in (StateMutation, InputMutation)]
 
 
-def _copies(transform: Transform, case: Case) -> list[str]:
+@law("there is one copy_ for each mutation that changes something")
+def copies(transform: Transform, case: Case) -> list[str]:
     program = case.program
     added = _ops(transform(program)).count(COPY) - _ops(program).count(COPY)
     real = 0
@@ -72,18 +95,21 @@ def _copies(transform: Transform, case: Case) -> list[str]:
     return [] if added == real else [f"{added} copy_ for {real} mutations"]
 
 
-def _no_state_input(transform: Transform, case: Case) -> list[str]:
+@law("no input is state afterwards")
+def no_state_input(transform: Transform, case: Case) -> list[str]:
     return [f"{spec} is still there" for spec in transform(case.program).signature.inputs if type(spec) is StateInput]
 
 
-def _reads_only(transform: Transform, case: Case) -> list[str]:
+@law("only reads are added")
+def reads_only(transform: Transform, case: Case) -> list[str]:
     before, after = case.program.main.nodes, transform(case.program).main.nodes
     kept = [node for node in after if type(node.do) is not Get or node in before]
     given, expected = ([(node.name, node.do, node.stack) for node in nodes] for nodes in (kept, before))
     return [] if given == expected else ["something other than reads was added, removed or moved"]
 
 
-def _reads_below(transform: Transform, case: Case) -> list[str]:
+@law("each read lies below the module call that makes it")
+def reads_below(transform: Transform, case: Case) -> list[str]:
     return [
         f"{node.name} reads {node.do.slot} in {node.stack[-1]}"
         for node in transform(case.program).main.nodes
@@ -91,13 +117,15 @@ def _reads_below(transform: Transform, case: Case) -> list[str]:
     ]
 
 
-def _all_read(transform: Transform, case: Case) -> list[str]:
+@law("nothing is read for nobody")
+def all_read(transform: Transform, case: Case) -> list[str]:
     result = transform(case.program)
     used = {name for node in result.main.nodes for name in node.refs()} | set(result.main.output_refs())
     return [f"{node.name} is read for nobody" for node in result.main.nodes if type(node.do) is Get and node.name not in used]
 
 
-def _inlines(transform: Transform, case: Case) -> list[str]:
+@law("inlining gives back the program; exactly, where every call was one run of nodes")
+def inlines(transform: Transform, case: Case) -> list[str]:
     program, result = case.program, transform(case.program)
     called = {node.do.graph for _, node in result.nodes() if type(node.do) is Call}
     whole = inlined(result, result.main, into=called.__contains__)
@@ -132,7 +160,8 @@ def _without_parts(node: Node) -> Node:
     return evolve(node, stack=tuple(evolve(frame, part=0) for frame in node.stack))
 
 
-def _calls_tight(transform: Transform, case: Case) -> list[str]:
+@law("each call passes exactly the free values of its body and gives back those that escape")
+def calls_tight(transform: Transform, case: Case) -> list[str]:
     result = transform(case.program)
     found: list[str] = []
     for name in result.order:
@@ -153,7 +182,8 @@ def _calls_tight(transform: Transform, case: Case) -> list[str]:
     return found
 
 
-def _one_body_a_label(transform: Transform, case: Case) -> list[str]:
+@law("path, call number and part of a call name one body")
+def one_body_a_label(transform: Transform, case: Case) -> list[str]:
     result = transform(case.program)
     bodies: dict[tuple[str, object], str] = {}
     found: list[str] = []
@@ -164,7 +194,8 @@ def _one_body_a_label(transform: Transform, case: Case) -> list[str]:
     return found
 
 
-def _pieces_stay(transform: Transform, case: Case) -> list[str]:
+@law("the pieces of a call stay one call, and those of two calls two")
+def pieces_stay(transform: Transform, case: Case) -> list[str]:
     # Inlining numbers calls apart that are called alike: what it takes for one call before and after is compared.
     before, after = inline(case.program), inline(transform(case.program))
     ours: dict[Called, Called] = {}
@@ -181,7 +212,8 @@ def _called(frame: Frame) -> Called:
     return frame.path, frame.call
 
 
-def _bodies_distinct(transform: Transform, case: Case) -> list[str]:
+@law("no two bodies are equal afterwards")
+def bodies_distinct(transform: Transform, case: Case) -> list[str]:
     result = transform(case.program)
     signatures = signatures_of_bodies(result)
     known: dict[str, str] = {}
@@ -193,7 +225,8 @@ def _bodies_distinct(transform: Transform, case: Case) -> list[str]:
     return [f"{name} is equal to another body" for name in result.order[1:] if bodies.count(known[name]) > 1]
 
 
-def _reads_named(transform: Transform, case: Case) -> list[str]:
+@law("in a body that several calls share, reads are called after the state as the module names it")
+def reads_named(transform: Transform, case: Case) -> list[str]:
     # Those that stand in more modules than before are the code of modules that had code of their own.
     result = transform(case.program)
     before, after = _paths(case.program), _paths(result)
@@ -213,7 +246,8 @@ def _paths(program: Program) -> dict[str, set[str]]:
     return found
 
 
-def _expands(transform: Transform, case: Case) -> list[str]:
+@law("with every call written out it is the same program")
+def expands(transform: Transform, case: Case) -> list[str]:
     # Written out in full, calls and operator bodies both, the two are one program; digests leave call numbers out.
     before, after = case.program, transform(case.program)
     return [] if digest(_flat(before)) == digest(_flat(after)) else ["written out in full, it is another program"]
@@ -224,25 +258,30 @@ def _flat(program: Program) -> Program:
     return program.with_main(inlined(program, program.main, into=called.__contains__))
 
 
-def _no_calls(transform: Transform, case: Case) -> list[str]:
+@law("no graph calls a module afterwards")
+def no_calls(transform: Transform, case: Case) -> list[str]:
     return [f"{name} still calls {node.name}" for name, node in transform(case.program).nodes() if type(node.do) is Call]
 
 
-def _no_reads(transform: Transform, case: Case) -> list[str]:
+@law("the root reads no state afterwards")
+def no_reads(transform: Transform, case: Case) -> list[str]:
     return [f"{node.name} still reads" for node in transform(case.program).main.nodes if type(node.do) is Get]
 
 
-def _one_call_a_body(transform: Transform, case: Case) -> list[str]:
+@law("no two calls have one body")
+def one_call_a_body(transform: Transform, case: Case) -> list[str]:
     result = transform(case.program)
     called = Counter(node.do.graph for _, node in result.nodes() if type(node.do) is Call)
     return [f"{name} is called {times} times" for name, times in called.items() if times > 1]
 
 
-def _digest_stays(transform: Transform, case: Case) -> list[str]:
+@law("the digest of the program stays")
+def digest_stays(transform: Transform, case: Case) -> list[str]:
     return [] if digest(transform(case.program)) == digest(case.program) else ["the digest is another"]
 
 
-def _copies_go(transform: Transform, case: Case) -> list[str]:
+@law("only copy_ and clone are removed, and nothing moves")
+def copies_go(transform: Transform, case: Case) -> list[str]:
     before, after = case.program.main.nodes, transform(case.program).main.nodes
     kept = {node.name for node in after}
     gone = [node for node in before if node.name not in kept]
@@ -251,7 +290,8 @@ def _copies_go(transform: Transform, case: Case) -> list[str]:
     return found if given == expected else [*found, "a node was added or moved"]
 
 
-def _crossings_added(transform: Transform, case: Case) -> list[str]:
+@law("only copies, reads and sizes are added, only sizes without uses go, and nothing moves")
+def crossings_added(transform: Transform, case: Case) -> list[str]:
     before, after = case.program.main.nodes, transform(case.program).main.nodes
     kept = {node.name for node in before}
     added = [node for node in after if node.name not in kept and not _is_number(node)]
@@ -266,7 +306,8 @@ def _is_number(node: Node) -> bool:
     return isinstance(node.meta.get("val"), SYMBOLIC) and type(node.do) is Op and not node.do.effects.acts
 
 
-def _sizes_at_home(transform: Transform, case: Case) -> list[str]:
+@law("no call takes a size that it can read off what else it takes")
+def sizes_at_home(transform: Transform, case: Case) -> list[str]:
     program = transform(case.program)
     nodes = program.main.nodes
     checked: set[str] = set()
@@ -289,7 +330,8 @@ def _sizes_at_home(transform: Transform, case: Case) -> list[str]:
     return found
 
 
-def _named_as_given(transform: Transform, case: Case) -> list[str]:
+@law("what a preserved call converts to the type that it has, and does not return, goes by its own name outside")
+def named_as_given(transform: Transform, case: Case) -> list[str]:
     program = transform(case.program)
     nodes = program.main.by_name
     leaves: dict[tuple[Frame, str], set[str]] = {}
@@ -323,11 +365,13 @@ def _op_name(node: Node) -> str:
     return node.do.name if type(node.do) is Op else ""
 
 
-def _graphs_stay(transform: Transform, case: Case) -> list[str]:
+@law("no graph changes")
+def graphs_stay(transform: Transform, case: Case) -> list[str]:
     return [] if transform(case.program).graphs == case.program.graphs else ["a graph is another"]
 
 
-def _one_callable(transform: Transform, case: Case) -> list[str]:
+@law("the calls of a module go to one callable where all have one preserved signature, and only there")
+def one_callable(transform: Transform, case: Case) -> list[str]:
     result = transform(case.program)
     signatures = result.call_signatures
     plain = {frame.path for node in result.main.nodes for frame in node.stack if evolve(frame, part=0) not in signatures}
@@ -343,45 +387,3 @@ def _one_callable(transform: Transform, case: Case) -> list[str]:
         for path in shared
         if shared[path] != {len(kinds[path]) == 1 and path not in plain}
     ]
-
-
-COPIES_GO = Law("copies go", "only copy_ and clone are removed, and nothing moves", _copies_go)
-NO_CALLS = Law("no calls", "no graph calls a module afterwards", _no_calls)
-NO_READS = Law("no reads", "the root reads no state afterwards", _no_reads)
-ONE_CALL_A_BODY = Law("one call a body", "no two calls have one body", _one_call_a_body)
-DIGEST_STAYS = Law("digest stays", "the digest of the program stays", _digest_stays)
-NO_TOKEN = Law("no token", "no token is threaded afterwards", _no_token)
-NO_MUTATION = Law("no mutation", "the signature has no mutation afterwards", _no_mutation)
-COPIES = Law("copies", "there is one copy_ for each mutation that changes something", _copies)
-NO_STATE_INPUT = Law("no state input", "no input is state afterwards", _no_state_input)
-READS_ONLY = Law("reads only", "only reads are added", _reads_only)
-READS_NAMED = Law(
-    "reads named", "in a body that several calls share, reads are called after the state as the module names it", _reads_named
-)
-READS_BELOW = Law("reads below", "each read lies below the module call that makes it", _reads_below)
-ALL_READ = Law("all read", "nothing is read for nobody", _all_read)
-INLINES = Law("inlines", "inlining gives back the program; exactly, where every call was one run of nodes", _inlines)
-PIECES_STAY = Law("pieces stay", "the pieces of a call stay one call, and those of two calls two", _pieces_stay)
-CALLS_TIGHT = Law(
-    "calls tight", "each call passes exactly the free values of its body and gives back those that escape", _calls_tight
-)
-ONE_BODY_A_LABEL = Law("one body a label", "path, call number and part of a call name one body", _one_body_a_label)
-BODIES_DISTINCT = Law("bodies distinct", "no two bodies are equal afterwards", _bodies_distinct)
-CROSSINGS_ADDED = Law(
-    "crossings added",
-    "only copies, reads and sizes are added, only sizes without uses go, and nothing moves",
-    _crossings_added,
-)
-SIZES_AT_HOME = Law("sizes at home", "no call takes a size that it can read off what else it takes", _sizes_at_home)
-NAMED_AS_GIVEN = Law(
-    "named as given",
-    "what a preserved call converts to the type that it has, and does not return, goes by its own name outside",
-    _named_as_given,
-)
-GRAPHS_STAY = Law("graphs stay", "no graph changes", _graphs_stay)
-ONE_CALLABLE = Law(
-    "one callable",
-    "the calls of a module go to one callable where all have one preserved signature, and only there",
-    _one_callable,
-)
-EXPANDS = Law("expands", "with every call written out it is the same program", _expands)

@@ -25,19 +25,19 @@ from ..ir.state import State
 from ..ir.verify import verify
 from ..transforms import Fuel, Transformation, swap_modules
 from .evaluate import meaning_differences
-from .law import Case, Law, Transform
+from .law import Case, Law, Transform, law
 
 __all__ = [
-    "ANY_FUEL",
-    "CALLED_AS_OFTEN",
-    "ENOUGH_FUEL",
     "FUEL",
-    "NO_FUEL",
-    "OTHERS_STAY",
     "SWAPPED",
-    "UNFINISHED",
+    "any_fuel",
+    "called_as_often",
+    "enough_fuel",
+    "no_fuel",
+    "others_stay",
     "own_program",
     "swap_own_bodies",
+    "unfinished",
 ]
 
 
@@ -58,7 +58,8 @@ def _amounts(count: int, seed: int) -> list[int]:
     return sorted({1, 1 + seed % (count - 1), count - 1}) if count > 1 else []
 
 
-def _any_fuel(transform: Transform, case: Case) -> list[str]:
+@law("stopped after any rewrite, the result is valid and means the same")
+def any_fuel(transform: Transform, case: Case) -> list[str]:
     stoppable = _stoppable(transform)
     expected = case.meaning(case.program)
     found: list[str] = []
@@ -70,7 +71,8 @@ def _any_fuel(transform: Transform, case: Case) -> list[str]:
     return found
 
 
-def _enough_fuel(transform: Transform, case: Case) -> list[str]:
+@law("fuel for all rewrites is as good as no limit, and one less is not")
+def enough_fuel(transform: Transform, case: Case) -> list[str]:
     stoppable, program = _stoppable(transform), case.program
     count = _count(stoppable, program)
     given, expected = stoppable(program, fuel=count), stoppable(program)
@@ -80,12 +82,14 @@ def _enough_fuel(transform: Transform, case: Case) -> list[str]:
     return [f"the last of {count} rewrites changes nothing"] if one_less == expected else []
 
 
-def _no_fuel(transform: Transform, case: Case) -> list[str]:
+@law("without fuel it gives the same object")
+def no_fuel(transform: Transform, case: Case) -> list[str]:
     result = _stoppable(transform)(case.program, fuel=0)
     return [] if result is case.program else [f"without fuel it changes the program:\n{result}"]
 
 
-def _unfinished(transform: Transform, case: Case) -> list[str]:
+@law("stopped early it claims nothing that it establishes, and can be finished later")
+def unfinished(transform: Transform, case: Case) -> list[str]:
     stoppable, program = _stoppable(transform), case.program
     expected = case.meaning(program)
     found: list[str] = []
@@ -101,12 +105,7 @@ def _unfinished(transform: Transform, case: Case) -> list[str]:
     return found
 
 
-ANY_FUEL = Law("any fuel", "stopped after any rewrite, the result is valid and means the same", _any_fuel)
-ENOUGH_FUEL = Law("enough fuel", "fuel for all rewrites is as good as no limit, and one less is not", _enough_fuel)
-NO_FUEL = Law("no fuel", "without fuel it gives the same object", _no_fuel)
-UNFINISHED = Law("unfinished", "stopped early it claims nothing that it establishes, and can be finished later", _unfinished)
-
-FUEL: tuple[Law, ...] = (ANY_FUEL, ENOUGH_FUEL, NO_FUEL, UNFINISHED)
+FUEL: tuple[Law, ...] = (any_fuel, enough_fuel, no_fuel, unfinished)
 """What holds for every transformation that takes fuel."""
 
 
@@ -219,7 +218,8 @@ swap_own_bodies: Transformation = evolve(swap_modules, apply=swapped_for_own_bod
 """``swap_modules`` as a transformation without options: modules are swapped for their own bodies."""
 
 
-def _others_stay(transform: Transform, case: Case) -> list[str]:
+@law("graphs that do not lead to a swapped module stay the same objects")
+def others_stay(transform: Transform, case: Case) -> list[str]:
     program, result = case.program, transform(case.program)
     swapped, _ = own_programs(program)
     stays: dict[str, bool] = {}
@@ -234,11 +234,10 @@ def _others_stay(transform: Transform, case: Case) -> list[str]:
     ]
 
 
-def _called_as_often(transform: Transform, case: Case) -> list[str]:
+@law("every module is called in as many places as before")
+def called_as_often(transform: Transform, case: Case) -> list[str]:
     before, after = (Counter(path for _, path in _calls(program)) for program in (case.program, transform(case.program)))
     return [f"{path} is called {after[path]} times, it was {count}" for path, count in before.items() if after[path] != count]
 
 
-OTHERS_STAY = Law("others stay", "graphs that do not lead to a swapped module stay the same objects", _others_stay)
-CALLED_AS_OFTEN = Law("called as often", "every module is called in as many places as before", _called_as_often)
-SWAPPED = (OTHERS_STAY, CALLED_AS_OFTEN)
+SWAPPED = (others_stay, called_as_often)

@@ -21,10 +21,10 @@ from ..ir.persistent import pmap
 from ..ir.program import Program
 from ..ir.torch_private import FakeTensor, OpOverload, UnsupportedOperatorException, schema_of
 from .evaluate import evaluate
-from .law import Case, Law, Transform
+from .law import Case, Transform, law
 from .toy import TensorMachine
 
-__all__ = ["INFERRED", "SAID", "described", "false_values", "without_some_values"]
+__all__ = ["INFERRED", "described", "false_values", "said_values", "without_some_values"]
 
 NUMBERS = frozenset({int, bool})
 """Types of results that are compared exactly; of a float only the type is said by a tracer."""
@@ -104,15 +104,14 @@ def _shown(tensor: torch.Tensor) -> str:
     return f"{tensor.dtype} {tuple(tensor.shape)} {tensor.stride() if tensor.layout is torch.strided else tensor.layout}"
 
 
-def _said(transform: Transform, case: Case) -> list[str]:
+@law("where a value has a fake value, that is what runs, in every call")
+def said_values(transform: Transform, case: Case) -> list[str]:
     if case.false_values is None:
         raise ValueError("the law 'said values' needs a case that can ask: Case(program, false_values=...)")
     if case.false_values(case.program):
         return []  # it says something wrong already, as exporters do of what runs under autocast
     return case.false_values(transform(case.program))
 
-
-SAID = Law("said values", "where a value has a fake value, that is what runs, in every call", _said)
 
 Place = tuple[str, str]
 
@@ -201,7 +200,8 @@ def _size(size: Any, names: dict[str, str]) -> str:
     return names.setdefault(text, f"unknown {len(names)}") if text.startswith("u") else text
 
 
-def _values_back(transform: Transform, case: Case) -> list[str]:
+@law("values that were taken away come back as they were, where the operator has a fake kernel")
+def values_back(transform: Transform, case: Case) -> list[str]:
     bare, taken = without_some_values(case.program, seed=case.seed)
     before, result = described(case.program), transform(bare)
     after = described(result)
@@ -229,7 +229,8 @@ def _has_all(graph: Graph, node: Node) -> bool:
     return known.issuperset(node.refs())
 
 
-def _others_same(transform: Transform, case: Case) -> list[str]:
+@law("what does not depend on a missing value keeps its meta")
+def other_values_same(transform: Transform, case: Case) -> list[str]:
     bare, taken = without_some_values(case.program, seed=case.seed)
     after = transform(bare).main.by_name
     touched = {name for graph, name in taken if graph == bare.root}
@@ -252,14 +253,10 @@ def node_bodies(node: Node) -> list[str]:
     return list(Graph((), (node,), ()).callees)
 
 
-def _meta_only(transform: Transform, case: Case) -> list[str]:
+@law("only meta changes")
+def meta_only(transform: Transform, case: Case) -> list[str]:
     bare, _ = without_some_values(case.program, seed=case.seed)
     return [] if transform(bare) == bare else ["more than meta has changed"]
 
 
-VALUES_BACK = Law(
-    "values back", "values that were taken away come back as they were, where the operator has a fake kernel", _values_back
-)
-OTHERS_SAME = Law("other values same", "what does not depend on a missing value keeps its meta", _others_same)
-META_ONLY = Law("meta only", "only meta changes", _meta_only)
-INFERRED = (VALUES_BACK, OTHERS_SAME, META_ONLY)
+INFERRED = (values_back, other_values_same, meta_only)

@@ -14,7 +14,7 @@ from attrs import evolve
 import purefx as px
 from purefx.laws import behaviour_differences
 from purefx.laws.law import Case
-from purefx.laws.specific import PIECES_STAY
+from purefx.laws.specific import pieces_stay
 from tests.programs import NEG, flat
 
 D, E, E1 = (px.Frame("d"),), (px.Frame("e"),), (px.Frame("e", 1),)
@@ -54,7 +54,7 @@ def test_equal_calls_whose_pieces_cross_keep_their_numbers() -> None:
     program = chain(E1, E, D, E, E1)
     merged = px.deduplicate(program)
     assert calls_of(merged, "e") == ["e@1", "e", "e#1", "e@1#1"] and len(merged.order) < len(program.order)
-    assert PIECES_STAY.check(px.deduplicate, Case(program)) == []
+    assert pieces_stay.check(px.deduplicate, Case(program)) == []
     assert px.deduplicate(merged) is merged and px.alpha_equal(px.deduplicate(px.expand(merged)), merged)
 
 
@@ -102,7 +102,7 @@ def test_stopped_by_fuel(fuel: int) -> None:
     outer, again = px.Frame("a"), px.Frame("a", 1)
     f, f1 = px.Frame("a.f"), px.Frame("a.f", 1)
     program = chain((outer, f), D, (outer, f), (again, f1), D, (again, f1), (again,))
-    assert PIECES_STAY.check(lambda whole: px.deduplicate(whole, fuel=fuel), Case(program)) == []
+    assert pieces_stay.check(lambda whole: px.deduplicate(whole, fuel=fuel), Case(program)) == []
 
 
 def test_a_later_piece_that_runs_first_is_of_its_call() -> None:

@@ -14,7 +14,7 @@ import purefx as px
 from purefx.ir.inference import FakeValues
 from purefx.ir.operators import op_of
 from purefx.laws.law import Case, Law
-from purefx.laws.values import OTHERS_SAME, VALUES_BACK
+from purefx.laws.values import other_values_same, values_back
 from tests.programs import Block, exported, flat
 
 ROWS = ({0: torch.export.Dim("rows", min=3, max=9)},)
@@ -300,7 +300,8 @@ def keeps_what_comes_after(program: px.Program) -> px.Program:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "law"), [(lambda program: program, VALUES_BACK), (all_anew, OTHERS_SAME), (keeps_what_comes_after, VALUES_BACK)]
+    ("wrong", "law"),
+    [(lambda program: program, values_back), (all_anew, other_values_same), (keeps_what_comes_after, values_back)],
 )
 def test_laws_find_mistakes(wrong: Any, law: Law) -> None:
     program = px.import_ep(exported(Chain(), torch.ones(4, 2), dynamic_shapes=ROWS))

@@ -18,7 +18,7 @@ from torch import nn
 import purefx as px
 from purefx.ir.inference import operand_given_back, values_of
 from purefx.laws.law import Case
-from purefx.laws.specific import NAMED_AS_GIVEN
+from purefx.laws.specific import named_as_given
 from tests.lowering.swaps import Parent, both, program_of, put, same
 from tests.unflatten.harness import export
 
@@ -114,8 +114,8 @@ def test_the_law_of_names_holds_and_says_something(first: str, outer: tuple[str,
     model = nn.Sequential(OrderedDict(up=Block(Norm({**BACK, **OTHERS}[first])), down=nn.Linear(4, 4)))
     before = px.sink_state(px.import_ep(export(model, (X,), preserve=("up.norm", *outer))))
     case = Case(before)
-    assert NAMED_AS_GIVEN.check(px.insert_ivals, case) == []
-    broken = NAMED_AS_GIVEN.check(lambda program: program, case)
+    assert named_as_given.check(px.insert_ivals, case) == []
+    broken = named_as_given.check(lambda program: program, case)
     assert len(broken) == (2 if first == "a conversion" else 3), broken  # its second call is given what the first made
 
 

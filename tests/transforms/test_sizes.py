@@ -15,7 +15,7 @@ from torch.export import Dim
 import purefx as px
 from purefx.laws.asking import assert_law
 from purefx.laws.law import Case
-from purefx.laws.specific import SIZES_AT_HOME
+from purefx.laws.specific import sizes_at_home
 from tests.transforms.small import lines, preserved, symbolic, told, tree
 
 # Sizes that cross a call are computed again: where, from what, and which numbers are no sizes.
@@ -221,7 +221,7 @@ def exported(strict: bool, decomposed: bool) -> torch.export.ExportedProgram:
 def test_children_take_what_the_originals_took(strict: bool, decomposed: bool) -> None:
     ep = exported(strict, decomposed)
     flat = px.import_ep(ep)
-    assert_law(px.insert_ivals, SIZES_AT_HOME, Case(px.transform(flat, *px.DEFAULT[:3])))
+    assert_law(px.insert_ivals, sizes_at_home, Case(px.transform(flat, *px.DEFAULT[:3])))
     program, eager = px.transform(flat), Root()
     # Without it they take sizes, so the test says something.
     bare = px.transform(flat, *(step for step in px.DEFAULT if step is not px.insert_ivals))
