@@ -164,8 +164,9 @@ def cases(tier: Tier = "toy", stage: Stage = "flat") -> st.SearchStrategy[Case]:
         stage: how far the programs are along the default pipeline; see ``purefx.laws.strategies.programs``.
 
     >>> from hypothesis import find
-    >>> find(cases("toy", "sunk"), lambda case: len(case.program.main.nodes) > 0).program.main.nodes[0].do.name
-    'toy.neg'
+    >>> case = find(cases("toy", "sunk"), lambda case: True, settings=draw_settings(1, Phase.generate))
+    >>> case.meaning(case.program) == toy_meaning(case.program)
+    True
     """
     made = sources(tier, stage).map(partial(case_of, tier=tier, stage=stage))
     return cast("st.SearchStrategy[Case]", made.filter(lambda case: case is not None))

@@ -158,10 +158,11 @@ def programs(stage: Stage = "flat") -> st.SearchStrategy[Program]:
             five are what the default pipeline makes of it; ``"split"`` is split at drawn places; ``"tree"`` draws outlined
             programs directly, with shared bodies.
 
-    >>> from hypothesis import find
-    >>> program = find(programs("sunk"), lambda program: len(program.main.nodes) > 0)
-    >>> [node.do.name for node in program.main.nodes]
-    ['toy.neg']
+    >>> from hypothesis import Phase, find, settings
+    >>> from purefx.ir import StateInput
+    >>> program = find(programs("sunk"), lambda program: True, settings=settings(phases=[Phase.generate]))
+    >>> StateInput in map(type, program.signature.inputs)
+    False
     """
     if stage == "tree":
         return trees()
@@ -260,8 +261,10 @@ def corruptions(stage: Stage = "flat", *, corruptors: Sequence[Corruptor] = CORR
         stage: the stage of the originals; see ``programs``.
         corruptors: what to choose from; where the drawn one does not apply to the drawn program, the next that does.
 
-    >>> from hypothesis import find
-    >>> corruption = find(corruptions(), lambda corruption: corruption.corruptor.rule == "root")
+    >>> from hypothesis import Phase, find, settings
+    >>> no_root = [corruptor for corruptor in CORRUPTORS if corruptor.rule == "root"]
+    >>> first = settings(phases=[Phase.generate])
+    >>> corruption = find(corruptions(corruptors=no_root), lambda corruption: True, settings=first)
     >>> corruption.program.root in corruption.program.graphs
     False
     """

@@ -65,10 +65,9 @@ BODIES = st.lists(st.builds(_Body, STEPS.map(tuple), st.integers(0, 4)), min_siz
 def trees() -> st.SearchStrategy[Program]:
     """Return a strategy of outlined programs with shared bodies.
 
-    >>> from hypothesis import find
-    >>> program = find(trees(), lambda program: len(program.order) > 1)
-    >>> program.order
-    ('', 'g0')
+    >>> from hypothesis import Phase, find, settings
+    >>> len(find(trees(), lambda program: True, settings=settings(phases=[Phase.generate])).order) > 1
+    True
     """
     return st.builds(_tree, BODIES, st.lists(st.booleans(), min_size=2, max_size=2))
 

@@ -107,11 +107,9 @@ class Random(Linear):
 
 
 DEAD = ("decomposed", "does not exist in the graph")
-"""After a decomposition a branch gives a tuple, and the exporter's record names the item as it was called before."""
+"""After a decomposition a branch gives a tuple, and the exporter's record of a preserved call names the item as it was called
+before."""
 REFUSED: dict[Any, tuple[str, str]] = {
-    Cond: DEAD,
-    Map: DEAD,
-    Nested: DEAD,
     Autocast: ("strict, decomposed", "Tensor dtype mismatch"),
     Flex: ("saved", "Failed serializing node flex_attention"),
 }
@@ -130,7 +128,9 @@ for kind in (Cond, Map, Scan, While, NoGrad, Autocast, Flex, Nested, Asserts, It
 
         Calls.__name__ = kind.__name__ + ("Preserved" if preserve else "")
         calls = (X, (torch.rand(4, 3) + 1,), (torch.rand(4, 3) + 3,) if kind is Unbacked else (torch.randn(4, 3) - 3,))
-        CASES.add(*calls, preserve=preserve, refused=REFUSED.get(kind))(Calls)
+        CASES.add(*calls, preserve=preserve, refused=DEAD if preserve and kind in (Cond, Map, Nested) else REFUSED.get(kind))(
+            Calls
+        )
 
 
 @CASES.each

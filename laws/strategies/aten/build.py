@@ -249,9 +249,9 @@ CALLS = 3
 class Exported:
     """An exported program, and the leaves of its user inputs for several calls.
 
-    >>> from hypothesis import find
-    >>> len(find(exported_programs(), lambda exported: True).calls)
-    3
+    >>> recipe = Recipe((), (), (), 0, 0, False)
+    >>> len(Exported(build(recipe)[0], calls=((1,), (2,)), recipe=recipe).calls)
+    2
     """
 
     ep: ExportedProgram = field(repr=False)
@@ -267,10 +267,10 @@ def exported_programs() -> st.SearchStrategy[Exported]:
 
     The program is new, but its tensors and fake values are shared: do not write to them.
 
-    >>> from hypothesis import find
-    >>> found = find(exported_programs(), lambda exported: exported.ep.state_dict)
-    >>> list(found.ep.state_dict), found.ep.graph_signature.user_outputs
-    (['n'], ('x',))
+    >>> from hypothesis import Phase, find, settings
+    >>> exported = find(exported_programs(), lambda exported: True, settings=settings(phases=[Phase.generate]))
+    >>> len(exported.calls)
+    3
     """
     return recipes().map(_exported)
 
