@@ -81,15 +81,20 @@ class Parameter:
     """Its default, as a tuple of one; empty if it has none."""
     rest: RestType | None = None
     """Which of the remaining arguments it collects, if it is ``*args`` or ``**kwargs``."""
+    by_name: bool = False
+    """Whether it is given by name only."""
 
 
-def bind(parameters: Sequence[Parameter], args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+def bind(
+    parameters: Sequence[Parameter], args: Sequence[Any], kwargs: Mapping[str, Any], *, takes: str = "takes"
+) -> dict[str, Any]:
     """Return the value of each parameter, by name and in their order.
 
     Args:
         parameters: what the function takes.
         args: the positional arguments.
         kwargs: those that are given by name.
+        takes: how a message says that a program takes them.
 
     Raises:
         InputError: too many, too few or unknown arguments; the message names them.
@@ -98,29 +103,29 @@ def bind(parameters: Sequence[Parameter], args: Sequence[Any], kwargs: Mapping[s
     {'x': 1, 'y': 2, 'more': ()}
     """
     plain = [parameter.name for parameter in parameters if parameter.rest is None]
-    by_name = dict(zip(plain, args, strict=False))
+    positional = [parameter.name for parameter in parameters if parameter.rest is None and not parameter.by_name]
+    by_name = dict(zip(positional, args, strict=False))
     unknown: dict[str, Any] = {}
     for name, value in kwargs.items():
         if name in by_name:
             raise InputError(f"got argument {name!r} twice, by position and by name")
         (by_name if name in plain else unknown)[name] = value
-    rests = {False: tuple(args[len(plain) :]), True: unknown}
+    rests = {False: tuple(args[len(positional) :]), True: unknown}
     for parameter in parameters:
         if parameter.rest is not None:
             by_name[parameter.name] = rests.pop(parameter.rest.keywords)
         elif parameter.name not in by_name and parameter.default:
             by_name[parameter.name] = parameter.default[0]
-    _check(plain, by_name, rests, len(args))
-    return {parameter.name: by_name[parameter.name] for parameter in parameters}
-
-
-def _check(plain: Sequence[str], by_name: Mapping[str, Any], rests: Mapping[bool, Any], count: int) -> None:
     if rests.get(False):
-        raise InputError(f"takes {len(plain)} arguments ({', '.join(plain)}), got {count} positional ones")
+        # What was exported by keyword has an order of its own, which need not be that of the original's parameters.
+        others = [name for name in plain if name not in positional]
+        more = f" and {', '.join(others)} by keyword" if others else ""
+        taken = f"{len(positional)} arguments ({', '.join(positional)}){more}"
+        raise InputError(f"takes {taken}, got {len(args)} positional ones")
     if rests.get(True):
-        name = next(iter(rests[True]))
-        raise InputError(f"unexpected argument {name!r}; this program takes {', '.join(plain) or 'none'}")
+        raise InputError(f"unexpected argument {next(iter(unknown))!r}; this program takes {', '.join(plain) or 'none'}")
     missing = [name for name in plain if name not in by_name]
     if missing:
         named = ", ".join(map(repr, missing))
-        raise InputError(f"missing argument{'s' * (len(missing) > 1)} {named}; the program takes ({', '.join(plain)})")
+        raise InputError(f"missing argument{'s' * (len(missing) > 1)} {named}; the program {takes} ({', '.join(plain)})")
+    return {parameter.name: by_name[parameter.name] for parameter in parameters}

@@ -20,6 +20,7 @@ from ..program import CallSignature, Program
 from ..signature import ArgumentType, LiteralType, NumberType, TensorType, UserInput
 from ..text.arguments import print_tree
 from ..torch_private import uncompiled
+from .argument_tree import ArgumentTree
 from .call_sites import CallSite
 
 __all__ = ["check_module", "check_program", "check_structure", "leaves_for", "misfits"]
@@ -144,13 +145,11 @@ def check_module(site: CallSite, module: torch.nn.Module) -> None:
         taken = inspect.signature(module.forward)
     except (TypeError, ValueError):
         return  # a forward that does not say what it takes
-    spec = site.convention.signature.in_spec
-    args_spec, kwargs_spec = spec.children()
-    keys = list(kwargs_spec.context or ())
+    tree = ArgumentTree.of(site.convention.signature.in_spec)
     try:
-        taken.bind(*[None] * len(args_spec.children()), **dict.fromkeys(keys))
+        taken.bind(*[None] * len(tree.positional), **dict.fromkeys(tree.keyword))
     except TypeError as error:
-        given = [f"{len(args_spec.children())} positional", *(f"{key}=" for key in keys)]
+        given = [f"{len(tree.positional)} positional", *(f"{key}=" for key in tree.keyword)]
         raise SwapError(
             f"module {site.path!r}: the call {site.node.name} passes {', '.join(given)}, and {kind}.forward{taken} does not "
             f"take that ({error}); wrap it in a module that does"
@@ -233,14 +232,12 @@ def leaves_for(signature: CallSignature, program: Program) -> tuple[int, ...] | 
 
 
 def _parts(in_spec: Any) -> list[tuple[Any, Any]]:
-    args_spec, kwargs_spec = in_spec.children()
-    return [*enumerate(args_spec.children()), *zip(kwargs_spec.context or (), kwargs_spec.children(), strict=True)]
+    tree = ArgumentTree.of(in_spec)
+    return list(zip(tree.keys, tree.specs, strict=True))
 
 
 def _spelled(in_spec: Any) -> str:
     if in_spec is None:
         return "flat arguments"
-    args_spec, kwargs_spec = in_spec.children()
-    positional = [print_tree(spec) for spec in args_spec.children()]
-    named = [f"{key}={print_tree(spec)}" for key, spec in zip(kwargs_spec.context or (), kwargs_spec.children(), strict=True)]
-    return f"({', '.join([*positional, *named])})"
+    written = [print_tree(spec) if isinstance(key, int) else f"{key}={print_tree(spec)}" for key, spec in _parts(in_spec)]
+    return f"({', '.join(written)})"

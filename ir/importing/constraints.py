@@ -13,6 +13,7 @@ import sympy
 import torch
 from torch.export import ExportedProgram
 
+from ..calls.argument_tree import ArgumentTree
 from ..errors import UnsupportedProgram
 from ..expression import Apply, Expr, InputDim, InputValue, Sym
 from ..signature import Constraints, Range
@@ -99,25 +100,20 @@ def _places(ep: ExportedProgram) -> dict[str, int]:
     call = ep.module_call_graph[0].signature
     if call is None:
         return {}
-    names = call.forward_arg_names or []
-    leaves = pytree.tree_unflatten(list(range(call.in_spec.num_leaves)), call.in_spec)
-    starred = _starred(names[: len(leaves[0])])
+    names, tree = call.forward_arg_names or [], ArgumentTree.of(call.in_spec)
+    starred = _starred(names[: len(tree.positional)])
     found: dict[str, int] = {}
     unsure: dict[str, int] = {}
-    for path, index in pytree.tree_flatten_with_path(leaves)[0]:
-        side, first, *rest = path
-        tail = pytree.keystr(tuple(rest))
-        spellings = [f"L['flat_args'][{index}]"]
-        if side.idx == 0:
-            spellings.append(f"L['args'][{first.idx}]{tail}")
-            if first.idx < len(names):
-                spellings.append(f"L[{names[first.idx]!r}]{tail}")
-        else:
-            spellings += [f"L['kwargs'][{first.key!r}]{tail}", f"L[{first.key!r}]{tail}"]
-        for spelling in spellings:
-            found[_spelled(spelling)] = index
-        if side.idx == 0 and first.idx in starred:
-            unsure[_spelled(starred[first.idx] + tail)] = index
+    for index, (number, rest) in enumerate(tree.places):
+        key = tree.keys[number]
+        heads = [f"L['{'args' if isinstance(key, int) else 'kwargs'}'][{key!r}]"]
+        if not isinstance(key, int) or key < len(names):
+            heads.append(f"L[{key if not isinstance(key, int) else names[key]!r}]")
+        found[f"L['flat_args'][{index}]"] = index
+        tail = pytree.keystr(rest)
+        found.update((_spelled(head + tail), index) for head in heads)
+        if key in starred:
+            unsure[_spelled(starred[key] + tail)] = index
     return unsure | found
 
 

@@ -13,6 +13,7 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, CustomObjArgument, InputKind, OutputKind
 
 from ..analysis.numbers import SYMBOLIC
+from ..calls.argument_tree import ArgumentTree
 from ..effects.declared import Effects
 from ..errors import InvalidProgram, UnsupportedProgram, Violation
 from ..graph import Graph
@@ -42,14 +43,13 @@ from ..signature import (
 )
 from ..state import Slot, SlotKind, State
 from ..tensors import TensorIds, cell_key
-from ..torch_private import pytree
 from ..verify import check
 from .constraints import read_constraints, read_size
 from .module_calls import check_paths, frame_of, read_call_signatures, with_boundaries
 from .nodes import GraphReader
 from .regions import read_provenance, with_backward_calls
 
-__all__ = ["argument_keys", "argument_paths", "import_ep", "read_signature", "read_state"]
+__all__ = ["import_ep", "read_signature", "read_state"]
 
 KINDS = {
     InputKind.PARAMETER: SlotKind.PARAMETER,
@@ -122,7 +122,7 @@ def read_signature(ep: ExportedProgram, root: Graph) -> Signature:
     if ep.graph_signature.backward_signature is not None:
         out_spec = None  # it is that of the forward's results alone
     names = tuple((call.forward_arg_names or ()) if call is not None else ())
-    paths = iter(argument_paths(in_spec, names))
+    paths = iter(ArgumentTree.of(in_spec, names).paths if in_spec is not None else ())
     inputs: list[InputSpec] = []
     for spec, formal in zip(ep.graph_signature.input_specs, root.inputs, strict=True):
         if spec.kind in STATE_KINDS:
@@ -198,37 +198,6 @@ def _type_of(arg: Any, value: Any) -> ArgumentType:
     if value is None or isinstance(value, bool | int | float | str):
         return LiteralType(value)
     return ObjectType(type(value).__name__)
-
-
-def argument_paths(in_spec: Any, names: tuple[str, ...]) -> list[str]:
-    """Return how a caller would write each leaf of the inputs: ``x``, ``batch['ids'][0]``.
-
-    Args:
-        in_spec: the pytree of ``(args, kwargs)``, or None.
-        names: the argument names of the original ``forward``.
-    """
-    return [head + pytree.keystr(rest) for head, rest in argument_keys(in_spec, names)]
-
-
-def argument_keys(in_spec: Any, names: tuple[str, ...]) -> list[tuple[str, tuple[Any, ...]]]:
-    """Return for each leaf of the inputs the argument that it is in, and the keys of the pytree that lead to it there.
-
-    Args:
-        in_spec: the pytree of ``(args, kwargs)``, or None.
-        names: the argument names of the original ``forward``.
-    """
-    if in_spec is None:
-        return []
-    leaves = pytree.tree_unflatten(list(range(in_spec.num_leaves)), in_spec)
-    found: list[tuple[str, tuple[Any, ...]]] = []
-    for path, _ in pytree.tree_flatten_with_path(leaves)[0]:
-        side, first, *rest = path
-        if side.idx == 0:
-            head = names[first.idx] if first.idx < len(names) else f"args[{first.idx}]"
-        else:
-            head = str(first.key)
-        found.append((head, tuple(rest)))
-    return found
 
 
 def import_ep(

@@ -14,6 +14,7 @@ from attrs import evolve
 
 from ..arguments import Arg, Items, Record
 from ..callables import bind
+from ..calls.argument_tree import ArgumentTree
 from ..effects.declared import Effects
 from ..errors import InputError, InputValueError, InvalidProgram, UnsupportedProgram, Violation
 from ..graph import Call
@@ -36,7 +37,6 @@ from ..torch_private import (
 from ..verify import check
 from ..verify.findings import PLAIN, short
 from .constants import with_constants
-from .exported import argument_paths
 from .replayed import unrolled, with_reads_in_place
 from .traced import TracedReader, parameters_of
 
@@ -99,14 +99,13 @@ def _nested_inputs(module: torch.fx.GraphModule, info: Any) -> tuple[tuple[UserI
     by_name = in_spec.type is tuple and in_spec.num_children == 2 and _is_call(in_spec)
     if not by_name:
         in_spec = pytree.tree_structure((tuple(pytree.tree_unflatten([0] * in_spec.num_leaves, in_spec)), {}))
-    keywords = list(in_spec.child(1).context or ())
-    _check_names([*names, *keywords])
+    tree = ArgumentTree.of(in_spec, names)
+    _check_names([*names, *tree.keyword])
     count = sum(fx_node.op == "placeholder" for fx_node in module.graph.nodes)
     if count != in_spec.num_leaves:
         said = f"its code takes {in_spec.num_leaves} leaves, the graph has {count} placeholders"
         raise InvalidProgram([Violation("signature-leaves", said, advice="change the pytree of the code with the placeholders")])
-    paths = argument_paths(in_spec, names)
-    return tuple([UserInput(ObjectType(), path) for path in paths]), in_spec, names
+    return tuple([UserInput(ObjectType(), path) for path in tree.paths]), in_spec, names
 
 
 def taken_spec(info: Any) -> Any:

@@ -7,24 +7,23 @@ from __future__ import annotations
 
 import copy
 import inspect
-import keyword
-from collections import namedtuple
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
-import torch.fx.immutable_collections
 
 from ...ir.arguments import thawed
 from ...ir.callables import Parameter, bind
+from ...ir.calls.argument_tree import ArgumentTree
 from ...ir.errors import InputError, InputValueError
+from ...ir.names import is_identifier
 from ...ir.own_operators import pack
 from ...ir.program import Program
 from ...ir.signature import RestType, UserInput
 from ...ir.torch_private import pytree
 from .guards import LeafChecks
 
-__all__ = ["CallPlan", "adapted"]
+__all__ = ["CallPlan", "adapted", "result_builder"]
 
 
 def adapted(root: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
@@ -78,7 +77,7 @@ def _checked(root: torch.nn.Module, leaves: Any) -> Any:
 
 def _ordered(kwargs: Mapping[str, Any], plan: Any) -> dict[str, Any]:
     # Keyword arguments that the program knows come in its order, as for the peer.
-    known = {name: kwargs[name] for name in plan.keyword if name in kwargs} if plan.in_spec is not None else {}
+    known = {name: kwargs[name] for name in plan.tree.keyword if name in kwargs}
     return {**known, **kwargs}
 
 
@@ -92,20 +91,19 @@ class CallPlan:
     def __init__(self, program: Program) -> None:
         signature = program.signature
         self.in_spec = signature.in_spec
-        self.out_spec = signature.out_spec
-        self.names = signature.arg_names
+        self.tree = tree = ArgumentTree.of(self.in_spec, signature.arg_names)
         self.checks = LeafChecks(program)
-        self.parameters = _parameters(program)
-        """What a plain ``forward`` says beyond names: defaults, and which take the rest; None if it says nothing."""
+        plain = _plain_parameters(program)
+        self.parameters = plain or [
+            Parameter(label, by_name=type(key) is not int) for label, key in zip(tree.labels, tree.keys, strict=True)
+        ]
+        """What the original ``forward`` takes, as far as the program knows it: exports have no defaults."""
+        self.takes = "takes" if plain else "was exported with"
+        self.passes_on = plain is None and tree.is_flat and not tree.keyword
+        """Whether positional arguments are the flat inputs."""
         self.unchecked = False
         """Whether values are taken as they are."""
-        self.result: Callable[[Sequence[Any]], Any] = _result_builder(self.out_spec)
-        if self.in_spec is not None:
-            args_spec, kwargs_spec = self.in_spec.children()
-            self.positional: tuple[Any, ...] = tuple(args_spec.children())
-            self.keyword: dict[str, Any] = dict(zip(kwargs_spec.context or (), kwargs_spec.children(), strict=True))
-            self.simple = all(spec.is_leaf() for spec in (*self.positional, *self.keyword.values()))
-            self.leaf_names = [self._name(index) for index in range(len(self.positional))] + list(self.keyword)
+        self.result: Callable[[Sequence[Any]], Any] = result_builder(signature.out_spec)
         self.signature = _python_signature(self)
         """The signature of the original ``forward``, as far as the program has it."""
 
@@ -133,9 +131,11 @@ class CallPlan:
         """
         if self.in_spec is None:
             return self._flat(args, kwargs)
-        if self.simple and not kwargs and not self.keyword and len(args) == len(self.positional) and self.parameters is None:
+        tree = self.tree
+        if self.passes_on and not kwargs and len(args) == len(tree.positional):
             return args
-        return self._bound(args, kwargs)
+        found = bind(self.parameters, args, kwargs, takes=self.takes)
+        return tree.flatten([found[label] for label in tree.labels])
 
     def checked(self, values: Sequence[Any], checks: LeafChecks | None = None) -> Sequence[Any]:
         """Return flat inputs after a check of their types, shapes, dtypes and values.
@@ -156,84 +156,9 @@ class CallPlan:
             raise InputError(f"this module takes {self.checks.count} flat inputs, got {given}")
         return args
 
-    def _bound(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
-        by_name = self._by_name(args, kwargs)
-        if self.simple:
-            return [by_name[name] for name in self.leaf_names]
-        values: list[Any] = []
-        for index, spec in enumerate(self.positional):
-            name = self._name(index)
-            values += flatten(by_name[name], spec, name)
-        for name, spec in self.keyword.items():
-            values += flatten(by_name[name], spec, name)
-        return values
 
-    def _name(self, index: int) -> str:
-        return self.names[index] if index < len(self.names) else f"args[{index}]"
-
-    def _by_name(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        if self.parameters is not None:
-            return bind(self.parameters, args, kwargs)
-        expected = [*(self._name(index) for index in range(len(self.positional))), *self.keyword]
-        if len(args) > len(self.positional):
-            # What was exported by keyword has an order of its own, which need not be that of the original's parameters.
-            by_keyword = f" and {', '.join(self.keyword)} by keyword" if self.keyword else ""
-            taken = f"{len(self.positional)} arguments ({', '.join(expected[: len(self.positional)])}){by_keyword}"
-            raise InputError(f"takes {taken}, got {len(args)} positional ones")
-        bound = dict(zip(expected, args, strict=False))
-        for name, value in kwargs.items():
-            if name in bound:
-                raise InputError(f"got argument {name!r} twice, by position and by name")
-            if name not in expected:
-                raise InputError(f"unexpected argument {name!r}; this program takes {', '.join(expected) or 'none'}")
-            bound[name] = value
-        missing = [name for name in expected if name not in bound]
-        if missing:
-            raise InputError(f"missing argument{'s' * (len(missing) > 1)} {', '.join(map(repr, missing))}; {self._exported()}")
-        return bound
-
-    def _exported(self) -> str:
-        return f"the program was exported with ({', '.join([*map(self._name, range(len(self.positional))), *self.keyword])})"
-
-
-FX_CONTAINERS = (torch.fx.immutable_collections.immutable_list, torch.fx.immutable_collections.immutable_dict)
-"""What fx makes of the lists and dicts among the arguments of a node."""
-
-
-def flatten(value: Any, spec: Any, path: str) -> list[Any]:
-    """Return the leaves of a value in the order of a pytree spec; dict keys may come in any order.
-
-    Raises:
-        InputError: the value is nested differently; the message has the path and what was expected.
-
-    >>> spec = pytree.tree_structure({"a": 1, "b": [2]})
-    >>> flatten({"b": [20], "a": 10}, spec, "x")
-    [10, 20]
-    """
-    if spec.is_leaf():
-        return [value]
-    if spec.type is not _node_type(value) and not (isinstance(value, FX_CONTAINERS) and isinstance(value, spec.type)):
-        raise InputError(f"argument {path}: expected a {_type_name(spec)}, got a {type(value).__name__}")
-    if isinstance(value, dict):
-        keys = list(spec.context[1] if spec.type.__name__ == "defaultdict" else spec.context)
-        if set(keys) != set(value):
-            raise InputError(f"argument {path}: expected the keys {keys}, got {list(value)}")
-        parts = [(value[key], f"{path}[{key!r}]") for key in keys]
-    else:
-        children, context = pytree.SUPPORTED_NODES[spec.type].flatten_fn(value)
-        parts = [(child, f"{path}[{index}]") for index, child in enumerate(children)]
-        if len(parts) != spec.num_children or (context != spec.context and spec.context is not None):
-            wanted = f"a {_type_name(spec)} of {spec.num_children} parts like the exported one"
-            raise InputError(f"argument {path}: expected {wanted}, got {len(parts)}")
-    return [leaf for (part, where), inner in zip(parts, spec.children(), strict=True) for leaf in flatten(part, inner, where)]
-
-
-def _node_type(value: Any) -> Any:
-    # All namedtuples are one type to pytree; which one it is, is in the context.
-    return namedtuple if pytree.is_namedtuple_instance(value) else type(value)  # noqa: PYI024  # only its identity is used
-
-
-def _parameters(program: Program) -> list[Parameter] | None:
+def _plain_parameters(program: Program) -> list[Parameter] | None:
+    # Of a plain function, which has defaults or takes the rest of the arguments; None for any other.
     specs = [spec for spec in program.signature.inputs if type(spec) is UserInput]
     if all(spec.default is None and type(spec.type) is not RestType for spec in specs):
         return None
@@ -248,19 +173,12 @@ def _parameters(program: Program) -> list[Parameter] | None:
 
 
 def _python_signature(plan: CallPlan) -> inspect.Signature | None:
-    # Names only: which defaults the original had is not exported. None if a name cannot be a parameter's.
-    if plan.in_spec is None:
+    # None if a name cannot be a parameter's.
+    names = ["self", *[parameter.name for parameter in plan.parameters]]
+    if plan.in_spec is None or len(set(names)) < len(names) or not all(map(is_identifier, names)):
         return None
-    names = ["self", *plan.leaf_names]
-    if len(set(names)) < len(names) or not all(name.isidentifier() and not keyword.iskeyword(name) for name in names):
-        return None
-    count = 1 + len(plan.positional)
-    kinds = [inspect.Parameter.POSITIONAL_OR_KEYWORD] * count + [inspect.Parameter.KEYWORD_ONLY] * (len(names) - count)
-    found = [inspect.Parameter(name, kind) for name, kind in zip(names, kinds, strict=True)]
-    if plan.parameters is not None:
-        found[1:] = map(_python_parameter, plan.parameters)
     try:
-        return inspect.Signature(found)
+        return inspect.Signature([_python_parameter(Parameter("self")), *map(_python_parameter, plan.parameters)])
     except ValueError:  # an order of defaults that no function can have
         return None
 
@@ -270,15 +188,16 @@ def _python_parameter(parameter: Parameter) -> inspect.Parameter:
         kind = inspect.Parameter.VAR_KEYWORD if parameter.rest.keywords else inspect.Parameter.VAR_POSITIONAL
         return inspect.Parameter(parameter.name, kind)
     default = parameter.default[0] if parameter.default else inspect.Parameter.empty
-    return inspect.Parameter(parameter.name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=default)
+    kind = inspect.Parameter.KEYWORD_ONLY if parameter.by_name else inspect.Parameter.POSITIONAL_OR_KEYWORD
+    return inspect.Parameter(parameter.name, kind, default=default)
 
 
-def _type_name(spec: Any) -> str:
-    kind = spec.context if spec.type is namedtuple else spec.type  # noqa: PYI024  # only its identity is used
-    return getattr(kind, "__name__", str(kind))
+def result_builder(spec: Any) -> Callable[[Sequence[Any]], Any]:
+    """Return a function from the leaves of a result to the result.
 
-
-def _result_builder(spec: Any) -> Callable[[Sequence[Any]], Any]:
+    >>> result_builder(pytree.tree_structure({"y": 0}))([3])
+    {'y': 3}
+    """
     if spec is None:
         return tuple
     if spec.is_leaf():

@@ -15,13 +15,14 @@ import torch.fx
 from attrs import evolve
 
 from ...ir.arguments import Arg, Ref
+from ...ir.calls.argument_tree import ArgumentTree, flatten
 from ...ir.calls.call_sites import Convention
 from ...ir.errors import CallError, InputError
 from ...ir.graph import Call, Node
 from ...ir.names import FROM_ROOT
 from ...ir.own_operators import pack
 from ...ir.torch_private import pytree, tree_flatten_spec
-from .arguments import flatten
+from .arguments import result_builder
 
 __all__ = ["Answer", "Answers", "PreservedCall", "add_inputs", "add_output", "answering", "call_module", "call_modules", "edited"]
 
@@ -97,10 +98,9 @@ def packing(in_spec: Any) -> Callable[[Sequence[Any]], tuple[Sequence[Any], Mapp
     >>> packing(pytree.tree_structure(((1, 2), {"k": 3})))(["x", "y", "z"])
     (['x', 'y'], {'k': 'z'})
     """
-    args_spec, kwargs_spec = in_spec.children()
-    keys = tuple(kwargs_spec.context or ())
-    if all(spec.is_leaf() for spec in (*args_spec.children(), *kwargs_spec.children())):
-        count = args_spec.num_leaves
+    tree = ArgumentTree.of(in_spec)
+    keys, count = tuple(tree.keyword), len(tree.positional)
+    if tree.is_flat:
         if not keys:
             return lambda leaves: (leaves, {})
         return lambda leaves: (leaves[:count], dict(zip(keys, leaves[count:], strict=True)))
@@ -113,20 +113,11 @@ class Answer:
     def __init__(self, place: Any, convention: Convention) -> None:
         self.place = place
         self.convention = convention
-        signature = convention.signature
-        args_spec, kwargs_spec = signature.in_spec.children()
-        self.positional: tuple[Any, ...] = tuple(args_spec.children())
-        self.keyword: dict[str, Any] = dict(zip(kwargs_spec.context or (), kwargs_spec.children(), strict=True))
-        self.names = signature.arg_names
-        self.out_spec = signature.out_spec
-        leaf = self.out_spec.is_leaf()
-        self.result: Callable[[Sequence[Any]], Any] = _only if leaf else self._tree
+        self.tree = ArgumentTree.of(convention.signature.in_spec, convention.signature.arg_names)
+        self.result = result_builder(convention.signature.out_spec)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Answer:
         return self
-
-    def _tree(self, leaves: Sequence[Any]) -> Any:
-        return pack(leaves, self.out_spec)
 
     def values(self, args: Sequence[Any], kwargs: Mapping[str, Any], letter: Letter | None) -> list[Any]:
         """Return the inputs of the body.
@@ -146,23 +137,12 @@ class Answer:
         return [leaves[leaf] if leaf >= 0 else next(beside) for leaf in convention.inputs]
 
     def _leaves(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
-        if len(args) != len(self.positional) or set(kwargs) != set(self.keyword):
-            wanted = [*(self._name(index) for index in range(len(self.positional))), *(f"{key}=" for key in self.keyword)]
+        tree = self.tree
+        if len(args) != len(tree.positional) or set(kwargs) != set(tree.keyword):
+            wanted = [*tree.labels[: len(tree.positional)], *(f"{key}=" for key in tree.keyword)]
             given = [f"{len(args)} positional", *(f"{key}=" for key in kwargs)]
             raise InputError(f"module {self.place.path} takes ({', '.join(wanted)}), got {', '.join(given)}")
-        leaves: list[Any] = []
-        for index, (value, spec) in enumerate(zip(args, self.positional, strict=True)):
-            leaves += [value] if spec.is_leaf() else flatten(value, spec, self._name(index))
-        for key, spec in self.keyword.items():
-            leaves += [kwargs[key]] if spec.is_leaf() else flatten(kwargs[key], spec, key)
-        return leaves
-
-    def _name(self, index: int) -> str:
-        return self.names[index] if index < len(self.names) else f"args[{index}]"
-
-
-def _only(leaves: Sequence[Any]) -> Any:
-    return leaves[0]
+        return tree.flatten([*args, *[kwargs[key] for key in tree.keyword]])
 
 
 class Answers(dict[int, Answer]):
@@ -249,9 +229,9 @@ def add_inputs(made: torch.fx.Graph, convention: Convention, formals: Sequence[s
         formals: the names of the body's inputs.
         attach: puts a pytree on the owner of the graph.
     """
-    args_spec, kwargs_spec = convention.signature.in_spec.children()
-    args = tuple([made.placeholder(f"_positional_arg_{index}") for index in range(len(args_spec.children()))])
-    kwargs = {key: made.placeholder(key) for key in kwargs_spec.context or ()}
+    tree = ArgumentTree.of(convention.signature.in_spec)
+    args = tuple([made.placeholder(f"_positional_arg_{index}") for index in range(len(tree.positional))])
+    kwargs = {key: made.placeholder(key) for key in tree.keyword}
     spec = made.get_attr(attach(convention.signature.in_spec))
     flat = made.call_function(tree_flatten_spec, ((args, kwargs), spec))
     found: dict[str, torch.fx.Node] = {}
@@ -286,11 +266,9 @@ def call_module(
         The node of the call, and what its caller uses of the result.
     """
     convention = site.convention
-    args_spec, kwargs_spec = convention.signature.in_spec.children()
-    rest = iter(leaves)
-    args = tuple([_packed(made, spec, rest, attach) for spec in args_spec.children()])
-    pairs = zip(kwargs_spec.context or (), kwargs_spec.children(), strict=True)
-    kwargs = {key: _packed(made, spec, rest, attach) for key, spec in pairs}
+    tree, rest = ArgumentTree.of(convention.signature.in_spec), iter(leaves)
+    args = tuple([_packed(made, spec, rest, attach) for spec in tree.positional])
+    kwargs = {key: _packed(made, spec, rest, attach) for key, spec in tree.keyword.items()}
     called = made.create_node("call_module", target, args, cast(Any, kwargs), name=name)
     if convention.signature.out_spec.is_leaf():
         flat: Any = (called,)

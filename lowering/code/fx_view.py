@@ -14,6 +14,7 @@ from attrs import frozen
 
 from ...ir.arguments import TREES, Arg, Body, Ref, thawed
 from ...ir.callables import Method
+from ...ir.calls.argument_tree import ArgumentTree
 from ...ir.calls.call_sites import Convention
 from ...ir.graph import Call, Get, Graph, Input, Node, Op, Stack
 from ...ir.meta import Meta, spelled_stack, thaw
@@ -141,15 +142,10 @@ def build_fx_graph(view: View) -> torch.fx.Graph:
     builder.lift_custom()
     signature = view.program.signature
     if view.is_root and signature.in_spec is not None and not builder.is_plain:
-        keywords = signature.in_spec.children()[1].context or ()
-        names = argument_names(signature.arg_names, _count(signature.in_spec), keywords)
+        tree = ArgumentTree.of(signature.in_spec)
+        names = argument_names(signature.arg_names, len(tree.specs), list(tree.keyword))
         builder.made.set_codegen(PyTreeCodeGen(PyTreeInfo(names, signature.in_spec, signature.out_spec)))
     return check_fx_names(builder.made, starred=builder.is_plain)
-
-
-def _count(in_spec: Any) -> int:
-    args, kwargs = in_spec.children()
-    return len(args.children()) + len(kwargs.children())
 
 
 def _is_plain(spec: Any) -> bool:

@@ -15,6 +15,7 @@ from torch.export import ExportedProgram, ModuleCallEntry
 
 from ...ir.analysis.numbers import SYMBOLIC
 from ...ir.arguments import Arg, Ref, replace_refs
+from ...ir.calls.argument_tree import ArgumentTree
 from ...ir.effects.aliases import storages
 from ...ir.effects.resolved import node_effects
 from ...ir.errors import InputError, UnsupportedProgram
@@ -182,13 +183,9 @@ def guard_texts(program: Program, root: ModuleCallEntry) -> list[str]:
 
 
 def _spellings(in_spec: Any, names: list[str]) -> list[str]:
-    leaves = pytree.tree_unflatten(list(range(in_spec.num_leaves)), in_spec)
-    found: list[str] = []
-    for path, _ in pytree.tree_flatten_with_path(leaves)[0]:
-        side, first, *rest = path
-        name = first.key if side.idx else names[first.idx] if first.idx < len(names) else f"arg_{first.idx}"
-        found.append(f"L[{name!r}]{pytree.keystr(tuple(rest))}")
-    return found
+    tree = ArgumentTree.of(in_spec)
+    heads = [key if isinstance(key, str) else names[key] if key < len(names) else f"arg_{key}" for key in tree.keys]
+    return [f"L[{heads[number]!r}]{pytree.keystr(rest)}" for number, rest in tree.places]
 
 
 def _written(expr: Expr, spellings: list[str]) -> str:
@@ -246,8 +243,7 @@ def checked_inputs(given: Any, in_spec: Any) -> Inputs:
     if not (isinstance(given, tuple) and len(given) == 2 and isinstance(given[0], tuple) and isinstance(given[1], dict)):
         raise InputError(f"example_inputs is a pair (args, kwargs) of a tuple and a dict, not {type(given).__name__}")
     args, kwargs = given
-    wanted = in_spec.children()[1].context or []
-    kwargs = {key: kwargs[key] for key in wanted if key in kwargs} | kwargs
+    kwargs = {key: kwargs[key] for key in ArgumentTree.of(in_spec).keyword if key in kwargs} | kwargs
     found = pytree.tree_structure((args, kwargs))
     if found != in_spec:
         raise InputError(f"example_inputs are structured as {found}, and the program takes {in_spec}")

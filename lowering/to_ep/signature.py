@@ -25,6 +25,7 @@ from torch.export.graph_signature import (
 )
 
 from ...ir.arguments import Arg
+from ...ir.calls.argument_tree import ArgumentTree
 from ...ir.errors import UnsupportedProgram
 from ...ir.graph import Frame
 from ...ir.own_operators import GIVES, TAKES, is_boundary
@@ -185,8 +186,8 @@ def _root_signature(program: Program) -> ModuleCallSignature:
         given = sum(type(spec) in GIVEN for spec in signature.outputs)
         out_spec = pytree.tree_structure((0,) * given)
     if not names and program.constraints.guards:
-        args, kwargs = in_spec.children()  # guards name the arguments that they refer to
-        names = [*[f"arg_{index}" for index in range(args.num_children)], *map(str, kwargs.context or ())]
+        # guards name the arguments that they refer to
+        names = [f"arg_{key}" if isinstance(key, int) else str(key) for key in ArgumentTree.of(in_spec).keys]
     return ModuleCallSignature([], [], in_spec, out_spec, names or None)
 
 

@@ -256,7 +256,7 @@ def test_a_replaced_child_is_used(to: str) -> None:
     module.layers[1].register_forward_hook(lambda _m, args, kwargs, out: seen.append(out.shape), with_kwargs=True)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        module(input=x) if "input" in str(module.purefx_plan.names) else module(x=x)
+        module(input=x) if "input" in str(module.purefx_plan.signature) else module(x=x)
     assert seen == [(0, ["x"]), (2, 4)]
 
 

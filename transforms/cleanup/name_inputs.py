@@ -12,9 +12,9 @@ from typing import Any
 from attrs import evolve
 
 from ...ir.arguments import Ref, replace_refs
+from ...ir.calls.argument_tree import ArgumentTree
 from ...ir.errors import NamingError
 from ...ir.graph import Graph, Node
-from ...ir.importing.exported import argument_keys
 from ...ir.names import Names, is_identifier
 from ...ir.program import Program
 from ...ir.signature import Signature, StateInput, UserInput
@@ -38,9 +38,9 @@ def exporter_names(program: Program) -> list[str]:
     ['batch_ids']
     """
     signature = program.signature
-    keys = argument_keys(signature.in_spec, signature.arg_names)
-    users = sum(type(spec) is UserInput for spec in signature.inputs)
-    told = iter(["_".join([word(head), *map(_of_key, rest)]) for head, rest in keys] if len(keys) == users else ())
+    tree = ArgumentTree.of(signature.in_spec, signature.arg_names)
+    leaves = ["_".join([word(tree.labels[number]), *map(_of_key, rest)]) for number, rest in tree.places]
+    told = iter(leaves if len(leaves) == sum(type(spec) is UserInput for spec in signature.inputs) else ())
     found: list[str] = []
     for formal, spec in zip(program.main.inputs, signature.inputs, strict=True):
         match spec:

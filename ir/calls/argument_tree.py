@@ -1,0 +1,135 @@
+"""``ArgumentTree``: the arguments of a function as the leaves of pytrees, in their order, and how each is called.
+
+Everything that turns arguments into leaves, or names a leaf, asks this: the root, calls with a preserved signature, guards.
+"""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Self
+
+import torch.fx.immutable_collections
+from attrs import frozen
+
+from ..errors import InputError
+from ..torch_private import pytree
+
+__all__ = ["ArgumentTree", "flatten"]
+
+
+EMPTY = pytree.tree_structure(((), {}))
+
+
+@frozen(eq=False)
+class ArgumentTree:
+    """The pytrees of the positional arguments and of the keyword arguments of a function.
+
+    >>> tree = ArgumentTree.of(pytree.tree_structure(((1, [2, 3]), {"k": 4})), ("x",))
+    >>> tree.labels, tree.paths
+    (('x', 'args[1]', 'k'), ['x', 'args[1][0]', 'args[1][1]', 'k'])
+    >>> tree.flatten([1, [2, 3], 4])
+    [1, 2, 3, 4]
+    """
+
+    positional: tuple[Any, ...]
+    keyword: Mapping[str, Any]
+    """By name, in the order of the leaves."""
+    specs: tuple[Any, ...]
+    """Those of all arguments, the positional ones first."""
+    labels: tuple[str, ...]
+    """What each is called in messages and by those who pass it by name."""
+    is_flat: bool
+    """Whether each argument is one leaf."""
+
+    @classmethod
+    def of(cls, in_spec: Any, names: Sequence[str] = ()) -> Self:
+        """Return the tree of a pytree of ``(args, kwargs)``.
+
+        Args:
+            in_spec: the pytree; None where nothing is known of it, which gives a tree without arguments.
+            names: the argument names of the ``forward``, as far as they are known.
+        """
+        args, kwargs = EMPTY.children() if in_spec is None else in_spec.children()
+        positional = tuple(args.children())
+        keyword: dict[str, Any] = dict(zip(kwargs.context or (), kwargs.children(), strict=True))
+        labels = [names[at] if at < len(names) else f"args[{at}]" for at in range(len(positional))]
+        specs = (*positional, *keyword.values())
+        is_flat = all(spec.is_leaf() for spec in specs)
+        return cls(positional, MappingProxyType(keyword), specs, (*labels, *map(str, keyword)), is_flat)
+
+    @property
+    def keys(self) -> tuple[int | str, ...]:
+        """How each argument is passed: by its position, or by its name."""
+        return (*range(len(self.positional)), *self.keyword)
+
+    @property
+    def places(self) -> list[tuple[int, tuple[Any, ...]]]:
+        """For each leaf the number of the argument that it is in, and the keys of the pytree that lead to it there."""
+        found: list[tuple[int, tuple[Any, ...]]] = []
+        for number, spec in enumerate(self.specs):
+            inside = pytree.tree_unflatten([0] * spec.num_leaves, spec)
+            found += [(number, tuple(path)) for path, _ in pytree.tree_flatten_with_path(inside)[0]]
+        return found
+
+    @property
+    def paths(self) -> list[str]:
+        """How a caller would write each leaf: ``x``, ``batch['ids'][0]``."""
+        return [self.labels[number] + pytree.keystr(rest) for number, rest in self.places]
+
+    def flatten(self, values: Sequence[Any]) -> list[Any]:
+        """Return the leaves of the arguments of a call.
+
+        Args:
+            values: one for each argument.
+
+        Raises:
+            InputError: one is nested differently; the message has the path and what was expected.
+        """
+        if self.is_flat:
+            return list(values)
+        pairs = zip(values, self.specs, self.labels, strict=True)
+        return [leaf for value, spec, label in pairs for leaf in ([value] if spec.is_leaf() else flatten(value, spec, label))]
+
+
+FX_CONTAINERS = (torch.fx.immutable_collections.immutable_list, torch.fx.immutable_collections.immutable_dict)
+"""What fx makes of the lists and dicts among the arguments of a node."""
+
+
+def flatten(value: Any, spec: Any, path: str) -> list[Any]:
+    """Return the leaves of a value in the order of a pytree spec; dict keys may come in any order.
+
+    Raises:
+        InputError: the value is nested differently; the message has the path and what was expected.
+
+    >>> spec = pytree.tree_structure({"a": 1, "b": [2]})
+    >>> flatten({"b": [20], "a": 10}, spec, "x")
+    [10, 20]
+    """
+    if spec.is_leaf():
+        return [value]
+    if spec.type is not _node_type(value) and not (isinstance(value, FX_CONTAINERS) and isinstance(value, spec.type)):
+        raise InputError(f"argument {path}: expected a {_type_name(spec)}, got a {type(value).__name__}")
+    if isinstance(value, dict):
+        keys = list(spec.context[1] if spec.type.__name__ == "defaultdict" else spec.context)
+        if set(keys) != set(value):
+            raise InputError(f"argument {path}: expected the keys {keys}, got {list(value)}")
+        parts = [(value[key], f"{path}[{key!r}]") for key in keys]
+    else:
+        children, context = pytree.SUPPORTED_NODES[spec.type].flatten_fn(value)
+        parts = [(child, f"{path}[{index}]") for index, child in enumerate(children)]
+        if len(parts) != spec.num_children or (context != spec.context and spec.context is not None):
+            wanted = f"a {_type_name(spec)} of {spec.num_children} parts like the exported one"
+            raise InputError(f"argument {path}: expected {wanted}, got {len(parts)}")
+    return [leaf for (part, where), inner in zip(parts, spec.children(), strict=True) for leaf in flatten(part, inner, where)]
+
+
+def _node_type(value: Any) -> Any:
+    # All namedtuples are one type to pytree; which one it is, is in the context.
+    return namedtuple if pytree.is_namedtuple_instance(value) else type(value)  # noqa: PYI024  # only its identity is used
+
+
+def _type_name(spec: Any) -> str:
+    kind = spec.context if spec.type is namedtuple else spec.type  # noqa: PYI024  # only its identity is used
+    return getattr(kind, "__name__", str(kind))
