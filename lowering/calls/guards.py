@@ -1,120 +1,156 @@
-"""Guards of the flat inputs: a fast generated function without messages, and one that explains what it refused.
+"""Guards of the flat inputs: conditions on types, dtypes, shapes, baked-in values, ranges and guards of the export.
 
-They check types, dtypes, shapes, baked-in values, ranges and guards of the export.
+Each is described once, as a line of code and as what to say where it does not hold; one generated function runs all lines.
 """
 
 from __future__ import annotations
 
+import functools
 import math
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from attrs import define, field
+from torch.fx.immutable_collections import immutable_dict, immutable_list
 
 from ...ir.analysis.numbers import SYMBOLIC
 from ...ir.arguments import same_arg
 from ...ir.errors import InputValueError
-from ...ir.expression import (
-    OPERATORS,
-    UNCOMPUTABLE,
-    Apply,
-    Expr,
-    InputDim,
-    InputValue,
-    Sym,
-    evaluate,
-    inputs_in,
-    leaves_in,
-    write,
-)
+from ...ir.expression import OPERATORS, UNCOMPUTABLE, Apply, Expr, InputDim, InputValue, Sym, inputs_in, leaves_in, write
 from ...ir.program import Program
-from ...ir.signature import ArgumentType, LiteralType, NumberType, ObjectType, Range, RestType, TensorType, UserInput
-from .data import foreign_class
+from ...ir.signature import ArgumentType, Constraints, LiteralType, NumberType, ObjectType, Range, RestType, TensorType, UserInput
 
-__all__ = ["LeafChecks", "quick_check"]
+__all__ = ["LeafChecks", "foreign_class"]
 
 INFIX = frozenset({"-", "//", "/", "%", "==", "!=", "<", "<=", ">", ">="})
 """Operators of two numbers that Python writes likewise; others are called."""
 
-Check = Callable[[Sequence[Any]], bool]
+NUMBERS = (int, float, bool, *SYMBOLIC)
+
+Got = Callable[[Any, Any], str]
+"""What is said of the value of an input that is wrong, and of what its line of code shows beside it."""
+
+Said = Callable[["LeafChecks", Sequence[Any], Any], str]
+"""What is said where a condition does not hold: of the checks, the inputs, and what the line of code shows."""
 
 
-def quick_check(types: Sequence[ArgumentType], ranges: Sequence[tuple[Expr, float, float]], guards: Sequence[Expr]) -> Check:
-    """Return the fast guard: a function that returns whether flat inputs are plainly valid.
+def _about(index: int, got: Got) -> Said:
+    def said(checks: LeafChecks, values: Sequence[Any], shown: Any) -> str:
+        return f"argument {checks.paths[index]}: expected {_expected(checks.types[index])}, {got(values[index], shown)}"
 
-    Args:
-        types: of the inputs.
-        ranges: expressions over symbols, each with what it may be at least and at most.
-        guards: expressions over inputs that must be true.
+    return said
 
-    >>> check = quick_check([TensorType(torch.float32, (Sym("s0"), 3))], [(Sym("s0"), 3, 8)], [])
-    >>> check([torch.ones(4, 3)]), check([torch.ones(2, 3)]), check([torch.ones(4, 3, dtype=torch.int32)])
-    (True, False, False)
-    """
-    writer = _Writer()
-    for index, kind in enumerate(types):
-        writer.input(index, kind)
-    for text, expected in writer.later:
-        if writer.knows(expected):
-            writer.must(f"{text} == {writer.text(expected)}")
-    for expr, low, high in ranges:
-        if writer.knows(expr):
-            writer.must(f"{writer.entry(low)} <= {writer.text(expr)} <= {writer.entry(high)}")
-    for guard in guards:
-        writer.must(writer.text(guard))
-    return writer.made(len(types))
+
+def _guarded(guard: Expr) -> Said:
+    def said(checks: LeafChecks, _: Sequence[Any], __: Any) -> str:
+        names = ", ".join(dict.fromkeys(checks.paths[index] for index in inputs_in(guard)))
+        return f"argument {names}: the program was exported for inputs with {write(guard, checks.paths)}"
+
+    return said
+
+
+def _beyond(text: str, wanted: str) -> Said:
+    return lambda _, __, size: f"{text} is {size}, but must be {wanted}"
 
 
 @define
 class _Writer:
-    lines: list[str] = field(factory=list)
-    table: dict[str, Any] = field(factory=dict)
-    symbols: dict[Sym, str] = field(factory=dict)
-    later: list[tuple[str, Expr]] = field(factory=list)
-    """Sizes that are computed from symbols, which may be bound further on."""
+    """Writes the conditions on the inputs of one program."""
 
-    def must(self, condition: str) -> None:
-        self.lines.append(f"if not ({condition}): return False")
+    lines: list[str] = field(factory=list)
+    said: list[tuple[Said, Expr | None]] = field(factory=list)
+    """For each condition what to say where it does not hold, and what it computes."""
+    table: dict[str, Any] = field(factory=lambda: {"Tensor": torch.Tensor, "NUMBERS": NUMBERS, "UNCOMPUTABLE": UNCOMPUTABLE})
+    symbols: dict[Sym, str] = field(factory=dict)
+    sizes: dict[Expr, int] = field(factory=dict)
+    """The first input that has a size which is an expression over symbols."""
+    computed: list[tuple[int, str, Expr]] = field(factory=list)
+    """Sizes that are computed from symbols, which may be bound further on: the input, the size, what it must be."""
+
+    def must(self, condition: str, said: Said, *, shown: str = "None", expr: Expr | None = None) -> None:
+        """Add a condition; what it computes may have no value for some inputs."""
+        line = f"if not ({condition}): return {len(self.said)}, {shown}"
+        if isinstance(expr, Apply | InputDim):
+            self.lines += ["try:", f"    {line}", f"except UNCOMPUTABLE as error: return {len(self.said)}, error"]
+        else:
+            self.lines.append(line)
+        self.said.append((said, expr))
 
     def entry(self, value: Any) -> str:
         name = f"t{len(self.table)}"
         self.table[name] = value
         return name
 
+    def tensor(self, index: int, kind: TensorType) -> None:
+        self.must(f"isinstance(v{index}, Tensor)", _about(index, lambda value, _: f"got {_describe(value)}"))
+        dtype = f"v{index}.dtype is {self.entry(kind.dtype)}"
+        if kind.dtype.is_floating_point:
+            dtype += f" or (floating and v{index}.is_floating_point())"
+        self.must(dtype, _about(index, lambda value, _: f"got dtype {value.dtype}"))
+        if not _has_symbols(kind):
+            self.must(f"v{index}.shape == {self.entry(kind.shape)}", _about(index, _got_sizes))
+
+    def other(self, index: int, kind: ArgumentType) -> None:
+        got = _about(index, lambda value, _: f"got {_describe(value)}")
+        match kind:
+            case LiteralType(value=value) if value is not None:
+                self.must(f"{self.entry(same_arg)}({self.entry(value)}, v{index})", got)
+            case NumberType():
+                self.must(f"isinstance(v{index}, NUMBERS)", got)
+            case _:
+                pass  # None was dropped from the program: like ep.module(), do not look at what is passed for it
+
+    def symbolic(self, index: int, kind: ArgumentType) -> None:
+        if isinstance(kind, NumberType) and kind.expr is not None:
+            self.size(index, f"v{index}", kind.expr)
+        elif isinstance(kind, TensorType):
+            sizes = [f"v{index}_{dim}" for dim in range(len(kind.shape))]
+            self.must(f"v{index}.dim() == {len(sizes)}", _about(index, _got_sizes))
+            self.lines.append(f"{', '.join(sizes)}, = v{index}.shape")
+            for name, expected in sorted(zip(sizes, kind.shape, strict=True), key=lambda pair: not isinstance(pair[1], int)):
+                self.size(index, name, expected)
+
+    def size(self, index: int, name: str, expected: Expr) -> None:
+        if isinstance(expected, int):
+            self.must(f"{name} == {expected:d}", _about(index, _got_sizes))
+            return
+        self.sizes.setdefault(expected, index)
+        if not isinstance(expected, Sym):
+            self.computed.append((index, name, expected))
+        elif expected in self.symbols:
+            said = _about(
+                index, lambda value, known: f"{_got_sizes(value)}, but {expected.name} is {known} in an earlier argument"
+            )
+            self.must(f"{name} == {self.symbols[expected]}", said, shown=self.symbols[expected])
+        else:
+            self.symbols[expected] = name
+
+    def constraints(self, constraints: Constraints) -> None:
+        for index, name, expected in self.computed:
+            if self.knows(expected):
+                said = _about(index, functools.partial(_got_computed, expected))
+                self.must(f"{name} == {self.text(expected)}", said, shown=self.text(expected), expr=expected)
+        for bounds in constraints.ranges:
+            if (bounds.low is not None or bounds.high is not None) and self.knows(bounds.expr):
+                self.range(bounds)
+        for guard in constraints.guards:
+            if guard is not True:
+                self.must(self.text(guard), _guarded(guard), expr=guard)
+
+    def range(self, bounds: Range) -> None:
+        low, high = _ends(bounds)
+        text, wanted = write(bounds.expr), _range(low, high)
+        index = self.sizes.get(bounds.expr)
+        said = _beyond(text, wanted)
+        if index is not None:
+            said = _about(index, lambda value, _: f"{_got_sizes(value)}, where {text} must be {wanted}")
+        size = self.text(bounds.expr)
+        self.must(f"{self.entry(low)} <= {size} <= {self.entry(high)}", said, shown=size, expr=bounds.expr)
+
     def knows(self, expr: Expr) -> bool:
         return all(leaf in self.symbols for leaf in leaves_in(expr) if isinstance(leaf, Sym))
-
-    def input(self, index: int, kind: ArgumentType) -> None:
-        match kind:
-            case TensorType(dtype=dtype, shape=shape):
-                self.must(f"(type(v{index}) is Tensor or type(v{index}) is Parameter) and v{index}.dtype is {self.entry(dtype)}")
-                self._shape(index, shape)
-            case LiteralType(value=value) if value is not None:
-                self.must(f"{self.entry(same_arg)}({self.entry(value)}, v{index})")
-            case NumberType(expr=expr):
-                self.must(f"(type(v{index}) is int or type(v{index}) is float or type(v{index}) is bool)")
-                if expr is not None and not isinstance(expr, int):
-                    self._size(f"v{index}", expr)
-            case _:
-                pass
-
-    def _shape(self, index: int, shape: tuple[Expr, ...]) -> None:
-        if all(type(size) is int for size in shape):
-            self.must(f"v{index}.shape == {self.entry(shape)}")
-            return
-        sizes = [f"v{index}_{dim}" for dim in range(len(shape))]
-        self.lines.append(f"{', '.join(sizes)}, = v{index}.shape")
-        for name, expected in zip(sizes, shape, strict=True):
-            self._size(name, expected)
-
-    def _size(self, name: str, expected: Expr) -> None:
-        if isinstance(expected, Sym) and expected not in self.symbols:
-            self.symbols[expected] = name
-        elif isinstance(expected, Apply):
-            self.later.append((name, expected))
-        else:
-            self.must(f"{name} == {self.text(expected)}")
 
     def text(self, expr: Expr) -> str:
         match expr:
@@ -131,15 +167,12 @@ class _Writer:
             case _:
                 return self.entry(expr)
 
-    def made(self, count: int) -> Check:
+    def made(self, count: int) -> Callable[[Sequence[Any], bool], tuple[int, Any] | None]:
         names = "".join(f"v{index}, " for index in range(count))
         body = [f"{names}= values"] if count else []
-        body += [*self.lines, "return True"]
-        wrong = "except (TypeError, ValueError, ArithmeticError, IndexError): return False"
-        source = "\n".join(["def check(values):", "    try:", *(f"        {line}" for line in body), f"    {wrong}"])
-        names_of: dict[str, Any] = {**self.table, "Tensor": torch.Tensor, "Parameter": torch.nn.Parameter}
-        exec(compile(source, "<purefx checks>", "exec"), names_of)  # noqa: S102  the text is ours: values are in the table
-        return names_of["check"]
+        source = "\n".join(["def check(values, floating):", *(f"    {line}" for line in [*body, *self.lines, "return None"])])
+        exec(compile(source, "<purefx checks>", "exec"), self.table)  # noqa: S102  the text is ours: values are in the table
+        return self.table["check"]
 
 
 class LeafChecks:
@@ -151,19 +184,25 @@ class LeafChecks:
         self.floating = False
         self.paths = [spec.argument or f"input {index}" for index, spec in enumerate(specs)]
         self.types = [spec.type for spec in specs]
-        self.tensors = [(index, kind.dtype, _static(kind)) for index, kind in enumerate(self.types) if type(kind) is TensorType]
-        self.others = [(index, kind) for index, kind in enumerate(self.types) if type(kind) in (LiteralType, NumberType)]
-        self.dynamic = [(index, kind) for index, kind in enumerate(self.types) if _has_symbols(kind)]
-        self.ranges = [bounds for bounds in program.constraints.ranges if bounds.low is not None or bounds.high is not None]
-        self.guards = [guard for guard in program.constraints.guards if guard is not True]
         self.only = [
             (index, spec.only)
             for index, spec in enumerate(specs)
             if spec.only is not None and type(spec.type) in (ObjectType, RestType, LiteralType)
         ]
         """Arguments that nothing else checks, in programs from outside, and which classes they may have besides data."""
-        self.quick = quick_check(self.types, [(bounds.expr, *_ends(bounds)) for bounds in self.ranges], self.guards)
-        """Says whether inputs are plainly right."""
+        writer = _Writer()
+        for index, kind in enumerate(self.types):
+            if isinstance(kind, TensorType):
+                writer.tensor(index, kind)
+        for index, kind in enumerate(self.types):
+            writer.other(index, kind)
+        for index, kind in enumerate(self.types):
+            if _has_symbols(kind):
+                writer.symbolic(index, kind)
+        writer.constraints(program.constraints)
+        self.said = writer.said
+        self.first_wrong = writer.made(self.count)
+        """Gives the number of the first condition that does not hold, and what it shows; None if all do."""
 
     def run(self, values: Sequence[Any]) -> None:
         """Check the inputs of one call.
@@ -171,9 +210,11 @@ class LeafChecks:
         Raises:
             InputValueError: the first that is wrong, by name, with what was expected.
         """
-        self.only_data(values)
-        if torch.compiler.is_compiling() or not self.quick(values):
-            self.look(values)
+        if self.only:
+            self.only_data(values)
+        wrong = self.first_wrong(values, self.floating)
+        if wrong is not None:
+            raise InputValueError(self._explained(values, *wrong)) from None
 
     def only_data(self, values: Sequence[Any]) -> None:
         """Check that a program from an untrusted source gets no object whose methods it could call.
@@ -190,85 +231,14 @@ class LeafChecks:
                     f"strings and containers of them), got a {name}; load(..., types=[{odd.__name__}]) lets it call its methods"
                 )
 
-    def look(self, values: Sequence[Any]) -> None:
-        """Look at each input of one call, and raise as ``run`` does; the slow half of it."""
-        for index, dtype, shape in self.tensors:
-            value = values[index]
-            if not isinstance(value, torch.Tensor):
-                raise self._wrong(index, f"got {_describe(value)}")
-            if value.dtype is not dtype and not (self.floating and value.is_floating_point() and dtype.is_floating_point):
-                raise self._wrong(index, f"got dtype {value.dtype}")
-            if shape is not None and value.shape != shape:
-                raise self._wrong(index, f"got shape {tuple(value.shape)}")
-        for index, kind in self.others:
-            self._check_other(index, kind, values[index])
-        if self.dynamic or self.guards or self.ranges:
-            self._check_sizes(values)
-
-    def _check_other(self, index: int, kind: ArgumentType, value: Any) -> None:
-        if isinstance(kind, LiteralType):
-            # None was dropped from the program: like ep.module(), do not look at what is passed for it.
-            if kind.value is not None and not same_arg(kind.value, value):
-                raise self._wrong(index, f"got {_describe(value)}")
-        elif not isinstance(value, (int, float, bool, *SYMBOLIC)):
-            raise self._wrong(index, f"got {_describe(value)}")
-
-    def _check_sizes(self, values: Sequence[Any]) -> None:
-        known: dict[Any, Any] = {}
-        for index, kind in self.dynamic:
-            for size, expected in self._sizes(index, kind, values[index]):
-                if isinstance(expected, Sym) and known.setdefault(expected, size) != size:
-                    raise self._wrong(
-                        index, f"got {_sizes_of(values[index])}, but {expected.name} is {known[expected]} in an earlier argument"
-                    )
-        for index, kind in self.dynamic:
-            for size, expected in self._sizes(index, kind, values[index]):
-                if isinstance(expected, Sym) or not _bound(leaves_in(expected), known):
-                    continue
-                wanted = self._value(expected, known)
-                if wanted != size:
-                    raise self._wrong(index, f"got {_sizes_of(values[index])}, where {write(expected)} is {wanted}")
-        for bounds in self.ranges:
-            self._check_range(bounds, known, values)
-        for guard in self.guards:
-            if not self._value(guard, _given(guard, values)):
-                names = ", ".join(dict.fromkeys(self.paths[index] for index in inputs_in(guard)))
-                raise InputValueError(f"argument {names}: the program was exported for inputs with {write(guard, self.paths)}")
-
-    def _sizes(self, index: int, kind: Any, value: Any) -> list[tuple[Any, Expr]]:
-        if isinstance(kind, NumberType):
-            return [(value, kind.expr)] if kind.expr is not None else []
-        if value.dim() != len(kind.shape):
-            raise self._wrong(index, f"got shape {tuple(value.shape)}")
-        for size, expected in zip(value.shape, kind.shape, strict=True):
-            if isinstance(expected, int) and size != expected:
-                raise self._wrong(index, f"got shape {tuple(value.shape)}")
-        return [pair for pair in zip(value.shape, kind.shape, strict=True) if not isinstance(pair[1], int)]
-
-    def _check_range(self, bounds: Range, known: dict[Any, Any], values: Sequence[Any]) -> None:
-        if not _bound(leaves_in(bounds.expr), known):
-            return
-        size = self._value(bounds.expr, known | _given(bounds.expr, values))
-        low, high = _ends(bounds)
-        if low <= size <= high:
-            return
-        for index, kind in self.dynamic:
-            if any(expected == bounds.expr for _, expected in self._sizes(index, kind, values[index])):
-                raise self._wrong(
-                    index, f"got {_sizes_of(values[index])}, where {write(bounds.expr)} must be {_range(low, high)}"
-                )
-        raise InputValueError(f"{write(bounds.expr)} is {size}, but must be {_range(low, high)}")
-
-    def _value(self, expr: Expr, known: dict[Any, Any]) -> Any:
-        try:
-            return evaluate(expr, known)
-        except UNCOMPUTABLE as error:
-            read = ", ".join(dict.fromkeys(self.paths[index] for index in inputs_in(expr))) or "sizes"
-            said = f"argument {read}: the program was exported for inputs with {write(expr, self.paths)}, which has no value here"
-            raise InputValueError(f"{said} ({error})") from None
-
-    def _wrong(self, index: int, got: str) -> InputValueError:
-        return InputValueError(f"argument {self.paths[index]}: expected {_expected(self.types[index])}, {got}")
+    def _explained(self, values: Sequence[Any], number: int, shown: Any) -> str:
+        said, expr = self.said[number]
+        if not isinstance(shown, UNCOMPUTABLE):
+            return said(self, values, shown)
+        assert expr is not None
+        read = ", ".join(dict.fromkeys(self.paths[index] for index in inputs_in(expr))) or "sizes"
+        text = f"argument {read}: the program was exported for inputs with {write(expr, self.paths)}, which has no value here"
+        return f"{text} ({shown})"
 
 
 def _ends(bounds: Range) -> tuple[float, float]:
@@ -277,29 +247,9 @@ def _ends(bounds: Range) -> tuple[float, float]:
     return low, bounds.high if bounds.high is not None else math.inf
 
 
-def _static(kind: TensorType) -> tuple[int, ...] | None:
-    return kind.shape if all(type(size) is int for size in kind.shape) else None  # type: ignore[return-value]
-
-
 def _has_symbols(kind: Any) -> bool:
-    if isinstance(kind, NumberType):
-        return kind.expr is not None and not isinstance(kind.expr, int)
-    return isinstance(kind, TensorType) and _static(kind) is None
-
-
-def _bound(leaves: Sequence[Expr], known: dict[Any, Any]) -> bool:
-    return all(leaf in known for leaf in leaves if isinstance(leaf, Sym))
-
-
-def _given(expr: Expr, values: Sequence[Any]) -> dict[Any, Any]:
-    return {leaf: _read(leaf, values) for leaf in leaves_in(expr) if isinstance(leaf, InputDim | InputValue)}
-
-
-def _read(leaf: Any, values: Sequence[Any]) -> Any:
-    value = values[leaf.index]
-    if isinstance(leaf, InputValue):
-        return value
-    return value.size(leaf.dim) if leaf.of == "size" else value.stride(leaf.dim)
+    sizes = kind.shape if isinstance(kind, TensorType) else (kind.expr,) if isinstance(kind, NumberType) else ()
+    return any(size is not None and not isinstance(size, int) for size in sizes)
 
 
 def _range(low: float, high: float) -> str:
@@ -308,8 +258,12 @@ def _range(low: float, high: float) -> str:
     return f"at most {high}" if low == -math.inf else f"between {low} and {high}"
 
 
-def _sizes_of(value: Any) -> str:
-    return f"shape {tuple(value.shape)}" if isinstance(value, torch.Tensor) else f"{value!r}"
+def _got_sizes(value: Any, _: Any = None) -> str:
+    return f"got shape {tuple(value.shape)}" if isinstance(value, torch.Tensor) else f"got {value!r}"
+
+
+def _got_computed(expected: Expr, value: Any, wanted: Any) -> str:
+    return f"{_got_sizes(value)}, where {write(expected)} is {wanted}"
 
 
 def _describe(value: Any) -> str:
@@ -327,3 +281,57 @@ def _expected(kind: Any) -> str:
             return f"a number ({name})"
         case _:
             return "what the program was exported with"
+
+
+SCALARS = frozenset(
+    {
+        int, bool, float, complex, str, bytes, type(None), type(Ellipsis), slice, range, torch.dtype, torch.device, torch.layout,
+        torch.memory_format,
+    }
+)  # fmt: skip
+
+SEQUENCES = frozenset({tuple, list, torch.Size, immutable_list, set, frozenset})
+
+MAPPINGS = frozenset({dict, OrderedDict, immutable_dict})
+
+TORCHS = (torch.Tensor, torch.Generator, torch.ScriptObject, torch.fx.Proxy, *SYMBOLIC)
+
+CALLED = (
+    "getitem", "iter", "len", "contains", "add", "radd", "sub", "rsub", "mul", "rmul", "matmul", "rmatmul", "mod", "rmod", "pow",
+    "rpow", "truediv", "rtruediv", "floordiv", "rfloordiv", "and", "rand", "or", "ror", "xor", "rxor", "lshift", "rlshift",
+    "rshift", "rrshift", "neg", "pos", "abs", "invert", "index", "int", "float", "complex", "bool", "round", "trunc", "floor",
+    "ceil", "eq", "ne", "lt", "le", "gt", "ge", "getattribute", "getattr", "format", "str", "hash", "torch_function",
+)  # fmt: skip
+"""Methods, without their underscores, that functions on data call."""
+
+
+def foreign_class(value: Any, also: tuple[type, ...]) -> type | None:
+    """Return the class of the first object in a value that is not data, or None.
+
+    Args:
+        value: what a caller passes.
+        also: classes that are accepted besides.
+
+    >>> foreign_class(([1, torch.ones(2)], {"a": None}), ()), foreign_class([object()], ()), foreign_class(object(), (object,))
+    (None, <class 'object'>, None)
+    """
+    todo = [value]
+    while todo:
+        part = todo.pop()
+        kind: Any = type(part)
+        if kind in SCALARS or isinstance(part, TORCHS) or kind.__module__ == "numpy":
+            continue
+        if kind in MAPPINGS:
+            todo += [*part.keys(), *part.values()]
+        elif kind in SEQUENCES or (isinstance(part, tuple) and _is_plain(kind)):
+            todo.extend(part)
+        elif not isinstance(part, also):
+            return kind
+    return None
+
+
+@functools.lru_cache(maxsize=256)
+def _is_plain(kind: type) -> bool:
+    # Named tuples, which torch's operators give and callers pass: a tuple with names and no methods of its own.
+    above = kind.__mro__[: -len(tuple.__mro__)]
+    return not any(f"__{name}__" in vars(part) for part in above for name in CALLED)
