@@ -17,14 +17,15 @@ import torch.fx
 from attrs import evolve
 
 from ..analysis.numbers import SYMBOLIC
-from ..arguments import Arg, Body, Items, Record, Ref, refs_in
+from ..arguments import Arg, Body, Ref, refs_in
 from ..errors import InvalidProgram, UnsupportedProgram, Violation
 from ..graph import Frame, Graph, Input, Node, Op, Stack, common_prefix
 from ..meta import freeze_meta
 from ..operators import Said, op_of
 from ..torch_private import EMPTY_STACK_KEY, HigherOrderOperator, OpOverload, OpOverloadPacket
 from .module_calls import Aliases, Entries, call_of
-from .regions import check_output, is_from_region, place_boundaries, place_regions, settle_bodies
+from .reading import check_output, class_name, container_of, result_of, where
+from .regions import is_from_region, place_boundaries, place_regions, settle_bodies
 
 __all__ = ["GraphReader", "StackReader"]
 
@@ -72,7 +73,7 @@ class StackReader:
             place = self.aliases.where.get(path, path)
             self.objects.setdefault(key.partition("@")[0], {})[place] = None
             if kind:  # "" where a program that was made again does not know the class
-                self.types.setdefault(place, _class_name(kind))
+                self.types.setdefault(place, class_name(kind))
             if place != path:
                 number = str(self.aliases.numbers.get(call_of(entries[:depth]), 0))
             if place:
@@ -105,10 +106,6 @@ class StackReader:
         if frame is None:
             frame = self._frames[place] = Frame(*place)
         return frame
-
-
-def _class_name(kind: Any) -> str:
-    return kind if isinstance(kind, str) else f"{kind.__module__}.{kind.__qualname__}"
 
 
 LITERALS = frozenset(
@@ -169,7 +166,7 @@ class GraphReader:
             if kind == "call_function":
                 nodes.append(self._call(fx_node, known, stacks))
                 node = nodes[-1]
-                ref = known[fx_node] = _result(node, inputs)
+                ref = known[fx_node] = result_of(node, inputs)
                 if ref.name != node.name and not name:
                     self.renamed[node.name] = ref.name
             elif kind == "placeholder":
@@ -180,7 +177,7 @@ class GraphReader:
             elif kind == "get_attr":
                 known[fx_node] = self._attribute(name, module, fx_node)
             else:
-                raise UnsupportedProgram(f"{_where(fx_node)}: an exported program has no {kind!r} node")
+                raise UnsupportedProgram(f"{where(fx_node)}: an exported program has no {kind!r} node")
         strays = {node.name for node in nodes if not node.stack and is_from_region(node.meta)}
         if strays and not name:
             outside = {formal for formal in inputs if formal not in self.slots}.union(refs_in((output,)))
@@ -224,7 +221,7 @@ class GraphReader:
         for part in str(fx_node.target).split("."):
             found = getattr(found, part, None)
         if not isinstance(found, torch.fx.GraphModule):
-            raise UnsupportedProgram(f"{_where(fx_node)}: reads the attribute {fx_node.target!r}, a {type(found).__name__}")
+            raise UnsupportedProgram(f"{where(fx_node)}: reads the attribute {fx_node.target!r}, a {type(found).__name__}")
         name = f"{owner}.{fx_node.target}" if owner else f"${fx_node.target}"
         self._todo.append((name, found))
         return Body(name)
@@ -235,26 +232,20 @@ class GraphReader:
             return known[arg]
         if kind in LITERALS:
             return arg
-        if isinstance(arg, list):
-            return Items([self._convert(part, known) for part in arg])
-        if isinstance(arg, tuple):
-            return tuple([self._convert(part, known) for part in arg])
-        if isinstance(arg, dict):
-            return Record(tuple([(key, self._convert(part, known)) for key, part in arg.items()]))
-        if kind is slice:
-            return slice(*(self._convert(part, known) for part in (arg.start, arg.stop, arg.step)))
-        if isinstance(arg, (OpOverload, HigherOrderOperator, *SYMBOLIC, torch.ScriptObject)):
-            return arg
-        if isinstance(arg, CODE):
+        found = container_of(arg, lambda part: self._convert(part, known))
+        if found is not None:
+            return found
+        if isinstance(arg, OBJECTS):
             return arg
         # What it prints is not shown: a class may print anything.
         raise UnsupportedProgram(f"an argument of type {kind.__module__}.{kind.__qualname__} is not supported")
 
 
-CODE: tuple[Any, ...] = (
+OBJECTS: tuple[Any, ...] = (
+    OpOverload, HigherOrderOperator, *SYMBOLIC, torch.ScriptObject,
     type, range, OpOverloadPacket, types.FunctionType, types.BuiltinFunctionType, types.MethodType, functools.partial,
 )  # fmt: skip
-"""Callables that are not instances of user classes: fx writes arguments into Python text by their ``repr``."""
+"""Values, and callables that are not instances of user classes: fx writes arguments into Python text by their ``repr``."""
 
 FxNode = torch.fx.Node
 
@@ -264,15 +255,6 @@ class _Known(dict[Any, Arg]):
 
     def __missing__(self, fx_node: Any) -> Arg:
         return Ref(fx_node.name)
-
-
-def _result(node: Node, inputs: Mapping[str, Input]) -> Ref:
-    returns = node.do.effects.returns if type(node.do) is Op else ()
-    if len(returns) == 1 and returns[0] is not None:
-        written = returns[0].find(node.args, node.kwargs)
-        if type(written) is Ref and written.name in inputs:
-            return written
-    return Ref(node.name)
 
 
 def place_unplaced(nodes: list[Node], stacks: Mapping[str, Stack | None]) -> list[Node]:
@@ -290,8 +272,3 @@ def place_unplaced(nodes: list[Node], stacks: Mapping[str, Stack | None]) -> lis
             if mine is None and theirs is not None:
                 around[node.name].append(theirs)
     return [evolve(node, stack=common_prefix(around[node.name])) if node.name in around else node for node in nodes]
-
-
-def _where(fx_node: Any) -> str:
-    trace = str(fx_node.meta.get("stack_trace") or "").strip().splitlines()
-    return f"node {fx_node.name}" + (f" ({trace[-2].strip()})" if len(trace) > 1 else "")

@@ -14,7 +14,7 @@ from attrs import evolve, frozen
 from torch.export import ExportedProgram
 
 from ..arguments import Arg, Ref, bodies_in, replace_refs
-from ..errors import InvalidProgram, UnsupportedProgram, Violation
+from ..errors import UnsupportedProgram
 from ..graph import Frame, Graph, Node, Op, Stack, common_prefix
 from ..meta import is_backward
 from ..names import relative
@@ -39,31 +39,6 @@ REGIONS = frozenset(
     }
 )  # fmt: skip
 """Operators that the exporter cuts out of the traced graph: the stacks inside are the traced ones."""
-
-
-def check_output(graph: Any, name: str) -> None:
-    """Raise unless an fx graph has one ``output``, as its last node: torch returns there, and runs nothing after it.
-
-    Args:
-        graph: the fx graph.
-        name: what the program calls it.
-
-    Raises:
-        InvalidProgram: it has none, or several, or nodes after it.
-
-    >>> import torch
-    >>> check_output(torch.fx.symbolic_trace(torch.nn.ReLU()).graph, "")
-    """
-    nodes = list(graph.nodes)
-    places = [place for place, node in enumerate(nodes) if node.op == "output"]
-    if len(places) == 1 and places[0] == len(nodes) - 1:
-        return
-    if len(places) == 1:
-        said = f"the fx graph has {nodes[places[0] + 1].name!r} after its output, where nothing runs"
-    else:
-        said = f"the fx graph has {len(places) or 'no'} output nodes, not one"
-    advice = "let graph.output(...) be called once and be the last node"
-    raise InvalidProgram([Violation("signature-outputs", said, graph=name, node="output", advice=advice)])
 
 
 def settle_bodies(graphs: dict[str, Graph], unknown: Mapping[str, frozenset[str]]) -> None:

@@ -23,11 +23,11 @@ from ..own_operators import op_to_call
 from ..signature import RestType
 from ..torch_private import PyTreeCodeGen, generator_of_code, hooks_of
 from ..verify.findings import short
-from .regions import check_output
+from .reading import check_output, result_of, where
 from .traced_values import MISSING, Attributes, Literals, Operators, is_computed, is_tensor, meta_of, relative_path
 from .tracers import TracedStacks, is_path
 
-__all__ = ["TracedReader", "where"]
+__all__ = ["TracedReader"]
 
 
 @frozen
@@ -145,13 +145,7 @@ class _GraphReader:
     def add(self, fx_node: Any, do: Any, args: tuple[Arg, ...] = (), kwargs: tuple[tuple[str, Arg], ...] = ()) -> None:
         node = Node(fx_node.name, do, args, kwargs, self.stack(fx_node), meta_of(fx_node, self.reader.values))
         self.nodes.append(node)
-        self.known[fx_node] = self._result(node)
-
-    def _result(self, node: Node) -> Ref:
-        # The result of an in-place operator on an input is that input, as for exported programs.
-        returns = node.do.effects.returns if not isinstance(node.do, Call | Get) else ()
-        written = returns[0].find(node.args, node.kwargs) if len(returns) == 1 and returns[0] is not None else None
-        return written if type(written) is Ref and written.name in self.inputs else Ref(node.name)
+        self.known[fx_node] = result_of(node, self.inputs)
 
     def operator(self, fx_node: Any) -> None:
         """Add a call of a function or of a method."""
@@ -296,13 +290,6 @@ def parameters_of(module: torch.fx.GraphModule) -> list[Parameter]:
             rest = RestType(keywords=stars == 2) if stars else None
             found.append(Parameter(name, tuple(fx_node.args[:1]), rest))
     return found
-
-
-def where(fx_node: Any) -> str:
-    """Return how messages name a node: with the line of the user where that is known."""
-    trace = str(fx_node.meta.get("stack_trace") or "").strip().splitlines()
-    name = fx_node.name if is_identifier(fx_node.name) else short(fx_node.name)
-    return f"node {name}" + (f" ({trace[-2].strip()})" if len(trace) > 1 else "")
 
 
 def _misnamed(fx_node: Any, name: object, what: str) -> InvalidProgram:

@@ -13,7 +13,7 @@ import torch.fx
 from attrs import frozen
 
 from ..analysis.numbers import SYMBOLIC
-from ..arguments import Arg, Items, Record, Ref
+from ..arguments import Arg, Record, Ref
 from ..callables import Method, op_name
 from ..effects.registered import effects_of
 from ..errors import InvalidProgram, Violation
@@ -27,6 +27,7 @@ from ..state import Slot, SlotKind, State
 from ..tensors import TensorIds
 from ..torch_private import pytree, unsaved_buffers
 from ..verify.findings import PLAIN, short
+from .reading import class_name, container_of
 from .tracers import is_path
 
 __all__ = ["MISSING", "Attributes", "Literals", "Operators", "is_computed", "is_tensor", "meta_of", "relative_path", "value_of"]
@@ -93,20 +94,9 @@ class Literals:
             return self.known[arg] if arg in self.known else Ref(arg.name)
         if kind in PLAIN:
             return arg
-        if isinstance(arg, list):
-            return Items([self.convert(part, at) for part in arg])
-        if isinstance(arg, dict):
-            return Record(tuple([(self.convert(key, at), self.convert(part, at)) for key, part in arg.items()]))
-        if kind is slice:
-            return slice(*[self.convert(part, at) for part in (arg.start, arg.stop, arg.step)])
-        if isinstance(arg, tuple):
-            return self._tuple(arg, at)
-        return arg
-
-    def _tuple(self, arg: tuple[Any, ...], at: Any) -> Arg:
+        found = container_of(arg, lambda part: self.convert(part, at))
         # fx keeps named tuples, and makes plain ones of all others.
-        parts = tuple([self.convert(part, at) for part in arg])
-        return self.build(type(arg), parts, at) if pytree.is_namedtuple_instance(arg) else parts
+        return arg if found is None else self.build(kind, found, at) if pytree.is_namedtuple_instance(arg) else found
 
     def packed(self, value: Any) -> Arg:
         """Return what was bound to a parameter as a value: the dict of the rest of the keywords becomes a ``Record``."""
@@ -232,7 +222,9 @@ class Attributes:
 
     def hierarchy(self, traced: dict[str, str]) -> tuple[Module, ...]:
         """Return the modules: those that are there, then those that only stacks name, with all that hold them."""
-        types = {path: _class_name(module) for path, module in self.modules.items()}
+        # A graph module has a class of its own.
+        graph = torch.fx.GraphModule
+        types = {path: class_name(graph if isinstance(found, graph) else type(found)) for path, found in self.modules.items()}
         for path in self.modules:
             if path:
                 check_path(path)
@@ -246,11 +238,6 @@ class Attributes:
         if traced.get(""):
             kinds[""] = traced[""]
         return tuple([Module(path, kind) for path, kind in kinds.items()])
-
-
-def _class_name(module: torch.nn.Module) -> str:
-    kind = torch.fx.GraphModule if isinstance(module, torch.fx.GraphModule) else type(module)
-    return f"{kind.__module__}.{kind.__qualname__}"
 
 
 PLAIN_MODULE = "torch.nn.modules.module.Module"

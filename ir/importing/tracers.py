@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..graph import Frame, Stack
+from .reading import class_name
 
 __all__ = ["TracedStacks", "is_name", "is_path", "read_place"]
 
@@ -133,7 +134,7 @@ class TracedStacks:
             place = read_place(spelled)
             if place is None:
                 return []
-            self.types.setdefault(place, _class_name(value[1]))
+            self.types.setdefault(place, class_name(value[1]) if isinstance(value[1], type | str) else "")
             if place == below:
                 break
             number = key.rpartition("@")[2] if "@" in key else inner
@@ -149,9 +150,3 @@ class TracedStacks:
             stack = (*stack, frame)
             self.last[frame.path] = max(self.last.get(frame.path, 0), frame.call)
         return stack
-
-
-def _class_name(kind: Any) -> str:
-    if isinstance(kind, type):
-        return f"{kind.__module__}.{kind.__qualname__}"
-    return kind if type(kind) is str else ""

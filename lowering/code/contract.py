@@ -6,7 +6,7 @@ Nothing here runs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -27,9 +27,10 @@ from torch.export.graph_signature import (
 )
 
 from ...ir.arguments import Arg, Ref
-from ...ir.graph import Frame, Node, Op
+from ...ir.graph import Frame
 from ...ir.names import join, word_of
-from ...ir.own_operators import GIVES, TAKES
+from ...ir.own_operators import GIVES, TAKES, is_boundary
+from ...ir.program import Program
 from ...ir.signature import (
     InputGradient,
     InputMutation,
@@ -37,7 +38,6 @@ from ...ir.signature import (
     LossOutput,
     NumberType,
     ObjectType,
-    Signature,
     StateGradient,
     StateInput,
     StateMutation,
@@ -49,92 +49,95 @@ from ...ir.state import SlotKind
 from ...ir.torch_private import symbolic_range
 from ..modules.context import LoweringContext
 
-__all__ = ["CONTRACT", "graph_signature", "module_call_graph", "output_record", "range_constraints", "state_input"]
+__all__ = ["CONTRACT", "boundary_leaves", "graph_signature", "module_call_graph", "range_constraints", "written_signature"]
 
 NUMBERS: Mapping[str, Any] = {"int": SymIntArgument, "float": SymFloatArgument, "bool": SymBoolArgument}
+
+
+Slots = Mapping[str, tuple[SlotKind, bool]]
+"""What the slots of a program are, and whether they are saved."""
 
 
 def graph_signature(family: LoweringContext) -> ExportGraphSignature:
     """Return the signature of the flat program, as ``ep.graph_signature`` has it."""
     names, outputs, signature = family.exported
-    kinds = {name: (kind, persistent) for name, kind, persistent in family.slots}
-    inputs = [_input(spec, name, kinds) for spec, name in _named_inputs(signature, names)]
-    given = iter(_given(family))
-    users = [name for spec, name in zip(signature.inputs, names, strict=False) if type(spec) is UserInput]
-    pairs = zip(signature.outputs, outputs, strict=False)
-    return ExportGraphSignature(inputs, [_output(spec, arg, names, users, kinds, given) for spec, arg in pairs])
-
-
-def _named_inputs(signature: Signature, names: tuple[str, ...]) -> list[tuple[Any, str]]:
-    pairs: list[tuple[Any, str]] = list(zip(signature.inputs, names, strict=False))
     # A program that never was flat here: its state inputs are listed first, named like their slots.
     lifted = [(StateInput(place.slot), word_of(place.slot)) for place in signature.lifted]
-    return lifted + pairs
+    inputs = [(spec, _argument(spec, name)) for spec, name in [*lifted, *zip(signature.inputs, names, strict=False)]]
+    given = iter(_given(family))
+    results = [(spec, _result(spec, arg, given)) for spec, arg in zip(signature.outputs, outputs, strict=False)]
+    slots = {name: (kind, persistent) for name, kind, persistent in family.slots}
+    return written_signature(inputs, results, slots, taken=len(lifted))
 
 
-def _input(spec: Any, name: str, kinds: Mapping[str, tuple[SlotKind, bool]]) -> InputSpec:
+def written_signature(
+    inputs: Sequence[tuple[Any, Any]], outputs: Sequence[tuple[Any, Any]], slots: Slots, *, taken: int = 0
+) -> ExportGraphSignature:
+    """Return torch's record of a signature.
+
+    Args:
+        inputs: what each input is for, with torch's record of its value.
+        outputs: what each output is for, likewise.
+        slots: the state.
+        taken: how many inputs come before those that outputs count.
+
+    >>> written_signature([(StateInput("n"), TensorArgument("b_n"))], [], {"n": (SlotKind.BUFFER, True)}).buffers
+    ('n',)
+    """
+    own = inputs[taken:]
+    names = [argument.name for _, argument in own]
+    users = [argument.name for spec, argument in own if type(spec) is UserInput]
+    return ExportGraphSignature(
+        [_input(spec, argument, slots) for spec, argument in inputs],
+        [_output(spec, argument, names, users, slots) for spec, argument in outputs],
+    )
+
+
+def _input(spec: Any, argument: Any, slots: Slots) -> InputSpec:
     match spec:
         case StateInput(slot=slot):
-            return state_input(slot, TensorArgument(name), *kinds.get(slot, (SlotKind.CONSTANT, False)))
+            kind, persistent = slots.get(slot, (SlotKind.CONSTANT, False))
+            what = STATE_KINDS.get(kind, InputKind.CONSTANT_TENSOR)
+            if type(argument) is CustomObjArgument:
+                what = InputKind.CUSTOM_OBJ
+            return InputSpec(what, argument, slot, persistent if what is InputKind.BUFFER else None)
         case Token():
-            return InputSpec(InputKind.TOKEN, TokenArgument(name), None)
+            return InputSpec(InputKind.TOKEN, argument, None)
         case _:
-            return InputSpec(InputKind.USER_INPUT, _argument(spec, name), None)
-
-
-def state_input(slot: str, argument: Any, kind: SlotKind, persistent: bool) -> InputSpec:  # noqa: FBT001  as the slot has them
-    """Return torch's record of an input that is a tensor of the state.
-
-    >>> state_input("n", TensorArgument("b_n"), SlotKind.BUFFER, True).kind.name
-    'BUFFER'
-    """
-    return InputSpec(
-        STATE_KINDS.get(kind, InputKind.CONSTANT_TENSOR), argument, slot, persistent if kind is SlotKind.BUFFER else None
-    )
+            return InputSpec(InputKind.USER_INPUT, argument, None)
 
 
 STATE_KINDS = {SlotKind.PARAMETER: InputKind.PARAMETER, SlotKind.BUFFER: InputKind.BUFFER}
 
 
-def _argument(spec: UserInput, name: str) -> Any:
-    match spec.type:
-        case LiteralType(value=value):
+def _argument(spec: Any, name: str) -> Any:
+    match spec:
+        case Token():
+            return TokenArgument(name)
+        case UserInput(type=LiteralType(value=value)):
             return ConstantArgument(name, value)  # type: ignore[arg-type]
-        case NumberType(kind=kind):
+        case UserInput(type=NumberType(kind=kind)):
             return NUMBERS[kind](name)
-        case ObjectType(description=description):
+        case UserInput(type=ObjectType(description=description)):
             return CustomObjArgument(name, description)
         case _:
             return TensorArgument(name)
 
 
-def _output(spec: Any, arg: Arg, names: tuple[str, ...], users: list[str], kinds: Any, given: Any) -> OutputSpec:
+def _result(spec: Any, arg: Arg, given: Iterator[Any]) -> Any:
     name = arg.name if type(arg) is Ref else ""
-    argument: Any = TensorArgument(name)
-    if type(spec) is UserOutput:
-        argument = next(given)(name) if name else ConstantArgument(name, arg)  # type: ignore[arg-type]
-    is_buffer = type(spec) is not StateMutation or kinds.get(spec.slot, (SlotKind.BUFFER, True))[0] is SlotKind.BUFFER
-    return output_record(spec, argument, names, users, is_buffer=is_buffer)
+    if type(spec) is not UserOutput:
+        return TensorArgument(name)
+    return next(given)(name) if name else ConstantArgument(name, arg)  # type: ignore[arg-type]
 
 
-def output_record(spec: Any, argument: Any, inputs: Sequence[str], users: Sequence[str], *, is_buffer: bool) -> OutputSpec:
-    """Return torch's record of an output.
-
-    Args:
-        spec: what the output is for.
-        argument: torch's record of its value.
-        inputs: the names of all inputs.
-        users: those of the user's inputs.
-        is_buffer: for new contents of state, whether they are those of a buffer.
-
-    >>> output_record(StateGradient("w"), TensorArgument("g"), (), (), is_buffer=False).kind.name
-    'GRADIENT_TO_PARAMETER'
-    """
+def _output(spec: Any, argument: Any, inputs: Sequence[str], users: Sequence[str], slots: Slots) -> OutputSpec:
     match spec:
         case Token():
             return OutputSpec(OutputKind.TOKEN, TokenArgument(argument.name), None)
         case StateMutation(slot=slot):
-            return OutputSpec(OutputKind.BUFFER_MUTATION if is_buffer else OutputKind.PARAMETER_MUTATION, argument, slot)
+            is_parameter = slots.get(slot, (SlotKind.BUFFER, True))[0] is SlotKind.PARAMETER
+            return OutputSpec(OutputKind.PARAMETER_MUTATION if is_parameter else OutputKind.BUFFER_MUTATION, argument, slot)
         case InputMutation(index=index):
             return OutputSpec(OutputKind.USER_INPUT_MUTATION, argument, inputs[index])
         case LossOutput():
@@ -171,32 +174,34 @@ def module_call_graph(family: LoweringContext) -> list[ModuleCallEntry]:
     program = family.program
     signature = program.signature
     root = ModuleCallSignature([], [], signature.in_spec, signature.out_spec, list(signature.arg_names))
-    leaves = _leaves(family) if len(program.call_signatures) else {}
+    leaves = boundary_leaves(program, family.calls) if len(program.call_signatures) else {}
     preserved: dict[str, ModuleCallSignature] = {}
     for frame in sorted(program.call_signatures, key=str):
         found = program.call_signatures[frame]
-        inputs, outputs = leaves.get(frame, ([], []))
+        inputs, outputs = ([_leaf(arg) for arg in leaves.get(frame, {}).get(op.name, ())] for op in (TAKES, GIVES))
         preserved[str(frame)] = ModuleCallSignature(inputs, outputs, found.in_spec, found.out_spec, list(found.arg_names))
     paths = dict.fromkeys(["", *(module.path for module in program.modules), *preserved])
     return [ModuleCallEntry(path, preserved.get(path) if path else root) for path in paths]
 
 
-def _leaves(family: LoweringContext) -> dict[Frame, tuple[list[Any], list[Any]]]:
-    # The leaves of the preserved calls stand in boundary nodes, which are inside the bodies or, in a flat program, in stacks.
-    found: dict[Frame, tuple[list[Any], list[Any]]] = {}
-    for frame, node in _boundaries(family):
-        pair = found.setdefault(frame, ([], []))
-        if type(node.do) is Op and not pair[node.do.name == GIVES.name]:
-            pair[node.do.name == GIVES.name].extend([_leaf(arg) for arg in node.args])
+def boundary_leaves(program: Program, calls: Iterable[tuple[Frame, str]]) -> dict[Frame, dict[str, tuple[Arg, ...]]]:
+    """Return what the boundary nodes of each preserved call hold, by their operator: inside of a body, or in a stack.
+
+    Args:
+        program: any program.
+        calls: every call of a module and the graph that it runs.
+
+    >>> from purefx.ir import Graph
+    >>> boundary_leaves(Program.of({"": Graph((), (), ())}), [(Frame(""), "")])
+    {}
+    """
+    found: dict[Frame, dict[str, tuple[Arg, ...]]] = {}
+    for frame, name in calls:
+        for node in filter(is_boundary, program.graphs[name].nodes):
+            inner = node.stack[-1] if node.stack else None
+            call = Frame(join(frame.path, inner.path), inner.call) if inner else frame
+            found.setdefault(call, {}).setdefault(node.do.name, node.args)  # type: ignore[union-attr]
     return found
-
-
-def _boundaries(family: LoweringContext) -> Iterable[tuple[Frame, Node]]:
-    for frame, name in family.calls:
-        for node in family.program.graphs[name].nodes:
-            if type(node.do) is Op and node.do.name in (TAKES.name, GIVES.name):
-                inner = node.stack[-1] if node.stack else None
-                yield (Frame(join(frame.path, inner.path), inner.call) if inner else frame), node
 
 
 def _leaf(arg: Arg) -> Any:

@@ -14,9 +14,6 @@ from torch.export.graph_signature import (
     ConstantArgument,
     CustomObjArgument,
     ExportGraphSignature,
-    InputKind,
-    InputSpec,
-    OutputSpec,
     SymBoolArgument,
     SymFloatArgument,
     SymIntArgument,
@@ -24,23 +21,21 @@ from torch.export.graph_signature import (
     TokenArgument,
 )
 
-from ...ir.arguments import Arg
 from ...ir.calls.argument_tree import ArgumentTree
 from ...ir.errors import UnsupportedProgram
 from ...ir.graph import Frame
-from ...ir.own_operators import GIVES, TAKES, is_boundary
+from ...ir.own_operators import GIVES, TAKES
 from ...ir.program import Program
 from ...ir.signature import (
     GIVEN,
     LiteralType,
     StateInput,
-    StateMutation,
     Token,
     UserInput,
 )
 from ...ir.state import Slot, SlotKind
 from ...ir.torch_private import pytree, script_class
-from ..code.contract import output_record, state_input
+from ..code.contract import boundary_leaves, written_signature
 from ..modules.state import materialise
 from .graphs import Made
 
@@ -95,31 +90,24 @@ def graph_signature(program: Program, root: Made) -> ExportGraphSignature:
     """
     formals, signature = program.main.inputs, program.signature
     nodes = [root.nodes[formal.name] for formal in formals]
-    inputs = [_input(program, node, spec) for node, spec in zip(nodes, signature.inputs, strict=True)]
-    users = [node.name for node, spec in zip(nodes, signature.inputs, strict=True) if type(spec) is UserInput]
-    names = [node.name for node in nodes]
-    outputs: list[OutputSpec] = []
-    for arg, spec in zip(program.main.output, signature.outputs, strict=True):
-        leaf = root.leaf(arg)
-        value = TensorArgument(leaf.name) if type(spec) is Token else argument(leaf)
-        is_buffer = type(spec) is not StateMutation or program.state[spec.slot].kind is not SlotKind.PARAMETER
-        outputs.append(output_record(spec, value, names, users, is_buffer=is_buffer))
-    return ExportGraphSignature(inputs, outputs)
+    inputs = [(spec, _input(program, node, spec)) for node, spec in zip(nodes, signature.inputs, strict=True)]
+    leaves = [(spec, root.leaf(arg)) for arg, spec in zip(program.main.output, signature.outputs, strict=True)]
+    outputs = [(spec, TensorArgument(leaf.name) if type(spec) is Token else argument(leaf)) for spec, leaf in leaves]
+    slots = {name: (slot.kind, slot.persistent) for name, slot in program.state.pairs}
+    return written_signature(inputs, outputs, slots)
 
 
-def _input(program: Program, node: torch.fx.Node, spec: Any) -> InputSpec:
+def _input(program: Program, node: torch.fx.Node, spec: Any) -> ArgumentSpec:
     match spec:
         case StateInput(slot=name):
-            slot = program.state[name]
-            if not isinstance(slot.value, torch.Tensor):
-                return InputSpec(InputKind.CUSTOM_OBJ, _object(node, slot.value), name)
-            return state_input(name, TensorArgument(node.name), slot.kind, slot.persistent)
+            value = program.state[name].value
+            return TensorArgument(node.name) if isinstance(value, torch.Tensor) else _object(node, value)
         case Token():
-            return InputSpec(InputKind.TOKEN, TokenArgument(node.name), None)
+            return TokenArgument(node.name)
         case UserInput(type=LiteralType(value=value)):
-            return InputSpec(InputKind.USER_INPUT, ConstantArgument(node.name, value), None)
+            return ConstantArgument(node.name, value)
         case _:
-            return InputSpec(InputKind.USER_INPUT, argument(node), None)
+            return argument(node)
 
 
 def _object(node: torch.fx.Node, value: Any) -> CustomObjArgument:
@@ -192,12 +180,8 @@ def _root_signature(program: Program) -> ModuleCallSignature:
 
 
 def _preserved(program: Program, root: Made) -> dict[str, ModuleCallSignature]:
-    boundaries: dict[Frame, dict[str, tuple[Arg, ...]]] = {}
-    for node in program.main.nodes:
-        if is_boundary(node) and node.stack:
-            boundaries.setdefault(node.stack[-1], {})[node.do.name] = node.args  # type: ignore[union-attr]
     found: dict[str, ModuleCallSignature] = {}
-    for frame, leaves in boundaries.items():
+    for frame, leaves in boundary_leaves(program, [(Frame(""), program.root)]).items():
         told = program.call_signatures.get(frame)
         if told is not None and len(leaves) == len((TAKES, GIVES)):
             names = list(told.arg_names) or None
