@@ -5,6 +5,7 @@ Module calls are drawn first, nodes inside, then outputs; building draws nothing
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import cache
 
 import hypothesis.strategies as st
@@ -23,7 +24,7 @@ from ...ir.torch_private import pytree
 from .. import toy
 from ..variants import reordered
 
-__all__ = ["CallRecipe", "ItemRecipe", "NodeRecipe", "OutputRecipe", "Recipe", "SlotRecipe", "build", "recipes"]
+__all__ = ["CallRecipe", "ItemRecipe", "NodeRecipe", "OutputRecipe", "Recipe", "SlotRecipe", "build", "nested", "recipes"]
 
 
 @frozen
@@ -61,7 +62,7 @@ class SlotRecipe:
     kind: int
     sharing: int
     other: int
-    is_input: bool
+    is_input: bool = True
 
 
 @frozen
@@ -70,7 +71,7 @@ class OutputRecipe:
 
     kind: int
     value: int
-    target: int
+    target: int = 0
 
 
 @frozen
@@ -103,22 +104,37 @@ SLOTS = st.builds(
 
 OUTPUTS = st.builds(OutputRecipe, st.integers(0, 6), st.integers(0, 11), SMALL)
 
-SIZES = {0: 10, 1: 8, 2: 5, 3: 3}
-"""The largest number of items at each depth of calls."""
-
 
 def _call(module: int, flags: int, items: tuple[ItemRecipe, ...]) -> CallRecipe:
     again, twice, kept, elsewhere = (flags // 4**place % 4 == 3 for place in range(4))
     return CallRecipe(module, again, twice, kept, elsewhere, items)
 
 
-@cache
-def _items(depth: int) -> st.SearchStrategy[tuple[ItemRecipe, ...]]:
-    items: st.SearchStrategy[ItemRecipe] = NODES
-    if depth < 3:
-        calls = st.builds(_call, SMALL, FLAGS, _items(depth + 1))
-        items = st.one_of(NODES, calls) if depth else st.one_of(NODES, calls, calls)
-    return st.lists(items, max_size=SIZES[depth]).map(tuple)
+def nested(
+    nodes: st.SearchStrategy[NodeRecipe],
+    calls: Callable[[st.SearchStrategy[tuple[ItemRecipe, ...]]], st.SearchStrategy[CallRecipe]],
+    sizes: Sequence[int],
+) -> st.SearchStrategy[tuple[ItemRecipe, ...]]:
+    """Return a strategy of nodes and calls in any order, at the root twice as many calls.
+
+    Args:
+        nodes: what stands in a call.
+        calls: makes the strategy of calls of that of the items inside.
+        sizes: the largest number of items at each depth of calls; at the last there are nodes only.
+
+    >>> from hypothesis import find
+    >>> find(nested(NODES, lambda inside: st.builds(_call, SMALL, FLAGS, inside), (2, 1)), lambda items: len(items) > 0)
+    (NodeRecipe(kind=0, first=0, second=0),)
+    """
+    found = st.lists(nodes, max_size=sizes[-1]).map(tuple)
+    for depth in reversed(range(len(sizes) - 1)):
+        call = calls(found)
+        items: st.SearchStrategy[ItemRecipe] = st.one_of(nodes, call) if depth else st.one_of(nodes, call, call)
+        found = st.lists(items, max_size=sizes[depth]).map(tuple)
+    return found
+
+
+ITEMS = nested(NODES, lambda inside: st.builds(_call, SMALL, FLAGS, inside), (10, 8, 5, 3))
 
 
 @cache
@@ -133,7 +149,7 @@ def recipes() -> st.SearchStrategy[Recipe]:
         Recipe,
         st.lists(SLOTS, max_size=4).map(tuple),
         st.integers(1, 2),
-        _items(0),
+        ITEMS,
         st.lists(OUTPUTS, max_size=6).map(tuple),
         st.one_of(st.just(0), st.integers(1, 1 << 16)),
     )

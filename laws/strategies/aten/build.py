@@ -28,9 +28,10 @@ from torch.export.graph_signature import (
 from ....ir.expression import Sym
 from ....ir.names import is_below
 from ....ir.torch_private import TrainingIRVerifier, Verifier, pytree, symbolic_range
+from ..recipe import CallRecipe, ItemRecipe, NodeRecipe, OutputRecipe
 from .flow import TOKEN, Flow, Frames, Kind, Style, Value, number_kind, size, tensor_kind
 from .menu import MENU
-from .recipe import PATHS, CallRecipe, ItemRecipe, NodeRecipe, OutputRecipe, Recipe, recipes, split, windows
+from .recipe import PATHS, Recipe, recipes, split, windows
 
 __all__ = ["Exported", "Users", "build", "exported_programs", "outputs", "ranges", "users"]
 
