@@ -6,8 +6,9 @@ returns new ones.  ``place_of`` says where a node is, as messages do.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
+from operator import is_
 from types import MappingProxyType
 from typing import Any, final
 
@@ -140,6 +141,40 @@ class Node:
         """Return the names of the values that it uses, in order, repeats kept."""
         return refs_in(self.args, self.kwargs)
 
+    @property
+    def projection(self) -> tuple[str, int] | None:
+        """Which result of which value it takes, where it is a ``getitem`` of one; None otherwise.
+
+        >>> Node("y", Op("operator.getitem"), (Ref("x"), 1)).projection
+        ('x', 1)
+        """
+        if type(self.do) is not Op or self.do.name != "operator.getitem" or len(self.args) != 2:
+            return None
+        whole, index = self.args
+        return (whole.name, index) if type(whole) is Ref and type(index) is int else None
+
+    def evolve(
+        self,
+        *,
+        name: str | None = None,
+        do: Do | None = None,
+        args: tuple[Arg, ...] | None = None,
+        kwargs: Kwargs | None = None,
+        stack: Stack | None = None,
+        meta: Meta | None = None,
+    ) -> Node:
+        """Return a copy with other fields; the same object if each of them is what it has.
+
+        >>> node = Node("y", Op("toy.neg"), (Ref("x"),))
+        >>> node.evolve(name="z").name, node.evolve(name="y", stack=node.stack) is node
+        ('z', True)
+        """
+        name, do = name or self.name, do or self.do
+        args, kwargs = self.args if args is None else args, self.kwargs if kwargs is None else kwargs
+        stack, meta = self.stack if stack is None else stack, self.meta if meta is None else meta
+        same = do is self.do and args is self.args and kwargs is self.kwargs and stack is self.stack and meta is self.meta
+        return self if same and name == self.name else Node(name, do, args, kwargs, stack, meta)
+
     def with_refs(self, rename: Callable[[Ref | Body], Arg]) -> Node:
         """Return a copy that uses other values; the same object if none differs.
 
@@ -166,6 +201,29 @@ class Node:
         if args is self.args and kwargs is self.kwargs:
             return self
         return Node(self.name, self.do, args, kwargs, self.stack, self.meta)
+
+    def calling(self, rename: Callable[[str], str]) -> Node:
+        """Return a copy that calls other graphs, or passes others to its operator; the same object if none differs.
+
+        >>> Node("y", Call(Frame("m"), "m")).calling(lambda graph: "shared").do.graph
+        'shared'
+        """
+        do = self.do
+        if type(do) is not Call:
+            return self.with_refs(
+                lambda ref: Body(graph) if type(ref) is Body and (graph := rename(ref.graph)) != ref.graph else ref
+            )
+        graph = rename(do.graph)
+        return self if graph == do.graph else self.evolve(do=Call(do.instance, graph))
+
+    def renamed(self, known: Mapping[str, Ref]) -> Node:
+        """Return a copy under its new name, using others under theirs; the same object where none of them has one.
+
+        >>> Node("y", Op("toy.neg"), (Ref("x"),)).renamed({"x": Ref("a"), "y": Ref("b")})
+        Node(name='b', do=Op(name='toy.neg'), args=(Ref(name='a'),), kwargs=(), stack=())
+        """
+        used, name = self.using(known), known.get(self.name)
+        return used if name is None else used.evolve(name=name.name)
 
     def __str__(self) -> str:
         return text_of(self)
@@ -261,9 +319,40 @@ class Graph:
                 found.extend(bodies_in(node.args, node.kwargs))
         return tuple(found)
 
+    @cached_property
+    def metas(self) -> Mapping[str, Meta]:
+        """What is known of each value, inputs first."""
+        return MappingProxyType({value.name: value.meta for values in (self.inputs, self.nodes) for value in values})
+
     def names(self) -> Names:
         """Return the names of its inputs and nodes as taken, to take fresh ones."""
         return Names([value.name for values in (self.inputs, self.nodes) for value in values])
+
+    def with_nodes(self, nodes: Iterable[Node], *, inputs: tuple[Input, ...] | None = None) -> Graph:
+        """Return a copy with other nodes and inputs; the same object if each of them is the one that it has.
+
+        >>> graph = Graph((Input("x"),), (Node("y", Op("toy.neg"), (Ref("x"),)),), Ref("y"))
+        >>> graph.with_nodes(list(graph.nodes)) is graph
+        True
+        """
+        made, inputs = tuple(nodes), self.inputs if inputs is None else inputs
+        same = _same_objects(made, self.nodes) and (inputs is self.inputs or _same_objects(inputs, self.inputs))
+        return self if same else Graph(inputs, made, self.output)
+
+    def renamed(self, known: Mapping[str, Ref]) -> Graph:
+        """Return a copy in which some values have other names, wherever they stand; the same object if none has.
+
+        >>> graph = Graph((Input("x"),), (Node("y", Op("toy.neg"), (Ref("x"),)),), Ref("y"))
+        >>> print(graph.renamed({"x": Ref("a")}))
+        graph @""(a) {
+          y = toy.neg(a) ! pure
+          return y
+        }
+        """
+        if not known:
+            return self
+        inputs = tuple([Input(known[one.name].name, one.meta) if one.name in known else one for one in self.inputs])
+        return Graph(inputs, tuple([node.renamed(known) for node in self.nodes]), replace_refs(self.output, known))
 
     def output_refs(self) -> list[str]:
         """Return the names of the values that the output uses, in order, repeats kept."""
@@ -281,6 +370,10 @@ class Graph:
 
     def __hash__(self) -> int:
         return hash((self.inputs, self.nodes, strict_hash(self.output)))
+
+
+def _same_objects(new: Sequence[object], old: Sequence[object]) -> bool:
+    return len(new) == len(old) and all(map(is_, new, old))
 
 
 def place_of(node: Node) -> str:

@@ -12,7 +12,7 @@ import torch
 
 from .effects.declared import ANYTHING, ArgAt, Effects
 from .errors import CallError
-from .graph import Get, Node, Op
+from .graph import Get, Node, Op, Stack
 from .torch_private import checks_inputs, pytree, storage_key
 
 __all__ = [
@@ -36,6 +36,7 @@ __all__ = [
     "takes",
     "tensors_of",
     "unpack",
+    "user_stack",
 ]
 
 
@@ -65,6 +66,16 @@ def is_boundary(node: Node) -> bool:
     (True, False)
     """
     return type(node.do) is Op and node.do.name in _NAMES
+
+
+def user_stack(node: Node) -> Stack:
+    """Return the calls around the use of a value: operands of a call are used by its caller.
+
+    >>> from purefx.ir import Frame
+    >>> user_stack(Node("t", TAKES, (), (), (Frame("a"), Frame("a.b"))))
+    (Frame(path='a', call=0, part=0),)
+    """
+    return node.stack[:-1] if type(node.do) is Op and node.do.name == TAKES.name else node.stack
 
 
 def pack(leaves: Sequence[Any], spec: Any) -> Any:

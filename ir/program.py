@@ -6,7 +6,7 @@ keeps.  Nothing here transforms or runs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import Any
 
@@ -14,10 +14,10 @@ from attrs import evolve, field, frozen
 
 from .allowed import foreign_operators
 from .arguments import ByTree
-from .graph import Frame, Graph, Node
+from .graph import Frame, Graph, Input, Node
 from .names import escaped
 from .persistent import PMap, pmap, text_of
-from .signature import Constraints, Signature
+from .signature import Constraints, InputMutation, InputSpec, OutputSpec, Signature
 from .state import State
 
 __all__ = ["CallSignature", "Module", "Program", "Step"]
@@ -114,6 +114,11 @@ class Program:
         """The root graph."""
         return self.graphs[self.root]
 
+    @property
+    def inputs(self) -> tuple[tuple[Input, InputSpec], ...]:
+        """The inputs of the root, each with what it is for."""
+        return tuple(zip(self.main.inputs, self.signature.inputs, strict=True))
+
     @cached_property
     def order(self) -> tuple[str, ...]:
         """The ids of the graphs that the root reaches: each before those that it calls, in order of first use."""
@@ -163,6 +168,39 @@ class Program:
     def with_main(self, graph: Graph, **changes: Any) -> Program:
         """Return a copy with another root graph, and other fields."""
         return evolve(self, graphs=self.graphs.set(self.root, graph), **changes)
+
+    def with_boundary(
+        self, graph: Graph, inputs: Iterable[InputSpec], outputs: Iterable[OutputSpec] | None = None, **changes: Any
+    ) -> Program:
+        """Return a copy with another root graph, and what its inputs and outputs are for.
+
+        Mutations of inputs count the inputs of the root; they follow those by name.
+
+        Args:
+            graph: the root.
+            inputs: for each of its inputs what it is for.
+            outputs: for each of its outputs, mutations counted as they were; by default those that are there.
+            changes: other fields of the signature.
+        """
+        was = self.main.inputs
+        now = {formal.name: number for number, formal in enumerate(graph.inputs)}
+        specs = [
+            InputMutation(now.get(was[spec.index].name, spec.index)) if type(spec) is InputMutation else spec
+            for spec in (self.signature.outputs if outputs is None else outputs)
+        ]
+        signature = evolve(self.signature, inputs=tuple(inputs), outputs=tuple(specs), **changes)
+        return self.with_main(graph, signature=signature)
+
+    def with_graphs(self, graphs: Mapping[str, Graph], *, only: bool = False) -> Program:
+        """Return a copy in which these graphs have these ids, with no others on request; the same object if they do already."""
+        changed = {name: graph for name, graph in graphs.items() if self.graphs.get(name) is not graph}
+        return evolve(self, graphs=pmap(graphs) if only else self.graphs.update(changed)) if changed else self
+
+    def pruned(self) -> Program:
+        """Return a copy without the graphs that the root does not reach; the same object if it reaches all."""
+        reached = self.order
+        same = len(reached) == len(self.graphs)
+        return self if same else evolve(self, graphs=pmap({name: self.graphs[name] for name in reached}))
 
     def nodes(self) -> Iterator[tuple[str, Node]]:
         """Iterate over (graph id, node), graph by graph in ``order``."""

@@ -2,7 +2,8 @@
 
 A transformation inserts nodes before or after others, lets users use other values, and erases nodes; it never rebuilds a graph by
 hand and never sees half of its own work.  Without an edit the result is the very graph, and a node that no edit touches stays the
-very node.  Whether an edit is right is not checked here: dependencies and ``verify`` say that.
+very node.  Whether an edit is right is not checked here: dependencies and ``verify`` say that.  ``with_reads`` is one such edit
+that is made at once: state is read where it is used.
 """
 
 from __future__ import annotations
@@ -10,11 +11,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cached_property
 
-from .arguments import Arg, replace_refs
-from .graph import Graph, Input, Node
+from .arguments import Arg, Body, Ref, map_refs, replace_refs
+from .graph import Frame, Get, Graph, Input, Node, Stack
+from .meta import Meta
 from .names import Names
+from .own_operators import user_stack
+from .state import State, reading_place
 
-__all__ = ["Rewriter"]
+__all__ = ["Rewriter", "with_reads"]
 
 
 class Rewriter:
@@ -42,6 +46,7 @@ class Rewriter:
         """What users use instead, by number of the user and name of the value."""
         self._before: dict[int, list[Node]] = {}
         self._after: dict[int, list[Node]] = {}
+        self._instead: dict[int, Node] = {}
         self._everywhere: dict[str, Arg] = {}
         self._erased: set[str] = set()
 
@@ -60,7 +65,7 @@ class Rewriter:
     @property
     def idle(self) -> bool:
         """Whether nothing was edited."""
-        return not (self._before or self._after or self.uses or self._everywhere or self._erased)
+        return not (self._before or self._after or self._instead or self.uses or self._everywhere or self._erased)
 
     def before(self, number: int, *nodes: Node, first: bool = False) -> None:
         """Insert nodes before a node, behind those that were inserted there already, or first of all."""
@@ -82,6 +87,16 @@ class Rewriter:
         """Take nodes out; who used them must use something else."""
         self._erased.update(names)
 
+    def drop(self, name: str, arg: Arg) -> None:
+        """Take a node out and let its users use something else, with what stands for that by now."""
+        self._erased.add(name)
+        self._everywhere[name] = replace_refs(arg, self._everywhere)
+
+    def put(self, number: int, node: Node) -> None:
+        """Put a node in the place of one, under its name."""
+        if node is not self.source.nodes[number]:
+            self._instead[number] = node
+
     def inserted(self) -> list[Node]:
         """Return the nodes that were inserted."""
         return [node for table in (self._before, self._after) for nodes in table.values() for node in nodes]
@@ -101,14 +116,15 @@ class Rewriter:
         return Graph(source.inputs if inputs is None else inputs, nodes, given)
 
     def _nodes(self) -> list[Node]:
-        before, after, erased = self._before, self._after, self._erased
+        before, after, instead, erased = self._before, self._after, self._instead, self._erased
         found = [*before.get(-1, ()), *after.get(-1, ())]
         for number, node in enumerate(self.source.nodes):
             if number in before:
                 found += before[number]
             if node.name not in erased:
                 known = self._known(number)
-                found.append(node.using(known) if known else node)
+                made = instead.get(number, node)
+                found.append(made.using(known) if known else made)
             if number in after:
                 found += after[number]
         return [*found, *before.get(self.end, ()), *after.get(self.end, ())]
@@ -116,6 +132,49 @@ class Rewriter:
     def _known(self, number: int) -> Mapping[str, Arg]:
         own = self.uses.get(number)
         return self._everywhere if own is None else {**self._everywhere, **own}
+
+
+def with_reads(graph: Graph, state: State, sources: Mapping[str, tuple[str, Meta]]) -> tuple[Graph, frozenset[str]]:
+    """Return a graph in which each module call reads the state that it uses, before its first use, and what was used.
+
+    Args:
+        graph: the root of a flat program.
+        state: says which names are one tensor.
+        sources: inputs that stand for state, or the reads that are there, which go: the slot, and the meta of a read, by name.
+
+    >>> from purefx.ir import Op, Slot, SlotKind, pmap
+    >>> state = State(("w",), pmap({"w": Slot(SlotKind.BUFFER, None, 0, 0)}))
+    >>> graph = Graph((Input("w"),), (Node("y", Op("toy.neg"), (Ref("w"),)),), Ref("y"))
+    >>> [node.name for node in with_reads(graph, state, {"w": ("w", {})})[0].nodes]
+    ['w', 'y']
+    """
+    names, nodes = graph.names(), list[Node]()
+    readers: dict[tuple[str, Frame | None], Ref] = {}
+    used: set[str] = set()
+
+    def read(ref: Ref | Body, stack: Stack) -> Arg:
+        if type(ref) is not Ref or ref.name not in sources:
+            return ref
+        slot, meta = sources[ref.name]
+        depth, name = reading_place(state, slot, stack)
+        # The innermost frame stands for the scope: a path and a call number name one call.
+        key = (ref.name, stack[depth - 1] if depth else None)
+        reader = readers.get(key)
+        if reader is None:
+            reader = readers[key] = Ref(names.fresh(ref.name)) if ref.name in used else ref
+            used.add(ref.name)
+            nodes.append(Node(reader.name, Get(name), (), (), stack[:depth], meta))
+        return ref if reader.name == ref.name else reader
+
+    keys = sources.keys()
+    for node in graph.nodes:
+        if not keys.isdisjoint(node.refs()):
+            stack = user_stack(node)
+            node = node.with_refs(lambda ref, stack=stack: read(ref, stack))
+        if node.name not in sources:
+            nodes.append(node)
+    output = map_refs(graph.output, lambda ref: read(ref, ()))  # may read once more
+    return Graph(graph.inputs, tuple(nodes), output), frozenset(used)
 
 
 def _insert(there: list[Node], nodes: tuple[Node, ...], *, first: bool) -> None:

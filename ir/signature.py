@@ -6,10 +6,11 @@ Positions, not names of values: ``signature.inputs[i]`` refers to ``root.inputs[
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from .arguments import Arg, ByTree, same_arg, shown, strict_hash
 from .expression import Expr
@@ -257,3 +258,19 @@ class Signature:
 
     ``lift_state`` restores them.  It says how a program came to be, like the trail, and not what it does: it is neither
     compared nor part of the digest, so a program that was sunk equals one that was written with reads."""
+
+    def with_slots(self, rename: Callable[[str], str]) -> Signature:
+        """Return a copy with other names of state.
+
+        >>> Signature((StateInput("w"),)).with_slots(lambda slot: f"a.{slot}").inputs
+        (StateInput(slot='a.w'),)
+        """
+
+        def named(specs: tuple[Any, ...]) -> tuple[Any, ...]:
+            return tuple([evolve(spec, slot=rename(spec.slot)) if isinstance(spec, OF_STATE) else spec for spec in specs])
+
+        return evolve(self, inputs=named(self.inputs), outputs=named(self.outputs), lifted=named(self.lifted))
+
+
+OF_STATE = (StateInput, StateMutation, StateGradient, SunkInput)
+"""What names a slot."""

@@ -89,6 +89,10 @@ class TensorIds:
         self._next_storage = max(self._next_storage, storage + 1)
         return Slot(kind, value, cell, storage, persistent)
 
+    def renumbered(self, slot: Slot) -> Slot:
+        """Return a slot with the numbers that its value has here."""
+        return self.slot(slot.value, slot.kind, persistent=slot.persistent)
+
 
 TENSORS = frozenset({torch.Tensor, torch.nn.Parameter, FakeTensor})
 

@@ -12,7 +12,7 @@ from typing import Any
 from attrs import evolve
 
 from ..ir.arguments import Arg, Ref
-from ..ir.calls.call_graph import Standing, calls_from
+from ..ir.calls.call_graph import Instance, calls_from
 from ..ir.calls.call_sites import conventions
 from ..ir.errors import SwapError
 from ..ir.graph import Call, Get, Graph, Input
@@ -183,7 +183,7 @@ def _is_closed(graphs: dict[str, Graph]) -> bool:
     return True
 
 
-def _calls(program: Program, graph: str | None = None, path: str = "") -> list[Standing]:
+def _calls(program: Program, graph: str | None = None, path: str = "") -> list[Instance]:
     # Every body that is called below one, the root, with the path of its module, as often as bodies call it.
     return [(call.graph, below) for _, call, below in calls_from(program, graph, path)]
 

@@ -15,13 +15,13 @@ from typing import TypeVar
 from attrs import evolve
 
 from ..ir.analysis.digest import graph_tokens
-from ..ir.arguments import Arg, Body, bodies_in
+from ..ir.arguments import bodies_in
+from ..ir.calls.call_graph import Instance
 from ..ir.calls.parts import part_names
 from ..ir.graph import Call, Frame, Get, Graph, Input, Node, Op
 from ..ir.names import Names
-from ..ir.persistent import pmap
 from ..ir.program import Program
-from .places import Called, Instance, Label, Places, below
+from .places import Called, Label, Places, below
 from .shared_bodies import User, common_id, common_meta, names_agree, with_common_names, with_names, word_of_read
 from .transformation import UNLIMITED, Fuel, transformation
 
@@ -73,9 +73,7 @@ def deduplicate(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
         return program
     classes = _Classes(program, fuel)
     graphs = classes.graphs()
-    if len(graphs) == len(program.order) and all(program.graphs.get(name) is graph for name, graph in graphs.items()):
-        return program
-    return program.evolve(graphs=pmap(graphs))
+    return program.with_graphs(graphs, only=True)
 
 
 Item = TypeVar("Item", Node, Input)
@@ -253,20 +251,15 @@ class _Classes:
         graph = self.program.graphs[name]
         anew = self.settled is None or (name, path) in self.settled
         changed = {node.name: new for node in graph.callers if (new := self._rewritten_node(node, path, anew=anew)) is not node}
-        return evolve(graph, nodes=tuple([changed.get(node.name, node) for node in graph.nodes])) if changed else graph
+        return graph.with_nodes([changed.get(node.name, node) for node in graph.nodes]) if changed else graph
 
     def _rewritten_node(self, node: Node, path: str, *, anew: bool) -> Node:
         do = node.do
-        if type(do) is Call:
-            call, part = self.label(path, do) if anew else (do.instance.call, do.instance.part)
-            new = Call(Frame(do.instance.path, call, part), self.ids[self.keys[do.graph, below(path, do)]])
-            return node if new == do else evolve(node, do=new)
-
-        def body(ref: Arg) -> Arg:
-            other = self.ids[self.keys[ref.graph, path]] if type(ref) is Body else ""
-            return Body(other) if type(ref) is Body and other != ref.graph else ref
-
-        return node.with_refs(body)
+        if type(do) is not Call:
+            return node.calling(lambda graph: self.ids[self.keys[graph, path]])
+        call, part = self.label(path, do) if anew else (do.instance.call, do.instance.part)
+        new = Call(Frame(do.instance.path, call, part), self.ids[self.keys[do.graph, below(path, do)]])
+        return node if new == do else node.evolve(do=new)
 
 
 def _for_all(graph: Graph, users: Sequence[User], *, is_split: bool) -> Graph:
@@ -283,8 +276,7 @@ def _with_common_meta(graph: Graph, others: list[Graph]) -> Graph:
     # Equal bodies have their values in one order; one that is not the same in every call would be wrong of some.
     inputs = [_said_by_all(*column) for column in zip(graph.inputs, *[other.inputs for other in others], strict=True)]
     nodes = [_said_by_all(*column) for column in zip(graph.nodes, *[other.nodes for other in others], strict=True)]
-    pairs = zip((*inputs, *nodes), (*graph.inputs, *graph.nodes), strict=True)
-    return graph if all(new is old for new, old in pairs) else Graph(tuple(inputs), tuple(nodes), graph.output)
+    return graph.with_nodes(nodes, inputs=tuple(inputs))
 
 
 def _said_by_all(item: Item, *others: Item) -> Item:

@@ -6,18 +6,20 @@ Tokens that no longer order anything are removed from the signature and from bod
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from operator import is_
 from typing import Any
 
 from attrs import evolve
 
-from ..ir.arguments import Arg, Body, Items, Ref, bodies_in, replace_refs
+from ..ir.arguments import Arg, Body, Items, Ref, bodies_in
 from ..ir.callables import op_name
 from ..ir.effects.registered import effects_of
 from ..ir.errors import UnsupportedProgram
 from ..ir.graph import Call, Graph, Node, Op
 from ..ir.meta import Meta, freeze_meta
 from ..ir.program import Program
-from ..ir.signature import InputMutation, Token
+from ..ir.rewriter import Rewriter
+from ..ir.signature import Token
 from ..ir.torch_private import OpOverload, schema_of
 from .transformation import UNLIMITED, Fuel, transformation
 
@@ -43,33 +45,17 @@ def without_tokens(program: Program) -> Program:
     ()
     """
     tokens = _tokens(program)
-    graphs = {name: _rewritten(program, name, tokens) for name in program.order}
-    return program.evolve(graphs=program.graphs.update(graphs), signature=_signature(program))
-
-
-def _signature(program: Program) -> Any:
     signature = program.signature
-    kept = [index for index, spec in enumerate(signature.inputs) if type(spec) is not Token]
-    moved = {old: new for new, old in enumerate(kept)}
-    return evolve(
-        signature,
-        inputs=tuple([signature.inputs[index] for index in kept]),
-        # Input mutations count root inputs, and the tokens before them are gone.
-        outputs=tuple(
-            [
-                InputMutation(moved[spec.index]) if type(spec) is InputMutation else spec
-                for spec in signature.outputs
-                if type(spec) is not Token
-            ]
-        ),
-    )
+    main = _rewritten(program, program.root, tokens)
+    graphs = {name: _rewritten(program, name, tokens) for name in program.order[1:]}
+    inputs = [spec for spec in signature.inputs if type(spec) is not Token]
+    outputs = [spec for spec in signature.outputs if type(spec) is not Token]
+    return program.with_graphs(graphs).with_boundary(main, inputs, outputs)
 
 
 def _tokens(program: Program) -> Tokens:
-    specs = program.signature.inputs
     tokens: dict[str, set[str]] = {name: set() for name in program.order}
-    pairs = zip(program.main.inputs, specs, strict=True)
-    tokens[program.root].update(formal.name for formal, spec in pairs if type(spec) is Token)
+    tokens[program.root].update(formal.name for formal, spec in program.inputs if type(spec) is Token)
     count = -1
     while count != sum(map(len, tokens.values())):
         count = sum(map(len, tokens.values()))
@@ -80,8 +66,8 @@ def _tokens(program: Program) -> Tokens:
 
 def _spread(program: Program, graph: Graph, mine: set[str], tokens: Mapping[str, set[str]]) -> None:
     for node in graph.nodes:
-        source = _projected(node)
-        if source is not None and node.args[1] in _given_back(program, graph.by_name.get(source), tokens):
+        source, index = node.projection or ("", 0)
+        if source and index in _given_back(program, graph.by_name.get(source), tokens):
             mine.add(node.name)
         for body in _bodies(node):
             inputs = program.graphs[body].inputs
@@ -93,11 +79,6 @@ def _spread(program: Program, graph: Graph, mine: set[str], tokens: Mapping[str,
 
 def _bodies(node: Node) -> list[str]:
     return bodies_in(node.args, node.kwargs) if type(node.do) is Op and node.do.effects.through_bodies else []
-
-
-def _projected(node: Node) -> str | None:
-    is_projection = type(node.do) is Op and node.do.name == "operator.getitem" and type(node.args[0]) is Ref
-    return node.args[0].name if is_projection else None  # type: ignore[union-attr]
 
 
 def _leaves(node: Node) -> list[Arg]:
@@ -126,26 +107,21 @@ def _given_back(program: Program, node: Node | None, tokens: Tokens) -> list[int
 
 def _rewritten(program: Program, name: str, tokens: Tokens) -> Graph:
     graph, mine = program.graphs[name], tokens[name]
-    is_root = name == program.root
-    nodes: list[Node] = []
-    for node in graph.nodes:
-        source = _projected(node)
+    edit = Rewriter(graph)
+    edit.erase(*mine)
+    for number, node in enumerate(graph.nodes):
         if node.name in mine:
             continue
         if type(node.do) is Call and any(ref in mine for ref in node.refs()):
             raise UnsupportedProgram(f"graph {name!r}: the module call {node.name} takes an effect token; do this before outline")
-        if source is not None and (gone := _given_back(program, graph.by_name.get(source), tokens)):
-            index: Any = node.args[1]
-            nodes.append(evolve(node, args=(node.args[0], index - sum(number < index for number in gone))))
+        source, index = node.projection or ("", 0)
+        if source and (gone := _given_back(program, graph.by_name.get(source), tokens)):
+            edit.put(number, node.evolve(args=(Ref(source), index - sum(number < index for number in gone))))
         elif inner := _bodies(node):
             _check_uses(program, node, inner, mine, tokens)
-            nodes.append(_untaken(node, mine, _given_back(program, node, tokens)))
-        else:
-            nodes.append(node)
-    if not mine and all(old is new for old, new in zip(graph.nodes, nodes, strict=False)):
-        return graph if not is_root else evolve(graph, output=_kept_outputs(program))
-    output = _kept_outputs(program) if is_root else _without(graph.output, mine)
-    return Graph(tuple([formal for formal in graph.inputs if formal.name not in mine]), tuple(nodes), output)
+            edit.put(number, _untaken(node, mine, _given_back(program, node, tokens)))
+    inputs = tuple([formal for formal in graph.inputs if formal.name not in mine])
+    return edit.graph(inputs=inputs, output=_kept_outputs(program) if name == program.root else _without(graph.output, mine))
 
 
 def _kept_outputs(program: Program) -> Arg:
@@ -171,22 +147,18 @@ def _untaken(node: Node, tokens: Collection[str], gone: list[int]) -> Node:
         kept: Meta = freeze_meta({**meta, "val": tuple([part for index, part in enumerate(value) if index not in gone])})
         meta = kept
     args: Any = _without(node.args, tokens)
-    return node if args == node.args and meta is node.meta else evolve(node, args=args, meta=meta)
+    return node.evolve(args=args, meta=meta)
 
 
-def _without(arg: Arg, tokens: Collection[str]) -> Arg:
+def _without(arg: Arg, tokens: Collection[str], *, depth: int = 2) -> Arg:
     # Operands stand at the top or in one tuple or list.
-    if not isinstance(arg, tuple):
+    if not isinstance(arg, tuple) or not depth:
         return arg
-    kept = [_shallow(part, tokens) for part in arg if not (type(part) is Ref and part.name in tokens)]
+    left = [part for part in arg if not (type(part) is Ref and part.name in tokens)]
+    kept = [_without(part, tokens, depth=depth - 1) for part in left]
+    if len(kept) == len(arg) and all(map(is_, kept, arg)):
+        return arg
     return Items(kept) if type(arg) is Items else tuple(kept)
-
-
-def _shallow(arg: Arg, tokens: Collection[str]) -> Arg:
-    if not isinstance(arg, tuple):
-        return arg
-    kept = [part for part in arg if not (type(part) is Ref and part.name in tokens)]
-    return arg if len(kept) == len(arg) else Items(kept) if type(arg) is Items else tuple(kept)
 
 
 WITH_EFFECTS = "higher_order.with_effects"
@@ -224,15 +196,7 @@ def remove_effect_tokens(program: Program, *, fuel: Fuel = UNLIMITED) -> Program
     True
     """
     specs = (*program.signature.inputs, *program.signature.outputs)
-    changed: dict[str, Graph] = {}
-    for name in program.order:
-        graph = program.graphs[name]
-        if any(_threads(node) for node in graph.nodes):
-            nodes, replaced = _unthread(graph, fuel)
-            unthreaded = Graph(graph.inputs, nodes, replace_refs(graph.output, replaced))
-            if unthreaded != graph:
-                changed[name] = unthreaded
-    result = program.evolve(graphs=program.graphs.update(changed)) if changed else program
+    result = program.with_graphs({name: _unthreaded(program.graphs[name], fuel) for name in program.order})
     if any(type(spec) is Token for spec in specs) and fuel.burn("take the tokens from the signature"):
         return without_tokens(result)
     return result
@@ -242,32 +206,26 @@ def _threads(node: Node) -> bool:
     return type(node.do) is Op and node.do.name == WITH_EFFECTS
 
 
-def _unthread(graph: Graph, fuel: Fuel) -> tuple[tuple[Node, ...], dict[str, Arg]]:
-    threaded: dict[str, int] = {}  # a with_effects node: how many results its operator has
-    replaced: dict[str, Arg] = {}
-    tokens: dict[str, Arg] = {}  # a with_effects node: the token that it took, which stands for the one that it gave
-    nodes: list[Node] = []
-    for node in graph.nodes:
-        source = node.args[0] if node.args else None
+def _unthreaded(graph: Graph, fuel: Fuel) -> Graph:
+    results: dict[str, int] = {}
+    """For each operator that was threaded, how many results it has of its own."""
+    tokens: dict[str, Arg] = {}
+    """The token that each of these took, which stands for the one that it gave."""
+    edit = Rewriter(graph)
+    for number, node in enumerate(graph.nodes):
+        source, index = node.projection or ("", 0)
         if _threads(node) and fuel.burn("unthread", node.name):
-            token, target, *rest = node.args
-            tokens[node.name] = replace_refs(token, replaced)
-            effects = evolve(effects_of(target), ordered=True)
-            results = _results(target, rest)
-            threaded[node.name] = results
-            op = Op(op_name(target), effects, target)
-            kwargs = tuple((key, replace_refs(value, replaced)) for key, value in node.kwargs)
-            args = tuple(replace_refs(arg, replaced) for arg in rest)
-            nodes.append(evolve(node, do=op, args=args, kwargs=kwargs, meta=_without_token(node.meta, results)))
-        elif type(source) is Ref and source.name in threaded and node.args[1:] == (0,):
-            replaced[node.name] = tokens[source.name]
-        elif type(source) is Ref and source.name in threaded and threaded[source.name] <= 1:
-            replaced[node.name] = source
-        elif type(source) is Ref and source.name in threaded:
-            nodes.append(evolve(node, args=(source, node.args[1] - 1)))
-        else:
-            nodes.append(node.using(replaced))
-    return tuple(nodes), replaced
+            tokens[node.name], target, *rest = node.args
+            count = results[node.name] = _results(target, rest)
+            op = Op(op_name(target), evolve(effects_of(target), ordered=True), target)
+            edit.put(number, node.evolve(do=op, args=tuple(rest), meta=_without_token(node.meta, count)))
+        elif source in results and index == 0:
+            edit.drop(node.name, tokens[source])
+        elif source in results and results[source] <= 1:
+            edit.drop(node.name, Ref(source))
+        elif source in results:
+            edit.put(number, node.evolve(args=(Ref(source), index - 1)))
+    return edit.graph()
 
 
 def _results(target: Any, args: Sequence[Arg]) -> int:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from operator import is_
 
 from attrs import define
 
@@ -27,7 +26,7 @@ from ..ir.program import Program
 from ..ir.state import exporter_name
 from ..ir.verify import check
 from .places import Places, below
-from .shared_bodies import is_named_after, renamed, with_names
+from .shared_bodies import is_named_after, with_names
 from .transformation import UNLIMITED, Fuel, transformation
 
 __all__ = ["LIMIT", "expand", "own_bodies"]
@@ -105,11 +104,9 @@ def own_bodies(program: Program, *, at_most: int, keep: frozenset[str] = frozens
         )
     work = _Expansion(program, counts, keep, _copies(counts, keep, fuel))
     graphs = work.graphs()
-    if len(graphs) == len(program.order) and all(program.graphs.get(name) is graph for name, graph in graphs.items()):
-        return program
-    if len(work.signatures) == len(program.call_signatures):
-        return program.evolve(graphs=pmap(graphs))
-    return program.evolve(graphs=pmap(graphs), call_signatures=pmap(work.signatures))
+    made = program.with_graphs(graphs, only=True)
+    same = made is program or len(work.signatures) == len(program.call_signatures)
+    return made if same else made.evolve(call_signatures=pmap(work.signatures))
 
 
 def _counts(program: Program) -> dict[str, int]:
@@ -190,8 +187,7 @@ def _source(graph: Graph) -> _Source:
         touched.append(number)
     calling = {node.name for node in graph.callers}
     callers = [number for number, node in enumerate(graph.nodes) if node.name in calling]
-    names = [value.name for values in (graph.inputs, graph.nodes) for value in values]
-    return _Source(tuple(callers), tuple(reads), tuple(markers), tuple(touched), frozenset(names) - renamed)
+    return _Source(tuple(callers), tuple(reads), tuple(markers), tuple(touched), frozenset(graph.metas) - renamed)
 
 
 class _Expansion:
@@ -242,7 +238,7 @@ class _Expansion:
             level = self.levels[-1]
             number = next(level.rest, None)
             if number is None:
-                self.done[level.name] = _frozen(self.levels.pop())
+                self.done[level.name] = level.graph.with_nodes(self.levels.pop().nodes)
                 continue
             node = level.nodes[number]
             do = node.do
@@ -278,7 +274,7 @@ class _Expansion:
         if not known:
             return graph
         for number in source.touched:
-            nodes[number] = renamed(nodes[number], known)
+            nodes[number] = nodes[number].renamed(known)
         return Graph(graph.inputs, tuple(nodes), replace_refs(graph.output, known))
 
     def _stays(self, name: str) -> bool:
@@ -301,8 +297,7 @@ class _Expansion:
         self._open(call.graph, name, path, frame.call, self.values.inner(level.values, node, call.graph))
         if name == call.graph and frame.call == call.instance.call:
             return node
-        do = Call(Frame(call.instance.path, frame.call, frame.part), name)
-        return Node(node.name, do, node.args, node.kwargs, node.stack, node.meta)
+        return node.evolve(do=Call(Frame(call.instance.path, frame.call, frame.part), name))
 
     def _given(self, node: Node, level: _Level) -> Node:
         names: list[str] = []
@@ -367,8 +362,3 @@ class _Expansion:
     def _is_nobodys(self, graph: str) -> bool:
         # Deduplicating calls a body of several modules after none of them; where all have their own, each is its module's.
         return self.copies is None and self.counts[graph] > 1 and bool(self.paths) and graph.partition("@")[0] not in self.paths
-
-
-def _frozen(level: _Level) -> Graph:
-    graph, nodes = level.graph, level.nodes
-    return graph if all(map(is_, nodes, graph.nodes)) else Graph(graph.inputs, tuple(nodes), graph.output)

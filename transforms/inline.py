@@ -6,14 +6,16 @@ The substitution itself also serves code that runs nestings deeper than Python's
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 from attrs import define
 
 from ..ir.arguments import Arg, Ref, bodies_in, replace_refs
-from ..ir.graph import Call, Do, Frame, Get, Graph, Node, Op, Stack
+from ..ir.graph import Call, Frame, Graph, Node, Op
 from ..ir.names import Names, join, nested
 from ..ir.persistent import pmap
 from ..ir.program import Program
+from ..ir.relocation import Relocation
 from .expand import LIMIT, own_bodies
 from .places import below
 from .shared_bodies import placed
@@ -47,13 +49,10 @@ class _Level:
 
     rest: Iterator[Node]
     known: dict[str, Arg]
-    path: str
-    """The module that it is the body of, as the graph writes it that it is put into."""
-    stack: Stack
+    written: Relocation
+    """How its paths are written in the graph that it is put into."""
     result: str
     output: Arg
-    last: tuple[Stack, Stack] = ((), ())
-    """The stack of the last node that has one, as the body writes it and as it stands outside."""
 
 
 class _Inlining:
@@ -62,7 +61,7 @@ class _Inlining:
         self.into = into
         self.join = join if graph is program.main else nested
         self.names = Names(formal.name for formal in graph.inputs)
-        self.outermost = _Level(iter(graph.nodes), {}, "", (), "", graph.output)
+        self.outermost = _Level(iter(graph.nodes), {}, Relocation(partial(self.join, "")), "", graph.output)
         self.levels = [self.outermost]
 
     def run(self) -> list[Node]:
@@ -88,18 +87,17 @@ class _Inlining:
     def _enter(self, node: Node, call: Call, level: _Level) -> _Level:
         body = self.program.graphs[call.graph]
         known = {formal.name: self.use(arg, level) for formal, arg in zip(body.inputs, node.args, strict=True)}
-        frame = self._below(level.path, call.instance)
-        stack = (*self._stack(level, node.stack), frame)
-        return _Level(iter(body.nodes), known, frame.path, stack, node.name, body.output)
+        frame = level.written.frame(call.instance)
+        inside = Relocation(partial(self.join, frame.path), (*level.written.stack(node.stack), frame))
+        return _Level(iter(body.nodes), known, inside, node.name, body.output)
 
     def _projected(self, node: Node, level: _Level) -> bool:
         # The parts of a tuple that a replaced call returned are values already.
-        if type(node.do) is not Op or node.do.name != "operator.getitem" or type(node.args[0]) is not Ref:
+        name, index = node.projection or ("", 0)
+        whole = level.known.get(name)
+        if type(whole) is not tuple:
             return False
-        whole = level.known.get(node.args[0].name)
-        if type(whole) is not tuple or type(node.args[1]) is not int:
-            return False
-        level.known[node.name] = whole[node.args[1]]
+        level.known[node.name] = whole[index]
         return True
 
     def _placed(self, node: Node, level: _Level) -> Node:
@@ -107,28 +105,8 @@ class _Inlining:
         level.known[node.name] = Ref(name)
         args = replace_refs(node.args, level.known)
         kwargs = replace_refs(node.kwargs, level.known) if node.kwargs else ()
-        do = node.do if type(node.do) is Op else self._do_below(level.path, node.do)
-        return Node(name, do, args, kwargs, self._stack(level, node.stack), node.meta)
-
-    def _stack(self, level: _Level, stack: Stack) -> Stack:
-        # Nodes of one call share one tuple: those after it need not compare what is in it.
-        if not stack:
-            return level.stack
-        if level.last[0] is not stack:
-            level.last = stack, (*level.stack, *[self._below(level.path, frame) for frame in stack])
-        return level.last[1]
-
-    def _below(self, path: str, frame: Frame) -> Frame:
-        return Frame(self.join(path, frame.path), frame.call, frame.part) if path else frame
-
-    def _do_below(self, path: str, do: Do) -> Do:
-        match do:
-            case Get(slot=slot):
-                return Get(self.join(path, slot))
-            case Call(instance=instance, graph=graph):
-                return Call(self._below(path, instance), graph)
-            case _:
-                return do
+        do = node.do if type(node.do) is Op else level.written.do(node.do)
+        return Node(name, do, args, kwargs, level.written.stack(node.stack), node.meta)
 
 
 @transformation(
@@ -184,8 +162,13 @@ def inline(program: Program, *, at_most: int = LIMIT, fuel: Fuel = UNLIMITED) ->
     if not gone:
         return own
     graphs = {name: own.graphs[name] for name in own.order if name not in gone}
+    stacks = Relocation(str) if fuel.refused else _InOnePiece(str)  # where calls of others stay, pieces stay pieces
     for name, path in ((own.root, ""), *_operator_bodies(own, gone)):
-        graphs[name] = _Whole(own, gone, path, keeps_parts=fuel.refused).graph(name)
+        graph = graphs[name]
+        if any(type(node.do) is not Op for node in graph.nodes):
+            whole, inside = inlined(own, graph, into=gone.__contains__), Relocation(partial(join, path))
+            nodes = [node.evolve(do=inside.do(node.do) if path else None, stack=stacks.stack(node.stack)) for node in whole.nodes]
+            graphs[name] = whole.with_nodes(nodes)
     return own.evolve(graphs=pmap(graphs))
 
 
@@ -221,44 +204,9 @@ def _operator_bodies(program: Program, gone: frozenset[str]) -> list[tuple[str, 
     return list(found.items())
 
 
-class _Whole:
-    """Puts bodies in place of their calls in one graph, which then stands in the root."""
+class _InOnePiece(Relocation):
+    """Writes the pieces of a call as one call."""
 
-    def __init__(self, program: Program, gone: frozenset[str], path: str, *, keeps_parts: bool) -> None:
-        self.program = program
-        self.gone = gone
-        self.path = path
-        """The module that the graph stood in."""
-        self.keeps_parts = keeps_parts
-        """Whether the pieces of a call stay pieces, because calls of others stay."""
-        self.stacks: dict[int, Stack] = {}
-        """What becomes of each stack, by its id."""
-
-    def graph(self, name: str) -> Graph:
-        graph = self.program.graphs[name]
-        if all(type(node.do) is Op for node in graph.nodes):
-            return graph
-        graph = inlined(self.program, graph, into=self.gone.__contains__)
-        return Graph(graph.inputs, tuple([self._at_root(node) for node in graph.nodes]), graph.output)
-
-    def _at_root(self, node: Node) -> Node:
-        stack = self.stacks.get(id(node.stack))  # the graph holds them all while this runs
-        if stack is None:
-            stack = node.stack if self.keeps_parts else tuple([_in_one_piece(frame) for frame in node.stack])
-            self.stacks[id(node.stack)] = stack = node.stack if stack == node.stack else stack
-        do = self._do_at_root(node.do) if self.path else node.do
-        same = stack is node.stack and do is node.do
-        return node if same else Node(node.name, do, node.args, node.kwargs, stack, node.meta)
-
-    def _do_at_root(self, do: Do) -> Do:
-        match do:
-            case Get(slot=slot):
-                return Get(join(self.path, slot))
-            case Call(instance=instance, graph=graph):
-                return Call(Frame(join(self.path, instance.path), instance.call, instance.part), graph)
-            case _:
-                return do
-
-
-def _in_one_piece(frame: Frame) -> Frame:
-    return Frame(frame.path, frame.call) if frame.part else frame
+    def frame(self, frame: Frame) -> Frame:
+        """Return a call without the number of its piece."""
+        return Frame(frame.path, frame.call) if frame.part else frame

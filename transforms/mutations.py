@@ -11,12 +11,13 @@ from typing import Any
 import torch
 from attrs import evolve, frozen
 
-from ..ir.arguments import Arg, Ref, map_refs, replace_refs
+from ..ir.arguments import Arg, Ref, map_refs
 from ..ir.effects.aliases import UnionFind, slot_storage, storages
 from ..ir.effects.declared import NodeEffects
 from ..ir.effects.resolved import node_effects
 from ..ir.graph import Graph, Node, Op, Stack, common_prefix
-from ..ir.meta import EMPTY_META, Meta
+from ..ir.inference import values_of
+from ..ir.meta import EMPTY_META
 from ..ir.operators import op_of
 from ..ir.program import Program
 from ..ir.rewriter import Rewriter
@@ -35,7 +36,7 @@ SAVED = "saved_for_mutation"
 
 @frozen
 class Mutation:
-    """One returned new value: the root input that it is for, and the value."""
+    """One new value of a root input: the input, and the value that is written or returned."""
 
     target: str
     value: str
@@ -93,11 +94,7 @@ def inplace_mutations(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
 def _mutations(program: Program, fuel: Fuel) -> tuple[list[Mutation], list[int]]:
     # What is written, and the numbers of the outputs that stay.
     graph = program.main
-    owner = {
-        spec.slot: formal.name
-        for formal, spec in zip(graph.inputs, program.signature.inputs, strict=True)
-        if type(spec) is StateInput
-    }
+    owner = {spec.slot: formal.name for formal, spec in program.inputs if type(spec) is StateInput}
     slots = frozenset(owner.values())
     found: list[Mutation] = []
     kept: list[int] = []
@@ -129,9 +126,6 @@ class _Writes:
         self.done: list[NodeEffects] = node_effects(program, self.source)
         self.memory: UnionFind = storages(program, self.source, self.done)
         self.edit = Rewriter(self.source)
-        self.meta: dict[str, Meta] = {
-            value.name: value.meta for values in (self.source.inputs, self.source.nodes) for value in values
-        }
         self.last_use, self.last_write = self._last_touches()
 
     def graph(self) -> Graph:
@@ -142,7 +136,7 @@ class _Writes:
         for mutation in self.mutations:
             place, stack = self._place(mutation)
             args = (Ref(mutation.target), saved.get(mutation.value, Ref(mutation.value)))
-            meta = self.meta.get(mutation.value, EMPTY_META)
+            meta = self.source.metas.get(mutation.value, EMPTY_META)
             self.edit.after(place, Node(self.edit.names.fresh("copy_"), COPY, args, (), stack, meta))
         return self.edit.graph(output=output)
 
@@ -180,18 +174,10 @@ class _Writes:
     def _clone(self, value: str) -> Ref:
         place = self._final(value)
         stack = self.source.nodes[place].stack if place >= 0 else ()
-        meta = MappingProxyType({**self.meta.get(value, EMPTY_META), SAVED: True})
+        meta = MappingProxyType({**self.source.metas.get(value, EMPTY_META), SAVED: True})
         node = Node(self.edit.names.fresh("clone"), CLONE, (Ref(value),), (), stack, meta)
         self.edit.after(place, node, first=True)
         return Ref(node.name)
-
-
-@frozen
-class Returned:
-    """One write that becomes a returned value: the position of the root input, and the value."""
-
-    index: int
-    value: str
 
 
 @transformation(
@@ -250,12 +236,9 @@ class _Backwards:
         self.done: list[NodeEffects] = node_effects(program, self.graph)
         self.memory: UnionFind = storages(program, self.graph, self.done)
         self.index = {formal.name: number for number, formal in enumerate(self.graph.inputs)}
-        self.values: dict[str, Any] = {formal.name: formal.meta.get("val") for formal in self.graph.inputs}
-        self.values.update((node.name, node.meta.get("val")) for node in self.graph.nodes)
-        self.returned: list[Returned] = []
-        self.removed: set[str] = set()
-        self.instead: dict[str, Ref] = {}
-        """What stands for the clones that go."""
+        self.values = values_of(self.graph)
+        self.returned: list[Mutation] = []
+        self.edit = Rewriter(self.graph)
         self.used: set[str] = set()
         """Values that nodes which stay use."""
         self.written: set[object] = set()
@@ -273,12 +256,12 @@ class _Backwards:
         for node, node_effect in zip(reversed(self.graph.nodes), reversed(self.done), strict=True):
             if self._is_last_write(node) and self.fuel.burn("return", node.args[1].name, "instead of", node.name):
                 target, value = node.args[0].name, node.args[1].name
-                self.returned.append(Returned(self.index[target], value))
-                self.removed.add(node.name)
+                self.returned.append(Mutation(target, value))
+                self.edit.erase(node.name)
                 self.touched.update((self.memory.find(target), self.memory.find(value)))
             elif self._only_saves(node):
-                self.removed.add(node.name)
-                self.instead[node.name] = node.args[0]
+                self.edit.erase(node.name)
+                self.edit.replace(node.name, node.args[0])
                 self.touched.add(self.memory.find(node.args[0].name))
             else:
                 self._stays(node, node_effect)
@@ -289,7 +272,7 @@ class _Backwards:
                 mine, theirs = self.memory.find(target), self.memory.find(value)
                 takes = type(self.source.signature.inputs[self.index[target]]) in (StateInput, UserInput)
                 free = mine not in self.touched and mine != theirs and theirs not in self.written
-                return takes and free and self._same_kind(self.values[target], self.values.get(value))
+                return takes and free and self._same_kind(self.values.get(target), self.values.get(value))
             case _:
                 return False
 
@@ -320,16 +303,12 @@ class _Backwards:
     def program(self) -> Program:
         """Return the program with the writes in its signature."""
         signature = self.source.signature
-        outputs = list(zip(map(self._value, self.graph.output), signature.outputs, strict=True))
-        outputs += [(self._value(Ref(write.value)), self._spec(write.index)) for write in self.returned]
+        outputs: list[tuple[Arg, OutputSpec]] = list(zip(self.graph.output, signature.outputs, strict=True))
+        outputs += [(Ref(write.value), self._spec(self.index[write.target])) for write in self.returned]
         position = {spec.slot: number for number, spec in enumerate(signature.inputs) if type(spec) is StateInput}
         outputs.sort(key=lambda entry: _rank(entry[1], position))
-        nodes = tuple([node for node in self.graph.nodes if node.name not in self.removed])
-        graph = Graph(self.graph.inputs, nodes, tuple([value for value, _ in outputs]))
+        graph = self.edit.graph(output=tuple([value for value, _ in outputs]))
         return self.source.with_main(graph, signature=evolve(signature, outputs=tuple([spec for _, spec in outputs])))
-
-    def _value(self, arg: Arg) -> Arg:
-        return replace_refs(arg, self.instead)
 
     def _spec(self, index: int) -> OutputSpec:
         spec = self.source.signature.inputs[index]

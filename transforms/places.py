@@ -1,7 +1,7 @@
 """``Places``: the bodies where they stand, which calls of a module each of them is, and how the pieces of cut calls lie.
 
-One idea: a body and the path of the module that it stands in are one instance; a call of a module is one call with all of
-its pieces, wherever those stand.
+A body and the path of the module that it stands in are one instance; a call of a module is one call with all of its pieces,
+wherever those stand.
 """
 
 from __future__ import annotations
@@ -11,16 +11,13 @@ from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
 
-from ..ir.arguments import bodies_in
+from ..ir.calls.call_graph import Instance, inner_instances, instances
 from ..ir.graph import Call
 from ..ir.names import join
 from ..ir.program import Program
 from ..ir.verify import check
 
-__all__ = ["Called", "Instance", "Label", "Places", "below"]
-
-Instance = tuple[str, str]
-"""A body, and the path of a module that it stands in: a body that is shared already stands in several."""
+__all__ = ["Called", "Label", "Places", "below"]
 
 Label = tuple[int, int]
 """The call number of a call, and the part."""
@@ -43,30 +40,20 @@ class Places:
         """All calls, each as the path of its module and its number."""
         self.pieces: dict[Called, dict[int, Instance]] = {}
         """The bodies that each call of a module runs, by part."""
-        todo: list[Instance] = [(program.root, "")]
-        while todo:
-            found = todo.pop()
-            if found not in self.inner:
-                inner = self.inner[found] = self._look_inside(found)
-                todo.extend(reversed(inner))
+        for outer in instances(program):
+            self.inner[outer] = inner_instances(program, outer)
+            self._number_calls(outer)
+            if any(self.rank.get(name, math.inf) >= self.rank[outer[0]] for name, _ in self.inner[outer]):
+                check(program)  # a body that reaches itself or is missing stands nowhere: this raises, and says where
 
-    def _look_inside(self, outer: Instance) -> list[Instance]:
-        inner: list[Instance] = []
+    def _number_calls(self, outer: Instance) -> None:
         for node in self.program.graphs[outer[0]].callers:
-            do = node.do
-            if type(do) is Call:
-                called = (do.graph, below(outer[1], do))
-                label = (do.instance.call, do.instance.part)
-                if (called[1], label) not in self.calls:
-                    self.calls.add((called[1], label))
-                    self.labels.setdefault(called, []).append(label)
-                    self.pieces.setdefault((called[1], label[0]), {})[label[1]] = called
-                inner.append(called)
-            else:
-                inner.extend((name, outer[1]) for name in bodies_in(node.args, node.kwargs))
-        if any(self.rank.get(name, math.inf) >= self.rank[outer[0]] for name, _ in inner):
-            check(self.program)  # a body that reaches itself or is missing stands nowhere: this raises, and says where
-        return inner
+            if type(do := node.do) is Call:
+                path, label = below(outer[1], do), (do.instance.call, do.instance.part)
+                if (path, label) not in self.calls:
+                    self.calls.add((path, label))
+                    self.labels.setdefault((do.graph, path), []).append(label)
+                    self.pieces.setdefault((path, label[0]), {})[label[1]] = (do.graph, path)
 
     @cached_property
     def cut(self) -> Mapping[Called, Sequence[Instance]]:

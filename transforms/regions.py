@@ -13,18 +13,19 @@ from types import MappingProxyType
 import torch
 from attrs import evolve, frozen
 
-from ..ir.arguments import Arg, Body, Ref, replace_refs
+from ..ir.arguments import Arg, Body, Ref
 from ..ir.calls.call_graph import plain_calls
 from ..ir.effects.aliases import storages
 from ..ir.effects.resolved import node_effects
 from ..ir.graph import Call, Frame, Get, Graph, Input, Node, Op
+from ..ir.inference import values_of
 from ..ir.inference.results import depends_on_contents
 from ..ir.meta import Meta
 from ..ir.names import FROM_ROOT, Names, join, nested, word_of
 from ..ir.operators import op_of
 from ..ir.own_operators import is_boundary
-from ..ir.persistent import pmap
 from ..ir.program import CallSignature, Program
+from ..ir.rewriter import Rewriter
 from ..ir.state import describe_tensor
 from .inline import inline
 from .places import below
@@ -114,8 +115,7 @@ def with_regions(program: Program) -> Program:
     callers = dict.fromkeys(call.caller for mine in calls.values() for call in mine)
     changed = {name: _rewritten(bare.graphs[name], regions) for name in callers}
     facts = program.facts - {"outlined", "deduplicated", "dispatched"}
-    made = program.evolve(graphs=bare.graphs.update(changed | bodies), facts=facts)
-    return made.evolve(graphs=pmap({name: made.graphs[name] for name in made.order}))
+    return bare.with_graphs(changed | bodies).pruned().evolve(facts=facts)
 
 
 def _counts(program: Program) -> dict[str, int]:
@@ -146,8 +146,8 @@ def _without_values(program: Program, counts: dict[str, int]) -> Program:
     for name in shared:
         graph = program.graphs[name]
         inputs = tuple([evolve(formal, meta=without_values(formal.meta)) for formal in graph.inputs])
-        bare[name] = Graph(inputs, tuple([evolve(node, meta=without_values(node.meta)) for node in graph.nodes]), graph.output)
-    return program.evolve(graphs=program.graphs.update(bare))
+        bare[name] = graph.with_nodes([node.evolve(meta=without_values(node.meta)) for node in graph.nodes], inputs=inputs)
+    return program.with_graphs(bare)
 
 
 def _walk(program: Program, counts: dict[str, int]) -> Iterator[tuple[str, str]]:
@@ -177,9 +177,7 @@ def _region(program: Program, bare: Program, body: str, calls: list[CallSite], n
 
 
 def _takes_alike(program: Program, site: CallSite, body: Graph) -> bool:
-    caller = program.graphs[site.caller]
-    values = {formal.name: formal.meta.get("val") for formal in caller.inputs}
-    values.update((node.name, node.meta.get("val")) for node in caller.nodes)
+    values = values_of(program.graphs[site.caller])
     pairs = zip(site.node.args, body.inputs, strict=True)
     return all(type(arg) is Ref and alike(values.get(arg.name), formal.meta.get("val")) for arg, formal in pairs)
 
@@ -191,11 +189,12 @@ def _as_region(graph: Graph, slots: tuple[str, ...], number: int) -> Region:
         if type(node.do) is Get:
             first.setdefault(node.do.slot, node)
     formals = {slot: Input(names.fresh(read.name), read.meta) for slot, read in first.items()}
-    known = {node.name: Ref(formals[node.do.slot].name) for node in graph.nodes if type(node.do) is Get}
-    nodes = tuple([node.using(known) for node in graph.nodes if type(node.do) is not Get])
-    output = replace_refs(graph.output, known)
-    is_one = type(output) is Ref
-    made = Graph((*graph.inputs, *formals.values()), nodes, (output,) if is_one else output)
+    edit = Rewriter(graph)
+    for node in graph.nodes:
+        if type(node.do) is Get:
+            edit.drop(node.name, Ref(formals[node.do.slot].name))
+    is_one = type(graph.output) is Ref
+    made = edit.graph(inputs=(*graph.inputs, *formals.values()), output=(graph.output,) if is_one else graph.output)
     return Region(f"$repeated_{number}", made, slots, is_one)
 
 
@@ -253,23 +252,23 @@ def _alike(program: Program, slots: tuple[str, ...], paths: list[str]) -> bool:
 
 
 def _rewritten(graph: Graph, regions: dict[str, Region | None]) -> Graph:
-    names = graph.names()
-    nodes: list[Node] = []
-    for node in graph.nodes:
+    edit = Rewriter(graph)
+    for number, node in enumerate(graph.nodes):
         region = regions.get(node.do.graph) if type(node.do) is Call else None
         if region is None or type(node.do) is not Call:
-            nodes.append(node)
             continue
         stack = (*node.stack, node.do.instance)
-        reads = [Node(names.fresh(word_of(slot)), Get(nested(node.do.instance.path, slot))) for slot in region.slots]
+        reads = [Node(edit.names.fresh(word_of(slot)), Get(nested(node.do.instance.path, slot))) for slot in region.slots]
         operands = (*node.args, *[Ref(read.name) for read in reads])
-        name = names.fresh("invoke_subgraph") if region.is_one else node.name
+        name = edit.names.fresh("invoke_subgraph") if region.is_one else node.name
         meta = {} if region.is_one or "val" not in node.meta else node.meta
         called = Node(name, INVOKE, (Body(region.name), region.name[1:], *operands), (), stack, meta)
-        nodes += [*reads, called]
+        edit.before(number, *reads)
         if region.is_one:
-            nodes.append(Node(node.name, GETITEM, (Ref(name), 0), (), stack, node.meta))
-    return evolve(graph, nodes=tuple(nodes))
+            edit.before(number, called)
+            called = Node(node.name, GETITEM, (Ref(name), 0), (), stack, node.meta)
+        edit.put(number, called)
+    return edit.graph()
 
 
 @transformation(

@@ -17,8 +17,8 @@ import torch
 from torch.fx.passes.shape_prop import TensorMetadata
 
 from ..ir.analysis.numbers import SYMBOLIC
-from ..ir.arguments import Ref, replace_refs
-from ..ir.graph import Get, Graph, Input, Node, Op
+from ..ir.arguments import Ref
+from ..ir.graph import Get, Graph, Node, Op
 from ..ir.inference import agrees, plainly_alike
 from ..ir.meta import EMPTY_META, Meta
 from ..ir.names import Names, is_identifier, stem_of, word_of
@@ -33,7 +33,6 @@ __all__ = [
     "is_named_after",
     "names_agree",
     "placed",
-    "renamed",
     "value_only",
     "with_common_names",
     "with_names",
@@ -152,6 +151,7 @@ User = tuple[Graph, Sequence[str]]
 def names_agree(users: Sequence[User]) -> bool:
     """Return whether equal bodies have the same names for their inputs and for all values that are not reads of state.
 
+    >>> from purefx.ir import Input
     >>> one, other = (Graph((Input(name),), (), Ref(name)) for name in ("x", "add"))
     >>> names_agree([(one, ["a"]), (one, ["b"])]), names_agree([(one, ["a"]), (other, ["b"])])
     (True, False)
@@ -176,6 +176,7 @@ def with_common_names(graph: Graph, users: Sequence[User]) -> Graph:
         graph: the body that stays.
         users: the bodies that it stands for.
 
+    >>> from purefx.ir import Input
     >>> neg = Op("toy.neg")
     >>> one, other = (Graph((Input(x),), (Node(y, neg, (Ref(x),)),), Ref(y)) for x, y in (("x_1", "neg"), ("x_4", "neg_3")))
     >>> named = with_common_names(one, [(one, ["a"]), (other, ["b"])])
@@ -190,23 +191,7 @@ def with_common_names(graph: Graph, users: Sequence[User]) -> Graph:
         known[formal.name] = Ref(names.fresh(_common(called, words) or NEUTRAL_INPUT))
     for place, node in enumerate(graph.nodes):
         known[node.name] = Ref(names.fresh(_wanted(node, place, users, words)))
-    known = {old: new for old, new in known.items() if new.name != old}
-    if not known:
-        return graph
-    inputs = tuple([Input(known[one.name].name, one.meta) if one.name in known else one for one in graph.inputs])
-    return Graph(inputs, tuple([renamed(node, known) for node in graph.nodes]), replace_refs(graph.output, known))
-
-
-def renamed(node: Node, known: Mapping[str, Ref]) -> Node:
-    """Return a node under its new name, using others under theirs; the same object where none of them has one.
-
-    >>> renamed(Node("y", Op("toy.neg"), (Ref("x"),)), {"x": Ref("a"), "y": Ref("b")})
-    Node(name='b', do=Op(name='toy.neg'), args=(Ref(name='a'),), kwargs=(), stack=())
-    """
-    used, name = node.using(known), known.get(node.name)
-    if name is None:
-        return used
-    return Node(name.name, used.do, used.args, used.kwargs, used.stack, used.meta)  # what `evolve` gives, in a fifth of its time
+    return graph.renamed({old: new for old, new in known.items() if new.name != old})
 
 
 def _wanted(node: Node, place: int, users: Sequence[User], words: Sequence[frozenset[str]]) -> str:
@@ -301,7 +286,5 @@ def with_names(graph: Graph, wanted: Mapping[str, str]) -> Graph:
     wanted = {name: new for name, new in wanted.items() if new != name}
     if not wanted:
         return graph
-    names = Names([value.name for values in (graph.inputs, graph.nodes) for value in values if value.name not in wanted])
-    known = {old: Ref(names.fresh(new)) for old, new in wanted.items()}
-    nodes = [renamed(node, known) for node in graph.nodes]
-    return Graph(graph.inputs, tuple(nodes), replace_refs(graph.output, known))
+    names = Names([name for name in graph.metas if name not in wanted])
+    return graph.renamed({old: Ref(names.fresh(new)) for old, new in wanted.items()})

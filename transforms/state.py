@@ -5,20 +5,17 @@ Each undoes the other.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Container
 
-from attrs import evolve
-
-from ..ir.arguments import Arg, Ref, map_refs
+from ..ir.arguments import Ref
 from ..ir.errors import PipelineError
-from ..ir.graph import Call, Frame, Get, Graph, Input, Node, Op, Stack
+from ..ir.graph import Call, Get, Graph, Input, Node
 from ..ir.meta import EMPTY_META
 from ..ir.names import Names, word_of
-from ..ir.own_operators import TAKES
 from ..ir.program import Program
-from ..ir.rewriter import Rewriter
-from ..ir.signature import InputMutation, InputSpec, StateInput, SunkInput, UserInput
-from ..ir.state import exporter_name, reading_place
+from ..ir.rewriter import Rewriter, with_reads
+from ..ir.signature import InputSpec, StateInput, SunkInput, UserInput
+from ..ir.state import exporter_name
 from .transformation import ADVICE, UNLIMITED, Fuel, transformation
 
 __all__ = ["lift_state", "sink_state"]
@@ -58,82 +55,29 @@ def sink_state(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
     >>> px.sink_state(program) is program
     True
     """
-    specs = program.signature.inputs
-    if not any(type(spec) is StateInput for spec in specs):
-        return program
-    graph = program.main
     state = {
-        formal.name: (formal, spec.slot)
-        for formal, spec in zip(graph.inputs, specs, strict=True)
+        formal.name: (spec.slot, formal.meta)
+        for formal, spec in program.inputs
         if type(spec) is StateInput and fuel.burn("sink", formal.name, "=", spec.slot)
     }
     if not state:
         return program
-    walk = _Sinking(program, state)
-    nodes, output = walk.run()
-    kept = [index for index, formal in enumerate(graph.inputs) if formal.name not in state]
-    moved = {old: new for new, old in enumerate(kept)}
-    outputs = tuple(
-        InputMutation(moved[spec.index]) if type(spec) is InputMutation and spec.index in moved else spec
-        for spec in program.signature.outputs
-    )
-    lifted = (*program.signature.lifted, *_sunk_inputs(graph, specs, state, walk.used))
-    signature = evolve(program.signature, inputs=tuple(specs[index] for index in kept), outputs=outputs, lifted=lifted)
-    inputs = tuple(graph.inputs[index] for index in kept)
-    return program.with_main(Graph(inputs, nodes, output), signature=signature)
+    made, used = with_reads(program.main, program.state, state)
+    kept = [(formal, spec) for formal, spec in program.inputs if formal.name not in state]
+    lifted = (*program.signature.lifted, *_sunk_inputs(program, state, used))
+    root = Graph(tuple([formal for formal, _ in kept]), made.nodes, made.output)
+    return program.with_boundary(root, [spec for _, spec in kept], lifted=lifted)
 
 
-def _sunk_inputs(graph: Graph, specs: tuple[InputSpec, ...], sunk: Container[str], used: Container[str]) -> list[SunkInput]:
+def _sunk_inputs(program: Program, sunk: Container[str], used: Container[str]) -> list[SunkInput]:
     # Positions among the user inputs: tokens may go in the meantime, and nothing else stands between.
     found: list[SunkInput] = []
     users = 0
-    for formal, spec in zip(graph.inputs, specs, strict=True):
+    for formal, spec in program.inputs:
         users += type(spec) is UserInput
         if type(spec) is StateInput and formal.name in sunk:
             found.append(SunkInput(spec.slot, users, formal.name in used))
     return found
-
-
-class _Sinking:
-    """One walk over the flat graph that puts a read before the first use in each module call."""
-
-    def __init__(self, program: Program, state: dict[str, tuple[Input, str]]) -> None:
-        self.program = program
-        self.graph = program.main
-        self.state = state
-        self.names = self.graph.names()
-        self.readers: dict[tuple[str, Frame | None], Ref] = {}
-        self.used: set[str] = set()
-        """Inputs that something reads."""
-        self.nodes: list[Node] = []
-
-    def run(self) -> tuple[tuple[Node, ...], Arg]:
-        state, nodes = self.state.keys(), self.nodes
-        for node in self.graph.nodes:
-            read = node if state.isdisjoint(node.refs()) else self._read_for(node)
-            nodes.append(read)
-        output = map_refs(self.graph.output, lambda ref: self._read(ref, ()))
-        return tuple(nodes), output
-
-    def _read_for(self, node: Node) -> Node:
-        # What a call takes is read by its caller.
-        stack = node.stack[:-1] if type(node.do) is Op and node.do.name == TAKES.name else node.stack
-        return node.with_refs(lambda ref: self._read(ref, stack))
-
-    def _read(self, ref: object, stack: Stack) -> object:
-        if type(ref) is not Ref or ref.name not in self.state:
-            return ref
-        formal, slot = self.state[ref.name]
-        depth, name = reading_place(self.program.state, slot, stack)
-        # The innermost frame stands for the scope: a path and a call number name one call.
-        key = (ref.name, stack[depth - 1] if depth else None)
-        reader = self.readers.get(key)
-        if reader is None:
-            reader = Ref(self.names.fresh(ref.name)) if ref.name in self.used else ref
-            self.used.add(ref.name)
-            self.readers[key] = reader
-            self.nodes.append(Node(reader.name, Get(name), (), (), stack[:depth], formal.meta))
-        return ref if reader.name == ref.name else reader
 
 
 @transformation(
@@ -193,9 +137,8 @@ class _Lifting:
     def __init__(self, source: Program, fuel: Fuel) -> None:
         self.source = source
         self.state = source.state
-        self.pairs = list(zip(source.main.inputs, source.signature.inputs, strict=True))
         self.reads = [node for node in source.main.nodes if type(node.do) is Get]
-        self.taken = {spec.slot: formal.name for formal, spec in self.pairs if type(spec) is StateInput}
+        self.taken = {spec.slot: formal.name for formal, spec in source.inputs if type(spec) is StateInput}
         """State that is an input already: the input by slot."""
         sunk = [place for place in source.signature.lifted if place.slot not in self.taken]
         self.places = [(place.slot, place.behind) for place in sunk]
@@ -229,18 +172,14 @@ class _Lifting:
         formals = self._formals()
         given = {slot: Ref(name) for slot, name in self.taken.items()}
         given.update((slot, Ref(formal.name)) for slot, formal in formals.items())
-        known = {node.name: given[slot] for node in self.reads if (slot := self._slot_of(node)) in self.chosen}
         edit = Rewriter(graph)
-        edit.erase(*known)
-        for name, formal in known.items():
-            edit.replace(name, formal)
-        order = self._order(formals)
-        moved = {old: new for new, (_, _, old) in enumerate(order) if old >= 0}
-        outputs = tuple(InputMutation(moved[spec.index]) if type(spec) is InputMutation else spec for spec in signature.outputs)
-        inputs = tuple([formal for formal, _, _ in order])
+        for node in self.reads:
+            if (slot := self._slot_of(node)) in self.chosen:
+                edit.drop(node.name, given[slot])
+        pairs = self._order(formals)
         left = () if self.whole else tuple([place for place in signature.lifted if place.slot not in self.chosen])
-        signature = evolve(signature, inputs=tuple([spec for _, spec, _ in order]), outputs=outputs, lifted=left)
-        return self.source.with_main(edit.graph(inputs=inputs), signature=signature)
+        root = edit.graph(inputs=tuple([formal for formal, _ in pairs]))
+        return self.source.with_boundary(root, [spec for _, spec in pairs], lifted=left)
 
     def _slot_of(self, read: Node) -> str:
         slot = _slot(read)
@@ -268,25 +207,18 @@ class _Lifting:
         wanted = exporter_name(slot, self.state[slot])
         return wanted if any(node.name == wanted for node in reads) else names.fresh(wanted)
 
-    def _order(self, formals: dict[str, Input]) -> list[tuple[Input, InputSpec, int]]:
-        # Each input with its spec and the position that it had, -1 for a new one.
-        waiting: dict[int, list[str]] = {}
+    def _order(self, formals: dict[str, Input]) -> list[tuple[Input, InputSpec]]:
+        waiting: dict[int, list[tuple[Input, InputSpec]]] = {}
         for slot, users in self.places:
-            waiting.setdefault(users, []).append(slot)
-        found: list[tuple[Input, InputSpec, int]] = []
-
-        def place(slots: Iterable[str]) -> None:
-            found.extend((formals[slot], StateInput(slot), -1) for slot in slots)
-
+            waiting.setdefault(users, []).append((formals[slot], StateInput(slot)))
+        found: list[tuple[Input, InputSpec]] = []
         users = 0
-        for index, (formal, spec) in enumerate(self.pairs):
+        for formal, spec in self.source.inputs:
             if type(spec) is UserInput:
-                place(waiting.pop(users, ()))
+                found += waiting.pop(users, ())
                 users += 1
-            found.append((formal, spec, index))
-        for number in sorted(waiting):
-            place(waiting[number])
-        return found
+            found.append((formal, spec))
+        return found + [pair for number in sorted(waiting) for pair in waiting[number]]
 
 
 def _slot(node: Node) -> str:

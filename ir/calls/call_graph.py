@@ -13,10 +13,11 @@ from ..names import join, way_to
 from ..program import CallSignature, Program
 
 __all__ = [
-    "Standing",
+    "Instance",
     "all_instances",
     "called_at",
     "calls_from",
+    "inner_instances",
     "instance_paths",
     "instances",
     "module_calls",
@@ -24,11 +25,11 @@ __all__ = [
     "signatures_of_bodies",
 ]
 
-Standing = tuple[str, str]
+Instance = tuple[str, str]
 """The id of a graph, and the path from the root of the module that it is instantiated in."""
 
 
-def called_at(node: Node, path: str) -> list[Standing]:
+def called_at(node: Node, path: str) -> list[Instance]:
     """Return the bodies that a node calls or passes to an operator, each with its instance path.
 
     Args:
@@ -44,9 +45,19 @@ def called_at(node: Node, path: str) -> list[Standing]:
     return [(body, path) for body in bodies_in(node.args, node.kwargs)]
 
 
+def inner_instances(program: Program, place: Instance) -> list[Instance]:
+    """Return the bodies that a body calls or passes to operators, each with its instance path, in order, repeats kept.
+
+    >>> from purefx.ir import Graph
+    >>> inner_instances(Program.of({"": Graph((), (Node("y", Call(Frame("mlp"), "body")),))}), ("", ""))
+    [('body', 'mlp')]
+    """
+    return [found for node in program.graphs[place[0]].callers for found in called_at(node, place[1])]
+
+
 def instances(
     program: Program, graph: str | None = None, path: str = "", *, among: Collection[str] | None = None
-) -> Iterator[Standing]:
+) -> Iterator[Instance]:
     """Yield a body and all bodies reachable from it, once per instance path, callers before callees.
 
     Args:
@@ -61,7 +72,7 @@ def instances(
     >>> list(instances(Program.of({"": Graph((), calls, ()), "body": Graph((), ())})))
     [('', ''), ('body', 'a'), ('body', 'b')]
     """
-    seen: set[Standing] = set()
+    seen: set[Instance] = set()
     elsewhere: set[str] = set()
     todo = [(program.root if graph is None else graph, path)]
     while todo:
@@ -74,13 +85,12 @@ def instances(
                 continue
             elsewhere.add(place[0])
         yield place
-        inner = [found for node in program.graphs[place[0]].callers for found in called_at(node, place[1])]
-        todo.extend(reversed(inner))
+        todo.extend(reversed(inner_instances(program, place)))
 
 
 def calls_from(
     program: Program, graph: str | None = None, path: str = "", *, among: Collection[str] | None = None
-) -> Iterator[tuple[Standing, Call, str]]:
+) -> Iterator[tuple[Instance, Call, str]]:
     """Yield the module calls in and below a body: the caller, the call, and the path of the module from the root.
 
     Args:

@@ -11,9 +11,9 @@ from typing import TypeVar
 
 from attrs import field, frozen
 
-from ..arguments import Arg, Ref
+from ..arguments import Arg
 from ..errors import UnsupportedProgram
-from ..graph import Call, Frame, Node, Op
+from ..graph import Call, Frame, Node
 from ..names import way_to
 from ..program import Module, Program
 from .call_graph import module_calls
@@ -198,7 +198,7 @@ def first_paths(modules: Sequence[Module]) -> dict[str, str]:
 class PartCall:
     """One part of a split program: the call in the root, and its results.
 
-    >>> from purefx.ir import Frame
+    >>> from purefx.ir import Frame, Ref
     >>> PartCall(Node("y", Call(Frame("stage0"), "stage0"), (Ref("x"),)), "stage0", "stage0", (Ref("n"),), ("y",)).given
     ('y',)
     """
@@ -241,7 +241,7 @@ def chain_of(program: Program, *, asked_by: str) -> Chain:
     Raises:
         UnsupportedProgram: the root does something itself, so the program is not split.
 
-    >>> from purefx.ir import Frame, Graph, Input, Module
+    >>> from purefx.ir import Frame, Graph, Input, Module, Ref
     >>> from purefx.ir.calls.parts import PART
     >>> body = Graph((Input("a"),), (), Ref("a"))
     >>> main = Graph((Input("x"),), (Node("y", Call(Frame("stage0"), "b"), (Ref("x"),)),), (Ref("y"),))
@@ -258,23 +258,14 @@ def chain_of(program: Program, *, asked_by: str) -> Chain:
             numbers[node.name] = len(calls)
             calls.append(node)
             continue
-        at = _taken(node, numbers)
-        if at is None:
+        whole, index = node.projection or ("", 0)
+        if whole not in numbers:
             raise UnsupportedProgram(
                 f"{asked_by} takes a split program, whose root only calls its parts, and node {node.name} of the root is "
                 "in no part; begin with split_by_tags, split_by_module or split_balanced"
             )
-        takes.append((node, *at))
+        takes.append((node, numbers[whole], index))
     return _read(program, calls, takes)
-
-
-def _taken(node: Node, numbers: Mapping[str, int]) -> tuple[int, int] | None:
-    if type(node.do) is not Op or node.do.name != "operator.getitem":
-        return None
-    whole, index = node.args
-    if type(whole) is not Ref or whole.name not in numbers or type(index) is not int:
-        return None
-    return numbers[whole.name], index
 
 
 def _read(program: Program, calls: list[Node], takes: list[tuple[Node, int, int]]) -> Chain:

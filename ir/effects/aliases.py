@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ..arguments import Ref
-from ..graph import Graph, Node, Op
+from ..graph import Graph, Node
 from ..program import Program
 from ..signature import StateInput
 from .declared import NodeEffects
@@ -85,13 +84,12 @@ def taken_apart(graph: Graph, done: Sequence[NodeEffects]) -> set[str]:
 def item_of(node: Node) -> tuple[str, int] | None:
     """Return which result of which node a node takes; None if it does something else.
 
+    >>> from purefx.ir import Op, Ref
     >>> item_of(Node("y", Op("operator.getitem"), (Ref("x"), 1)))
     ('x', 1)
     """
-    if type(node.do) is not Op or node.do.name != "operator.getitem" or len(node.args) != 2:
-        return None
-    whole, index = node.args
-    return (whole.name, index) if type(whole) is Ref and type(index) is int and index >= 0 else None
+    item = node.projection
+    return item if item is not None and item[1] >= 0 else None
 
 
 def storages(program: Program, graph: Graph, done: list[NodeEffects]) -> UnionFind:

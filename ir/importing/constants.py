@@ -18,10 +18,10 @@ from ..arguments import CONTAINERS, Arg, Body, Ref, children_of, with_children
 from ..calls.call_graph import all_instances
 from ..calls.parts import part_names
 from ..errors import UnsupportedProgram
-from ..graph import Get, Graph, Node, Op, Stack
+from ..graph import Get, Graph, Node, Stack
 from ..meta import EMPTY_META
 from ..names import FROM_ROOT, Names, is_below, join, relative, way_to
-from ..own_operators import TAKES
+from ..own_operators import user_stack
 from ..persistent import pmap
 from ..program import Program
 from ..state import SlotKind, State
@@ -54,6 +54,7 @@ NO_CONSTANTS = PLAIN | CONTAINERS | {Ref, Body}
 def has_constants(node: Node) -> bool:
     """Return whether a node has objects among its arguments that have to be state.
 
+    >>> from purefx.ir import Op
     >>> has_constants(Node("y", Op("toy.neg"), ((torch.ones(1),),))), has_constants(Node("y", Op("toy.neg"), (Ref("x"), 1)))
     (True, False)
     """
@@ -84,6 +85,7 @@ def with_constants(program: Program) -> Program:
     Raises:
         UnsupportedProgram: one is a module, or a tensor without contents.
 
+    >>> from purefx.ir import Op
     >>> node = Node("y", Op("toy.add"), (Ref("x"), torch.ones(2)))
     >>> [(node.name, *node.refs()) for node in with_constants(Program.of({"": Graph((), (node,), ())})).main.nodes]
     [('y_constant',), ('y', 'x', 'y_constant')]
@@ -105,7 +107,7 @@ class _Constants:
             graph = program.graphs[name]
             for node in graph.nodes:
                 if has_constants(node):
-                    self._note((node.args, node.kwargs), _Use(name, _stack_of(node)), node.name)
+                    self._note((node.args, node.kwargs), _Use(name, user_stack(node)), node.name)
             if _holds_one(graph.output):
                 self._note(graph.output, _Use(name, ()), "output")
         if self.uses:
@@ -181,7 +183,7 @@ class _Constants:
     def program_after(self) -> Program:
         """Return the program with reads in place of constants."""
         graphs = {name: self._rewritten(name) for name in self.changed}
-        return self.program.evolve(graphs=self.program.graphs.update(graphs), state=self.state)
+        return self.program.with_graphs(graphs).evolve(state=self.state)
 
     def _rewritten(self, name: str) -> Graph:
         graph = self.program.graphs[name]
@@ -217,7 +219,7 @@ class _Reading:
             return
         trace = node.meta.get("stack_trace")
         meta = EMPTY_META if trace is None else MappingProxyType({"stack_trace": trace})
-        args, kwargs = self.read_for((node.args, node.kwargs), _stack_of(node), node.name, meta)
+        args, kwargs = self.read_for((node.args, node.kwargs), user_stack(node), node.name, meta)
         self.nodes.append(Node(node.name, node.do, args, kwargs, node.stack, node.meta))
 
     def read_for(self, arg: Arg, stack: Stack, name: str, meta: Any) -> Arg:
@@ -264,11 +266,6 @@ def _constants_in(arg: Arg) -> list[Any]:
     if type(arg) in CONTAINERS:
         return [leaf for part in children_of(arg) for leaf in _constants_in(part)]
     return [arg] if is_constant(arg) else []
-
-
-def _stack_of(node: Node) -> Stack:
-    # What a call takes is read by its caller.
-    return node.stack[:-1] if type(node.do) is Op and node.do.name == TAKES.name else node.stack
 
 
 def _outside(path: str, held: set[str]) -> str:

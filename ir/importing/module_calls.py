@@ -288,10 +288,10 @@ class _Boundaries:
         # Of an operator that gives the new contents of what it wrote beside its result (a BatchNorm in training, after a
         # decomposition), the exporter records the last value, which is not a result.
         item = self.graph.by_name.get(leaf.name) if type(leaf) is Ref else None
-        if item is None or type(item.do) is not Op or item.do.name != "operator.getitem":
+        if item is None or item.projection is None:
             return leaf
-        whole, index = item.args
-        maker = self.graph.by_name.get(whole.name) if isinstance(whole, Ref) else None
+        whole, index = item.projection
+        maker = self.graph.by_name.get(whole)
         if maker is None or not _is_written(maker, index):
             return leaf
         users = [self.graph.by_name[name] for name in self.graph.users.get(maker.name, ())]

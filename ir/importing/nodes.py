@@ -14,7 +14,6 @@ from typing import Any
 
 import torch
 import torch.fx
-from attrs import evolve
 
 from ..analysis.numbers import SYMBOLIC
 from ..arguments import Arg, Body, Ref, refs_in
@@ -271,4 +270,4 @@ def place_unplaced(nodes: list[Node], stacks: Mapping[str, Stack | None]) -> lis
                 around[name].append(mine)
             if mine is None and theirs is not None:
                 around[node.name].append(theirs)
-    return [evolve(node, stack=common_prefix(around[node.name])) if node.name in around else node for node in nodes]
+    return [node.evolve(stack=common_prefix(around[node.name])) if node.name in around else node for node in nodes]

@@ -6,18 +6,20 @@ Each gets the stack of the innermost call that holds what it uses, or of the for
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any, cast
+from typing import Any
 
 import torch
 import torch.fx
 from attrs import evolve, frozen
 from torch.export import ExportedProgram
 
-from ..arguments import Arg, Ref, bodies_in, replace_refs
+from ..arguments import Arg, bodies_in
 from ..errors import UnsupportedProgram
 from ..graph import Frame, Graph, Node, Op, Stack, common_prefix
 from ..meta import is_backward
 from ..names import relative
+from ..relocation import Relocation
+from ..rewriter import Rewriter
 from ..torch_private import retraced_joint
 
 __all__ = [
@@ -58,25 +60,22 @@ def settle_bodies(graphs: dict[str, Graph], unknown: Mapping[str, frozenset[str]
             for inner in _bodies(node):
                 bases.setdefault(inner, node.stack)
         if base:
-            graphs[name] = evolve(graphs[name], nodes=tuple([_relative(node, base) for node in graphs[name].nodes]))
+            graphs[name] = _inside(graphs[name], base)
 
 
 def _without_tracepoints(graph: Graph) -> Graph:
     if not any(node.do.name == TRACEPOINT for node in graph.nodes if type(node.do) is Op):
         return graph
+    edit = Rewriter(graph)
     marked: dict[str, tuple[Arg, ...]] = {}
-    instead: dict[str, Arg] = {}
-    nodes: list[Node] = []
     for node in graph.nodes:
-        node = node.using(instead)
-        first = node.args[0] if node.args else None
+        whole, index = node.projection or ("", 0)
         if type(node.do) is Op and node.do.name == TRACEPOINT:
             marked[node.name] = node.args
-        elif type(first) is Ref and first.name in marked and node.do.name == "operator.getitem":  # type: ignore[union-attr]
-            instead[node.name] = marked[first.name][cast(int, node.args[1])]
-        else:
-            nodes.append(node)
-    return Graph(graph.inputs, tuple(nodes), replace_refs(graph.output, instead))
+            edit.erase(node.name)
+        elif whole in marked:
+            edit.drop(node.name, marked[whole][index])
+    return edit.graph()
 
 
 def _bodies(node: Node) -> list[str]:
@@ -88,6 +87,7 @@ def _with_regions_placed(graphs: Mapping[str, Graph], name: str, unknown: Mappin
     moved: dict[str, Stack] = {}
     nodes: list[Node] = []
     for node in graph.nodes:
+        whole, _ = node.projection or ("", 0)
         if type(node.do) is Op and node.do.name in REGIONS:
             inside = [
                 part.stack
@@ -98,17 +98,17 @@ def _with_regions_placed(graphs: Mapping[str, Graph], name: str, unknown: Mappin
             ]
             if inside:
                 moved[node.name] = common_prefix(inside)
-        elif node.args and type(node.args[0]) is Ref and node.args[0].name in moved and node.do.name == "operator.getitem":  # type: ignore[union-attr]
-            moved[node.name] = moved[node.args[0].name]
-        nodes.append(evolve(node, stack=moved[node.name]) if node.name in moved else node)
-    return evolve(graph, nodes=tuple(nodes)) if moved else graph
+        elif whole in moved:
+            moved[node.name] = moved[whole]
+        nodes.append(node.evolve(stack=moved.get(node.name)))
+    return graph.with_nodes(nodes)
 
 
-def _relative(node: Node, base: Stack) -> Node:
-    if node.stack[: len(base)] != base:
-        return evolve(node, stack=()) if node.stack else node
-    outer = base[-1].path
-    return evolve(node, stack=tuple([Frame(relative(frame.path, outer), frame.call) for frame in node.stack[len(base) :]]))
+def _inside(graph: Graph, base: Stack) -> Graph:
+    # The body of an operator that is inside some calls; what claims to be in others is in none.
+    count, there = len(base), Relocation(lambda path: relative(path, base[-1].path))
+    stacks = [there.stack(node.stack[count:]) if node.stack[:count] == base else () for node in graph.nodes]
+    return graph.with_nodes([node.evolve(stack=stack) for node, stack in zip(graph.nodes, stacks, strict=True)])
 
 
 def is_from_region(meta: Mapping[str, Any]) -> bool:
@@ -178,7 +178,7 @@ def place_boundaries(nodes: list[Node]) -> list[Node]:
         if not _is_boundary(node):
             before = node.stack
         inner = common_prefix([before, behind]) if before is not None and behind is not None and _is_boundary(node) else ()
-        placed.append(evolve(node, stack=inner) if len(inner) > len(node.stack) else node)
+        placed.append(node.evolve(stack=inner) if len(inner) > len(node.stack) else node)
     return placed
 
 

@@ -11,16 +11,15 @@ from typing import Any
 
 import torch
 import torch.fx
-from attrs import define, evolve, field
+from attrs import define, field
 from torch.fx.node import map_arg
 from torch.fx.proxy import Attribute, GraphAppendingTracer, Proxy
 
-from ..arguments import Arg, Ref, map_refs
 from ..errors import UnsupportedProgram
-from ..graph import Get, Graph, Node, Stack
+from ..graph import Get
 from ..names import join
 from ..program import Program
-from ..state import reading_place
+from ..rewriter import with_reads
 from ..torch_private import Replay, blank_module, pytree, replay_of, replayed_attributes
 from ..verify.findings import PLAIN, short
 
@@ -243,35 +242,6 @@ def with_reads_in_place(program: Program) -> Program:
     Args:
         program: any program; what it reads does not change.
     """
-    placing = _Placing(program)
-    return program.with_main(placing.graph())
-
-
-class _Placing:
-    def __init__(self, program: Program) -> None:
-        self.program = program
-        self.nodes: list[Node] = []
-        self.reads = {node.name: (node, node.do.slot) for node in program.main.nodes if isinstance(node.do, Get)}
-        self.placed: dict[tuple[str, Stack], Ref] = {}
-        self.names = program.main.names()
-        self.used: set[str] = set()
-
-    def graph(self) -> Graph:
-        graph = self.program.main
-        for node in graph.nodes:
-            if node.name not in self.reads:
-                self.nodes.append(node.with_refs(lambda ref, stack=node.stack: self.ref(ref, stack)))
-        return evolve(graph, output=map_refs(graph.output, lambda ref: self.ref(ref, ())), nodes=tuple(self.nodes))
-
-    def ref(self, ref: Any, stack: Stack) -> Arg:
-        if type(ref) is not Ref or ref.name not in self.reads:
-            return ref
-        read, own = self.reads[ref.name]
-        depth, slot = reading_place(self.program.state, own, stack)
-        found = self.placed.get((read.name, stack[:depth]))
-        if found is None:
-            name = self.names.fresh(read.name) if read.name in self.used else read.name
-            self.used.add(read.name)
-            found = self.placed[read.name, stack[:depth]] = Ref(name)
-            self.nodes.append(evolve(read, name=name, do=Get(slot), stack=stack[:depth]))
-        return found
+    main = program.main
+    reads = {node.name: (node.do.slot, node.meta) for node in main.nodes if isinstance(node.do, Get)}
+    return program.with_main(with_reads(main, program.state, reads)[0])

@@ -17,7 +17,6 @@ from ...ir.errors import UnsupportedProgram
 from ...ir.graph import Get, Graph, Node, Op
 from ...ir.names import join
 from ...ir.own_operators import tensors_of
-from ...ir.persistent import pmap
 from ...ir.program import Program
 from ...ir.state import Slot, SlotKind
 from ...ir.torch_private import storage_key, window_on
@@ -63,22 +62,18 @@ def moved(program: Program, device: torch.device) -> Program:
     >>> moved(Program.of({"": Graph((), (node,))}), torch.device("meta")).main.nodes[0].kwargs
     (('device', device(type='meta')),)
     """
-    graphs = {name: _moved_graph(program.graphs[name], device) for name in program.order}
-    if all(graphs[name] is program.graphs[name] for name in graphs):
-        return program
-    return program.evolve(graphs=pmap(graphs))
+    return program.with_graphs({name: _moved_graph(program.graphs[name], device) for name in program.order})
 
 
 def _moved_graph(graph: Graph, device: torch.device) -> Graph:
-    nodes = tuple([_moved_node(node, device) for node in graph.nodes])
-    return graph if all(new is old for new, old in zip(nodes, graph.nodes, strict=True)) else evolve(graph, nodes=nodes)
+    return graph.with_nodes([_moved_node(node, device) for node in graph.nodes])
 
 
 def _moved_node(node: Node, device: torch.device) -> Node:
     args, kwargs = _moved_arg(node.args, device), _moved_arg(node.kwargs, device)
     if type(node.do) is Op and node.do.name in DEVICE_TYPE_OPERATORS and args and isinstance(args[0], str):
         args = (device.type, *args[1:])
-    return node if args is node.args and kwargs is node.kwargs else evolve(node, args=args, kwargs=kwargs)
+    return node.evolve(args=args, kwargs=kwargs)
 
 
 def _moved_arg(arg: Arg, device: torch.device) -> Arg:

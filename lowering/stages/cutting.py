@@ -7,19 +7,22 @@ the part that they lead to.
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 from attrs import evolve
 
 from ...ir.arguments import Arg, Ref, replace_refs
 from ...ir.errors import UnsupportedProgram
 from ...ir.expression import Apply, Expr, InputDim, InputValue, symbols_in
-from ...ir.graph import Call, Do, Frame, Get, Graph, Input, Node, Op
+from ...ir.graph import Frame, Graph, Input, Node
 from ...ir.importing.constraints import read_size
 from ...ir.meta import EMPTY_META, Meta
 from ...ir.names import FROM_ROOT, Names, is_below
 from ...ir.operators import op_of
 from ...ir.persistent import PMap, pmap
 from ...ir.program import CallSignature, Module, Program
+from ...ir.relocation import Relocation
 from ...ir.signature import ArgumentType, Constraints, ObjectType, Signature, TensorType, UserInput, UserOutput
 from ...ir.state import State
 from ...ir.torch_private import pytree
@@ -96,36 +99,10 @@ def _sendable(plan: StagePlan, number: int, name: str, inner: Arg, names: Names,
 
 def _graphs(plan: StagePlan, root: str) -> dict[str, Graph]:
     found: dict[str, Graph] = {}
-    todo = [root]
-    while todo:
-        name = todo.pop()
-        if name not in found:
-            graph = plan.program.graphs[name]
-            nodes = [_placed(plan, node, plain=name == root) for node in graph.nodes]
-            same = all(new is old for new, old in zip(nodes, graph.nodes, strict=True))
-            found[name] = graph if same else evolve(graph, nodes=tuple(nodes))
-            todo.extend(graph.callees)
+    for name in plan.program.evolve(root=root).order:
+        there = Relocation(partial(_from_root, plan, plain=name == root))
+        found[name] = there.graph(plan.program.graphs[name])
     return found
-
-
-def _placed(plan: StagePlan, node: Node, *, plain: bool) -> Node:
-    do = node.do
-    inside = any(frame.path.startswith(FROM_ROOT) for frame in node.stack)
-    if not inside and (type(do) is Op or not _path(do).startswith(FROM_ROOT)):
-        return node
-    stack = tuple([evolve(frame, path=_from_root(plan, frame.path, plain=plain)) for frame in node.stack])
-    match do:
-        case Get(slot=slot):
-            do = Get(_from_root(plan, slot, plain=plain))
-        case Call(instance=frame, graph=graph):
-            do = Call(evolve(frame, path=_from_root(plan, frame.path, plain=plain)), graph)
-        case Op():
-            pass
-    return Node(node.name, do, node.args, node.kwargs, stack, node.meta)
-
-
-def _path(do: Do) -> str:
-    return do.slot if type(do) is Get else do.instance.path if type(do) is Call else ""
 
 
 def _from_root(plan: StagePlan, path: str, *, plain: bool) -> str:

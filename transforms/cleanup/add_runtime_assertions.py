@@ -12,7 +12,6 @@ from types import MappingProxyType
 from typing import Any
 
 import torch
-from attrs import evolve
 
 from ...ir.arguments import Arg, Ref
 from ...ir.calls.parts import part_names
@@ -138,8 +137,7 @@ def _told(expr: Expr, told: Mapping[str, Expr]) -> Expr:
 
 def leaf_names(program: Program) -> list[str]:
     """Return the names of the user inputs of the root, by their number."""
-    pairs = zip(program.main.inputs, program.signature.inputs, strict=True)
-    return [formal.name for formal, spec in pairs if type(spec) is UserInput]
+    return [formal.name for formal, spec in program.inputs if type(spec) is UserInput]
 
 
 def asserted(program: Program) -> set[Expr]:
@@ -237,7 +235,7 @@ def add_runtime_assertions(program: Program, *, fuel: Fuel = UNLIMITED) -> Progr
     for check in chosen:
         making.check(check)
     graph = program.main
-    return program.with_main(evolve(graph, nodes=(*making.finished(), *graph.nodes)))
+    return program.with_main(graph.with_nodes((*making.finished(), *graph.nodes)))
 
 
 class _Making:
@@ -296,6 +294,6 @@ class _Making:
                 if node.do != ASSERT:
                     args = [known[arg.name] if type(arg) is Ref else arg for arg in node.args]
                     known[node.name] = values.run(node, node.do.target, args, {}) if type(node.do) is Op else None
-                    node = evolve(node, meta=MappingProxyType({"val": known[node.name]}))
+                    node = node.evolve(meta=MappingProxyType({"val": known[node.name]}))
                 made.append(node)
         return made

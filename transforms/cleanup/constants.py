@@ -44,8 +44,7 @@ def made_constants(program: Program, names: Iterable[str]) -> frozenset[str]:
     if not found:
         return frozenset()
     does = summary(program.main, node_effects(program, program.main))
-    pairs = zip(program.main.inputs, program.signature.inputs, strict=True)
-    inputs = {formal.name: spec.slot for formal, spec in pairs if type(spec) is StateInput}
+    inputs = {formal.name: spec.slot for formal, spec in program.inputs if type(spec) is StateInput}
     written = [*does.writes_slots, *(inputs[name] for name in does.writes if name in inputs)]
     written += [spec.slot for spec in program.signature.outputs if type(spec) is StateMutation]
     memory = {state[slot].storage for slot in written}

@@ -9,11 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ...ir.errors import NamingError
-from ...ir.graph import Graph
 from ...ir.inference import Propagation
 from ...ir.names import did_you_mean
 from ...ir.program import Program
-from ...ir.signature import InputSpec
 from ..transformation import transformation
 
 __all__ = ["infer"]
@@ -85,17 +83,13 @@ def _changed(program: Program, changed: object) -> frozenset[tuple[str, str]]:
         raise TypeError(f"infer(changed=) takes {said}, not {changed!r}")
     where: dict[str, list[str]] = {}
     for graph in program.order:
-        for name in _names(program.graphs[graph]):
+        for name in program.graphs[graph].metas:
             where.setdefault(name, []).append(graph)
     wanted: list[object] = list(changed)
     for name in wanted:
         if name not in where:
             raise NamingError(f"infer(changed=): the program has no value called {name!r}{did_you_mean(name, where)}")
     return frozenset((graph, name) for name in wanted if isinstance(name, str) for graph in where[name])
-
-
-def _names(graph: Graph) -> list[str]:
-    return [*(formal.name for formal in graph.inputs), *(node.name for node in graph.nodes)]
 
 
 def _since(program: Program, before: Program) -> frozenset[tuple[str, str]]:
@@ -107,10 +101,6 @@ def _since(program: Program, before: Program) -> frozenset[tuple[str, str]]:
             continue
         known = {} if old is None else old.by_name
         found.update((name, node.name) for node in graph.nodes if known.get(node.name) != node)
-    were, are = _types(before), _types(program)
-    found.update((program.root, name) for name, spec in are.items() if were.get(name) != spec)
+    were = {formal.name: spec for formal, spec in before.inputs}
+    found.update((program.root, formal.name) for formal, spec in program.inputs if were.get(formal.name) != spec)
     return frozenset(found)
-
-
-def _types(program: Program) -> dict[str, InputSpec]:
-    return {formal.name: spec for formal, spec in zip(program.main.inputs, program.signature.inputs, strict=True)}

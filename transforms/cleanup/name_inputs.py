@@ -11,10 +11,10 @@ from typing import Any
 
 from attrs import evolve
 
-from ...ir.arguments import Ref, replace_refs
+from ...ir.arguments import Ref
 from ...ir.calls.argument_tree import ArgumentTree
 from ...ir.errors import NamingError
-from ...ir.graph import Graph, Node
+from ...ir.graph import Graph
 from ...ir.names import Names, is_identifier
 from ...ir.program import Program
 from ...ir.signature import Signature, StateInput, UserInput
@@ -42,7 +42,7 @@ def exporter_names(program: Program) -> list[str]:
     leaves = ["_".join([word(tree.labels[number]), *map(_of_key, rest)]) for number, rest in tree.places]
     told = iter(leaves if len(leaves) == sum(type(spec) is UserInput for spec in signature.inputs) else ())
     found: list[str] = []
-    for formal, spec in zip(program.main.inputs, signature.inputs, strict=True):
+    for formal, spec in program.inputs:
         match spec:
             case StateInput(slot=slot):
                 found.append(exporter_name(_below_root(slot), program.state[slot]))
@@ -197,21 +197,12 @@ def _is_numbered(name: str, wish: str) -> bool:
 
 
 def _renamed(graph: Graph, found: dict[str, str]) -> Graph:
-    if not found:
-        return graph
-    inputs = tuple([evolve(one, name=found[one.name]) if one.name in found else one for one in graph.inputs])
-    given = {one.name for one in inputs}
+    # Nodes give way where an input takes their name.
+    given = {found.get(one.name, one.name) for one in graph.inputs}
     names = Names([*given, *(node.name for node in graph.nodes)])
     known = {old: Ref(new) for old, new in found.items()}
-    nodes: list[Node] = []
-    for node in graph.nodes:
-        node = node.using(known)
-        if node.name in given:
-            name = names.fresh(node.name)
-            known[node.name] = Ref(name)
-            node = Node(name, node.do, node.args, node.kwargs, node.stack, node.meta)
-        nodes.append(node)
-    return Graph(inputs, tuple(nodes), replace_refs(graph.output, known))
+    known.update({node.name: Ref(names.fresh(node.name)) for node in graph.nodes if found and node.name in given})
+    return graph.renamed(known)
 
 
 def _signature(signature: Signature, given: dict[int, str]) -> Signature:

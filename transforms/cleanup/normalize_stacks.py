@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -20,6 +21,7 @@ from ...ir.importing.tracers import TracedStacks, is_path, read_place
 from ...ir.names import did_you_mean, is_below, join, relative
 from ...ir.persistent import pmap
 from ...ir.program import Program
+from ...ir.relocation import Relocation
 from ...ir.state import reading_place
 from ..transformation import transformation
 
@@ -68,12 +70,11 @@ class Renumbering:
                 todo.pop()
             else:
                 todo.append(self._graph(*inner))
-        graphs = {name: graph for name, graph in self.graphs.items() if graph is not source.graphs[name]}
-        signatures = self._signatures()
+        made, signatures = source.with_graphs(self.graphs), self._signatures()
         modules = with_listed(source.modules, self.next, self.traced.types)
-        if not graphs and signatures is source.call_signatures and modules is source.modules:
+        if made is source and signatures is source.call_signatures and modules is source.modules:
             return source
-        return source.evolve(graphs=source.graphs.update(graphs), call_signatures=signatures, modules=modules)
+        return made.evolve(call_signatures=signatures, modules=modules)
 
     def _graph(self, name: str, outer: Stack, place: Place) -> Iterator[tuple[str, Stack, Place]]:
         # Yields the bodies that are to be walked before it goes on, each with the calls around it: as they were, and as they
@@ -87,8 +88,7 @@ class Renumbering:
                 for body in bodies_in(node.args, node.kwargs):
                     if body not in self.graphs:
                         yield body, (*outer, *self._absolute(node.stack, outer)), inner
-        if any(new is not old for new, old in zip(nodes, graph.nodes, strict=True)):
-            self.graphs[name] = evolve(graph, nodes=tuple(nodes))
+        self.graphs[name] = graph.with_nodes(nodes)
 
     def _raw(self, node: Node, outer: Stack, *, is_root: bool) -> Stack:
         raw = node.meta.get(KEY) if is_root else None
@@ -96,9 +96,7 @@ class Renumbering:
         return read or self._absolute(node.stack, outer)
 
     def _absolute(self, stack: Stack, outer: Stack) -> Stack:
-        if not outer:
-            return stack
-        return tuple([evolve(frame, path=join(outer[-1].path, frame.path)) for frame in stack])
+        return Relocation(partial(join, outer[-1].path)).stack(stack) if outer else stack
 
     def _entered(self, start: Place, stack: Stack) -> tuple[Place, Stack]:
         """Return where a stack of calls leads from a place, and its calls as they are now."""
@@ -141,16 +139,14 @@ class Renumbering:
     def _node(self, node: Node, own: Stack, place: Place) -> Node:
         if place.frame is not None:
             outer = place.frame.path
-            own = tuple([evolve(frame, path=relative(frame.path, outer)) for frame in own])
+            own = Relocation(lambda path: relative(path, outer)).stack(own)
         do = node.do
         if type(do) is Get and own != node.stack and own and place is self.root:
             do = self._read(do, own)
         meta: Any = node.meta
         if KEY in meta:
             meta = MappingProxyType({key: value for key, value in meta.items() if key != KEY})
-        if own == node.stack and do is node.do and meta is node.meta:
-            return node
-        return Node(node.name, do, node.args, node.kwargs, own, meta)
+        return node.evolve(do=do, stack=node.stack if own == node.stack else own, meta=meta)
 
     def _read(self, do: Get, stack: Stack) -> Get:
         if is_below(do.slot, stack[-1].path) or do.slot not in self.source.state:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -15,21 +16,20 @@ from attrs import evolve, frozen
 from ...ir.calls.call_graph import all_instances
 from ...ir.calls.parts import part_names, with_listed
 from ...ir.errors import NamingError, PipelineError, UnsupportedProgram
-from ...ir.graph import Call, Get, Graph, Node
+from ...ir.graph import Call, Get, Graph
 from ...ir.importing.traced_values import Attributes
 from ...ir.importing.tracers import is_path
 from ...ir.names import FROM_ROOT, did_you_mean, join, relative
 from ...ir.persistent import pmap
 from ...ir.program import Module, Program
+from ...ir.relocation import Relocation
 from ...ir.signature import (
     InputGradient,
     InputMutation,
     RestType,
     Signature,
-    StateGradient,
     StateInput,
     StateMutation,
-    SunkInput,
     UserInput,
 )
 from ...ir.state import Slot, SlotKind, State
@@ -119,20 +119,23 @@ def with_state(program: Program, state: State, names: Mapping[str, str], modules
         UnsupportedProgram: a body that several modules share would have to read state under several names, or state would
             leave the parts of a split program.
 
-    >>> from purefx.ir import Slot, SlotKind, pmap
+    >>> from purefx.ir import Node, Slot, SlotKind, pmap
     >>> slot = Slot(SlotKind.BUFFER, None, 0, 0)
     >>> program = Program.of({"": Graph((), (Node("w", Get("c")),))}, state=State(("c",), pmap({"c": slot})))
     >>> with_state(program, State(("lin.w",), pmap({"lin.w": slot})), {"c": "lin.w"}, {}).main.nodes[0].do
     Get(slot='lin.w')
     """
     _check_parts(program, state)
-    places = all_instances(program) if names else {}
-    graphs = {name: _renamed(program.graphs[name], name, places[name], names) for name in places}
-    changed = {name: graph for name, graph in graphs.items() if graph is not program.graphs[name]}
+    graphs: dict[str, Graph] = {}
+    for name, places in all_instances(program).items() if names else ():
+        # A slot only: modules keep their paths, and with them calls and stacks.
+        named = Relocation(partial(_slot, graph=name, places=places, names=names))
+        nodes = [node.evolve(do=named.do(node.do)) if type(node.do) is Get else node for node in program.graphs[name].nodes]
+        graphs[name] = program.graphs[name].with_nodes(nodes)
     owners = [slot.rpartition(".")[0] for slot in state.order]
     listed = with_listed(program.modules, owners, {path: module.type_name for path, module in modules.items()})
-    signature = _renamed_signature(program, names)
-    return program.evolve(graphs=program.graphs.update(changed), state=state, signature=signature, modules=listed)
+    signature = program.signature.with_slots(lambda slot: names.get(slot, slot)) if names else program.signature
+    return program.with_graphs(graphs).evolve(state=state, signature=signature, modules=listed)
 
 
 def _check_parts(program: Program, state: State) -> None:
@@ -143,20 +146,6 @@ def _check_parts(program: Program, state: State) -> None:
             f"the program is split, so its state lies in the parts, and {strange[0]!r} is in none: restore names before "
             "split_by_tags, or join the parts first"
         )
-
-
-def _renamed(graph: Graph, name: str, places: tuple[str, ...], names: Mapping[str, str]) -> Graph:
-    nodes: list[Node] = []
-    changed = False
-    for node in graph.nodes:
-        do = node.do
-        if type(do) is Get:
-            slot = _slot(do.slot, name, places, names)
-            if slot != do.slot:
-                changed = True
-                node = Node(node.name, Get(slot), node.args, node.kwargs, node.stack, node.meta)
-        nodes.append(node)
-    return Graph(graph.inputs, tuple(nodes), graph.output) if changed else graph
 
 
 def _slot(slot: str, graph: str, places: tuple[str, ...], names: Mapping[str, str]) -> str:
@@ -173,19 +162,6 @@ def _slot(slot: str, graph: str, places: tuple[str, ...], names: Mapping[str, st
         f"the body {graph!r} is shared by {', '.join(map(repr, places[:3]))}, and what it reads as {slot!r} is to be called "
         f"{', '.join(map(repr, news[:3]))}; give the names before deduplicate, or expand the program first"
     )
-
-
-def _renamed_signature(program: Program, names: Mapping[str, str]) -> object:
-    signature = program.signature
-    if not names:
-        return signature
-    inputs = [StateInput(names.get(one.slot, one.slot)) if type(one) is StateInput else one for one in signature.inputs]
-    outputs = [
-        type(one)(names.get(one.slot, one.slot)) if isinstance(one, StateMutation | StateGradient) else one
-        for one in signature.outputs
-    ]
-    lifted = [SunkInput(names.get(place.slot, place.slot), place.behind, place.used) for place in signature.lifted]
-    return evolve(signature, inputs=tuple(inputs), outputs=tuple(outputs), lifted=tuple(lifted))
 
 
 def with_state_inputs(program: Program, original: Original, inputs: Sequence[Any]) -> Program:

@@ -22,14 +22,14 @@ from ...ir.effects.resolved import node_effects
 from ...ir.graph import Do, Get, Graph, Node, Op, Stack
 from ...ir.meta import Meta
 from ...ir.operators import op_of
-from ...ir.own_operators import is_boundary
+from ...ir.own_operators import is_boundary, user_stack
 from ...ir.program import Program
 from ...ir.rewriter import Rewriter
 from ...ir.state import reading_place
 from ...ir.torch_private import OpOverload, schema_of
 from ..transformation import UNLIMITED, Fuel, transformation
 from .sizes import Again, sizes_again
-from .versions import BoundaryValue, Chain, Leaves, boundary_values, chains, used_as_given, user_stack
+from .versions import BoundaryValue, Chain, Leaves, boundary_values, chains, used_as_given
 
 __all__ = ["insert_ivals"]
 

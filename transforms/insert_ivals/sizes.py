@@ -15,11 +15,12 @@ from types import MappingProxyType
 from typing import Any
 
 import torch
-from attrs import evolve, frozen
+from attrs import frozen
 
 from ...ir.analysis.numbers import SYMBOLIC
 from ...ir.arguments import Arg, Ref, replace_refs
 from ...ir.graph import Frame, Node, Op, Stack, common_prefix
+from ...ir.inference import values_of
 from ...ir.operators import op_of
 from ...ir.own_operators import is_boundary
 from ...ir.program import Program
@@ -111,8 +112,7 @@ class Sizes:
         self.numbers = numbers
         self.checked = _checked(graph.nodes)
         self.spans = _spans(graph.nodes)
-        self.values = {formal.name: formal.meta.get("val") for formal in graph.inputs}
-        self.values.update((node.name, node.meta.get("val")) for node in graph.nodes)
+        self.values = values_of(graph)
         self.made: dict[str, tuple[int, Stack]] = {formal.name: (-1, ()) for formal in graph.inputs}
         self.made.update((node.name, (number, node.stack)) for number, node in enumerate(graph.nodes))
         self.visible: dict[Frame | None, dict[Key, dict[_Place, None]]] = {}
@@ -167,7 +167,7 @@ class Sizes:
             if is_boundary(node):
                 continue
             for name in node.refs():
-                if name in self.made and self.made[name][1] != node.stack and isinstance(self.values[name], torch.Tensor):
+                if name in self.made and self.made[name][1] != node.stack and isinstance(self.values.get(name), torch.Tensor):
                     self._let_through(name, self.made[name][1], node.stack)
         for frame, names in self.leaves.takes.items():
             for name in names:
@@ -222,7 +222,7 @@ class Sizes:
                 self._read(place, again, key, scope, meta, new)
                 continue
             found = {inner: self._found(inner, frame, at, new) for inner in node.refs()}
-            new[key] = evolve(node, name=again, args=replace_refs(node.args, found), stack=scope, meta=meta)
+            new[key] = node.evolve(name=again, args=replace_refs(node.args, found), stack=scope, meta=meta)
         return new
 
     def _read(self, place: _Place, name: str, key: Home, scope: Stack, meta: Any, new: dict[Home, Node]) -> None:

@@ -17,7 +17,7 @@ from ...ir.effects.declared import Effects
 from ...ir.effects.registered import effects_of
 from ...ir.graph import Frame, Get, Graph, Node, Op, Stack, common_prefix
 from ...ir.inference import operand_given_back, values_of
-from ...ir.own_operators import GIVES, TAKES
+from ...ir.own_operators import GIVES, TAKES, user_stack
 from ...ir.program import Program
 from ...ir.rewriter import Rewriter
 from ...ir.state import reading_place
@@ -25,7 +25,7 @@ from ...ir.torch_private import resolve_operator
 from ..shared_bodies import alike
 from ..transformation import Fuel
 
-__all__ = ["BoundaryValue", "Chain", "Leaves", "boundary_values", "chains", "is_given", "used_as_given", "user_stack"]
+__all__ = ["BoundaryValue", "Chain", "Leaves", "boundary_values", "chains", "is_given", "used_as_given"]
 
 
 @frozen
@@ -70,11 +70,6 @@ def _passes(name: str, inner: Stack, outer: Stack, named: Mapping[Frame, Collect
     return bool(unnamed) and unnamed[-1] >= len(common_prefix([inner, outer]))
 
 
-def user_stack(node: Node) -> Stack:
-    """Return the calls around the use of a value: operands of a call are used by its caller."""
-    return node.stack[:-1] if type(node.do) is Op and node.do.name == TAKES.name else node.stack
-
-
 def is_given(node: Node) -> bool:
     """Return whether a node names the results of a preserved call."""
     return type(node.do) is Op and node.do.name == GIVES.name
@@ -95,7 +90,6 @@ def boundary_values(program: Program, leaves: Leaves) -> Iterator[BoundaryValue]
 
 
 COPY = "aten.copy_.default"
-GETITEM = "operator.getitem"
 
 
 @frozen
@@ -134,7 +128,7 @@ def _is_copy(node: Node) -> bool:
 class _Walk:
     def __init__(self, program: Program, graph: Graph) -> None:
         self.by_name = graph.by_name
-        self.inputs = {formal.name: formal.meta.get("val") for formal in graph.inputs}
+        self.values = values_of(graph)
         self.slots = {node.name: node.do.slot for node in graph.nodes if type(node.do) is Get}
         self.cells = {name: program.state[slot].cell for name, slot in self.slots.items()}
         self.written: dict[str, Effects | None] = {}
@@ -177,10 +171,9 @@ class _Walk:
 
     def _operator(self, node: Node) -> Node | None:
         # The part of a tuple is made by the operator that made the tuple.
-        if type(node.do) is Op and node.do.name == GETITEM:
-            whole = node.args[0]
-            return self.by_name.get(whole.name) if type(whole) is Ref else None
-        return node if type(node.do) is Op else None
+        if node.projection is not None:
+            return self.by_name.get(node.projection[0])
+        return node if type(node.do) is Op and node.do.name != "operator.getitem" else None
 
     def _told(self, node: Node) -> str | None:
         written = self._written_by(node)
@@ -197,14 +190,11 @@ class _Walk:
     def _shape_of(self, name: str) -> tuple[str, Arg]:
         node = self.by_name[name]
         operator = self._operator(node)
-        index = node.args[1] if type(node.do) is Op and node.do.name == GETITEM else None
+        index = node.projection[1] if node.projection is not None else None
         return (operator.do.name if operator is not None and type(operator.do) is Op else "", index)
 
-    def _value(self, name: str) -> Any:
-        return self.by_name[name].meta.get("val") if name in self.by_name else self.inputs.get(name)
-
     def _alike(self, left: str, right: str) -> bool:
-        first, second = self._value(left), self._value(right)
+        first, second = self.values.get(left), self.values.get(right)
         return (first is None and second is None) or alike(first, second)
 
 

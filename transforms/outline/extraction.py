@@ -7,18 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from attrs import evolve
-
-from ...ir.arguments import Arg, Body, Ref
-from ...ir.graph import Call, Do, Frame, Get, Graph, Input, Node, Op
+from ...ir.arguments import Ref
+from ...ir.graph import Call, Frame, Graph, Input, Node, Op
 from ...ir.meta import Meta
 from ...ir.names import Names, relative
 from ...ir.persistent import pmap
 from ...ir.program import Program
+from ...ir.relocation import Relocation
 from ..regions import call_nodes
 from ..shared_bodies import placed
 
-__all__ = ["MovedBodies", "cut_out", "seen_from"]
+__all__ = ["MovedBodies", "cut_out", "inside_of"]
 
 
 class MovedBodies:
@@ -51,18 +50,14 @@ class MovedBodies:
             name, place = self._todo.pop()
             graph = self.program.graphs[name]
             nodes = [self._moved(inner, place) for inner in graph.nodes]
-            nodes = [evolve(inner, do=seen_from(inner.do, place)) if type(inner.do) is not Op else inner for inner in nodes]
-            self.graphs[self._known[name, place]] = evolve(graph, nodes=tuple(nodes))
+            inside = inside_of(place)
+            self.graphs[self._known[name, place]] = graph.with_nodes([inner.evolve(do=inside.do(inner.do)) for inner in nodes])
         return moved
 
     def _moved(self, node: Node, path: str) -> Node:
         if type(node.do) is not Op or not node.do.effects.through_bodies:
             return node
-
-        def body(ref: Ref | Body) -> Arg:
-            return Body(self._name(ref.graph, path)) if type(ref) is Body and ref.graph in self._placed else ref
-
-        return node.with_refs(body)
+        return node.calling(lambda graph: self._name(graph, path) if graph in self._placed else graph)
 
     def _name(self, name: str, path: str) -> str:
         known = self._known.get((name, path))
@@ -73,27 +68,26 @@ class MovedBodies:
         return known
 
 
-def seen_from(do: Do, path: str) -> Do:
-    """Return what a node of the root does, with state and modules named as a module at a path names them.
+def inside_of(path: str) -> Relocation:
+    """Return how the body of a module writes what the root names.
 
-    >>> seen_from(Get("a.weight"), "a")
+    >>> from purefx.ir import Get
+    >>> inside_of("a").do(Get("a.weight"))
     Get(slot='weight')
     """
-    if type(do) is Get:
-        return Get(relative(do.slot, path))
-    if type(do) is Call:
-        return Call(Frame(relative(do.instance.path, path), do.instance.call, do.instance.part), do.graph)
-    return do
+    return Relocation(lambda name: relative(name, path))
 
 
 class _Scope:
     """One module call during the walk."""
 
-    __slots__ = ("calls", "entered", "entries", "frame", "inputs", "level", "outputs", "parent", "received")
+    __slots__ = ("calls", "entered", "entries", "frame", "inputs", "inside", "level", "outputs", "parent", "received")
 
     def __init__(self, frame: Frame | None, parent: _Scope | None) -> None:
         self.frame = frame
         self.parent = parent
+        self.inside = inside_of("" if frame is None else frame.path)
+        """How its body writes what the root names."""
         self.level: int = 0 if parent is None else parent.level + 1
         self.entries: list[Node | _Scope] = []
         self.entered: set[Frame] = set()
@@ -153,7 +147,9 @@ class _Walk:
                     self._bring(name, home, scope)
             if self.bodies is not None:
                 node = self.bodies.take(node, "" if scope.frame is None else scope.frame.path)
-            scope.entries.append(node if scope.frame is None else _inside(node, scope.frame))
+            if scope.frame is not None:
+                node = Node(node.name, scope.inside.do(node.do), node.args, node.kwargs, (), node.meta)
+            scope.entries.append(node)
             homes[node.name] = scope
         self.metas.update([(node.name, node.meta) for node in nodes])
 
@@ -227,17 +223,7 @@ class _Walk:
     def _call_nodes(self, scope: _Scope, name: str, inputs: list[str], outputs: list[str], names: Names) -> tuple[Node, ...]:
         frame, parent = scope.frame, scope.parent
         assert frame is not None and parent is not None
-        path = frame.path if parent.frame is None else relative(frame.path, parent.frame.path)
-        call = Call(Frame(path, frame.call, frame.part), name)
-        return call_nodes(call, inputs, outputs, names, self.metas)
-
-
-def _inside(node: Node, frame: Frame) -> Node:
-    # Inside a body the stack is relative to it (nothing), and so are the names of state.
-    do = node.do
-    if type(do) is not Op:
-        do = seen_from(do, frame.path)
-    return Node(node.name, do, node.args, node.kwargs, (), node.meta)
+        return call_nodes(Call(parent.inside.frame(frame), name), inputs, outputs, names, self.metas)
 
 
 def _holds(scope: _Scope, inner: _Scope) -> bool:

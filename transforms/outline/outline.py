@@ -65,17 +65,17 @@ def cut_some(program: Program, allowed: Collection[Stack], cut: Callable[[Progra
         stays[node.name] = kept
         if inner:
             callers[inner[0].path, inner[0].call] = kept
-        nodes.append(evolve(node, stack=inner) if kept else node)
-    result = cut(program.with_main(evolve(program.main, nodes=tuple(nodes))))
+        nodes.append(node.evolve(stack=inner) if kept else node)
+    result = cut(program.with_main(program.main.with_nodes(nodes)))
 
     def placed(node: Node) -> Node:
         # A call is named after the value that it returns, or else bears a new name.
         stack = stays.get(node.name)
         if stack is None and type(node.do) is Call:
             stack = callers[node.do.instance.path, node.do.instance.call]
-        return evolve(node, stack=stack) if stack else node
+        return node.evolve(stack=stack or None)
 
-    return result.with_main(evolve(result.main, nodes=tuple([placed(node) for node in result.main.nodes])))
+    return result.with_main(result.main.with_nodes(map(placed, result.main.nodes)))
 
 
 def _outer(stack: Stack, allowed: Collection[Stack]) -> Stack:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Collection, Hashable, Sequence
+from graphlib import TopologicalSorter
 
 from attrs import evolve
 
@@ -61,7 +62,7 @@ def _renumbered(nodes: list[Node]) -> list[Node]:
                 known[piece] = (*known[piece[:-1]], evolve(last, part=part))
         return known[stack]
 
-    return [evolve(node, stack=numbered(node.stack)) if node.stack else node for node in nodes]
+    return [node.evolve(stack=numbered(node.stack)) for node in nodes]
 
 
 def _arrange(
@@ -136,23 +137,22 @@ def _split_circles(
                 piece = evolve(frame, part=part)
                 items[number] = piece
                 stack = nodes[number].stack
-                nodes[number] = evolve(nodes[number], stack=(*stack[:depth], piece, *stack[depth + 1 :]))
+                nodes[number] = nodes[number].evolve(stack=(*stack[:depth], piece, *stack[depth + 1 :]))
     return found
 
 
 def _pieces(members: list[int], items: dict[int, Item], before: list[list[int]], units: dict[int, int]) -> dict[int, int]:
     # Emit what is ready: nodes that stand for themselves first, then one call at a time, in the order of its name, as far
     # as it goes.  Each visit of a call is a piece of it.  What is one unit is emitted at once.
-    edges = _unit_edges(members, before, units)
-    waiting = {unit: len(earlier) for unit, earlier in edges.items()}
-    after: dict[int, list[int]] = {}
-    for unit, earlier in edges.items():
-        for other in earlier:
-            after.setdefault(other, []).append(unit)
+    sorter = TopologicalSorter(_unit_edges(members, before, units))
+    sorter.prepare()
     ready: dict[Item, list[int]] = {}
-    for unit in edges:
-        if not waiting[unit]:
+
+    def collect() -> None:
+        for unit in sorter.get_ready():
             heapq.heappush(ready.setdefault(_bucket(items[unit]), []), unit)
+
+    collect()
     parts: dict[int, int] = {}
     visits: dict[Item, int] = {}
     while ready:
@@ -160,10 +160,8 @@ def _pieces(members: list[int], items: dict[int, Item], before: list[list[int]],
         while bucket in ready:
             unit = heapq.heappop(ready[bucket])
             parts[unit] = visits.get(bucket, 0)
-            for later in after.get(unit, ()):
-                waiting[later] -= 1
-                if not waiting[later]:
-                    heapq.heappush(ready.setdefault(_bucket(items[later]), []), later)
+            sorter.done(unit)
+            collect()
             if not ready[bucket]:
                 del ready[bucket]
         visits[bucket] = visits.get(bucket, 0) + 1
@@ -213,25 +211,17 @@ def _sorted_by_item(run: list[int], items: dict[int, Item], edges: Edges) -> lis
     members: dict[Item, list[int]] = {}
     for number in run:
         members.setdefault(items[number], []).append(number)
-    waiting = {item: len(earlier) for item, earlier in edges.items()}
-    after: dict[Item, list[Item]] = {}
-    for item, earlier in edges.items():
-        for other in earlier:
-            after.setdefault(other, []).append(item)
-    heap = [(numbers[0], index) for index, numbers in enumerate(members.values())]
-    by_index = list(members)
-    index_of = {item: index for index, item in enumerate(by_index)}
-    ready = [(first, index) for first, index in heap if not waiting[by_index[index]]]
-    heapq.heapify(ready)
+    sorter = TopologicalSorter(edges)
+    sorter.prepare()  # circles were split, so the items can be sorted
+    ready: list[int] = []
+    """The first members of the items that can come."""
     order: list[int] = []
-    while ready:
-        item = by_index[heapq.heappop(ready)[1]]
+    while sorter.is_active():
+        for item in sorter.get_ready():
+            heapq.heappush(ready, members[item][0])
+        item = items[heapq.heappop(ready)]
         order.extend(members[item])
-        for later in after.get(item, ()):
-            waiting[later] -= 1
-            if not waiting[later]:
-                heapq.heappush(ready, (members[later][0], index_of[later]))
-    assert len(order) == len(run), "circles were split, so the items can be sorted"
+        sorter.done(item)
     return order
 
 

@@ -10,7 +10,6 @@ from collections.abc import Collection, Mapping
 from ...ir.arguments import Arg, Ref, refs_in, replace_refs
 from ...ir.calls.parts import Chain, chain_of
 from ...ir.graph import Node
-from ...ir.meta import Meta
 from ...ir.program import Program
 from ...ir.signature import GIVEN
 from ..shared_bodies import value_only
@@ -74,7 +73,7 @@ def relay_skips(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
     main = program.main
     names = main.names()
     parts = [OpenPart(part, program.graphs[part.graph], names) for part in chain.parts]
-    metas: dict[str, Meta] = {value.name: value.meta for value in (*main.inputs, *main.nodes)}
+    metas = dict(main.metas)
     now: dict[str, str] = {}
     """For each value that is relayed, what it is called after the last part that handed it on."""
     for part, values in zip(parts, through, strict=True):
@@ -96,8 +95,7 @@ def _through(program: Program, chain: Chain, fuel: Fuel) -> list[list[str]]:
             needed[chain.value(name)] = number
     needed.update(dict.fromkeys([value for _, value in _returned(program, chain)], len(chain.parts)))
     found: list[list[str]] = [[] for _ in chain.parts]
-    made = [*(formal.name for formal in program.main.inputs), *(node.name for node in program.main.nodes)]
-    for value in made:
+    for value in program.main.metas:
         first = _made_by(value, chain.makers) + 1
         last = needed.get(value, 0)
         if first < last and fuel.burn("relay", repr(value)):
@@ -198,7 +196,7 @@ class _Moving:
         self.fuel = fuel
         names = main.names()
         self.parts = [OpenPart(part, program.graphs[part.graph], names) for part in chain.parts]
-        self.metas: dict[str, Meta] = {value.name: value.meta for value in (*main.inputs, *main.nodes)}
+        self.metas = dict(main.metas)
         self.moved: list[set[str]] = [set() for _ in chain.parts]
         """For each part the numbers that others compute now."""
         self.used = {chain.value(name) for name in main.output_refs()}

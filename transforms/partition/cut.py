@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from attrs import define, evolve, field
 
-from ...ir.arguments import Arg, Ref, replace_refs
+from ...ir.arguments import Arg, Ref
 from ...ir.calls.parts import original, part_names, parts
 from ...ir.errors import UnsupportedProgram
-from ...ir.graph import Call, Do, Frame, Get, Graph, Input, Node, Stack
+from ...ir.graph import Call, Frame, Get, Graph, Input, Node, Stack
 from ...ir.names import Names
 from ...ir.persistent import pmap
 from ...ir.program import Program
+from ...ir.relocation import Relocation
+from ...ir.rewriter import Rewriter
 from ...ir.verify import verify
 from ..inline import inline, inlined
 from ..outline import outline
@@ -48,7 +50,7 @@ def outlined_inside(program: Program) -> Program:
         for node in chunk:
             rank[node.name] = len(rank)
         nodes += chunk
-    graphs[made.root] = evolve(made.main, nodes=tuple(nodes))
+    graphs[made.root] = made.main.with_nodes(nodes)
     return made.evolve(graphs=pmap(graphs))
 
 
@@ -60,8 +62,7 @@ def flat_inside(program: Program) -> Program:
     """
     bodies = {part.graph for part in parts(program)}
     flat = {name: inlined(program, program.graphs[name], into=_everything) for name in bodies}
-    made = program.evolve(graphs=program.graphs.update(flat))
-    return made.evolve(graphs=pmap({name: made.graphs[name] for name in made.order}))
+    return program.with_graphs(flat).pruned()
 
 
 def with_bodies_of(before: Program, after: Program) -> Program:
@@ -76,9 +77,7 @@ def with_bodies_of(before: Program, after: Program) -> Program:
     >>> with_bodies_of(old, new).main is old.main
     True
     """
-    pairs = [(name, before.graphs.get(name)) for name in after.order]
-    same = {name: graph for name, graph in pairs if graph is not None and graph == after.graphs[name]}
-    return after.evolve(graphs=after.graphs.update(same)) if same else after
+    return after.with_graphs({name: before.graphs[name] for name in after.order if before.graphs.get(name) == after.graphs[name]})
 
 
 def _everything(_: str) -> bool:
@@ -103,8 +102,8 @@ def _in_order(node: Node, graphs: dict[str, Graph], rank: dict[str, int]) -> Nod
     order = sorted(range(len(node.args)), key=lambda index: rank[node.args[index].name])
     if order == list(range(len(order))):
         return node
-    graphs[node.do.graph] = evolve(body, inputs=tuple([body.inputs[index] for index in order]))
-    return evolve(node, args=tuple([node.args[index] for index in order]))
+    graphs[node.do.graph] = body.with_nodes(body.nodes, inputs=tuple([body.inputs[index] for index in order]))
+    return node.evolve(args=tuple([node.args[index] for index in order]))
 
 
 @define
@@ -156,7 +155,7 @@ class _Cutting:
             for name in node.refs():
                 if name in first:
                     if first[name] != part and name not in reads:
-                        read = evolve(self.graph.by_name[name], name=self.names.fresh(name))
+                        read = self.graph.by_name[name].evolve(name=self.names.fresh(name))
                         reads[name] = Ref(read.name)
                         body.nodes.append(read)
                 elif self.home.get(name, part) != part:
@@ -252,10 +251,14 @@ def joined_flat(program: Program) -> tuple[Program, bool]:
     names = frozenset(part_names(program))
     outlined = any(type(node.do) is Call and node.do.instance.path not in names for _, node in program.nodes())
     flat = inline(program)
-    return one_read_each(_with_own_calls(_Stripped(flat, names).program()) if names else flat), outlined
+    if names:
+        stripped = _Stripped(lambda path: original(path, names))
+        flat = without_parts(flat.with_graphs({name: stripped.graph(flat.graphs[name]) for name in flat.order}))
+        _check_calls(flat)
+    return one_read_each(flat), outlined
 
 
-def _with_own_calls(flat: Program) -> Program:
+def _check_calls(flat: Program) -> None:
     # Calls that parts share have the numbers that they had before splitting, unless `deduplicate` numbered them anew.
     clash = next((found for found in verify(flat) if found.rule in OF_CALLS), None)
     if clash is not None:
@@ -264,7 +267,6 @@ def _with_own_calls(flat: Program) -> Program:
             f"the split, and two have one number now ({clash.message}); deduplicate does that, so join first, or take the "
             "program before it from program.trail"
         )
-    return flat
 
 
 def one_read_each(flat: Program) -> Program:
@@ -285,51 +287,17 @@ def one_read_each(flat: Program) -> Program:
             name = first.setdefault((node.do.slot, node.stack), node.name)
             if name != node.name:
                 gone[node.name] = Ref(name)
-    if not gone:
-        return flat
-    nodes = tuple([node.using(gone) for node in flat.main.nodes if node.name not in gone])
-    return flat.with_main(Graph(flat.main.inputs, nodes, replace_refs(flat.main.output, gone)))
+    edit = Rewriter(flat.main)
+    edit.erase(*gone)
+    for name, read in gone.items():
+        edit.replace(name, read)
+    return flat.with_graphs({flat.root: edit.graph()})
 
 
-class _Stripped:
-    """Takes the names of parts out of one flat program."""
+@define(eq=False)
+class _Stripped(Relocation):
+    """Takes the names of parts out of a flat program."""
 
-    def __init__(self, program: Program, names: frozenset[str]) -> None:
-        self.source = program
-        self.names = names
-        self.stacks: dict[Stack, Stack] = {}
-        self.frames: dict[Frame, Frame] = {}
-
-    def program(self) -> Program:
-        """Return the program with the original names."""
-        source = self.source
-        return without_parts(source.evolve(graphs=pmap({name: self._body(source.graphs[name]) for name in source.order})))
-
-    def _body(self, graph: Graph) -> Graph:
-        nodes = tuple([self._node(node) for node in graph.nodes])
-        same = all(new is old for new, old in zip(nodes, graph.nodes, strict=True))
-        return graph if same else evolve(graph, nodes=nodes)
-
-    def _node(self, node: Node) -> Node:
-        stack = self.stacks.get(node.stack)
-        if stack is None:
-            frames = node.stack
-            if frames and frames[0].path in self.names:
-                frames = frames[1:]
-            stripped = tuple([self._frame(frame) for frame in frames])
-            self.stacks[node.stack] = stack = node.stack if stripped == node.stack else stripped
-        do = self._do(node.do)
-        return node if stack is node.stack and do is node.do else Node(node.name, do, node.args, node.kwargs, stack, node.meta)
-
-    def _frame(self, frame: Frame) -> Frame:
-        known = self.frames.get(frame)
-        if known is None:
-            path = original(frame.path, self.names)
-            known = self.frames[frame] = frame if path == frame.path else evolve(frame, path=path)
-        return known
-
-    def _do(self, do: Do) -> Do:
-        if type(do) is Get:
-            slot = original(do.slot, self.names)
-            return do if slot == do.slot else Get(slot)
-        return do
+    def frames(self, stack: Stack) -> Stack:
+        """Return the calls around a node without the call of its part."""
+        return super().frames(stack if self.way(stack[0].path) else stack[1:])

@@ -252,6 +252,6 @@ def _depths(done: Sequence[NodeEffects], depth: int = 0) -> list[int]:
 
 def _is_of_a_call(graph: Graph, name: str) -> bool:
     node = graph.by_name.get(name)
-    if node is not None and type(node.do) is Op and node.do.name == "operator.getitem" and type(node.args[0]) is Ref:
-        node = graph.by_name.get(node.args[0].name)
+    if node is not None and node.projection is not None:
+        node = graph.by_name.get(node.projection[0])
     return node is not None and type(node.do) is Call

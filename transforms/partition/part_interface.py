@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from operator import is_
 from types import MappingProxyType
 
 from attrs import evolve
@@ -106,14 +107,11 @@ class OpenPart:
 
     def body(self) -> Graph:
         """Return the body; the same object if it does not differ."""
-        several = type(self.graph.output) is tuple
-        before = self.graph.output if several else (self.graph.output,)
-        same = len(self.outputs) == len(before) and all(new is old for new, old in zip(self.outputs, before, strict=True))
-        same = same and len(self.formals) == len(self.graph.inputs) and len(self.nodes) == len(self.graph.nodes)
-        if same and all(new is old for new, old in zip(self.nodes, self.graph.nodes, strict=True)):
-            return self.graph
-        output = self.outputs[0] if len(self.outputs) == 1 else tuple(self.outputs)
-        return Graph(tuple(self.formals), tuple(self.nodes), output)
+        made = self.graph.with_nodes(self.nodes, inputs=tuple(self.formals))
+        before = self.graph.output if type(self.graph.output) is tuple else (self.graph.output,)
+        if len(self.outputs) == len(before) and all(map(is_, self.outputs, before)):
+            return made
+        return Graph(made.inputs, made.nodes, self.outputs[0] if len(self.outputs) == 1 else tuple(self.outputs))
 
     def in_root(self, graph: str, body: Graph, metas: Sequence[Meta]) -> list[Node]:
         """Return the nodes of the root that call the part and take its results.
@@ -125,14 +123,13 @@ class OpenPart:
         """
         node, call = self.part.node, self.part.node.do
         assert type(call) is Call
-        do = call if call.graph == graph else Call(call.instance, graph)
+        called = node.calling(lambda _: graph).evolve(args=tuple(self.actuals))
         if type(body.output) is not tuple:
-            name = self.given[0] or node.name
-            return [evolve(node, name=name, do=do, args=tuple(self.actuals), meta=metas[0])]
+            return [called.evolve(name=self.given[0] or node.name, meta=metas[0])]
         kept = type(self.graph.output) is tuple and self.part.node.name not in self.given
         name = node.name if kept else self._names.fresh(word_of(call.instance.path))
         value = MappingProxyType({"val": tuple([meta.get("val") for meta in metas])})
-        made = [evolve(node, name=name, do=do, args=tuple(self.actuals), meta=value)]
+        made = [called.evolve(name=name, meta=value)]
         for index, (given, meta) in enumerate(zip(self.given, metas, strict=True)):
             if given is not None:
                 made.append(Node(given, GETITEM, (Ref(name), index), (), (), meta))
@@ -156,12 +153,11 @@ def rebuilt(
         parts[chain.makers[name][0]].changed = True
     for part in parts:
         part.use(lambda name: once.get(name, name))
-    known: dict[str, Meta] = {**{value.name: value.meta for value in (*program.main.inputs, *program.main.nodes)}, **metas}
-    graphs, nodes = _written(program, parts, known)
+    graphs, nodes = _written(program, parts, {**program.main.metas, **metas})
     refs: dict[str, Arg] = {name: Ref(first) for name, first in once.items()}
     results = tuple([Ref(output[at]) if at in output else replace_refs(arg, refs) for at, arg in enumerate(program.main.output)])
     graphs[program.root] = evolve(program.main, nodes=tuple(nodes), output=results)
-    return program.evolve(graphs=program.graphs.update(graphs))
+    return program.with_graphs(graphs)
 
 
 def _written(program: Program, parts: Sequence[OpenPart], metas: Mapping[str, Meta]) -> tuple[dict[str, Graph], list[Node]]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
+from graphlib import TopologicalSorter
 
 from attrs import frozen
 
@@ -142,25 +143,21 @@ class _Pieces:
     def __init__(self, count: int, wanted: Sequence[int | None], before: list[list[int]]) -> None:
         self.count = count
         self.wanted = wanted
-        self.waiting = [len(earlier) for earlier in before]
-        self.after: list[list[int]] = [[] for _ in before]
-        for number, earlier in enumerate(before):
-            for other in earlier:
-                self.after[other].append(number)
+        self.sorter = TopologicalSorter(dict(enumerate(before)))
+        self.sorter.prepare()
         self.ready: dict[int, list[int]] = {}
         self.free: list[int] = []
         """Nodes without a tag that can run."""
         self.of = [0] * len(before)
-        for number, count_before in enumerate(self.waiting):
-            if not count_before:
-                self._give(number)
+        self._collect()
 
-    def _give(self, number: int) -> None:
-        tag = self.wanted[number]
-        if tag is None:
-            self.free.append(number)
-        else:
-            heapq.heappush(self.ready.setdefault(tag, []), number)
+    def _collect(self) -> None:
+        for number in self.sorter.get_ready():
+            tag = self.wanted[number]
+            if tag is None:
+                self.free.append(number)
+            else:
+                heapq.heappush(self.ready.setdefault(tag, []), number)
 
     def run(self) -> list[int]:
         """Return the tag of each visit in order."""
@@ -179,10 +176,8 @@ class _Pieces:
             if tag is not None and tag in self.ready and not self.ready[tag]:
                 del self.ready[tag]
             self.of[number] = visit
-            for later in self.after[number]:
-                self.waiting[later] -= 1
-                if not self.waiting[later]:
-                    self._give(later)
+            self.sorter.done(number)
+            self._collect()
 
 
 READ = -1

@@ -7,8 +7,6 @@ before it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from attrs import evolve
 
 from ...ir.arguments import bodies_in
@@ -18,7 +16,6 @@ from ...ir.graph import Frame, Get, Node, Op
 from ...ir.names import is_below, join
 from ...ir.persistent import pmap
 from ...ir.program import Module, Program
-from ...ir.signature import Signature, StateGradient, StateInput, StateMutation, SunkInput
 from ...ir.state import Slot, State
 
 __all__ = ["below_parts", "read_below", "without_parts"]
@@ -41,10 +38,6 @@ def below_parts(flat: Program, split: Program, names: tuple[str, ...], bodies: t
     for name in flat.state.order:
         for part in sorted(where.slots[name]):
             slots[f"{names[part]}.{name}"] = flat.state[name]
-
-    def moved(slot: str) -> str:
-        return f"{names[min(where.slots[slot])]}.{slot}"
-
     modules = [Module(name, PART) for name in names]
     for module in flat.modules:
         if not module.path:
@@ -59,7 +52,7 @@ def below_parts(flat: Program, split: Program, names: tuple[str, ...], bodies: t
         state=State(tuple(slots), pmap(slots)),
         modules=tuple(modules),
         call_signatures=pmap(signatures),
-        signature=_renamed(flat.signature, moved),
+        signature=flat.signature.with_slots(lambda slot: f"{names[min(where.slots[slot])]}.{slot}"),
     )
 
 
@@ -158,16 +151,6 @@ def read_below(flat: Program, node: Node) -> frozenset[str]:
     return frozenset(found)
 
 
-def _renamed(signature: Signature, rename: Callable[[str], str]) -> Signature:
-    inputs = tuple([StateInput(rename(spec.slot)) if type(spec) is StateInput else spec for spec in signature.inputs])
-    outputs = tuple([
-        evolve(spec, slot=rename(spec.slot)) if isinstance(spec, StateMutation | StateGradient) else spec
-        for spec in signature.outputs
-    ])  # fmt: skip
-    lifted = tuple([SunkInput(rename(place.slot), place.behind, place.used) for place in signature.lifted])
-    return evolve(signature, inputs=inputs, outputs=outputs, lifted=lifted)
-
-
 def without_parts(program: Program) -> Program:
     """Return a program with the names of its tables as they were before it was split.
 
@@ -198,5 +181,5 @@ def without_parts(program: Program) -> Program:
         state=State(tuple(slots), pmap(slots)),
         modules=tuple(modules.values()),
         call_signatures=pmap(signatures),
-        signature=_renamed(program.signature, lambda slot: original(slot, names)),
+        signature=program.signature.with_slots(lambda slot: original(slot, names)),
     )

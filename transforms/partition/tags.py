@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from attrs import frozen
 
-from ...ir.arguments import Ref
 from ...ir.effects.declared import COMMUNICATION, LIBRARIES, NodeEffects
 from ...ir.effects.dependencies import in_domains
 from ...ir.effects.resolved import node_effects
@@ -38,8 +37,6 @@ class ByModule:
 
 TagOf = ByModule | Mapping[str, str] | Callable[[Node], str | None] | None
 """A mapping by name of node or path of module, one by path alone, a function of a node, or None: what ``meta["tag"]`` says."""
-
-GETITEM = "operator.getitem"
 
 
 def checked_tags(tags: Any) -> tuple[str, ...]:
@@ -79,6 +76,7 @@ def follows(node: Node, graph: Graph) -> bool:
         node: of the flat program.
         graph: the graph that it is in.
 
+    >>> from purefx.ir import Ref
     >>> graph = Graph((), (Node("w", Get("weight")), Node("y", Op("toy.neg"), (Ref("w"),))))
     >>> [follows(node, graph) for node in graph.nodes]
     [True, False]
@@ -86,12 +84,9 @@ def follows(node: Node, graph: Graph) -> bool:
     do = node.do
     if type(do) is Get:
         return node.name in graph.users
-    if type(do) is not Op:
-        return False
-    if do.name == GETITEM:
-        whole = node.args[0] if node.args else None
-        return type(whole) is Ref and whole.name in graph.by_name
-    return do.effects.scope != 0 or is_boundary(node)
+    if node.projection is not None:
+        return node.projection[0] in graph.by_name
+    return type(do) is Op and (do.effects.scope != 0 or is_boundary(node))
 
 
 def wanted_tags(program: Program, tags: Sequence[str], tag_of: TagOf) -> list[int | None]:

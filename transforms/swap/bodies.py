@@ -10,13 +10,14 @@ from types import MappingProxyType
 
 from attrs import evolve, frozen
 
-from ...ir.arguments import Arg, Body, Ref, refs_in, replace_refs
+from ...ir.arguments import Arg, Ref, refs_in, replace_refs
 from ...ir.calls.call_sites import CallSite
 from ...ir.errors import PurefxError, SwapError
-from ...ir.graph import Call, Frame, Get, Graph, Input, Node, Op, Stack
+from ...ir.graph import Call, Frame, Get, Graph, Node, Op, Stack
 from ...ir.names import FROM_ROOT, Names, word_of
 from ...ir.own_operators import CALL_MODULE, GIVES, TAKES, UNPACK
 from ...ir.program import CallSignature, Program
+from ...ir.relocation import Relocation
 from ...ir.signature import UserInput, UserOutput
 from ...ir.verify import check
 from ..pipeline import transform
@@ -78,8 +79,11 @@ def graft(path: str, program: Program, names: Names, order: tuple[int, ...], cou
         count: how many leaves the call passes; None if its signature was not preserved, so no boundaries say which.
     """
     ids = {name: names.fresh(path if name == program.root else f"{path}.{name.lstrip('$')}") for name in program.order}
-    work = _Renaming(path, ids)
-    graphs = {ids[name]: work.graph(program.graphs[name]) for name in program.order}
+    below = Relocation(lambda inner: f"{FROM_ROOT}{path}.{inner[1:]}" if inner.startswith(FROM_ROOT) else inner)
+    graphs: dict[str, Graph] = {}
+    for name in program.order:
+        graph = program.graphs[name]
+        graphs[ids[name]] = graph.with_nodes([below.node(node).calling(ids.__getitem__) for node in graph.nodes])
     body = graphs[ids[program.root]]
     output = body.output if type(body.output) is tuple else (body.output,)
     given = tuple([number for number, leaf in enumerate(output) if type(leaf) is Ref])
@@ -96,38 +100,6 @@ def _with_boundaries(path: str, body: Graph, order: tuple[int, ...], count: int,
     takes = Node(taken.fresh(f"{word}_takes"), TAKES, tuple([inputs.get(leaf) for leaf in range(count)]))
     gives = Node(taken.fresh(f"{word}_gives"), GIVES, output)
     return (takes, *body.nodes, gives)
-
-
-class _Renaming:
-    """Bodies with other ids, and paths that count from another root."""
-
-    def __init__(self, path: str, ids: dict[str, str]) -> None:
-        self.path = path
-        self.ids = ids
-
-    def graph(self, graph: Graph) -> Graph:
-        inputs = tuple([Input(formal.name, formal.meta) for formal in graph.inputs])
-        return Graph(inputs, tuple([self._node(node) for node in graph.nodes]), graph.output)
-
-    def _node(self, node: Node) -> Node:
-        do = node.do
-        if type(do) is Call:
-            do = Call(evolve(do.instance, path=self._below(do.instance.path)), self.ids[do.graph])
-        elif type(do) is Get and do.slot.startswith(FROM_ROOT):
-            do = Get(self._below(do.slot))
-        stack: Stack = node.stack
-        if any(frame.path.startswith(FROM_ROOT) for frame in stack):
-            stack = tuple([evolve(frame, path=self._below(frame.path)) for frame in stack])
-        renamed = node.with_refs(self._arg)
-        if do is node.do and stack is node.stack:
-            return renamed
-        return Node(node.name, do, renamed.args, renamed.kwargs, stack, node.meta)
-
-    def _below(self, path: str) -> str:
-        return f"{FROM_ROOT}{self.path}.{path[1:]}" if path.startswith(FROM_ROOT) else path
-
-    def _arg(self, ref: Arg) -> Arg:
-        return Body(self.ids[ref.graph]) if type(ref) is Body else ref
 
 
 @frozen(eq=False)
@@ -217,22 +189,15 @@ class _Rewriting:
             node = node.using(self._known())
         callees, do = self.changes.callees, node.do
         if type(do) is Get and node.name in self.changes.slots:
-            return evolve(node, do=Get(self.changes.slots[node.name]))
-        if type(do) is Call:
-            callee = callees.get((node.name, do.graph), do.graph)
-            return node if callee == do.graph else evolve(node, do=Call(do.instance, callee))
-        if type(do) is Op and do.effects.through_bodies:
-            return node.with_refs(lambda ref: _given(ref, node.name, callees))
-        return node
+            return node.evolve(do=Get(self.changes.slots[node.name]))
+        return node.calling(lambda graph: callees.get((node.name, graph), graph))
 
     def _is_part(self, node: Node) -> bool:
         # One of several results of a swapped call is there already, or is given the name that it had.
-        if type(node.do) is not Op or node.do.name != GETITEM.name or type(node.args[0]) is not Ref:
+        name, index = node.projection or ("", 0)
+        if name not in self.results:
             return False
-        parts = self.results.get(node.args[0].name)
-        if parts is None or type(node.args[1]) is not int:
-            return False
-        self.known[node.name] = parts[node.args[1]]
+        self.known[node.name] = self.results[name][index]
         return True
 
     def _swap(self, node: Node, swap: Swap) -> None:
@@ -256,7 +221,7 @@ class _Rewriting:
         if convention.single:
             return found | {convention.outputs[0]: node}
         users = [self.graph.by_name[name] for name in self.graph.users.get(node.name, ())]
-        parts = {user.args[1]: user for user in reversed(users) if user.do == GETITEM and user.args[0] == Ref(node.name)}
+        parts = {user.projection[1]: user for user in reversed(users) if user.projection is not None}
         return found | {leaf: parts.get(place) for place, leaf in enumerate(convention.outputs)}
 
     def _leaf(self, site: CallSite, whole: Ref, place: int, like: Node | None) -> Ref:
@@ -313,7 +278,3 @@ class _Rewriting:
 
 def _wish(site: CallSite) -> str:
     return word_of(site.path.rpartition(".")[2])
-
-
-def _given(ref: Arg, node: str, callees: Mapping[tuple[str, str], str]) -> Arg:
-    return Body(callees.get((node, ref.graph), ref.graph)) if type(ref) is Body else ref

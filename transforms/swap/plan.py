@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from attrs import define, field, frozen
 
-from ...ir.calls.call_graph import Standing, called_at, calls_from
+from ...ir.calls.call_graph import Instance, called_at, calls_from, inner_instances
 from ...ir.errors import SwapError
 from ...ir.graph import Frame, Graph
 from ...ir.names import Names, did_you_mean, is_below
@@ -151,28 +151,28 @@ def _known_paths(program: Program) -> set[str]:
     return {path for path in (*listed, *calls_by_path(program), *stacks) if path}
 
 
-def calls_by_path(program: Program) -> dict[str, list[Standing]]:
+def calls_by_path(program: Program) -> dict[str, list[Instance]]:
     """Return, for each called module, the bodies that call it, each with its instance path.
 
     >>> from purefx.ir import Graph, Program
     >>> calls_by_path(Program.of({"": Graph((), ())}))
     {}
     """
-    found: dict[str, list[Standing]] = {}
+    found: dict[str, list[Instance]] = {}
     for caller, _, path in calls_from(program):
         found.setdefault(path, []).append(caller)
     return found
 
 
-def instances(program: Program, swapped: Mapping[str, Any]) -> list[Standing]:
+def instances(program: Program, swapped: Mapping[str, Any]) -> list[Instance]:
     """Return the instances of bodies, callees first; those of swapped modules are left out.
 
     >>> from purefx.ir import Graph, Program
     >>> instances(Program.of({"": Graph((), ())}), {})
     [('', '')]
     """
-    done: dict[Standing, None] = {}
-    opened: set[Standing] = set()
+    done: dict[Instance, None] = {}
+    opened: set[Instance] = set()
     todo = [((program.root, ""), False)]
     while todo:
         place, closing = todo.pop()
@@ -181,7 +181,7 @@ def instances(program: Program, swapped: Mapping[str, Any]) -> list[Standing]:
         elif place not in opened:
             opened.add(place)
             todo.append((place, True))
-            inner = [found for node in program.graphs[place[0]].callers for found in called_at(node, place[1])]
+            inner = inner_instances(program, place)
             todo.extend((found, False) for found in reversed(inner) if covering(swapped, found[1]) is None)
     return list(done)
 
@@ -200,7 +200,7 @@ class Decision:
         return tuple(swaps), tuple(self.slots.items())
 
 
-def new_graphs(program: Program, decisions: Mapping[Standing, Decision], names: Names) -> dict[str, Graph]:
+def new_graphs(program: Program, decisions: Mapping[Instance, Decision], names: Names) -> dict[str, Graph]:
     """Return the graphs of the program, each as what it has become; more of them where a shared body has become several.
 
     Args:
@@ -217,13 +217,13 @@ def new_graphs(program: Program, decisions: Mapping[Standing, Decision], names: 
 @define
 class _Renewal:
     program: Program
-    decisions: Mapping[Standing, Decision]
+    decisions: Mapping[Instance, Decision]
     names: Names
     graphs: dict[str, Graph] = field(factory=dict)
-    ids: dict[Standing, str] = field(factory=dict)
+    ids: dict[Instance, str] = field(factory=dict)
     """What became of a body at a place."""
     made: dict[tuple[str, Hashable], str] = field(factory=dict)
-    touched: set[Standing] = field(factory=set)
+    touched: set[Instance] = field(factory=set)
     kept: set[str] = field(factory=set)
     """Bodies that stay as they are in some place, or whose id went to the first that came of them."""
 
@@ -234,11 +234,11 @@ class _Renewal:
         self.kept.update(place[0] for place in self.decisions if place not in self.touched)
         self.made.update({(name, None): name for name in self.kept})
 
-    def _inner(self, place: Standing, decision: Decision) -> list[Standing]:
+    def _inner(self, place: Instance, decision: Decision) -> list[Instance]:
         callers = self.program.graphs[place[0]].callers
         return [found for node in callers if node.name not in decision.swaps for found in called_at(node, place[1])]
 
-    def renew(self, place: Standing) -> None:
+    def renew(self, place: Instance) -> None:
         """Make the graph of a body at a place, where it is not there yet."""
         name, path = place
         graph, decision = self.program.graphs[name], self.decisions[place]

@@ -21,7 +21,7 @@ from ...ir.persistent import pmap
 from ...ir.program import Module, Program
 from ...ir.signature import SunkInput
 from ...ir.state import Slot, SlotKind, State, describe_tensor
-from ...ir.torch_private import storage_key
+from ...ir.tensors import TensorIds
 
 __all__ = ["Origin", "Packing", "covering", "new_modules", "new_state", "stands_for"]
 
@@ -155,37 +155,6 @@ def stands_for(program: Program, path: str, slot: str, by: torch.nn.Module | Pro
     return Slot(kind, value, 0, 0)
 
 
-@define
-class _Numbers:
-    """Cells and storages: one for each object, and for each memory."""
-
-    cells: dict[int, int] = field(factory=dict)
-    storages: dict[int, int] = field(factory=dict)
-    next_cell: int = 0
-    next_storage: int = 0
-
-    def note(self, slot: Slot) -> None:
-        """Note what a slot that stays shows."""
-        self.cells.setdefault(id(slot.value), slot.cell)
-        if _has_memory(slot.value):
-            self.storages.setdefault(storage_key(slot.value), slot.storage)
-        self.next_cell, self.next_storage = max(self.next_cell, slot.cell + 1), max(self.next_storage, slot.storage + 1)
-
-    def numbered(self, slot: Slot) -> Slot:
-        """Return a slot with the numbers that its value has here."""
-        value = slot.value
-        cell = self.cells.setdefault(id(value), self.next_cell)
-        key = storage_key(value) if _has_memory(value) else -1 - cell
-        storage = self.storages.setdefault(key, self.next_storage)
-        numbered = evolve(slot, cell=cell, storage=storage)
-        self.note(numbered)
-        return numbered
-
-
-def _has_memory(value: Any) -> bool:
-    return isinstance(value, torch.Tensor) and value.layout is torch.strided
-
-
 def new_state(state: State, arrivals: Mapping[str, Mapping[str, Slot]]) -> State:
     """Return the state with that of what was swapped in.
 
@@ -193,10 +162,8 @@ def new_state(state: State, arrivals: Mapping[str, Mapping[str, Slot]]) -> State
         state: the state before.
         arrivals: for each swapped module, the slots that come, by name.
     """
-    numbers = _Numbers()
+    numbers = TensorIds(state)  # those that go too: what comes may be the same tensor
     stays = {name: covering(arrivals, name) for name in state.order}
-    for name in state.order:
-        numbers.note(state[name])  # those that go too: what comes may be the same tensor
     # A name that was there before keeps its place; new ones come where the first of their module was.
     waiting = {path: {new: slot for new, slot in slots.items() if new not in state} for path, slots in arrivals.items()}
     slots: dict[str, Slot] = {}
@@ -204,11 +171,11 @@ def new_state(state: State, arrivals: Mapping[str, Mapping[str, Slot]]) -> State
         if path is None:
             slots[name] = state[name]
             continue
-        slots.update({new: numbers.numbered(slot) for new, slot in waiting.pop(path, {}).items()})
+        slots.update({new: numbers.renumbered(slot) for new, slot in waiting.pop(path, {}).items()})
         if name in arrivals[path]:
-            slots[name] = numbers.numbered(arrivals[path][name])
+            slots[name] = numbers.renumbered(arrivals[path][name])
     for rest in waiting.values():
-        slots.update({new: numbers.numbered(slot) for new, slot in rest.items()})
+        slots.update({new: numbers.renumbered(slot) for new, slot in rest.items()})
     return State(tuple(slots), pmap(slots))
 
 

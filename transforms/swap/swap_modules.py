@@ -12,7 +12,7 @@ from typing import Any, Literal
 import torch
 from attrs import define, evolve, field
 
-from ...ir.calls.call_graph import Standing
+from ...ir.calls.call_graph import Instance
 from ...ir.calls.call_sites import Convention, Through, conventions, flat_convention, passed_on, site_of
 from ...ir.calls.compatibility import check_module, check_program
 from ...ir.calls.parts import with_listed
@@ -176,10 +176,9 @@ class _Swapping:
             signature=evolve(program.signature, lifted=new_lifted(program, paths, state)),
         )
         after = after.evolve(modules=with_listed(after.modules, calls_by_path(after)))
-        reached = after.order
-        return after if len(reached) == len(graphs) else after.evolve(graphs=pmap({name: graphs[name] for name in reached}))
+        return after.pruned()
 
-    def _decision(self, place: Standing) -> Decision:
+    def _decision(self, place: Instance) -> Decision:
         name, path = place
         graph = self.program.graphs[name]
         self._check_stacks(graph, name, path)
@@ -209,7 +208,7 @@ class _Swapping:
                         "operator, swap a module around it"
                     )
 
-    def _swap(self, place: Standing, node: Node, call: Call, module: str, path: str) -> Swap:
+    def _swap(self, place: Instance, node: Node, call: Call, module: str, path: str) -> Swap:
         program, (name, outer) = self.program, place
         graph = program.graphs[name]
         convention = self.known.get(call.graph)
