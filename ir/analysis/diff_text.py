@@ -12,12 +12,10 @@ from typing import Any
 from ..arguments import Arg
 from ..graph import Graph, Input, Node
 from ..persistent import pmap, text_of
-from ..signature import Constraints, Range
 from ..text.arguments import print_arg, print_tree
-from ..text.calls import print_call_signatures
-from ..text.contract import print_constraints, print_expr, print_input, print_lifted, print_output
+from ..text.contract import INPUT, MODULE, OUTPUT, RANGE, SUNK, print_call_signatures, print_expr
 from ..text.lexer import spell_path, spell_value
-from ..text.printer import print_graph, print_module, print_node
+from ..text.printer import print_graph, print_node
 from ..text.state import print_slot
 from .diff import Change, Diff, GraphEdit
 from .hunks import Hunk, Hunks
@@ -100,17 +98,13 @@ def _fates(found: Hunks) -> dict[str, list[str]]:
     return fates
 
 
-def _print_range(bounds: Range) -> str:
-    return print_constraints(Constraints((bounds,)))[0]
-
-
 PRINTERS: Mapping[str, Callable[[Any], str]] = {
-    "modules": print_module,
-    "takes": print_input,
-    "gives": print_output,
-    "lifted": print_lifted,
+    "modules": MODULE.write,
+    "takes": INPUT.write,
+    "gives": OUTPUT.write,
+    "lifted": SUNK.write,
     "names": spell_path,
-    "ranges": _print_range,
+    "ranges": RANGE.write,
     "guards": print_expr,
 }
 

@@ -23,7 +23,7 @@ from ..program import Program
 from ..text.arguments import print_arg, read_arg
 from ..text.lexer import MAX_DEPTH, Cursor
 from ..text.operators import Known
-from ..text.state import print_dtype, read_dtype
+from ..text.state import DTYPE
 from ..torch_private import FakeTensor, FakeTensorMode, NodeSource, read_node_source
 from .symbols import NUMBERS, Symbols, SymbolTable
 
@@ -110,7 +110,7 @@ class _Writer:
         if tensor.layout is not torch.strided:
             raise _Lost
         return [
-            print_dtype(tensor.dtype),
+            DTYPE.write(tensor.dtype),
             [self._size(size) for size in tensor.shape],
             [self._size(step) for step in tensor.stride()],
             str(tensor.device),
@@ -262,7 +262,7 @@ class _Reader:
 
     def _tensor(self, written: Any) -> Callable[[], Any]:
         dtype_name, sizes, strides, device_name, grad = written
-        dtype, device = read_dtype(Cursor(str(dtype_name))), torch.device(device_name)
+        dtype, device = DTYPE.read(Cursor(str(dtype_name))), torch.device(device_name)
         shape, steps = [self._size(size) for size in sizes], [self._size(step) for step in strides]
         if len(shape) != len(steps) or type(grad) is not bool:
             raise StoreError("a tensor in the meta has not as many strides as sizes")

@@ -168,13 +168,9 @@ def as_tensor(facts: TensorFacts, storage: torch.UntypedStorage, name: str) -> t
     if facts.layout is not torch.strided or facts.bytes_needed() > storage.nbytes():
         raise StoreError(f"the slot {name[:80]!a} reaches beyond what the file has for it")
     try:
-        tensor = torch.empty(0, dtype=facts.dtype, device=storage.device)
-        tensor = tensor.set_(storage, facts.offset, facts.shape, facts.strides())
+        return facts.on(storage)
     except (RuntimeError, TypeError, OverflowError) as error:
         raise StoreError(f"the slot {name[:80]!a}: there is no such tensor: {str(error).splitlines()[0]}") from error
-    if facts.is_parameter:
-        return torch.nn.Parameter(tensor, requires_grad=facts.requires_grad)
-    return tensor.requires_grad_(facts.requires_grad)
 
 
 def put_in(given: Mapping[str, Any], state: State, facts: Mapping[str, TensorFacts]) -> State:

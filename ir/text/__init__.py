@@ -1,8 +1,8 @@
 """The readable text form of programs: printing, and parsing what was printed.
 
 ``parse(str(program), state=...) == program``.  Everything that equality compares is in the text; meta,
-trails and the contents of tensors are not.  Except for the printer and the parser, each file writes and reads one kind of
-value, so that both directions are side by side.
+trails and the contents of tensors are not.  ``syntax`` says what a form is: how a kind of value is written, printed and parsed
+from one description.
 """
 
 from __future__ import annotations

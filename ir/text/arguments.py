@@ -6,10 +6,11 @@ Both nest in each other, so they are one grammar.
 from __future__ import annotations
 
 from collections import OrderedDict, namedtuple
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, cast
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar, cast
 
 import torch
+from attrs import frozen
 
 from ..allowed import advice_for, registered, told
 from ..arguments import CONTAINERS, TREES, Arg, Body, Items, Record, Ref, children_of, thawed
@@ -17,15 +18,53 @@ from ..callables import op_name
 from ..torch_private import fields_of, pytree
 from .lexer import HUGE, MAX_DEPTH, WORD, Cursor, quoted, read_list, read_rest, spell_path, spell_value
 from .operators import type_name
+from .syntax import Syntax
 
-__all__ = ["CONSTANTS", "opaque", "print_arg", "print_kwarg", "print_tree", "read_arg", "read_kwarg", "read_tree"]
+__all__ = ["ARG", "CONSTANTS", "TREE", "opaque", "print_arg", "print_kwarg", "print_tree", "read_arg", "read_kwarg", "read_tree"]
+
+T = TypeVar("T")
 
 CONSTANTS: Mapping[str, Any] = {
     str(value): value for value in vars(torch).values() if isinstance(value, torch.dtype | torch.layout | torch.memory_format)
 }
 """Data types, layouts and memory formats by the name that torch prints."""
 
-WORDS: Mapping[str, Any] = {"None": None, "True": True, "False": False}
+WORDS: Mapping[str, Any] = {"None": None, "True": True, "False": False, **CONSTANTS}
+
+
+@frozen
+class Made:
+    """A literal that is written like a call: the types of its parts, how they are taken out, and what makes it of them."""
+
+    types: tuple[type, ...]
+    parts: Callable[[Any], tuple[Arg, ...]]
+    make: Callable[..., Any]
+
+
+def _refuse(what: str) -> Arg:
+    raise ValueError(f"a value of type {what[:80]!a} was printed, but cannot be read from text")
+
+
+MADE: Mapping[str, Made] = {
+    "slice": Made((object, object, object), children_of, slice),
+    "complex": Made((float, float), lambda value: (value.real, value.imag), complex),
+    "range": Made((int, int, int), lambda value: (value.start, value.stop, value.step), range),
+    "device": Made((str,), lambda value: (str(value),), torch.device),
+    "opaque": Made((str,), lambda value: (value,), _refuse),
+}
+"""What stands before ``(`` in a literal."""
+
+WORD_OF: Mapping[type, str] = {slice: "slice", complex: "complex", range: "range", torch.device: "device"}
+
+LEAVES: Mapping[type, Callable[[Any], str]] = {
+    **dict.fromkeys((type(None), bool, float), repr),
+    **dict.fromkeys((torch.dtype, torch.layout, torch.memory_format), str),
+    int: lambda value: repr(value) if abs(value) < HUGE else hex(value),
+    str: quoted,
+    bytes: lambda value: f"b{quoted(value.decode('latin-1'))}",
+    type(Ellipsis): lambda _: "...",
+    Body: lambda body: f"@{spell_path(body.graph)}",
+}
 
 
 def print_arg(arg: Arg, depth: int = 0) -> str:
@@ -44,8 +83,8 @@ def print_arg(arg: Arg, depth: int = 0) -> str:
     write = LEAVES.get(kind)
     if write is not None:
         return write(arg)
-    if kind in (tuple, Items, Record, slice):
-        return _container(arg, kind, depth + 1) if depth < MAX_DEPTH else opaque(f"more than {MAX_DEPTH} levels")
+    if kind in CONTAINERS or kind in WORD_OF:
+        return _nested(arg, kind, depth + 1) if depth < MAX_DEPTH else opaque(f"more than {MAX_DEPTH} levels")
     if isinstance(arg, TREES):
         return f"tree({print_tree(arg)})"
     if callable(arg) and registered(op_name(arg)) is arg:
@@ -53,15 +92,19 @@ def print_arg(arg: Arg, depth: int = 0) -> str:
     return opaque(f"{kind.__module__}.{kind.__qualname__}")
 
 
-def _container(arg: Any, kind: type, depth: int) -> str:
-    if kind is Items:
-        return f"[{', '.join([print_arg(part, depth) for part in arg])}]"
-    if kind is slice:
-        return f"slice({', '.join([print_arg(part, depth) for part in (arg.start, arg.stop, arg.step)])})"
-    if kind is Record:
-        return f"{{{', '.join([f'{print_arg(key, depth)}: {print_arg(value, depth)}' for key, value in arg.items])}}}"
-    inside = ", ".join([print_arg(part, depth) for part in arg])
-    return f"({inside},)" if len(arg) == 1 else f"({inside})"
+def _nested(arg: Any, kind: type, depth: int) -> str:
+    word = WORD_OF.get(kind)
+    inside = [print_arg(part, depth) for part in (children_of(arg) if word is None else MADE[word].parts(arg))]
+    return _bracketed(kind, inside) if word is None else f"{word}({', '.join(inside)})"
+
+
+def _bracketed(kind: type, inside: Sequence[str]) -> str:
+    # Of arguments and of pytrees; in a dict keys and values take turns.
+    if kind is tuple:
+        return f"({inside[0]},)" if len(inside) == 1 else f"({', '.join(inside)})"
+    if kind is Items or kind is list:
+        return f"[{', '.join(inside)}]"
+    return f"{{{', '.join([f'{key}: {value}' for key, value in zip(inside[::2], inside[1::2], strict=True)])}}}"
 
 
 def print_kwarg(key: str, value: Arg) -> str:
@@ -80,28 +123,6 @@ def opaque(what: str) -> str:
     'opaque("torch.SymInt")'
     """
     return f"opaque({quoted(what)})"
-
-
-def _print_int(value: int) -> str:
-    return repr(value) if -HUGE < value < HUGE else hex(value)
-
-
-LEAVES: Mapping[type, Callable[[Any], str]] = {
-    type(None): repr,
-    bool: repr,
-    int: _print_int,
-    float: repr,
-    str: quoted,
-    complex: lambda value: f"complex({value.real!r}, {value.imag!r})",
-    bytes: lambda value: f"b{quoted(value.decode('latin-1'))}",
-    type(Ellipsis): lambda _: "...",
-    Body: lambda body: f"@{spell_path(body.graph)}",
-    range: lambda value: f"range({_print_int(value.start)}, {_print_int(value.stop)}, {_print_int(value.step)})",
-    torch.device: lambda value: f"device({quoted(str(value))})",
-    torch.dtype: str,
-    torch.layout: str,
-    torch.memory_format: str,
-}
 
 
 def read_arg(cursor: Cursor) -> Arg:
@@ -131,16 +152,10 @@ def read_arg(cursor: Cursor) -> Arg:
 def _read_word(cursor: Cursor) -> Arg:
     at = cursor.start
     word = cursor.advance()
-    if word == "tree" and cursor.skip("("):
-        spec = read_tree(cursor)
-        cursor.take(")")
-        return spec
-    if word in MAKERS and cursor.text == "(":
-        return _make(cursor, word, at)
+    if cursor.text == "(" and (word in MADE or word in LOOKED_UP):
+        return _read_made(cursor, word, at) if word in MADE else _read_looked_up(cursor, LOOKED_UP[word])
     if word in WORDS:
         return WORDS[word]
-    if word in CONSTANTS:
-        return CONSTANTS[word]
     if WORD.fullmatch(word):
         return Ref(word)
     raise cursor.error(f"expected a value, found '{word[:40]}', which is neither a name nor a literal", at=at)
@@ -155,7 +170,7 @@ def _read_symbol(cursor: Cursor) -> Arg:
                 return Items(read_rest(cursor, read_arg, "]"))
         case "{":
             with cursor.nested():
-                return Record(tuple(read_rest(cursor, _read_pair, "}")))
+                return Record(tuple(_read_pairs(cursor, read_arg)))
         case "@":
             return Body(cursor.path("the name of a graph"))
         case "...":
@@ -177,45 +192,44 @@ def _read_tuple(cursor: Cursor) -> Arg:
         return (first, *read_rest(cursor, read_arg, ")"))
 
 
-def _read_pair(cursor: Cursor) -> tuple[Arg, Arg]:
-    key = read_arg(cursor)
-    cursor.take(":")
-    return key, read_arg(cursor)
+def _read_pairs(cursor: Cursor, read: Callable[[Cursor], T]) -> list[tuple[Arg, T]]:
+    def pair(cursor: Cursor) -> tuple[Arg, T]:
+        key = read_arg(cursor)
+        cursor.take(":")
+        return key, read(cursor)
+
+    return read_rest(cursor, pair, "}")
 
 
-def _make(cursor: Cursor, word: str, at: int) -> Arg:
+def _read_made(cursor: Cursor, word: str, at: int) -> Arg:
+    found = MADE[word]
     with cursor.nested():
         parts = read_list(cursor, read_arg)
-    types, make = MAKERS[word]
-    if len(parts) != len(types) or not all(kind is None or type(part) is kind for part, kind in zip(parts, types, strict=True)):
-        wanted = ", ".join("any" if kind is None else kind.__name__ for kind in types)
+    if len(parts) != len(found.types) or not all(
+        kind in (object, type(part)) for part, kind in zip(parts, found.types, strict=True)
+    ):
+        wanted = ", ".join("any" if kind is object else kind.__name__ for kind in found.types)
         raise cursor.error(f"expected {word}({wanted})", at=at)
     try:
-        return _operator(cursor, *parts) if make is None else make(*parts)
+        return found.make(*parts)
     except (TypeError, ValueError, RuntimeError) as error:
         raise cursor.error(f"{word}: {str(error).splitlines()[0]}", at=at) from None
 
 
-def _make_opaque(what: str) -> Arg:
-    raise ValueError(f"a value of type {what[:80]!a} was printed, but cannot be read from text")
-
-
-def _operator(cursor: Cursor, name: str) -> Arg:
-    found = cursor.known.operator(name)
-    if found is None:
-        raise ValueError(f"{told([name])[:200]}: {advice_for([name])[:200]}")
+def _read_looked_up(cursor: Cursor, read: Callable[[Cursor], Arg]) -> Arg:
+    cursor.take("(")
+    found = read(cursor)
+    cursor.take(")")
     return found
 
 
-MAKERS: Mapping[str, tuple[tuple[type | None, ...], Callable[..., Any] | None]] = {
-    "slice": ((None, None, None), slice),
-    "complex": ((float, float), complex),
-    "range": ((int, int, int), range),
-    "device": ((str,), torch.device),
-    "op": ((str,), None),
-    "opaque": ((str,), _make_opaque),
-}
-"""What stands before ``(`` in a literal: the types of what it takes, and what makes it; operators are looked up."""
+def _read_operator(cursor: Cursor) -> Arg:
+    at = cursor.start
+    name = cursor.string("the name of an operator")
+    found = cursor.known.operator(name)
+    if found is None:
+        raise cursor.error(f"op: {told([name])[:200]}: {advice_for([name])[:200]}", at=at)
+    return found
 
 
 def read_kwarg(cursor: Cursor) -> tuple[str | None, Arg]:
@@ -251,13 +265,11 @@ def print_tree(spec: Any, depth: int = 0) -> str:
     if spec.is_leaf():
         return "*"
     inside = [print_tree(child, depth + 1) for child in spec.children()]
-    if spec.type is tuple:
-        return f"({inside[0]},)" if len(inside) == 1 else f"({', '.join(inside)})"
-    if spec.type is list:
-        return f"[{', '.join(inside)}]"
+    if spec.type in (tuple, list):
+        return _bracketed(spec.type, inside)
     if spec.type in (dict, OrderedDict):
-        pairs = ", ".join([f"{print_arg(key)}: {child}" for key, child in zip(spec.context, inside, strict=True)])
-        return f"{'ordered ' if spec.type is OrderedDict else ''}{{{pairs}}}"
+        pairs = zip(map(print_arg, spec.context), inside, strict=True)
+        return f"{'ordered ' if spec.type is OrderedDict else ''}{_bracketed(dict, [part for pair in pairs for part in pair])}"
     return f"custom {_print_type(spec)}({', '.join(inside)})"
 
 
@@ -359,11 +371,13 @@ SPELLED = (tuple, list, dict, OrderedDict)
 
 
 def _read_dict(cursor: Cursor, kind: type) -> Any:
-    pairs = read_rest(cursor, _read_entry, "}")
+    pairs = _read_pairs(cursor, read_tree)
     return pytree.TreeSpec(kind, [key for key, _ in pairs], [child for _, child in pairs])
 
 
-def _read_entry(cursor: Cursor) -> tuple[Arg, Any]:
-    key = read_arg(cursor)
-    cursor.take(":")
-    return key, read_tree(cursor)
+LOOKED_UP: Mapping[str, Callable[[Cursor], Arg]] = {"tree": read_tree, "op": _read_operator}
+"""What stands before ``(`` where something else than arguments is inside."""
+
+ARG: Syntax[Arg] = Syntax(print_arg, read_arg)
+
+TREE: Syntax[Any] = Syntax(print_tree, read_tree)

@@ -1,15 +1,31 @@
-"""The contract of a program as text: signature, constraints, and the sizes and guards in them, written and read.
+"""The contract of a program as text: signature, constraints, modules, and the sizes and guards in them.
 
-``(2 * s77) == size(#0, 1)`` is read by precedence, without recursion.
+Each kind of line is a form, printed and parsed from one description; sizes, ``(2 * s77) == size(#0, 1)``, are read by precedence.
+
+>>> INPUT.write(StateInput("lin.weight")), INPUT.write(UserInput(LiteralType(None), "mask"))
+('state lin.weight', 'user mask: literal None')
+>>> INPUT.write(UserInput(ObjectType(), "y", LiteralType(1))), INPUT.write(UserInput(RestType(), "args"))
+('user y: object "" default 1', 'user args: rest')
+>>> OUTPUT.write(UserOutput()), OUTPUT.write(StateGradient("lin.weight")), OUTPUT.read(Cursor("input 3"))
+('user', 'gradient of state lin.weight', InputMutation(index=3))
+>>> SUNK.write(SunkInput("lin.bias", 2, used=False)), SUNK.read(Cursor("lin.bias behind 2"))
+('lin.bias behind 2 unused', SunkInput(slot='lin.bias', behind=2, used=True))
+>>> RANGE.write(Range(Sym("s77"), 2, None)), MODULE.write(Module("layers.0", "torch.nn.Linear"))
+('range s77 from 2', 'layers.0: torch.nn.Linear')
 """
 
 from __future__ import annotations
 
-from typing import assert_never
+from collections.abc import Mapping
+from typing import Any
+
+from attrs import frozen
 
 from ..expression import Apply, Expr, InputDim, InputValue, Sym
+from ..graph import Frame
+from ..persistent import PMap
+from ..program import CallSignature, Module
 from ..signature import (
-    ArgumentType,
     Constraints,
     InputGradient,
     InputMutation,
@@ -30,26 +46,17 @@ from ..signature import (
     UserInput,
     UserOutput,
 )
-from .arguments import opaque, print_arg, read_arg
-from .lexer import MAX_DEPTH, Cursor, is_word, quoted, read_list, spell_path, spell_value
-from .state import print_dtype, read_dtype
+from ..state import State
+from .arguments import ARG, TREE, opaque, print_arg
+from .calls import print_frame, read_frame
+from .lexer import MAX_DEPTH, Cursor, is_word, quoted, read_list, spell_value
+from .state import DTYPE, LITERAL, SLOT, print_state, read_state
+from .syntax import PATH, Syntax, behind, block, braced, choice, form, indented, integer, listed, path, string
 
 __all__ = [
-    "print_constraints",
-    "print_expr",
-    "print_input",
-    "print_lifted",
-    "print_names",
-    "print_output",
-    "print_shape",
-    "read_constraints",
-    "read_expr",
-    "read_input",
-    "read_lifted",
-    "read_names",
-    "read_output",
-    "read_shape",
-]
+    "INPUT", "MODULE", "NUMBERED_STATE", "OUTPUT", "RANGE", "SECTIONS", "SIGNATURE", "SUNK", "Section", "print_call_signatures",
+    "print_expr", "read_call_signature", "read_expr",
+]  # fmt: skip
 
 INFIX = ("+", "-", "*", "//", "/", "%", "**", "==", "!=", "<", "<=", ">", ">=", "and", "or")
 
@@ -88,15 +95,6 @@ def _print_apply(op: str, args: list[str], depth: int) -> str:
         return f"({joined})" if depth else joined
     bare = is_word(op) and op not in INFIX and op not in OF_INPUT
     return f"{op if bare else quoted(op)}({', '.join(args)})"
-
-
-def print_shape(shape: tuple[Expr, ...]) -> str:
-    """Return sizes as text, without brackets.
-
-    >>> print_shape((Sym("s77"), 3))
-    's77, 3'
-    """
-    return ", ".join([print_expr(size) for size in shape])
 
 
 def read_expr(cursor: Cursor) -> Expr:
@@ -158,205 +156,164 @@ def _read_of_input(cursor: Cursor, of: str) -> Expr:
     return InputDim(index, dim, of)
 
 
-def read_shape(cursor: Cursor) -> tuple[Expr, ...]:
-    """Read sizes in square brackets.
-
-    >>> read_shape(Cursor("[s77, 3]"))
-    (Sym(name='s77'), 3)
-    """
-    return tuple(read_list(cursor, read_expr, opening="[", closing="]"))
+EXPR: Syntax[Expr] = Syntax(print_expr, read_expr)
 
 
-def print_input(spec: InputSpec) -> str:
-    """Return what an input of the root graph is for, as text.
-
-    >>> print_input(StateInput("lin.weight")), print_input(UserInput(LiteralType(None), "mask"))
-    ('state lin.weight', 'user mask: literal None')
-    >>> print_input(UserInput(ObjectType(), "y", LiteralType(1))), print_input(UserInput(RestType(), "args"))
-    ('user y: object "" default 1', 'user args: rest')
-    """
-    match spec:
-        case StateInput(slot):
-            return f"state {spell_path(slot)}"
-        case UserInput(kind, argument, default, _):
-            otherwise = "" if default is None else f" default {print_arg(default.value)}"
-            return f"user {spell_path(argument)}: {_print_type(kind)}{otherwise}"
-        case Token():
-            return "token"
-        case _:
-            assert_never(spec)
+def _print_symbol(expr: Expr | None) -> str:
+    text = "" if expr is None else print_expr(expr)
+    return f" ({text})" if text.startswith("default") else f" {text}".rstrip()  # that word stands before a default, too
 
 
-def _print_type(kind: ArgumentType) -> str:
-    match kind:
-        case TensorType(dtype, shape, device):
-            place = "" if device == "cpu" else f" on {quoted(device)}"
-            return f"{print_dtype(dtype)}[{print_shape(shape)}]{place}"
-        case NumberType(name, expr):
-            return f"number {spell_path(name)}" + ("" if expr is None else f" {print_expr(expr)}")
-        case LiteralType(value):
-            return f"literal {print_arg(value)}"
-        case ObjectType(description):
-            return f"object {quoted(description)}"
-        case RestType(keywords):
-            return "rest keywords" if keywords else "rest"
-        case _:
-            assert_never(kind)
+def _read_symbol(cursor: Cursor) -> Expr | None:
+    return None if cursor.kind in ("newline", "end") or cursor.text == "default" else read_expr(cursor)
 
 
-def read_input(cursor: Cursor) -> InputSpec:
-    """Read what an input of the root graph is for.
+TYPE = choice(
+    LITERAL,
+    form(ObjectType, "object {description}", description=string("a description")),
+    form(RestType, "rest{keywords?keywords/}"),
+    form(NumberType, "number {kind}{expr}", kind=path("int, float or bool"), expr=Syntax(_print_symbol, _read_symbol)),
+    form(TensorType, "{dtype}{shape}[ on {device}]", dtype=DTYPE, shape=listed(EXPR, "[]"), device=string("a device")),
+)
 
-    >>> read_input(Cursor("user x: f32[s77, 3]")).type.shape
-    (Sym(name='s77'), 3)
-    """
-    match cursor.take("state", "user", "token"):
-        case "state":
-            return StateInput(cursor.path("the name of a slot"))
-        case "user":
-            argument = cursor.path("the name of an argument")
-            cursor.take(":")
-            kind = _read_type(cursor)
-            default = LiteralType(read_arg(cursor)) if cursor.skip("default") else None
-            return UserInput(kind, argument, default, tuple(cursor.known.types.values()))
-        case _:
-            return Token()
+ONLY: Syntax[Any] = Syntax(lambda _: "", lambda cursor: tuple(cursor.known.types.values()))
+"""The classes of an input are not written: they are those that the reader gives."""
 
+INPUT: Syntax[InputSpec] = choice(
+    form(StateInput, "state {slot}", slot=SLOT),
+    form(
+        UserInput,
+        "user {argument}: {type}[ default {default}]{only}",
+        argument=path("the name of an argument"),
+        type=TYPE,
+        default=form(LiteralType, "{value}", value=ARG),
+        only=ONLY,
+    ),
+    form(Token, "token"),
+)
+"""What an input of the root graph is for."""
 
-def _read_type(cursor: Cursor) -> ArgumentType:
-    if cursor.skip("literal"):
-        return LiteralType(read_arg(cursor))
-    if cursor.skip("object"):
-        return ObjectType(cursor.string("a description"))
-    if cursor.skip("rest"):
-        return RestType(keywords=cursor.skip("keywords"))
-    if cursor.skip("number"):
-        name = cursor.path("int, float or bool")
-        return NumberType(name, None if cursor.kind in ("newline", "end") else read_expr(cursor))
-    dtype = read_dtype(cursor)
-    shape = read_shape(cursor)
-    return TensorType(dtype, shape, cursor.string("a device") if cursor.skip("on") else "cpu")
+LEAF = integer("the number of a leaf of the arguments")
 
+OUTPUT: Syntax[OutputSpec] = choice(
+    form(UserOutput, "user"),
+    form(StateMutation, "state {slot}", slot=SLOT),
+    form(InputMutation, "input {index}", index=integer("the number of an input")),
+    form(Token, "token"),
+    form(LossOutput, "loss"),
+    behind("gradient of ", choice(form(StateGradient, "state {slot}", slot=SLOT), form(InputGradient, "leaf {leaf}", leaf=LEAF))),
+)
+"""What an output of the root graph is for."""
 
-def print_output(spec: OutputSpec) -> str:
-    """Return what an output of the root graph is for, as text.
+SUNK = form(SunkInput, "{slot}[ behind {behind}]{used?/unused}", slot=SLOT, behind=integer("a number of user inputs"))
+"""A state input that was turned into reads."""
 
-    >>> print_output(UserOutput()), print_output(StateMutation("n")), print_output(InputMutation(3))
-    ('user', 'state n', 'input 3')
-    >>> print_output(LossOutput()), print_output(StateGradient("lin.weight")), print_output(InputGradient(0))
-    ('loss', 'gradient of state lin.weight', 'gradient of leaf 0')
-    """
-    match spec:
-        case UserOutput():
-            return "user"
-        case StateMutation(slot):
-            return f"state {spell_path(slot)}"
-        case InputMutation(index):
-            return f"input {index}"
-        case Token():
-            return "token"
-        case LossOutput():
-            return "loss"
-        case StateGradient(slot):
-            return f"gradient of state {spell_path(slot)}"
-        case InputGradient(leaf):
-            return f"gradient of leaf {leaf}"
-        case _:
-            assert_never(spec)
+RANGE = form(
+    Range,
+    "range {expr}[ from {low}][ to {high}]",
+    expr=EXPR,
+    low=integer("the lower bound"),
+    high=integer("the upper bound"),
+)
+"""The bounds of a size."""
 
+CONSTRAINT = choice(RANGE, behind("guard ", EXPR))
 
-def read_output(cursor: Cursor) -> OutputSpec:
-    """Read what an output of the root graph is for.
+MODULE = form(
+    Module,
+    "{path}[: {type_name}][ cell {cell}]",
+    path=path("the path of a module"),
+    type_name=path("the name of a class"),
+    cell=integer("the number of a cell"),
+)
+"""A module of the hierarchy."""
 
-    >>> read_output(Cursor("input 3"))
-    InputMutation(index=3)
-    """
-    match cursor.take("user", "state", "input", "token", "loss", "gradient"):
-        case "user":
-            return UserOutput()
-        case "state":
-            return StateMutation(cursor.path("the name of a slot"))
-        case "input":
-            return InputMutation(cursor.integer("the number of an input"))
-        case "loss":
-            return LossOutput()
-        case "gradient":
-            return _read_gradient(cursor)
-        case _:
-            return Token()
+GRAPH_ID = behind("@", path("the name of a graph"))
 
 
-def _read_gradient(cursor: Cursor) -> OutputSpec:
-    cursor.take("of")
-    if cursor.take("state", "leaf") == "state":
-        return StateGradient(cursor.path("the name of a slot"))
-    return InputGradient(cursor.integer("the number of a leaf of the arguments"))
+def _read_constraints(cursor: Cursor) -> Constraints:
+    lines = block(CONSTRAINT).read(cursor)
+    ranges = [line for line in lines if isinstance(line, Range)]
+    return Constraints(tuple(ranges), tuple([line for line in lines if not isinstance(line, Range)]))
 
 
-def print_lifted(place: SunkInput) -> str:
-    """Return a state input that was turned into reads, as text.
+@frozen
+class Section:
+    """A field that has a section of its own, unless it has its default."""
 
-    >>> print_lifted(SunkInput("lin.weight")), print_lifted(SunkInput("lin.bias", 2, used=False))
-    ('lin.weight', 'lin.bias behind 2 unused')
-    """
-    behind = f" behind {place.behind}" if place.behind else ""
-    return f"{spell_path(place.slot)}{behind}{'' if place.used else ' unused'}"
+    name: str
+    syntax: Syntax[Any]
+    default: Any = None
 
-
-def read_lifted(cursor: Cursor) -> SunkInput:
-    """Read a state input that was turned into reads.
-
-    >>> read_lifted(Cursor("lin.bias behind 2"))
-    SunkInput(slot='lin.bias', behind=2, used=True)
-    """
-    slot = cursor.path("the name of a slot")
-    behind = cursor.integer("a number of user inputs") if cursor.skip("behind") else 0
-    return SunkInput(slot, behind, not cursor.skip("unused"))
+    def write(self, word: str, owner: object) -> list[str]:
+        """Return the lines of the section of a program, a signature or the signature of a call."""
+        found = getattr(owner, self.name)
+        return [] if found is self.default or found == self.default else f"{word} {self.syntax.write(found)}".split("\n")
 
 
-def print_names(names: tuple[str, ...]) -> str:
-    """Return names in brackets.
+NAMES = listed(PATH)
 
-    >>> print_names(("x", "a b"))
-    '(x, "a b")'
-    """
-    return f"({', '.join([spell_path(name) for name in names])})"
+FACTS = Syntax(lambda facts: NAMES.write(tuple(sorted(facts))), lambda cursor: frozenset(NAMES.read(cursor)))
+
+STATE = Syntax(lambda state: braced(print_state(state)), read_state)
+
+CONSTRAINTS = Syntax(lambda found: braced(map(CONSTRAINT.write, (*found.ranges, *found.guards))), _read_constraints)
+
+SPECS = {"in_spec": Section("in_spec", TREE), "out_spec": Section("out_spec", TREE)}
+
+SIGNATURE: Mapping[str, Section] = {
+    "takes": Section("inputs", block(INPUT), ()),
+    "gives": Section("outputs", block(OUTPUT), ()),
+    "lifted": Section("lifted", block(SUNK), ()),
+    "names": Section("arg_names", NAMES, ()),
+    **SPECS,
+}
+"""What the signature of a program has."""
+
+SECTIONS: Mapping[str, Section] = {
+    "root": Section("root", GRAPH_ID, ""),
+    "facts": Section("facts", FACTS, frozenset()),
+    "modules": Section("modules", block(MODULE), ()),
+    "state": Section("state", STATE, State()),
+    **SIGNATURE,
+    "constraints": Section("constraints", CONSTRAINTS, Constraints()),
+}
+"""What a program has at most once, in the order of the text."""
+
+NUMBERED_STATE = Section("state", Syntax(lambda state: braced(print_state(state, as_numbered=True)), read_state), State())
+
+CALL: Mapping[str, Section] = {"names": Section("arg_names", NAMES), **SPECS}
+"""What the preserved signature of a call has."""
 
 
-def read_names(cursor: Cursor) -> tuple[str, ...]:
-    """Read names in brackets.
+def print_call_signatures(signatures: PMap[Frame, CallSignature]) -> list[str]:
+    """Return a block for each preserved call signature, in the order of paths and calls.
 
-    >>> read_names(Cursor('(x, "a b")'))
-    ('x', 'a b')
-    """
-    return tuple(read_list(cursor, Cursor.path))
-
-
-def print_constraints(constraints: Constraints) -> list[str]:
-    """Return one line for each range and guard.
-
-    >>> from purefx.ir import Sym
-    >>> print_constraints(Constraints((Range(Sym("s77"), 2, None),)))
-    ['range s77 from 2']
+    >>> from purefx.ir import pmap
+    >>> print_call_signatures(pmap({Frame("lin", 1): CallSignature(None, None, ("x",))}))
+    ['signature lin@1 {', '  names (x)', '}']
     """
     lines: list[str] = []
-    for bounds in constraints.ranges:
-        low = "" if bounds.low is None else f" from {bounds.low}"
-        high = "" if bounds.high is None else f" to {bounds.high}"
-        lines.append(f"range {print_expr(bounds.expr)}{low}{high}")
-    return [*lines, *[f"guard {print_expr(guard)}" for guard in constraints.guards]]
+    for frame in sorted(signatures, key=lambda frame: (frame.path, frame.call, frame.part)):
+        found = signatures[frame]
+        inside = [line for word, section in CALL.items() for line in section.write(word, found)]
+        lines += [f"{'shared ' if found.shared else ''}signature {print_frame(frame)} {{", *indented(inside), "}"]
+    return lines
 
 
-def read_constraints(cursor: Cursor) -> Constraints:
-    """Read the ranges and guards in a block."""
-    ranges: list[Range] = []
-    guards: list[Expr] = []
+def read_call_signature(cursor: Cursor, *, shared: bool = False) -> tuple[Frame, CallSignature]:
+    r"""Read a preserved call signature; its keyword has been passed.
+
+    Args:
+        cursor: behind the keyword ``signature``.
+        shared: whether the keyword before that was ``shared``.
+
+    >>> read_call_signature(Cursor("lin@1 { \n names (x) \n }"))[0]
+    Frame(path='lin', call=1, part=0)
+    """
+    frame = read_frame(cursor)
+    found: dict[str, Any] = {"in_spec": None, "out_spec": None}
     for _ in cursor.block():
-        if cursor.take("range", "guard") == "guard":
-            guards.append(read_expr(cursor))
-            continue
-        expr = read_expr(cursor)
-        low = cursor.integer("the lower bound") if cursor.skip("from") else None
-        high = cursor.integer("the upper bound") if cursor.skip("to") else None
-        ranges.append(Range(expr, low, high))
-    return Constraints(tuple(ranges), tuple(guards))
+        section = CALL[cursor.take(*CALL)]
+        found[section.name] = section.syntax.read(cursor)
+    return frame, CallSignature(**found, shared=shared)

@@ -246,7 +246,7 @@ class Cursor:
         found = self.number() if self.kind == "number" else None
         if not isinstance(found, int):
             raise self.error(f"expected {what}", at=start)
-        if not -HUGE < found < HUGE:
+        if abs(found) >= HUGE:
             raise self.error(f"expected {what}, and an integer of so many digits is none", at=start)
         return found
 

@@ -37,7 +37,7 @@ def resolve(name: str) -> Target | None:
 
 @frozen
 class Known:
-    """What a reader gives beside the allow-list: operators and types that a text may name.
+    """What a reader gives beside the allow-list: operators and types that a text may name, and the contents of slots.
 
     >>> Known({"toy.neg": abs}).operator("toy.neg") is abs, Known().operator("os.system") is None
     (True, True)
@@ -47,6 +47,8 @@ class Known:
     types: Mapping[str, type] = MappingProxyType({})
     allow: frozenset[str] = frozenset()
     """Names of registered operators that are not on the allow-list, and that the reader accepts all the same."""
+    state: Mapping[str, Any] = MappingProxyType({})
+    """Tensors and other values of slots, by name."""
 
     def operator(self, name: str) -> Target | None:
         """Return the operator that a name stands for, or None."""
@@ -70,7 +72,6 @@ NOTHING_MORE = Known()
 def type_name(kind: type) -> str:
     """Return the name under which a type is written.
 
-    >>> import torch
     >>> import torch
     >>> type_name(torch.return_types.max)
     'torch.return_types.max'

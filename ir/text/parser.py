@@ -6,7 +6,7 @@ effects.  Parsing checks the syntax only; ``verify`` checks the program.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ..arguments import Arg
@@ -14,15 +14,13 @@ from ..effects.declared import ANYTHING, Effects
 from ..effects.registered import registered_effects
 from ..graph import Call, Do, Frame, Get, Graph, Input, Kwargs, Node, Op
 from ..persistent import pmap
-from ..program import CallSignature, Module, Program
-from ..signature import Constraints, Signature
-from ..state import State
-from .arguments import read_arg, read_kwarg, read_tree
-from .calls import read_call_signature, read_effects, read_frame, read_stack
-from .contract import read_constraints, read_input, read_lifted, read_names, read_output
+from ..program import CallSignature, Program
+from ..signature import Signature
+from .arguments import read_arg, read_kwarg
+from .calls import read_effects, read_frame, read_stack
+from .contract import SECTIONS, SIGNATURE, read_call_signature
 from .lexer import Cursor, read_list
 from .operators import Known, Target, named_types, names_of
-from .state import read_state
 
 __all__ = ["parse"]
 
@@ -61,15 +59,14 @@ def parse(
     """
     if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"parse takes text, not a {type(text).__name__}")
-    return _Parser(Cursor(text, Known(operators or {}, named_types(types), names_of(allow))), state or {}).program()
+    return _Parser(Cursor(text, Known(operators or {}, named_types(types), names_of(allow), state or {}))).program()
 
 
 class _Parser:
     """Reads one program, section by section, and remembers the operators that it met."""
 
-    def __init__(self, cursor: Cursor, given: Mapping[str, Any]) -> None:
+    def __init__(self, cursor: Cursor) -> None:
         self._cursor = cursor
-        self._given = given
         self._ops: dict[str, Op] = {}
         self._graphs: dict[str, Graph] = {}
         self._call_signatures: dict[Frame, CallSignature] = {}
@@ -84,23 +81,16 @@ class _Parser:
         cursor.line_end()
         if cursor.kind != "end":
             raise cursor.expected("the end of the text")
-        found = self._sections
-        specs = (found.get("takes", ()), found.get("gives", ()), found.get("in_spec"), found.get("out_spec"))
+        of_signature = {SIGNATURE[word].name: found for word, found in self._sections.items() if word in SIGNATURE}
+        others = {SECTIONS[word].name: found for word, found in self._sections.items() if word not in SIGNATURE}
         return Program(
-            graphs=pmap(self._graphs),
-            root=found.get("root", ""),
-            state=found.get("state", State()),
-            signature=Signature(*specs, found.get("names", ()), found.get("lifted", ())),
-            modules=found.get("modules", ()),
-            call_signatures=pmap(self._call_signatures),
-            constraints=found.get("constraints", Constraints()),
-            facts=frozenset(found.get("facts", ())),
+            pmap(self._graphs), signature=Signature(**of_signature), call_signatures=pmap(self._call_signatures), **others
         )
 
     def _section(self) -> None:
         cursor = self._cursor
         at = cursor.start
-        word = cursor.take("graph", "signature", "shared", "state", *SECTIONS)
+        word = cursor.take("graph", "signature", "shared", *SECTIONS)
         if word == "graph":
             self._graph(at)
         elif word in ("signature", "shared"):
@@ -112,10 +102,8 @@ class _Parser:
             self._call_signatures[frame] = signature
         elif word in self._sections:
             raise cursor.error(f"a second section '{word}'", at=at)
-        elif word == "state":
-            self._sections[word] = read_state(cursor, self._given)
         else:
-            self._sections[word] = SECTIONS[word](cursor)
+            self._sections[word] = SECTIONS[word].syntax.read(cursor)
 
     def _graph(self, at: int) -> None:
         cursor = self._cursor
@@ -172,39 +160,7 @@ class _Parser:
         return op
 
     def _make_op(self, name: str, effects: Effects | None) -> Op:
-        return _make_op(name, self._cursor.known.operator(name), effects)
-
-
-def _make_op(name: str, target: Target | None, effects: Effects | None) -> Op:
-    if effects is None:
-        effects = ANYTHING if target is None else registered_effects(target)
-    return Op(name, effects, target)
-
-
-def _read_modules(cursor: Cursor) -> tuple[Module, ...]:
-    found: list[Module] = []
-    for _ in cursor.block():
-        path = cursor.path("the path of a module")
-        kind = cursor.path("the name of a class") if cursor.skip(":") else None
-        found.append(Module(path, kind, cursor.integer("the number of a cell") if cursor.skip("cell") else None))
-    return tuple(found)
-
-
-def _read_root(cursor: Cursor) -> str:
-    cursor.take("@")
-    return cursor.path("the name of a graph")
-
-
-SECTIONS: Mapping[str, Callable[[Cursor], Any]] = {
-    "root": _read_root,
-    "facts": read_names,
-    "modules": _read_modules,
-    "takes": lambda cursor: tuple([read_input(cursor) for _ in cursor.block()]),
-    "gives": lambda cursor: tuple([read_output(cursor) for _ in cursor.block()]),
-    "lifted": lambda cursor: tuple([read_lifted(cursor) for _ in cursor.block()]),
-    "names": read_names,
-    "in_spec": read_tree,
-    "out_spec": read_tree,
-    "constraints": read_constraints,
-}
-"""How the sections that stand at most once are read, beside the state."""
+        target = self._cursor.known.operator(name)
+        if effects is None:
+            effects = ANYTHING if target is None else registered_effects(target)
+        return Op(name, effects, target)

@@ -5,23 +5,22 @@ The printers register themselves with ``text_of``, so that values print themselv
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import assert_never
 
 from ..calls.parts import Part, parts
 from ..effects.registered import registered_effects
 from ..graph import Call, Get, Graph, Node, Op
 from ..persistent import text_of
-from ..program import Module, Program
+from ..program import Program
 from ..state import SlotKind
-from .arguments import print_arg, print_kwarg, print_tree
-from .calls import print_call_signatures, print_effects, print_frame, print_stack
-from .contract import print_constraints, print_input, print_lifted, print_names, print_output
+from .arguments import print_arg, print_kwarg
+from .calls import print_effects, print_frame, print_stack
+from .contract import NUMBERED_STATE, SECTIONS, SIGNATURE, print_call_signatures
 from .lexer import is_path, quoted, spell_path, spell_value
 from .operators import resolve
-from .state import print_state
+from .syntax import indented
 
-__all__ = ["KEYWORDS", "mermaid", "print_graph", "print_module", "print_node", "print_program"]
+__all__ = ["KEYWORDS", "mermaid", "print_graph", "print_node", "print_program"]
 
 KEYWORDS = frozenset({"call", "get"})
 """Words that stand where the name of an operator could."""
@@ -56,45 +55,14 @@ def print_program(program: Program, *, as_numbered: bool = False) -> str:
     <BLANKLINE>
     """
     printer = _Printer()
-    signature = program.signature
-    lines = [*_header(program)]
-    lines += _block("state", print_state(program.state, as_numbered=as_numbered))
-    lines += _block("takes", [print_input(spec) for spec in signature.inputs])
-    lines += _block("gives", [print_output(spec) for spec in signature.outputs])
-    lines += _block("lifted", [print_lifted(place) for place in signature.lifted])
-    if signature.arg_names:
-        lines.append(f"names {print_names(signature.arg_names)}")
-    trees = (("in_spec", signature.in_spec), ("out_spec", signature.out_spec))
-    lines += [f"{name} {print_tree(spec)}" for name, spec in trees if spec is not None]
-    lines += _block("constraints", print_constraints(program.constraints))
+    sections = {**SECTIONS, "state": NUMBERED_STATE} if as_numbered else SECTIONS
+    lines: list[str] = []
+    for word, section in sections.items():
+        lines += section.write(word, program.signature if word in SIGNATURE else program)
     lines += print_call_signatures(program.call_signatures)
     for name in (*program.order, *sorted(set(program.graphs) - set(program.order))):
         lines += printer.graph(name, program.graphs[name])
-    return "\n".join(["program {", *[f"  {line}" for line in lines], "}", ""])
-
-
-def _header(program: Program) -> list[str]:
-    lines: list[str] = []
-    if program.root:
-        lines.append(f"root @{spell_path(program.root)}")
-    if program.facts:
-        lines.append(f"facts {print_names(tuple(sorted(program.facts)))}")
-    return [*lines, *_block("modules", [print_module(module) for module in program.modules])]
-
-
-def print_module(module: Module) -> str:
-    """Return a module of the hierarchy on one line.
-
-    >>> from purefx.ir import Module
-    >>> print_module(Module("layers.0", "torch.nn.Linear")), print_module(Module("b", cell=0))
-    ('layers.0: torch.nn.Linear', 'b cell 0')
-    """
-    kind = "" if module.type_name is None else f": {spell_path(module.type_name)}"
-    return spell_path(module.path) + kind + ("" if module.cell is None else f" cell {module.cell}")
-
-
-def _block(word: str, lines: Sequence[str]) -> list[str]:
-    return [f"{word} {{", *[f"  {line}" for line in lines], "}"] if lines else []
+    return "\n".join(["program {", *indented(lines), "}", ""])
 
 
 def print_graph(graph: Graph, *, name: str = "") -> str:

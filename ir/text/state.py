@@ -5,7 +5,9 @@ A tensor that is read is a stand-in on the meta device.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
+from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -13,11 +15,13 @@ from attrs import evolve, frozen
 
 from ..errors import UnsupportedProgram
 from ..persistent import pmap
+from ..signature import LiteralType
 from ..state import Slot, SlotKind, State, begin_of
-from .arguments import CONSTANTS, opaque, print_arg, read_arg
-from .lexer import Cursor, quoted, read_list, spell_path
+from .arguments import ARG, CONSTANTS
+from .lexer import Cursor, spell_path
+from .syntax import Syntax, behind, choice, form, integer, listed, path, string
 
-__all__ = ["TensorFacts", "facts_of", "make_tensors", "print_dtype", "print_slot", "print_state", "read_dtype", "read_state"]
+__all__ = ["DTYPE", "TensorFacts", "facts_of", "make_tensors", "print_slot", "print_state", "read_state"]
 
 SHORT: Mapping[str, torch.dtype] = {
     "f16": torch.float16, "f32": torch.float32, "f64": torch.float64, "bf16": torch.bfloat16, "c64": torch.complex64,
@@ -25,29 +29,25 @@ SHORT: Mapping[str, torch.dtype] = {
     "u8": torch.uint8, "bool": torch.bool,
 }  # fmt: skip
 
-SHORT_OF = {dtype: name for name, dtype in SHORT.items()}
+
+def _constant(kind: type, what: str, short: Mapping[str, Any] = MappingProxyType({})) -> Syntax[Any]:
+    names = {value: name for name, value in short.items()}
+
+    def read(cursor: Cursor) -> Any:
+        found = short.get(cursor.text) or CONSTANTS.get(cursor.text)
+        if not isinstance(found, kind):
+            raise cursor.expected(what)
+        cursor.advance()
+        return found
+
+    return Syntax(lambda value: names.get(value) or str(value), read)
 
 
-def print_dtype(dtype: torch.dtype) -> str:
-    """Return a data type as text, short for the common ones.
+DTYPE: Syntax[torch.dtype] = _constant(torch.dtype, "a data type such as f32", SHORT)
 
-    >>> print_dtype(torch.float32), print_dtype(torch.float8_e5m2)
-    ('f32', 'torch.float8_e5m2')
-    """
-    return SHORT_OF.get(dtype) or str(dtype)
+LAYOUT: Syntax[torch.layout] = _constant(torch.layout, "a layout")
 
-
-def read_dtype(cursor: Cursor) -> torch.dtype:
-    """Read a data type.
-
-    >>> read_dtype(Cursor("bf16"))
-    torch.bfloat16
-    """
-    found = SHORT.get(cursor.text) or CONSTANTS.get(cursor.text)
-    if not isinstance(found, torch.dtype):
-        raise cursor.expected("a data type such as f32")
-    cursor.advance()
-    return found
+INTEGERS = listed(integer("an integer"), "[]")
 
 
 @frozen
@@ -75,6 +75,30 @@ class TensorFacts:
         """Return how much memory holds the tensor, from the start of its storage."""
         reach = sum((size - 1) * step for size, step in zip(self.shape, self.strides(), strict=True))
         return (self.offset + (reach + 1 if 0 not in self.shape else 0)) * self.dtype.itemsize
+
+    @property
+    def fault(self) -> str | None:
+        """Why there is no such tensor, or None."""
+        if self.stride is not None and len(self.stride) != len(self.shape):
+            return "as many strides as sizes are needed"
+        is_number = self.dtype.is_floating_point or self.dtype.is_complex
+        is_odd = min((self.offset, *self.shape, *(self.stride or ()))) < 0 or (self.requires_grad and not is_number)
+        return "there is no such tensor" if is_odd else None
+
+    def on(self, storage: torch.UntypedStorage) -> torch.Tensor:
+        """Return a tensor in a storage; one that is not strided gets memory of its own on the same device.
+
+        >>> facts_of(torch.ones(2)).on(torch.ones(2).untyped_storage())
+        tensor([1., 1.])
+        """
+        if self.layout is torch.strided:
+            tensor = torch.empty(0, dtype=self.dtype, device=storage.device)
+            tensor = tensor.set_(storage, self.offset, self.shape, self.strides())
+        else:
+            tensor = torch.empty(self.shape, dtype=self.dtype, layout=self.layout, device=storage.device)
+        if self.is_parameter:
+            return torch.nn.Parameter(tensor, requires_grad=self.requires_grad)
+        return tensor.requires_grad_(self.requires_grad)
 
 
 def usual_stride(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -136,42 +160,115 @@ def make_tensors(wanted: Mapping[str, tuple[int, int, TensorFacts]]) -> dict[str
             if storage not in storages:
                 storages[storage] = torch.empty(sizes[storage], dtype=torch.uint8, device="meta").untyped_storage()
             if cell not in cells:
-                cells[cell] = _make(facts, storages[storage])
+                cells[cell] = facts.on(storages[storage])
         except (RuntimeError, TypeError, OverflowError) as error:
             raise UnsupportedProgram(f"no stand-in can be made for {name!a}; give it in `state`: {error}") from error
     return {name: cells[cell] for name, (cell, _, _) in wanted.items()}
 
 
-def _make(facts: TensorFacts, storage: torch.UntypedStorage) -> torch.Tensor:
-    if facts.layout is torch.strided:
-        tensor = torch.empty(0, dtype=facts.dtype, device="meta").set_(storage, facts.offset, facts.shape, facts.strides())
-    else:
-        tensor = torch.empty(facts.shape, dtype=facts.dtype, layout=facts.layout, device="meta")
-    if facts.is_parameter:
-        return torch.nn.Parameter(tensor, requires_grad=facts.requires_grad)
-    return tensor.requires_grad_(facts.requires_grad)
-
-
 LITERALS = (type(None), bool, int, float, str)
 
 
+TENSOR = {
+    is_parameter: form(
+        TensorFacts,
+        "{dtype}{shape}[ strides {stride}][ offset {offset}][ layout {layout}][ on {device}]"
+        "{is_parameter?parameter/plain}{requires_grad?grad/no_grad}",
+        {"offset": 0, "layout": torch.strided, "device": "cpu", "is_parameter": is_parameter, "requires_grad": is_parameter},
+        dtype=DTYPE,
+        shape=INTEGERS,
+        stride=INTEGERS,
+        offset=integer("an offset"),
+        layout=LAYOUT,
+        device=string("a device"),
+    )
+    for is_parameter in (False, True)
+}
+"""Tensors in slots of parameters, and in others."""
+
+
+@frozen
+class Opaque:
+    """A value that has no text: the name of its type."""
+
+    type: str
+
+
+LITERAL = form(LiteralType, "literal {value}", value=ARG)
+
+OPAQUE = form(Opaque, "opaque({type})", type=string("the name of a type"))
+
+
+@frozen
+class Line:
+    """A slot as it is written; cell and storage are numbers, names of slots above that show them, or None for the next number."""
+
+    kind: SlotKind
+    name: str
+    value: TensorFacts | LiteralType | Opaque
+    cell: str | int | None
+    storage: str | int | None
+    persistent: bool
+    value_at: int = 0
+    numbers_at: int = 0
+
+
+SLOT = path("the name of a slot")
+
+PLACE: Syntax[int] = Syntax(lambda _: "", lambda cursor: cursor.start)
+"""Where the next word stands, for messages; it is not written."""
+
+LINES = {
+    kind: form(
+        partial(Line, kind=kind),
+        kind.value + " {name}: {value_at}{value}{numbers_at}[ {cell}][ {storage}]{persistent?persistent/not_persistent}",
+        {"persistent": kind is not SlotKind.CONSTANT},
+        name=SLOT,
+        value_at=PLACE,
+        value=choice(LITERAL, OPAQUE, TENSOR[kind is SlotKind.PARAMETER]),
+        numbers_at=PLACE,
+        cell=choice(behind("tied ", SLOT), behind("cell ", integer("the number of a cell"))),
+        storage=choice(behind("shares ", SLOT), behind("storage ", integer("the number of a storage"))),
+    )
+    for kind in SlotKind
+}
+
+LINE = choice(*LINES.values())
+
+
 class _Numbers:
-    """Which slot showed a cell or a storage first, and which number comes next."""
+    """The slots above: which one showed a cell or a storage first, and which number comes next."""
 
     def __init__(self) -> None:
-        self.first_of_cell: dict[int, tuple[str, int]] = {}
-        self.first_of_storage: dict[int, str] = {}
-        self.cell_of: dict[str, tuple[int, int]] = {}
-        self.next_cell = 0
-        self.next_storage = 0
+        self._first_of_cell: dict[int, tuple[str, int]] = {}
+        self._first_of_storage: dict[int, str] = {}
+        self._of: dict[str, tuple[int, int]] = {}
+        self._next_cell = self._next_storage = 0
 
-    def add(self, name: str, cell: int, storage: int) -> None:
-        """Note what a slot shows."""
-        self.first_of_cell.setdefault(cell, (name, storage))
-        self.first_of_storage.setdefault(storage, name)
-        self.cell_of[name] = (cell, storage)
-        self.next_cell = max(self.next_cell, cell + 1)
-        self.next_storage = max(self.next_storage, storage + 1)
+    def write(self, name: str, cell: int, storage: int) -> tuple[str | int | None, str | int | None]:
+        """Return how the numbers of the next slot are written."""
+        owner, expected = self._first_of_cell.get(cell, (None, self._next_storage))
+        said = owner if owner is not None or cell == self._next_cell else cell
+        sharer = None if storage == expected else self._first_of_storage.get(storage, storage)
+        self._add(name, cell, storage)
+        return said, sharer
+
+    def read(self, name: str, cell: str | int | None, storage: str | int | None) -> tuple[int, int]:
+        """Return the numbers of the next slot; a KeyError if one that it names does not stand above."""
+        number, memory = (
+            self._of[cell] if isinstance(cell, str) else (self._next_cell if cell is None else cell, self._next_storage)
+        )
+        if storage is not None:
+            memory = self._of[storage][1] if isinstance(storage, str) else storage
+        self._add(name, number, memory)
+        return number, memory
+
+    def _add(self, name: str, cell: int, storage: int) -> None:
+        self._first_of_cell.setdefault(cell, (name, storage))
+        self._first_of_storage.setdefault(storage, name)
+        self._of[name] = (cell, storage)
+        self._next_cell = max(self._next_cell, cell + 1)
+        self._next_storage = max(self._next_storage, storage + 1)
 
 
 def print_state(state: State, *, as_numbered: bool = False) -> list[str]:
@@ -189,18 +286,17 @@ def print_state(state: State, *, as_numbered: bool = False) -> list[str]:
     ['buffer n: f32[2, 3]', 'buffer m: f32[2, 3] tied n']
     """
     unlisted = sorted(set(state.slots) - set(state.order))  # an invalid state: it can be shown, not read back
-    shown = {name: state.slots[name] for name in (*state.order, *unlisted) if name in state}
-    begins: Mapping[int, int] = {}
-    if not as_numbered:
-        shown = _renumbered(shown)
-        begins = _begins(shown.values())
+    shown = {name: state.slots[name] for name in (*state.order, *unlisted) if name in state.slots}
     numbers = _Numbers()
+    cells, storages, begins = ({}, {}, {}) if as_numbered else _canonical(shown.values())
 
     def line(name: str) -> str:
-        return _print_slot(name, shown[name], numbers, begins.get(shown[name].storage, 0))
+        slot = shown[name]
+        cell, storage = cells.get(slot.cell, slot.cell), storages.get(slot.storage, slot.storage)
+        return _print_slot(name, slot, numbers.write(name, cell, storage), begins.get(slot.storage, 0))
 
     return [
-        *[line(name) if name in state else f"missing {spell_path(name)}" for name in state.order],
+        *[line(name) if name in shown else f"missing {spell_path(name)}" for name in state.order],
         *[f"unlisted {line(name)}" for name in unlisted],
     ]
 
@@ -211,190 +307,88 @@ def print_slot(name: str, slot: Slot) -> str:
     >>> print_slot("n", Slot(SlotKind.BUFFER, torch.zeros(2, 3), 7, 9))
     'buffer n: f32[2, 3] cell 7 storage 9'
     """
-    return _print_slot(name, slot, _Numbers(), 0)
+    return _print_slot(name, slot, _Numbers().write(name, slot.cell, slot.storage), 0)
 
 
-def _numbered(numbers: Sequence[int]) -> dict[int, int]:
-    return {number: place for place, number in enumerate(dict.fromkeys(numbers))}
-
-
-def _renumbered(slots: Mapping[str, Slot]) -> dict[str, Slot]:
-    cells, storages = _numbered([slot.cell for slot in slots.values()]), _numbered([slot.storage for slot in slots.values()])
-    return {name: evolve(slot, cell=cells[slot.cell], storage=storages[slot.storage]) for name, slot in slots.items()}
-
-
-def _begins(slots: Iterable[Slot]) -> dict[int, int]:
-    # Where the first tensor of each memory begins, in bytes, rounded down so that every offset stays whole.
+def _canonical(slots: Iterable[Slot]) -> tuple[dict[int, int], dict[int, int], dict[int, int]]:
+    # Cells and storages by the numbers in which they are met, and where the first tensor of each memory begins, in bytes, rounded
+    # down so that every offset stays whole.
+    cells: dict[int, int] = {}
+    storages: dict[int, int] = {}
     begins: dict[int, int] = {}
     widest: dict[int, int] = {}
     for slot in slots:
+        cells.setdefault(slot.cell, len(cells))
+        storages.setdefault(slot.storage, len(storages))
         begin = begin_of(slot.value)
         begins[slot.storage] = min(begin, begins.get(slot.storage, begin))
         if isinstance(slot.value, torch.Tensor):
             widest[slot.storage] = max(slot.value.element_size(), widest.get(slot.storage, 1))
-    return {storage: begin // (width := widest.get(storage, 1)) * width for storage, begin in begins.items()}
+    return (
+        cells,
+        storages,
+        {storage: begin // widest.get(storage, 1) * widest.get(storage, 1) for storage, begin in begins.items()},
+    )
 
 
-def _print_slot(name: str, slot: Slot, numbers: _Numbers, begin: int) -> str:
-    words = [f"{slot.kind.value} {spell_path(name)}: {_print_value(slot, begin)}"]
-    owner, storage = numbers.first_of_cell.get(slot.cell, (None, numbers.next_storage))
-    if owner is not None:
-        words.append(f"tied {spell_path(owner)}")
-    elif slot.cell != numbers.next_cell:
-        words.append(f"cell {slot.cell}")
-    if slot.storage != storage:
-        sharer = numbers.first_of_storage.get(slot.storage)
-        words.append(f"storage {slot.storage}" if sharer is None else f"shares {spell_path(sharer)}")
-    if slot.persistent is not (slot.kind is not SlotKind.CONSTANT):
-        words.append("persistent" if slot.persistent else "not_persistent")
-    numbers.add(name, slot.cell, slot.storage)
-    return " ".join(words)
+def _print_slot(name: str, slot: Slot, numbers: tuple[str | int | None, str | int | None], begin: int) -> str:
+    value = _without_contents(slot.value, begin)
+    return LINES[slot.kind].write(Line(slot.kind, name, value, *numbers, slot.persistent))
 
 
-def _print_value(slot: Slot, begin: int) -> str:
-    value = slot.value
+def _without_contents(value: Any, begin: int) -> TensorFacts | LiteralType | Opaque:
     if isinstance(value, torch.Tensor):
         facts = facts_of(value)
-        from_first = facts.offset - begin // facts.dtype.itemsize if facts.offset else 0
-        return _print_tensor(evolve(facts, offset=from_first), is_parameter=slot.kind is SlotKind.PARAMETER)
-    if type(value) in LITERALS:
-        return f"literal {print_arg(value)}"
-    return opaque(f"{type(value).__module__}.{type(value).__qualname__}")
+        return evolve(facts, offset=facts.offset - begin // facts.dtype.itemsize) if begin and facts.offset else facts
+    return LiteralType(value) if type(value) in LITERALS else Opaque(f"{type(value).__module__}.{type(value).__qualname__}")
 
 
-def _print_tensor(facts: TensorFacts, *, is_parameter: bool) -> str:
-    words = [f"{print_dtype(facts.dtype)}[{', '.join(map(str, facts.shape))}]"]
-    if facts.stride is not None:
-        words.append(f"strides {list(facts.stride)}")
-    if facts.offset:
-        words.append(f"offset {facts.offset}")
-    if facts.layout is not torch.strided:
-        words.append(f"layout {facts.layout}")
-    if facts.device != "cpu":
-        words.append(f"on {quoted(facts.device)}")
-    if facts.is_parameter is not is_parameter:
-        words.append("parameter" if facts.is_parameter else "plain")
-    if facts.requires_grad is not is_parameter:
-        words.append("grad" if facts.requires_grad else "no_grad")
-    return " ".join(words)
-
-
-def read_state(cursor: Cursor, given: Mapping[str, Any]) -> State:
-    r"""Read the slots in a block.
-
-    Args:
-        cursor: stands before ``{``.
-        given: values by name of slot; the others are made on the meta device.
+def read_state(cursor: Cursor) -> State:
+    r"""Read the slots in a block: those that ``cursor.known`` has values for have these, others are made on the meta device.
 
     Raises:
         ParseError: something else stands here, a given tensor is not what the text says, or a slot holds an object
             that is not given.
         UnsupportedProgram: torch cannot make a tensor that is not given.
 
-    >>> read_state(Cursor("{ \n buffer n: f32[2] \n }"), {"n": torch.ones(2)})["n"].value
+    >>> from purefx.ir.text.operators import Known
+    >>> read_state(Cursor("{ \n buffer n: f32[2] \n }", Known(state={"n": torch.ones(2)})))["n"].value
     tensor([1., 1.])
     """
-    return _Reader(cursor, given).state()
-
-
-class _Reader:
-    """Reads slots; tensors that are not given are made at the end, when all that share memory are known."""
-
-    def __init__(self, cursor: Cursor, given: Mapping[str, Any]) -> None:
-        self._cursor = cursor
-        self._given = given
-        self._numbers = _Numbers()
-        self._slots: dict[str, Slot] = {}
-        self._wanted: dict[str, tuple[int, int, TensorFacts]] = {}
-
-    def state(self) -> State:
-        for _ in self._cursor.block():
-            self._slot()
-        for name, tensor in make_tensors(self._wanted).items():
-            self._slots[name] = evolve(self._slots[name], value=tensor)
-        return State(tuple(self._slots), pmap(self._slots))
-
-    def _slot(self) -> None:
-        cursor, at = self._cursor, self._cursor.start
-        kind = SlotKind(cursor.take(*(kind.value for kind in SlotKind)))
-        name = cursor.path("the name of a slot")
-        if name in self._slots:
+    numbers = _Numbers()
+    slots: dict[str, Slot] = {}
+    wanted: dict[str, tuple[int, int, TensorFacts]] = {}
+    for _ in cursor.block():
+        at = cursor.start
+        line = LINE.read(cursor)
+        if line.name in slots:
             raise cursor.error("a second slot of this name", at=at)
-        cursor.take(":")
-        value = self._value(name, kind)
-        cell, storage = _read_numbers(cursor, self._numbers)
-        persistent = cursor.skip("persistent") or (not cursor.skip("not_persistent") and kind is not SlotKind.CONSTANT)
-        self._numbers.add(name, cell, storage)
+        value = _value_of(line, cursor)
+        try:
+            cell, storage = numbers.read(line.name, line.cell, line.storage)
+        except KeyError:
+            raise cursor.error("no slot of this name stands above", at=line.numbers_at) from None
         if isinstance(value, TensorFacts):
-            self._wanted[name] = (cell, storage, value)
-            value = None
-        self._slots[name] = Slot(kind, value, cell, storage, persistent)
-
-    def _value(self, name: str, slot: SlotKind) -> Any:
-        cursor, at = self._cursor, self._cursor.start
-        value: Any = self._given.get(name)
-        if cursor.skip("literal"):
-            literal = read_arg(cursor)
-            return value if name in self._given else literal
-        if cursor.skip("opaque"):
-            cursor.take("(")
-            what = cursor.string("the name of a type")
-            cursor.take(")")
-            if name not in self._given:
-                raise cursor.error(f"a value of type {what[:80]!a} cannot be read from text: give it in `state`", at=at)
-            if slot is SlotKind.MODULE and not isinstance(value, torch.nn.Module):
-                raise cursor.error("the value given in `state` is not a torch.nn.Module", at=at)
-            return value
-        facts = _read_tensor(cursor, is_parameter=slot is SlotKind.PARAMETER)
-        if name not in self._given:
-            return facts
-        if not facts.fits(value):
-            raise cursor.error("the tensor given in `state` has another shape or dtype", at=at)
-        return value
+            wanted[line.name] = (cell, storage, value)
+        slots[line.name] = Slot(line.kind, value, cell, storage, line.persistent)
+    # Only now are all known that share memory.
+    slots |= {name: evolve(slots[name], value=tensor) for name, tensor in make_tensors(wanted).items()}
+    return State(tuple(slots), pmap(slots))
 
 
-def _read_tensor(cursor: Cursor, *, is_parameter: bool) -> TensorFacts:
-    dtype = read_dtype(cursor)
-    shape = _read_integers(cursor)
-    stride = _read_integers(cursor) if cursor.skip("strides") else None
-    start = cursor.start
-    if stride is not None and len(stride) != len(shape):
-        raise cursor.error("as many strides as sizes are needed", at=start)
-    offset = cursor.integer("an offset") if cursor.skip("offset") else 0
-    layout = torch.strided
-    if cursor.skip("layout"):
-        layout = CONSTANTS.get(cursor.text)
-        if not isinstance(layout, torch.layout):
-            raise cursor.expected("a layout")
-        cursor.advance()
-    device = cursor.string("a device") if cursor.skip("on") else "cpu"
-    parameter = True if cursor.skip("parameter") else not cursor.skip("plain") and is_parameter
-    grad = True if cursor.skip("grad") else not cursor.skip("no_grad") and is_parameter
-    if min((offset, *shape, *(stride or ()))) < 0 or (grad and not (dtype.is_floating_point or dtype.is_complex)):
-        raise cursor.error("there is no such tensor", at=start)
-    return TensorFacts(dtype, shape, stride, offset, layout, device, parameter, grad)
-
-
-def _read_integers(cursor: Cursor) -> tuple[int, ...]:
-    return tuple(read_list(cursor, Cursor.integer, opening="[", closing="]"))
-
-
-def _read_numbers(cursor: Cursor, numbers: _Numbers) -> tuple[int, int]:
-    cell, storage = numbers.next_cell, numbers.next_storage
-    if cursor.skip("tied"):
-        cell, storage = _read_earlier(cursor, numbers)
-    elif cursor.skip("cell"):
-        cell = cursor.integer("the number of a cell")
-    if cursor.skip("shares"):
-        storage = _read_earlier(cursor, numbers)[1]
-    elif cursor.skip("storage"):
-        storage = cursor.integer("the number of a storage")
-    return cell, storage
-
-
-def _read_earlier(cursor: Cursor, numbers: _Numbers) -> tuple[int, int]:
-    at = cursor.start
-    name = cursor.path("the name of a slot")
-    if name not in numbers.cell_of:
-        raise cursor.error("no slot of this name stands above", at=at)
-    return numbers.cell_of[name]
+def _value_of(line: Line, cursor: Cursor) -> Any:
+    """Return what a slot holds, or the facts of a tensor that is not given."""
+    given, value = cursor.known.state, line.value
+    fault = None
+    if isinstance(value, TensorFacts):
+        fault = value.fault
+        if fault is None and line.name in given and not value.fits(given[line.name]):
+            fault = "the tensor given in `state` has another shape or dtype"
+    elif isinstance(value, Opaque):
+        if line.name not in given:
+            fault = f"a value of type {value.type[:80]!a} cannot be read from text: give it in `state`"
+        elif line.kind is SlotKind.MODULE and not isinstance(given[line.name], torch.nn.Module):
+            fault = "the value given in `state` is not a torch.nn.Module"
+    if fault is not None:
+        raise cursor.error(fault, at=line.value_at)
+    return given.get(line.name, value.value if isinstance(value, LiteralType) else value)

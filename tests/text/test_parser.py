@@ -25,7 +25,7 @@ from purefx.ir.text.operators import resolve
 QUICK = settings(max_examples=60, deadline=None)
 
 WORDS = ("x", "None", "nan", "inf", "return", "call", "get", "in", "as", "op", "opaque", "slice", "size", "and", "0", "0.5",
-         "1e5", "layers.0", "a.b", "$true", "", "@", "b", "True", 'a"b', "a\nb", "\x00", "\u202e", "\ud800", "é",
+         "1e5", "default", "layers.0", "a.b", "$true", "", "@", "b", "True", 'a"b', "a\nb", "\x00", "\u202e", "\ud800", "é",
          "%", "#", ";", "\\", "state")  # fmt: skip
 
 names = st.sampled_from(WORDS) | st.text(st.characters(), max_size=6)
@@ -89,6 +89,7 @@ types = (
     | st.builds(ir.NumberType, names, st.none() | exprs)
     | args.map(ir.LiteralType)
     | names.map(ir.ObjectType)
+    | st.builds(ir.RestType, st.booleans())
 )
 trees = st.recursive(
     st.just(pytree.treespec_leaf()),
@@ -105,12 +106,18 @@ trees = st.recursive(
 )
 signatures = st.builds(
     ir.Signature,
-    st.lists(st.builds(ir.UserInput, types, names) | names.map(ir.StateInput) | st.just(ir.Token()), max_size=3).map(tuple),
     st.lists(
-        st.just(ir.UserOutput())
-        | names.map(ir.StateMutation)
-        | st.builds(ir.InputMutation, st.integers(0, 5))
+        st.builds(ir.UserInput, types, names, st.none() | args.map(ir.LiteralType))
+        | names.map(ir.StateInput)
         | st.just(ir.Token()),
+        max_size=3,
+    ).map(tuple),
+    st.lists(
+        st.sampled_from([ir.UserOutput(), ir.Token(), ir.LossOutput()])
+        | st.builds(ir.InputMutation, st.integers(0, 5))
+        | st.builds(ir.InputGradient, st.integers(0, 5))
+        | names.map(ir.StateMutation)
+        | names.map(ir.StateGradient),
         max_size=3,
     ).map(tuple),
     st.none() | trees,
@@ -296,6 +303,15 @@ def test_reading_is_linear_in_the_number_of_nodes() -> None:
     stack = (ir.Frame("layers"), ir.Frame("layers.0"))
     nodes = tuple(ir.Node(f"x{number}", ir.Op("toy.add"), (ir.Ref("x"), number), stack=stack) for number in range(5000))
     program = ir.Program.of({"": ir.Graph((ir.Input("x"),), nodes, (ir.Ref("x1"),))})
+    assert parse(str(program)) == program
+
+
+def test_a_number_without_a_symbol_has_a_default() -> None:
+    inputs = (
+        ir.UserInput(ir.NumberType("int"), "n", ir.LiteralType(3)),
+        ir.UserInput(ir.NumberType("int", ir.Sym("default")), "m"),
+    )
+    program = ir.Program.of({"": ir.Graph((ir.Input("n"), ir.Input("m")), ())}, signature=ir.Signature(inputs))
     assert parse(str(program)) == program
 
 

@@ -1,0 +1,228 @@
+"""Invertible syntax: how a kind of value is written is said once, and it is printed and parsed from that.
+
+A form is the text of a value with its fields in it, as ``assemblyFormat`` is in MLIR: printing walks it with a value,
+parsing with a cursor.  A choice is printed by the class of the value and parsed by its first keyword.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
+from typing import Any, Generic, TypeVar
+
+import attrs
+from attrs import frozen
+
+from .lexer import Cursor, quoted, read_list, spell_path
+
+__all__ = [
+    "PATH", "Syntax", "behind", "block", "braced", "choice", "form", "indented", "integer", "listed", "path", "string", "words",
+]  # fmt: skip
+
+T = TypeVar("T")
+
+
+@frozen
+class Syntax(Generic[T]):
+    """How one kind of value is written and read.
+
+    >>> sizes = listed(integer("a size"), "[]")
+    >>> sizes.write((2, 3)), sizes.read(Cursor("[2, 3]"))
+    ('[2, 3]', (2, 3))
+    """
+
+    write: Callable[[T], str]
+    read: Callable[[Cursor], T]
+    of: tuple[type, ...] = ()
+    """The classes of its values, for a choice; none if any other value may be written so."""
+    starts: tuple[str, ...] = ()
+    """The keywords that it begins with; none if anything else may stand there."""
+
+
+def path(what: str) -> Syntax[str]:
+    """Return the syntax of a module path, slot, graph id or operator name; ``what`` is for messages.
+
+    >>> path("the name of a slot").write("lin.weight"), path("the name of a slot").write("")
+    ('lin.weight', '""')
+    """
+    return Syntax(spell_path, lambda cursor: cursor.path(what), (str,))
+
+
+def string(what: str) -> Syntax[str]:
+    """Return the syntax of a string in quotes; ``what`` is for messages.
+
+    >>> string("a device").write("cuda:0")
+    '"cuda:0"'
+    """
+    return Syntax(quoted, lambda cursor: cursor.string(what), (str,))
+
+
+def integer(what: str) -> Syntax[int]:
+    """Return the syntax of an integer; ``what`` is for messages.
+
+    >>> integer("an offset").read(Cursor("7"))
+    7
+    """
+    return Syntax(str, lambda cursor: cursor.integer(what), (int,))
+
+
+PATH = path("a name")
+
+
+def listed(item: Syntax[T], brackets: str = "()") -> Syntax[tuple[T, ...]]:
+    """Return the syntax of a tuple: its items between brackets, with commas between them.
+
+    >>> listed(PATH).write(("x", "a b"))
+    '(x, "a b")'
+    """
+    opening, closing = brackets
+    return Syntax(
+        lambda items: f"{opening}{', '.join(map(item.write, items))}{closing}",
+        lambda cursor: tuple(read_list(cursor, item.read, opening=opening, closing=closing)),
+    )
+
+
+def block(item: Syntax[T]) -> Syntax[tuple[T, ...]]:
+    r"""Return the syntax of a tuple: its items on lines of their own, between braces.
+
+    >>> block(PATH).write(("x", "y"))
+    '{\n  x\n  y\n}'
+    """
+    return Syntax(lambda items: braced(map(item.write, items)), lambda cursor: tuple([item.read(cursor) for _ in cursor.block()]))
+
+
+def braced(lines: Iterable[str]) -> str:
+    r"""Return a block of lines.
+
+    >>> braced(["x"])
+    '{\n  x\n}'
+    """
+    return "\n".join(["{", *indented(lines), "}"])
+
+
+def indented(lines: Iterable[str]) -> list[str]:
+    """Return lines as they stand in a block.
+
+    >>> indented(["x"])
+    ['  x']
+    """
+    return [f"  {line}" for line in lines]
+
+
+def behind(keywords: str, inner: Syntax[T]) -> Syntax[T]:
+    """Return a syntax behind keywords.
+
+    >>> behind("gradient of ", PATH).write("w"), behind("gradient of ", PATH).starts
+    ('gradient of w', ('gradient',))
+    """
+    tokens = re.findall(r"\w+|[^\w\s]", keywords)
+    if not keywords:
+        return inner
+
+    def read(cursor: Cursor) -> T:
+        for token in tokens:
+            cursor.take(token)
+        return inner.read(cursor)
+
+    return Syntax(lambda value: keywords + inner.write(value), read, inner.of, tuple(tokens[:1]) or inner.starts)
+
+
+def words(meaning: Mapping[str, Any]) -> Syntax[Any]:
+    """Return the syntax of values that are each written as a word.
+
+    >>> words({"opens": 1, "closes": -1}).write(-1)
+    'closes'
+    """
+    word_of = {value: word for word, value in meaning.items()}
+    return Syntax(lambda value: word_of[value], lambda cursor: meaning[cursor.take(*meaning)], starts=tuple(meaning))
+
+
+def choice(*forms: Syntax[Any]) -> Syntax[Any]:
+    """Return the syntax of values of several classes; one of the forms may begin with no keyword, or be of any class.
+
+    >>> from purefx.ir import Token, UserOutput
+    >>> choice(form(UserOutput, "user"), form(Token, "token")).read(Cursor("token"))
+    Token()
+    """
+    by_class = {kind: one for one in forms for kind in one.of}
+    of_any = next((one for one in forms if not one.of), None)
+    by_word = {word: one for one in forms for word in one.starts}
+    bare = next((one for one in forms if not one.starts), None)
+
+    def write(value: Any) -> str:
+        return (by_class.get(type(value)) or of_any or by_class[type(value)]).write(value)
+
+    def read(cursor: Cursor) -> Any:
+        found = by_word.get(cursor.text, bare) if cursor.kind == "word" else bare
+        if found is None:
+            raise cursor.expected(" or ".join([f"'{word}'" for word in by_word]))
+        return found.read(cursor)
+
+    return Syntax(write, read, () if of_any else tuple(by_class), () if bare else tuple(by_word))
+
+
+def form(
+    make: Callable[..., T], text: str, defaults: Mapping[str, Any] = MappingProxyType({}), **fields: Syntax[Any]
+) -> Syntax[T]:
+    """Return the syntax of the values of a class.
+
+    Args:
+        make: the class, which takes all fields by name.
+        text: how a value is written: ``{field}`` stands for a field, ``[ keyword {field}]`` for one that is left out where it has
+            its default, ``{field?on/off}`` for one that is true or false, and a keyword where it has not its default.
+        defaults: those that are not the ones of the class; it is None where there is none.
+        fields: the syntax of each field.
+
+    >>> from purefx.ir import Range
+    >>> bounds = form(Range, "range {expr}[ from {low}][ to {high}]", expr=PATH, low=integer("a bound"), high=integer("a bound"))
+    >>> bounds.write(Range("s77", 2, None)), bounds.read(Cursor("range s77 to 9"))
+    ('range s77 from 2', Range(expr='s77', low=None, high=9))
+    """
+    kind: Any = make if isinstance(make, type) else None
+    known = {one.name: one.default for one in attrs.fields(kind)} if kind and attrs.has(kind) else {}
+    parts = [_part(match, fields, {**known, **defaults}) for match in PART.finditer(text)]
+    end = behind(PART.sub("", text), Syntax(lambda _: "", lambda _: None))
+    writers = [(before, name, syntax.write) for before, name, syntax in parts]
+    readers = [(name, behind(before, syntax).read) for before, name, syntax in parts]
+
+    def write(value: T) -> str:
+        return "".join([before + write(getattr(value, name)) for before, name, write in writers]) + end.write(None)
+
+    def read(cursor: Cursor) -> T:
+        found = {name: read(cursor) for name, read in readers}
+        end.read(cursor)
+        return make(**found)
+
+    starts = re.match(r"\w+", text)
+    return Syntax(write, read, (kind,) if kind else (), (starts[0],) if starts else ())
+
+
+PART = re.compile(r"([^{\[]*)(?:\[([^{]*)\{(\w+)\}\]|\{(\w+)\?(\w*)/(\w*)\}|\{(\w+)\})")
+"""The keywords before a field, and the field: one that may be left out, one that is true or false, or any other."""
+
+
+def _part(match: re.Match[str], fields: Mapping[str, Syntax[Any]], defaults: Mapping[str, Any]) -> tuple[str, str, Syntax[Any]]:
+    before, keyword, optional, flag, on, off, name = match.groups()
+    if optional:
+        default = defaults.get(optional)
+        return before, optional, _optional(behind(keyword, fields[optional]), None if default is attrs.NOTHING else default)
+    if flag:
+        return before, flag, _flag(on, off, default=defaults[flag])
+    return before, name, fields[name]
+
+
+def _optional(syntax: Syntax[Any], default: Any) -> Syntax[Any]:
+    starts = syntax.starts
+
+    def read(cursor: Cursor) -> Any:
+        return syntax.read(cursor) if cursor.text in starts and cursor.kind in ("word", "symbol") else default
+
+    return Syntax(lambda value: "" if value is default or value == default else syntax.write(value), read)
+
+
+def _flag(on: str, off: str, *, default: bool) -> Syntax[bool]:
+    def read(cursor: Cursor) -> bool:
+        return default if cursor.kind != "word" else cursor.skip(on) or (not cursor.skip(off) and default)
+
+    return Syntax(lambda value: "" if value is default else f" {on if value else off}", read)
