@@ -8,7 +8,7 @@ nothing of transformations and ignores meaning: programs that differ in names di
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import attrs
 from attrs import evolve, field, frozen
@@ -18,11 +18,13 @@ from ..errors import DiffError
 from ..graph import Graph, Input, Node
 from ..persistent import PMap, pmap, text_of
 from ..program import Program
-from ..signature import Constraints, Signature
+from ..signature import Signature
 from ..state import State
 from .hunks import Hunks, hunks, patched
 
 __all__ = ["Change", "Diff", "GraphEdit", "diff"]
+
+T = TypeVar("T", bound=attrs.AttrsInstance)
 
 
 @frozen
@@ -116,13 +118,11 @@ class Diff:
         return program.evolve(
             graphs=_patched_graphs(program.graphs, self.graphs),
             root=program.root if self.root is None else self.root[1],
-            state=State(parts["state"], _patched_map(program.state.slots, self.slots, "the state"))
-            if self.slots or "state" in dict(self.sequences)
-            else program.state,
+            state=_evolved(program.state, order=parts["state"], slots=_patched_map(program.state.slots, self.slots, "the state")),
             signature=_patched_signature(program.signature, parts, self.specs),
             modules=parts["modules"],
             call_signatures=_patched_map(program.call_signatures, self.signatures, "the call signatures"),
-            constraints=_patched_constraints(program.constraints, parts),
+            constraints=_evolved(program.constraints, ranges=parts["ranges"], guards=parts["guards"]),
             facts=program.facts.difference(lost).union(new),
         )
 
@@ -190,14 +190,12 @@ def _patched_signature(signature: Signature, parts: Mapping[str, tuple[Any, ...]
         if getattr(signature, change.key) != change.before:
             raise DiffError(f"the diff does not fit: the {change.key} of the signature is another")
         given[change.key] = change.after
-    same = all(getattr(signature, name) is value for name, value in given.items())
-    return signature if same else evolve(signature, **given)
+    return _evolved(signature, **given)
 
 
-def _patched_constraints(constraints: Constraints, parts: Mapping[str, tuple[Any, ...]]) -> Constraints:
-    ranges, guards = parts["ranges"], parts["guards"]
-    same = ranges is constraints.ranges and guards is constraints.guards
-    return constraints if same else Constraints(ranges, guards)
+def _evolved(value: T, **fields: Any) -> T:
+    same = all(getattr(value, name) is found for name, found in fields.items())
+    return value if same else evolve(value, **fields)
 
 
 def _slot_changes(before: State, after: State) -> tuple[Change, ...]:
