@@ -1,25 +1,27 @@
 """Rules about calls: referenced graphs exist, are reachable, nest without cycles and get the operands of their inputs.
 
-Where each body is instantiated is found once for all rules.
+Where each body is instantiated is found once for all rules.  What a preserved call takes and gives is said once, by boundaries
+inside of it that have the leaves of its pytrees.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from types import MappingProxyType
-from typing import Any
+from collections.abc import Collection, Iterator, Mapping
 
 from attrs import frozen
 
-from ..arguments import Body, Items, Ref
+from ..arguments import Items, Ref, refs_in
+from ..calls.call_graph import instance_paths, plain_calls, signatures_of_bodies
 from ..calls.parts import is_part
-from ..graph import Call, Frame, Get, Graph, Node, Op
+from ..graph import Call, Frame, Get, Node, Op
 from ..names import join
+from ..own_operators import GIVES, TAKES, is_boundary
 from ..persistent import derived
+from ..program import CallSignature
 from ..state import Slot, SlotKind
 from ..tensors import disagreement, value_in
-from ..torch_private import HigherOrderOperator, OpOverload, checks_inputs, schema_of
-from .findings import Finding, is_argument, is_nested, short
+from ..torch_private import checks_inputs
+from .findings import Finding, short
 from .survey import Census, Survey
 
 __all__ = [
@@ -27,12 +29,11 @@ __all__ = [
     "check_acyclic",
     "check_arity",
     "check_bodies",
+    "check_boundaries",
     "check_known_callees",
-    "check_projections",
     "check_reachable",
-    "check_root",
+    "check_shared",
     "instances_of",
-    "projection_fault",
 ]
 
 
@@ -60,8 +61,8 @@ class _Walk:
     def __init__(self, survey: Survey) -> None:
         self.survey = survey
         self.slots = survey.slots
-        listed = () if all(is_part(module) for module in survey.modules) else survey.modules
-        self.modules = {module.path for module in listed if type(module.path) is str}
+        modules = survey.program.modules
+        self.modules = set[str]() if all(map(is_part, modules)) else {module.path for module in modules}
         self.paths = self.modules or _known_paths(self.slots)
         self.unresolved: dict[int, Finding] = {}
         self.misshapen: dict[int, Finding] = {}
@@ -72,21 +73,21 @@ class _Walk:
         self.agreed: set[int] = set()
         self.modules_read: dict[str, set[str]] = {}
         self.acting: dict[str, set[str]] = {}
-        self.held = {name for name, slot in self.slots.items() if slot.kind is SlotKind.MODULE}
+        self.held = set(survey.program.state.modules)
         self.entered: dict[int, Finding] = {}
         self.dead: set[str] = set()
         self.seen: set[tuple[str, str]] = set()
-        self.todo: list[tuple[str, str]] = [(survey.root, "")]
+        self.todo: list[tuple[str, str]] = [(survey.program.root, "")]
 
     def run(self) -> Instances:
         censuses, seen = self.survey.censuses, self.seen
         while self.todo:
             place = self.todo.pop()
             name, path = place
-            census = censuses.get(name)
-            if census is None or place in seen:
+            if place in seen:
                 continue
             seen.add(place)
+            census = censuses[name]
             if path and path not in self.paths:
                 if name in self.dead:
                     continue
@@ -107,42 +108,38 @@ class _Walk:
     def _resolve(self, census: Census, path: str) -> None:
         slots, agreed = self.slots, self.agreed
         prefix = f"{path}." if path else ""
-        for index, node in census.gets:
-            do, key = node.do, id(node)
-            assert type(do) is Get
+        for index, node, do in census.gets:
+            key = id(node)
             slot = slots.get(prefix + do.slot) or slots.get(join(path, do.slot))
             if slot is None:
                 if key not in self.unresolved:
-                    self.unresolved[key] = _lost(census, index, node, path)
+                    self.unresolved[key] = census.at(index, _lost(do, path))
             elif slot.kind is SlotKind.MODULE:
                 self.modules_read.setdefault(census.name, set()).add(node.name)
                 if not checks_inputs(slot.value):
                     self.acting.setdefault(census.name, set()).add(node.name)
             elif key not in agreed:
-                meta = node.meta
-                known = meta.get("val") if type(meta) is MappingProxyType or isinstance(meta, Mapping) else None
-                difference = disagreement(known, slot.value)
+                difference = disagreement(value_in(node.meta), slot.value)
                 if difference is None:
                     agreed.add(key)
                 elif key not in self.misshapen:
-                    self.misshapen[key] = Finding(f"it reads {difference}", census.name, index, node.name)
+                    self.misshapen[key] = census.at(index, f"it reads {difference}")
 
     def _descend(self, census: Census, path: str) -> None:
         for _, callee in reversed(census.bodies):
             self.todo.append((callee, path))
-        for index, node in reversed(census.calls):
-            do = node.do
-            assert type(do) is Call
+        for index, node, do in reversed(census.calls):
             inner = join(path, do.instance.path)
             if self.modules and inner not in self.modules and id(node) not in self.off_map:
-                self.off_map[id(node)] = _strange(census, index, node, do.instance, inner)
-            if self.held and id(node) not in self.entered and (held := _held_by(self.held, inner)) is not None:
+                said = f"it calls {do.instance}, which is the module {inner!r}: program.modules has none"
+                self.off_map[id(node)] = census.at(index, said)
+            if self.held and id(node) not in self.entered and (held := held_by(self.held, inner)):
                 said = f"it calls a body at {inner!r}, and {held!r} is a module that the program holds as it is"
-                self.entered[id(node)] = Finding(said, census.name, index, node.name)
+                self.entered[id(node)] = census.at(index, said)
             label = (inner, do.instance.call, do.instance.part)
             known = self.bodies.setdefault(label, (do.graph, census.name))
             if known[0] != do.graph and id(node) not in self.ambiguous:
-                self.ambiguous[id(node)] = _second_body(census, index, node, inner, known)
+                self.ambiguous[id(node)] = census.at(index, _second_body(do, inner, known))
             self.todo.append((do.graph, inner))
 
 
@@ -152,7 +149,7 @@ def instances_of(survey: Survey) -> Instances:
     return _Walk(survey).run()
 
 
-def _known_paths(slots: dict[str, Slot]) -> set[str]:
+def _known_paths(slots: Mapping[str, Slot]) -> set[str]:
     # Every module path on the way to a slot; stopping at a known one keeps this linear in the distinct paths.
     found: set[str] = set()
     for name in slots:
@@ -163,58 +160,43 @@ def _known_paths(slots: dict[str, Slot]) -> set[str]:
     return found
 
 
-def _held_by(held: set[str], path: str) -> str | None:
-    # The module of the state that a path leads to, or into.
+def held_by(held: Collection[str], path: str) -> str:
+    """Return the module among some that a path leads to, or into; an empty text if there is none.
+
+    >>> held_by({"a", "a.b"}, "a.b.weight"), held_by({"a"}, "b.weight")
+    ('a.b', '')
+    """
     while path and path not in held:
         path = path.rpartition(".")[0]
-    return path or None
+    return path
 
 
-def _lost(census: Census, index: int, node: Node, path: str) -> Finding:
-    slot = node.do.slot if type(node.do) is Get else ""
-    seen = join(path, slot)
-    text = f"it reads {slot!r}, which is the slot {seen!r} when called as {path or 'the root'}: there is none"
-    return Finding(text, census.name, index, node.name)
+def _lost(read: Get, path: str) -> str:
+    seen = join(path, read.slot)
+    return f"it reads {read.slot!r}, which is the slot {seen!r} when called as {path or 'the root'}: there is none"
 
 
-def _second_body(census: Census, index: int, node: Node, path: str, known: tuple[str, str]) -> Finding:
-    frame, graph = (node.do.instance, node.do.graph) if type(node.do) is Call else (None, "")
-    which = f"it calls {frame}, which is the module {path!r}, with the body {graph!r}"
-    text = f"{which}; in {known[1] or 'the root'} the same call of the same module has the body {known[0]!r}"
-    return Finding(text, census.name, index, node.name)
-
-
-def _strange(census: Census, index: int, node: Node, frame: Frame, path: str) -> Finding:
-    return Finding(f"it calls {frame}, which is the module {path!r}: program.modules has none", census.name, index, node.name)
+def _second_body(call: Call, path: str, known: tuple[str, str]) -> str:
+    which = f"it calls {call.instance}, which is the module {path!r}, with the body {call.graph!r}"
+    return f"{which}; in {known[1] or 'the root'} the same call of the same module has the body {known[0]!r}"
 
 
 LONGEST = 8
 """How many graphs of a circle a message names."""
 
 
-def check_root(survey: Survey) -> Iterator[Finding]:
-    """Find that there is no root graph."""
-    if survey.root not in survey.graphs:
-        yield Finding(f"the root is {survey.program.root!r}, and program.graphs has no such graph")
-
-
 def check_known_callees(survey: Survey) -> Iterator[Finding]:
     """Find calls and operator bodies that name no graph."""
     for census in survey.censuses.values():
         for index, callee in census.callees:
-            if callee not in survey.graphs:
-                text = f"it names the graph {callee!r}, and program.graphs has none"
-                yield Finding(text, census.name, index, _name(census, index))
+            if callee not in survey.censuses:
+                yield census.at(index, f"it names the graph {callee!r}, and program.graphs has none")
 
 
 def check_reachable(survey: Survey) -> Iterator[Finding]:
     """Find graphs that nothing reaches from the root."""
-    if len(survey.graphs) == len(survey.censuses) or any(_is_partial(survey, suspect) for suspect in survey.suspects):
-        return  # what a malformed node would have called is not known
-    if any(callee not in survey.graphs for census in survey.censuses.values() for _, callee in census.callees):
-        return  # nor is what a missing graph would have called
-    if survey.root in survey.graphs:
-        for name in sorted(survey.graphs.keys() - survey.censuses.keys()):
+    if len(survey.program.graphs) > len(survey.censuses):
+        for name in sorted(survey.program.graphs.keys() - survey.censuses.keys()):
             yield Finding("nothing that the root reaches calls this graph", name)
 
 
@@ -248,109 +230,109 @@ def _circle(survey: Survey, trail: list[str], start: int, index: int) -> Finding
     shown = [name or "the root" for name in trail[start : start + LONGEST]]
     more = f" -> ({length - LONGEST} more)" if length > LONGEST else ""
     text = f"graphs call one another in a circle: {' -> '.join(shown)}{more} -> {shown[0]}"
-    return Finding(text, trail[-1], index, _name(survey.censuses[trail[-1]], index))
+    return survey.censuses[trail[-1]].at(index, text)
 
 
 def check_arity(survey: Survey) -> Iterator[Finding]:
     """Find calls that do not pass exactly the inputs of their body, by position."""
     for census in survey.censuses.values():
-        for index, node in census.calls:
-            body = survey.graphs.get(node.do.graph) if type(node.do) is Call else None
-            if body is None or type(body.inputs) is not tuple:
-                continue
-            if len(node.args) != len(body.inputs) or node.kwargs:
+        for index, node, do in census.calls:
+            body = survey.censuses.get(do.graph)
+            if body is not None and (len(node.args) != len(body.graph.inputs) or node.kwargs):
                 keywords = f" and the keywords {[key for key, _ in node.kwargs]}" if node.kwargs else ""
                 given = f"{len(node.args)} values{keywords}"
-                yield Finding(f"it passes {given}; its body takes {len(body.inputs)}, by position", census.name, index, node.name)
-
-
-def check_projections(survey: Survey) -> Iterator[Finding]:
-    """Find ``getitem`` of what is not a value, and beyond the number of results where that is known."""
-    for census in survey.censuses.values():
-        if not census.projections:
-            continue
-        wanted = {node.args[0].name for _, node in census.projections if node.args and type(node.args[0]) is Ref}
-        makers = {node.name: node for _, node in survey.nodes_of(census) if node.name in wanted}
-        for index, node in census.projections:
-            fault = projection_fault(survey, node, makers) if len(node.args) == 2 else None
-            if fault is not None:
-                yield Finding(fault, census.name, index, node.name)
-
-
-def projection_fault(survey: Survey, node: Node, makers: Mapping[str, Node]) -> str | None:
-    """Return why a ``getitem`` takes what is not there, or None.
-
-    Args:
-        survey: the program.
-        node: the ``getitem``, of two arguments.
-        makers: the nodes that make values, as far as they are of interest.
-    """
-    source, item = node.args
-    maker = makers.get(source.name) if type(source) is Ref else None
-    if not is_argument(source) and not is_nested(source):
-        return None  # "argument-kinds" says so
-    if type(source) is not Ref and type(source) is not tuple and type(source) is not Items:
-        return f"it takes an item of {short(source)}, which is not a value with items"
-    length = _length(survey, maker) if maker is not None else len(source) if isinstance(source, tuple) else None
-    is_call = maker is not None and type(maker.do) is Call
-    if length is None or (type(item) in (Ref, slice) and not is_call):
-        return None  # Python takes any part of a tuple
-    if type(item) is not int or not -length <= item < length:
-        return f"it takes result {short(item)} of {repr(source.name) if type(source) is Ref else 'a literal'}, which has {length}"
-    return None
+                yield census.at(index, f"it passes {given}; its body takes {len(body.graph.inputs)}, by position")
 
 
 def check_bodies(survey: Survey) -> Iterator[Finding]:
     """Find operators that are given a graph although their effects do not say so, and bodies that return no values."""
     for census in survey.censuses.values():
         for index, callee in census.bodies:
-            node = census.graph.nodes[index]
-            if type(node.do) is not Op or not node.do.effects.through_bodies:
-                text = f"it is given the graph {callee!r}, but its effects do not go through bodies"
-                yield Finding(text, census.name, index, node.name)
-            body = survey.graphs.get(callee)
-            if body is not None and type(body.output) not in (tuple, Items, Ref):
-                text = f"the graph {callee!r} that it is given returns {short(body.output)}, not values"
-                yield Finding(text, census.name, index, node.name)
+            do, output = census.graph.nodes[index].do, survey.censuses[callee].graph.output
+            if type(do) is not Op or not do.effects.through_bodies:
+                yield census.at(index, f"it is given the graph {callee!r}, but its effects do not go through bodies")
+            if type(output) not in (tuple, Items, Ref):
+                yield census.at(index, f"the graph {callee!r} that it is given returns {short(output)}, not values")
 
 
-RESULTS = {
-    "cond": 1,
-    "while_loop": 1,
-    "invoke_subgraph": 0,
-    "wrap_with_set_grad_enabled": 1,
-    "hints_wrapper": 0,
-    "strict_mode": 0,
-}
-"""Which argument of a higher-order operator is the graph whose results it gives."""
+def _takes(node: Node) -> bool:
+    return type(node.do) is Op and node.do.name == TAKES.name
 
 
-def _length(survey: Survey, maker: Node) -> int | None:
-    """Return how many results a node returns; None if that is not known, or where it gives no tuple or list."""
-    do = maker.do
-    if type(do) is Call:
-        return _width(survey.graphs.get(do.graph))
-    if type(do) is not Op:
+def check_boundaries(survey: Survey) -> Iterator[Finding]:
+    """Find boundaries outside preserved calls, second ones, and those with more or fewer leaves than their pytree."""
+    if {TAKES.name, GIVES.name}.isdisjoint(op.name for op, _, _ in survey.ops.values()):
+        return
+    program = survey.program
+    bodies, places = signatures_of_bodies(program), instance_paths(program)
+    for name, census in survey.censuses.items():
+        yield from _uses(census)
+        yield from _beside(census, bodies)
+        seen: set[object] = set()
+        for index, node in census.nodes:
+            if is_boundary(node):
+                inner = node.stack[-1] if node.stack else None
+                frame = None if inner is None else Frame(join(places[name], inner.path), inner.call, inner.part)
+                signature = bodies.get(name) if frame is None else program.call_signatures.get(frame)
+                key = (_takes(node), node.stack)
+                fault = _fault(node, signature, second=key in seen) or _made_inside(node, census, is_body=frame is None)
+                seen.add(key)
+                if fault is not None:
+                    yield census.at(index, fault)
+
+
+def _uses(census: Census) -> Iterator[Finding]:
+    # A boundary says what crosses it, and gives nothing.
+    boundaries = {node.name for _, node in census.nodes if is_boundary(node)}
+    if not boundaries:
+        return
+    for index, node in census.nodes:
+        for used in boundaries.intersection(refs_in(node.args, node.kwargs)):
+            yield census.at(index, f"it uses {used!r}, which says what a preserved call takes or gives, and is not a value")
+    for used in boundaries.intersection(refs_in((census.graph.output,))):
+        yield census.at(len(census.graph.nodes), f"it returns {used!r}, which is not a value")
+
+
+def _beside(census: Census, bodies: Mapping[str, CallSignature]) -> Iterator[Finding]:
+    # The leaf of the result that each value is has to be found by its name.
+    output = census.graph.output
+    odd = [part for part in (output if type(output) is tuple else (output,)) if type(part) is not Ref]
+    if odd and census.name in bodies and not census.is_root:
+        text = f"it returns {short(odd[0])}; what a body with a preserved call signature returns are values"
+        yield census.at(len(census.graph.nodes), text)
+
+
+def _made_inside(node: Node, census: Census, *, is_body: bool) -> str | None:
+    # What a call takes is there before it; reads are placed by who sinks them.
+    if not _takes(node) or (is_body and census.is_root):
         return None
-    target: Any = do.target
-    if isinstance(target, OpOverload) and len(schema_of(target).returns) != 1:
-        return len(schema_of(target).returns)
-    if isinstance(target, HigherOrderOperator) and target.name() in RESULTS:
-        place = RESULTS[target.name()]
-        body = maker.args[place] if place < len(maker.args) else None
-        return _width(survey.graphs.get(body.graph)) if type(body) is Body else None
-    known = value_in(maker.meta)
-    return len(known) if type(known) in (tuple, list) else None
+    names, stack = set(refs_in(node.args)), node.stack
+    for _, maker in census.nodes:
+        if maker.name in names and type(maker.do) is not Get and maker.stack[: len(stack)] == stack:
+            return f"it takes {maker.name!r}, which is made in that very call"
+    return None
 
 
-def _width(graph: Graph | None) -> int | None:
-    return len(graph.output) if graph is not None and type(graph.output) in (tuple, Items) else None
+def _fault(node: Node, signature: CallSignature | None, *, second: bool) -> str | None:
+    where = str(node.stack[-1]) if node.stack else "this body"
+    takes = _takes(node)
+    if signature is None:
+        return f"it names what {where} takes or gives, and program.call_signatures does not have that call"
+    if second:
+        return f"{where} says for the second time what it {'takes' if takes else 'gives'}"
+    count = getattr(signature.in_spec if takes else signature.out_spec, "num_leaves", None)
+    if node.kwargs or count != len(node.args):
+        return f"it has {len(node.args) + len(node.kwargs)} leaves, the pytree of {where} has {count}"
+    return None
 
 
-def _name(census: Census, index: int) -> str | None:
-    return census.graph.nodes[index].name
-
-
-def _is_partial(survey: Survey, census: Census) -> bool:
-    nodes: Any = census.graph.nodes
-    return type(nodes) is not tuple or len(survey.nodes_of(census)) < len(nodes)
+def check_shared(survey: Survey) -> Iterator[Finding]:
+    """Find calls without a signature of modules whose calls share a callable: it would answer them as another call."""
+    program = survey.program
+    paths = {frame.path for frame, signature in program.call_signatures.items() if signature.shared}
+    for frame in sorted(program.call_signatures, key=str) if paths else ():
+        if frame.path in paths and not program.call_signatures[frame].shared:
+            yield Finding(f"{frame} shares no callable, and other calls of {frame.path} do", node="program.call_signatures")
+    for frame, (name, index) in plain_calls(program, paths).items():
+        text = f"{frame} has no signature, and other calls of {frame.path} share one callable"
+        yield survey.censuses[name].at(index, text)

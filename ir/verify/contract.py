@@ -1,60 +1,51 @@
-"""Rules about the contract of a program: constraints that can be computed, facts that hold, gradients of a joint program.
+"""Rules about the contract of a program: constraints that can be computed, and facts that hold.
 
 Every size, guard and range is over inputs that exist.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
-from ..arguments import Ref
 from ..expression import ARITIES, DEEPEST, LARGEST, OPERATORS, UNCOMPUTABLE, Apply, InputDim, InputValue, Sym, evaluate
-from ..graph import Call, Input, Node
-from ..signature import (
-    InputGradient,
-    InputMutation,
-    LossOutput,
-    NumberType,
-    Range,
-    StateGradient,
-    StateInput,
-    StateMutation,
-    TensorType,
-    Token,
-    UserInput,
-)
-from ..state import SlotKind
-from ..tensors import disagreement, value_in
+from ..signature import InputMutation, NumberType, Range, StateInput, StateMutation, TensorType, Token, UserInput
 from .findings import Finding, short
-from .signature import specs_of
 from .survey import Survey
 
-__all__ = ["check_constraints", "check_facts", "check_gradients", "check_known_facts"]
+__all__ = ["check_constraints", "check_facts"]
 
 
 def check_constraints(survey: Survey) -> Iterator[Finding]:
     """Find ranges, guards and sizes over inputs, sizes or operators that do not exist, or that have no value."""
-    users = [spec for spec in specs_of(survey.signature.inputs) if type(spec) is UserInput]
-    for number, span in enumerate(specs_of(survey.constraints.ranges)):
-        place = f"constraints.ranges[{number}]"
-        if type(span) is not Range or type(span.low) not in (int, type(None)) or type(span.high) not in (int, type(None)):
-            yield Finding(f"it is {short(span)}, not a Range of integers", node=place)
+    users = [spec for spec in survey.program.signature.inputs if type(spec) is UserInput]
+    constraints: Any = survey.program.constraints
+    for what, faults in (("ranges", _range_faults), ("guards", _guard_faults)):
+        parts = getattr(constraints, what)
+        if type(parts) is not tuple:
+            yield Finding(f"it is {short(parts)}, not a tuple", node=f"constraints.{what}")
             continue
-        if span.low is not None and span.high is not None and span.low > span.high:
-            yield Finding(f"nothing is in the range from {_number(span.low)} to {_number(span.high)}", node=place)
-        ends = [end for end in (span.low, span.high) if end is not None and not -LARGEST <= end <= LARGEST]
-        yield from (Finding(f"it ends at an integer of {end.bit_length()} bits, and sizes have 64", node=place) for end in ends)
-        yield from (Finding(fault, node=place) for fault in _all_faults(span.expr, users))
-    for number, guard in enumerate(specs_of(survey.constraints.guards)):
-        place = f"constraints.guards[{number}]"
-        yield from (Finding(fault, node=place) for fault in _all_faults(guard, users, over=InputDim))
+        for number, part in enumerate(parts):
+            yield from [Finding(fault, node=f"constraints.{what}[{number}]") for fault in faults(part, users)]
     for number, user in enumerate(users):
-        place = f"user input {number}"
-        yield from (Finding(fault, node=place) for size in _sizes(user.type) for fault in _size_faults(size, users))
-    for what in ("ranges", "guards"):
-        if type(getattr(survey.constraints, what)) is not tuple:
-            yield Finding(f"it is {short(getattr(survey.constraints, what))}, not a tuple", node=f"constraints.{what}")
+        for size in _sizes(user.type):
+            yield from [Finding(fault, node=f"user input {number}") for fault in _size_faults(size, users)]
+
+
+def _range_faults(span: Any, users: list[UserInput]) -> Iterator[str]:
+    if type(span) is not Range or type(span.low) not in (int, type(None)) or type(span.high) not in (int, type(None)):
+        yield f"it is {short(span)}, not a Range of integers"
+        return
+    if span.low is not None and span.high is not None and span.low > span.high:
+        yield f"nothing is in the range from {_number(span.low)} to {_number(span.high)}"
+    for end in (span.low, span.high):
+        if end is not None and not -LARGEST <= end <= LARGEST:
+            yield f"it ends at an integer of {end.bit_length()} bits, and sizes have 64"
+    yield from _all_faults(span.expr, users)
+
+
+def _guard_faults(guard: Any, users: list[UserInput]) -> Iterator[str]:
+    yield from _all_faults(guard, users, over=InputDim)
 
 
 def _number(number: object) -> str:
@@ -154,23 +145,17 @@ def _dim_faults(part: InputDim, user: UserInput) -> Iterator[str]:
 THREADING = "higher_order.with_effects"
 
 
-def check_known_facts(survey: Survey) -> Iterator[Finding]:
-    """Find facts that are not words: a user's transformation may establish any, but it must be text."""
-    facts: Any = survey.program.facts
-    for fact in sorted(facts, key=repr) if type(facts) is frozenset else ():
-        if type(fact) is not str or not fact:
-            yield Finding(f"{short(fact)} is not a fact: facts are words", node="facts")
-
-
 def check_facts(survey: Survey) -> Iterator[Finding]:
     """Find facts that are claimed and do not hold."""
-    facts: Any = survey.program.facts
-    if type(facts) is not frozenset:
-        return
+    facts = survey.program.facts
     if "flat" in facts:
-        yield from _calls(survey)
+        for census in survey.censuses.values():
+            for index, _, _ in census.calls:
+                yield census.at(index, "the program is said to be 'flat', but this is a call", "flat")
     if "state as inputs" in facts:
-        yield from _reads(survey)
+        for index, _, _ in survey.main.gets:
+            text = "the program is said to have its 'state as inputs', but this reads state"
+            yield survey.main.at(index, text, "state as inputs")
     if "outlined" in facts:
         yield from _stacks(survey)
     if "state sunk" in facts:
@@ -180,94 +165,25 @@ def check_facts(survey: Survey) -> Iterator[Finding]:
     if "token free" in facts:
         yield from _specs(survey, "inputs", (Token,), "token free")
         yield from _specs(survey, "outputs", (Token,), "token free")
-        yield from _threads(survey)
+        for op, census, index in survey.ops.values():
+            if op.name == THREADING:
+                text = "the program is said to be 'token free', but this threads a token"
+                yield census.at(index, text, "token free")
 
 
 def _specs(survey: Survey, what: str, kinds: tuple[type, ...], fact: str) -> Iterator[Finding]:
-    for number, spec in enumerate(specs_of(getattr(survey.signature, what))):
+    for number, spec in enumerate(getattr(survey.program.signature, what)):
         if type(spec) in kinds:
             text = f"the program is said to be {fact!r}, but this is a {type(spec).__name__}"
             yield Finding(text, node=f"signature.{what}[{number}]", cause=fact)
 
 
-def _calls(survey: Survey) -> Iterator[Finding]:
-    for census in survey.censuses.values():
-        for index, node in census.calls:
-            yield Finding("the program is said to be 'flat', but this is a call", census.name, index, node.name, "flat")
-
-
-def _reads(survey: Survey) -> Iterator[Finding]:
-    census = survey.censuses.get(survey.root)
-    for index, node in census.gets if census is not None else ():
-        text = "the program is said to have its 'state as inputs', but this reads state"
-        yield Finding(text, survey.root, index, node.name, "state as inputs")
-
-
 def _stacks(survey: Survey) -> Iterator[Finding]:
     # Bodies of operators are not outlined: their nodes keep the stacks that the exporter gave them.
-    outlined = {survey.root}
+    outlined = {survey.program.root}
     for census in survey.censuses.values():
-        outlined.update(node.do.graph for _, node in census.calls if type(node.do) is Call)
-        if census.name not in outlined:
-            continue
-        for index, stack in census.stacks:
-            text = f"the program is said to be 'outlined', but this is still inside {stack[-1]}"
-            yield Finding(text, census.name, index, census.graph.nodes[index].name, "outlined")
-
-
-def _threads(survey: Survey) -> Iterator[Finding]:
-    for op, graph, index in survey.ops.values():
-        if op.name == THREADING:
-            node = survey.graphs[graph].nodes[index].name
-            yield Finding("the program is said to be 'token free', but this threads a token", graph, index, node, "token free")
-
-
-def check_gradients(survey: Survey) -> Iterator[Finding]:
-    """Find gradients of nothing, second gradients, gradients of another shape, and gradients without one loss."""
-    outputs = specs_of(survey.signature.outputs)
-    losses = sum(type(spec) is LossOutput for spec in outputs)
-    gradients = [(number, spec) for number, spec in enumerate(outputs) if type(spec) in (StateGradient, InputGradient)]
-    if losses > 1 or (gradients and not losses):
-        yield Finding(f"there are {len(gradients)} gradients and {losses} losses", node="signature.outputs")
-    done: set[Any] = set()
-    for number, spec in gradients:
-        where = f"signature.outputs[{number}]"
-        known, value, what = _wanted(survey, spec)
-        if not known:
-            yield Finding(f"it is the gradient to {what}, and there is none", node=where)
-        elif what in done:
-            yield Finding(f"it is the second gradient to {what}", node=where)
-        else:
-            done.add(what)
-            difference = disagreement(_given(survey, number), value)
-            if difference is not None:
-                yield Finding(f"the gradient is {difference.replace('the slot', what)}", node=where)
-
-
-def _wanted(survey: Survey, spec: Any) -> tuple[bool, Any, str]:
-    # Whether what the gradient is for exists, a tensor of its shape, and how to call it.
-    if type(spec) is StateGradient:
-        slot = survey.slots.get(spec.slot) if type(spec.slot) is str else None
-        known = slot is not None and slot.kind is SlotKind.PARAMETER
-        return known, slot.value if slot is not None else None, f"the parameter {spec.slot!r}"
-    root = survey.main
-    formals: Any = root.inputs if root is not None and type(root.inputs) is tuple else ()
-    specs = specs_of(survey.signature.inputs)
-    users = [number for number, kind in enumerate(specs) if type(kind) is UserInput]
-    if type(spec.leaf) is not int or not 0 <= spec.leaf < len(users):
-        return False, None, f"the leaf {spec.leaf!r} of the arguments"
-    number = users[spec.leaf]
-    formal = formals[number] if number < len(formals) else None
-    value = value_in(formal.meta) if type(formal) is Input else None
-    return True, value, f"the argument {specs[number].argument!r}"
-
-
-def _given(survey: Survey, number: int) -> Any:
-    root = survey.main
-    if root is None or type(root.output) is not tuple or number >= len(root.output) or type(root.nodes) is not tuple:
-        return None
-    arg = root.output[number]
-    for part in (*root.nodes, *(root.inputs if type(root.inputs) is tuple else ())):
-        if type(arg) is Ref and type(part) in (Node, Input) and part.name == arg.name and isinstance(part.meta, Mapping):
-            return value_in(part.meta)
-    return None
+        outlined.update(do.graph for _, _, do in census.calls)
+        if census.name in outlined:
+            for index, stack in census.stacks:
+                text = f"the program is said to be 'outlined', but this is still inside {stack[-1]}"
+                yield census.at(index, text, "outlined")

@@ -23,6 +23,7 @@ __all__ = [
     "OBJECTS",
     "PLAIN",
     "Check",
+    "Fault",
     "Finding",
     "Lines",
     "Rule",
@@ -163,6 +164,9 @@ class Finding:
     """What findings have in common that one mistake makes, whatever their messages say; by default the message itself."""
 
 
+Fault = tuple[str, Finding]
+"""The name of a rule, and what is wrong."""
+
 Check = Callable[[Any], Iterable[Finding]]
 """From a ``Survey`` of a program to what is wrong; what a survey is made of does not know the rules."""
 
@@ -178,7 +182,8 @@ class Rule:
     name: str
     statement: str
     """The invariant in one sentence."""
-    check: Check = field(repr=False)
+    check: Check | None = field(default=None, repr=False)
+    """None for an invariant of which the survey itself says what is wrong."""
     advice: str = field(default="", kw_only=True)
     """What to do about a violation."""
 
@@ -204,10 +209,18 @@ class Lines:
         graph = self._graphs.get(name)
         if graph is None:
             return ()
-        nodes: Any = graph.nodes
-        end = len(nodes) if type(nodes) is tuple else 0
+        end = len(self._nodes(name))
         span = range(max(-1, at - AROUND), min(end, at + AROUND) + 1)
         return tuple(f"{'>' if index == at else ' '} {self._line(name, graph, index, end)}" for index in span)
+
+    def node(self, name: str, at: int) -> object:
+        """Return what is at a position of a graph, or None."""
+        nodes = self._nodes(name)
+        return nodes[at] if 0 <= at < len(nodes) else None
+
+    def _nodes(self, name: str) -> tuple[Any, ...]:
+        nodes: Any = self._graphs[name].nodes if name in self._graphs else ()
+        return nodes if type(nodes) is tuple else ()
 
     def _line(self, name: str, graph: Graph, index: int, end: int) -> str:
         known = self._known.get((name, index))

@@ -7,18 +7,18 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Collection, Iterator
-from contextlib import ExitStack
 from typing import Any
 
 import torch
 
 from ..analysis.numbers import SYMBOLIC, too_much_work
-from ..arguments import Body, Items, Record, Ref
+from ..arguments import Arg, Body, Ref, thawed
 from ..effects.registered import is_scalar_function
 from ..graph import Input, Node, Op
+from ..inference import CallValues, running
 from ..inference.walk import Called
 from ..tensors import geometry, value_in
-from ..torch_private import FakeTensorMode, OpOverload, is_refusal, pytree, silence, size_number
+from ..torch_private import FakeTensorMode, OpOverload, is_refusal, pytree, size_number
 from .findings import INPUTS, Finding
 from .survey import Census, Survey
 
@@ -32,10 +32,8 @@ def check_calls(survey: Survey, silent: Collection[str]) -> Iterator[Finding]:
         survey: the program.
         silent: graphs whose values cannot be inferred.
     """
-    from ..inference import CallValues  # here, because it asks this package what agrees
-
+    values = CallValues(survey.program)
     try:
-        values = CallValues(survey.program)
         root = values.root
     except Exception:  # noqa: BLE001  a program that other rules find fault with need not have values
         return
@@ -104,19 +102,10 @@ def check_inferred(survey: Survey) -> Iterator[Finding]:
     """Find nodes whose operator returns another dtype, shape or device than their meta says, or refuses its arguments."""
     silent = _under_autocast(survey)
     inference = _Inference()
-    with ExitStack() as stack:
-        stack.enter_context(silence())
-        stack.enter_context(torch.no_grad())
-        for device in ("cpu", "cuda"):
-            stack.enter_context(torch.autocast(device, enabled=False))
-        stack.enter_context(inference.mode)
-        found = [
-            finding
-            for census in survey.censuses.values()
-            if census.name not in silent
-            for finding in inference.graph(survey, census)
-        ]
-    yield from found
+    with running(inference.mode):
+        found = [inference.graph(census) for name, census in survey.censuses.items() if name not in silent]
+    for findings in found:
+        yield from findings
     yield from check_calls(survey, silent)
 
 
@@ -140,65 +129,53 @@ def _under_autocast(survey: Survey) -> set[str]:
 
 
 class _Inference:
-    """Runs operators on fake values; values that several operators take are made once."""
+    """Runs operators on fake values at the sizes of the export; values that several operators take are made once."""
 
     def __init__(self) -> None:
-        # Kernels of real devices stay out: they would compute, draw random numbers and take memory.
-        self.mode = FakeTensorMode(allow_fallback_kernels=False)
+        self.mode = FakeTensorMode()
         self.twins: dict[int, Any] = {}
 
-    def graph(self, survey: Survey, census: Census) -> list[Finding]:
+    def graph(self, census: Census) -> list[Finding]:
         """Return what is wrong in one graph."""
         found: list[Finding] = []
-        known = {formal.name: value_in(formal.meta) for formal in survey.inputs_of(census)}
-        for index, node in survey.nodes_of(census):
+        known = {formal.name: value_in(formal.meta) for formal in census.graph.inputs}
+        for index, node in census.nodes:
             known[node.name] = value_in(node.meta)
-            if not _is_inferable(node.do):
+            if type(node.do) is not Op or not _is_inferable(node.do):
                 continue
             try:
-                difference = self.difference(node, known)
-            except Exception:  # noqa: BLE001, S112  no fake kernel, a size that depends on data, garbage: not inferable
+                difference = self.difference(node, node.do, known)
+            except Exception:  # noqa: BLE001, S112  no fake kernel, a size that depends on data: not inferable
                 continue
             if difference is not None:
-                found.append(Finding(difference, census.name, index, node.name))
+                found.append(census.at(index, difference))
         return found
 
-    def difference(self, node: Node, known: dict[str, Any]) -> str | None:
+    def difference(self, node: Node, op: Op, known: dict[str, Any]) -> str | None:
         """Return how the meta of a node and the result of its operator differ, or None."""
-        target: Any = node.do.target if type(node.do) is Op else None
-        changes = isinstance(target, OpOverload) and bool(node.do.effects.writes) if type(node.do) is Op else False
-        args = [self.resolve(arg, known, fresh=changes) for arg in node.args]
-        kwargs = {key: self.resolve(value, known, fresh=changes) for key, value in node.kwargs}
+        target: Any = op.target
+        changes = isinstance(target, OpOverload) and bool(op.effects.writes)
+
+        def leaf(arg: Arg) -> Any:
+            value = known.get(arg.name) if type(arg) is Ref else arg
+            if type(arg) is Body or (type(arg) is Ref and value is None):
+                raise Unknown(arg)
+            return pytree.tree_map(lambda part: self.twin(part, fresh=changes), value) if type(arg) is Ref else value
+
+        args = [thawed(arg, leaf) for arg in node.args]
+        kwargs = {key: thawed(value, leaf) for key, value in node.kwargs}
         if too_much_work(target, args) is not None:
             raise Unknown(node.name)
         try:
             result = target(*args, **kwargs)
         except REFUSALS as error:
-            if is_refusal(error) or isinstance(error, Unknown):
+            if is_refusal(error):
                 raise
             said = (str(error).splitlines() or [type(error).__name__])[0]
             return f"its operator refuses its arguments: {said[:200]}"
         if changes and torch.Tag.inplace_view in target.tags and node.args and type(node.args[0]) is Ref:
             known[node.args[0].name] = None  # has another shape from here on, under its old name
         return self.compared(result, known[node.name])
-
-    def resolve(self, arg: Any, known: dict[str, Any], *, fresh: bool) -> Any:
-        """Return an argument as the operator takes it, with plain fake tensors and numbers."""
-        match arg:
-            case Ref(name=name):
-                value = known.get(name)
-                if value is None:
-                    raise Unknown(name)
-                return pytree.tree_map(lambda leaf: self.twin(leaf, fresh=fresh), value)
-            case tuple():
-                parts = [self.resolve(part, known, fresh=fresh) for part in arg]
-                return parts if type(arg) is Items else tuple(parts)
-            case slice():
-                return slice(*(self.resolve(part, known, fresh=fresh) for part in (arg.start, arg.stop, arg.step)))
-            case Record() | Body():
-                raise Unknown(arg)
-            case _:
-                return self.twin(arg, fresh=fresh)
 
     def twin(self, value: Any, *, fresh: bool) -> Any:
         """Return a value at the sizes of the export; a fresh one for an operator that may change it."""
@@ -232,10 +209,10 @@ class _Inference:
         return None
 
 
-def _is_inferable(do: Any) -> bool:
-    if type(do) is not Op or do.effects.ordered or do.effects.unknown or do.effects.through_bodies:
+def _is_inferable(op: Op) -> bool:
+    if op.effects.ordered or op.effects.unknown or op.effects.through_bodies:
         return False
-    target: Any = do.target
+    target: Any = op.target
     return isinstance(target, OpOverload) or target is operator.getitem or (target is not None and is_scalar_function(target))
 
 

@@ -1,41 +1,39 @@
-"""Rules about operators: their declared effects, and calls of opaque modules.
+"""Rules about operators: their declared effects, names and targets, and operands that they can take.
 
-Declared effects are those of the target.
+Declared effects are those of the target; how many operands it takes, and of which kinds, its schema says.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
+import inspect
+import types
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from attrs import evolve, fields
+import torch
+from attrs import evolve, fields, frozen
 
-from ..arguments import Ref, refs_in
+from ..analysis.numbers import SYMBOLIC
+from ..arguments import CONTAINERS, Body, Items, Record
 from ..effects.declared import ANYTHING, Effects
 from ..effects.registered import effects_of, is_foreign, lacking, registered_effects
-from ..graph import Call, Node, Op
-from ..names import way_to
-from ..own_operators import CALL_GUARDS, CALLS, attribute_of, is_module_call
-from ..signature import StateInput
-from ..state import SlotKind
-from ..torch_private import OpOverload
-from .calls import instances_of
-from .findings import Finding
-from .signature import specs_of
-from .survey import Census, Survey
+from ..graph import Node, Op
+from ..torch_private import HigherOrderOperator, OpOverload, allows_numbers_as_tensors, schema_of
+from .findings import PLAIN, Finding, short
+from .survey import Survey
 
-__all__ = ["check_effects", "check_modules", "check_operator_names", "check_targets"]
+__all__ = ["Parameter", "check_effects", "check_operands", "check_operator_names", "check_targets", "fault_of", "takes"]
 
 
 def check_targets(survey: Survey) -> Iterator[Finding]:
     """Find operators without a target that bear the name of one that is registered: they look like it, and cannot run."""
     from ..text.operators import resolve  # here, because a text is read of programs that this folder checks
 
-    for op, graph, index in survey.ops.values():
+    for op, census, index in survey.ops.values():
         # Toy programs thread tokens and take bodies by the names of torch's, and are evaluated without it.
-        if op.target is None and type(op.name) is str and not op.effects.through_bodies and resolve(op.name) is not None:
-            text = f"it is named {op.name!r}, which is registered, and has no target to run"
-            yield Finding(text, graph, index, survey.graphs[graph].nodes[index].name)
+        if op.target is None and not op.effects.through_bodies and resolve(op.name) is not None:
+            yield census.at(index, f"it is named {op.name!r}, which is registered, and has no target to run")
 
 
 def check_effects(survey: Survey) -> Iterator[Finding]:
@@ -44,9 +42,9 @@ def check_effects(survey: Survey) -> Iterator[Finding]:
     Of an operator of another library, and of a function of which nothing is known, more may be said (``declare``), and nothing
     that contradicts its schema.
     """
-    for op, graph, index in survey.ops.values():
+    for op, census, index in survey.ops.values():
         target: Any = op.target
-        if target is None or not callable(target):
+        if target is None:
             continue
         real = effects_of(target)
         if op.effects is real or op.effects == real:
@@ -60,8 +58,7 @@ def check_effects(survey: Survey) -> Iterator[Finding]:
             continue
         if is_foreign(target) and not known.unknown and not lacking(op.effects, known):
             continue
-        text = f"{op.name} is said to have {_difference(op.effects, real)}"
-        yield Finding(text, graph, index, survey.graphs[graph].nodes[index].name)
+        yield census.at(index, f"{op.name} is said to have {_difference(op.effects, real)}")
 
 
 def _difference(said: Effects, real: Effects) -> str:
@@ -76,92 +73,245 @@ def _difference(said: Effects, real: Effects) -> str:
 def check_operator_names(survey: Survey) -> Iterator[Finding]:
     """Find operators that do not bear the name of their target, and one name for two targets: names decide equality."""
     bearers: dict[str, Op] = {}
-    for op, graph, index in survey.ops.values():
+    for op, census, index in survey.ops.values():
         target: Any = op.target
         if target is None:
             continue
-        node = survey.graphs[graph].nodes[index].name
         if isinstance(target, OpOverload) and op.name != str(target):
-            yield Finding(f"it is named {op.name!r} and runs {target}", graph, index, node)
+            yield census.at(index, f"it is named {op.name!r} and runs {target}")
         other = bearers.setdefault(op.name, op).target
         if other is not target and other != target:
-            yield Finding(f"two different functions are named {op.name!r}", graph, index, node)
+            yield census.at(index, f"two different functions are named {op.name!r}")
 
 
-def check_modules(survey: Survey) -> Iterator[Finding]:
-    """Find modules that are used as values, calls of what is not a module, and state or bodies at a module's path."""
-    held = {name for name, slot in survey.slots.items() if slot.kind is SlotKind.MODULE}
-    called = any(op.name in CALLS for op, _, _ in survey.ops.values())
-    if not (held or called):
-        return
-    yield from instances_of(survey).entered
-    yield from _inside(survey, held)
-    yield from _state_below(survey, held)
+BODIES = {
+    "cond": (1, 2), "while_loop": (0, 1), "map_impl": (0,), "scan": (0,), "associative_scan": (0,), "invoke_subgraph": (0,),
+    "wrap_with_set_grad_enabled": (1,), "hints_wrapper": (0,), "strict_mode": (0,), "tag_activation_checkpoint": (0,),
+    "wrap": (0,), "while_loop_stack_output": (0, 1), "wrap_with_autocast": (4,), "flex_attention": (3,),
+}  # fmt: skip
+"""Which arguments of higher-order operators are graphs.  Others may run none: a tracepoint, a delegate, an operator with its
+random state."""
+
+PLAIN_MODULES = frozenset({"_operator", "math", "builtins"})
+
+NUMBERS: tuple[type, ...] = (int, bool, float, complex, *SYMBOLIC)
+
+ENUMS: tuple[type, ...] = (torch.dtype, torch.layout, torch.memory_format)
+
+LEAVES: dict[str, tuple[type, ...]] = {
+    "IntType": (int, bool, *SYMBOLIC, *ENUMS),
+    "FloatType": (int, bool, float, *SYMBOLIC),
+    "ComplexType": NUMBERS,
+    "NumberType": (*NUMBERS, *ENUMS),
+    "BoolType": (*NUMBERS, type(None)),
+    "StringType": (str, bytes),
+    "DeviceObjType": (str, torch.device),
+    "TensorType": (type(None),),
+    "GeneratorType": (),
+    "DictType": (Record,),
+}
+"""What an argument of a kind of the schema may be besides a value of the graph, as the dispatcher converts it; others may be
+anything."""
+
+
+LITERALS = PLAIN | CONTAINERS | {Body, range}
+
+
+@frozen
+class Parameter:
+    """What an operator takes in one place.
+
+    >>> [parameter.name for parameter in parameters_of(torch.ops.aten.relu.default)]
+    ['self']
+    """
+
+    name: str
+    type: Any
+    by_keyword: bool
+    required: bool
+    broadcasts: bool
+    """Whether one number stands for a list of them."""
+    as_tensor: bool
+    """Whether a number stands for a tensor."""
+
+
+@functools.lru_cache(maxsize=8192)
+def parameters_of(target: Any) -> tuple[Parameter, ...]:
+    """Return what an operator of the dispatcher takes, as its schema says.
+
+    >>> [(parameter.name, parameter.required) for parameter in parameters_of(torch.ops.aten.add.Tensor)]
+    [('self', True), ('other', True), ('alpha', False)]
+    """
+    schema = schema_of(target)
+    numbers = allows_numbers_as_tensors(schema.name)
+    return tuple(
+        Parameter(arg.name, arg.type, arg.kwarg_only, not arg.has_default_value(), bool(arg.N), numbers)
+        for arg in schema.arguments
+    )
+
+
+def check_operands(survey: Survey) -> Iterator[Finding]:
+    """Find operators that get too many or too few arguments, or such as they cannot take."""
+    right: dict[int, set[Any]] = {}
     for census in survey.censuses.values():
-        yield from _misused(survey, census, _modules_in(survey, census))
+        for index, node in census.nodes:
+            do = node.do
+            if type(do) is not Op:
+                continue
+            known = right.get(id(do))
+            if known is None:
+                known = right[id(do)] = fitting(do.target) if isinstance(do.target, OpOverload) else set()
+            kinds: Any = tuple(map(type, node.args))
+            if node.kwargs or not CONTAINERS.isdisjoint(kinds):
+                kinds = _deep_kinds(node)
+            if kinds in known:
+                continue  # nearly all of them
+            fault = fault_of(node, do.target)
+            if fault is None and len(known) < FORMS:
+                known.add(kinds)
+            elif fault is not None:
+                yield census.at(index, fault)
 
 
-def _inside(survey: Survey, held: set[str]) -> Iterator[Finding]:
-    # In the root every path is counted from the root; whoever outlines would make a body at that path.
-    root = survey.censuses.get(survey.root)
-    for index, stack in root.stacks if root is not None else ():
-        for frame in stack:
-            above = next((path for path in way_to(frame.path) if path in held), None) if type(frame.path) is str else None
-            if above is not None:
-                text = f"it is inside {frame}, and {above!r} is a module that the program holds as it is"
-                yield Finding(text, survey.root, index, survey.graphs[survey.root].nodes[index].name)
-                break
+FORMS = 256
+"""How many kinds of arguments are remembered of one operator."""
 
 
-def _modules_in(survey: Survey, census: Census) -> set[str]:
-    # The values of a graph that are modules: reads, and state inputs of the root.
-    found = set(instances_of(survey).modules.get(census.name, ()))
-    if census.name == survey.root:
-        pairs = zip(survey.inputs_of(census), specs_of(survey.signature.inputs), strict=False)
-        for formal, spec in pairs:
-            slot = survey.slots.get(spec.slot) if type(spec) is StateInput and type(spec.slot) is str else None
-            if slot is not None and slot.kind is SlotKind.MODULE:
-                found.add(formal.name)
-    return found
+@functools.lru_cache(maxsize=2048)
+def fitting(target: Any) -> set[Any]:
+    """Return the kinds of arguments that an operator of the dispatcher was found to take: it is asked once in a process.
+
+    >>> fitting(torch.ops.aten.relu.default) is fitting(torch.ops.aten.relu.default)
+    True
+    """
+    assert isinstance(target, OpOverload)
+    return set()
 
 
-def _misused(survey: Survey, census: Census, modules: set[str]) -> Iterator[Finding]:
-    read_in = {read.name: read.stack for _, read in census.gets if read.name in modules}
-    for index, node in survey.nodes_of(census):
-        if is_module_call(node):
-            first = node.args[0] if node.args else None
-            if type(first) is not Ref:
-                yield Finding("its first argument is not a read of a module", census.name, index, node.name)
-            elif first.name not in modules:
-                yield Finding(f"it calls {first.name}, which is not a module of the state", census.name, index, node.name)
-            elif read_in.get(first.name, node.stack) != node.stack:
-                # Whoever outlines cuts between the two, and a module is nothing that bodies take or give.
-                text = f"it calls {first.name}, which is read in another module call"
-                yield Finding(text, census.name, index, node.name)
-            elif node.do == CALL_GUARDS and first.name in instances_of(survey).acting.get(census.name, ()):
-                said = f"it takes {first.name} for what ep.module() checks its inputs with, and that is another module"
-                yield Finding(f"{said}; call it with purefx.call_module", census.name, index, node.name)
-        for name in _values_of(node):
-            if name in modules:
-                yield Finding(f"it uses the module {name} as a value", census.name, index, node.name)
-    for name in refs_in((census.graph.output,)):
-        if name in modules:
-            yield Finding(f"the module {name} is returned as a value", census.name, len(census.graph.nodes), None)
+def _deep_kinds(node: Node) -> Any:
+    # With the kinds of what is in lists, whatever their number, and keyword arguments with their names.
+    args: list[Any] = []
+    for arg in node.args:
+        kind = type(arg)
+        args.append(frozenset(map(type, arg)) if kind is Items or kind is tuple else kind)
+    kwargs: list[Any] = []
+    for key, arg in node.kwargs:
+        kind = type(arg)
+        kwargs.append((key, kind, *map(type, arg)) if kind is Items or kind is tuple else (key, kind))
+    return tuple(args), tuple(kwargs)
 
 
-def _values_of(node: Node) -> list[str]:
-    if type(node.do) is Call or type(node.do) is Op:
-        args = node.args[1:] if is_module_call(node) else node.args
-        return refs_in(args, node.kwargs)
-    return []
+def fault_of(node: Node, target: Any) -> str | None:
+    """Return why an operator cannot take the arguments of a node, or None.
+
+    >>> fault_of(Node("y", Op("aten.relu.default"), ("text",)), torch.ops.aten.relu.default)
+    "aten.relu.default takes Tensor as 'self', and is given the str 'text'"
+    """
+    if isinstance(target, OpOverload):
+        return _misfit(node, target)
+    if isinstance(target, HigherOrderOperator):
+        return _bodiless(node, target)
+    if isinstance(target, types.BuiltinFunctionType) and target.__module__ in PLAIN_MODULES:
+        return _unbound(node, target)
+    return None
 
 
-def _state_below(survey: Survey, held: set[str]) -> Iterator[Finding]:
-    for name, slot in survey.ordered_slots:
-        above = name.rpartition(".")[0]
-        while above and above not in held:
-            above = above.rpartition(".")[0]
-        # A tensor of the module itself may be read from outside, as eager reads `self.embed.weight`.
-        if above and attribute_of(survey.slots[above].value, name[len(above) + 1 :]) is not slot.value:
-            text = f"it is below {above!r}, which is a module that the program holds as it is"
-            yield Finding(text, node=f"state {name!r}")
+def _misfit(node: Node, target: Any) -> str | None:
+    parameters = parameters_of(target)
+    by_name = {parameter.name: parameter for parameter in parameters}
+    positional = [parameter for parameter in parameters if not parameter.by_keyword]
+    if len(node.args) > len(positional):
+        return f"{target} is given {len(node.args)} arguments by position and takes {len(positional) or 'none'}"
+    given = list(zip(positional, node.args, strict=False))
+    known = {parameter.name for parameter, _ in given}
+    for name, value in node.kwargs:
+        if name not in by_name:
+            return f"{target} has no argument {name!r}; it has {', '.join(by_name) or 'none'}"
+        if name in known:
+            return f"{target} is given {name!r} by position and by keyword"
+        known.add(name)
+        given.append((by_name[name], value))
+    missing = [parameter.name for parameter in parameters if parameter.required and parameter.name not in known]
+    if missing:
+        return f"{target} is not given {', '.join(map(repr, missing))}"
+    for parameter, value in given:
+        if not takes(parameter, value):
+            return f"{target} takes {parameter.type} as {parameter.name!r}, and is given {short(value)}"
+    return None
+
+
+def takes(parameter: Parameter, value: Any) -> bool:
+    """Return whether an operator may be given a value in one place; the dispatcher says the rest when it runs.
+
+    Args:
+        parameter: the place.
+        value: any argument of a node.
+
+    >>> takes(parameters_of(torch.ops.aten.relu.default)[0], "text"), takes(parameters_of(torch.ops.aten.sum.dim_IntList)[1], 1)
+    (False, True)
+    """
+    if type(value) not in LITERALS:
+        return True  # a value of the graph, or an object
+    kind = parameter.type
+    if kind.kind() == "OptionalType":
+        if value is None:
+            return True
+        kind = kind.getElementType()
+    if kind.kind() == "ListType":
+        return _takes_list(parameter, kind.getElementType(), value)
+    return _takes_leaf(kind, value) or (parameter.as_tensor and kind.kind() == "TensorType" and isinstance(value, NUMBERS))
+
+
+def _takes_list(parameter: Parameter, element: Any, value: Any) -> bool:
+    if type(value) is tuple or type(value) is Items:
+        return all(_takes_element(element, part) for part in value)
+    if parameter.broadcasts and isinstance(value, NUMBERS):
+        return _takes_leaf(element, value)
+    # A text is a list of texts for the dispatcher; a range is a list of numbers.
+    return type(value) is range or (type(value) in (str, bytes) and element.kind() in ("StringType", "IntType", "NumberType"))
+
+
+def _takes_element(element: Any, value: Any) -> bool:
+    if type(value) not in LITERALS:
+        return True
+    if element.kind() == "OptionalType":
+        return value is None or _takes_element(element.getElementType(), value)
+    if type(value) in (tuple, Items):
+        return element.kind() not in LEAVES
+    return value is not None and _takes_leaf(element, value) if element.kind() == "TensorType" else _takes_leaf(element, value)
+
+
+def _takes_leaf(kind: Any, value: Any) -> bool:
+    kinds = LEAVES.get(kind.kind())
+    return kinds is None or isinstance(value, kinds)
+
+
+def _bodiless(node: Node, target: Any) -> str | None:
+    if type(node.do) is not Op or not node.do.effects.through_bodies or node.do.effects.ordered:
+        return None
+    if any(type(value) is Body for _, value in node.kwargs):
+        return None  # by keyword any may be given
+    for place in BODIES.get(target.name(), ()):
+        if place >= len(node.args) or type(node.args[place]) is not Body:
+            given = short(node.args[place]) if place < len(node.args) else "nothing"
+            return f"{node.do.name} runs a graph, argument {place}, and is given {given}"
+    return None
+
+
+@functools.lru_cache(maxsize=1024)
+def _signature(target: Callable[..., Any]) -> inspect.Signature | None:
+    try:
+        return inspect.signature(target)
+    except (TypeError, ValueError):
+        return None  # `max`, `math.log`: several forms
+
+
+def _unbound(node: Node, target: Any) -> str | None:
+    signature = _signature(target)
+    if signature is None:
+        return None
+    try:
+        signature.bind(*node.args, **dict(node.kwargs))
+    except TypeError as error:
+        return f"{target.__name__}{signature} is called otherwise: {error}"
+    return None

@@ -8,37 +8,31 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import torch
-
 from ..arguments import TREES, Ref
-from ..expression import OPERATORS, Apply, Sym
-from ..graph import Frame, Input, Node
-from ..program import CallSignature
+from ..persistent import derived
 from ..signature import (
     InputGradient,
     InputMutation,
-    LiteralType,
     LossOutput,
-    NumberType,
-    ObjectType,
     RestType,
     StateGradient,
     StateInput,
     StateMutation,
     SunkInput,
     TensorType,
-    Token,
     UserInput,
     UserOutput,
 )
+from ..state import SlotKind
 from ..tensors import disagreement, misfit, value_in
-from .findings import INPUTS, PLAIN, Finding, depth_fault, is_argument, leaves, short
+from .findings import INPUTS, PLAIN, Finding, depth_fault, leaves, short
 from .survey import Survey
-from .well_formed import MAP_TYPE
+from .well_formed import type_fault
 
 __all__ = [
     "check_arguments",
     "check_contents",
+    "check_gradients",
     "check_inputs",
     "check_leaves",
     "check_mutations",
@@ -46,231 +40,165 @@ __all__ = [
     "check_pytrees",
     "check_slots",
     "check_types",
-    "specs_of",
 ]
 
-INPUT_SPECS: tuple[type, ...] = (UserInput, StateInput, Token)
-OUTPUT_SPECS: tuple[type, ...] = (
-    UserOutput, StateMutation, InputMutation, Token, LossOutput, StateGradient, InputGradient,
-)  # fmt: skip
 
-
-def specs_of(specs: Any) -> tuple[Any, ...]:
-    """Return the specs of a signature, or () where they are garbage."""
-    return specs if type(specs) is tuple else ()
+def _of_output(number: int, text: str) -> Finding:
+    return Finding(text, node=f"signature.outputs[{number}]")
 
 
 def check_inputs(survey: Survey) -> Iterator[Finding]:
     """Find that the input specs are not one for each input of the root."""
-    specs, root = survey.signature.inputs, survey.main
-    yield from _spec_faults("inputs", specs, INPUT_SPECS)
-    if root is not None and type(specs) is tuple and type(root.inputs) is tuple and len(specs) != len(root.inputs):
-        text = f"the signature has {len(specs)} inputs, the root graph {len(root.inputs)}"
-        yield Finding(text, survey.root, INPUTS)
+    specs, main = survey.program.signature.inputs, survey.main
+    if len(specs) != len(main.graph.inputs):
+        yield Finding(f"the signature has {len(specs)} inputs, the root graph {len(main.graph.inputs)}", main.name, INPUTS)
 
 
 def check_outputs(survey: Survey) -> Iterator[Finding]:
     """Find that the root does not return a tuple with one value for each output spec."""
-    specs, root = survey.signature.outputs, survey.main
-    yield from _spec_faults("outputs", specs, OUTPUT_SPECS)
-    if root is None:
-        return
-    end = len(root.nodes) if type(root.nodes) is tuple else 0
-    if type(root.output) is not tuple:
-        yield Finding(f"the root graph returns {short(root.output)}, not a tuple", survey.root, end, "output")
-    elif type(specs) is tuple and len(specs) != len(root.output):
-        text = f"the signature has {len(specs)} outputs, the root graph {len(root.output)}"
-        yield Finding(text, survey.root, end, "output")
-
-
-def _spec_faults(what: str, specs: Any, kinds: tuple[type, ...]) -> Iterator[Finding]:
-    if type(specs) is not tuple:
-        yield Finding(f"signature.{what} is {short(specs)}, not a tuple", node=f"signature.{what}")
-    for number, spec in enumerate(specs_of(specs)):
-        if type(spec) not in kinds:
-            names = ", ".join(kind.__name__ for kind in kinds)
-            yield Finding(f"signature.{what}[{number}] is {short(spec)}, none of {names}", node=f"signature.{what}[{number}]")
+    specs, main = survey.program.signature.outputs, survey.main
+    output, end = main.graph.output, len(main.graph.nodes)
+    if type(output) is not tuple:
+        yield main.at(end, f"the root graph returns {short(output)}, not a tuple")
+    elif len(specs) != len(output):
+        yield main.at(end, f"the signature has {len(specs)} outputs, the root graph {len(output)}")
 
 
 def check_slots(survey: Survey) -> Iterator[Finding]:
-    """Find state inputs and mutations of slots that do not exist."""
-    slots = survey.slots
-    for what in ("inputs", "outputs"):
-        for number, spec in enumerate(specs_of(getattr(survey.signature, what))):
-            if type(spec) in (StateInput, StateMutation) and (type(spec.slot) is not str or spec.slot not in slots):
-                yield Finding(f"it is the state {spec.slot!r}, and there is no such slot", node=f"signature.{what}[{number}]")
-        yield from _doubles(specs_of(getattr(survey.signature, what)), f"signature.{what}") if what == "inputs" else ()
-    lifted: Any = survey.signature.lifted
-    yield from _doubles(specs_of(lifted), "signature.lifted")
-    if type(lifted) is not tuple:
-        yield Finding(f"signature.lifted is {short(lifted)}, not a tuple", node="signature.lifted")
-    for number, place in enumerate(specs_of(lifted)):
-        if not _is_place(place):
-            text = f"it is {short(place)}, not a SunkInput with a slot and the number of user inputs before it"
-            yield Finding(text, node=f"signature.lifted[{number}]")
-        elif place.slot not in slots:
-            yield Finding(f"it was the state {place.slot!r}, and there is no such slot", node=f"signature.lifted[{number}]")
-
-
-def _doubles(specs: tuple[Any, ...], where: str) -> Iterator[Finding]:
-    seen: set[str] = set()
-    for number, spec in enumerate(specs):
-        if type(spec) in (StateInput, SunkInput) and type(spec.slot) is str:
-            if spec.slot in seen:
-                yield Finding(f"it is the state {spec.slot!r} for the second time", node=f"{where}[{number}]")
-            seen.add(spec.slot)
-
-
-def _is_place(place: Any) -> bool:
-    if type(place) is not SunkInput or type(place.slot) is not str or type(place.used) is not bool:
-        return False
-    return type(place.behind) is int and place.behind >= 0
+    """Find state in the signature that is not a slot, and inputs that are one slot twice."""
+    signature, slots = survey.program.signature, survey.slots
+    for what, specs, said in (
+        ("inputs", signature.inputs, "is"), ("outputs", signature.outputs, "is"), ("lifted", signature.lifted, "was"),
+    ):  # fmt: skip
+        seen: set[object] = set()
+        for number, spec in enumerate(specs):
+            slot = spec.slot if isinstance(spec, StateInput | StateMutation | SunkInput) else None
+            if slot is not None and slot not in slots:
+                yield Finding(f"it {said} the state {slot!r}, and there is no such slot", node=f"signature.{what}[{number}]")
+            if slot is not None and slot in seen and what != "outputs":  # the rule "mutations" tells those
+                yield Finding(f"it is the state {slot!r} for the second time", node=f"signature.{what}[{number}]")
+            seen.add(slot)
 
 
 def check_mutations(survey: Survey) -> Iterator[Finding]:
     """Find mutations of inputs that are not the user's, second mutations, and mutations that give no value."""
-    inputs, outputs = specs_of(survey.signature.inputs), specs_of(survey.signature.outputs)
-    values = survey.main.output if survey.main is not None else ()
+    inputs = survey.program.signature.inputs
     done: set[tuple[type, Any]] = set()
-    for number, spec in enumerate(outputs):
+    for number, (spec, value) in enumerate(_outputs(survey)):
         if type(spec) is InputMutation:
             target: Any = spec.index
-            if type(target) is not int or not 0 <= target < len(inputs) or type(inputs[target]) is not UserInput:
-                yield Finding(f"it mutates input {target!r}, which is not a user input", node=f"signature.outputs[{number}]")
-        elif type(spec) is StateMutation and type(spec.slot) is str:
+            if not 0 <= target < len(inputs) or type(inputs[target]) is not UserInput:
+                yield _of_output(number, f"it mutates input {target!r}, which is not a user input")
+        elif type(spec) is StateMutation:
             target = spec.slot
         else:
             continue
-        if type(target) in (int, str) and (type(spec), target) in done:
-            yield Finding(f"it is the second mutation of {target!r}", node=f"signature.outputs[{number}]")
-        elif type(target) in (int, str):
-            done.add((type(spec), target))
-        if type(values) is tuple and number < len(values) and type(values[number]) is not Ref:
-            text = f"the new contents of {target!r} are {short(values[number])}, not a value of the graph"
-            yield Finding(text, node=f"signature.outputs[{number}]")
+        if (type(spec), target) in done:
+            yield _of_output(number, f"it is the second mutation of {target!r}")
+        done.add((type(spec), target))
+        if type(value) is not Ref:
+            yield _of_output(number, f"the new contents of {target!r} are {short(value)}, not a value of the graph")
+
+
+def _outputs(survey: Survey) -> Iterator[tuple[Any, Any]]:
+    # The specs of the outputs with what the root returns there.
+    output: Any = survey.main.graph.output
+    return zip(survey.program.signature.outputs, output, strict=True)
+
+
+@derived
+def _values(survey: Survey) -> dict[str, Any]:
+    graph = survey.main.graph
+    return {part.name: value_in(part.meta) for part in (*graph.inputs, *graph.nodes)}
 
 
 def check_contents(survey: Survey) -> Iterator[Finding]:
     """Find mutations whose new contents have another shape or dtype than what they are written to."""
-    root, specs = survey.main, specs_of(survey.signature.outputs)
-    if root is None or type(root.output) is not tuple or type(root.nodes) is not tuple or type(root.inputs) is not tuple:
-        return
-    mutations = [
-        (number, spec, value.name)
-        for number, (spec, value) in enumerate(zip(specs, root.output, strict=False))
-        if type(spec) in (StateMutation, InputMutation) and type(value) is Ref and type(value.name) is str
-    ]
-    if not mutations:
-        return
-    wanted = {name for _, _, name in mutations}
-    makers = [part for part in (*root.nodes, *root.inputs) if getattr(part, "name", None) in wanted]
-    metas = {part.name: part.meta for part in makers if type(part) in (Node, Input)}
-    for number, spec, name in mutations:
-        difference = disagreement(value_in(metas.get(name)), _target_of(survey, root.inputs, spec))
-        if difference is not None:
-            text = f"the new contents {name!r} are {difference.replace('the slot', 'what it is written to')}"
-            yield Finding(text, node=f"signature.outputs[{number}]")
+    for number, (spec, value) in enumerate(_outputs(survey)):
+        if type(spec) in (StateMutation, InputMutation) and type(value) is Ref:
+            difference = disagreement(_values(survey)[value.name], _target_of(survey, spec))
+            if difference is not None:
+                text = f"the new contents {value.name!r} are {difference.replace('the slot', 'what it is written to')}"
+                yield _of_output(number, text)
 
 
-def _target_of(survey: Survey, inputs: tuple[Any, ...], spec: Any) -> Any:
+def _target_of(survey: Survey, spec: Any) -> Any:
     if type(spec) is StateMutation:
-        slot = survey.slots.get(spec.slot) if type(spec.slot) is str else None
+        slot = survey.slots.get(spec.slot)
         return slot.value if slot is not None else None
-    formal: Any = inputs[spec.index] if type(spec.index) is int and 0 <= spec.index < len(inputs) else None
-    return value_in(formal.meta) if type(formal) is Input else None
+    inputs = survey.main.graph.inputs
+    return value_in(inputs[spec.index].meta) if 0 <= spec.index < len(inputs) else None
+
+
+def check_gradients(survey: Survey) -> Iterator[Finding]:
+    """Find gradients of nothing, second gradients, gradients of another shape, and gradients without one loss."""
+    outputs = list(_outputs(survey))
+    losses = sum(type(spec) is LossOutput for spec, _ in outputs)
+    gradients = [(number, *pair) for number, pair in enumerate(outputs) if type(pair[0]) in (StateGradient, InputGradient)]
+    if losses > 1 or (gradients and not losses):
+        yield Finding(f"there are {len(gradients)} gradients and {losses} losses", node="signature.outputs")
+    done: set[str] = set()
+    for number, spec, value in gradients:
+        known, wanted, what = _differentiated(survey, spec)
+        if not known:
+            yield _of_output(number, f"it is the gradient to {what}, and there is none")
+        elif what in done:
+            yield _of_output(number, f"it is the second gradient to {what}")
+        elif type(value) is Ref:
+            difference = disagreement(_values(survey)[value.name], wanted)
+            if difference is not None:
+                yield _of_output(number, f"the gradient is {difference.replace('the slot', what)}")
+        done.add(what)
+
+
+def _differentiated(survey: Survey, spec: Any) -> tuple[bool, Any, str]:
+    # Whether what a gradient is for exists, a tensor of its shape, and how to call it.
+    if type(spec) is StateGradient:
+        slot = survey.slots.get(spec.slot)
+        known = slot is not None and slot.kind is SlotKind.PARAMETER
+        return known, slot.value if slot is not None else None, f"the parameter {spec.slot!r}"
+    pairs = zip(survey.main.graph.inputs, survey.program.signature.inputs, strict=True)
+    users = [(formal, user) for formal, user in pairs if type(user) is UserInput]
+    if not 0 <= spec.leaf < len(users):
+        return False, None, f"the leaf {spec.leaf!r} of the arguments"
+    formal, user = users[spec.leaf]
+    return True, value_in(formal.meta), f"the argument {user.argument!r}"
 
 
 def check_types(survey: Survey) -> Iterator[Finding]:
     """Find user inputs that were traced with another shape or dtype than the signature promises to the caller."""
-    inputs: Any = survey.main.inputs if survey.main is not None else ()
-    for formal, spec in zip(inputs if type(inputs) is tuple else (), specs_of(survey.signature.inputs), strict=False):
-        if type(spec) is UserInput and type(formal) is Input and type(spec.type) is TensorType:
+    main = survey.main
+    for formal, spec in zip(main.graph.inputs, survey.program.signature.inputs, strict=True):
+        if type(spec) is UserInput and type(spec.type) is TensorType:
             difference = misfit(spec.type, value_in(formal.meta))
             if difference is not None:
-                yield Finding(f"the argument {spec.argument!r} is {difference}", survey.root, INPUTS, formal.name)
+                yield Finding(f"the argument {spec.argument!r} is {difference}", main.name, INPUTS, formal.name)
 
 
 def check_leaves(survey: Survey) -> Iterator[Finding]:
     """Find that the numbers of user inputs or outputs are not those of the pytrees that the caller passes and gets."""
-    signature = survey.signature
+    signature = survey.program.signature
     for what, kind, spec in (("inputs", UserInput, signature.in_spec), ("outputs", UserOutput, signature.out_spec)):
-        if spec is None:
-            continue
-        count = sum(type(entry) is kind for entry in specs_of(getattr(signature, what)))
-        leaves: Any = getattr(spec, "num_leaves", None)
-        if type(leaves) is not int:
-            yield Finding(f"the pytree of the {what} is {short(spec)}, not a TreeSpec", node=f"signature.{what}")
-        elif leaves != count:
-            yield Finding(f"the signature has {count} user {what}, their pytree {leaves} leaves", node=f"signature.{what}")
-
-
-NUMBERS = frozenset({"int", "float", "bool"})
-
-LIMIT = 1 << 63
+        count = sum(type(entry) is kind for entry in getattr(signature, what))
+        if spec is not None and spec.num_leaves != count:
+            said = f"the signature has {count} user {what}, their pytree {spec.num_leaves} leaves"
+            yield Finding(said, node=f"signature.{what}")
 
 
 def check_arguments(survey: Survey) -> Iterator[Finding]:
     """Find user inputs whose type is none, or whose defaults do not fit how the program is called."""
-    users = [(number, spec) for number, spec in enumerate(specs_of(survey.signature.inputs)) if type(spec) is UserInput]
+    users = [(number, spec) for number, spec in enumerate(survey.program.signature.inputs) if type(spec) is UserInput]
     rests: set[bool] = set()
     for number, spec in users:
-        place = f"signature.inputs[{number}]"
-        fault = _type_fault(spec)
+        fault = type_fault(spec)
         if fault is not None:
-            yield Finding(fault, node=place)
+            yield Finding(fault, node=f"signature.inputs[{number}]")
         elif type(spec.type) is RestType:
             if spec.type.keywords in rests:
-                yield Finding("it is the second argument that takes the rest", node=place)
+                yield Finding("it is the second argument that takes the rest", node=f"signature.inputs[{number}]")
             rests.add(spec.type.keywords)
     if rests or any(spec.default is not None for _, spec in users):
-        yield from _unbound(survey.signature, [spec.argument for _, spec in users])
-
-
-def _type_fault(spec: UserInput) -> str | None:
-    kind: Any = spec.type
-    if type(spec.argument) is not str:
-        return f"the name of the argument is {short(spec.argument)}, not text"
-    if spec.default is not None and not (type(spec.default) is LiteralType and _is_literal(spec.default.value)):
-        return f"the argument {spec.argument!r} has the default {short(spec.default)}, not a literal"
-    match kind:
-        case TensorType():
-            sizes = type(kind.shape) is tuple and all(_is_size(size) for size in kind.shape)
-            fits = type(kind.dtype) is torch.dtype and sizes and _is_device(kind.device)
-        case NumberType():
-            fits = kind.kind in NUMBERS and (kind.expr is None or _is_size(kind.expr, low=-LIMIT))
-        case LiteralType():
-            fits = _is_literal(kind.value)
-        case RestType():
-            fits = type(kind.keywords) is bool
-        case _:
-            fits = type(kind) is ObjectType and type(kind.description) is str
-    return None if fits else f"the argument {spec.argument!r} is said to be {short(kind, width=90)}, which is not a type"
-
-
-def _is_literal(value: Any) -> bool:
-    return depth_fault(value) is None and all(
-        is_argument(leaf) and type(leaf).__name__ not in ("Ref", "Body") for leaf in leaves(value)
-    )
-
-
-def _is_size(size: Any, *, low: int = 0) -> bool:
-    if type(size) is int:
-        return low <= size < LIMIT
-    todo = [size]
-    while todo:
-        part = todo.pop()
-        if type(part) is Apply and type(part.args) is tuple and part.op in OPERATORS:
-            todo.extend(part.args)
-        elif type(part) not in (Sym, int, float, bool):
-            return False
-    return type(size) in (Sym, Apply)
-
-
-def _is_device(name: Any) -> bool:
-    try:
-        return type(name) is str and bool(torch.device(name))
-    except RuntimeError:
-        return False
+        yield from _unbound(survey.program.signature, [spec.argument for _, spec in users])
 
 
 def _unbound(signature: Any, arguments: list[str]) -> Iterator[Finding]:
@@ -287,12 +215,10 @@ def _unbound(signature: Any, arguments: list[str]) -> Iterator[Finding]:
 
 def check_pytrees(survey: Survey) -> Iterator[Finding]:
     """Find pytrees that are not of positional arguments and arguments by name, keys that are not literals, and odd names."""
-    signature = survey.signature
+    signature = survey.program.signature
     yield from _call_faults("signature", signature.in_spec, signature.out_spec, signature.arg_names)
-    calls: Any = survey.program.call_signatures
-    for frame, found in calls.items() if type(calls) is MAP_TYPE else ():
-        if type(frame) is Frame and type(found) is CallSignature:
-            yield from _call_faults(f"call_signatures[{frame}]", found.in_spec, found.out_spec, found.arg_names)
+    for frame, found in survey.program.call_signatures.items():
+        yield from _call_faults(f"call_signatures[{frame}]", found.in_spec, found.out_spec, found.arg_names)
 
 
 def _call_faults(where: str, in_spec: Any, out_spec: Any, names: Any) -> Iterator[Finding]:

@@ -1,186 +1,228 @@
-"""``Survey``: facts that the rules share, collected in one walk; and a fast pass that decides whether a graph could be invalid.
+"""``Survey``: one walk over the graphs of a program, which finds what is malformed and collects the facts that the rules share.
 
-Most graphs are valid: the fast pass saves running the explaining rules on them.
+Nearly all nodes are right: one look decides, and what it doubts is explained.  The rules are asked of well-formed programs alone,
+so they have no guards against garbage.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
 from ..arguments import CONTAINERS, NESTED, Body, Items, Ref, is_deep
-from ..effects.declared import Effects
-from ..graph import Call, Frame, Get, Graph, Input, Node, Op, Stack
+from ..graph import Call, Get, Graph, Node, Op, Stack
 from ..names import FROM_ROOT
-from ..program import Module, Program
-from ..signature import Constraints, Signature
-from ..state import Slot, State
-from .findings import PLAIN, Finding, is_argument, leaves, short
-from .well_formed import MAP_TYPE, PLAIN_VALUES, graph_faults, is_formal, meta_faults, node_faults, slot_faults
+from ..program import Program
+from ..state import Slot
+from .findings import INPUTS, PLAIN, Fault, Finding, depth_fault, is_argument, leaves, short
+from .well_formed import PLAIN_VALUES, do_faults, fields_faults, is_formal, meta_faults, node_faults, stack_faults
 
-__all__ = ["GETITEM", "Census", "Ops", "Screen", "Survey"]
+__all__ = ["GETITEM", "Census", "Ops", "Survey"]
 
 GETITEM = "operator.getitem"
 
-Ops = dict[int, tuple[Op, str, int]]
-"""Every distinct ``Op`` object by ``id``, with the graph and the number of the node that it was first met in."""
+Ops = dict[int, tuple[Op, "Census", int]]
+"""Every distinct ``Op`` object by ``id``, with the graph and the position of the node that it was first met in."""
 
 
 class Census:
     """What a graph holds that rules about the whole program ask for; numbers are positions of nodes."""
 
-    __slots__ = ("bodies", "callees", "calls", "gets", "graph", "name", "nodes", "projections", "sound", "stacks")
+    __slots__ = ("bodies", "callees", "calls", "gets", "graph", "is_root", "name", "projections", "stacks")
 
-    def __init__(self, name: str, graph: Graph) -> None:
+    def __init__(self, name: str, graph: Graph, *, is_root: bool = False) -> None:
         self.name = name
         self.graph = graph
-        self.nodes: list[tuple[int, Node]] | None = None
-        """The well-formed nodes, where they were asked for."""
-        self.sound = False
-        """Whether the screen found all nodes well-formed."""
+        self.is_root = is_root
         self.callees: list[tuple[int, str]] = []
-        self.calls: list[tuple[int, Node]] = []
-        self.gets: list[tuple[int, Node]] = []
+        self.calls: list[tuple[int, Node, Call]] = []
+        self.gets: list[tuple[int, Node, Get]] = []
         self.bodies: list[tuple[int, str]] = []
         self.projections: list[tuple[int, Node]] = []
         self.stacks: list[tuple[int, Stack]] = []
         """Each stack that is not empty, where a run of nodes with it begins."""
 
+    @property
+    def nodes(self) -> Iterator[tuple[int, Node]]:
+        """The nodes with their positions."""
+        return iter(enumerate(self.graph.nodes))
 
-class Screen:
-    """Screens the graphs of one program; what was found right once (an operator, a stack, keys of meta) is not asked again.
+    def at(self, index: int, message: str, cause: str | None = None) -> Finding:
+        """Return what is wrong with a node, or with the output, whose position is behind that of the last node."""
+        nodes = self.graph.nodes
+        name: Any = getattr(nodes[index], "name", None) if index < len(nodes) else "output"
+        return Finding(message, self.name, index, name if type(name) is str else f"node {index}", cause)
 
-    >>> from purefx.ir import Graph, Node, Op, Ref
-    >>> Screen().census("", Graph((), (Node("y", Op("toy.neg"), (Ref("x"),)),), ())) is None
-    True
+
+class Survey:
+    """A program as the rules see it.
+
+    Args:
+        program: what to look at; any of its fields may be garbage.
+
+    >>> from purefx.ir import Graph, Program
+    >>> list(Survey(Program.of({"": Graph((), (), ())})).censuses)
+    ['']
     """
 
-    def __init__(self) -> None:
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.faults: list[Fault] = list(fields_faults(program))
+        """What is malformed; where there is something, nothing else of the survey need be right."""
         self.ops: Ops = {}
+        self.censuses: dict[str, Census] = {}
+        """The graphs that the root reaches, each before those that it calls."""
+        self.derived: dict[Any, Any] = {}
+        """What several rules derive from it, each once."""
+        if isinstance(program.graphs, Mapping):
+            self._walk()
+
+    @cached_property
+    def slots(self) -> dict[str, Slot]:
+        """The state, for looking up."""
+        return dict(self.program.state.pairs)
+
+    @property
+    def main(self) -> Census:
+        """The root graph."""
+        return self.censuses[self.program.root]
+
+    def _walk(self) -> None:
+        graphs: Mapping[Any, Any] = self.program.graphs
+        look = _Look(self.ops)
+        root: Any = self.program.root
+        if type(root) is str and root not in graphs:
+            self.faults.append(("root", Finding(f"the root is {root!r}, and program.graphs has no such graph")))
+        todo = [root]
+        while todo:
+            name = todo.pop()
+            if type(name) is not str or name in self.censuses or type(graph := graphs.get(name)) is not Graph:
+                continue
+            census = self.censuses[name] = Census(name, graph, is_root=name == self.program.root)
+            self.faults.extend(look.faults(census))
+            todo.extend([callee for _, callee in reversed(census.callees)])
+
+
+class _Look:
+    """Looks at the graphs of one program; what was found right once (an operator, a stack, keys of meta) is not asked again."""
+
+    def __init__(self, ops: Ops) -> None:
+        self.ops = ops
         self._keys: set[tuple[Any, ...]] = set()
         self._stacks: set[int] = {id(())}
 
-    def census(self, name: str, graph: Graph) -> Census | None:
-        """Return the census of a graph in which every name, argument, stack and meta is right; None at the first doubt.
+    def faults(self, census: Census) -> list[Fault]:
+        """Return what is malformed in a graph, and take its census."""
+        graph: Any = census.graph
+        parts = [(name, getattr(graph, name)) for name in ("inputs", "nodes")]
+        raw = [f"its {name} are {short(value)}, not a tuple" for name, value in parts if type(value) is not tuple]
+        if raw:
+            return [("well-formed", Finding(fault, census.name)) for fault in raw]
+        why = "no rule says why"
+        try:
+            doubts: Sequence[int] = self._doubts(census)
+        except Exception as error:  # noqa: BLE001  garbage that cannot be compared, hashed or counted: all is looked at with care
+            doubts, why = range(INPUTS, len(graph.nodes) + 1), f"{type(error).__name__}: {error}"
+        found = list(_explained(census, doubts)) if doubts else []
+        return found if found or not doubts else [("well-formed", Finding(f"it cannot be read: {why}", census.name))]
 
-        Args:
-            name: the id of the graph.
-            graph: what stands there in the table.
-        """
-        defined: set[str] = set()
-        if type(graph.inputs) is not tuple or type(graph.nodes) is not tuple:
-            return None
+    def _doubts(self, census: Census) -> list[int]:
+        # The positions of what is not right.
+        graph, doubts, defined = census.graph, list[int](), set[str]()
         for formal in graph.inputs:
-            if type(formal) is not Input or type(formal.name) is not str or formal.name in defined or not formal.name:
-                return None
-            if not self._is_fine(formal.meta):
-                return None
+            if not is_formal(formal) or formal.name in defined or not self._is_fine(formal.meta):
+                doubts = [INPUTS]
             defined.add(formal.name)
-        census = Census(name, graph)
-        if not self._nodes(census, defined):
-            return None
+        self._nodes(census, defined, doubts)
         output = graph.output
-        if type(output) is not Ref and is_deep(output):
-            return None
-        for leaf in leaves(output) if type(output) is not Ref else (output,):
-            if leaf.name not in defined if type(leaf) is Ref else type(leaf) is Body or not is_argument(leaf):
-                return None
-        census.sound = True
-        return census
+        if any(type(leaf) is Body for leaf in leaves(output)) or not _is_plain(output, defined, census, len(graph.nodes)):
+            doubts.append(len(graph.nodes))
+        return doubts
 
-    def _nodes(self, census: Census, defined: set[str]) -> bool:
+    def _nodes(self, census: Census, defined: set[str], doubts: list[int]) -> None:
         # The hot loop, longer than a function should be: one look at each fact of a node, and no call of a function
         # where nothing is unusual (measured: calls were more than half of the cost of verifying).
         last, ops, stacks, gets = (), self.ops, self._stacks, census.gets
         for index, node in enumerate(census.graph.nodes):
             if type(node) is not Node or type(node.name) is not str or node.name in defined or type(node.args) is not tuple:
-                return False
+                doubts.append(index)
+                continue
             name, do, args, stack, meta = node.name, node.do, node.args, node.stack, node.meta
+            right = name != ""
             if stack is not last:
-                if id(stack) not in stacks and not self._is_stack(stack):
-                    return False
+                right = right and (id(stack) in stacks or self._is_stack(stack, census))
                 if stack:
                     census.stacks.append((index, stack))
                 last = stack
             if type(do) is Get:
                 if type(do.slot) is not str or not do.slot or args or node.kwargs != ():
-                    return False
-                gets.append((index, node))
+                    right = False
+                gets.append((index, node, do))
             else:
                 for arg in args:
                     if type(arg) is Ref:
                         if arg.name not in defined:
-                            return False
+                            right = False
                     elif type(arg) not in PLAIN and not _is_plain(arg, defined, census, index):
-                        return False
+                        right = False
                 if node.kwargs != () and not _are_keywords(node.kwargs, defined, census, index):
-                    return False
+                    right = False
                 if id(do) not in ops and not self._is_deed(index, node, census):
-                    return False
+                    right = False
                 if type(do) is Op and do.name == GETITEM:
                     census.projections.append((index, node))
-            # Joining the keys raises on one that is not a string, and the slow rules then report it.
+            # Joining the keys raises on one that is not a string, and then all is looked at with care.
             if type(meta) is not MappingProxyType or type(meta.get("val")) not in PLAIN_VALUES or not "".join(meta):
-                if not self._is_fine(meta):
-                    return False
+                right = right and self._is_fine(meta)
             elif type(meta.get("stack_trace", "")) is not str and meta["stack_trace"] is not None:
-                return False
+                right = False
+            if not right:
+                doubts.append(index)
             defined.add(name)
-        return "" not in defined
 
     def _is_fine(self, meta: Any) -> bool:
         if type(meta) is not MappingProxyType and not isinstance(meta, Mapping):
             return False
-        if type(meta.get("val")) not in PLAIN_VALUES and meta_faults(meta):
-            return False
-        trace = meta.get("stack_trace")
-        if trace is not None and type(trace) is not str:
-            return False
         keys = tuple(meta)
-        if keys not in self._keys:
-            if not all(type(key) is str for key in keys):
-                return False
-            self._keys.add(keys)
+        if keys in self._keys and type(meta.get("val")) in PLAIN_VALUES and type(meta.get("stack_trace", "")) is str:
+            return True
+        if meta_faults(meta):
+            return False
+        self._keys.add(keys)
         return True
 
-    def _is_stack(self, stack: Any) -> bool:
+    def _is_stack(self, stack: Any, census: Census) -> bool:
         if type(stack) is not tuple:
             return False
-        above = ""
-        nests = True
-        for frame in stack:
-            if id(frame) not in self._stacks:
-                if not _is_frame(frame):
-                    return False
-                self._stacks.add(id(frame))
-            nests = nests and frame.path.startswith(above)
-            above = f"{frame.path}."
-        if not nests and len(set(stack)) < len(stack):
+        new = [frame for frame in stack if id(frame) not in self._stacks]
+        if any(stack_faults(new)):
             return False
-        if any(frame.path[0] == FROM_ROOT for frame in stack):
-            return False  # right everywhere but in the root, and rare
-        self._stacks.add(id(stack))  # the program holds it, so no other object gets this id meanwhile
-        return True
+        self._stacks.update(map(id, new))  # the program holds them, so no other object gets their ids meanwhile
+        if len(set(stack)) == len(stack) and not [frame for frame in stack if frame.path[0] == FROM_ROOT]:
+            self._stacks.add(id(stack))
+            return True
+        return _stack_fault(stack, census) is None  # a path that begins there is right everywhere but in the root
 
     def _is_deed(self, index: int, node: Node, census: Census) -> bool:
-        do: Any = node.do
-        kind = type(do)
-        if kind is Op:
-            if type(do.effects) is not Effects or type(do.name) is not str or not (do.target is None or callable(do.target)):
-                return False
-            self.ops[id(do)] = (do, census.name, index)
-            return True
-        census.calls.append((index, node))
-        census.callees.append((index, do.graph))
-        return kind is Call and type(do.graph) is str and _is_frame(do.instance)
+        do = node.do
+        if type(do) is Op:
+            self.ops[id(do)] = (do, census, index)
+        elif type(do) is Call:
+            census.calls.append((index, node, do))
+            census.callees.append((index, do.graph))
+        return not any(do_faults(do))
 
 
-def _is_frame(frame: Any) -> bool:
-    if type(frame) is not Frame or type(frame.path) is not str or not frame.path:
-        return False
-    return type(frame.call) is int and frame.call >= 0 and type(frame.part) is int and frame.part >= 0
+def _stack_fault(stack: Stack, census: Census) -> str | None:
+    if len(set(stack)) < len(stack):
+        twice = next(frame for frame in stack if stack.count(frame) > 1)
+        return f"its stack enters {twice} twice"
+    for frame in stack if census.is_root else ():
+        if frame.path.startswith(FROM_ROOT):
+            return f"its stack has {frame}: in the root every path is counted from the root already"
+    return None
 
 
 def _is_plain(arg: Any, defined: set[str], census: Census, index: int) -> bool:
@@ -209,143 +251,84 @@ def _are_keywords(kwargs: Any, defined: set[str], census: Census, index: int) ->
     return type(kwargs) is tuple and all(type(pair) is tuple for pair in kwargs)
 
 
-class Survey:
-    """A program as the rules see it.
+def _explained(census: Census, doubts: Sequence[int]) -> Iterator[Fault]:
+    # Malformed nodes count as definitions: their users are not to blame.
+    inputs, nodes = census.graph.inputs, census.graph.nodes
+    defined: dict[str, int] = {}
+    for at, part in enumerate((*inputs, *nodes), -len(inputs)):
+        name: Any = getattr(part, "name", None)
+        if type(name) is str:
+            defined.setdefault(name, at)
+    for at in doubts:
+        if at == INPUTS:
+            for number, formal in enumerate(inputs):
+                found = _input_faults(number, formal, defined[formal.name] + len(inputs) if is_formal(formal) else number)
+                yield from [(rule, Finding(said, census.name, at, getattr(formal, "name", None))) for rule, said in found]
+        elif at < len(nodes):
+            yield from [(rule, census.at(at, said)) for rule, said in _node_faults(at, nodes[at], census, defined)]
+        else:
+            yield from [(rule, census.at(at, said)) for rule, said in _output_faults(census.graph.output, at, defined)]
 
-    Args:
-        program: what to look at; any of its fields may be garbage.
-        thorough: doubt every graph, so that the rules walk all of them; for tests of the fast screen.
 
-    >>> from purefx.ir import Graph, Program
-    >>> list(Survey(Program.of({"": Graph((), (), ())})).censuses)
-    ['']
-    """
+def _input_faults(number: int, formal: Any, first: int) -> Iterator[tuple[str, str]]:
+    if not is_formal(formal):
+        yield "well-formed", f"input {number} is {short(formal)}, not an Input with a name"
+        return
+    yield from [("meta", f"input {formal.name}: {fault}") for fault in meta_faults(formal.meta)]
+    if first != number:
+        yield "unique-names", f"the name {formal.name!r} is taken already by input {first}"
 
-    def __init__(self, program: Program, *, thorough: bool = False) -> None:
-        self.program = program
-        self.thorough = thorough
-        self.table_faults: list[Finding] = []
-        self.root: str = program.root if type(program.root) is str else ""
-        self.graphs: dict[str, Graph] = self._graphs(program.graphs)
-        state: Any = program.state
-        self.state: State = state if type(state) is State else State()
-        self.slots: dict[str, Slot] = dict(self.state.pairs) if self.state.checked else self._slots(self.state.slots)
-        self.signature: Signature = program.signature if type(program.signature) is Signature else Signature()
-        self.constraints: Constraints = program.constraints if type(program.constraints) is Constraints else Constraints()
-        modules: Any = program.modules
-        self.modules: list[Module] = [m for m in modules if type(m) is Module] if type(modules) is tuple else []
-        self.screen = Screen()
-        self.ops: Ops = self.screen.ops
-        self.censuses: dict[str, Census] = {}
-        """The graphs that the root reaches, each before those that it calls."""
-        self.suspects: list[Census] = []
-        """Those of them in which the fast screen doubts something."""
-        self.crashes: dict[str, Exception] = {}
-        """Why the screen broke off in a graph, where something in it cannot even be looked at."""
-        self.derived: dict[Any, Any] = {}
-        """What several rules derive from it, each once."""
-        self._walk()
 
-    @cached_property
-    def ordered_slots(self) -> list[tuple[str, Slot]]:
-        """The well-formed slots in the order of the state."""
-        order: Any = self.state.order
-        names = order if type(order) is tuple else ()
-        return [(name, self.slots[name]) for name in names if type(name) is str and name in self.slots]
+def _node_faults(at: int, node: Any, census: Census, defined: dict[str, int]) -> Iterator[tuple[str, str]]:
+    wrong = node_faults(node)
+    if wrong:
+        yield from [("well-formed", fault) for fault in wrong]
+        return
+    first = defined[node.name]
+    if first != at:
+        taken = f"node {first}" if first >= 0 else f"input {first + len(census.graph.inputs)}"
+        yield "unique-names", f"the name {node.name!r} is taken already by {taken}"
+    for arg in (*node.args, *(value for _, value in node.kwargs)):
+        if (fault := depth_fault(arg)) is not None:
+            yield "argument-kinds", f"among its arguments is {short(arg)}: {fault}"
+        for leaf in leaves(arg):
+            if not is_argument(leaf):
+                yield "argument-kinds", f"among its arguments is {short(leaf)}"
+            yield from _use_faults(leaf, at, defined)
+    yield from [("keywords", fault) for fault in _keyword_faults(node)]
+    if (fault := _stack_fault(node.stack, census)) is not None:
+        yield "stacks", fault
+    yield from [("meta", fault) for fault in meta_faults(node.meta)]
 
-    @property
-    def main(self) -> Graph | None:
-        """The root graph, where there is one."""
-        return self.graphs.get(self.root)
 
-    def inputs_of(self, census: Census) -> list[Input]:
-        """Return the well-formed inputs of a graph."""
-        inputs: Any = census.graph.inputs
-        return [formal for formal in inputs if is_formal(formal)] if type(inputs) is tuple else []
+def _keyword_faults(node: Node) -> Iterator[str]:
+    seen: set[str] = set()
+    for key, _ in node.kwargs:
+        if type(key) is not str:
+            yield f"it has the keyword {short(key)}, not a string"
+        elif key in seen:
+            yield f"it has the keyword {key!r} twice"
+        else:
+            seen.add(key)
 
-    def nodes_of(self, census: Census) -> list[tuple[int, Node]]:
-        """Return the well-formed nodes of a graph with their positions."""
-        if census.nodes is None:
-            nodes: Any = census.graph.nodes
-            pairs = enumerate(nodes if type(nodes) is tuple else ())
-            census.nodes = list(pairs) if census.sound else [(index, node) for index, node in pairs if not node_faults(node)]
-        return census.nodes
 
-    def _walk(self) -> None:
-        todo = [self.root]
-        while todo:
-            name = todo.pop()
-            graph = self.graphs.get(name)
-            if graph is None or name in self.censuses:
-                continue
-            census = None if self.thorough else self._screened(name, graph)
-            if census is None:
-                census = self._take_stock(name, graph)
-                self.suspects.append(census)
-            self.censuses[name] = census
-            todo.extend([callee for _, callee in reversed(census.callees)])
+def _use_faults(leaf: Any, at: int, defined: dict[str, int]) -> Iterator[tuple[str, str]]:
+    name: Any = leaf.name if type(leaf) is Ref else None
+    if type(name) is not str:
+        return
+    where = defined.get(name)
+    if where is None:
+        yield "defined-values", f"it uses {name!r}, which its graph does not define"
+    elif where == at:
+        yield "earlier-values", f"it uses {name!r}, its own result"
+    elif where > at:
+        yield "earlier-values", f"it uses {name!r}, which is defined {where - at} nodes later"
 
-    def _screened(self, name: str, graph: Graph) -> Census | None:
-        try:
-            return self.screen.census(name, graph)
-        except Exception as error:  # noqa: BLE001  malformed: the slow rules find it, or the verifier reports the error
-            self.crashes[name] = error
-            return None
 
-    def _take_stock(self, name: str, graph: Graph) -> Census:
-        # The census of a doubtful graph: like the screen's, but garbage is stepped over.
-        census = Census(name, graph)
-        if graph_faults(graph):
-            return census
-        last: Any = ()
-        for index, node in self.nodes_of(census):
-            if node.stack is not last and node.stack:
-                census.stacks.append((index, node.stack))
-            last = node.stack
-            match node.do:
-                case Op() as op:
-                    self.ops.setdefault(id(op), (op, name, index))
-                    if op.name == GETITEM:
-                        census.projections.append((index, node))
-                case Call(graph=callee):
-                    census.calls.append((index, node))
-                    census.callees.append((index, callee))
-                case Get():
-                    census.gets.append((index, node))
-            self._note_bodies(census, index, node)
-        return census
-
-    @staticmethod
-    def _note_bodies(census: Census, index: int, node: Node) -> None:
-        for value in (*node.args, *(value for _, value in node.kwargs)):
-            for leaf in leaves(value):
-                if type(leaf) is Body and type(leaf.graph) is str:
-                    census.bodies.append((index, leaf.graph))
-                    census.callees.append((index, leaf.graph))
-
-    def _graphs(self, table: Any) -> dict[str, Graph]:
-        found: dict[str, Graph] = {}
-        for name, graph in self._entries(table):
-            if type(name) is str and type(graph) is Graph:
-                found[name] = graph
-            else:
-                self.table_faults.append(Finding(f"program.graphs has {short(graph)} under {short(name)}"))
-        return found
-
-    def _slots(self, table: Any) -> dict[str, Slot]:
-        found: dict[str, Slot] = {}
-        if type(table) is not MAP_TYPE:
-            self.table_faults.append(Finding(f"program.state.slots is {short(table)}, not a PMap"))
-        for name, slot in self._entries(table):
-            faults = slot_faults(name, slot)
-            if not faults and type(name) is str:
-                found[name] = slot
-                continue
-            if type(name) is not str:
-                faults = [*faults, f"program.state.slots has the key {short(name)}"]
-            self.table_faults.extend(Finding(fault) for fault in faults)
-        return found
-
-    def _entries(self, table: Any) -> list[tuple[Any, Any]]:
-        # The order of a PMap means nothing: what comes of it is only looked up, and findings are sorted.
-        return list(table.items()) if type(table) is MAP_TYPE else []
+def _output_faults(output: Any, end: int, defined: dict[str, int]) -> Iterator[tuple[str, str]]:
+    if (fault := depth_fault(output)) is not None:
+        yield "argument-kinds", f"what the graph returns: {fault}"
+    for leaf in leaves(output):
+        if type(leaf) is Body or not is_argument(leaf):
+            yield "argument-kinds", f"among what the graph returns is {short(leaf)}"
+        yield from _use_faults(leaf, end, defined)

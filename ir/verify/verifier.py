@@ -5,6 +5,7 @@ A rule has a name, a statement and advice.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from attrs import evolve
@@ -13,16 +14,24 @@ from ..errors import InvalidProgram, Violation
 from ..graph import Frame
 from ..persistent import collector_paused
 from ..program import Program
-from .boundaries import check_boundaries, check_handed, check_shared
-from .calls import check_acyclic, check_arity, check_bodies, check_known_callees, check_projections, check_reachable, check_root
-from .contract import check_constraints, check_facts, check_gradients, check_known_facts
+from .calls import (
+    check_acyclic,
+    check_arity,
+    check_bodies,
+    check_boundaries,
+    check_known_callees,
+    check_reachable,
+    check_shared,
+)
+from .contract import check_constraints, check_facts
 from .findings import Finding, Lines, Rule, source_of
+from .flow import check_handed, check_packed, check_projections, check_results
 from .inference import check_inferred
-from .operands import check_operands, check_packed, check_results
-from .operators import check_effects, check_modules, check_operator_names, check_targets
+from .operators import check_effects, check_operands, check_operator_names, check_targets
 from .signature import (
     check_arguments,
     check_contents,
+    check_gradients,
     check_inputs,
     check_leaves,
     check_mutations,
@@ -36,46 +45,64 @@ from .state import (
     check_known_modules,
     check_labels,
     check_module_paths,
-    check_order,
+    check_modules,
     check_owners,
     check_parts,
     check_reads,
     check_scopes,
-    check_stacks,
     check_storage,
     check_ties,
     check_values,
 )
-from .structure import check_defined, check_earlier, check_keywords, check_kinds, check_meta, check_structure, check_unique
 from .survey import Survey
 
 __all__ = ["DEEP", "RULES", "check", "trust", "verify"]
 
-RULES: tuple[Rule, ...] = (
-    Rule("well-formed", "every field has the type that it is declared with", check_structure,
+WELL_FORMED: tuple[Rule, ...] = (
+    Rule("well-formed", "every field has the type that it is declared with",
          advice="build programs from the types of purefx.ir: tuples, Input, Node, Op, Call, Get, Frame, pmap"),
-    Rule("unique-names", "in one graph no two inputs or nodes have one name", check_unique,
+    Rule("unique-names", "in one graph no two inputs or nodes have one name",
          advice="give the new value a fresh name (purefx.ir.names.Names)"),
-    Rule("defined-values", "a value that is used is an input or a node of the same graph", check_defined,
+    Rule("defined-values", "a value that is used is an input or a node of the same graph",
          advice="keep the node that makes the value, or pass it in as an input"),
-    Rule("earlier-values", "a value is used only after the node that makes it", check_earlier,
+    Rule("earlier-values", "a value is used only after the node that makes it",
          advice="put the node behind the one that makes the value"),
-    Rule("argument-kinds", "arguments are references, literals, and tuple, Items, Record or slice of them", check_kinds,
+    Rule("argument-kinds", "arguments are references, literals, and tuple, Items, Record or slice of them",
          advice="write Items for a list, Record for a dict, Body for a graph; lift_constants(program) makes tensors state"),
-    Rule("keywords", "the keywords of a node are strings, each once", check_keywords,
+    Rule("keywords", "the keywords of a node are strings, each once",
          advice="give each keyword argument once"),
-    Rule("meta", "meta is a mapping from strings; val is a value that a node can have and stack_trace is text", check_meta,
+    Rule("meta", "meta is a mapping from strings; val is a value that a node can have and stack_trace is text",
          advice="keep the meta of the node that was replaced, or leave it empty"),
-    Rule("root", "the root names a graph of the program", check_root,
+    Rule("stacks", "no module call is made inside itself, and in the root no path begins with /",
+         advice="let the stack be the module calls around the node, outermost first, each once; number calls of one module"),
+    Rule("root", "the root names a graph of the program",
          advice="put the graph into program.graphs under the id that program.root says"),
+    Rule("state-order", "the order of state lists every slot once",
+         advice="change state.order and state.slots together"),
+    Rule("known-facts", "facts are words",
+         advice="name the fact with a string"),
+)  # fmt: skip
+"""What a program breaks of these, the survey says; where it breaks one, no other rule is asked."""
+
+CONNECTED: tuple[Rule, ...] = (
     Rule("known-callees", "every Call and every Body names a graph of the program", check_known_callees,
          advice="put the graph into program.graphs before something calls it"),
-    Rule("reachable-graphs", "the root reaches every graph", check_reachable,
-         advice="remove graphs that nothing calls"),
     Rule("acyclic-calls", "no graph calls itself, directly or through others", check_acyclic,
          advice="give the inner call a body of its own"),
     Rule("call-arguments", "a Call passes exactly the inputs of its body, by position", check_arity,
          advice="change the call and the inputs of its body together"),
+    Rule("signature-inputs", "the signature has one input for each input of the root", check_inputs,
+         advice="change signature.inputs and the inputs of the root together"),
+    Rule("signature-outputs", "the root returns a tuple with one value for each output of the signature", check_outputs,
+         advice="change signature.outputs and the output of the root together"),
+)  # fmt: skip
+"""With these, calls can be followed and values paired with inputs and specs."""
+
+RULES: tuple[Rule, ...] = (
+    *WELL_FORMED,
+    *CONNECTED,
+    Rule("reachable-graphs", "the root reaches every graph", check_reachable,
+         advice="remove graphs that nothing calls"),
     Rule("projections", "getitem takes a result that the called body or operator has", check_projections,
          advice="count from 0; change the output of a body and the getitem nodes behind its calls together"),
     Rule("operator-bodies", "an operator that takes graphs has effects that go through them; they return values", check_bodies,
@@ -94,8 +121,6 @@ RULES: tuple[Rule, ...] = (
          advice="make the operator with purefx.ir.effects.registered.effects_of(target)"),
     Rule("operator-names", "an operator bears the name of its target, and one name is one target", check_operator_names,
          advice="name the operator str(target), and different functions differently: equality goes by name"),
-    Rule("stacks", "no module call is made inside itself, and in the root no path begins with /", check_stacks,
-         advice="let the stack be the module calls around the node, outermost first, each once; number calls of one module"),
     Rule("scopes", "in the root a module call is made in one module call", check_scopes,
          advice="give the second call a call number of its own"),
     Rule("module-paths", "every module is listed once, and so is its parent; no name begins with /", check_module_paths,
@@ -112,10 +137,6 @@ RULES: tuple[Rule, ...] = (
          advice="give every call of the module the signature, or let none be shared"),
     Rule("opaque-modules", "a module of the state is read to be called, and nothing else is at its path", check_modules,
          advice="call it with purefx.call_module(Ref(read), ...); what is in the module needs no slot of its own"),
-    Rule("signature-inputs", "the signature has one input for each input of the root", check_inputs,
-         advice="change signature.inputs and the inputs of the root together"),
-    Rule("signature-outputs", "the root returns a tuple with one value for each output of the signature", check_outputs,
-         advice="change signature.outputs and the output of the root together"),
     Rule("signature-slots", "state in the signature is a slot", check_slots,
          advice="add the slot to program.state, or remove the input or mutation"),
     Rule("mutations", "each slot or user input is mutated at most once, by a value of the graph", check_mutations,
@@ -132,8 +153,6 @@ RULES: tuple[Rule, ...] = (
          check_pytrees, advice="make it with torch.utils._pytree.tree_structure((args, kwargs))"),
     Rule("signature-leaves", "user inputs and outputs are the leaves of the pytrees", check_leaves,
          advice="keep the user inputs and outputs, or change in_spec and out_spec with them"),
-    Rule("state-order", "the order of state lists every slot once", check_order,
-         advice="change state.order and state.slots together"),
     Rule("state-modules", "state is of a module that program.modules lists, where it lists any", check_owners,
          advice="list the module in program.modules, or correct the name of the slot"),
     Rule("state-values", "every slot holds a value; parameters are Parameters, buffers tensors, modules modules", check_values,
@@ -148,8 +167,6 @@ RULES: tuple[Rule, ...] = (
          advice="a Get is relative to the module whose body holds it: add the slot, or correct the path"),
     Rule("constraints", "ranges, guards and sizes refer to user inputs and sizes that exist, and have a value", check_constraints,
          advice="drop the constraint with the input, renumber it, or write one that can be computed"),
-    Rule("known-facts", "facts are words", check_known_facts,
-         advice="name the fact with a string"),
     Rule("facts", "a fact that is claimed holds", check_facts,
          advice="let the transformation forget the fact that it breaks"),
 )  # fmt: skip
@@ -160,7 +177,11 @@ DEEP: tuple[Rule, ...] = (
 )  # fmt: skip
 """Rules that cost more than all others together: ``verify(program, infer=True)`` asks them too."""
 
-OF_THE_STATE = frozenset({"state-order", "state-values", "state-ties", "state-memory"})
+BY_NAME = {rule.name: rule for rule in (*RULES, *DEEP)}
+
+Broken = tuple[Rule, Finding]
+
+OF_THE_STATE = frozenset({"state-values", "state-ties", "state-memory"})
 """Rules that look at the state alone: asked once for each ``State``, which transformations share."""
 
 ALSO = 3
@@ -179,8 +200,9 @@ def verify(program: Program, *, infer: bool = False) -> tuple[Violation, ...]:
 
     Returns:
         All violations in program order: those of the program itself, then graph by graph from the root and node by node;
-        () for a valid program.  What one rule says of several places in the same words, and a fact that does not hold, is
-        one violation: the first place, with the number of places in ``count``.
+        () for a valid program.  Of a program that is malformed, or whose calls cannot be followed, those that make it so: what
+        else is wrong could follow from them.  What one rule says of several places in the same words, and a fact that does not
+        hold, is one violation: the first place, with the number of places in ``count``.
 
     Raises:
         TypeError: ``program`` is not a Program.
@@ -193,7 +215,20 @@ def verify(program: Program, *, infer: bool = False) -> tuple[Violation, ...]:
     if not isinstance(program, Program):
         raise TypeError(f"verify takes a purefx Program, not a {type(program).__name__}; start with import_ep(ep)")
     with collector_paused():
-        return judge(Survey(program), rules=(*RULES, *DEEP) if infer else RULES)
+        survey = Survey(program)
+        return _violations(_asked(survey, infer=infer), survey)
+
+
+def _asked(survey: Survey, *, infer: bool) -> list[Broken]:
+    malformed = [(BY_NAME[name], finding) for name, finding in survey.faults]
+    if malformed or (malformed := _broken(CONNECTED, survey)):
+        return malformed
+    state = survey.program.state
+    asked = RULES[len(WELL_FORMED) + len(CONNECTED) :]
+    found = _broken([rule for rule in asked if not (state.checked and rule.name in OF_THE_STATE)], survey)
+    if not any(rule.name in OF_THE_STATE for rule, _ in found):
+        object.__setattr__(state, "checked", True)  # a memo, like that of `trust`
+    return [*found, *(_broken(DEEP, survey) if infer else ())]
 
 
 def check(program: Program) -> Program:
@@ -235,67 +270,55 @@ def trust(program: Program) -> Program:
     return program
 
 
-def judge(survey: Survey, *, rules: tuple[Rule, ...] = RULES) -> tuple[Violation, ...]:
-    """Return the violations of a surveyed program."""
-    found: list[tuple[tuple[int, int, int], Rule, Finding]] = []
-    rank = {name: number for number, name in enumerate(survey.censuses)}
-    known = survey.state.checked
-    for number, rule in enumerate(rules):
-        if known and rule.name in OF_THE_STATE:
-            continue
-        for finding in _apply(rule, survey):
-            place = -1 if finding.graph is None else rank.get(finding.graph, len(rank))
-            found.append(((place, -2 if finding.at is None else finding.at, number), rule, finding))
-    for name, error in survey.crashes.items():
-        if all(finding.graph != name for _, _, finding in found):
-            found.append(((rank[name], -2, 0), RULES[0], Finding(f"it cannot be read: {type(error).__name__}: {error}", name)))
-    if not any(rule.name in OF_THE_STATE for _, rule, _ in found):
-        object.__setattr__(survey.state, "checked", True)  # a memo, like that of `trust`
+def judge(survey: Survey, *, rules: tuple[Rule, ...]) -> tuple[Violation, ...]:
+    """Return what a surveyed program breaks of some rules."""
+    return _violations(_broken(rules, survey), survey)
+
+
+def _broken(rules: Iterable[Rule], survey: Survey) -> list[Broken]:
+    found: list[Broken] = []
+    for rule in rules:
+        try:
+            for finding in rule.check(survey) if rule.check is not None else ():
+                found.append((rule, finding))
+        except Exception as error:  # noqa: BLE001  what no rule foresees (an object whose == raises) is reported, not raised
+            found.append((rule, Finding(f"it cannot be checked: {type(error).__name__}: {error}")))
+    return found
+
+
+def _violations(found: list[Broken], survey: Survey) -> tuple[Violation, ...]:
+    # In program order, and one mistake once, at its first place: the same message for a thousand nodes has one cause.
     if not found:
         return ()
-    found.sort(key=lambda entry: entry[0])
-    lines = Lines(survey.graphs)
-    return tuple([_violation(rule, findings, survey, lines) for rule, findings in _by_cause(found)])
+    graphs = {name: rank for rank, name in enumerate(survey.censuses)}
+    numbers = {name: number for number, name in enumerate(BY_NAME)}
+
+    def place(broken: Broken) -> tuple[int, int, int]:
+        rule, finding = broken
+        graph = -1 if finding.graph is None else graphs.get(finding.graph, len(graphs))
+        return graph, -2 if finding.at is None else finding.at, numbers.get(rule.name, len(numbers))
+
+    causes: dict[tuple[Rule, str], list[Finding]] = {}
+    for rule, finding in sorted(found, key=place):
+        causes.setdefault((rule, finding.message if finding.cause is None else finding.cause), []).append(finding)
+    lines = Lines({name: census.graph for name, census in survey.censuses.items()})
+    return tuple([_violation(rule, findings, lines) for (rule, _), findings in causes.items()])
 
 
-def _by_cause(found: list[tuple[tuple[int, int, int], Rule, Finding]]) -> list[tuple[Rule, list[Finding]]]:
-    # One mistake is reported once, at its first place: the same message for a thousand nodes has one cause.
-    causes: dict[tuple[str, str], tuple[Rule, list[Finding]]] = {}
-    for _, rule, finding in found:
-        cause = finding.message if finding.cause is None else finding.cause
-        causes.setdefault((rule.name, cause), (rule, []))[1].append(finding)
-    return list(causes.values())
-
-
-def _apply(rule: Rule, survey: Survey) -> list[Finding]:
-    findings: list[Finding] = []
-    try:
-        findings.extend(rule.check(survey))
-    except Exception as error:  # noqa: BLE001  what no rule foresees (an object whose == raises) is reported, not raised
-        findings.append(Finding(f"it cannot be checked: {type(error).__name__}: {error}"))
-    return findings
-
-
-def _violation(rule: Rule, findings: list[Finding], survey: Survey, lines: Lines) -> Violation:
-    first, *others = [_placed(rule, finding, survey) for finding in findings[: 1 + ALSO]]
+def _violation(rule: Rule, findings: list[Finding], lines: Lines) -> Violation:
+    first, *others = [_placed(rule, finding, lines) for finding in findings[: 1 + ALSO]]
     name, at = findings[0].graph, findings[0].at
     if name is not None and at is not None:
-        source = source_of(getattr(_node(survey, name, at), "meta", None))
+        source = source_of(getattr(lines.node(name, at), "meta", None))
         first = evolve(first, context=lines.around(name, at), source=source)
     return evolve(first, count=len(findings), also=tuple([other.where for other in others])) if others else first
 
 
-def _placed(rule: Rule, finding: Finding, survey: Survey) -> Violation:
+def _placed(rule: Rule, finding: Finding, lines: Lines) -> Violation:
     name, at = finding.graph, finding.at
     path = name or ""
     if name is not None and at is not None:
-        stack: Any = getattr(_node(survey, name, at), "stack", ())
+        stack: Any = getattr(lines.node(name, at), "stack", ())
         if type(stack) is tuple and stack and type(stack[-1]) is Frame:
             path = f"{name} / {stack[-1].path}" if name else str(stack[-1].path)
     return Violation(rule.name, finding.message, name, finding.node, path, advice=rule.advice)
-
-
-def _node(survey: Survey, name: str, at: int) -> object:
-    graph = survey.graphs.get(name)
-    nodes: Any = graph.nodes if graph is not None else ()
-    return nodes[at] if type(nodes) is tuple and 0 <= at < len(nodes) else None

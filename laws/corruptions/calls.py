@@ -20,7 +20,7 @@ from ...ir.operators import op_of
 from ...ir.own_operators import CALL_MODULE, PACK
 from ...ir.program import Module, Program
 from ...ir.torch_private import pytree
-from ...ir.verify.operands import fault_of
+from ...ir.verify.operators import fault_of
 from .corruptor import (
     Corruptor,
     Place,
