@@ -26,6 +26,7 @@ __all__ = [
     "PartitionError",
     "PipelineError",
     "PurefxError",
+    "RuleError",
     "StageError",
     "StoreError",
     "SwapError",
@@ -177,6 +178,14 @@ class NamingError(PurefxError, ValueError):
     """Names do not fit a program: of inputs, of state, or of the module that the program is supposed to be a trace of.
 
     >>> issubclass(NamingError, ValueError)
+    True
+    """
+
+
+class RuleError(PurefxError, ValueError):
+    """A rewrite rule cannot be written or applied like this: the message says what in it, and what to write instead.
+
+    >>> issubclass(RuleError, ValueError)
     True
     """
 

@@ -1,0 +1,348 @@
+"""Rewrite rules on exported modules: what they match, what they must leave alone, and what they say when they are written wrong.
+
+Each case compares with eager on a deep copy, over three calls, on the flat program and on the tree.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from attrs import evolve
+from torch import Tensor, nn
+from torch.nn import functional
+
+import purefx as px
+from purefx.transforms.rules.terms import Var
+
+Function = Callable[..., Any]
+
+
+def names_of_operators(program: px.Program) -> list[str]:
+    return [node.do.name for _, node in program.nodes() if type(node.do) is px.Op]
+
+
+class Plain(nn.Module):
+    """A function as a module, with a buffer and two modules of its own."""
+
+    def __init__(self, function: Function) -> None:
+        super().__init__()
+        self.function = function
+        self.up = nn.Linear(4, 4)
+        self.act = nn.ReLU()
+        self.register_buffer("seen", torch.ones(3, 4))
+
+    def forward(self, *args: Tensor) -> Any:
+        return self.function(self, *args)
+
+
+def assert_equal(module: nn.Module, eager: nn.Module, args: tuple[Tensor, ...]) -> None:
+    eager = copy.deepcopy(eager)
+    for _ in range(3):
+        mine, theirs = copy.deepcopy(args), copy.deepcopy(args)
+        torch.testing.assert_close(module(*mine), eager(*theirs))
+        torch.testing.assert_close(mine, theirs)
+    torch.testing.assert_close(dict(module.state_dict()), dict(eager.state_dict()))
+
+
+def rewritten(rule: px.RuleSet, function: Function, *args: Tensor) -> list[list[str]]:
+    """Return the operators after a rule, on the flat program and on the tree, where it changed something."""
+    model = Plain(function)
+    flat = px.import_ep(torch.export.export(copy.deepcopy(model), args))
+    found: list[list[str]] = []
+    for program in (flat, px.transform(flat)):
+        result = rule(program)
+        assert not px.verify(result, infer=True)
+        assert rule(result) is result
+        assert_equal(px.lower(px.transform(result)), model, args)
+        found.append(names_of_operators(result) if result is not program else [])
+    return found
+
+
+X = torch.arange(12.0).reshape(3, 4) - 5
+neg = torch.neg
+
+
+@px.rule
+def fused(x: Any, w: Any, b: Any) -> Any:
+    return torch.relu(functional.linear(x, w, b))
+
+
+@fused.becomes
+def _(m: px.Match, x: Any, w: Any, b: Any) -> Any:
+    return torch.clamp_min(functional.linear(x, w, b), 0)
+
+
+@px.rule
+def cancelled(x: Any) -> Any:
+    return torch.neg(torch.neg(x))
+
+
+@cancelled.becomes
+def _(m: px.Match, x: Any) -> Any:
+    return x
+
+
+@px.rule
+def gated(x: Any) -> Any:
+    return x * torch.sigmoid(x)
+
+
+@gated.becomes
+def _(m: px.Match, x: Any) -> Any:
+    return functional.silu(x)
+
+
+@px.rule(keeps_inner=True)
+def gated_beside(x: Any) -> Any:
+    return x * torch.sigmoid(x)
+
+
+@gated_beside.becomes
+def _(m: px.Match, x: Any) -> Any:
+    return functional.silu(x)
+
+
+@px.rule
+def attended(q: Any, k: Any, v: Any, scale: Any) -> Any:
+    return torch.softmax(q @ k.transpose(-1, -2) / scale, -1) @ v
+
+
+@attended.becomes
+def _(m: px.Match, q: Any, k: Any, v: Any, scale: Any) -> Any:
+    return functional.scaled_dot_product_attention(q, k, v, scale=1 / scale)
+
+
+@px.rule
+def halves(x: Any) -> Any:
+    parts = x.chunk(2, -1)
+    return parts[0] * torch.sigmoid(parts[1])
+
+
+@halves.becomes
+def _(m: px.Match, x: Any) -> Any:
+    return functional.glu(x, -1)
+
+
+@px.rule
+def clipped(x: Any, low: Any) -> Any:
+    return px.any_of(torch.relu(x), torch.clamp_min(x, low))
+
+
+def exp_becomes(replacement: Function) -> px.Rule:
+    return px.rule(lambda x: torch.exp(x)).becomes(replacement)
+
+
+MATCHES: list[tuple[str, px.RuleSet, Function, str]] = [
+    ("operands", fused, lambda m, x: torch.relu(functional.linear(x, m.up.weight, m.up.bias)), "linear clamp_min"),
+    ("by name", fused, lambda m, x: functional.linear(bias=m.up.bias, weight=m.up.weight, input=x).relu(), "linear clamp_min"),
+    ("chain", cancelled, lambda m, x: neg(neg(neg(neg(neg(x.exp()))))), "exp neg"),
+    ("commutes", gated, lambda m, x: torch.sigmoid(x) * x + x * torch.sigmoid(x), "silu silu add"),
+    ("inner stays", gated_beside, lambda m, x: (g := torch.sigmoid(x)) * x + g, "sigmoid silu add"),
+    ("several results", halves, lambda m, x: (h := x.chunk(2, -1))[0] * torch.sigmoid(h[1]), "glu"),
+    ("number", attended, lambda m, x: torch.softmax(x @ x.transpose(-2, -1) / 8.0, -1) @ x, "scaled_dot_product_attention"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "rule", "function", "wanted"), MATCHES, ids=[case[0] for case in MATCHES])
+def test_matches(name: str, rule: px.RuleSet, function: Function, wanted: str) -> None:
+    for names in rewritten(rule, function, X):
+        assert [name.split(".")[1] for name in names] == wanted.split()
+
+
+def _written_between(m: Any, x: Tensor) -> Tensor:
+    y = torch.neg(m.seen)
+    m.seen.add_(1)
+    return torch.neg(y) + x
+
+
+def _written_then_read(m: Any, x: Tensor) -> Tensor:
+    y = torch.neg(torch.neg(x))
+    x.add_(1)
+    return y.sin()
+
+
+def _result_written(m: Any, x: Tensor) -> Tensor:
+    y = x.exp()
+    z = torch.neg(torch.neg(y))
+    z.add_(1)
+    return z + y
+
+
+def _inner_written(m: Any, x: Tensor) -> Tensor:
+    gate = torch.sigmoid(x)
+    gate.add_(1)
+    return gate * x
+
+
+LEFT: list[tuple[str, px.RuleSet, Function]] = [
+    ("a write between", cancelled, _written_between),
+    ("a write behind", cancelled, _written_then_read),
+    ("a write into the result", cancelled, _result_written),
+    ("a write into an inner value", gated_beside, _inner_written),
+    ("the caller's memory", cancelled, lambda m, x: torch.neg(torch.neg(x))),
+    ("others use an inner value", gated, lambda m, x: (g := torch.sigmoid(x)) * x + g),
+    ("two different values", gated, lambda m, x: x * torch.sigmoid(x + 1)),
+    ("another literal", halves, lambda m, x: (h := x.chunk(4, -1))[0] * torch.sigmoid(h[1])),
+    ("in two bodies", fused, lambda m, x: x.sin()),
+]
+
+
+@pytest.mark.parametrize(("name", "rule", "function"), LEFT, ids=[case[0] for case in LEFT])
+def test_left_alone(name: str, rule: px.RuleSet, function: Function) -> None:
+    assert rewritten(rule, function, X.clone()) == [[], []]
+
+
+def test_a_shared_body_is_matched_once() -> None:
+    class Block(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.lin = nn.Linear(4, 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.relu(functional.linear(x, self.lin.weight, self.lin.bias))
+
+    model = nn.Sequential(*[Block() for _ in range(4)])
+    program = px.transform(px.import_ep(torch.export.export(model, (X,))))
+    fuel = px.Fuel(9)
+    result = fused.transformation.spend(program, fuel)
+    assert fuel.burnt == 1
+    assert names_of_operators(result).count("aten.clamp_min.default") == 1
+    assert_equal(px.lower(result), model, (X,))
+
+
+def test_fuel_stops_and_labels() -> None:
+    model = Plain(lambda m, x: torch.sigmoid(x) * x + x * torch.sigmoid(x))
+    program = px.import_ep(torch.export.export(model, (X,)))
+    fuel = px.Fuel(1)
+    once = gated.transformation.spend(program, fuel)
+    assert names_of_operators(once).count("aten.silu.default") == 1
+    assert fuel.labels == ("apply gated at mul",)
+    assert_equal(px.lower(once), model, (X,))
+
+
+def test_sets_apply_together_in_order() -> None:
+    both = gated + cancelled
+    assert both.name == "gated + cancelled"
+    found = rewritten(both, lambda m, x: (y := torch.neg(torch.neg(x.exp()))) * torch.sigmoid(y), X)
+    assert found == [["aten.exp.default", "aten.silu.default"]] * 2
+
+
+def test_conditions_on_symbolic_sizes_hold_where_they_are_proven() -> None:
+    asked: list[bool] = []
+
+    def square(m: px.Match) -> bool:
+        rows, columns = m.shape("x") or (None, None)
+        asked.append(bool(rows == columns))
+        return rows == columns
+
+    @px.rule(where=square)
+    def negated(x: Any) -> Any:
+        return torch.neg(x)
+
+    @negated.becomes
+    def _(m: px.Match, x: Any) -> Any:
+        return x * -1
+
+    sizes = torch.export.Dim.DYNAMIC
+    model = Plain(lambda m, x: (torch.neg(x), torch.neg(x @ x.T)))
+    ep = torch.export.export(model, (X,), dynamic_shapes=(({0: sizes},),))
+    before = str(ep.range_constraints)
+    result = negated(px.import_ep(ep))
+    assert names_of_operators(result).count("aten.neg.default") == 1
+    assert asked[:2] == [False, True]
+    assert str(ep.range_constraints) == before
+    assert_equal(px.lower(result), model, (torch.randn(7, 4),))
+
+
+def test_a_literal_and_a_type_can_be_looked_at() -> None:
+    @px.rule(where=lambda m: m["scale"] == 1 and m.dtype("x") == torch.float32)
+    def once(x: Any, scale: Any) -> Any:
+        return x * scale
+
+    @once.becomes
+    def _(m: px.Match, x: Any, scale: Any) -> Any:
+        return x.clone()
+
+    assert rewritten(once, lambda m, x: (x * 1, x * 2), X) == [["aten.clone.default", "aten.mul.Tensor"]] * 2
+
+
+WRONG: list[tuple[str, Function, str]] = [
+    ("sizes", lambda x: x.shape, "cannot ask a value for 'shape'"),
+    ("no operator", lambda x: x, "looks for operators"),
+    ("unused", lambda x, y: torch.relu(x), "does not use y"),
+    ("branches", lambda x: x or -x, "cannot branch"),
+    ("rest", lambda *x: torch.relu(x[0]), "each parameter of a rule is a variable"),
+    ("unpacked", lambda x: list(x.chunk(2)), r"write parts\[0\]"),
+    ("overload", lambda x: torch.ops.aten.relu.default(x, 3), "no overload of relu takes"),
+]
+
+
+@pytest.mark.parametrize(("name", "pattern", "said"), WRONG, ids=[case[0] for case in WRONG])
+def test_a_wrong_pattern_is_explained(name: str, pattern: Function, said: str) -> None:
+    with pytest.raises((px.RuleError, AttributeError), match=said):
+        px.rule(pattern)
+
+
+def test_a_rule_without_replacement_is_explained() -> None:
+    @px.rule
+    def widened(x: Any, y: Any) -> Any:
+        return torch.exp(x + y)
+
+    program = px.import_ep(torch.export.export(Plain(lambda m, x: x.exp()), (X,)))
+    with pytest.raises(px.RuleError, match=r"@widened.becomes`, over `def _\(m, x, y\)`"):
+        widened(program)
+
+
+def test_other_variables_are_explained() -> None:
+    with pytest.raises(px.RuleError, match=r"takes \(m, x\), not \(x\)"):
+        exp_becomes(lambda x: x)
+
+
+def test_a_replacement_is_said_once() -> None:
+    rule = exp_becomes(lambda m, x: x.sin())
+    with pytest.raises(px.RuleError, match="has a replacement already"):
+        rule.becomes(lambda m, x: x.cos())
+
+
+def test_a_value_of_another_place_is_explained() -> None:
+    rule = exp_becomes(lambda m, x: torch.sin(Var("elsewhere")))
+    with pytest.raises(px.RuleError, match="elsewhere is not a value of the program"):
+        rule(px.import_ep(torch.export.export(Plain(lambda m, x: x.exp()), (X,))))
+
+
+@pytest.mark.parametrize("becomes", [lambda m, x: torch.exp(torch.sin(x)), lambda m, x: torch.exp(x)], ids=["grows", "itself"])
+def test_rules_without_an_end_are_named(becomes: Function) -> None:
+    program = px.import_ep(torch.export.export(Plain(lambda m, x: x.exp()), (X,)))
+    with pytest.raises(px.RuleError, match=r"come to no end in the root: <lambda> matched"):
+        exp_becomes(becomes)(program)
+
+
+def test_other_effects_are_refused() -> None:
+    @px.rule
+    def dropped(x: Any) -> Any:
+        return functional.dropout(x, 0.5)
+
+    @dropped.becomes
+    def _(m: px.Match, x: Any) -> Any:
+        return x.clone()
+
+    program = px.import_ep(torch.export.export(Plain(lambda m, x: functional.dropout(x, 0.5).sin()), (X,)))
+    with pytest.raises(px.RuleError, match="draws random numbers"):
+        dropped(program)
+    allowed = evolve(dropped, any_effects=True)
+    assert names_of_operators(allowed(program)) == ["aten.clone.default", "aten.sin.default"]
+
+
+def test_other_types_are_seen_by_verify() -> None:
+    # The value of the new node is inferred, and what depends on it.
+    rule = exp_becomes(lambda m, x: torch.exp(x.double()))
+    program = px.import_ep(torch.export.export(Plain(lambda m, x: x.exp() + 1), (X,)))
+    with pytest.raises(px.RuleError, match="come to no end"):
+        rule(program)
+    sined = px.rule(lambda x: torch.sin(x)).becomes(lambda m, x: torch.cos(x.double()))
+    program = px.import_ep(torch.export.export(Plain(lambda m, x: x.sin() + 1), (X,)))
+    assert [str(node.meta["val"].dtype) for node in sined(program).main.nodes] == ["torch.float64"] * 3

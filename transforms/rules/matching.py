@@ -1,0 +1,145 @@
+"""Matching: where a term stands in a graph, and what its variables are there.
+
+Arguments are compared as the schema of the operator orders them, so a default that is written or left out, and an argument that
+is given by name or by position, are the same; operands that commute are tried in both orders.  Whether nodes that match may be
+taken together is not decided here (``application.py``).
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from attrs import evolve, field, frozen
+
+from ...ir.arguments import Arg, Ref, same_arg
+from ...ir.effects.aliases import item_of
+from ...ir.errors import RuleError
+from ...ir.graph import Node, Op
+from .terms import AnyOf, Applied, Item, Var, arranged
+
+__all__ = ["COMMUTING", "Found", "match", "operators_of"]
+
+COMMUTING: Mapping[str, tuple[str, str]] = {
+    "transpose": ("dim0", "dim1"),
+    **dict.fromkeys(("add", "mul", "maximum", "minimum", "eq", "ne"), ("self", "other")),
+    **dict.fromkeys(("logical_and", "logical_or", "logical_xor"), ("self", "other")),
+    **dict.fromkeys(("bitwise_and", "bitwise_or", "bitwise_xor"), ("self", "other")),
+}
+"""Operators of which two parameters may change places."""
+
+NodeOf = Callable[[str], Node | None]
+
+
+@frozen
+class Found:
+    """What variables are, and which nodes the operators of a term are, the outermost first."""
+
+    values: Mapping[str, Arg] = field(factory=dict)
+    nodes: tuple[Node, ...] = ()
+
+
+def match(term: Any, value: Arg, node_of: NodeOf, found: Found = Found()) -> Iterator[Found]:
+    """Find the ways in which a value of a graph is a term.
+
+    Args:
+        term: what a rule looks for.
+        value: a use of a value, or an argument as it stands.
+        node_of: the node that computes a value; None for an input.
+        found: what is known already.
+
+    >>> import torch
+    >>> from purefx.ir.operators import op_of
+    >>> y = Node("y", op_of(torch.ops.aten.add.Tensor), (Ref("a"), 1))
+    >>> [dict(each.values) for each in match(Var("x") + 1, Ref("y"), {"y": y}.get)]
+    [{'x': Ref(name='a')}]
+    >>> list(match(Var("x") + 2, Ref("y"), {"y": y}.get))
+    []
+    """
+    match term:
+        case Var(name):
+            if name not in found.values:
+                yield evolve(found, values={**found.values, name: value})
+            elif same_arg(found.values[name], value):
+                yield found
+        case AnyOf(terms):
+            for each in terms:
+                yield from match(each, value, node_of, found)
+        case Item() | Applied():
+            node = node_of(value.name) if type(value) is Ref else None
+            if node is not None and type(node.do) is Op:
+                found = evolve(found, nodes=(*found.nodes, node))
+                yield from _item(term, node, node_of, found) if isinstance(term, Item) else _applied(term, node, node_of, found)
+        case list() | tuple():
+            if isinstance(value, tuple) and len(value) == len(term):
+                yield from _all(list(zip(term, value, strict=True)), node_of, found)
+        case _:
+            if _is_literal(term, value):
+                yield found
+
+
+def _item(term: Item, node: Node, node_of: NodeOf, found: Found) -> Iterator[Found]:
+    item = item_of(node)
+    if item is not None and item[1] == term.index:
+        yield from match(term.whole, Ref(item[0]), node_of, found)
+
+
+def _applied(term: Applied, node: Node, node_of: NodeOf, found: Found) -> Iterator[Found]:
+    target: Any = node.do.target if type(node.do) is Op else None
+    if not any(target is one for one in term.overloads):
+        return
+    wanted, given = arranged(target, term.args, term.kwargs), arranged(target, node.args, dict(node.kwargs))
+    if wanted is None or given is None:
+        return
+    orders = [wanted]
+    one, other = COMMUTING.get(term.name, ("", ""))
+    if one in wanted and other in wanted and wanted.get("alpha", 1) == 1:
+        orders.append({**wanted, one: wanted[other], other: wanted[one]})
+    for each in orders:
+        yield from _all([(each[key], value) for key, value in given.items()], node_of, found)
+
+
+def _all(pairs: list[tuple[Any, Arg]], node_of: NodeOf, found: Found) -> Iterator[Found]:
+    # Each pair in order; where one does not match, the pairs before it are tried in other ways.
+    ways: list[Iterator[Found]] = [iter([found])]
+    while ways:
+        found = next(ways[-1], STOP)
+        if found is STOP:
+            ways.pop()
+        elif len(ways) > len(pairs):
+            yield found
+        else:
+            term, value = pairs[len(ways) - 1]
+            ways.append(match(term, value, node_of, found))
+
+
+STOP = Found()
+
+
+def _is_literal(term: Any, value: Arg) -> bool:
+    if isinstance(value, tuple) and type(term) is int:
+        return bool(value) and all(type(one) is int and one == term for one in value)  # stride=1 is stride=[1, 1]
+    return same_arg(term, value)
+
+
+def operators_of(term: Any) -> Iterator[Any]:
+    """Return the overloads that a term can have at its root, ``getitem`` for an item of a result.
+
+    >>> import torch
+    >>> list(operators_of(torch.relu(Var("x"))))
+    [<OpOverload(op='aten.relu', overload='default')>]
+
+    Raises:
+        RuleError: it may be a variable, or a literal: such a rule would match everywhere.
+    """
+    match term:
+        case AnyOf(terms):
+            for each in terms:
+                yield from operators_of(each)
+        case Applied(overloads=overloads):
+            yield from overloads
+        case Item():
+            yield operator.getitem
+        case _:
+            raise RuleError(f"a rule looks for operators, and {term!r} is none: it would match everywhere")

@@ -1,0 +1,226 @@
+"""``rule``: a pattern and what stands in its place, written as two functions; ``RuleSet``: several of them, applied together.
+
+Both are values that can be called with a program, like any transformation.  How terms match is in ``matching.py``, and when a
+match may be taken in ``application.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
+from typing import Any
+
+from attrs import field, frozen
+
+from ...ir.errors import RuleError
+from ...ir.program import Program
+from ..cleanup import infer
+from ..transformation import UNLIMITED, Fuel, Transformation
+from .application import Sweep
+from .matching import operators_of
+from .replacement import Match
+from .terms import Term, parts_of, variables_of
+
+__all__ = ["Rule", "RuleSet", "rule"]
+
+LAWS = ("nothing that the rule looks for and may replace is left", "values of new nodes are those that their operators compute")
+
+
+@frozen(slots=False)
+class RuleSet:
+    """Rules that are applied together, until none of them matches; the first that matches a value is taken.
+
+    Called with a program it returns the rewritten program, the same object if nothing matched.
+
+    >>> import torch, purefx as px
+    >>> @px.rule
+    ... def double(x):
+    ...     return x + x
+    >>> @double.becomes
+    ... def _(m, x):
+    ...     return x * 2
+    >>> [each.name for each in (double + double).rules]
+    ['double', 'double']
+    """
+
+    rules: tuple[Rule, ...]
+
+    def __add__(self, other: RuleSet) -> RuleSet:
+        """Return the rules of both, these first."""
+        return RuleSet((*self.rules, *other.rules)) if isinstance(other, RuleSet) else NotImplemented
+
+    def __call__(self, program: Program, *, fuel: int | None = None) -> Program:
+        """Return the program with what the rules look for replaced.
+
+        Args:
+            program: any valid program; it is not changed.
+            fuel: how many matches may be replaced, by default all.
+
+        Raises:
+            RuleError: a replacement does not fit where it matched, has other effects, or the rules come to no end.
+            InvalidProgram: an operator of a replacement refuses its operands.
+        """
+        return self.transformation(program, fuel=fuel)
+
+    @cached_property
+    def transformation(self) -> Transformation:
+        """The rules as a transformation, for ``transform``, ``bisect`` and the laws."""
+
+        def apply(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
+            return _applied(program, self._index, fuel)
+
+        apply.__doc__ = f"Apply {self.name}."
+        return Transformation(self.name, apply, forgets=frozenset({"deduplicated"}), laws=LAWS)
+
+    @property
+    def name(self) -> str:
+        """The names of its rules."""
+        return " + ".join([each.name for each in self.rules])
+
+    @cached_property
+    def _index(self) -> Mapping[Any, tuple[Rule, ...]]:
+        found: dict[Any, tuple[Rule, ...]] = {}
+        for each in self.rules:
+            if each.replacement is None:
+                raise RuleError(
+                    f"{each.name} has no replacement: write one as `@{each.name}.becomes`, over "
+                    f"`def _(m, {', '.join(each.variables)})`"
+                )
+            for target in dict.fromkeys(operators_of(each.term)):
+                found[target] = (*found.get(target, ()), each)
+        return found
+
+
+@frozen(slots=False)
+class Rule(RuleSet):
+    """One rule: a term to look for, and a function that gives the term to put in its place."""
+
+    rules: tuple[Rule, ...] = field(init=False, repr=False, eq=False)
+    written: Callable[..., Any]
+    """The function that it was written as."""
+    term: Term = field(repr=False)
+    """What it looks for."""
+    variables: tuple[str, ...]
+    replacement: Callable[..., Any] | None = None
+    conditions: tuple[Callable[[Match], bool], ...] = field(default=(), repr=False)
+    keeps_inner: bool = False
+    """Whether inner values that others use stay for them; otherwise such a place is left as it is."""
+    any_effects: bool = False
+    """Whether what it builds may draw, or be ordered, where what it looks for is not, or the other way round."""
+
+    def __attrs_post_init__(self) -> None:
+        object.__setattr__(self, "rules", (self,))
+
+    @property
+    def name(self) -> str:
+        """The name of the function that it was written as."""
+        return self.written.__name__
+
+    def becomes(self, replacement: Callable[..., Any]) -> Rule:
+        """Say what stands in the place of the pattern, once; a decorator that returns the rule.
+
+        Args:
+            replacement: is called with the match and what each variable is, in the order of the pattern; it returns a value,
+                written with those, with functions of torch and with ``m.call``.
+
+        Raises:
+            RuleError: its parameters are not ``m`` and the variables of the pattern, or there is a replacement already.
+        """
+        given = tuple([one.name for one in variables_of(replacement)])
+        if given[1:] != self.variables:
+            raise RuleError(f"{self.name}.becomes takes ({', '.join(('m', *self.variables))}), not ({', '.join(given)})")
+        if self.replacement is not None:
+            raise RuleError(f"{self.name} has a replacement already: what stands in one place is one thing; write another rule")
+        object.__setattr__(self, "replacement", replacement)  # said once, below the pattern; from then on the rule is complete
+        return self
+
+    def build(self, found: Match) -> Any:
+        """Return the term that stands in the place of a match."""
+        if self.replacement is None:
+            raise RuleError(f"{self.name} has no replacement")
+        return self.replacement(found, *[found.given(found[name]) for name in self.variables])
+
+
+def rule(
+    pattern: Callable[..., Any] | None = None,
+    /,
+    *,
+    where: Callable[[Match], bool] | None = None,
+    keeps_inner: bool = False,
+    any_effects: bool = False,
+) -> Any:
+    """Make a rule of a function that computes what it looks for; ``becomes`` adds what stands in its place.
+
+    Each parameter of the function is a variable: any value, number or list, the same one wherever it is used.  The function is
+    called once, with terms: functions and methods of torch, ``torch.ops`` and Python's operators apply, and nothing is computed.
+    Operators match whether arguments are given by position, by name or left out as defaults; what commutes, in both orders.
+
+    Before, and after the rule below::
+
+        y = aten.linear.default(x, w, b)
+        z = aten.relu.default(y)                z = mine.linear_relu.default(x, w, b)
+
+    Args:
+        pattern: what to look for.
+        where: a condition on a match: sizes, types, literals; what a symbolic size is not proven to be is false.
+        keeps_inner: whether values inside of a match that others use stay for them, and are computed again for the match.
+        any_effects: whether the replacement may draw random numbers or be ordered where the pattern is not, or the other way
+            round; neither may ever write.
+
+    Returns:
+        A ``Rule``, or with options alone a decorator that makes one.
+
+    Raises:
+        RuleError: the function asks for what only a run knows, looks for no operator, or does not use one of its parameters.
+
+    >>> import torch, purefx as px
+    >>> @px.rule
+    ... def soften(x):
+    ...     return torch.relu(x)
+    >>> @soften.becomes
+    ... def _(m, x):
+    ...     return torch.tanh(x)
+    >>> program = px.import_ep(torch.export.export(torch.nn.ReLU(), (torch.ones(2),)))
+    >>> [node.do.name for node in soften(program).main.nodes]
+    ['aten.tanh.default']
+    >>> softened = soften(program)
+    >>> soften(softened) is softened
+    True
+    """
+
+    def make(function: Callable[..., Any]) -> Rule:
+        variables = variables_of(function)
+        term = function(*variables)
+        unused = {one.name for one in variables} - _names(term)
+        if unused:
+            raise RuleError(f"{function.__name__} does not use {', '.join(sorted(unused))}: nothing would say what that is")
+        list(operators_of(term))
+        names = tuple([one.name for one in variables])
+        conditions = () if where is None else (where,)
+        return Rule(function, term, names, conditions=conditions, keeps_inner=keeps_inner, any_effects=any_effects)
+
+    return make if pattern is None else make(pattern)
+
+
+def _names(term: Any) -> set[str]:
+    todo, found = [term], set[str]()
+    while todo:
+        each = todo.pop()
+        if isinstance(each, Term) and not parts_of(each):
+            found.add(repr(each))
+        todo += parts_of(each)
+    return found
+
+
+def _applied(program: Program, rules: Mapping[Any, tuple[Rule, ...]], fuel: Fuel) -> Program:
+    # A match makes another one possible behind it; so graphs that changed are walked again, until nothing matches.
+    todo: Iterable[str] = program.order
+    while changed := _walked(program, todo, rules, fuel):
+        program = infer(program.evolve(graphs=program.graphs.update(changed)))
+        todo = [] if fuel.refused else list(changed)
+    return program
+
+
+def _walked(program: Program, names: Iterable[str], rules: Mapping[Any, tuple[Rule, ...]], fuel: Fuel) -> dict[str, Any]:
+    found = {name: Sweep(program, name, rules, fuel).run() for name in names}
+    return {name: graph for name, graph in found.items() if graph is not program.graphs[name]}

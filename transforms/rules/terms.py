@@ -1,0 +1,320 @@
+"""Terms: what a rule looks for and what it puts there, as values over operators; and how plain torch code becomes one.
+
+A term is a variable, an operator applied to terms, one item of a result that has several, or an argument as it stands.  A
+function of torch that is called with a term applies the operator of its name, without shapes; what torch writes in Python
+(``softmax``) is followed to the operators that it calls.  Nothing here looks at a program.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from types import CellType, FunctionType
+from typing import Any
+
+import torch
+from attrs import field, frozen
+
+from ...ir.arguments import Ref
+from ...ir.errors import RuleError
+from ...ir.names import did_you_mean
+from ...ir.torch_private import OpOverload, OpOverloadPacket, overload_of, overloads_of, schema_of
+
+__all__ = [
+    "AnyOf",
+    "Applied",
+    "Item",
+    "Term",
+    "Var",
+    "any_of",
+    "applied",
+    "arranged",
+    "bound",
+    "numbers_as_tensors",
+    "parts_of",
+    "variables_of",
+]
+
+OF_PYTHON: Mapping[str, str] = {
+    "truediv": "div", "mod": "remainder", "floordiv": "floor_divide", "and": "bitwise_and", "or": "bitwise_or",
+    "xor": "bitwise_xor", "invert": "bitwise_not", "abs": "abs", "radd": "add", "rmul": "mul", "rsub": "rsub",
+    **{name: name for name in ("add", "sub", "mul", "matmul", "pow", "neg", "eq", "ne", "lt", "le", "gt", "ge")},
+}  # fmt: skip
+"""The operator that each operator of Python is; ``x - 2`` and ``2 - x`` are two."""
+
+CASTS: Mapping[str, torch.dtype] = {
+    "float": torch.float32, "double": torch.float64, "half": torch.float16, "bfloat16": torch.bfloat16, "int": torch.int32,
+    "long": torch.int64, "bool": torch.bool,
+}  # fmt: skip
+"""Methods that are ``to``, with the type."""
+
+
+class Term:
+    """A value that a program computes, in the writing of a rule: torch's functions and Python's operators apply to it.
+
+    >>> x = Var("x")
+    >>> torch.relu(x + 1)
+    relu(add(x, 1))
+    >>> torch.nn.functional.softmax(x, -1)
+    softmax(x, -1)
+    """
+
+    @classmethod
+    def __torch_function__(cls, function: Any, types: object, args: Sequence[Any] = (), kwargs: Any = None) -> Any:
+        """Apply the operator that a function of torch calls, or follow the function to the operators that it calls."""
+        if isinstance(function, FunctionType):
+            return _followed(function)(*args, **(kwargs or {}))
+        return applied(function, args, kwargs or {})
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        """Return a method of tensors that applies the operator of its name."""
+        if name in CASTS:
+            return lambda: applied("to", (self, CASTS[name]), {})
+        if name.startswith("__") or not overloads_of(name):
+            raise AttributeError(
+                f"a rule cannot ask a value for {name!r}: no operator of that name exists, and sizes and types are known only\n"
+                "where the rule matches; use a variable for what may differ, and look at it in `where=`"
+            )
+        return lambda *args, **kwargs: applied(name, (self, *args), kwargs)
+
+    def __rtruediv__(self, number: Any) -> Applied:
+        return self.reciprocal() * number  # as torch computes it
+
+    def __getitem__(self, index: object) -> Item:
+        if type(index) is not int or index < 0:
+            raise RuleError(
+                f"[{index}] in a rule is one of several results, by number; for a part of a tensor write the operator"
+            )
+        return Item(self, index)
+
+    def __iter__(self) -> Any:
+        raise RuleError("how many results there are is not known in a rule: write parts[0], parts[1]")
+
+    def __bool__(self) -> bool:
+        raise RuleError("a rule cannot branch on a value: nothing is computed; look at the values that it matched in `where=`")
+
+
+def _add_operators() -> None:
+    for python, name in OF_PYTHON.items():
+        setattr(Term, f"__{python}__", lambda self, *others, name=name: applied(name, (self, *others), {}))
+    Term.__hash__ = object.__hash__  # `==` applies an operator, so a term is known by what it is
+
+
+_add_operators()
+
+
+@frozen(eq=False, repr=False)
+class Var(Term):
+    """Anything: a value, a number, a list of values; the same thing wherever it stands in one rule.
+
+    >>> Var("x")
+    x
+    """
+
+    name: str
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+@frozen(eq=False, repr=False)
+class Applied(Term):
+    """An operator, in any of the overloads that its arguments fit, applied to terms and to arguments as they stand."""
+
+    name: str
+    overloads: tuple[Any, ...]
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+
+    def __repr__(self) -> str:
+        return f"{self.name}({', '.join([*map(repr, self.args), *(f'{key}={value!r}' for key, value in self.kwargs.items())])})"
+
+
+@frozen(eq=False, repr=False)
+class Item(Term):
+    """One of the results of an operator that has several."""
+
+    whole: Term
+    index: int
+
+    def __repr__(self) -> str:
+        return f"{self.whole!r}[{self.index}]"
+
+
+@frozen(eq=False, repr=False)
+class AnyOf(Term):
+    """One of several terms, the first that matches."""
+
+    terms: tuple[Any, ...] = field(converter=tuple)
+
+    def __repr__(self) -> str:
+        return f"any_of({', '.join(map(repr, self.terms))})"
+
+
+def any_of(*terms: Any) -> AnyOf:
+    """Return a term that matches where one of several does.
+
+    Args:
+        terms: tried in this order.
+
+    >>> x = Var("x")
+    >>> any_of(torch.relu(x), x.clamp(0))
+    any_of(relu(x), clamp(x, 0))
+    """
+    return AnyOf(terms)
+
+
+def applied(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Applied:
+    """Return the term that applies an operator.
+
+    Args:
+        function: an operator, one of its overloads, a function of torch, or the name of an operator of aten.
+        args: terms, and arguments as they stand.
+        kwargs: those that are given by name.
+
+    Raises:
+        RuleError: no operator is behind the function, or the arguments fit none of its overloads.
+
+    >>> applied(torch.ops.aten.relu.default, (Var("x"),), {})
+    relu(x)
+    """
+    name, overloads = _operator(function)
+    fitting = tuple([one for one in overloads if bound(one, args, kwargs) is not None])
+    if not fitting:
+        shown = ", ".join([*map(repr, args), *(f"{key}={value!r}" for key, value in kwargs.items())])
+        raise RuleError(f"no overload of {name} takes ({shown}):\n  " + "\n  ".join(str(schema_of(one)) for one in overloads))
+    return Applied(name, fitting, tuple(args), dict(kwargs))
+
+
+def _operator(function: Any) -> tuple[str, Sequence[Any]]:
+    function = overload_of(function)
+    if isinstance(function, OpOverload):
+        return schema_of(function).name.partition("::")[2], [function]
+    if isinstance(function, OpOverloadPacket):
+        overloads = [getattr(function, name) for name in function.overloads()]
+        return function.__name__, [one for one in overloads if _is_functional(one)]
+    name = function if isinstance(function, str) else getattr(function, "__name__", str(function))
+    found = [one for one in overloads_of(name) if _is_functional(one)]
+    if not found:
+        near = did_you_mean(name, dir(torch.ops.aten))
+        raise RuleError(f"{name!r} is not an operator of aten{near}; write torch.ops.<library>.<operator>")
+    return name, found
+
+
+def _is_functional(overload: Any) -> bool:
+    # On tensors, and into a new one.
+    arguments = schema_of(overload).arguments
+    return any("Tensor" in str(argument.type) for argument in arguments) and not any(argument.is_out for argument in arguments)
+
+
+def bound(overload: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return what each parameter of an overload gets, defaults included; None if the arguments do not fit.
+
+    >>> bound(torch.ops.aten.add.Tensor, (Var("x"), 2), {})
+    {'self': x, 'other': 2, 'alpha': 1}
+    """
+    found = arranged(overload, args, kwargs)
+    if found is None or not all(_fits(found[argument.name], argument) for argument in schema_of(overload).arguments):
+        return None
+    return found
+
+
+def arranged(overload: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return what each parameter of an overload gets, whatever it is; None if there are too few, too many or unknown ones.
+
+    >>> arranged(torch.ops.aten.relu.default, ("anything",), {}), arranged(torch.ops.aten.relu.default, (), {})
+    ({'self': 'anything'}, None)
+    """
+    arguments = schema_of(overload).arguments
+    plain = [argument.name for argument in arguments if not argument.kwarg_only]
+    given = dict(zip(plain, args, strict=False))
+    if len(args) > len(plain) or not given.keys().isdisjoint(kwargs):
+        return None
+    given.update(kwargs)
+    found: dict[str, Any] = {}
+    for argument in arguments:
+        if argument.name in given:
+            found[argument.name] = _converted(given.pop(argument.name), argument)
+        elif argument.has_default_value():
+            found[argument.name] = _converted(argument.default_value, argument)
+        else:
+            return None
+    return None if given else found
+
+
+def numbers_as_tensors(overload: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> int:
+    """Return how many numbers an overload would get where it takes tensors: the best one gets the fewest.
+
+    >>> numbers_as_tensors(torch.ops.aten.pow.Tensor_Tensor, (Var("x"), 2), {})
+    1
+    """
+    found = arranged(overload, args, kwargs) or {}
+    kinds = {argument.name: str(argument.type) for argument in schema_of(overload).arguments}
+    return sum(kinds[name] == "Tensor" and isinstance(value, int | float | complex) for name, value in found.items())
+
+
+def _fits(value: Any, argument: Any) -> bool:
+    # Whether a value as it stands can be what a parameter takes; a term can be anything.
+    kind = str(argument.type)
+    if isinstance(value, Term | Ref) or value is None:
+        return value is not None or kind.startswith("Optional")
+    if isinstance(value, list | tuple):
+        return "List[" in kind
+    if isinstance(value, bool):
+        return "bool" in kind or "number" in kind or "Tensor" in kind
+    if isinstance(value, int | float | complex):
+        is_number = any(word in kind for word in ("number", "float", "complex" if isinstance(value, complex) else "int"))
+        return is_number or "Tensor" in kind or ("int" in kind and isinstance(value, int))
+    return "Tensor" not in kind
+
+
+def _converted(value: Any, argument: Any) -> Any:
+    return float(value) if type(value) is int and str(argument.type) in ("float", "Optional[float]") else value
+
+
+def _followed(function: FunctionType) -> Callable[..., Any]:
+    # torch's Python functions hand an argument that overrides them to its class; here they run as for a tensor.
+    plain = {name: lambda *_: False for name in function.__globals__ if name.startswith("has_torch_function")}
+    inner = [cell.cell_contents for cell in function.__closure__ or ()]
+    closure = tuple([CellType(_followed(one) if isinstance(one, FunctionType) else one) for one in inner]) or None
+    same = FunctionType(function.__code__, {**function.__globals__, **plain}, function.__name__, function.__defaults__, closure)
+    same.__kwdefaults__ = function.__kwdefaults__
+    return same
+
+
+def parts_of(term: Any) -> Sequence[Any]:
+    """Return what a term is made of.
+
+    >>> parts_of(torch.add(Var("x"), 1))
+    [x, 1]
+    """
+    match term:
+        case Applied():
+            return [*term.args, *term.kwargs.values()]
+        case Item():
+            return [term.whole]
+        case AnyOf():
+            return term.terms
+        case list() | tuple():
+            return term
+        case _:
+            return []
+
+
+def variables_of(function: Callable[..., Any], *, skip: int = 0) -> list[Var]:
+    """Return a variable for each parameter of a function.
+
+    Args:
+        function: what a rule was written as.
+        skip: how many parameters at the front are not variables.
+
+    Raises:
+        RuleError: it collects arguments, or has defaults.
+
+    >>> variables_of(lambda x, y: x + y)
+    [x, y]
+    """
+    parameters = list(inspect.signature(function).parameters.values())[skip:]
+    if any(one.kind is not one.POSITIONAL_OR_KEYWORD or one.default is not one.empty for one in parameters):
+        raise RuleError("each parameter of a rule is a variable: no defaults, no *args; a variable matches a list as well")
+    return [Var(one.name) for one in parameters]
