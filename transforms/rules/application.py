@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from attrs import evolve
 
@@ -29,15 +29,28 @@ from ..transformation import Fuel
 from .matching import Found, match
 from .replacement import Builder, Match
 
-if TYPE_CHECKING:
-    from .rule import Rule
-
 __all__ = ["Sweep"]
 
 WITHOUT_SHARING: Mapping[str, Any] = {"aliases": (), "aliases_slots": (), "results": (), "reads_slots": ()}
 
 OFTEN = 64
 """How many matches there may be for each node before rules are taken to go round in a circle."""
+
+
+class Rewrite(Protocol):
+    """What is asked of a rule here: what it looks for, and what it puts there (``rule.py``)."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def term(self) -> Any: ...
+    @property
+    def conditions(self) -> Sequence[Callable[[Match], bool]]: ...
+    @property
+    def keeps_inner(self) -> bool: ...
+    @property
+    def any_effects(self) -> bool: ...
+    def build(self, found: Match) -> Any: ...
 
 
 class Sweep:
@@ -50,7 +63,7 @@ class Sweep:
         fuel: each match is one rewrite.
     """
 
-    def __init__(self, program: Program, name: str, rules: Mapping[Any, Sequence[Rule]], fuel: Fuel) -> None:
+    def __init__(self, program: Program, name: str, rules: Mapping[Any, Sequence[Rewrite]], fuel: Fuel) -> None:
         self.program = program
         self.name = name
         self.graph = program.graphs[name]
@@ -94,7 +107,7 @@ class Sweep:
                     return made
         return []
 
-    def _applied(self, rule: Rule, found: Found, at: str) -> list[str] | None:
+    def _applied(self, rule: Rewrite, found: Found, at: str) -> list[str] | None:
         inner = {node.name: node for node in found.nodes}
         root = found.nodes[0]
         if not self._is_free(rule, root, inner) or not self._is_movable(inner, at):
@@ -114,7 +127,7 @@ class Sweep:
 
     # -- whether it may be ------------------------------------------------------------------------------------------------------
 
-    def _is_free(self, rule: Rule, root: Node, inner: Mapping[str, Node]) -> bool:
+    def _is_free(self, rule: Rewrite, root: Node, inner: Mapping[str, Node]) -> bool:
         # Inner values are used by the match alone, or stay for the others.
         if rule.keeps_inner:
             return all(not self._acts(user) for name in inner if name != root.name for user in self._others(name, inner))
@@ -139,7 +152,7 @@ class Sweep:
         between = [(name, self.graph.nodes[number]) for name in inner for number in self._after[position[name]] if number < last]
         return all(other.name in inner or (name in other.refs() and not self._acts(other)) for name, other in between)
 
-    def _keeps_effects(self, rule: Rule, place: Match, made: Sequence[Node]) -> bool:
+    def _keeps_effects(self, rule: Rewrite, place: Match, made: Sequence[Node]) -> bool:
         before, after = ([self._does(node) for node in nodes] for nodes in (place.nodes, made))
         writes = any(one.writes or one.writes_slots or one.scope != (0, 0) for one in (*before, *after))
         was, becomes = sorted(filter(None, map(_said, before))), sorted(filter(None, map(_said, after)))
@@ -240,7 +253,7 @@ class Sweep:
         for name in node.refs():
             self._uses[name] += by
 
-    def _met(self, rule: Rule, root: Node) -> None:
+    def _met(self, rule: Rewrite, root: Node) -> None:
         self.hits.append((rule.name, root.name))
         if len(self.hits) > OFTEN * (len(self.graph.nodes) + 1):
             names = ", ".join(dict.fromkeys(name for name, _ in self.hits[-OFTEN:]))

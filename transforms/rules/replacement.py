@@ -104,6 +104,12 @@ class Match:
     """Where a rule matched: what its variables are there, and the nodes that its operators are.
 
     Conditions on sizes hold where the program's own constraints prove them: a symbolic size compares as true only then.
+
+    >>> import torch, purefx as px
+    >>> square = px.rule(where=lambda m: m.shape("x") == (2, 2))(lambda x: torch.relu(x)).becomes(lambda m, x: torch.tanh(x))
+    >>> programs = [px.import_ep(torch.export.export(torch.nn.ReLU(), (torch.ones(size),))) for size in ((2, 2), (3,))]
+    >>> [square(program) is program for program in programs]
+    [False, True]
     """
 
     program: Program

@@ -93,7 +93,13 @@ class RuleSet:
 
 @frozen(slots=False)
 class Rule(RuleSet):
-    """One rule: a term to look for, and a function that gives the term to put in its place."""
+    """One rule: a term to look for, and a function that gives the term to put in its place.
+
+    >>> import torch, purefx as px
+    >>> softened = px.rule(lambda x: torch.relu(x))
+    >>> softened.term, softened.variables, softened.replacement
+    (relu(x), ('x',), None)
+    """
 
     rules: tuple[Rule, ...] = field(init=False, repr=False, eq=False)
     written: Callable[..., Any]
