@@ -214,6 +214,17 @@ def test_a_shared_body_is_matched_once() -> None:
     assert_equal(px.lower(result), model, (X,))
 
 
+def test_nothing_is_inferred_where_nothing_matches() -> None:
+    program = px.parse("""program {
+  graph @""(x) {
+    y = aten.exp.default(x)
+    return y
+  }
+}""")
+    assert "val" not in program.main.nodes[0].meta
+    assert cancelled(program) is program
+
+
 def test_fuel_stops_and_labels() -> None:
     model = Plain(lambda m, x: torch.sigmoid(x) * x + x * torch.sigmoid(x))
     program = px.import_ep(torch.export.export(model, (X,)))
@@ -319,6 +330,14 @@ def test_rules_without_an_end_are_named(becomes: Function) -> None:
     program = px.import_ep(torch.export.export(Plain(lambda m, x: x.exp()), (X,)))
     with pytest.raises(px.RuleError, match=r"come to no end in the root: <lambda> matched"):
         exp_becomes(becomes)(program)
+
+
+def test_rules_without_an_end_over_several_walks_are_named() -> None:
+    # In a graph that writes, what is new is looked at by the next walk.
+    rule = px.rule(lambda x: neg(neg(x))).becomes(lambda m, x: neg(neg(neg(neg(x)))))
+    program = px.import_ep(torch.export.export(Plain(lambda m, x: neg(neg(x.exp())) + m.seen.add_(1)), (X,)))
+    with pytest.raises(px.RuleError, match="come to no end in the root: <lambda> matched"):
+        rule(program)
 
 
 def test_other_effects_are_refused() -> None:

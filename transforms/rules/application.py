@@ -29,7 +29,7 @@ from ..transformation import Fuel
 from .matching import Found, match
 from .replacement import Builder, Match
 
-__all__ = ["Sweep"]
+__all__ = ["Hits", "Sweep"]
 
 WITHOUT_SHARING: Mapping[str, Any] = {"aliases": (), "aliases_slots": (), "results": (), "reads_slots": ()}
 
@@ -37,7 +37,7 @@ OFTEN = 64
 """How many matches there may be for each node before rules are taken to go round in a circle."""
 
 
-class Rewrite(Protocol):
+class _Rule(Protocol):
     """What is asked of a rule here: what it looks for, and what it puts there (``rule.py``)."""
 
     @property
@@ -53,6 +53,29 @@ class Rewrite(Protocol):
     def build(self, found: Match) -> Any: ...
 
 
+class Hits:
+    """What matched in one graph, over all walks: where it is too much, the rules go round in a circle."""
+
+    def __init__(self, name: str, graph: Graph) -> None:
+        self.where = f"the body {name!r}" if name else "the root"
+        self.most = OFTEN * (len(graph.nodes) + 1)
+        self.found: list[str] = []
+
+    def add(self, rule: str, root: str) -> None:
+        """Count a match of a rule.
+
+        Raises:
+            RuleError: there are too many.
+        """
+        self.found.append(rule)
+        if len(self.found) > self.most:
+            names = ", ".join(dict.fromkeys(self.found[-OFTEN:]))
+            raise RuleError(
+                f"the rules come to no end in {self.where}: {names} matched {len(self.found)} times, at last at {root}.\n"
+                "What one of them builds is what another, or itself, looks for; say in `where=` when it is enough."
+            )
+
+
 class Sweep:
     """One walk over a graph.
 
@@ -61,9 +84,10 @@ class Sweep:
         name: the id of the graph.
         rules: by the operator at their root.
         fuel: each match is one rewrite.
+        hits: what matches is counted here, over all walks.
     """
 
-    def __init__(self, program: Program, name: str, rules: Mapping[Any, Sequence[Rewrite]], fuel: Fuel) -> None:
+    def __init__(self, program: Program, name: str, rules: Mapping[Any, Sequence[_Rule]], fuel: Fuel, hits: Hits) -> None:
         self.program = program
         self.name = name
         self.graph = program.graphs[name]
@@ -76,8 +100,7 @@ class Sweep:
         """What stands before a node of the graph, or in its place, in order."""
         self.known: dict[str, Arg] = {}
         """What is used in place of values whose node went."""
-        self.hits: list[tuple[str, str]] = []
-        """The names of the rules that matched, and of the roots."""
+        self.hits = hits
 
     def run(self) -> Graph:
         """Return the graph after the rules; the same object if none matched."""
@@ -89,7 +112,7 @@ class Sweep:
                 name = todo.pop()
                 if name in self.nodes:
                     todo += reversed(self._rewritten(name, node.name))
-        return self._result() if self.hits else self.graph
+        return self._result() if self.known else self.graph
 
     def _update(self, name: str) -> None:
         # A user of a value that went uses what stands for it; that use was counted when it went.
@@ -107,7 +130,7 @@ class Sweep:
                     return made
         return []
 
-    def _applied(self, rule: Rewrite, found: Found, at: str) -> list[str] | None:
+    def _applied(self, rule: _Rule, found: Found, at: str) -> list[str] | None:
         inner = {node.name: node for node in found.nodes}
         root = found.nodes[0]
         if not self._is_free(rule, root, inner) or not self._is_movable(inner, at):
@@ -121,13 +144,13 @@ class Sweep:
             return None
         if not self._shares_alike(root, inner, builder.nodes, result) or not self.fuel.burn("apply", rule.name, "at", root.name):
             return None
-        self._met(rule, root)
+        self.hits.add(rule.name, root.name)
         self._take(root, inner, builder.nodes, result, at)
         return [node.name for node in builder.nodes if node.name in self.nodes]
 
     # -- whether it may be ------------------------------------------------------------------------------------------------------
 
-    def _is_free(self, rule: Rewrite, root: Node, inner: Mapping[str, Node]) -> bool:
+    def _is_free(self, rule: _Rule, root: Node, inner: Mapping[str, Node]) -> bool:
         # Inner values are used by the match alone, or stay for the others.
         if rule.keeps_inner:
             return all(not self._acts(user) for name in inner if name != root.name for user in self._others(name, inner))
@@ -152,7 +175,7 @@ class Sweep:
         between = [(name, self.graph.nodes[number]) for name in inner for number in self._after[position[name]] if number < last]
         return all(other.name in inner or (name in other.refs() and not self._acts(other)) for name, other in between)
 
-    def _keeps_effects(self, rule: Rewrite, place: Match, made: Sequence[Node]) -> bool:
+    def _keeps_effects(self, rule: _Rule, place: Match, made: Sequence[Node]) -> bool:
         before, after = ([self._does(node) for node in nodes] for nodes in (place.nodes, made))
         writes = any(one.writes or one.writes_slots or one.scope != (0, 0) for one in (*before, *after))
         was, becomes = sorted(filter(None, map(_said, before))), sorted(filter(None, map(_said, after)))
@@ -252,16 +275,6 @@ class Sweep:
     def _count(self, node: Node, by: int) -> None:
         for name in node.refs():
             self._uses[name] += by
-
-    def _met(self, rule: Rewrite, root: Node) -> None:
-        self.hits.append((rule.name, root.name))
-        if len(self.hits) > OFTEN * (len(self.graph.nodes) + 1):
-            names = ", ".join(dict.fromkeys(name for name, _ in self.hits[-OFTEN:]))
-            where = f"the body {self.name!r}" if self.name else "the root"
-            raise RuleError(
-                f"the rules come to no end in {where}: {names} matched {len(self.hits)} times, at last at {root.name}.\n"
-                "What one of them builds is what another, or itself, looks for; say in `where=` when it is enough."
-            )
 
     def _result(self) -> Graph:
         edit = self.edit

@@ -16,7 +16,7 @@ from ...ir.errors import RuleError
 from ...ir.program import Program
 from ..cleanup import infer
 from ..transformation import UNLIMITED, Fuel, Transformation
-from .application import Sweep
+from .application import Hits, Sweep
 from .matching import operators_of
 from .replacement import Match
 from .terms import Term, parts_of, variables_of
@@ -220,13 +220,11 @@ def _names(term: Any) -> set[str]:
 
 def _applied(program: Program, rules: Mapping[Any, tuple[Rule, ...]], fuel: Fuel) -> Program:
     # A match makes another one possible behind it; so graphs that changed are walked again, until nothing matches.
+    hits = {name: Hits(name, program.graphs[name]) for name in program.order}
     todo: Iterable[str] = program.order
-    while changed := _walked(program, todo, rules, fuel):
-        program = infer(program.evolve(graphs=program.graphs.update(changed)))
+    while todo:
+        graphs = {name: Sweep(program, name, rules, fuel, hits[name]).run() for name in todo}
+        changed = {name: graph for name, graph in graphs.items() if graph is not program.graphs[name]}
+        program = infer(program.with_graphs(changed)) if changed else program
         todo = [] if fuel.refused else list(changed)
     return program
-
-
-def _walked(program: Program, names: Iterable[str], rules: Mapping[Any, tuple[Rule, ...]], fuel: Fuel) -> dict[str, Any]:
-    found = {name: Sweep(program, name, rules, fuel).run() for name in names}
-    return {name: graph for name, graph in found.items() if graph is not program.graphs[name]}
