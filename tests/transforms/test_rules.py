@@ -196,6 +196,24 @@ def test_left_alone(name: str, rule: px.RuleSet, function: Function) -> None:
     assert rewritten(rule, function, X.clone()) == [[], []]
 
 
+def test_batch_norm_is_folded_into_a_convolution() -> None:
+    @px.rule
+    def folded(x: Any, w: Any, b: Any, scale: Any, shift: Any, mean: Any, var: Any) -> Any:
+        return functional.batch_norm(functional.conv2d(x, w, b, padding=1), mean, var, scale, shift)
+
+    @folded.becomes
+    def _(m: px.Match, x: Any, w: Any, b: Any, scale: Any, shift: Any, mean: Any, var: Any) -> Any:
+        by = scale * torch.rsqrt(var + 1e-5)
+        return functional.conv2d(x, w * by.reshape(-1, 1, 1, 1), (b - mean) * by + shift, padding=1)
+
+    model, x = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU()).eval(), torch.randn(2, 3, 8, 8)
+    program = px.import_ep(torch.export.export(model, (x,)))
+    result = folded(program)
+    assert "aten.batch_norm.default" not in names_of_operators(result)
+    assert not px.verify(result, infer=True)
+    torch.testing.assert_close(px.lower(px.transform(result))(x), model(x))
+
+
 def test_a_shared_body_is_matched_once() -> None:
     class Block(nn.Module):
         def __init__(self) -> None:
@@ -288,6 +306,8 @@ WRONG: list[tuple[str, Function, str]] = [
     ("branches", lambda x: x or -x, "cannot branch"),
     ("rest", lambda *x: torch.relu(x[0]), "each parameter of a rule is a variable"),
     ("unpacked", lambda x: list(x.chunk(2)), r"write parts\[0\]"),
+    ("two results", lambda x: (torch.relu(x), torch.exp(x)), "looks for one result, not for 2"),
+    ("writes", lambda x: x.relu_(), "relu_ writes into its arguments"),
     ("overload", lambda x: torch.ops.aten.relu.default(x, 3), "no overload of relu takes"),
 ]
 
@@ -323,6 +343,13 @@ def test_a_value_of_another_place_is_explained() -> None:
     rule = exp_becomes(lambda m, x: torch.sin(Var("elsewhere")))
     with pytest.raises(px.RuleError, match="elsewhere is not a value of the program"):
         rule(px.import_ep(torch.export.export(Plain(lambda m, x: x.exp()), (X,))))
+
+
+@pytest.mark.parametrize("becomes", [lambda m, x: None, lambda m, x: (x, x), lambda m, x: 1, lambda m, x: x + torch.ones(4)])
+def test_what_is_no_value_is_explained(becomes: Function) -> None:
+    program = px.import_ep(torch.export.export(Plain(lambda m, x: x.exp()), (X,)))
+    with pytest.raises(px.RuleError, match=r"node exp .*: a replacement (returns one value|cannot bring a tensor of its own)"):
+        exp_becomes(becomes)(program)
 
 
 @pytest.mark.parametrize("becomes", [lambda m, x: torch.exp(torch.sin(x)), lambda m, x: torch.exp(x)], ids=["grows", "itself"])

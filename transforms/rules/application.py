@@ -139,7 +139,7 @@ class Sweep:
         if not all(condition(place) for condition in rule.conditions):
             return None
         builder = Builder(place, self.edit.names)
-        result = builder.arg(rule.build(place))
+        result = builder.result(rule.build(place))
         if result == Ref(root.name) or not self._keeps_effects(rule, place, builder.nodes):
             return None
         if not self._shares_alike(root, inner, builder.nodes, result) or not self.fuel.burn("apply", rule.name, "at", root.name):

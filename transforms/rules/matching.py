@@ -29,6 +29,9 @@ COMMUTING: Mapping[str, tuple[str, str]] = {
 }
 """Operators of which two parameters may change places."""
 
+WITHOUT_MEANING = frozenset({"cudnn_enable", "cudnn_enabled"})
+"""Parameters that choose a kernel: torch fills them in from a global switch, which the exporter turns off."""
+
 NodeOf = Callable[[str], Node | None]
 
 
@@ -72,10 +75,10 @@ def match(term: Any, value: Arg, node_of: NodeOf, found: Found = Found()) -> Ite
                 found = evolve(found, nodes=(*found.nodes, node))
                 yield from _item(term, node, node_of, found) if isinstance(term, Item) else _applied(term, node, node_of, found)
         case list() | tuple():
-            if isinstance(value, tuple) and len(value) == len(term):
+            if isinstance(value, list | tuple) and len(value) == len(term):  # a list where both are the default
                 yield from _all(list(zip(term, value, strict=True)), node_of, found)
         case _:
-            if _is_literal(term, value):
+            if same_arg(term, value):
                 yield found
 
 
@@ -97,7 +100,7 @@ def _applied(term: Applied, node: Node, node_of: NodeOf, found: Found) -> Iterat
     if one in wanted and other in wanted and wanted.get("alpha", 1) == 1:
         orders.append({**wanted, one: wanted[other], other: wanted[one]})
     for each in orders:
-        yield from _all([(each[key], value) for key, value in given.items()], node_of, found)
+        yield from _all([(each[key], value) for key, value in given.items() if key not in WITHOUT_MEANING], node_of, found)
 
 
 def _all(pairs: list[tuple[Any, Arg]], node_of: NodeOf, found: Found) -> Iterator[Found]:
@@ -115,12 +118,6 @@ def _all(pairs: list[tuple[Any, Arg]], node_of: NodeOf, found: Found) -> Iterato
 
 
 STOP = Found()
-
-
-def _is_literal(term: Any, value: Arg) -> bool:
-    if isinstance(value, tuple) and type(term) is int:
-        return bool(value) and all(type(one) is int and one == term for one in value)  # stride=1 is stride=[1, 1]
-    return same_arg(term, value)
 
 
 def operators_of(term: Any) -> Iterator[Any]:
@@ -141,5 +138,7 @@ def operators_of(term: Any) -> Iterator[Any]:
             yield from overloads
         case Item():
             yield operator.getitem
+        case list() | tuple():
+            raise RuleError(f"a rule looks for one result, not for {len(term)}: {term!r}")
         case _:
             raise RuleError(f"a rule looks for operators, and {term!r} is none: it would match everywhere")

@@ -21,7 +21,7 @@ from ...ir.names import Names, word_of
 from ...ir.operators import op_of
 from ...ir.program import Program
 from ...ir.torch_private import schema_of
-from .terms import Applied, Item, Term, applied, bound, numbers_as_tensors
+from .terms import Applied, Item, Term, applied, bound, converted, numbers_as_tensors
 
 __all__ = ["Builder", "Given", "Match"]
 
@@ -181,6 +181,13 @@ class Builder:
         self.nodes: list[Node] = []
         self._made: dict[int, Ref] = {}
 
+    def result(self, term: Any) -> Ref:
+        """Return the value that stands in the place of the root."""
+        found = self.arg(term)
+        if type(found) is not Ref:
+            raise RuleError(f"{self.found.place}: a replacement returns one value that it computes or was given, not {term!r}")
+        return found
+
     def arg(self, term: Any) -> Arg:
         """Return the argument that a term becomes; its nodes are made where they are not yet."""
         match term:
@@ -194,6 +201,11 @@ class Builder:
                 return Items([self.arg(one) for one in term])
             case tuple():
                 return type(term)([self.arg(one) for one in term])
+            case torch.Tensor():
+                raise RuleError(
+                    f"{self.found.place}: a replacement cannot bring a tensor of its own, since rules add no state;\n"
+                    "compute it (torch.ops.aten.full, ...), or make it state of the program first"
+                )
             case Term():
                 raise RuleError(
                     f"{term!r} is not a value of the program: write a replacement with the variables that it is given"
@@ -206,16 +218,18 @@ class Builder:
         if isinstance(term, Item):
             op, args, word = GETITEM, (self.arg(term.whole), term.index), "getitem"
         else:
-            args = tuple([self.arg(one) for one in term.args])
-            kwargs = tuple([(key, self.arg(one)) for key, one in term.kwargs.items()])
-            op, word = op_of(self._overload(term, args, dict(kwargs))), term.name
+            overload = self._overload(term)
+            given, named = converted(overload, term.args, term.kwargs)
+            args = tuple([self.arg(one) for one in given])
+            kwargs = tuple([(key, self.arg(one)) for key, one in named.items()])
+            op, word = op_of(overload), term.name
         name = self.names.fresh(word_of(word))
         self.nodes.append(Node(name, op, args, kwargs, self.found.root.stack, self.meta))
         return Ref(name)
 
-    def _overload(self, term: Applied, args: tuple[Arg, ...], kwargs: Mapping[str, Arg]) -> Any:
+    def _overload(self, term: Applied) -> Any:
         # A use of a value is a tensor unless it is known to be a number.
-        given = [self._kind(arg) for arg in args], {name: self._kind(arg) for name, arg in kwargs.items()}
+        given = [self._kind(arg) for arg in term.args], {name: self._kind(arg) for name, arg in term.kwargs.items()}
         fitting = [one for one in term.overloads if bound(one, *given) is not None]
         if not fitting:
             raise RuleError(f"{self.found.place}: no overload of {term.name} takes what stands here, {term!r}")
@@ -223,13 +237,11 @@ class Builder:
             return next((one for one in fitting if schema_of(one).overload_name == "Tensor"), fitting[0])
         return min(fitting, key=lambda one: numbers_as_tensors(one, *given))
 
-    def _kind(self, arg: Arg) -> Any:
-        value = self.found.known.get(arg.name) if type(arg) is Ref else arg
-        if isinstance(value, torch.SymInt):
-            return 1
-        if isinstance(value, torch.SymFloat):
-            return 1.0
-        return value if type(value) in (int, float, bool) or type(arg) is not Ref else arg
+    def _kind(self, term: Any) -> Any:
+        value = self.found.known.get(term.ref.name) if isinstance(term, Given) else term
+        if isinstance(value, torch.SymInt | torch.SymFloat):
+            return 1 if isinstance(value, torch.SymInt) else 1.0
+        return value if type(value) in (int, float, bool) else term
 
 
 GETITEM = op_of(operator.getitem)

@@ -30,6 +30,7 @@ __all__ = [
     "applied",
     "arranged",
     "bound",
+    "converted",
     "numbers_as_tensors",
     "parts_of",
     "variables_of",
@@ -180,31 +181,43 @@ def applied(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Ap
     """
     name, overloads = _operator(function)
     fitting = tuple([one for one in overloads if bound(one, args, kwargs) is not None])
+    if all(map(_takes_sizes, fitting)) and len(args) > 1 and not isinstance(args[1], list | tuple):
+        args = (args[0], list(args[1:]))  # x.reshape(2, 3) is x.reshape([2, 3])
+        fitting = tuple([one for one in overloads if bound(one, args, kwargs) is not None])
     if not fitting:
         shown = ", ".join([*map(repr, args), *(f"{key}={value!r}" for key, value in kwargs.items())])
         raise RuleError(f"no overload of {name} takes ({shown}):\n  " + "\n  ".join(str(schema_of(one)) for one in overloads))
     return Applied(name, fitting, tuple(args), dict(kwargs))
 
 
+def _takes_sizes(overload: Any) -> bool:
+    # A list of integers of any length behind the tensor, which torch's methods take one by one as well.
+    second = schema_of(overload).arguments[1:2]
+    return any(str(one.type) == "List[int]" and one.N is None for one in second)
+
+
 def _operator(function: Any) -> tuple[str, Sequence[Any]]:
     function = overload_of(function)
     if isinstance(function, OpOverload):
-        return schema_of(function).name.partition("::")[2], [function]
-    if isinstance(function, OpOverloadPacket):
-        overloads = [getattr(function, name) for name in function.overloads()]
-        return function.__name__, [one for one in overloads if _is_functional(one)]
-    name = function if isinstance(function, str) else getattr(function, "__name__", str(function))
-    found = [one for one in overloads_of(name) if _is_functional(one)]
-    if not found:
+        name, overloads = schema_of(function).name.partition("::")[2], [function]
+    elif isinstance(function, OpOverloadPacket):
+        name, overloads = function.__name__, [getattr(function, overload) for overload in function.overloads()]
+    else:
+        name = function if isinstance(function, str) else getattr(function, "__name__", str(function))
+        overloads = [one for one in overloads_of(name) if any("Tensor" in str(each.type) for each in schema_of(one).arguments)]
+    if not overloads:
         near = did_you_mean(name, dir(torch.ops.aten))
         raise RuleError(f"{name!r} is not an operator of aten{near}; write torch.ops.<library>.<operator>")
+    found = [
+        one for one in overloads if not any(each.alias_info and each.alias_info.is_write for each in schema_of(one).arguments)
+    ]
+    if not found:
+        raise RuleError(f"{name} writes into its arguments: a rule looks for operators that compute a new value, and builds such")
     return name, found
 
 
-def _is_functional(overload: Any) -> bool:
-    # On tensors, and into a new one.
-    arguments = schema_of(overload).arguments
-    return any("Tensor" in str(argument.type) for argument in arguments) and not any(argument.is_out for argument in arguments)
+def _writes(overload: Any) -> bool:
+    return any(one.alias_info is not None and one.alias_info.is_write for one in schema_of(overload).arguments)
 
 
 def bound(overload: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -265,11 +278,28 @@ def _fits(value: Any, argument: Any) -> bool:
     if isinstance(value, int | float | complex):
         is_number = any(word in kind for word in ("number", "float", "complex" if isinstance(value, complex) else "int"))
         return is_number or "Tensor" in kind or ("int" in kind and isinstance(value, int))
-    return "Tensor" not in kind
+    return "Tensor" not in kind and "List[" not in kind
+
+
+def converted(overload: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+    """Return arguments as the dispatcher takes them: a list where one number stands for it, a float where an integer stands.
+
+    >>> converted(torch.ops.aten.conv2d.default, (Var("x"), Var("w"), None, 1), {"padding": 2})
+    ([x, w, None, [1, 1]], {'padding': [2, 2]})
+    """
+    of = {argument.name: argument for argument in schema_of(overload).arguments}
+    plain = [argument for argument in of.values() if not argument.kwarg_only]
+    by_position = [_converted(value, argument) for value, argument in zip(args, plain, strict=False)]
+    return by_position, {key: _converted(value, of[key]) for key, value in kwargs.items()}
 
 
 def _converted(value: Any, argument: Any) -> Any:
-    return float(value) if type(value) is int and str(argument.type) in ("float", "Optional[float]") else value
+    kind = str(argument.type)
+    if type(value) is not int:
+        return value
+    if kind in ("float", "Optional[float]"):
+        return float(value)
+    return [value] * (argument.N or 1) if "List[int]" in kind else value
 
 
 def _followed(function: FunctionType) -> Callable[..., Any]:
