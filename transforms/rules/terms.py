@@ -208,9 +208,7 @@ def _operator(function: Any) -> tuple[str, Sequence[Any]]:
     if not overloads:
         near = did_you_mean(name, dir(torch.ops.aten))
         raise RuleError(f"{name!r} is not an operator of aten{near}; write torch.ops.<library>.<operator>")
-    found = [
-        one for one in overloads if not any(each.alias_info and each.alias_info.is_write for each in schema_of(one).arguments)
-    ]
+    found = [one for one in overloads if not _writes(one)]
     if not found:
         raise RuleError(f"{name} writes into its arguments: a rule looks for operators that compute a new value, and builds such")
     return name, found
