@@ -90,9 +90,8 @@ def _item(term: Item, node: Node, node_of: NodeOf, found: Found) -> Iterator[Fou
 
 def _applied(term: Applied, node: Node, node_of: NodeOf, found: Found) -> Iterator[Found]:
     target: Any = node.do.target if type(node.do) is Op else None
-    if not any(target is one for one in term.overloads):
-        return
-    wanted, given = arranged(target, term.args, term.kwargs), arranged(target, node.args, dict(node.kwargs))
+    wanted = term.overloads.get(target)
+    given = None if wanted is None else arranged(target, node.args, dict(node.kwargs))
     if wanted is None or given is None:
         return
     orders = [wanted]

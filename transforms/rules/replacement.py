@@ -21,6 +21,7 @@ from ...ir.names import Names, word_of
 from ...ir.operators import op_of
 from ...ir.program import Program
 from ...ir.torch_private import schema_of
+from ..regions import GETITEM
 from .terms import Applied, Item, Term, applied, bound, converted, numbers_as_tensors
 
 __all__ = ["Builder", "Given", "Match"]
@@ -242,6 +243,3 @@ class Builder:
         if isinstance(value, torch.SymInt | torch.SymFloat):
             return 1 if isinstance(value, torch.SymInt) else 1.0
         return value if type(value) in (int, float, bool) else term
-
-
-GETITEM = op_of(operator.getitem)

@@ -19,7 +19,7 @@ from ..transformation import UNLIMITED, Fuel, Transformation
 from .application import Hits, Sweep
 from .matching import operators_of
 from .replacement import Match
-from .terms import Term, parts_of, variables_of
+from .terms import Term, Var, parts_of, variables_of
 
 __all__ = ["Rule", "RuleSet", "rule"]
 
@@ -212,8 +212,8 @@ def _names(term: Any) -> set[str]:
     todo, found = [term], set[str]()
     while todo:
         each = todo.pop()
-        if isinstance(each, Term) and not parts_of(each):
-            found.add(repr(each))
+        if isinstance(each, Var):
+            found.add(each.name)
         todo += parts_of(each)
     return found
 

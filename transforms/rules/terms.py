@@ -123,7 +123,8 @@ class Applied(Term):
     """An operator, in any of the overloads that its arguments fit, applied to terms and to arguments as they stand."""
 
     name: str
-    overloads: tuple[Any, ...]
+    overloads: Mapping[Any, Mapping[str, Any]]
+    """What each parameter of an overload gets."""
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
 
@@ -180,10 +181,10 @@ def applied(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Ap
     relu(x)
     """
     name, overloads = _operator(function)
-    fitting = tuple([one for one in overloads if bound(one, args, kwargs) is not None])
+    fitting = {one: found for one in overloads if (found := bound(one, args, kwargs)) is not None}
     if all(map(_takes_sizes, fitting)) and len(args) > 1 and not isinstance(args[1], list | tuple):
         args = (args[0], list(args[1:]))  # x.reshape(2, 3) is x.reshape([2, 3])
-        fitting = tuple([one for one in overloads if bound(one, args, kwargs) is not None])
+        fitting = {one: found for one in overloads if (found := bound(one, args, kwargs)) is not None}
     if not fitting:
         shown = ", ".join([*map(repr, args), *(f"{key}={value!r}" for key, value in kwargs.items())])
         raise RuleError(f"no overload of {name} takes ({shown}):\n  " + "\n  ".join(str(schema_of(one)) for one in overloads))
