@@ -142,8 +142,7 @@ def wrong_sizes_refused(transform: Transform, case: Case) -> list[str]:
     program = with_sizes(case.program, seed=case.seed)
     result = transform(program)
     added = [node for node in result.main.nodes if node.name not in program.main.by_name]
-    specs = zip(program.main.inputs, program.signature.inputs, strict=True)
-    formals = [formal for formal, spec in specs if type(spec) is UserInput]
+    formals = [formal for formal, spec in program.inputs if type(spec) is UserInput]
     return [
         f"sizes {sizes} are {'taken' if passes else 'refused'}:\n{result}"
         for sizes in _tries(program, case.seed)

@@ -252,7 +252,7 @@ def names_only(transform: Transform, case: Case) -> list[str]:
 def inputs_named(transform: Transform, case: Case) -> list[str]:
     result = transform(case.program)
     found: list[str] = []
-    for formal, spec in zip(result.main.inputs, result.signature.inputs, strict=True):
+    for formal, spec in result.inputs:
         if isinstance(spec, StateInput):
             wanted = f"{result.state[spec.slot].kind.value[0]}_{spec.slot.replace('.', '_')}"
         else:

@@ -185,8 +185,7 @@ def one_input_a_tensor(program: Program) -> bool:
     True
     """
     used = set(program.main.users).union(program.main.output_refs())
-    pairs = zip(program.main.inputs, program.signature.inputs, strict=True)
-    slots = [spec.slot for formal, spec in pairs if type(spec) is StateInput and formal.name in used]
+    slots = [spec.slot for formal, spec in program.inputs if type(spec) is StateInput and formal.name in used]
     slots += [place.slot for place in program.signature.lifted if place.used]
     cells = [program.state[slot].cell for slot in slots]
     return len(set(cells)) == len(cells)

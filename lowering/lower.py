@@ -51,7 +51,7 @@ def executable(program: Program) -> Program:
     graph = program.main
     reads: list[Node] = []
     inputs = []
-    for formal, spec in zip(graph.inputs, signature.inputs, strict=True):
+    for formal, spec in program.inputs:
         match spec:
             case StateInput(slot=slot):
                 reads.append(Node(formal.name, Get(slot), meta=formal.meta))
@@ -69,9 +69,7 @@ def executable(program: Program) -> Program:
 def _writes(program: Program) -> tuple[list[Node], tuple[Arg, ...]]:
     # All new values are there before the first is stored; what shares memory with a target is saved first.
     graph, signature = program.main, program.signature
-    owner = {
-        spec.slot: formal.name for formal, spec in zip(graph.inputs, signature.inputs, strict=True) if type(spec) is StateInput
-    }
+    owner = {spec.slot: formal.name for formal, spec in program.inputs if type(spec) is StateInput}
     memory = storages(program, graph, node_effects(program, graph))
     names = graph.names()
     # State that is written and is not an input is read for that.

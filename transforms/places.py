@@ -11,16 +11,13 @@ from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
 
-from ..ir.calls.call_graph import Instance, inner_instances, instances
+from ..ir.calls.call_graph import Instance, Label, heights, inner_instances, instances
 from ..ir.graph import Call
 from ..ir.names import join
 from ..ir.program import Program
 from ..ir.verify import check
 
 __all__ = ["Called", "Label", "Places", "below"]
-
-Label = tuple[int, int]
-"""The call number of a call, and the part."""
 
 Called = tuple[str, int]
 """A call of a module, with all of its pieces: the path of the module, and the call number."""
@@ -85,10 +82,8 @@ class Places:
 
     def _heights_of_bodies(self) -> dict[Instance, int]:
         # How deep each instance nests, whatever else is of the calls that it runs a piece of.
-        heights: dict[str, int] = {}
-        for name in self.rank:
-            heights[name] = 1 + max([heights[inner] for inner in self.program.graphs[name].callees], default=-1)
-        return {instance: heights[instance[0]] for instance in self.inner}
+        found = heights(self.program)
+        return {instance: found[instance[0]] for instance in self.inner}
 
     def innermost_first(self) -> list[Instance]:
         """Return the instances, each after those that it calls and after all that nest no deeper than those.
@@ -96,8 +91,8 @@ class Places:
         Equal bodies of a module nest equally deep: when a caller comes, every body that may be equal to one that it calls was
         there.
         """
-        heights = self._heights_of_bodies() if self.heights is None else self.heights
-        return sorted(self.inner, key=lambda instance: (heights[instance], self.rank[instance[0]]))
+        depth = self._heights_of_bodies() if self.heights is None else self.heights
+        return sorted(self.inner, key=lambda instance: (depth[instance], self.rank[instance[0]]))
 
     @cached_property
     def _runs(self) -> Mapping[str, Sequence[Sequence[Label]]]:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
+from attrs import evolve
+
 from ..arguments import bodies_in
 from ..graph import Call, Frame, Node
 from ..names import join, way_to
@@ -14,9 +16,13 @@ from ..program import CallSignature, Program
 
 __all__ = [
     "Instance",
+    "Label",
     "all_instances",
+    "bodies_of_calls",
     "called_at",
+    "calls_by_label",
     "calls_from",
+    "heights",
     "inner_instances",
     "instance_paths",
     "instances",
@@ -27,6 +33,9 @@ __all__ = [
 
 Instance = tuple[str, str]
 """The id of a graph, and the path from the root of the module that it is instantiated in."""
+
+Label = tuple[int, int]
+"""The number of a call, and of the piece of it."""
 
 
 def called_at(node: Node, path: str) -> list[Instance]:
@@ -109,6 +118,55 @@ def calls_from(
         for node in program.graphs[place[0]].callers:
             if type(do := node.do) is Call:
                 yield place, do, join(place[1], do.instance.path)
+
+
+def calls_by_label(program: Program) -> dict[str, dict[Label, str]]:
+    """Return the bodies that each called module runs, by its path and the call.
+
+    >>> from purefx.ir import Graph
+    >>> calls_by_label(Program.of({"": Graph((), (Node("y", Call(Frame("a"), "body")),)), "body": Graph((), ())}))
+    {'a': {(0, 0): 'body'}}
+    """
+    found: dict[str, dict[Label, str]] = {}
+    for _, call, path in calls_from(program):
+        found.setdefault(path, {}).setdefault((call.instance.call, call.instance.part), call.graph)
+    return found
+
+
+def bodies_of_calls(program: Program) -> Iterator[tuple[Frame, str]]:
+    """Yield every module call, with its path from the root, and the body that it runs: outer modules first, each once.
+
+    The root is a call of itself; bodies of operators count as their owner's.
+
+    >>> from purefx.ir import Graph
+    >>> program = Program.of({"": Graph((), (Node("y", Call(Frame("a", 1), "body")),)), "body": Graph((), ())})
+    >>> [(str(frame), body) for frame, body in bodies_of_calls(program)]
+    [('', ''), ('a@1', 'body')]
+    """
+    seen: set[tuple[Frame, str]] = set()
+    todo = [(Frame(""), program.root)]
+    while todo:
+        place = frame, name = todo.pop()
+        if place in seen or name not in program.graphs:
+            continue
+        seen.add(place)
+        yield place
+        for node in reversed(program.graphs[name].callers):
+            called = evolve(node.do.instance, path=join(frame.path, node.do.instance.path)) if type(node.do) is Call else frame
+            todo += [(called, body) for body, _ in reversed(called_at(node, frame.path))]
+
+
+def heights(program: Program) -> dict[str, int]:
+    """Return the length of the longest chain of bodies below each body, by graph id.
+
+    >>> from purefx.ir import Graph
+    >>> heights(Program.of({"": Graph((), (Node("y", Call(Frame("a"), "body")),)), "body": Graph((), ())}))
+    {'body': 0, '': 1}
+    """
+    found: dict[str, int] = {}
+    for name in program.bottom_up:
+        found[name] = 1 + max([found[inner] for inner in program.graphs[name].callees if inner in found], default=-1)
+    return found
 
 
 def module_calls(program: Program) -> list[Frame]:

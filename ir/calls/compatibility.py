@@ -15,7 +15,7 @@ from attrs import define, field
 from ..arguments import Arg, Ref, same_arg
 from ..errors import SwapError
 from ..expression import Expr, InputDim, InputValue, Sym, evaluate
-from ..graph import Graph
+from ..graph import Graph, Node
 from ..program import CallSignature, Program
 from ..signature import ArgumentType, LiteralType, NumberType, TensorType, UserInput
 from ..text.arguments import print_tree
@@ -23,7 +23,7 @@ from ..torch_private import uncompiled
 from .argument_tree import ArgumentTree
 from .call_sites import CallSite
 
-__all__ = ["check_module", "check_program", "check_structure", "leaves_for", "misfits"]
+__all__ = ["check_forward", "check_module", "check_program", "check_structure", "leaves_for", "misfits"]
 
 Bounds = tuple[int | None, int | None]
 
@@ -137,21 +137,39 @@ def check_module(site: CallSite, module: torch.nn.Module) -> None:
     Raises:
         SwapError: it takes other arguments, or has no ``forward``.
     """
+    tree = ArgumentTree.of(site.convention.signature.in_spec)
+    check_forward(site.path, site.node, module, (None,) * len(tree.positional), dict.fromkeys(tree.keyword))
+
+
+def check_forward(path: str, call: Node, module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Raise if the ``forward`` of a module does not accept as many arguments, under such names.
+
+    Args:
+        path: the module that is replaced.
+        call: a call of it.
+        module: what is put there.
+        args: the positional arguments; their values do not matter.
+        kwargs: the keyword arguments.
+
+    Raises:
+        SwapError: it takes other arguments, or has no ``forward``.
+
+    >>> check_forward("a", Node("y", Op("toy.neg")), torch.nn.ReLU(), (1,), {})
+    """
     module = uncompiled(module)  # what is compiled takes anything, and hands it on
     kind = type(module).__name__
     if getattr(type(module), "forward", None) is torch.nn.Module.forward and "forward" not in module.__dict__:
-        raise SwapError(f"module {site.path!r}: a {kind} has no forward, so it cannot be called; give one that has")
+        raise SwapError(f"module {path!r}: a {kind} has no forward, so it cannot be called; give one that has")
     try:
         taken = inspect.signature(module.forward)
     except (TypeError, ValueError):
         return  # a forward that does not say what it takes
-    tree = ArgumentTree.of(site.convention.signature.in_spec)
     try:
-        taken.bind(*[None] * len(tree.positional), **dict.fromkeys(tree.keyword))
+        taken.bind(*args, **kwargs)
     except TypeError as error:
-        given = [f"{len(tree.positional)} positional", *(f"{key}=" for key in tree.keyword)]
+        given = [f"{len(args)} positional", *(f"{key}=" for key in kwargs)]
         raise SwapError(
-            f"module {site.path!r}: the call {site.node.name} passes {', '.join(given)}, and {kind}.forward{taken} does not "
+            f"module {path!r}: the call {call.name} passes {', '.join(given)}, and {kind}.forward{taken} does not "
             f"take that ({error}); wrap it in a module that does"
         ) from error
 

@@ -77,7 +77,7 @@ class Propagation:
         if source.root not in self.open:
             return None
         with running(self.values.mode):
-            given = [self._given(formal, spec) for formal, spec in zip(source.main.inputs, source.signature.inputs, strict=True)]
+            given = [self._given(formal, spec) for formal, spec in source.inputs]
             return self.run(Request(source.root, given, ""))
 
     def _lacking(self) -> set[str]:

@@ -305,8 +305,7 @@ def _has_symbols(program: Program) -> bool:
 
 def _mode_of(program: Program) -> Any:
     # The mode of the user's inputs, which know the dynamic sizes; else that of anything.
-    pairs = list(zip(program.main.inputs, program.signature.inputs, strict=True))
-    formals = sorted(pairs, key=lambda pair: type(pair[1]) is not UserInput)
+    formals = sorted(program.inputs, key=lambda pair: type(pair[1]) is not UserInput)
     metas: list[Meta] = [formal.meta for formal, _ in formals]
     metas += [node.meta for _, node in program.nodes()]
     for meta in metas:

@@ -157,8 +157,7 @@ def _differentiated(survey: Survey, spec: Any) -> tuple[bool, Any, str]:
         slot = survey.slots.get(spec.slot)
         known = slot is not None and slot.kind is SlotKind.PARAMETER
         return known, slot.value if slot is not None else None, f"the parameter {spec.slot!r}"
-    pairs = zip(survey.main.graph.inputs, survey.program.signature.inputs, strict=True)
-    users = [(formal, user) for formal, user in pairs if type(user) is UserInput]
+    users = [(formal, user) for formal, user in survey.program.inputs if type(user) is UserInput]
     if not 0 <= spec.leaf < len(users):
         return False, None, f"the leaf {spec.leaf!r} of the arguments"
     formal, user = users[spec.leaf]
@@ -168,7 +167,7 @@ def _differentiated(survey: Survey, spec: Any) -> tuple[bool, Any, str]:
 def check_types(survey: Survey) -> Iterator[Finding]:
     """Find user inputs that were traced with another shape or dtype than the signature promises to the caller."""
     main = survey.main
-    for formal, spec in zip(main.graph.inputs, survey.program.signature.inputs, strict=True):
+    for formal, spec in survey.program.inputs:
         if type(spec) is UserInput and type(spec.type) is TensorType:
             difference = misfit(spec.type, value_in(formal.meta))
             if difference is not None:

@@ -127,7 +127,7 @@ def check_storage(survey: Survey) -> Iterator[Finding]:
 def check_geometry(survey: Survey) -> Iterator[Finding]:
     """Find state inputs and reads whose fake value has another shape or dtype than the slot's tensor."""
     main, slots = survey.main, survey.slots
-    for formal, spec in zip(main.graph.inputs, survey.program.signature.inputs, strict=True):
+    for formal, spec in survey.program.inputs:
         if type(spec) is StateInput and spec.slot in slots:
             difference = disagreement(value_in(formal.meta), slots[spec.slot].value)
             if difference is not None:
@@ -283,7 +283,7 @@ def _state_below(survey: Survey, held: Collection[str]) -> Iterator[Finding]:
 def _modules_in(survey: Survey, census: Census) -> set[str]:
     # The values of a graph that are modules: reads, and state inputs of the root.
     found = set(instances_of(survey).modules.get(census.name, ()))
-    for formal, spec in zip(census.graph.inputs, survey.program.signature.inputs, strict=True) if census.is_root else ():
+    for formal, spec in survey.program.inputs if census.is_root else ():
         if type(spec) is StateInput and spec.slot in survey.program.state.modules:
             found.add(formal.name)
     return found

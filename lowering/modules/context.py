@@ -14,17 +14,17 @@ import torch
 from attrs import evolve
 
 from ...ir.arguments import Arg, bodies_in
+from ...ir.calls.call_graph import bodies_of_calls, heights
 from ...ir.calls.call_sites import Convention, conventions
 from ...ir.graph import Call, Frame, Graph, Op
 from ...ir.inference import CallValues
-from ...ir.names import join
 from ...ir.program import Program
 from ...ir.signature import Signature
 from ...ir.state import Slot, SlotKind, State
 from ...transforms.inline import inlined
 from .interface import ExternalUses, external_uses, one_object, other_names
 
-__all__ = ["DEEPEST", "LoweringContext", "Shallow", "bound_to", "calls_below", "position_dependent", "without_state"]
+__all__ = ["DEEPEST", "LoweringContext", "Shallow", "bound_to", "position_dependent", "without_state"]
 
 OWN = frozenset({"purefx_place", "purefx_answers", "purefx_plan", "graph", "_graph", "_code", "graph_module"})
 """What a module does not share with the bodies that stand in it."""
@@ -65,7 +65,7 @@ class Shallow:
 
     def __init__(self, program: Program) -> None:
         self.program = program
-        self.heights = _heights(program)
+        self.heights = heights(program)
         deepest = self.heights.get(program.root, 0)
         self.group = -(-deepest // DEEPEST) if deepest > DEEPEST else 0
 
@@ -79,15 +79,6 @@ class Shallow:
     def inlines(self, caller: str, callee: str) -> bool:
         """Return whether the code of a body runs another one inline, instead of calling it as a module."""
         return self.group > 0 and self.heights[callee] // self.group == self.heights[caller] // self.group
-
-
-def _heights(program: Program) -> dict[str, int]:
-    # The longest chain of calls below each body.
-    heights: dict[str, int] = {}
-    for name in program.bottom_up:
-        below = [heights[node.do.graph] for node in program.graphs[name].nodes if type(node.do) is Call]
-        heights[name] = 1 + max(below) if below else 0
-    return heights
 
 
 Key = tuple[str, int, str]
@@ -170,7 +161,7 @@ class LoweringContext(dict[str, torch.nn.Module]):
         if self.unmerged is None:
             return {}
         found: dict[tuple[str, int], str] = {}
-        for frame, name in calls_below(self.unmerged, self.unmerged.root, ""):
+        for frame, name in bodies_of_calls(self.unmerged):
             found.setdefault((frame.path, frame.call), name)
         return found
 
@@ -195,12 +186,12 @@ class LoweringContext(dict[str, torch.nn.Module]):
     @cached_property
     def calls(self) -> tuple[tuple[Frame, str], ...]:
         """Every call of a module, with its absolute path, and the graph that it runs; outer modules first."""
-        return calls_below(self.program, self.program.root, "")
+        return tuple(bodies_of_calls(self.program))
 
     @cached_property
     def needs(self) -> dict[str, ExternalUses]:
         """The external uses of each module, by path."""
-        return external_uses(self.program, self.calls, self.ties)
+        return external_uses(self.program, self.ties)
 
     @cached_property
     def conventions(self) -> dict[str, Convention]:
@@ -266,34 +257,3 @@ def _constants(pairs: tuple[tuple[str, Slot], ...]) -> dict[str, tuple[str, ...]
             path, _, last = name.rpartition(".")
             found[path] = (*found.get(path, ()), last)
     return found
-
-
-def calls_below(program: Program, graph: str, path: str) -> tuple[tuple[Frame, str], ...]:
-    """Return every (call, graph id) that a body runs, itself first, each once; bodies of operators count as their owner's.
-
-    Args:
-        program: whose graphs they are.
-        graph: where to begin.
-        path: the absolute path of the module that runs it.
-
-    >>> from purefx.ir import Graph, Program
-    >>> calls_below(Program.of({"": Graph((), (), ())}), "", "")
-    ((Frame(path='', call=0, part=0), ''),)
-    """
-    seen: dict[tuple[Frame, str], None] = {}
-    todo = [(Frame(path), graph)]
-    while todo:
-        place = todo.pop()
-        if place in seen or place[1] not in program.graphs:
-            continue
-        seen[place] = None
-        body, (frame, _) = program.graphs[place[1]], place
-        called = [
-            (evolve(node.do.instance, path=join(frame.path, node.do.instance.path)), node.do.graph)
-            for node in body.nodes
-            if type(node.do) is Call
-        ]
-        below = {name for _, name in called}
-        called += [(frame, name) for name in body.callees if name not in below]
-        todo.extend(reversed(called))
-    return tuple(seen)

@@ -12,12 +12,13 @@ from typing import Any, cast
 
 import torch
 
+from ...ir.calls.call_graph import instances
 from ...ir.errors import ModeWarning
 from ...ir.graph import Node, Op
 from ...ir.names import escaped, is_below
 from ...ir.persistent import derived
 from ...ir.torch_private import OpOverload, parameters_dict, schema_of
-from .context import LoweringContext, calls_below
+from .context import LoweringContext
 
 __all__ = [
     "Once",
@@ -89,14 +90,14 @@ def warn_of_modes(family: LoweringContext, module: torch.nn.Module, *, train: bo
         return
     place: Any = module.__dict__["purefx_place"]
     fixed: dict[str, None] = {}
-    for frame, name in calls_below(family.program, place.body.name, place.path):
+    for name, path in instances(family.program, place.body.name, place.path):
         modes = written_modes(family, name)
         if (
             (not train) in modes
-            and (frame.path == place.path or is_below(frame.path, place.path))
-            and _stands(module, place.path, frame.path, family)
+            and (path == place.path or is_below(path, place.path))
+            and _stands(module, place.path, path, family)
         ):
-            fixed.update(dict.fromkeys(f"{frame.path or 'the root'} ({op})" for op in modes[not train]))
+            fixed.update(dict.fromkeys(f"{path or 'the root'} ({op})" for op in modes[not train]))
     if not fixed:
         return
     family.said_modes = True

@@ -11,32 +11,16 @@ from typing import TypeVar
 
 from attrs import define, field, frozen
 
-from ...ir.calls.call_graph import calls_from
+from ...ir.calls.call_graph import Label, calls_by_label, instances
 from ...ir.calls.parts import first_paths
-from ...ir.graph import Call, Frame, Get, Graph, Node, Op
+from ...ir.graph import Call, Get, Graph, Node, Op
 from ...ir.names import FROM_ROOT, is_below, join
 from ...ir.own_operators import is_module_call, read_modules
 from ...ir.program import Module, Program
 
-__all__ = ["ExternalUse", "ExternalUses", "Label", "calls_by_label", "external_uses", "one_object", "other_names"]
-
-Label = tuple[int, int]
-"""The number of a call, and of the piece of it."""
+__all__ = ["ExternalUse", "ExternalUses", "external_uses", "one_object", "other_names"]
 
 T = TypeVar("T")
-
-
-def calls_by_label(program: Program) -> dict[str, dict[Label, str]]:
-    """Return the bodies that each module runs, by its path and the call.
-
-    >>> from purefx.ir import Graph
-    >>> calls_by_label(Program.of({"": Graph((), (), ())}))
-    {}
-    """
-    found: dict[str, dict[Label, str]] = {}
-    for _, call, path in calls_from(program):
-        found.setdefault(path, {}).setdefault((call.instance.call, call.instance.part), call.graph)
-    return found
 
 
 def one_object(program: Program) -> dict[str, str]:
@@ -160,23 +144,20 @@ class ExternalUses:
     """Nodes of the module itself that stand in another body, because they were not cut out of it."""
 
 
-def external_uses(
-    program: Program, calls: tuple[tuple[Frame, str], ...], ties: Mapping[str, tuple[str, ...]] = MappingProxyType({})
-) -> dict[str, ExternalUses]:
+def external_uses(program: Program, ties: Mapping[str, tuple[str, ...]] = MappingProxyType({})) -> dict[str, ExternalUses]:
     """Return the external uses of each module, by path; a module without any is left out.
 
     Args:
         program: what runs.
-        calls: every call of a module and the body that it runs, as ``LoweringContext.calls`` has them.
         ties: all names of a tensor that has several: the original may have read it under any of them.
 
     >>> from purefx.ir import Graph, Program
-    >>> external_uses(Program.of({"": Graph((), (), ())}), ((Frame(""), ""),))
+    >>> external_uses(Program.of({"": Graph((), (), ())}))
     {}
     """
     found: dict[str, ExternalUses] = {}
     leading = {name: _leading(program.graphs[name]) for name in program.order}
-    for caller, name in dict.fromkeys((frame.path, name) for frame, name in calls):
+    for name, caller in instances(program):
         for kind, target, node in leading[name]:
             whole = join(caller, target)
             for each in ties.get(whole, (whole,)) if kind == "reads" else (whole,):

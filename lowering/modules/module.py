@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import torch
 import torch.fx
+from attrs import define
 from torch.export.unflatten import UnflattenedModule
 
 from ...ir.names import FROM_ROOT
@@ -188,18 +189,16 @@ def _convert_constants(module: torch.nn.Module, convert: Once) -> None:
             convert_constants(value, constants.get(value.purefx_place.path, ()), convert)
 
 
+@define(eq=False)
 class Place:
     """The instance that a lowered module is: its body, its path and its call number."""
 
-    __slots__ = ("bodies", "body", "call", "path", "type_name")
-
-    def __init__(self, body: Body, path: str, call: int, type_name: str | None, bodies: LoweringContext) -> None:
-        self.body = body
-        self.path = path
-        self.call = call
-        self.type_name = type_name
-        self.bodies = bodies
-        """The modules of nested graphs, by graph id, and what else all modules of a lowering share."""
+    body: Body
+    path: str
+    call: int
+    type_name: str | None
+    bodies: LoweringContext
+    """The modules of nested graphs, by graph id, and what else all modules of a lowering share."""
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Place:
         return self

@@ -13,6 +13,7 @@ import torch
 from attrs import define, evolve, field
 
 from ...ir.arguments import CONTAINERS, Arg, Ref, children_of, with_children
+from ...ir.calls.call_graph import instances
 from ...ir.errors import UnsupportedProgram
 from ...ir.graph import Get, Graph, Node, Op
 from ...ir.names import join
@@ -20,7 +21,6 @@ from ...ir.own_operators import tensors_of
 from ...ir.program import Program
 from ...ir.state import Slot, SlotKind
 from ...ir.torch_private import storage_key, window_on
-from .context import calls_below
 
 __all__ = ["StorageViews", "copied_modules", "materialise", "moved", "write_parameter", "writing_parameters"]
 
@@ -177,10 +177,10 @@ def writing_parameters(program: Program) -> Program:
     if not copies:
         return program
     changed: dict[str, set[str]] = {}
-    for frame, name in calls_below(program, program.root, ""):
+    for name, path in instances(program):
         for node, slot in copies.get(name, {}).items():
-            path = join(frame.path, slot)
-            if path in program.state and program.state[path].kind is SlotKind.PARAMETER:
+            found = program.state.slots.get(join(path, slot))
+            if found is not None and found.kind is SlotKind.PARAMETER:
                 changed.setdefault(name, set()).add(node)
     if not changed:
         return program

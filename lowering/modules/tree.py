@@ -14,6 +14,7 @@ import torch
 from attrs import define, field
 
 from ...ir.arguments import bodies_in
+from ...ir.calls.call_graph import Label, calls_by_label
 from ...ir.graph import Call, Graph, Op
 from ...ir.names import FROM_ROOT
 from ...ir.program import Program
@@ -23,7 +24,6 @@ from ..calls.preserved import Answer, Answers
 from ..code.compiled import Body
 from ..swaps.hooks import LoweredContainer, LoweredList, new_container
 from .context import LoweringContext
-from .interface import Label, calls_by_label
 from .module import FIRST, LaterCall, OtherName, Place, new_module
 
 __all__ = ["Tree", "grow"]

@@ -134,7 +134,7 @@ def _contract(plan: StagePlan, number: int) -> tuple[Signature, Constraints]:
     if number:
         specs = [UserInput(_type(plan.metas[name]), name) for name in names]
     else:
-        by_name = {formal.name: spec for formal, spec in zip(program.main.inputs, program.signature.inputs, strict=True)}
+        by_name = {formal.name: spec for formal, spec in program.inputs}
         specs = [spec for name in names if type(spec := by_name[name]) is UserInput]
     results = len(plan.boundaries[number + 1])
     one = number + 1 == len(plan.chain.parts) and results == 1
@@ -166,11 +166,7 @@ def _constraints(plan: StagePlan, number: int, specs: list[UserInput]) -> Constr
     ranges = tuple([bounds for bounds in given.ranges if symbols.issuperset(symbols_in(bounds.expr))])
     if number:
         return Constraints(ranges)
-    users = [
-        formal.name
-        for formal, spec in zip(plan.program.main.inputs, plan.program.signature.inputs, strict=True)
-        if type(spec) is UserInput
-    ]
+    users = [formal.name for formal, spec in plan.program.inputs if type(spec) is UserInput]
     now = {old: plan.inputs.index(name) for old, name in enumerate(users) if name in plan.inputs}
     guards = [_renumbered(guard, now) for guard in given.guards]
     return Constraints(ranges, tuple([guard for guard in guards if guard is not None]))

@@ -181,9 +181,7 @@ def lower_stages(
     if state == "share":
         programs = _untied(programs, ties, wanted)
     made = {number: lower(programs[number], to=to, device=device, state=state) for number in wanted}
-    users = [
-        formal for formal, spec in zip(program.main.inputs, program.signature.inputs, strict=True) if type(spec) is UserInput
-    ]
+    users = [formal for formal, spec in program.inputs if type(spec) is UserInput]
     return Stages(
         tuple([part.path for part in plan.chain.parts]),
         programs,

@@ -44,8 +44,8 @@ class StagePlan:
     @cached_property
     def inputs(self) -> tuple[str, ...]:
         """The inputs of the first part: the user inputs that are not baked into the program, used or not."""
-        pairs = zip(self.program.main.inputs, self.program.signature.inputs, strict=True)
-        return tuple([formal.name for formal, spec in pairs if type(spec) is UserInput and type(spec.type) is not LiteralType])
+        specs = self.program.inputs
+        return tuple([formal.name for formal, spec in specs if type(spec) is UserInput and type(spec.type) is not LiteralType])
 
     @cached_property
     def outputs(self) -> tuple[Arg, ...]:
@@ -67,9 +67,10 @@ class StagePlan:
     @cached_property
     def literals(self) -> Mapping[str, Arg]:
         """The user inputs that are baked into the program, with their values."""
-        pairs = zip(self.program.main.inputs, self.program.signature.inputs, strict=True)
         return {
-            formal.name: spec.type.value for formal, spec in pairs if type(spec) is UserInput and type(spec.type) is LiteralType
+            formal.name: spec.type.value
+            for formal, spec in self.program.inputs
+            if type(spec) is UserInput and type(spec.type) is LiteralType
         }
 
     @cached_property
@@ -224,7 +225,7 @@ def _no_parts(plan: StagePlan) -> Iterator[str]:
 
 
 def _inputs(plan: StagePlan) -> Iterator[str]:
-    for formal, spec in zip(plan.program.main.inputs, plan.program.signature.inputs, strict=True):
+    for formal, spec in plan.program.inputs:
         match spec:
             case StateInput(slot=slot):
                 yield f"{slot} is an input of the root: run sink_state before the program is split"

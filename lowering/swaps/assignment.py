@@ -12,17 +12,19 @@ from typing import Any
 import torch
 from attrs import frozen
 
+from ...ir.calls.compatibility import check_forward
 from ...ir.errors import SwapError
 from ...ir.names import is_below
 from ...ir.own_operators import attribute_of
 from ...ir.program import Program
 from ...ir.torch_private import children_dict, uncompiled
+from ...transforms.swap.state import found_in
 from ..lower import lower
 from ..modules.context import LoweringContext
 from ..modules.interface import ExternalUse, ExternalUses
 from ..modules.module import GRAPHS
 from ..modules.pickling import edited
-from .compatibility import check_call, check_held, is_home
+from .compatibility import check_call, is_home, put_in
 from .hooks import Watched
 
 __all__ = ["admitted"]
@@ -94,7 +96,7 @@ class _Swap:
         home = is_home(family, path, value)
         if needs is None:
             if not home:
-                raise SwapError(f"module {path!r} {_NEVER}; {_again(path)}, and {_swapped(path)}")
+                raise SwapError(f"module {path!r} {_NEVER}; {_again(path)}, and {put_in(path)}")
             return
         if value is None:
             raise SwapError(f"module {path!r} is called, or read from, so it cannot be None; {_identity(path)}")
@@ -107,7 +109,9 @@ class _Swap:
             if not is_home(family, asked.path, found):
                 check_call(family, asked, found)
         for asked in needs.held:
-            check_held(asked, self._below(asked, asked.path))
+            held = self._below(asked, asked.path)
+            if not isinstance(held, Program):  # its root asks when it is called
+                check_forward(asked.path, asked.node, held, asked.node.args[1:], dict(asked.node.kwargs))
         if home:
             return
         if needs.inside:
@@ -128,13 +132,12 @@ class _Swap:
         if not asks or not (name in self.owner.__dict__ or name in children_dict(self.owner)):
             raise SwapError(
                 f"{name!r}: the program has no such call of {path!r} that runs a body of its own, so nothing would call what is "
-                f"assigned; assign {path!r}, or put it in with px.swap_modules(program, {{'{path}@{number}': module}}, ...) "
-                "before lowering"
+                f"assigned; assign {path!r}, or {put_in(f'{path}@{number}')}"
             )
         if len(above) > 1:
             raise SwapError(
-                f"{name!r}: the module that calls it is called several times itself, with bodies of their own; put it in with "
-                f"px.swap_modules(program, {{'{path}@{number}': module}}, ...) before lowering"
+                f"{name!r}: the module that calls it is called several times itself, with bodies of their own; "
+                f"{put_in(f'{path}@{number}')}"
             )
         for asked in asks:
             check_call(family, asked, self.value)
@@ -149,7 +152,7 @@ class _Swap:
         if path == self.path:
             return self.value
         rest = path[len(self.path) + 1 :]
-        found = None if isinstance(self.value, Program) else attribute_of(self.value, rest)
+        found = found_in(self.value, rest)
         if not isinstance(found, torch.nn.Module):
             todo = "assign px.lower(program), which may have" if isinstance(self.value, Program) else "give one that has"
             raise SwapError(
@@ -172,7 +175,7 @@ class _Swap:
         if view is None or children_dict(view) is not getattr(uncompiled(found), "__dict__", {}).get("_modules"):
             raise SwapError(
                 f"module {asked.path!r} is called several times, and what its calls run differs, so none of them says how "
-                f"another module is called; {_again(asked.path)}, or {_swapped(asked.path)}; or assign {last + suffix!r} first, "
+                f"another module is called; {_again(asked.path)}, or {put_in(asked.path)}; or assign {last + suffix!r} first, "
                 f"which gives that call a module of its own"
             )
 
@@ -192,24 +195,20 @@ class _Swap:
             found = attribute_of(self.value, path[len(self.path) + 1 :])
             silent = path not in self.family.needs and isinstance(found, torch.nn.Module)
             if silent and not is_home(self.family, path, found):
-                raise SwapError(f"module {path!r} {_NEVER}; keep the one that is there, or {_again(path)}, and {_swapped(path)}")
+                raise SwapError(f"module {path!r} {_NEVER}; keep the one that is there, or {_again(path)}, and {put_in(path)}")
 
     def _check_read(self, asked: ExternalUse) -> None:
         rest = asked.path[len(self.path) + 1 :]
         value: Any = self.value
         said = f"module {self.path!r}: {_named(asked.caller)} reads its {rest}"
-        if isinstance(self.value, Program):
-            slot = self.value.state.slots.get(rest)
-            found = slot.value if slot is not None else None
-        else:
-            found = attribute_of(value, rest)
+        found = found_in(value, rest)
         before: Any = children_dict(self.owner).get(self.path.rpartition(".")[2])
         old = attribute_of(before, rest)
         others = [name for name in self.family.ties.get(asked.path, ()) if not is_below(name, self.path)]
         if others and (found is None or found is not old):
             raise SwapError(
                 f"{said}, or the same tensor as {' or '.join(others)}: an exported program cannot tell; tie them again in the "
-                f"replacement, or {_swapped(self.path)}"
+                f"replacement, or {put_in(self.path)}"
             )
         if not isinstance(found, torch.Tensor):
             raise SwapError(f"{said}, and a {_kind(value)} has no such tensor; give it one, or replace a module around both")
@@ -227,10 +226,6 @@ _NEVER = "is not called in this program, or its call did nothing that was export
 
 def _again(path: str) -> str:
     return f"export again with preserve_module_call_signature=({path!r},)"
-
-
-def _swapped(path: str) -> str:
-    return f"put it in with px.swap_modules(program, {{{path!r}: module}}) before lowering"
 
 
 def _identity(path: str) -> str:

@@ -20,8 +20,8 @@ from ...ir.calls.parts import PART
 from ...ir.errors import SwapError
 from ...ir.graph import Call, Graph
 from ...ir.program import CallSignature, Program
-from ...ir.signature import UserInput, UserOutput
 from ...ir.torch_private import uncompiled
+from ...transforms.swap.bodies import checked_interface
 from ..code.fx_view import as_it_was
 from ..lower import executable
 from ..modules.context import LoweringContext
@@ -29,7 +29,7 @@ from ..modules.interface import ExternalUse
 from ..modules.module import Lowered
 from .hooks import Watched
 
-__all__ = ["check_call", "check_held", "is_home"]
+__all__ = ["check_call", "is_home", "put_in"]
 
 
 def is_home(family: LoweringContext, path: str, value: Any) -> bool:
@@ -56,25 +56,13 @@ def _bodies(family: LoweringContext, path: str) -> list[Any]:
     return [(frame, family.program.graphs[name], family.conventions.get(name)) for frame, name in calls]
 
 
-def check_held(asked: ExternalUse, value: Any) -> None:
-    """Raise if a replacement does not accept the arguments of a call of an opaque module.
+def put_in(path: str) -> str:
+    """Return the advice to replace a module, or one call of it, in the program.
 
-    Raises:
-        SwapError: its ``forward`` takes others.
+    >>> put_in("a")
+    "put it in with px.swap_modules(program, {'a': module}) before lowering"
     """
-    if isinstance(value, Program):
-        return  # its root asks when it is called
-    try:
-        taken = inspect.signature(uncompiled(value).forward)
-    except (TypeError, ValueError):
-        return
-    try:
-        taken.bind(*asked.node.args[1:], **dict(asked.node.kwargs))
-    except TypeError as error:
-        raise SwapError(
-            f"module {asked.path!r}: {type(value).__name__}.forward{taken} does not take what the call {asked.node.name} passes "
-            f"({error}); wrap it in a module that does"
-        ) from error
+    return f"put it in with px.swap_modules(program, {{{path!r}: module}}) before lowering"
 
 
 def check_call(family: LoweringContext, asked: ExternalUse, value: Any) -> None:
@@ -92,15 +80,13 @@ def check_call(family: LoweringContext, asked: ExternalUse, value: Any) -> None:
     assert type(do) is Call
     path = asked.path
     if family.shallow.inlines(asked.graph, do.graph):
-        raise SwapError(
-            f"module {path!r} is nested so deeply that its code runs inside of that of the module around it; put it in with "
-            f"px.swap_modules(program, {{{path!r}: module}}) before lowering"
-        )
+        said = f"module {path!r} is nested so deeply that its code runs inside of that of the module around it"
+        raise SwapError(f"{said}; {put_in(path)}")
     convention = family.conventions.get(do.graph)
     caller = program.graphs[asked.graph]
     site = site_of(program, path, caller, asked.node, convention or flat_convention(program.graphs[do.graph]))
     for why in unclear_results(caller, site, is_root=caller is program.main):
-        raise SwapError(f"{why}; {_said_before(path)}, and say which with through=")
+        raise SwapError(f"{why}; {put_in(path)}, and say which with through=")
     if convention is not None:
         _check_passed(family, asked, site)
     elif not _knows(family, path, do.graph, value):
@@ -118,12 +104,8 @@ def _check_passed(family: LoweringContext, asked: ExternalUse, site: CallSite) -
         if uses or name in inputs:
             raise SwapError(
                 f"module {site.path!r}: it returned {name} as it was given, so the exported program uses that and not the "
-                f"result, and an assigned module would not be asked; {_said_before(site.path)}"
+                f"result, and an assigned module would not be asked; {put_in(site.path)}"
             )
-
-
-def _said_before(path: str) -> str:
-    return f"put it in with px.swap_modules(program, {{{path!r}: module}}) before lowering"
 
 
 def _knows(family: LoweringContext, path: str, body: str, value: Any) -> bool:
@@ -186,7 +168,7 @@ def _more(module: Any, count: int) -> str:
 def _check_answer(family: LoweringContext, site: CallSite, asked: ExternalUse, value: Any, *, flat: bool) -> None:
     mine = uncompiled(value)
     if isinstance(mine, Program):
-        check_program(site, _plain(site, mine), family.program, _callers(family, asked))
+        check_program(site, checked_interface(site.path, executable(mine)), family.program, _callers(family, asked))
     elif isinstance(mine, Lowered) and "purefx_plan" in mine.__dict__:
         if mine.__dict__.get("flat_args_adapter") is None:
             check_structure(site, mine.purefx_context.program)
@@ -197,15 +179,6 @@ def _check_answer(family: LoweringContext, site: CallSite, asked: ExternalUse, v
         for part in mine.modules():
             if isinstance(part, Lowered):
                 _check_one_body(site, part)
-
-
-def _plain(site: CallSite, program: Program) -> Program:
-    program = executable(program)
-    kinds = [type(spec) for spec in (*program.signature.inputs, *program.signature.outputs)]
-    others = [kind.__name__ for kind in kinds if kind not in (UserInput, UserOutput)]
-    if others:
-        raise SwapError(f"module {site.path!r}: the program has a {others[0]} in its signature, which no module has")
-    return program
 
 
 def _callers(family: LoweringContext, asked: ExternalUse) -> list[Graph]:

@@ -6,7 +6,7 @@ A hook runs for every call of a module as a whole, or is refused when it is regi
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 
@@ -71,20 +71,11 @@ def unhooked(family: LoweringContext) -> dict[str, str]:
 _REPLACEMENTS = (torch.nn.Module, Program)
 
 
-class Where:
+class Where(NamedTuple):
     """Which lowering a module is of, and its path there."""
 
-    __slots__ = ("family", "path")
-
-    def __init__(self, family: LoweringContext, path: str) -> None:
-        self.family = family
-        self.path = path
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Where:
-        return self
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Where, (self.family, self.path)
+    family: LoweringContext
+    path: str
 
 
 class Watched(torch.nn.Module):

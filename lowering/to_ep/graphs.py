@@ -120,9 +120,7 @@ class GraphMaker:
     def root(self) -> Made:
         """Return the root graph; its state inputs and tokens come first where the program has them first."""
         graph = self.program.main
-        given = [
-            self.values.of_input(formal, spec) for formal, spec in zip(graph.inputs, self.program.signature.inputs, strict=True)
-        ]
+        given = [self.values.of_input(formal, spec) for formal, spec in self.program.inputs]
         made = self._graph(graph, given, ())
         if not isinstance(graph.output, tuple):
             raise UnsupportedProgram(f"the root returns {graph.output}, and an exported program returns a tuple")

@@ -68,10 +68,9 @@ def apart(program: Program) -> Program:
 
 def _with_literals(program: Program) -> Program:
     # An input that is None or a text in every call is not a value that a node can return.
-    pairs = zip(program.main.inputs, program.signature.inputs, strict=True)
     fixed = {
         formal.name: spec.type.value
-        for formal, spec in pairs
+        for formal, spec in program.inputs
         if type(spec) is UserInput and type(spec.type) is LiteralType and isinstance(spec.type.value, str | None)
     }
     if fixed.keys().isdisjoint(program.main.output_refs()):
@@ -85,8 +84,7 @@ def _rank(spec: object) -> int:
 
 def _with_clones(program: Program) -> Program:
     graph, specs = program.main, program.signature.outputs
-    pairs = zip(graph.inputs, program.signature.inputs, strict=True)
-    owner = {spec.slot: formal.name for formal, spec in pairs if type(spec) is StateInput}
+    owner = {spec.slot: formal.name for formal, spec in program.inputs if type(spec) is StateInput}
     targets = [_target(graph, owner, spec) for spec in specs]
     memory = storages(program, graph, node_effects(program, graph))
     written = {memory.find(target) for target in targets if target is not None}
@@ -258,8 +256,7 @@ def made_up_inputs(program: Program, root: Made, in_spec: Any) -> Inputs | None:
         root: its graph, with fake values.
         in_spec: the pytree of the arguments.
     """
-    pairs = zip(program.main.inputs, program.signature.inputs, strict=True)
-    users: Iterable[Any] = [root.nodes[formal.name].meta["val"] for formal, spec in pairs if type(spec) is UserInput]
+    users: Iterable[Any] = [root.nodes[formal.name].meta["val"] for formal, spec in program.inputs if type(spec) is UserInput]
     try:
         leaves = [_example(value) for value in users]
         args, kwargs = pytree.tree_unflatten(leaves, in_spec)

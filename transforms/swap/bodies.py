@@ -25,7 +25,7 @@ from ..regions import GETITEM
 from ..shared_bodies import without_values
 from .state import Origin, Packing
 
-__all__ = ["Changes", "Graft", "Swap", "graft", "prepared", "rewritten"]
+__all__ = ["Changes", "Graft", "Swap", "checked_interface", "graft", "prepared", "rewritten"]
 
 
 @frozen
@@ -61,10 +61,19 @@ def prepared(path: str, program: Program) -> Program:
             program = transform(program)
     except PurefxError as error:
         raise SwapError(f"module {path!r}: the program that shall stand in for it cannot: {error}") from error
-    others = [type(spec).__name__ for spec in (*program.signature.inputs, *program.signature.outputs)]
-    others = [name for name in others if name not in (UserInput.__name__, UserOutput.__name__)]
-    if others:
-        raise SwapError(f"module {path!r}: the program has a {others[0]} in its signature, which no module has; give one without")
+    return checked_interface(path, program)
+
+
+def checked_interface(path: str, program: Program) -> Program:
+    """Return a program that stands in for a module, whose root has only user inputs and outputs.
+
+    Raises:
+        SwapError: it has others.
+    """
+    for spec in (*program.signature.inputs, *program.signature.outputs):
+        if type(spec) not in (UserInput, UserOutput):
+            said = f"the program has a {type(spec).__name__} in its signature, which no module has; give one without"
+            raise SwapError(f"module {path!r}: {said}")
     return program
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from attrs import define, field, frozen
 
-from ...ir.calls.call_graph import Instance, called_at, calls_from, inner_instances
+from ...ir.calls.call_graph import Instance, called_at, calls_by_label, inner_instances
 from ...ir.errors import SwapError
 from ...ir.graph import Frame, Graph
 from ...ir.names import Names, did_you_mean, is_below
@@ -19,7 +19,7 @@ from ...ir.program import Program
 from .bodies import Changes, Swap, rewritten
 from .state import covering
 
-__all__ = ["Decision", "Request", "calls_by_path", "instances", "new_graphs", "read_requests"]
+__all__ = ["Decision", "Request", "instances", "new_graphs", "read_requests"]
 
 Replacement = torch.nn.Module | Program
 
@@ -72,7 +72,7 @@ def read_requests(program: Program, modules: Any) -> dict[str, Request]:
 
 def _places(program: Program, calls: dict[str, Request], known: set[str]) -> dict[str, str]:
     # Where the replacement of one call stands: beside the module, under a name that nothing has.
-    there: dict[tuple[str, int], None] = dict.fromkeys((path, call.instance.call) for _, call, path in calls_from(program))
+    there = {(path, call): None for path, labels in calls_by_label(program).items() for call, _ in labels}
     taken = {*known, *program.state.order}
     found: dict[str, str] = {}
     for path, request in calls.items():
@@ -148,20 +148,7 @@ def _suggestion(path: str, known: set[str]) -> str:
 def _known_paths(program: Program) -> set[str]:
     listed = [module.path for module in program.modules]
     stacks = [frame.path for node in program.main.nodes for frame in node.stack]
-    return {path for path in (*listed, *calls_by_path(program), *stacks) if path}
-
-
-def calls_by_path(program: Program) -> dict[str, list[Instance]]:
-    """Return, for each called module, the bodies that call it, each with its instance path.
-
-    >>> from purefx.ir import Graph, Program
-    >>> calls_by_path(Program.of({"": Graph((), ())}))
-    {}
-    """
-    found: dict[str, list[Instance]] = {}
-    for caller, _, path in calls_from(program):
-        found.setdefault(path, []).append(caller)
-    return found
+    return {path for path in (*listed, *calls_by_label(program), *stacks) if path}
 
 
 def instances(program: Program, swapped: Mapping[str, Any]) -> list[Instance]:

@@ -23,7 +23,7 @@ from ...ir.signature import SunkInput
 from ...ir.state import Slot, SlotKind, State, describe_tensor
 from ...ir.tensors import TensorIds
 
-__all__ = ["Origin", "Packing", "covering", "new_modules", "new_state", "stands_for"]
+__all__ = ["Origin", "Packing", "covering", "found_in", "new_modules", "new_state", "stands_for"]
 
 PLAIN_KEYS = (str, int, bool, type(None))
 
@@ -132,6 +132,18 @@ def covering(paths: Iterable[str], name: str) -> str | None:
     return name or None
 
 
+def found_in(by: torch.nn.Module | Program, path: str) -> Any:
+    """Return what a replacement has at a path below it: a module or a tensor that others use; None if there is nothing.
+
+    >>> found_in(torch.nn.Sequential(torch.nn.ReLU()), "0"), found_in(Program.of({}), "0")
+    (ReLU(), None)
+    """
+    if not isinstance(by, Program):
+        return attribute_of(by, path)
+    slot = by.state.slots.get(path)
+    return None if slot is None else slot.value
+
+
 def stands_for(program: Program, path: str, slot: str, by: torch.nn.Module | Program, reader: str) -> Slot:
     """Return what a reader outside of a swapped module reads from now on, under the name of a slot that went with it.
 
@@ -139,12 +151,7 @@ def stands_for(program: Program, path: str, slot: str, by: torch.nn.Module | Pro
         SwapError: the replacement has nothing of that name, or something else.
     """
     name = slot[len(path) + 1 :]
-    if isinstance(by, Program):
-        found = by.state.slots.get(name)
-        value = None if found is None else found.value
-    else:
-        value = attribute_of(by, name)
-    old = program.state[slot]
+    value, old = found_in(by, name), program.state[slot]
     said = f"module {path!r}: {reader} reads its {name}"
     if not isinstance(value, torch.Tensor):
         raise SwapError(f"{said}, and its replacement has no such tensor; give it one, or swap a module around both")

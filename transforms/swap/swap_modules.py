@@ -12,7 +12,7 @@ from typing import Any, Literal
 import torch
 from attrs import define, evolve, field
 
-from ...ir.calls.call_graph import Instance
+from ...ir.calls.call_graph import Instance, calls_by_label
 from ...ir.calls.call_sites import Convention, Through, conventions, flat_convention, passed_on, site_of
 from ...ir.calls.compatibility import check_module, check_program
 from ...ir.calls.parts import with_listed
@@ -20,15 +20,14 @@ from ...ir.errors import PipelineError, SwapError
 from ...ir.graph import Call, Frame, Get, Graph, Node
 from ...ir.inference import CallValues
 from ...ir.names import Names, join, relative, way_to
-from ...ir.own_operators import attribute_of
 from ...ir.persistent import pmap
 from ...ir.program import CallSignature, Module, Program
 from ...ir.signature import StateGradient
 from ...ir.state import Slot, SlotKind
 from ..transformation import UNLIMITED, Fuel, transformation
 from .bodies import Graft, Swap, graft, prepared
-from .plan import Decision, Request, calls_by_path, instances, new_graphs, read_requests
-from .state import covering, new_lifted, new_modules, new_state, stands_for
+from .plan import Decision, Request, instances, new_graphs, read_requests
+from .state import covering, found_in, new_lifted, new_modules, new_state, stands_for
 
 __all__ = ["swap_modules"]
 
@@ -146,7 +145,7 @@ class _Swapping:
 
     def check_calls(self) -> None:
         """Refuse modules that nothing calls."""
-        calls = calls_by_path(self.program)
+        calls = calls_by_label(self.program)
         for path, request in self.requests.items():
             if request.call is None and path not in calls and not self._stands(path):
                 raise SwapError(
@@ -175,7 +174,7 @@ class _Swapping:
             call_signatures=pmap(self._call_signatures(paths)),
             signature=evolve(program.signature, lifted=new_lifted(program, paths, state)),
         )
-        after = after.evolve(modules=with_listed(after.modules, calls_by_path(after)))
+        after = after.evolve(modules=with_listed(after.modules, calls_by_label(after)))
         return after.pruned()
 
     def _decision(self, place: Instance) -> Decision:
@@ -239,7 +238,7 @@ class _Swapping:
         assert outer is not None
         by: Any = self.requests[outer].by
         if outer != path:
-            by = None if outer in self.programs else attribute_of(by, path[len(outer) + 1 :])
+            by = found_in(self.programs.get(outer, by), path[len(outer) + 1 :])
             if not isinstance(by, torch.nn.Module):
                 raise SwapError(
                     f"module {path!r} is called from outside of {outer!r}, which is replaced together with it, and the "
@@ -275,7 +274,7 @@ class _Swapping:
             return (Module(path, f"{kind.__module__}.{kind.__qualname__}"),)
         types = {module.path: module.type_name for module in by.modules}
         inner = dict.fromkeys(inner for inner in types if inner)
-        for called in calls_by_path(by):
+        for called in calls_by_label(by):
             inner.update(dict.fromkeys(way_to(called)))
         return (Module(path, types.get("")), *(Module(f"{path}.{name}", types.get(name)) for name in inner))
 
