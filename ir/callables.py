@@ -10,11 +10,12 @@ from typing import Any
 
 from attrs import frozen
 
+from .arguments import thawed
 from .errors import InputError
-from .signature import RestType
+from .signature import RestType, Signature, UserInput
 from .torch_private import HigherOrderOperator, OpOverload
 
-__all__ = ["Method", "Parameter", "bind", "op_name"]
+__all__ = ["Method", "Parameter", "bind", "op_name", "plain_parameters"]
 
 
 @frozen
@@ -83,6 +84,26 @@ class Parameter:
     """Which of the remaining arguments it collects, if it is ``*args`` or ``**kwargs``."""
     by_name: bool = False
     """Whether it is given by name only."""
+
+
+def plain_parameters(signature: Signature) -> list[Parameter] | None:
+    """Return what a program takes as a plain function does, with defaults or the rest of the arguments; None for any other.
+
+    >>> from .signature import LiteralType, ObjectType
+    >>> plain_parameters(Signature((UserInput(ObjectType(), "x", LiteralType(2)),), ()))
+    [Parameter(name='x', default=(2,), rest=None, by_name=False)]
+    """
+    specs = [spec for spec in signature.inputs if type(spec) is UserInput]
+    if all(spec.default is None and type(spec.type) is not RestType for spec in specs):
+        return None
+    return [
+        Parameter(
+            spec.argument,
+            () if spec.default is None else (thawed(spec.default.value),),
+            spec.type if type(spec.type) is RestType else None,
+        )
+        for spec in specs
+    ]
 
 
 def bind(

@@ -5,6 +5,7 @@ An operator has one name and one set of effects, both derived from the operator 
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -13,7 +14,7 @@ from .effects.declared import Effects
 from .effects.registered import check_said, effects_of, overloads_in, said_of_one
 from .graph import Op
 
-__all__ = ["op_of", "said_of"]
+__all__ = ["GETITEM", "op_of", "said_of"]
 
 Said = Mapping[Callable[..., Any], Effects]
 """What operators of other libraries are declared to do."""
@@ -32,6 +33,10 @@ def op_of(target: Any, said: Said | None = None) -> Op:
     """
     known = said.get(target) if said else None
     return Op(op_name(target), effects_of(target) if known is None else known, target)
+
+
+GETITEM = op_of(operator.getitem)
+"""Takes one of several results."""
 
 
 def said_of(effects: Said | None) -> Said:

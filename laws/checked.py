@@ -5,7 +5,6 @@ Wrong sizes are refused, and only those; tracepoints are taken out and what they
 
 from __future__ import annotations
 
-import operator
 import random
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
@@ -18,7 +17,7 @@ from ..ir.arguments import Arg, Ref, bodies_in, replace_refs
 from ..ir.expression import Apply, Expr, InputDim, Sym, evaluate
 from ..ir.graph import Frame, Graph, Input, Node, Op, Stack
 from ..ir.names import Names, join
-from ..ir.operators import op_of
+from ..ir.operators import GETITEM, op_of
 from ..ir.own_operators import GIVES, TAKES, is_boundary
 from ..ir.persistent import pmap
 from ..ir.program import Module, Program
@@ -165,7 +164,7 @@ def checks_in_front(transform: Transform, case: Case) -> list[str]:
 
 CHECKED = (wrong_sizes_refused, checks_in_front)
 
-TRACEPOINT, GETITEM = op_of(resolve_higher_order("_export_tracepoint")), op_of(operator.getitem)
+TRACEPOINT = op_of(resolve_higher_order("_export_tracepoint"))
 
 
 @frozen

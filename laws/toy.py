@@ -14,7 +14,7 @@ import torch
 
 from ..ir.effects.declared import ArgAt, Effects, Unless
 from ..ir.graph import Op
-from ..ir.operators import op_of
+from ..ir.operators import GETITEM, op_of
 from ..ir.program import Program
 from ..ir.signature import UserInput
 from ..ir.state import SlotKind, State
@@ -143,7 +143,6 @@ COND = Op("toy.cond", Effects(through_bodies=True))
 """``cond(a, then, else, (operands))``: what one of the bodies does, depending on ``a``."""
 ENTER, LEAVE = Op("toy.enter", Effects(ordered=True, scope=1)), Op("toy.leave", Effects(ordered=True, scope=-1))
 """The boundaries of a region in which ``neg``, ``add`` and ``mul`` give something else, as operators do under a vmap."""
-GETITEM = op_of(operator.getitem)
 COPY_ = op_of(torch.ops.aten.copy_.default)
 CLONE = op_of(torch.ops.aten.clone.default)
 PRINT = op_of(resolve_operator("aten", "_print", "default"))

@@ -6,7 +6,6 @@ signature.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
@@ -22,7 +21,7 @@ from ..ir.inference import values_of
 from ..ir.inference.results import depends_on_contents
 from ..ir.meta import Meta
 from ..ir.names import FROM_ROOT, Names, join, nested, word_of
-from ..ir.operators import op_of
+from ..ir.operators import GETITEM, op_of
 from ..ir.own_operators import is_boundary
 from ..ir.program import CallSignature, Program
 from ..ir.rewriter import Rewriter
@@ -32,9 +31,7 @@ from .places import below
 from .shared_bodies import alike, value_only, without_values
 from .transformation import UNLIMITED, Fuel, transformation
 
-__all__ = ["GETITEM", "call_nodes", "dispatch", "with_regions"]
-
-GETITEM = op_of(operator.getitem)
+__all__ = ["call_nodes", "dispatch", "with_regions"]
 
 
 def call_nodes(

@@ -12,14 +12,12 @@ from typing import Any
 
 import torch
 
-from ...ir.arguments import thawed
-from ...ir.callables import Parameter, bind
+from ...ir.callables import Parameter, bind, plain_parameters
 from ...ir.calls.argument_tree import ArgumentTree
 from ...ir.errors import InputError, InputValueError
 from ...ir.names import is_identifier
 from ...ir.own_operators import pack
 from ...ir.program import Program
-from ...ir.signature import RestType, UserInput
 from ...ir.torch_private import pytree
 from .guards import LeafChecks
 
@@ -93,7 +91,7 @@ class CallPlan:
         self.in_spec = signature.in_spec
         self.tree = tree = ArgumentTree.of(self.in_spec, signature.arg_names)
         self.checks = LeafChecks(program)
-        plain = _plain_parameters(program)
+        plain = plain_parameters(signature)
         self.parameters = plain or [
             Parameter(label, by_name=type(key) is not int) for label, key in zip(tree.labels, tree.keys, strict=True)
         ]
@@ -155,21 +153,6 @@ class CallPlan:
             given = f"{len(args)} positional and {len(kwargs)} keyword arguments"
             raise InputError(f"this module takes {self.checks.count} flat inputs, got {given}")
         return args
-
-
-def _plain_parameters(program: Program) -> list[Parameter] | None:
-    # Of a plain function, which has defaults or takes the rest of the arguments; None for any other.
-    specs = [spec for spec in program.signature.inputs if type(spec) is UserInput]
-    if all(spec.default is None and type(spec.type) is not RestType for spec in specs):
-        return None
-    return [
-        Parameter(
-            spec.argument,
-            () if spec.default is None else (thawed(spec.default.value),),
-            spec.type if type(spec.type) is RestType else None,
-        )
-        for spec in specs
-    ]
 
 
 def _python_signature(plan: CallPlan) -> inspect.Signature | None:

@@ -13,7 +13,7 @@ import torch.fx
 from attrs import frozen
 
 from ...ir.arguments import TREES, Arg, Body, Ref, thawed
-from ...ir.callables import Method
+from ...ir.callables import Method, plain_parameters
 from ...ir.calls.argument_tree import ArgumentTree
 from ...ir.calls.call_sites import Convention
 from ...ir.graph import Call, Get, Graph, Input, Node, Op, Stack
@@ -21,7 +21,6 @@ from ...ir.meta import Meta, spelled_stack, thaw
 from ...ir.names import join, way_to
 from ...ir.own_operators import is_boundary, is_module_call, read_modules
 from ...ir.program import Program
-from ...ir.signature import RestType, UserInput
 from ...ir.torch_private import PyTreeCodeGen, PyTreeInfo, pytree
 from ..calls.preserved import PreservedCall, add_inputs, add_output, call_module
 from .source import argument_names, attribute_name, check_fx_names, from_root
@@ -141,15 +140,11 @@ def build_fx_graph(view: View) -> torch.fx.Graph:
     builder.output()
     builder.lift_custom()
     signature = view.program.signature
-    if view.is_root and signature.in_spec is not None and not builder.is_plain:
+    if view.is_root and signature.in_spec is not None and builder.parameters is None:
         tree = ArgumentTree.of(signature.in_spec)
         names = argument_names(signature.arg_names, len(tree.specs), list(tree.keyword))
         builder.made.set_codegen(PyTreeCodeGen(PyTreeInfo(names, signature.in_spec, signature.out_spec)))
-    return check_fx_names(builder.made, starred=builder.is_plain)
-
-
-def _is_plain(spec: Any) -> bool:
-    return type(spec) is UserInput and (spec.default is not None or type(spec.type) is RestType)
+    return check_fx_names(builder.made, starred=builder.parameters is not None)
 
 
 class _Builder:
@@ -159,8 +154,8 @@ class _Builder:
         self.known: dict[str, Any] = {}
         """What stands for each value: a node; for what a preserved call returns, a tuple of nodes."""
         self._types = view.types
-        self.is_plain = view.is_root and any(map(_is_plain, view.program.signature.inputs))
-        """Whether the code takes its arguments as a plain function does, with defaults and rests."""
+        self.parameters = plain_parameters(view.program.signature) if view.is_root else None
+        """What the code takes where that is as a plain function does, with defaults and rests."""
         self._stacks: dict[Stack, dict[str, tuple[str, str]]] = {}
         self._bodies: dict[str, torch.fx.Node] = {}
         read = read_modules(view.graph.nodes)
@@ -195,22 +190,19 @@ class _Builder:
         if view.convention is not None and view.convention.is_closed:
             names = [formal.name for formal in formals]
             self.known.update(add_inputs(self.made, view.convention, names, view.attach_tree))
-        elif self.is_plain:
-            for formal, spec in zip(formals, view.program.signature.inputs, strict=True):
-                self.known[formal.name] = self._parameter(formal.name, spec)
+        elif self.parameters is not None:
+            for formal, parameter in zip(formals, self.parameters, strict=True):
+                stars = "" if parameter.rest is None else "**" if parameter.rest.keywords else "*"
+                taken = stars + formal.name
+                self.known[formal.name] = self.made.create_node("placeholder", taken, parameter.default, name=formal.name)
         else:
             self.known.update((formal.name, self.made.placeholder(formal.name)) for formal in formals)
         for formal in formals:
             self.describe(self.known[formal.name], formal.meta)
 
-    def _parameter(self, name: str, spec: Any) -> torch.fx.Node:
-        stars = "" if type(spec.type) is not RestType else "**" if spec.type.keywords else "*"
-        default = () if spec.default is None else (thawed(spec.default.value),)
-        return self.made.create_node("placeholder", stars + name, default, name=name)
-
     def output(self) -> None:
         view = self.view
-        if self.is_plain:
+        if self.parameters is not None:
             self.made.output(pytree.tree_unflatten(list(self.arg(view.graph.output)), view.program.signature.out_spec))
         elif view.convention is None:
             self.made.output(self.arg(view.graph.output))
@@ -249,8 +241,8 @@ class _Builder:
                 return self._preserved(node, self.view.sites[node.name])
             case Call(instance=instance):
                 return create("call_module", attribute_name(instance), self.arg(node.args), name=node.name)
-            case _ if do.name == "operator.getitem" and type(node.args[0]) is Ref and type(self.arg(node.args[0])) is tuple:
-                made = self.arg(node.args[0])[node.args[1]]
+            case _ if node.projection is not None and type(whole := self.arg(node.args[0])) is tuple:
+                made = whole[node.projection[1]]
                 return made, made
             case _:
                 assert do.target is not None, "an operator without a callable is refused when bodies are compiled"

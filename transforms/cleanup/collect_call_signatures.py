@@ -135,17 +135,11 @@ class _Collecting:
     def _node(self, node: Node) -> Node | None:
         if is_tracepoint(node):
             return self._tracepoint(node)
-        first = node.args[0] if node.args else None
-        if type(first) is Ref and first.name in self.leaves:
-            leaves, index = self.leaves[first.name], node.args[1] if len(node.args) == 2 else None
-            if (
-                type(node.do) is Op
-                and node.do.name == "operator.getitem"
-                and type(index) is int
-                and -len(leaves) <= index < len(leaves)
-            ):
-                self.known[node.name] = leaves[index]
-                return None
+        whole, index = node.projection or ("", 0)
+        leaves = self.leaves.get(whole, ())
+        if -len(leaves) <= index < len(leaves):
+            self.known[node.name] = leaves[index]
+            return None
         made = node.with_refs(self._use)
         stack = made.stack
         for frame, _ in self.open:

@@ -18,8 +18,8 @@ from ...ir.calls.parts import PartCall as Part
 from ...ir.graph import Call, Graph, Input, Node
 from ...ir.meta import EMPTY_META, Meta
 from ...ir.names import Names, word_of
+from ...ir.operators import GETITEM
 from ...ir.program import Program
-from ..regions import GETITEM
 from ..shared_bodies import value_only
 
 __all__ = ["OpenPart", "rebuilt"]

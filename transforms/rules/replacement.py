@@ -18,10 +18,9 @@ from ...ir.arguments import Arg, Items, Ref
 from ...ir.errors import RuleError
 from ...ir.graph import Kwargs, Node, place_of
 from ...ir.names import Names, word_of
-from ...ir.operators import op_of
+from ...ir.operators import GETITEM, op_of
 from ...ir.program import Program
 from ...ir.torch_private import schema_of
-from ..regions import GETITEM
 from .terms import Applied, Item, Term, applied, bound, converted, numbers_as_tensors
 
 __all__ = ["Builder", "Given", "Match"]

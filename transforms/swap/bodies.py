@@ -15,13 +15,13 @@ from ...ir.calls.call_sites import CallSite
 from ...ir.errors import PurefxError, SwapError
 from ...ir.graph import Call, Frame, Get, Graph, Node, Op, Stack
 from ...ir.names import FROM_ROOT, Names, word_of
+from ...ir.operators import GETITEM
 from ...ir.own_operators import CALL_MODULE, GIVES, TAKES, UNPACK
 from ...ir.program import CallSignature, Program
 from ...ir.relocation import Relocation
 from ...ir.signature import UserInput, UserOutput
 from ...ir.verify import check
 from ..pipeline import transform
-from ..regions import GETITEM
 from ..shared_bodies import without_values
 from .state import Origin, Packing
 

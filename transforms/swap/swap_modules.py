@@ -238,7 +238,7 @@ class _Swapping:
         assert outer is not None
         by: Any = self.requests[outer].by
         if outer != path:
-            by = found_in(self.programs.get(outer, by), path[len(outer) + 1 :])
+            by = found_in(self.programs.get(outer) or by, path[len(outer) + 1 :])
             if not isinstance(by, torch.nn.Module):
                 raise SwapError(
                     f"module {path!r} is called from outside of {outer!r}, which is replaced together with it, and the "
