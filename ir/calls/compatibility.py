@@ -154,6 +154,7 @@ def check_forward(path: str, call: Node, module: torch.nn.Module, args: Sequence
     Raises:
         SwapError: it takes other arguments, or has no ``forward``.
 
+    >>> from purefx.ir import Op
     >>> check_forward("a", Node("y", Op("toy.neg")), torch.nn.ReLU(), (1,), {})
     """
     module = uncompiled(module)  # what is compiled takes anything, and hands it on

@@ -17,7 +17,7 @@ from ...ir.callables import Method
 from ...ir.errors import UnsupportedProgram
 from ...ir.graph import Frame, Op
 from ...ir.persistent import pmap
-from ...ir.program import CallSignature, Program
+from ...ir.program import Program
 from ...ir.signature import UserInput
 from ...ir.store.metas import read_metas, write_metas
 from ...ir.text import parse
@@ -97,17 +97,17 @@ def reduce_context(context: LoweringContext) -> tuple[Any, ...]:
         UnsupportedProgram: the program holds something that has no text.
     """
     program = context.program
-    bare = _without_specs(program)
+    bare = _with_specs(program, {}).evolve(facts=frozenset())
     text = str(bare)
     operators = _foreign(program)
     _check_text(text, bare, operators)
-    signature = program.signature
-    specs = (write_tree(signature.in_spec), write_tree(signature.out_spec))
-    calls = [(frame, write_tree(found.in_spec), write_tree(found.out_spec)) for frame, found in _call_signatures(program)]
+    signature, calls = program.signature, program.call_signatures
+    told = [(None, signature), *[(frame, calls[frame]) for frame in calls]]
+    specs = {frame: (write_tree(each.in_spec), write_tree(each.out_spec)) for frame, each in told}
     given = {name: Foreign(name) if is_operator(target) else target for name, target in operators.items()}
     only = [spec.only for spec in signature.inputs if type(spec) is UserInput]
     said = (given, context.exported, context.slots, context.constants, context.ties, context.hooked, context.to, only)
-    return load_context, (text, specs, calls, write_metas(program), said)
+    return load_context, (text, specs, write_metas(program), said)
 
 
 def _foreign(program: Program) -> dict[str, Any]:
@@ -169,14 +169,18 @@ def _check_text(text: str, program: Program, operators: Mapping[str, Any]) -> No
             raise UnsupportedProgram(f"node {mine.name}: {mine.do.name} is not found by its name, so it cannot be pickled")
 
 
-def _without_specs(program: Program) -> Program:
-    # Pytrees may be of the user's own types, which pickle knows by name and text does not.
-    calls = {frame: evolve(found, in_spec=None, out_spec=None) for frame, found in _call_signatures(program)}
-    signature = evolve(program.signature, in_spec=None, out_spec=None)
-    return program.evolve(signature=signature, call_signatures=pmap(calls), facts=frozenset())
+def _with_specs(program: Program, specs: Mapping[Frame | None, tuple[Any, Any]]) -> Program:
+    # The pytrees of the root (None) and of preserved calls, as they were written: they may be of the user's own types, which
+    # pickle knows by name and text does not.
+    def put(frame: Frame | None, signature: Any) -> Any:
+        given, results = map(read_tree, specs.get(frame, (write_tree(None), write_tree(None))))
+        return evolve(signature, in_spec=given, out_spec=results)
+
+    calls = {frame: put(frame, program.call_signatures[frame]) for frame in program.call_signatures}
+    return program.evolve(signature=put(None, program.signature), call_signatures=pmap(calls))
 
 
-def load_context(text: str, specs: Any, calls: Any, metas: Mapping[str, Any], said: Any) -> LoweringContext:
+def load_context(text: str, specs: Any, metas: Mapping[str, Any], said: Any) -> LoweringContext:
     """Return the context that a program's text gives: all modules are lowered again, without state.
 
     Raises:
@@ -185,19 +189,11 @@ def load_context(text: str, specs: Any, calls: Any, metas: Mapping[str, Any], sa
     """
     operators, exported, slots, constants, ties, hooked, to, only = said
     operators = {name: target for name, target in operators.items() if target is not None}
-    program = parse(text, operators=operators)
-    found = {
-        frame: evolve(program.call_signatures[frame], in_spec=read_tree(one), out_spec=read_tree(other))
-        for frame, one, other in calls
-    }
+    program = _with_specs(parse(text, operators=operators), specs)
     rest = iter(only)  # what is pickled is as trusted as it was
     inputs = [evolve(spec, only=next(rest)) if type(spec) is UserInput else spec for spec in program.signature.inputs]
-    signature = evolve(program.signature, inputs=tuple(inputs), in_spec=read_tree(specs[0]), out_spec=read_tree(specs[1]))
-    program = program.evolve(
-        signature=signature,
-        call_signatures=program.call_signatures.update(found),
-        graphs=read_metas(program, metas, Known(operators)),
-    )
+    signature = evolve(program.signature, inputs=tuple(inputs))
+    program = program.evolve(signature=signature, graphs=read_metas(program, metas, Known(operators)))
     root: Any = lower_unchecked(program, to, hooked=hooked)
     context: LoweringContext = root.purefx_context
     context.exported, context.slots, context.constants, context.ties = exported, slots, constants, ties
@@ -206,7 +202,3 @@ def load_context(text: str, specs: Any, calls: Any, metas: Mapping[str, Any], sa
             ours = {name: value for name, value in module.__dict__.copy().items() if name.startswith("purefx_")}
             context.twins[key_of(module)] = (type(module), ours)
     return context
-
-
-def _call_signatures(program: Program) -> list[tuple[Frame, CallSignature]]:
-    return [(frame, program.call_signatures[frame]) for frame in program.call_signatures]
