@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 import io
 import logging
 import warnings
@@ -277,10 +278,18 @@ class Chain(nn.Module):
         return x
 
 
+@functools.cache
+def _chained() -> torch.export.ExportedProgram:
+    """Return what the peer and purefx bring back, which neither changes; exporting it takes seconds."""
+    chain = Chain(512)
+    names = tuple(f"layers.{number}" for number in range(512))
+    ep = torch.export.export(chain, (ONES,), preserve_module_call_signature=names, strict=False)
+    return ep.run_decompositions({})
+
+
 @experiment("512 chained reads of a written buffer under preserved signatures, decomposed")
 def _(back: Back | None) -> Any:
-    preserve = tuple(f"layers.{number}" for number in range(512))
-    return total(brought_back(back, Chain(512), ONES, preserve=preserve, decomposed=True)(ONES))
+    return total((back(_chained()) if back is not None else Chain(512))(ONES))
 
 
 @experiment("what it prints while it works")

@@ -13,7 +13,7 @@ import sys
 import tokenize
 import xml.etree.ElementTree as ET
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import networkx as nx
@@ -149,10 +149,9 @@ def by_folder(files: Iterable[Source]) -> dict[str, Weight]:
     return dict(found)
 
 
-def report() -> Iterator[str]:
+def report(product: Sequence[Source], tests: Sequence[Source]) -> Iterator[str]:
     """Iterate over the lines of the report."""
-    product = sources(*LAYERS)
-    for title, files in (("product", product), ("tests", sources("tests"))):
+    for title, files in (("product", product), ("tests", tests)):
         folders = by_folder(files)
         yield f"{title:<30}{'files':>7}{'lines':>8}{'code':>8}{'docs':>8}{'imports':>9}"
         for name, found in [*sorted(folders.items()), ("all", sum(folders.values(), Weight()))]:
@@ -174,4 +173,4 @@ def report() -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    sys.stdout.write("\n".join(report()) + "\n")
+    sys.stdout.write("\n".join(report(sources(*LAYERS), sources("tests"))) + "\n")

@@ -27,14 +27,16 @@ class Tally:
         self.seconds: Counter[Tier] = Counter()
 
     @contextmanager
-    def of(self, tier: Tier, stage: Stage, examples: int, number: int, *, laws: int = 1) -> Generator[None]:
-        """Count the cases that are asked inside the block."""
+    def of(
+        self, tier: Tier, stage: Stage, examples: int, number: int, *, laws: int = 1, asked: int | None = None
+    ) -> Generator[None]:
+        """Count the cases that are asked inside the block: all that are drawn, or the first of them."""
         begun = time.perf_counter()
         yield
         self.seconds[tier] += time.perf_counter() - begun
         source: Stage = "tree" if stage == "tree" else "flat"
-        self.cases[tier] += laws * len(drawn_cases(tier, stage, examples, number))
-        self.programs[tier].update(digest(case.program) for case in drawn_cases(tier, source, examples, number))
+        self.cases[tier] += laws * len(drawn_cases(tier, stage, examples, number)[:asked])
+        self.programs[tier].update(digest(case.program) for case in drawn_cases(tier, source, examples, number)[:asked])
 
     def __str__(self) -> str:
         return "; ".join(
