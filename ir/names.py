@@ -117,6 +117,10 @@ class Names:
         self._taken.add(name)
         return name
 
+    def without(self, names: Iterable[str]) -> Names:
+        """Return a copy in which some names are free again, to see what would be fresh then."""
+        return Names(self._taken.difference(names))
+
     def renumbered(self, wanted: str) -> str:
         """Return the wanted name, with another number if it is taken, and take it."""
         if wanted not in self._taken:

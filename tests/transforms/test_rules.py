@@ -345,10 +345,10 @@ def test_a_value_of_another_place_is_explained() -> None:
         rule(px.import_ep(torch.export.export(Plain(lambda m, x: x.exp()), (X,))))
 
 
-@pytest.mark.parametrize("becomes", [lambda m, x: None, lambda m, x: (x, x), lambda m, x: 1, lambda m, x: x + torch.ones(4)])
+@pytest.mark.parametrize("becomes", [lambda m, x: None, lambda m, x: (x, x), lambda m, x: 1])
 def test_what_is_no_value_is_explained(becomes: Function) -> None:
     program = px.import_ep(torch.export.export(Plain(lambda m, x: x.exp()), (X,)))
-    with pytest.raises(px.RuleError, match=r"node exp .*: a replacement (returns one value|cannot bring a tensor of its own)"):
+    with pytest.raises(px.RuleError, match=r"node exp .*: a replacement returns one value"):
         exp_becomes(becomes)(program)
 
 

@@ -18,7 +18,7 @@ from attrs import frozen
 from torch import Tensor, nn
 
 import purefx as px
-from purefx.transforms.rules.application import Sweep
+from purefx.transforms.rules.legality import Legality
 
 PROGRAMS = 40
 ARGS = (torch.arange(9.0).reshape(3, 3) - 4, torch.ones(3, 3) / 2)
@@ -177,9 +177,9 @@ def test_the_meaning_is_kept(rule: px.RuleSet) -> None:
 
 
 # A value inside that others use would only be computed twice (tests/transforms/test_rules.py).
-@pytest.mark.parametrize("condition", ["_is_movable", "_shares_alike"])
+@pytest.mark.parametrize("condition", ["is_movable", "shares_alike"])
 def test_a_condition_left_out_is_found(condition: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Sweep, condition, lambda *_: True)
+    monkeypatch.setattr(Legality, condition, lambda *_: True)
 
     def breaks(rule: px.RuleSet, case: Case) -> bool:
         try:

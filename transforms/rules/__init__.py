@@ -5,9 +5,10 @@ Terms are what they are made of, matching finds them, application decides when a
 
 from __future__ import annotations
 
+from .editing import Edit, editing
 from .matching import match
-from .replacement import Match
+from .place import Match
 from .rule import Rule, RuleSet, rule
 from .terms import any_of
 
-__all__ = ["Match", "Rule", "RuleSet", "any_of", "match", "rule"]
+__all__ = ["Edit", "Match", "Rule", "RuleSet", "any_of", "editing", "match", "rule"]

@@ -7,31 +7,32 @@ them (``ir/effects/dependencies.py``), where others use its inner values, and wh
 
 from __future__ import annotations
 
+import operator
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import cycle
 from types import MappingProxyType
 from typing import Any, Protocol
 
-from attrs import evolve
+from attrs import frozen
 
 from ...ir.arguments import Arg, Ref, refs_in
-from ...ir.calls.call_graph import all_instances
-from ...ir.effects.declared import NOTHING, NodeEffects
-from ...ir.effects.dependencies import dependencies
-from ...ir.effects.resolved import resolver
 from ...ir.errors import RuleError
-from ...ir.graph import Call, Graph, Node, Op
-from ...ir.inference import values_of
+from ...ir.graph import Graph, Node, Op, common_prefix
+from ...ir.inference import CallValues, values_of
+from ...ir.names import Names
 from ...ir.program import Program
 from ...ir.rewriter import Rewriter
+from ...ir.torch_private import OpOverload
 from ..transformation import Fuel
+from .building import Builder
+from .legality import Legality
 from .matching import Found, match
-from .replacement import Builder, Match
+from .new_state import NewState
+from .place import Match, Scope
 
 __all__ = ["Hits", "Sweep"]
-
-WITHOUT_SHARING: Mapping[str, Any] = {"aliases": (), "aliases_slots": (), "results": (), "reads_slots": ()}
 
 OFTEN = 64
 """How many matches there may be for each node before rules are taken to go round in a circle."""
@@ -50,30 +51,55 @@ class _Rule(Protocol):
     def keeps_inner(self) -> bool: ...
     @property
     def any_effects(self) -> bool: ...
+    @property
+    def once(self) -> bool: ...
+    @property
+    def may_leave(self) -> bool: ...
     def build(self, found: Match) -> Any: ...
 
 
 class Hits:
     """What matched in one graph, over all walks: where it is too much, the rules go round in a circle."""
 
-    def __init__(self, name: str, graph: Graph) -> None:
+    def __init__(self, name: str, graph: Graph, made: Iterable[tuple[str, str]] = ()) -> None:
         self.where = f"the body {name!r}" if name else "the root"
         self.most = OFTEN * (len(graph.nodes) + 1)
         self.found: list[str] = []
+        self.made = set(made)
+        """Each node that is new, with the rule that made it."""
 
-    def add(self, rule: str, root: str) -> None:
+    def add(self, rule: str, root: str, made: Iterable[Node]) -> None:
         """Count a match of a rule.
 
         Raises:
             RuleError: there are too many.
         """
         self.found.append(rule)
+        self.made.update([(rule, node.name) for node in made])
         if len(self.found) > self.most:
             names = ", ".join(dict.fromkeys(self.found[-OFTEN:]))
             raise RuleError(
                 f"the rules come to no end in {self.where}: {names} matched {len(self.found)} times, at last at {root}.\n"
-                "What one of them builds is what another, or itself, looks for; say in `where=` when it is enough."
+                "What one of them builds is what another, or itself, looks for; say in `where=` when it is enough, or once=True\n"
+                "for a rule that leaves alone what it has made."
             )
+
+
+@frozen(eq=False)
+class _Answer:
+    """What a rule puts in the place of a match, for one instance of the graph."""
+
+    place: Match
+    nodes: Sequence[Node]
+    result: Ref
+    has_tensors: bool
+
+    def code(self, like: _Answer) -> object:
+        """What is written, whatever the new nodes are called: instances that have it alike share it."""
+        named = dict(zip([node.name for node in self.nodes], map(Ref, [node.name for node in like.nodes]), strict=False))
+        notes = self.place.notes
+        state = [(name, new.kind, new.persistent) for name, new in notes.added.items()]
+        return [node.renamed(named) for node in self.nodes], named.get(self.result.name, self.result), state, [*notes.dropped]
 
 
 class Sweep:
@@ -82,15 +108,29 @@ class Sweep:
     Args:
         program: the program of the graph.
         name: the id of the graph.
+        paths: its instances.
+        hits: what matches is counted here, over all walks.
         rules: by the operator at their root.
         fuel: each match is one rewrite.
-        hits: what matches is counted here, over all walks.
+        state: what is added to the state is noted here.
+        calls: the values of each call.
     """
 
-    def __init__(self, program: Program, name: str, rules: Mapping[Any, Sequence[_Rule]], fuel: Fuel, hits: Hits) -> None:
+    def __init__(
+        self,
+        program: Program,
+        name: str,
+        paths: tuple[str, ...],
+        hits: Hits,
+        rules: Mapping[Any, Sequence[_Rule]],
+        fuel: Fuel,
+        state: NewState,
+        calls: CallValues,
+    ) -> None:
         self.program = program
         self.name = name
         self.graph = program.graphs[name]
+        self.paths = paths
         self.rules = rules
         self.fuel = fuel
         self.nodes: dict[str, Node] = dict(self.graph.by_name)
@@ -101,6 +141,12 @@ class Sweep:
         self.known: dict[str, Arg] = {}
         """What is used in place of values whose node went."""
         self.hits = hits
+        self.state = state
+        self.calls = calls
+        self.classes: Mapping[str, int] = {}
+        """Where instances disagree, the class of each: the walk ends there, and goes on when they are apart."""
+        self.has_tensors = False
+        self.legality = Legality(program, name, paths)
 
     def run(self) -> Graph:
         """Return the graph after the rules; the same object if none matched."""
@@ -108,7 +154,7 @@ class Sweep:
             if self.known and node.name in self.nodes:
                 self._update(node.name)
             todo = [node.name]
-            while todo and not self.fuel.refused:
+            while todo and not self.fuel.refused and not self.classes:
                 name = todo.pop()
                 if name in self.nodes:
                     todo += reversed(self._rewritten(name, node.name))
@@ -123,37 +169,86 @@ class Sweep:
 
     def _rewritten(self, name: str, at: str) -> list[str]:
         # The names of the nodes that are new, where a rule matched.
-        do = self.nodes[name].do
-        for rule in self.rules.get(do.target if type(do) is Op else None, ()):
+        for rule in self.rules.get(root_of(self.nodes[name]), ()):
+            if rule.once and (rule.name, name) in self.hits.made:
+                continue
             for found in match(rule.term, Ref(name), self.nodes.get):
                 if (made := self._applied(rule, found, at)) is not None:
                     return made
         return []
 
     def _applied(self, rule: _Rule, found: Found, at: str) -> list[str] | None:
+        if not self._is_possible(rule, found, at):
+            return None
+        answers = self._answers(rule, found, at)
+        first = answers[0]
+        if self.classes or first is None:
+            return None
+        root, made = first.place.root, first.nodes
+        if not self.fuel.burn("apply", rule.name, "at", root.name):
+            return None
+        self.hits.add(rule.name, root.name, made)
+        self._note_state(answers)
+        gone = {node.name: node for node in first.place.nodes}
+        # The reads of state that is dropped go with the match, if nothing else uses them.
+        gone.update({name: self.nodes[name] for name in first.place.notes.reads if name in self.nodes})
+        self._take(root, gone, made, first.result, at)
+        return [node.name for node in made if node.name in self.nodes]
+
+    def _is_possible(self, rule: _Rule, found: Found, at: str) -> bool:
         inner = {node.name: node for node in found.nodes}
-        root = found.nodes[0]
-        if not self._is_free(rule, root, inner) or not self._is_movable(inner, at):
-            return None
-        place = Match(self.program, self.name, tuple(inner.values()), found.values, self._values)
-        if not all(condition(place) for condition in rule.conditions):
-            return None
-        builder = Builder(place, self.edit.names)
-        result = builder.result(rule.build(place))
-        if result == Ref(root.name) or not self._keeps_effects(rule, place, builder.nodes):
-            return None
-        if not self._shares_alike(root, inner, builder.nodes, result) or not self.fuel.burn("apply", rule.name, "at", root.name):
-            return None
-        self.hits.add(rule.name, root.name)
-        self._take(root, inner, builder.nodes, result, at)
-        return [node.name for node in builder.nodes if node.name in self.nodes]
+        return self._is_free(rule, found.nodes[0], inner) and self.legality.is_movable(inner, self.edit.position, at)
+
+    # -- what is put there ------------------------------------------------------------------------------------------------------
+
+    def _answers(self, rule: _Rule, found: Found, at: str) -> list[_Answer | None]:
+        # What the rule puts there: for the first instance, and for the others where it asked which one it is.
+        names = self.edit.names
+        place, first = self._answer(rule, found, at, 0, names)
+        if len(self.paths) == 1 or not place.notes.asked:
+            return [first]
+        taken = [node.name for node in first.nodes] if first is not None else []
+        others = [self._answer(rule, found, at, number, names.without(taken))[1] for number in range(1, len(self.paths))]
+        answers = [first, *others]
+        codes = [None if first is None or each is None else each.code(first) for each in answers]
+        known = [codes.index(code) if each is not None else -1 for code, each in zip(codes, answers, strict=True)]
+        if len(set(known)) > 1:
+            self.classes = dict(zip(self.paths, known, strict=True))
+        return answers
+
+    def _answer(self, rule: _Rule, found: Found, at: str, instance: int, names: Names) -> tuple[Match, _Answer | None]:
+        # None where a condition does not hold, the rule builds nothing, or what it builds may not stand there.
+        place = Match(self._scope, common_prefix([node.stack for node in found.nodes]), instance, found)
+        if not all(condition(place) for condition in rule.conditions) or ((term := rule.build(place)) is None and rule.may_leave):
+            return place, None
+        builder = Builder(place, names, place.root)
+        result = builder.result(term)
+        if len(place.nodes) > len(found.nodes) and not self._is_possible(rule, place.found, at):
+            return place, None
+        if result == Ref(place.root.name):
+            return place, None
+        self.legality.check_effects(rule.name, place, builder.nodes, any_effects=rule.any_effects)
+        if not self.legality.shares_alike(place.root, place.nodes, builder.nodes, result):
+            return place, None
+        return place, _Answer(place, builder.nodes, result, builder.has_tensors)
+
+    @cached_property
+    def _scope(self) -> Scope:
+        return Scope(self.program, self.name, self.paths, self._values, self.nodes.get, self.state, self.calls)
+
+    def _note_state(self, answers: Sequence[_Answer | None]) -> None:
+        for path, each in zip(self.paths, cycle(answers)):  # one answer is that of all instances
+            if each is not None:
+                self.has_tensors |= each.has_tensors
+                self.state.add(path, each.place.notes.added)
+                self.state.drop(path, each.place.notes.dropped)
 
     # -- whether it may be ------------------------------------------------------------------------------------------------------
 
     def _is_free(self, rule: _Rule, root: Node, inner: Mapping[str, Node]) -> bool:
         # Inner values are used by the match alone, or stay for the others.
         if rule.keeps_inner:
-            return all(not self._acts(user) for name in inner if name != root.name for user in self._others(name, inner))
+            return all(not self.legality.acts(user) for name in inner if name != root.name for user in self._others(name, inner))
         counted = Counter(name for node in inner.values() for name in node.refs())
         return all(self._uses[name] == counted[name] for name in inner if name != root.name)
 
@@ -161,49 +256,6 @@ class Sweep:
         for user in self.graph.users.get(name, ()):
             if user in self.nodes and user not in inner:
                 yield self.nodes[user]
-
-    def _is_movable(self, inner: Mapping[str, Node], at: str) -> bool:
-        # All nodes of the match can stand where the last one does: nothing between must come after one of them.
-        if len(inner) == 1 or not self._is_acting:
-            return True
-        position = self.edit.position
-        if any(name not in position for name in inner):
-            return False  # what is new has no relation to others yet: the next walk sees it
-        first, last = min(position[name] for name in inner), position[at]
-        if self.name != self.program.root and any(_writes(node) for node in self.graph.nodes[first:last]):
-            return False  # whose memory the inputs of a body are, its callers decide
-        between = [(name, self.graph.nodes[number]) for name in inner for number in self._after[position[name]] if number < last]
-        return all(other.name in inner or (name in other.refs() and not self._acts(other)) for name, other in between)
-
-    def _keeps_effects(self, rule: _Rule, place: Match, made: Sequence[Node]) -> bool:
-        before, after = ([self._does(node) for node in nodes] for nodes in (place.nodes, made))
-        writes = any(one.writes or one.writes_slots or one.scope != (0, 0) for one in (*before, *after))
-        was, becomes = sorted(filter(None, map(_said, before))), sorted(filter(None, map(_said, after)))
-        if (was == becomes or rule.any_effects) and not writes:
-            return True
-        raise RuleError(
-            f"{rule.name} at {place.place}: what it matched {' and '.join(was) or 'only computes'},\n"
-            f"and what stands there instead {' and '.join(becomes) or 'only computes'}. A rule replaces operators by others\n"
-            "with the same effects, and none that write. Declare what an operator of a library does (px.declare), or say\n"
-            "any_effects=True where the rule is right all the same."
-        )
-
-    def _shares_alike(self, root: Node, inner: Mapping[str, Node], made: Sequence[Node], result: Arg) -> bool:
-        new = {node.name: node for node in made}
-        before, after = self._memory(Ref(root.name), inner), self._memory(result, new)
-        return before == after or not (self._is_written or root.name in self._escaping)
-
-    def _memory(self, arg: Arg, nodes: Mapping[str, Node]) -> frozenset[str]:
-        # The values from outside of some nodes that a result of them may share memory with.
-        todo, seen, found = list(refs_in((arg,), ())), set[str](), set[str]()
-        while todo:
-            name = todo.pop()
-            if name not in nodes:
-                found.add(name)
-            elif name not in seen:
-                seen.add(name)
-                todo += self._does(nodes[name]).aliases
-        return frozenset(found)
 
     # -- what is known of the graph ---------------------------------------------------------------------------------------------
 
@@ -214,45 +266,6 @@ class Sweep:
     @cached_property
     def _uses(self) -> Counter[str]:
         return Counter([*(name for node in self.graph.nodes for name in node.refs()), *self.graph.output_refs()])
-
-    @cached_property
-    def _does(self) -> Callable[[Node], NodeEffects]:
-        return resolver(self.program, self.graph)
-
-    def _acts(self, node: Node) -> bool:
-        if type(node.do) is Op:
-            return node.do.effects.acts
-        return type(node.do) is Call and evolve(self._does(node), **WITHOUT_SHARING) != NOTHING
-
-    @cached_property
-    def _is_acting(self) -> bool:
-        return any(map(self._acts, self.graph.nodes))
-
-    @cached_property
-    def _is_written(self) -> bool:
-        does = [self._does(node) for node in self.graph.nodes if self._acts(node)]
-        return any(one.writes or one.writes_slots for one in does)
-
-    @cached_property
-    def _after(self) -> Mapping[int, set[int]]:
-        # Which nodes must come after each, wherever the graph stands.
-        found: dict[int, set[int]] = {number: set() for number in range(len(self.graph.nodes))}
-        for path in all_instances(self.program).get(self.name, ("",)):
-            for after, earlier in enumerate(dependencies(self.program, self.graph, path=path)):
-                for before in earlier:
-                    found[before].add(after)
-        return found
-
-    @cached_property
-    def _escaping(self) -> frozenset[str]:
-        # The values whose memory others can see: what is returned, and what shares memory with it.
-        todo, found = list(self.graph.output_refs()), set[str]()
-        while todo:
-            name = todo.pop()
-            if name not in found:
-                found.add(name)
-                todo += self._does(self.graph.by_name[name]).aliases if name in self.graph.by_name else ()
-        return frozenset(found)
 
     # -- the edit ---------------------------------------------------------------------------------------------------------------
 
@@ -294,14 +307,7 @@ class Sweep:
         return arg
 
 
-def _said(does: NodeEffects) -> str:
-    # The effects of a node beside its result, in words; empty if it has none.
-    ordered = [f"is in order in {' '.join(key) or 'everything'}" for key in does.domains]
-    told = {"writes": does.writes or does.writes_slots, "draws random numbers": does.random, "is in order": does.ordered}
-    told.update(dict.fromkeys(ordered, True), completes=does.completes)
-    return ", ".join([words for words, holds in told.items() if holds])
-
-
-def _writes(node: Node) -> bool:
-    effects = node.do.effects if type(node.do) is Op else None
-    return effects is not None and bool(effects.writes or effects.unknown or effects.scope or effects.through_bodies)
+def root_of(node: Node) -> Any:
+    """Return what rules are indexed by: the overload that a node calls, ``getitem``, or None for anything else."""
+    target = node.do.target if type(node.do) is Op else None
+    return target if isinstance(target, OpOverload) or target is operator.getitem else None

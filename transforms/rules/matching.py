@@ -17,7 +17,7 @@ from ...ir.arguments import Arg, Ref, same_arg
 from ...ir.effects.aliases import item_of
 from ...ir.errors import RuleError
 from ...ir.graph import Node, Op
-from .terms import AnyOf, Applied, Item, Var, arranged
+from .terms import AnyCall, AnyOf, Applied, Item, Var, arranged
 
 __all__ = ["COMMUTING", "Found", "match", "operators_of"]
 
@@ -69,6 +69,10 @@ def match(term: Any, value: Arg, node_of: NodeOf, found: Found = Found()) -> Ite
         case AnyOf(terms):
             for each in terms:
                 yield from match(each, value, node_of, found)
+        case AnyCall(overloads=overloads):
+            node = node_of(value.name) if type(value) is Ref else None
+            if node is not None and type(node.do) is Op and node.do.target in overloads:
+                yield evolve(found, nodes=(*found.nodes, node))
         case Item() | Applied():
             node = node_of(value.name) if type(value) is Ref else None
             if node is not None and type(node.do) is Op:
@@ -133,7 +137,7 @@ def operators_of(term: Any) -> Iterator[Any]:
         case AnyOf(terms):
             for each in terms:
                 yield from operators_of(each)
-        case Applied(overloads=overloads):
+        case Applied(overloads=overloads) | AnyCall(overloads=overloads):
             yield from overloads
         case Item():
             yield operator.getitem

@@ -12,14 +12,19 @@ from typing import Any
 
 from attrs import field, frozen
 
+from ...ir.calls.call_graph import all_instances
 from ...ir.errors import RuleError
+from ...ir.importing.constants import with_constants
+from ...ir.inference import CallValues
 from ...ir.program import Program
 from ..cleanup import infer
 from ..transformation import UNLIMITED, Fuel, Transformation
 from .application import Hits, Sweep
 from .matching import operators_of
-from .replacement import Match
-from .terms import Term, Var, parts_of, variables_of
+from .new_state import NewState, as_staged
+from .place import Match
+from .specialise import specialised
+from .terms import Term, Var, any_call, parts_of, variables_of
 
 __all__ = ["Rule", "RuleSet", "rule"]
 
@@ -67,7 +72,7 @@ class RuleSet:
         """The rules as a transformation, for ``transform``, ``bisect`` and the laws."""
 
         def apply(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
-            return _applied(program, self._index, fuel)
+            return _Application(program, self._index, fuel).run()
 
         apply.__doc__ = f"Apply {self.name}."
         return Transformation(self.name, apply, forgets=frozenset({"deduplicated"}), laws=LAWS)
@@ -113,6 +118,8 @@ class Rule(RuleSet):
     """Whether inner values that others use stay for them; otherwise such a place is left as it is."""
     any_effects: bool = False
     """Whether what it builds may draw, or be ordered, where what it looks for is not, or the other way round."""
+    once: bool = False
+    """Whether it leaves alone what it has made itself."""
 
     def __attrs_post_init__(self) -> None:
         object.__setattr__(self, "rules", (self,))
@@ -121,6 +128,11 @@ class Rule(RuleSet):
     def name(self) -> str:
         """The name of the function that it was written as."""
         return self.written.__name__
+
+    @property
+    def may_leave(self) -> bool:
+        """Whether its function may return None to leave a match as it is."""
+        return self.written is self.replacement
 
     def becomes(self, replacement: Callable[..., Any]) -> Rule:
         """Say what stands in the place of the pattern, once; a decorator that returns the rule.
@@ -154,6 +166,8 @@ def rule(
     where: Callable[[Match], bool] | None = None,
     keeps_inner: bool = False,
     any_effects: bool = False,
+    once: bool = False,
+    at: Any = None,
 ) -> Any:
     """Make a rule of a function that computes what it looks for; ``becomes`` adds what stands in its place.
 
@@ -172,6 +186,10 @@ def rule(
         keeps_inner: whether values inside of a match that others use stay for them, and are computed again for the match.
         any_effects: whether the replacement may draw random numbers or be ordered where the pattern is not, or the other way
             round; neither may ever write.
+        once: whether the rule leaves alone what it has made itself, as for one that adds something to what is there; applied
+            again, it does it again.
+        at: an operator of torch, or a list of some: the function is then called with the match of each of them alone, and returns
+            what stands in its place, or None to leave it.
 
     Returns:
         A ``Rule``, or with options alone a decorator that makes one.
@@ -195,17 +213,22 @@ def rule(
     """
 
     def make(function: Callable[..., Any]) -> Rule:
-        variables = variables_of(function)
-        term = function(*variables)
-        unused = {one.name for one in variables} - _names(term)
-        if unused:
-            raise RuleError(f"{function.__name__} does not use {', '.join(sorted(unused))}: nothing would say what that is")
+        term, names = _read(function) if at is None else (any_call(at), ())
         list(operators_of(term))
-        names = tuple([one.name for one in variables])
         conditions = () if where is None else (where,)
-        return Rule(function, term, names, conditions=conditions, keeps_inner=keeps_inner, any_effects=any_effects)
+        options = {"keeps_inner": keeps_inner, "any_effects": any_effects, "once": once}
+        return Rule(function, term, names, None if at is None else function, conditions=conditions, **options)
 
     return make if pattern is None else make(pattern)
+
+
+def _read(function: Callable[..., Any]) -> tuple[Term, tuple[str, ...]]:
+    variables = variables_of(function)
+    term = function(*variables)
+    unused = {one.name for one in variables} - _names(term)
+    if unused:
+        raise RuleError(f"{function.__name__} does not use {', '.join(sorted(unused))}: nothing would say what that is")
+    return term, tuple([one.name for one in variables])
 
 
 def _names(term: Any) -> set[str]:
@@ -218,13 +241,40 @@ def _names(term: Any) -> set[str]:
     return found
 
 
-def _applied(program: Program, rules: Mapping[Any, tuple[Rule, ...]], fuel: Fuel) -> Program:
-    # A match makes another one possible behind it; so graphs that changed are walked again, until nothing matches.
-    hits = {name: Hits(name, program.graphs[name]) for name in program.order}
-    todo: Iterable[str] = program.order
-    while todo:
-        graphs = {name: Sweep(program, name, rules, fuel, hits[name]).run() for name in todo}
+class _Application:
+    """Rules on a whole program: graphs are walked until nothing matches, and bodies go apart where instances disagree."""
+
+    def __init__(self, program: Program, rules: Mapping[Any, tuple[Rule, ...]], fuel: Fuel) -> None:
+        self.before = self.program = program
+        self.rules = rules
+        self.fuel = fuel
+        self.state = NewState(program)
+        self.hits = {name: Hits(name, program.graphs[name]) for name in program.order}
+
+    def run(self) -> Program:
+        """Return the program after the rules; the same object if none matched."""
+        todo: Iterable[str] = self.program.order
+        while todo and not self.fuel.refused:
+            todo = self._walk(todo)
+        return as_staged(self.program) if any(each.found for each in self.hits.values()) else self.before
+
+    def _walk(self, todo: Iterable[str]) -> list[str]:
+        # A match makes another one possible behind it; so graphs that changed are walked again.
+        program, paths = self.program, all_instances(self.program)
+        shared = self.rules, self.fuel, self.state, CallValues(program)
+        walks = [Sweep(program, name, paths[name], self.hits[name], *shared) for name in todo]
+        graphs = {walk.name: walk.run() for walk in walks}
         changed = {name: graph for name, graph in graphs.items() if graph is not program.graphs[name]}
-        program = infer(program.with_graphs(changed)) if changed else program
-        todo = [] if fuel.refused else list(changed)
-    return program
+        if changed:
+            made = self.state.applied(program.with_graphs(changed))
+            self.program = infer(with_constants(made) if any(walk.has_tensors for walk in walks) else made)
+        apart = [walk for walk in walks if walk.classes]
+        # One body at a time: the callers that others stand in may get versions by it.
+        versions = self._split(apart[0]) if apart else []
+        return [*dict.fromkeys([*changed, *versions, *[walk.name for walk in apart]])]
+
+    def _split(self, walk: Sweep) -> list[str]:
+        self.program, versions = specialised(self.program, walk.name, walk.classes)
+        for new, old in versions.items():
+            self.hits[new] = Hits(new, self.program.graphs[new], self.hits[old].made)
+        return list(versions)

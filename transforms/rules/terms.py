@@ -21,11 +21,13 @@ from ...ir.names import did_you_mean
 from ...ir.torch_private import OpOverload, OpOverloadPacket, overload_of, overloads_of, schema_of
 
 __all__ = [
+    "AnyCall",
     "AnyOf",
     "Applied",
     "Item",
     "Term",
     "Var",
+    "any_call",
     "any_of",
     "applied",
     "arranged",
@@ -144,6 +146,17 @@ class Item(Term):
 
 
 @frozen(eq=False, repr=False)
+class AnyCall(Term):
+    """An operator, whatever its arguments are."""
+
+    name: str
+    overloads: tuple[Any, ...]
+
+    def __repr__(self) -> str:
+        return f"{self.name}(...)"
+
+
+@frozen(eq=False, repr=False)
 class AnyOf(Term):
     """One of several terms, the first that matches."""
 
@@ -164,6 +177,19 @@ def any_of(*terms: Any) -> AnyOf:
     any_of(relu(x), clamp(x, 0))
     """
     return AnyOf(terms)
+
+
+def any_call(operators: Any) -> AnyOf:
+    """Return a term that matches wherever one of some operators is called.
+
+    Args:
+        operators: one, or several: operators, overloads, functions of torch.
+
+    >>> any_call([torch.relu, torch.ops.aten.gelu.default])
+    any_of(relu(...), gelu(...))
+    """
+    several = operators if isinstance(operators, list | tuple) else [operators]
+    return AnyOf([AnyCall(name, tuple(overloads)) for name, overloads in map(_operator, several)])
 
 
 def applied(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Applied:
@@ -268,6 +294,8 @@ def numbers_as_tensors(overload: Any, args: Sequence[Any], kwargs: Mapping[str, 
 def _fits(value: Any, argument: Any) -> bool:
     # Whether a value as it stands can be what a parameter takes; a term can be anything.
     kind = str(argument.type)
+    if isinstance(value, torch.Tensor):
+        return "Tensor" in kind
     if isinstance(value, Term | Ref) or value is None:
         return value is not None or kind.startswith("Optional")
     if isinstance(value, list | tuple):

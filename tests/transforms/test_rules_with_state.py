@@ -1,0 +1,248 @@
+"""Rules and edits that bring, replace and drop state, and bodies that several modules share: each instance gets what is its own.
+
+Every case is applied to the flat program, which takes its state as inputs, and to the tree, and compared with eager modules that
+were changed by hand.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from fnmatch import fnmatch
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+import purefx as px
+
+X = torch.linspace(-1, 1, 8).reshape(2, 4)
+
+
+class MLP(nn.Module):
+    """Two linear modules of different sizes, which share one body."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.act, self.down = nn.Linear(4, 8), nn.GELU(), nn.Linear(8, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.down(self.act(self.up(x)))
+
+
+class Model(nn.Module):
+    """Four equal layers, and a counter that is written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layers = nn.ModuleList(MLP() for _ in range(4))
+        self.head = nn.Linear(4, 4)
+        self.register_buffer("seen", torch.zeros(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            x = layer(x)
+        self.seen.add_(1)
+        return self.head(x) + self.seen
+
+
+class Wrapped(nn.Module):
+    """A function of a module and its input."""
+
+    def __init__(self, function: Callable[..., Tensor], inner: nn.Module, **state: Tensor) -> None:
+        super().__init__()
+        self.function, self.inner = function, inner
+        for name, value in state.items():
+            setattr(self, name, value)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.function(self, x)
+
+
+def changed(paths: str, change: Callable[[Any], nn.Module]) -> nn.Module:
+    model = Model()
+    for path in [path for path, _ in model.named_modules() if path and fnmatch(path, paths)]:
+        model.set_submodule(path, change(model.get_submodule(path)))
+    return model
+
+
+def programs(model: nn.Module | None = None) -> list[px.Program]:
+    flat = px.import_ep(torch.export.export(model or Model(), (X,)))
+    return [flat, px.transform(flat)]
+
+
+def assert_like(program: px.Program, eager: nn.Module) -> None:
+    assert not px.verify(program, infer=True)
+    lowered, eager = px.lower(px.transform(program)), copy.deepcopy(eager)
+    for _ in range(3):
+        torch.testing.assert_close(lowered(X), eager(X))
+
+
+@px.rule(where=lambda m: m.path in ("layers.0.act", "layers.1.act"))
+def softer(x: Any, how: Any) -> Any:
+    return functional.gelu(x, approximate=how)
+
+
+@softer.becomes
+def _(m: px.Match, x: Any, how: Any) -> Any:
+    return torch.relu(x)
+
+
+def test_some_instances_of_a_shared_body() -> None:
+    flat, tree = programs()
+    eager = changed("layers.[01].act", lambda _: nn.ReLU())
+    assert_like(softer(flat), eager)
+    result = softer(tree)
+    assert_like(result, eager)
+    assert [len(result.order), len(tree.order)] == [6, 4]  # one more activation, and one more layer that calls it
+    assert softer(result) is result
+    assert sum(node.do.name == "aten.relu.default" for _, node in result.nodes() if type(node.do) is px.Op) == 1
+
+
+def test_a_condition_that_no_instance_meets_leaves_the_same_object() -> None:
+    for program in programs():
+        nowhere = px.rule(where=lambda m: m.path == "layers.9.act")(lambda x: torch.relu(x)).becomes(lambda m, x: torch.tanh(x))
+        assert nowhere(program) is program
+
+
+@px.rule(at=torch.ops.aten.linear, once=True)
+def adapted(m: px.Match) -> Any:
+    if not fnmatch(m.path, "layers.*"):
+        return None
+    x, (rows, columns) = m.arguments["input"], m.arguments["weight"].shape
+    a, b = m.parameter("a", torch.full((2, columns), 0.1)), m.parameter("b", torch.full((rows, 2), 0.2))
+    return m.value + functional.linear(functional.linear(x, a), b)
+
+
+def _adapted(linear: nn.Linear) -> nn.Module:
+    a, b = torch.full((2, linear.in_features), 0.1), torch.full((linear.out_features, 2), 0.2)
+    return Wrapped(lambda m, x: m.inner(x) + functional.linear(functional.linear(x, m.a), m.b), linear, a=a, b=b)
+
+
+def test_low_rank_adapters_by_path() -> None:
+    flat, tree = programs()
+    eager = changed("layers.*.[ud][po]*", _adapted)
+    for program in (flat, tree):
+        result = adapted(program)
+        assert_like(result, eager)
+        state = px.lower(result).state_dict()
+        assert [tuple(state[f"layers.3.{name}"].shape) for name in ("up.a", "up.b", "down.a")] == [(2, 4), (8, 2), (2, 8)]
+        names = list(result.state)
+        assert names.index("layers.0.up.a") == names.index("layers.0.up.bias") + 1, "new state stands behind that of its module"
+    # The eight adapted modules share a body still, and the head has one of its own.
+    assert len(adapted(tree).order) == len(tree.order) + 1
+    lowered = px.lower(adapted(tree))
+    lowered(X).sum().backward()
+    assert all(param.grad is not None for name, param in lowered.named_parameters() if name.endswith((".a", ".b")))
+
+
+def test_without_once_a_rule_that_keeps_what_it_found_comes_to_no_end() -> None:
+    endless = px.rule(at=torch.ops.aten.gelu)(lambda m: m.value * 2)
+    with pytest.raises(px.RuleError, match="once=True"):
+        endless(programs()[1])
+
+
+@px.rule(where=lambda m: m.tensor("w") is not None)
+def quantized(x: Any, w: Any, b: Any) -> Any:
+    return functional.linear(x, w, b)
+
+
+@quantized.becomes
+def _(m: px.Match, x: Any, w: Any, b: Any) -> Any:
+    weight = m.tensor(w)
+    scale = weight.abs().amax(1, keepdim=True) / 127
+    small, factor = m.buffer("weight_int8", (weight / scale).round().to(torch.int8)), m.buffer("scale", scale)
+    m.drop(w)
+    return x @ (small.to(torch.float32) * factor).t() + b
+
+
+def _quantized(linear: nn.Linear) -> nn.Module:
+    weight = linear.weight.detach()
+    scale = weight.abs().amax(1, keepdim=True) / 127
+    small = (weight / scale).round().to(torch.int8)
+    return Wrapped(lambda m, x: x @ (m.small.float() * m.scale).t() + m.inner.bias, linear, small=small, scale=scale)
+
+
+def test_weights_of_eight_bits() -> None:
+    eager = changed("*", lambda inner: _quantized(inner) if isinstance(inner, nn.Linear) else inner)
+    for program in programs():
+        result = quantized(program)
+        assert_like(result, eager)
+        assert not [name for name in result.state if name.endswith(".weight")]
+        assert result.state["head.weight_int8"].value.dtype is torch.int8
+        assert len(result.order) == len(program.order)
+        assert quantized(result) is result
+
+
+def test_state_that_is_read_elsewhere_is_not_dropped() -> None:
+    model = Wrapped(lambda m, x: functional.linear(x, m.inner.weight, m.inner.bias) + m.inner.weight.sum(), nn.Linear(4, 4))
+    for program in programs(model):
+        assert "inner.weight" in quantized(program).state
+
+
+def test_state_that_is_written_is_not_known() -> None:
+    asked: list[object] = []
+    ask = px.rule(where=lambda m: bool(asked.append(m.tensor("b"))))(lambda a, b: a + b).becomes(lambda m, a, b: a - b)
+    for program in programs(Wrapped(lambda m, x: x + m.inner.head.bias + m.inner.seen.add_(1), Model())):
+        ask(program)
+    assert any(isinstance(each, Tensor) for each in asked)
+    assert not [each for each in asked if isinstance(each, Tensor) and not each.requires_grad]
+
+
+def test_a_tensor_of_the_rule_is_one_constant() -> None:
+    three = torch.tensor(3.0)
+    more = px.rule(lambda x, how: functional.gelu(x, approximate=how)).becomes(lambda m, x, how: torch.relu(x) + three)
+    eager = changed("layers.*.act", lambda _: Wrapped(lambda m, x: torch.relu(x) + three, nn.Identity()))
+    for program in programs():
+        result = more(program)
+        assert_like(result, eager)
+        assert len(result.state) == len(program.state) + 1
+
+
+def test_fuel_counts_matches_and_not_instances() -> None:
+    tree = programs()[1]
+    assert [adapted(tree, fuel=fuel) is tree for fuel in (0, 1)] == [True, False]
+    with pytest.raises(px.FuelError):
+        adapted(tree, fuel=-1)
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_an_edit_of_one_module(number: int) -> None:
+    program = programs()[number]
+    with px.editing(program, "layers.1.act") as edit:
+        name = [name for name in edit.names if name.startswith("gelu")][1 - number]
+        edit.replace(name, edit[name] * edit.parameter("alpha", torch.tensor(2.0)))
+    eager = changed("layers.1.act", lambda act: Wrapped(lambda m, x: m.inner(x) * 2.0, act))
+    assert_like(edit.program, eager)
+    assert [name for name in edit.program.state if name not in program.state] == ["layers.1.act.alpha"]
+    assert edit.program.trail[-1].before is program
+    assert len(edit.program.order) == len(program.order) + 2 * number
+
+
+def test_edits_say_what_is_wrong() -> None:
+    tree = programs()[1]
+    with pytest.raises(px.NamingError, match=r"no module 'layers\.9' is called .*did you mean"), px.editing(tree, "layers.9"):
+        pass
+    with px.editing(tree) as edit:
+        with pytest.raises(px.NamingError, match="has no value called 'ad'; did you mean 'add"):
+            edit["ad"]
+        with pytest.raises(px.RuleError, match="at the end of the block"):
+            assert edit.program
+    assert edit.program is tree
+    with pytest.raises(px.RuleError, match="is a tensor with numbers"), px.editing(tree) as edit:
+        edit.buffer("b", 3)  # type: ignore[arg-type]
+    with pytest.raises(px.InvalidProgram), px.editing(tree, "layers.0.act") as edit:
+        edit.replace("gelu", torch.mm(edit["gelu"], edit["gelu"]))
+
+
+def test_values_that_instances_do_not_share_are_known_of_each() -> None:
+    shapes: dict[str, Any] = {}
+    look = px.rule(where=lambda m: bool(shapes.update({m.path: m.shape("w")})))
+    watch = look(lambda x, w, b: functional.linear(x, w, b)).becomes(lambda m, x, w, b: x)
+    for program in programs():
+        shapes.clear()
+        assert watch(program) is program
+        assert [shapes[path] for path in ("layers.2.up", "layers.2.down", "head")] == [(8, 4), (4, 8), (4, 4)]

@@ -1,0 +1,122 @@
+"""``Builder``: the nodes that a term becomes, in the place of a match or of an edit.
+
+Which overload an operator is follows from the operands, as torch chooses it.  Values of new nodes are not worked out here
+(``infer`` does that), and whether they may stand there is not decided here (``application.py``).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from ...ir.arguments import Arg, Items, Ref
+from ...ir.errors import RuleError
+from ...ir.graph import Get, Node, place_of
+from ...ir.names import Names, stem_of, word_of
+from ...ir.operators import GETITEM, op_of
+from ...ir.torch_private import schema_of
+from .given import Given, Kept, Read
+from .place import Place
+from .terms import Applied, Item, Term, bound, converted, numbers_as_tensors
+
+__all__ = ["Builder"]
+
+AS_TENSORS = frozenset({"add", "sub", "mul", "div"})
+"""Operators that torch calls with a number as it does with a tensor: ``x * 2`` is ``mul.Tensor``."""
+
+OF_A_VALUE = frozenset({"val", "tensor_meta", "example_value", "unbacked_bindings"})
+"""Meta that says what a node computes; the rest says where it comes from, and new nodes have it from the root of the match."""
+
+
+class Builder:
+    """Makes the nodes of one replacement.
+
+    Args:
+        place: where they stand.
+        names: those that are taken.
+        root: the node that they stand for; they say that they come from where it comes from.
+        made: the values of terms that are made already.
+    """
+
+    def __init__(self, place: Place, names: Names, root: Node, made: dict[str | int, tuple[Term, Ref]] | None = None) -> None:
+        self.place = place
+        self.names = names
+        self.root = root
+        self.meta = {key: value for key, value in root.meta.items() if key not in OF_A_VALUE}
+        self.nodes: list[Node] = []
+        self.has_tensors = False
+        """Whether a tensor stands among the arguments, which is to become a constant of the program."""
+        self._made: dict[str | int, tuple[Term, Ref]] = {} if made is None else made
+
+    @property
+    def _at(self) -> str:
+        return place_of(self.root)
+
+    def result(self, term: Any) -> Ref:
+        """Return the value that stands in the place of the root."""
+        found = self.arg(term)
+        if type(found) is not Ref:
+            raise RuleError(f"{self._at}: a replacement returns one value that it computes or was given, not {term!r}")
+        return found
+
+    def arg(self, term: Any) -> Arg:
+        """Return the argument that a term becomes; its nodes are made where they are not yet."""
+        match term:
+            case Given(ref=ref):
+                return ref
+            case Applied() | Item() | Read() | Kept():
+                key = term.slot if isinstance(term, Read) else id(term)
+                if key not in self._made:
+                    self._made[key] = term, self._node(term)  # held, so that no other term has its id
+                return self._made[key][1]
+            case list():
+                return Items([self.arg(one) for one in term])
+            case tuple():
+                return type(term)([self.arg(one) for one in term])
+            case torch.Tensor():
+                self.has_tensors = True
+                return term
+            case Term():
+                raise RuleError(
+                    f"{term!r} is not a value of the program: write a replacement with the variables that it is given"
+                )
+            case _:
+                return term
+
+    def _node(self, term: Applied | Item | Read | Kept) -> Ref:
+        args, kwargs = (), ()
+        match term:
+            case Kept():
+                kept = self.root.evolve(name=self.names.fresh(stem_of(self.root.name)))
+                self.nodes.append(kept)
+                return Ref(kept.name)
+            case Read(slot):
+                do, word = Get(slot), slot
+            case Item(whole, index):
+                do, word, args = GETITEM, "getitem", (self.arg(whole), index)
+            case _:
+                overload = self._overload(term)
+                given, named = converted(overload, term.args, term.kwargs)
+                do, word = op_of(overload), term.name
+                args = tuple([self.arg(one) for one in given])
+                kwargs = tuple([(key, self.arg(one)) for key, one in named.items()])
+        name = self.names.fresh(word_of(word))
+        self.nodes.append(Node(name, do, args, kwargs, self.place.stack, self.meta))
+        return Ref(name)
+
+    def _overload(self, term: Applied) -> Any:
+        # A use of a value is a tensor unless it is known to be a number.
+        given = [self._kind(arg) for arg in term.args], {name: self._kind(arg) for name, arg in term.kwargs.items()}
+        fitting = [one for one in term.overloads if bound(one, *given) is not None]
+        if not fitting:
+            raise RuleError(f"{self._at}: no overload of {term.name} takes what stands here, {term!r}")
+        if term.name in AS_TENSORS:
+            return next((one for one in fitting if schema_of(one).overload_name == "Tensor"), fitting[0])
+        return min(fitting, key=lambda one: numbers_as_tensors(one, *given))
+
+    def _kind(self, term: Any) -> Any:
+        value = self.place.scope.known.get(term.ref.name) if isinstance(term, Given) else term
+        if isinstance(value, torch.SymInt | torch.SymFloat):
+            return 1 if isinstance(value, torch.SymInt) else 1.0
+        return value if type(value) in (int, float, bool) else term

@@ -1,0 +1,200 @@
+"""``NewState``: the state that rules and edits add and drop, gathered until the program is made.
+
+A name is free at all instances of a body before it is taken, so that one read serves them all.  A slot is dropped when nothing
+reads it any more; state that is still read, written or promised to a caller stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from typing import Any
+
+import torch
+from attrs import evolve, frozen
+
+from ...ir.calls.call_graph import all_instances
+from ...ir.calls.parts import with_listed
+from ...ir.effects.resolved import node_effects, summary
+from ...ir.errors import RuleError
+from ...ir.graph import Get
+from ...ir.names import join, nested
+from ...ir.persistent import pmap
+from ...ir.program import Program
+from ...ir.signature import InputMutation, StateInput, StateMutation
+from ...ir.state import Slot, SlotKind, State
+from ...ir.tensors import TensorIds
+from ..state import lift_state
+from ..transformation import observed
+
+__all__ = ["Addition", "NewState", "as_staged", "parameter_of"]
+
+
+@frozen(eq=False)
+class Addition:
+    """A piece of state that a replacement brings: what it is, for one instance."""
+
+    kind: SlotKind
+    value: torch.Tensor
+    persistent: bool = True
+
+
+class NewState:
+    """What changes in the state of a program, and what is known of it meanwhile.
+
+    Args:
+        program: it has the state before.
+    """
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.state = program.state
+        self.added: dict[str, Slot] = {}
+        self.dropped: dict[str, None] = {}
+
+    @cached_property
+    def _ids(self) -> TensorIds:
+        return TensorIds(self.state)
+
+    @cached_property
+    def _modules(self) -> frozenset[str]:
+        return frozenset(module.path for module in self.program.modules)
+
+    @cached_property
+    def _written(self) -> frozenset[int]:
+        # The memory that the program writes; rules add no writes.
+        program, main = self.program, self.program.main
+        does = summary(main, node_effects(program, main))
+        inputs = {formal.name: spec.slot for formal, spec in program.inputs if type(spec) is StateInput}
+        slots = {*does.writes_slots, *(inputs[name] for name in does.writes if name in inputs)}
+        slots.update(spec.slot for spec in program.signature.outputs if type(spec) is StateMutation)
+        return frozenset(self.state[slot].storage for slot in slots if slot in self.state)
+
+    def tensor(self, slot: str) -> torch.Tensor | None:
+        """Return the tensor that is always read from a slot; None if there is none, or the program writes it."""
+        found = self.added.get(slot) or self.state.slots.get(slot)
+        if found is None or not isinstance(found.value, torch.Tensor):
+            return None
+        return found.value if slot in self.added or found.storage not in self._written else None
+
+    def free(self, owner: str, word: str, paths: Iterable[str], taken: Iterable[str] = ()) -> str:
+        """Return a name for a slot that is free at all instances of a body, as the body writes it.
+
+        Args:
+            owner: the module that has it, as the body writes it.
+            word: the wanted name; it is numbered where it is taken.
+            paths: the instances.
+            taken: names of the body that are taken besides.
+
+        Raises:
+            RuleError: it cannot be the name of an attribute.
+        """
+        if not word.isidentifier():
+            raise RuleError(f"{word!r} cannot be the name of state: it is an attribute of a module, one word")
+        places, used, number = tuple(paths), set(taken), 0
+        name = nested(owner, word)
+        while name in used or any(self._is_taken(join(path, name)) for path in places):
+            number += 1
+            name = nested(owner, f"{word}_{number}")
+        return name
+
+    def _is_taken(self, slot: str) -> bool:
+        return slot in self.state or slot in self.added or slot in self._modules
+
+    def add(self, path: str, additions: Mapping[str, Addition]) -> None:
+        """Add what one instance of a body has from now on, by the names that the body writes."""
+        for name, new in additions.items():
+            self.added[join(path, name)] = self._ids.slot(new.value, new.kind, persistent=new.persistent)
+
+    def drop(self, path: str, slots: Iterable[str]) -> None:
+        """Drop state of one instance, by the names that the body writes, once nothing reads it."""
+        self.dropped.update(dict.fromkeys([join(path, slot) for slot in slots]))
+
+    def applied(self, program: Program) -> Program:
+        """Return a program with the state that is added, and without what is dropped and not read any more."""
+        if self.added:
+            self.state = _with_slots(program.state, self.added)
+            owners = [slot.rpartition(".")[0] for slot in self.added]
+            program = program.evolve(state=self.state, modules=with_listed(program.modules, owners))
+            self.program, self.added = program, {}
+        if self.dropped:
+            program = _without(program, self.dropped.keys() - _needed(program))
+            self.program, self.state = program, program.state
+        return program
+
+
+def _with_slots(state: State, added: Mapping[str, Slot]) -> State:
+    # New state of a module comes behind what the module and those below it have.
+    waiting: dict[str, list[str]] = {}
+    for name in added:
+        waiting.setdefault(name.rpartition(".")[0], []).append(name)
+    last: dict[str, list[str]] = {}
+    behind = {owner: _last_below(state, owner) for owner in waiting}
+    for owner, names in waiting.items():
+        last.setdefault(behind[owner], []).extend(names)
+    order = list(last.pop("", ())) if not len(state) else []
+    for name in state.order:
+        order += [name, *last.pop(name, ())]
+    order += [name for names in last.values() for name in names]
+    slots = {**dict(state.pairs), **added}
+    return State(tuple(order), pmap(slots))
+
+
+def _last_below(state: State, owner: str) -> str:
+    prefix = f"{owner}." if owner else ""
+    return next((name for name in reversed(state.order) if name.startswith(prefix)), "")
+
+
+def _needed(program: Program) -> set[str]:
+    # The slots that something reads or writes, or that the signature promises.
+    found = {getattr(spec, "slot", "") for spec in program.signature.outputs}
+    main = program.main
+    used = {name for node in main.nodes for name in node.refs()}.union(main.output_refs())
+    mutated = {spec.index for spec in program.signature.outputs if type(spec) is InputMutation}
+    for number, (formal, spec) in enumerate(program.inputs):
+        if type(spec) is StateInput and (formal.name in used or number in mutated):
+            found.add(spec.slot)
+    for name, paths in all_instances(program).items():
+        reads = [node.do.slot for node in program.graphs[name].nodes if type(node.do) is Get]
+        found.update(join(path, slot) for path in paths for slot in reads)
+    return found
+
+
+def _without(program: Program, gone: Iterable[str]) -> Program:
+    slots = frozenset(gone)
+    if slots.isdisjoint(program.state.order):
+        return program
+    left = [(formal, spec) for formal, spec in program.inputs if type(spec) is not StateInput or spec.slot not in slots]
+    if len(left) < len(program.inputs):
+        main = program.main.with_nodes(program.main.nodes, inputs=tuple([formal for formal, _ in left]))
+        program = program.with_boundary(main, [spec for _, spec in left])
+    order = tuple([name for name in program.state.order if name not in slots])
+    state = State(order, pmap({name: program.state[name] for name in order}))
+    lifted = tuple([place for place in program.signature.lifted if place.slot not in slots])
+    return program.evolve(state=state, signature=evolve(program.signature, lifted=lifted))
+
+
+def parameter_of(value: Any) -> Any:
+    """Return a tensor as a parameter that is trained, if its numbers can be; itself if it is one.
+
+    >>> parameter_of(torch.ones(2)).requires_grad, parameter_of(torch.ones(2, dtype=torch.int8)).requires_grad
+    (True, False)
+    """
+    if isinstance(value, torch.nn.Parameter):
+        return value
+    return torch.nn.Parameter(value.detach(), requires_grad=value.is_floating_point() or value.is_complex())
+
+
+def as_staged(program: Program) -> Program:
+    """Return a program that takes its state as inputs, if it did so before new state was read.
+
+    >>> from purefx.ir import Graph
+    >>> program = Program.of({"": Graph((), ())})
+    >>> as_staged(program) is program
+    True
+    """
+    if "state as inputs" not in program.facts or "state as inputs" in observed(program):
+        return program
+    if any(type(spec) is StateInput for spec in program.signature.inputs):
+        return lift_state.apply(program)
+    return program.evolve(facts=program.facts - {"state as inputs"})

@@ -1,0 +1,316 @@
+"""``Place``: where something is written into a program, and ``Match``, where a rule matched: what can be asked and made there.
+
+Whoever asks which instance it is gets the answer for each of them in turn: a body that several modules share is rewritten once
+where all agree, and otherwise gets a body for each of the answers (``specialise.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from attrs import Factory, define, field, frozen
+
+from ...ir.arguments import Arg, Ref
+from ...ir.errors import RuleError
+from ...ir.graph import Get, Node, Op, Stack, place_of
+from ...ir.inference import CallValues, values_of
+from ...ir.names import join, nested
+from ...ir.program import Program
+from ...ir.signature import StateInput
+from ...ir.state import SlotKind
+from .given import Given, Kept, Read, size_of
+from .matching import Found, match
+from .new_state import Addition, NewState, parameter_of
+from .terms import Applied, Term, applied, arranged, variables_of
+
+__all__ = ["Match", "Place", "Scope"]
+
+
+@frozen(eq=False)
+class Scope:
+    """One graph while it is rewritten."""
+
+    program: Program
+    graph: str
+    """The id of the graph; a body that several modules share is rewritten once."""
+    paths: tuple[str, ...]
+    """The modules that it is the body of, from the root; one path alone where it is not shared."""
+    known: Mapping[str, Any] = field(repr=False)
+    """The fake values of the graph, by name."""
+    node_of: Callable[[str], Node | None] = field(repr=False)
+    """The node that computes a value by now; None for an input."""
+    state: NewState = field(repr=False)
+    calls: CallValues = field(repr=False)
+    """The fake values of each call, where those that share the graph have others."""
+    _at: dict[int, Mapping[str, Any]] = field(factory=dict, repr=False, init=False)
+
+    def values_at(self, instance: int) -> Mapping[str, Any]:
+        """Return the fake values at one instance, by name; those that differ between its calls are left out."""
+        if instance not in self._at:
+            several = [values_of(graph) for graph in self.calls.at(self.graph, self.paths[instance])]
+            first = several[0]
+            self._at[instance] = first if len(several) == 1 else {}
+        return self._at[instance]
+
+
+@define(eq=False)
+class Notes:
+    """What was asked and made at one place, for one instance."""
+
+    asked: bool = False
+    """Whether the instance was asked for."""
+    added: dict[str, Addition] = Factory(dict)
+    """New state, by the name that the body writes."""
+    dropped: dict[str, None] = Factory(dict)
+    """State that goes once it is not read, likewise."""
+    reads: dict[str, None] = Factory(dict)
+    """The reads of such state."""
+
+
+@frozen(eq=False)
+class Place:
+    """Where something is written: the graph, the module call, and one of the modules that share the graph."""
+
+    scope: Scope = field(repr=False)
+    stack: Stack = field(repr=False)
+    """The module calls around what is written, below the module of the body."""
+    instance: int = field(repr=False)
+    """The number of the instance."""
+    notes: Notes = field(factory=Notes, repr=False, init=False)
+
+    @property
+    def program(self) -> Program:
+        """The program as it is before the rewrite."""
+        return self.scope.program
+
+    @property
+    def graph(self) -> str:
+        """The id of the graph; a body that several modules share is rewritten once."""
+        return self.scope.graph
+
+    @property
+    def path(self) -> str:
+        """The module that is called here, from the root; each of them in turn where they share a body."""
+        self.notes.asked = True
+        return self.paths[self.instance]
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The modules that share what is written here, from the root."""
+        owner = self._owner
+        return tuple([join(path, owner) for path in self.scope.paths]) if owner else self.scope.paths
+
+    @property
+    def _owner(self) -> str:
+        return self.stack[-1].path if self.stack else ""
+
+    # -- what is there ----------------------------------------------------------------------------------------------------------
+
+    def given(self, arg: Arg) -> Any:
+        """Return an argument in the form that a replacement is written with."""
+        if type(arg) is Ref:
+            return Given(arg, self.val)
+        return type(arg)([self.given(one) for one in arg]) if isinstance(arg, tuple) else arg
+
+    def arg(self, what: Any) -> Any:
+        """Return the argument behind a value, or behind the name of one."""
+        match what:
+            case Given(ref=ref):
+                return ref
+            case str():
+                return Ref(what)
+            case _:
+                return what
+
+    def val(self, what: Any) -> Any:
+        """Return the fake value of a value, or the name of one; None if unknown; anything else is returned as it stands."""
+        arg = self.arg(what)
+        if type(arg) is not Ref:
+            return arg
+        known = self.scope.known.get(arg.name)
+        if known is None and len(self.scope.paths) > 1:  # it may be known of each instance: they differ there
+            self.notes.asked = True
+            known = self.scope.values_at(self.instance).get(arg.name)
+        return known
+
+    def shape(self, what: Any) -> tuple[Any, ...] | None:
+        """Return the sizes of a tensor, numbers or ``Size``; None if it is unknown, or is not a tensor."""
+        value = self.val(what)
+        return tuple(map(size_of, value.shape)) if isinstance(value, torch.Tensor) else None
+
+    def dtype(self, what: Any) -> torch.dtype | None:
+        """Return the data type of a tensor; None if it is unknown, or is not a tensor."""
+        value = self.val(what)
+        return value.dtype if isinstance(value, torch.Tensor) else None
+
+    def slot(self, what: Any) -> str | None:
+        """Return the name of the state that a value reads, from the root; None if it reads none."""
+        slot = self._slot(what)
+        if slot is None:
+            return None
+        self.notes.asked = True
+        return join(self.scope.paths[self.instance], slot)
+
+    def _slot(self, what: Any) -> str | None:
+        # As the body names it.
+        arg = self.arg(what)
+        node = self.scope.node_of(arg.name) if type(arg) is Ref else None
+        if node is not None:
+            return node.do.slot if type(node.do) is Get else None
+        if type(arg) is Ref and self.graph == self.program.root:
+            specs = {formal.name: spec for formal, spec in self.program.inputs}
+            spec = specs.get(arg.name)
+            return spec.slot if type(spec) is StateInput else None
+        return None
+
+    def tensor(self, what: Any) -> torch.Tensor | None:
+        """Return the tensor that a value reads from the state; None if it reads none, or the program writes to it."""
+        slot = self.slot(what)
+        return None if slot is None else self.scope.state.tensor(slot)
+
+    # -- what is made -----------------------------------------------------------------------------------------------------------
+
+    def call(self, op: Any, *args: Any, **kwargs: Any) -> Applied:
+        """Return the value that an operator computes: one without a function of torch, as of a library of yours.
+
+        Args:
+            op: an operator or one of its overloads, ``torch.ops.<library>.<operator>``.
+            args: values and arguments as they stand.
+            kwargs: those that are given by name.
+
+        Raises:
+            RuleError: the arguments fit none of its overloads.
+        """
+        return applied(op, args, kwargs)
+
+    def parameter(self, name: str, value: torch.Tensor) -> Term:
+        """Return a new parameter of the module that is called here.
+
+        Args:
+            name: of the attribute; it is numbered where it is taken.
+            value: its tensor; where modules share the body, what each of them gets.
+
+        Raises:
+            RuleError: the value is not a tensor.
+        """
+        return self._new(name, SlotKind.PARAMETER, parameter_of(self._checked(name, value)))
+
+    def buffer(self, name: str, value: torch.Tensor, *, persistent: bool = True) -> Term:
+        """Return a new buffer of the module that is called here.
+
+        Args:
+            name: of the attribute; it is numbered where it is taken.
+            value: its tensor; where modules share the body, what each of them gets.
+            persistent: whether ``state_dict`` has it.
+
+        Raises:
+            RuleError: the value is not a tensor.
+        """
+        return self._new(name, SlotKind.BUFFER, self._checked(name, value).detach(), persistent=persistent)
+
+    def read(self, name: str) -> Term:
+        """Return state that is there: an attribute of the module that is called here, or ``"/a.b"`` from the root.
+
+        Raises:
+            RuleError: there is none of that name.
+        """
+        slot = nested(self._owner, name)
+        if (place := join(self.scope.paths[self.instance], slot)) not in self.program.state:
+            raise RuleError(f"there is no state {place!r} to read")
+        return Read(slot)
+
+    def drop(self, what: Any) -> None:
+        """Let go of the state that a value reads; it goes from the program once nothing reads it.
+
+        Raises:
+            RuleError: the value reads none.
+        """
+        slot, arg = self._slot(what), self.arg(what)
+        if slot is None:
+            raise RuleError(f"{what!r} reads no state, so there is none to drop")
+        self.notes.dropped[slot] = self.notes.reads[arg.name] = None
+
+    def _new(self, name: str, kind: SlotKind, value: torch.Tensor, *, persistent: bool = True) -> Term:
+        self.notes.asked = True
+        slot = self.scope.state.free(self._owner, name, self.scope.paths, self.notes.added)
+        self.notes.added[slot] = Addition(kind, value, persistent)
+        return Read(slot)
+
+    def _checked(self, name: str, value: Any) -> torch.Tensor:
+        if not isinstance(value, torch.Tensor):
+            raise RuleError(f"new state {name!r} is a tensor with numbers, not {value!r}; m.tensor(w) is the one that w reads")
+        return value
+
+
+@frozen(eq=False)
+class Match(Place):
+    """Where a rule matched: what its variables are there, and the nodes that its operators are.
+
+    Conditions on sizes hold where the program's own constraints prove them: a symbolic size compares as true only then.
+
+    >>> import torch, purefx as px
+    >>> square = px.rule(where=lambda m: m.shape("x") == (2, 2))(lambda x: torch.relu(x)).becomes(lambda m, x: torch.tanh(x))
+    >>> programs = [px.import_ep(torch.export.export(torch.nn.ReLU(), (torch.ones(size),))) for size in ((2, 2), (3,))]
+    >>> [square(program) is program for program in programs]
+    [False, True]
+    """
+
+    found: Found
+    """What variables are, and the nodes."""
+    _value: Kept = field(factory=Kept, repr=False, init=False)
+
+    @property
+    def root(self) -> Node:
+        """The node whose value is replaced."""
+        return self.found.nodes[0]
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """The nodes that are matched, the root first."""
+        return self.found.nodes
+
+    @property
+    def place(self) -> str:
+        """Where the root is, as messages say it."""
+        return place_of(self.root)
+
+    @property
+    def value(self) -> Term:
+        """The value of the root as it was, for a rule that makes something of it; its operator stays (say ``once=True``)."""
+        return self._value
+
+    def __getitem__(self, variable: str) -> Arg:
+        """Return what a variable is: the use of a value, or a number, a type, a list as it stands."""
+        return self.found.values[variable]
+
+    def arg(self, what: Any) -> Any:
+        """Return the argument behind a variable, a value, or the name of a value."""
+        return self.found.values[what] if type(what) is str and what in self.found.values else super().arg(what)
+
+    @property
+    def arguments(self) -> Mapping[str, Any]:
+        """What each parameter of the operator at the root gets, defaults included."""
+        root = self.root
+        found = arranged(root.do.target, root.args, dict(root.kwargs)) if type(root.do) is Op else None
+        return {name: self.given(arg) for name, arg in (found or {}).items()}
+
+    def match(self, pattern: Callable[..., Any], what: Any) -> tuple[Any, ...] | None:
+        """Match one of the values further: its operators are part of the match from then on.
+
+        Args:
+            pattern: plain torch code over variables, as of a rule.
+            what: a value that was given.
+
+        Returns:
+            What each variable is, in order; None where the value is something else.
+        """
+        variables = variables_of(pattern)
+        found = next(match(pattern(*variables), self.arg(what), self.scope.node_of, Found()), None)
+        if found is None:
+            return None
+        here = {node.name for node in self.found.nodes}
+        nodes = (*self.found.nodes, *[node for node in found.nodes if node.name not in here])
+        object.__setattr__(self, "found", Found(self.found.values, nodes))  # the match is made while the rule looks
+        return tuple([self.given(found.values[one.name]) for one in variables])
