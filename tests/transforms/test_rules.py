@@ -132,6 +132,26 @@ def clipped(x: Any, low: Any) -> Any:
     return px.any_of(torch.relu(x), torch.clamp_min(x, low))
 
 
+@px.rule
+def reshaped(x: Any, size: Any) -> Any:
+    return neg(x.reshape(size))
+
+
+@reshaped.becomes
+def _(m: px.Match, x: Any, size: Any) -> Any:
+    return neg(x).reshape(size)
+
+
+@px.rule
+def normed(x: Any, size: Any, w: Any, b: Any) -> Any:
+    return functional.layer_norm(x, size, w, b).exp()
+
+
+@normed.becomes
+def _(m: px.Match, x: Any, size: Any, w: Any, b: Any) -> Any:
+    return functional.layer_norm(x.exp(), size, w, b)
+
+
 def exp_becomes(replacement: Function) -> px.Rule:
     return px.rule(lambda x: torch.exp(x)).becomes(replacement)
 
@@ -392,3 +412,12 @@ def test_other_types_are_seen_by_verify() -> None:
     sined = px.rule(lambda x: torch.sin(x)).becomes(lambda m, x: torch.cos(x.double()))
     program = px.import_ep(torch.export.export(Plain(lambda m, x: x.sin() + 1), (X,)))
     assert [str(node.meta["val"].dtype) for node in sined(program).main.nodes] == ["torch.float64"] * 3
+
+
+def test_a_variable_in_the_place_of_a_list_is_the_list() -> None:
+    def shapes(m: Any, x: Tensor) -> Tensor:
+        return neg(x.reshape([4, 3])).reshape(12) + neg(x.reshape(12))
+
+    assert rewritten(reshaped, shapes, X)[0].count("aten.reshape.default") == 3
+    program = px.import_ep(torch.export.export(Plain(lambda m, x: functional.layer_norm(x, [4], m.seen[0]).exp()), (X,)))
+    assert names_of_operators(normed(program))[-2:] == ["aten.exp.default", "aten.layer_norm.default"]

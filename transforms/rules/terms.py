@@ -208,9 +208,9 @@ def applied(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Ap
     """
     name, overloads = _operator(function)
     fitting = {one: found for one in overloads if (found := bound(one, args, kwargs)) is not None}
-    if all(map(_takes_sizes, fitting)) and len(args) > 1 and not isinstance(args[1], list | tuple):
+    if not fitting and len(args) > 2:
         args = (args[0], list(args[1:]))  # x.reshape(2, 3) is x.reshape([2, 3])
-        fitting = {one: found for one in overloads if (found := bound(one, args, kwargs)) is not None}
+        fitting = {one: found for one in filter(_takes_sizes, overloads) if (found := bound(one, args, kwargs)) is not None}
     if not fitting:
         shown = ", ".join([*map(repr, args), *(f"{key}={value!r}" for key, value in kwargs.items())])
         raise RuleError(f"no overload of {name} takes ({shown}):\n  " + "\n  ".join(str(schema_of(one)) for one in overloads))
