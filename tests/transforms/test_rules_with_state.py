@@ -246,3 +246,26 @@ def test_values_that_instances_do_not_share_are_known_of_each() -> None:
         shapes.clear()
         assert watch(program) is program
         assert [shapes[path] for path in ("layers.2.up", "layers.2.down", "head")] == [(8, 4), (4, 8), (4, 4)]
+
+
+def _activated(across_modules: bool | None) -> px.Rule:
+    @px.rule(across_modules=across_modules)
+    def activated(x: Any, w: Any, b: Any, how: Any) -> Any:
+        return functional.gelu(functional.linear(x, w, b), approximate=how)
+
+    return activated.becomes(lambda m, x, w, b, how: torch.relu(functional.linear(x, w, b)))
+
+
+def test_a_pattern_over_two_modules() -> None:
+    flat, tree = programs()
+    eager = changed("layers.*.act", lambda _: nn.ReLU())
+    assert_like(_activated(None)(flat), eager)
+    with pytest.warns(px.RuleWarning, match=r"4 matches lie in several modules.*activated at node layers.0.act / gelu"):
+        assert _activated(None)(tree) is tree
+    assert _activated(False)(tree) is tree
+    across = _activated(True)
+    result = across(tree)
+    assert_like(result, eager)
+    assert {"MLP", "Linear"} < set(result.order) and "GELU" not in result.order
+    assert across(result) is result
+    assert sum(node.do.name == "aten.relu.default" for _, node in result.nodes() if type(node.do) is px.Op) == 1

@@ -19,7 +19,7 @@ from attrs import frozen
 
 from ...ir.arguments import Arg, Ref, refs_in
 from ...ir.errors import RuleError
-from ...ir.graph import Graph, Node, Op, common_prefix
+from ...ir.graph import Call, Graph, Node, Op, common_prefix
 from ...ir.inference import CallValues, values_of
 from ...ir.names import Names
 from ...ir.program import Program
@@ -32,7 +32,7 @@ from .matching import Found, match
 from .new_state import NewState
 from .place import Match, Scope
 
-__all__ = ["Hits", "Sweep"]
+__all__ = ["Hits", "Sweep", "root_of"]
 
 OFTEN = 64
 """How many matches there may be for each node before rules are taken to go round in a circle."""
@@ -146,6 +146,8 @@ class Sweep:
         self.classes: Mapping[str, int] = {}
         """Where instances disagree, the class of each: the walk ends there, and goes on when they are apart."""
         self.has_tensors = False
+        self.is_near = False
+        """Whether a pattern was looked for in a value that another body computes."""
         self.legality = Legality(program, name, paths)
 
     def run(self) -> Graph:
@@ -172,10 +174,17 @@ class Sweep:
         for rule in self.rules.get(root_of(self.nodes[name]), ()):
             if rule.once and (rule.name, name) in self.hits.made:
                 continue
-            for found in match(rule.term, Ref(name), self.nodes.get):
+            for found in match(rule.term, Ref(name), self._node_of):
                 if (made := self._applied(rule, found, at)) is not None:
                     return made
         return []
+
+    def _node_of(self, name: str) -> Node | None:
+        # The node behind an operand; where another module computes it, the pattern may lie in several.
+        node = self.nodes.get(name)
+        source = node if node is None or node.projection is None else self.nodes.get(node.projection[0])
+        self.is_near |= self.name != self.program.root if source is None else type(source.do) is Call
+        return node
 
     def _applied(self, rule: _Rule, found: Found, at: str) -> list[str] | None:
         if not self._is_possible(rule, found, at):

@@ -165,7 +165,7 @@ class Place:
             return spec.slot if type(spec) is StateInput else None
         return None
 
-    def tensor(self, what: Any) -> torch.Tensor | None:
+    def tensor(self, what: Any) -> Any:
         """Return the tensor that a value reads from the state; None if it reads none, or the program writes to it."""
         slot = self.slot(what)
         return None if slot is None else self.scope.state.tensor(slot)

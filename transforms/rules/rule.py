@@ -9,17 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from typing import Any
+from warnings import warn
 
 from attrs import field, frozen
 
 from ...ir.calls.call_graph import all_instances
-from ...ir.errors import RuleError
+from ...ir.errors import RuleError, RuleWarning
 from ...ir.importing.constants import with_constants
 from ...ir.inference import CallValues
 from ...ir.program import Program
 from ..cleanup import infer
 from ..transformation import UNLIMITED, Fuel, Transformation
-from .application import Hits, Sweep
+from .across import is_tree, near_misses, through_modules
+from .application import Hits, Sweep, root_of
 from .matching import operators_of
 from .new_state import NewState, as_staged
 from .place import Match
@@ -72,7 +74,7 @@ class RuleSet:
         """The rules as a transformation, for ``transform``, ``bisect`` and the laws."""
 
         def apply(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
-            return _Application(program, self._index, fuel).run()
+            return _everywhere(program, self, fuel)
 
         apply.__doc__ = f"Apply {self.name}."
         return Transformation(self.name, apply, forgets=frozenset({"deduplicated"}), laws=LAWS)
@@ -118,6 +120,8 @@ class Rule(RuleSet):
     """Whether inner values that others use stay for them; otherwise such a place is left as it is."""
     any_effects: bool = False
     """Whether what it builds may draw, or be ordered, where what it looks for is not, or the other way round."""
+    across_modules: bool | None = None
+    """Whether it matches through the calls of a tree; None: it does not, and says where it would."""
     once: bool = False
     """Whether it leaves alone what it has made itself."""
 
@@ -166,6 +170,7 @@ def rule(
     where: Callable[[Match], bool] | None = None,
     keeps_inner: bool = False,
     any_effects: bool = False,
+    across_modules: bool | None = None,
     once: bool = False,
     at: Any = None,
 ) -> Any:
@@ -186,6 +191,8 @@ def rule(
         keeps_inner: whether values inside of a match that others use stay for them, and are computed again for the match.
         any_effects: whether the replacement may draw random numbers or be ordered where the pattern is not, or the other way
             round; neither may ever write.
+        across_modules: whether the rule matches operators of several modules of a tree, for which the calls are inlined, and
+            cut out again; by default it does not, and a ``RuleWarning`` says where it would.  False does not look.
         once: whether the rule leaves alone what it has made itself, as for one that adds something to what is there; applied
             again, it does it again.
         at: an operator of torch, or a list of some: the function is then called with the match of each of them alone, and returns
@@ -216,8 +223,17 @@ def rule(
         term, names = _read(function) if at is None else (any_call(at), ())
         list(operators_of(term))
         conditions = () if where is None else (where,)
-        options = {"keeps_inner": keeps_inner, "any_effects": any_effects, "once": once}
-        return Rule(function, term, names, None if at is None else function, conditions=conditions, **options)
+        return Rule(
+            function,
+            term,
+            names,
+            None if at is None else function,
+            conditions=conditions,
+            keeps_inner=keeps_inner,
+            any_effects=any_effects,
+            across_modules=across_modules,
+            once=once,
+        )
 
     return make if pattern is None else make(pattern)
 
@@ -241,6 +257,25 @@ def _names(term: Any) -> set[str]:
     return found
 
 
+def _everywhere(program: Program, rules: RuleSet, fuel: Fuel) -> Program:
+    index = rules._index
+    work = _Application(program, index, fuel)
+    made = work.run()
+    if not work.is_near or fuel.refused or not is_tree(made):
+        return made
+    if any(each.across_modules for each in rules.rules):
+        across = {root: tuple(each for each in found if each.across_modules) for root, found in index.items()}
+        return through_modules(made, lambda flat: _Application(flat, across, fuel).run())
+    if any(each.across_modules is None for each in rules.rules) and (missed := near_misses(made, index, root_of)):
+        warn(
+            f"{len(missed)} matches lie in several modules, where a rule does not look in a tree: {'; '.join(missed[:3])}.\n"
+            "Say across_modules=True, apply the rule to the flat program (before outline), or say across_modules=False.",
+            RuleWarning,
+            stacklevel=2,
+        )
+    return made
+
+
 class _Application:
     """Rules on a whole program: graphs are walked until nothing matches, and bodies go apart where instances disagree."""
 
@@ -249,6 +284,7 @@ class _Application:
         self.rules = rules
         self.fuel = fuel
         self.state = NewState(program)
+        self.is_near = False
         self.hits = {name: Hits(name, program.graphs[name]) for name in program.order}
 
     def run(self) -> Program:
@@ -264,6 +300,7 @@ class _Application:
         shared = self.rules, self.fuel, self.state, CallValues(program)
         walks = [Sweep(program, name, paths[name], self.hits[name], *shared) for name in todo]
         graphs = {walk.name: walk.run() for walk in walks}
+        self.is_near |= any(walk.is_near for walk in walks)
         changed = {name: graph for name, graph in graphs.items() if graph is not program.graphs[name]}
         if changed:
             made = self.state.applied(program.with_graphs(changed))

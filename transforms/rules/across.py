@@ -1,0 +1,67 @@
+"""Patterns that lie in several modules: in a tree, the operators of two modules stand in two bodies, where no rule sees both.
+
+``near_misses`` finds such places, and ``through_modules`` applies rules to them: on the flat program, which is a tree again
+afterwards.  In a flat program modules are stacks of nodes, and nothing lies between them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ...ir.arguments import Ref
+from ...ir.graph import Call, Node, place_of
+from ...ir.inference import CallValues, values_of
+from ...ir.program import Program
+from ..deduplicate import deduplicate
+from ..inline import inline
+from ..outline import outline
+from .matching import match
+from .new_state import NewState
+from .place import Match, Scope
+
+__all__ = ["is_tree", "near_misses", "through_modules"]
+
+
+def is_tree(program: Program) -> bool:
+    """Return whether modules are called in a program, so that a pattern may lie in several bodies.
+
+    >>> from purefx.ir import Graph
+    >>> is_tree(Program.of({"": Graph((), ())}))
+    False
+    """
+    return any(type(node.do) is Call for node in program.main.callers)
+
+
+def through_modules(program: Program, apply: Callable[[Program], Program]) -> Program:
+    """Return a tree after rules that were applied to the flat program; the same object if they did nothing.
+
+    Args:
+        program: a tree.
+        apply: applies the rules.
+    """
+    flat = inline(program)
+    made = apply(flat)
+    return program if made is flat else deduplicate(outline(made))
+
+
+def near_misses(program: Program, rules: Mapping[Any, Sequence[Any]], root_of: Callable[[Node], Any]) -> list[str]:
+    """Return where rules would match if the modules were not called, in words.
+
+    Args:
+        program: a tree.
+        rules: by the operator at their root.
+        root_of: gives that of a node.
+    """
+    flat = inline(program)
+    graph = flat.main
+    scope = Scope(flat, flat.root, ("",), values_of(graph), graph.by_name.get, NewState(flat), CallValues(flat))
+    found: list[str] = []
+    for node in graph.nodes:
+        for rule in rules.get(root_of(node), ()):
+            ways = match(rule.term, Ref(node.name), graph.by_name.get)
+            places = [Match(scope, node.stack, 0, way) for way in ways if len({one.stack for one in way.nodes}) > 1]
+            if any(all(condition(place) for condition in rule.conditions) for place in places):
+                inner = [one for one in places[0].nodes if one.stack != node.stack]
+                found.append(f"{rule.name} at {place_of(node)} with {place_of(inner[0])}")
+    return found
