@@ -85,7 +85,12 @@ class RuleSet:
         return " + ".join([each.name for each in self.rules])
 
     @cached_property
-    def _index(self) -> Mapping[Any, tuple[Rule, ...]]:
+    def index(self) -> Mapping[Any, tuple[Rule, ...]]:
+        """The rules by the operators that may be at their root.
+
+        Raises:
+            RuleError: one of them has no replacement.
+        """
         found: dict[Any, tuple[Rule, ...]] = {}
         for each in self.rules:
             if each.replacement is None:
@@ -258,7 +263,7 @@ def _names(term: Any) -> set[str]:
 
 
 def _everywhere(program: Program, rules: RuleSet, fuel: Fuel) -> Program:
-    index = rules._index
+    index = rules.index
     work = _Application(program, index, fuel)
     made = work.run()
     if not work.is_near or fuel.refused or not is_tree(made):
