@@ -15,6 +15,7 @@ import torch
 from attrs import evolve
 from attrs.exceptions import FrozenInstanceError
 from hypothesis import Phase, given, seed
+from hypothesis.strategies import SearchStrategy
 
 from ..ir.analysis.diff import diff
 from ..ir.errors import PurefxError, UnsupportedProgram
@@ -22,10 +23,9 @@ from ..ir.own_operators import tensors_of
 from ..ir.program import Program
 from ..ir.state import same_contents
 from ..transforms import Transformation
-from .evaluate import EXACT, Tolerance
+from .evaluate import EXACT, Tolerance, contents_of
 from .law import GENERIC, Case, Law, Transform
-from .strategies import Stage
-from .tiers import Source, Tier, case_of, draw_settings, sources
+from .tiers import draw_settings
 
 __all__ = ["LawBroken", "NoTransformation", "assert_law", "name_of", "refuses", "smallest", "watched"]
 
@@ -197,7 +197,7 @@ def refuses(transform: Transform, case: Case) -> bool:
 
 def _broken(transform: Transform, law: Law, case: Case, wrong: list[str]) -> LawBroken:
     head = f"{name_of(transform)} breaks the law {law.name!r}: {law.statement}"
-    lines = [head, *wrong, *_done(transform, case.program), "on the program", str(case.program)]
+    lines = [head, *wrong, *_done(transform, case.program), *_given(case), "on the program", str(case.program)]
     return LawBroken("\n".join(lines), law, case, tuple(wrong))
 
 
@@ -212,6 +212,20 @@ def _done(transform: Transform, program: Program) -> list[str]:
     return ["what it does to it:", str(changes)] if changes else ["it returns an equal program, another object"]
 
 
+def _given(case: Case) -> list[str]:
+    # The numbers that it runs with, where they are not those of every program.
+    if not case.calls:
+        return []
+    state = [f"  {name} = {_shown(slot.value)}" for name, slot in case.program.state.pairs]
+    calls = [f"  ({', '.join(map(_shown, leaves))})" for leaves in case.calls]
+    return [*(["with the state:", *state] if state else []), "called with:", *calls]
+
+
+def _shown(value: Any) -> str:
+    plain = isinstance(value, torch.Tensor) and value.layout is torch.strided and not value.is_meta
+    return repr(contents_of(value)) if plain else f"a {type(value).__name__}" if isinstance(value, torch.nn.Module) else repr(value)
+
+
 SECONDS = 30.0
 """For real programs, each of which is exported anew while it gets smaller; programs of integers take one or two."""
 
@@ -223,9 +237,8 @@ class _TimeIsUp(KeyboardInterrupt):
 def smallest(
     transform: Transform,
     law: Law,
+    made: SearchStrategy[Case | None],
     *,
-    tier: Tier,
-    stage: Stage,
     examples: int,
     number: int,
     seconds: float = SECONDS,
@@ -236,15 +249,15 @@ def smallest(
     Args:
         transform: the function from programs to programs.
         law: what does not hold.
-        tier: where the cases come from.
-        stage: of the programs.
+        made: where the cases come from; None where nothing came of what was drawn.
         examples: how many are drawn to find a first one.
         number: draws the same cases again as ``drawn_cases`` did.
         seconds: how long to look for smaller ones after the first.
         tolerance: how far floating point numbers may be apart.
 
     >>> from .law import GENERIC
-    >>> smallest(lambda program: program, GENERIC[0], tier="toy", stage="flat", examples=5, number=0) is None
+    >>> from .tiers import cases
+    >>> smallest(lambda program: program, GENERIC[0], cases(), examples=5, number=0) is None
     True
     """
     broken: list[LawBroken] = []
@@ -252,11 +265,10 @@ def smallest(
 
     @seed(number)
     @draw_settings(examples, Phase.generate, Phase.shrink)
-    @given(sources(tier, stage))
-    def holds(source: Source) -> None:
+    @given(made)
+    def holds(case: Case | None) -> None:
         if until and time.monotonic() > until[0]:
             raise _TimeIsUp
-        case = case_of(source, tier=tier, stage=stage)
         if case is None or refuses(transform, case):
             return
         try:

@@ -22,7 +22,7 @@ from .asking import LawBroken, assert_law, name_of, smallest
 from .evaluate import Tolerance
 from .law import GENERIC, Case, Law, Transform
 from .strategies import Stage
-from .tiers import EXAMPLES, Tier, active, drawn_cases, share
+from .tiers import EXAMPLES, Tier, active, attempts, drawn_cases, share
 
 __all__ = [
     "FewChanges", "LawBroken", "NothingChecked", "Report", "WrongQuestion", "ask_laws", "assert_law", "check_transformation",
@@ -211,7 +211,8 @@ def ask_laws(
             raise error from None
         error = _first(transform, law, theirs.cases)
         if error is not None:
-            found = smallest(transform, law, tier=tier, stage=stage, examples=count, number=number, tolerance=tolerance)
+            made = attempts(tier, stage)
+            found = smallest(transform, law, made, examples=count, number=number, tolerance=tolerance)
             shown = found or error
             shown.add_note(f"The programs: tier={tier!r}, stage={stage!r}, examples={count}, seed={number}.")
             raise shown from None

@@ -23,7 +23,7 @@ from .law import GRADIENTS, Case, Law, Transform
 from .pairs import PAIRS, PairLaw
 from .registry import REGISTRY, Entry
 from .strategies import Stage
-from .tiers import TIERS, Tier, drawn_cases, forget, stages_of
+from .tiers import TIERS, Tier, attempts, drawn_cases, forget, stages_of
 from .values import said_values
 
 __all__ = ["Deep", "Progress", "Question", "main", "pair_questions", "questions"]
@@ -258,7 +258,7 @@ class Deep:
         self.known.add(question)
         self.progress.failures += 1
         tier, stage, transform, law = question.tier, question.stage, question.transform, question.law
-        shown = smallest(transform, law, tier=tier, stage=stage, examples=AT_ONCE[tier], number=seed) or error
+        shown = smallest(transform, law, attempts(tier, stage), examples=AT_ONCE[tier], number=seed) or error
         chosen = "" if transform is both else f" --transformation {name_of(transform)}"
         again = f"--seed {seed} --rounds 1 --tier {tier}{chosen} --law {law.name!r}"
         self.progress.line(f"\n{self.progress.failures}. {question}, tier {tier}")

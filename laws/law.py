@@ -7,7 +7,7 @@ are made elsewhere.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from attrs import frozen
@@ -50,6 +50,8 @@ class Case:
     """Gives the gradients of inputs and parameters, for real operators: a function that asks ``tensor_gradients``."""
     false_values: Callable[[Program], list[str]] | None = None
     """Says which fake values are not what runs, for real operators: a function that asks ``false_values``."""
+    calls: Sequence[Sequence[Any]] = ()
+    """For real operators, the leaves of the user inputs of each call, for messages."""
     tolerance: Tolerance = EXACT
     """How far floating point numbers may be apart in what programs mean; gradients always may be a little."""
 

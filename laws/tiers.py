@@ -38,6 +38,7 @@ __all__ = [
     "Tier",
     "active",
     "at_stage",
+    "attempts",
     "case_of",
     "case_with_calls",
     "cases",
@@ -168,8 +169,20 @@ def cases(tier: Tier = "toy", stage: Stage = "flat") -> st.SearchStrategy[Case]:
     >>> case.meaning(case.program) == toy_meaning(case.program)
     True
     """
-    made = sources(tier, stage).map(partial(case_of, tier=tier, stage=stage))
-    return cast("st.SearchStrategy[Case]", made.filter(lambda case: case is not None))
+    return cast("st.SearchStrategy[Case]", attempts(tier, stage).filter(lambda case: case is not None))
+
+
+def attempts(tier: Tier, stage: Stage) -> st.SearchStrategy[Case | None]:
+    """Return a strategy of cases, None where our own passes refuse to take what was drawn to the stage.
+
+    Args:
+        tier: see ``cases``.
+        stage: see ``cases``.
+
+    >>> attempts("toy", "flat").is_empty
+    False
+    """
+    return sources(tier, stage).map(partial(case_of, tier=tier, stage=stage))
 
 
 def sources(tier: Tier, stage: Stage) -> st.SearchStrategy[Source]:
@@ -243,6 +256,7 @@ def case_with_calls(program: Program, calls: Sequence[Sequence[Any]], *, seed: i
         _Remembered(partial(tensor_meaning, calls=calls), program),
         _Remembered(partial(tensor_gradients, calls=calls), program),
         _Remembered(partial(false_values, calls=calls), program),
+        calls,
     )
 
 

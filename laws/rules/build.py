@@ -1,0 +1,217 @@
+"""``build``: a recipe becomes a program around patterns, with the tensors to run it with.
+
+It is built node by node and has no graph of torch; its values are inferred.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from attrs import evolve, frozen
+
+from ...ir.arguments import Arg, Body, Items, Ref
+from ...ir.errors import PurefxError
+from ...ir.graph import Call, Frame, Graph, Input, Node
+from ...ir.operators import op_of
+from ..toy import GETITEM
+from ...ir.persistent import pmap
+from ...ir.program import Program
+from ...ir.signature import InputSpec, Signature, StateInput, TensorType, UserInput, UserOutput
+from ...ir.state import State
+from ...ir.verify import verify
+from ...transforms import infer
+from .contents import CALLS, Operand
+from .flow import Flow, step, supplied
+from .instances import Instance, changed
+from .operands import quiet
+from .recipe import Hit, Recipe
+
+__all__ = ["Drawn", "build"]
+
+aten: Any = torch.ops.aten
+
+FLAT, TREE = frozenset({"mutations in place", "token free"}), frozenset({"state sunk", "mutations in place", "token free"})
+
+ROOT, SHARED, TWICE, BRANCH = range(4)
+
+
+@frozen(eq=False)
+class Drawn:
+    """A program, and the tensors that it is called with."""
+
+    program: Program
+    calls: tuple[tuple[Any, ...], ...]
+
+
+def build(recipe: Recipe, pool: Sequence[Instance]) -> Drawn | None:
+    """Return the program of a recipe; None if nothing came of it that is valid and runs.
+
+    Args:
+        recipe: what was drawn.
+        pool: the patterns that it chooses from, the simplest first.
+    """
+    flow = Flow(is_pure=recipe.place == BRANCH)
+    results: list[str] = []
+    with quiet():
+        for each in recipe.before:
+            step(flow, each.kind, each.value)
+        for hit in recipe.hits:
+            results += _hit(flow, hit, pool)
+        for each in recipe.after:
+            step(flow, each.kind, each.value)
+        drawn = [flow.value(number) for number in recipe.outputs] if results else []
+    outputs = [*results, *[name for name in drawn if name is not None]]
+    if not outputs:
+        return None
+    if recipe.place == BRANCH:  # results of branches lie in memory alike, and are no operands
+        with quiet():
+            outputs = [flow.copied(name) for name in outputs]
+    program = _placed(flow, recipe, outputs)
+    try:
+        program = infer(program)
+    except PurefxError:
+        return None
+    if verify(program):
+        return None
+    return Drawn(program, tuple([_leaves(flow, recipe, call) for call in range(CALLS)]))
+
+
+def _hit(flow: Flow, hit: Hit, pool: Sequence[Instance]) -> list[str]:
+    # The values that are returned for it: nothing if it does not run on what it got.
+    instance = pool[hit.instance % len(pool)]
+    found = changed(instance, hit.changed - 1) if hit.changed else instance
+    if found is None:
+        return []
+    instance = found
+    feeds = [*hit.feeds, *[0] * len(instance.leaves)]
+    renamed = {name: supplied(flow, operand, feed) for (name, operand), feed in zip(instance.leaves, feeds, strict=False)}
+    first: str | None = None
+    for number, node in enumerate(instance.nodes):
+        name = flow.put(node, renamed)
+        if name is None:
+            return []
+        first = first or name
+        for place, each in hit.between:
+            if number == place % len(instance.nodes) and number < len(instance.nodes) - 1:
+                step(flow, each.kind, each.value)
+    return _ended(flow, hit.end, renamed[instance.result], first)
+
+
+def _ended(flow: Flow, end: int, result: str, first: str | None) -> list[str]:
+    match end:
+        case 1:
+            found = [result]
+        case 2:
+            found = [flow.add(aten.transpose.int, result, 0, -1) or result]
+        case 3:
+            if not flow.is_pure:
+                flow.add(aten.add_.Tensor, result, 1)
+            found = [flow.add(aten.mul.Tensor, result, 2)]
+        case 4:
+            found = [flow.add(aten.mul.Tensor, result, 2), flow.add(aten.add.Tensor, result, result)]
+        case 5:
+            found = [flow.add(aten.mul.Tensor, result, 2), None if first is None else flow.add(aten.mul.Tensor, first, 2)]
+        case _:
+            found = [flow.add(aten.mul.Tensor, result, 2)]
+    return [name for name in found if name is not None]
+
+
+def _leaves(flow: Flow, recipe: Recipe, call: int) -> tuple[Any, ...]:
+    condition = [torch.tensor(call % 2 == 0)] if recipe.place == BRANCH else []
+    return (*condition, *[given.at(call) for given in flow.inputs])
+
+
+def _placed(flow: Flow, recipe: Recipe, outputs: list[str]) -> Program:
+    match recipe.place:
+        case 0:
+            return _flat(flow, outputs, sunk=recipe.sunk)
+        case 3:
+            return _branched(flow, outputs)
+        case _:
+            return _called(flow, outputs, twice=recipe.place == TWICE)
+
+
+def _flat(flow: Flow, outputs: list[str], *, sunk: bool) -> Program:
+    users = [Input(given.name) for given in flow.inputs]
+    specs = _specs(flow)
+    result = tuple(map(Ref, outputs))
+    if sunk:
+        graph = Graph(tuple(users), (*flow.get_nodes(), *flow.nodes), result)
+        return _program({"": graph}, flow.state, specs, len(outputs), TREE if flow.slots else FLAT)
+    lifted = [Input(name) for name in flow.reads.values()]
+    graph = Graph((*lifted, *users), tuple(flow.nodes), result)
+    return _program({"": graph}, flow.state, [*map(StateInput, flow.reads), *specs], len(outputs), FLAT)
+
+
+def _specs(flow: Flow) -> list[InputSpec]:
+    found: list[InputSpec] = []
+    for given in flow.inputs:
+        value = given.at(0)
+        found.append(UserInput(TensorType(value.dtype, tuple(value.shape)), given.name))
+    return found
+
+
+def _program(
+    graphs: dict[str, Graph], state: State, specs: Sequence[InputSpec], outputs: int, facts: frozenset[str]
+) -> Program:
+    signature = Signature(tuple(specs), tuple([UserOutput()] * outputs))
+    return Program.of(graphs, state=state, signature=signature, facts=facts)
+
+
+def _called(flow: Flow, outputs: list[str], *, twice: bool) -> Program:
+    # Two calls of one body: of one module, or of two with state of their own.
+    body = Graph(tuple([Input(given.name) for given in flow.inputs]), (*flow.get_nodes(), *flow.nodes), tuple(map(Ref, outputs)))
+    frames = [Frame("a", 0), Frame("a", 1)] if twice else [Frame("a"), Frame("b")]
+    args: tuple[Arg, ...] = tuple([Ref(given.name) for given in flow.inputs])
+    nodes: list[Node] = []
+    for number, frame in enumerate(frames):
+        nodes.append(Node(f"call_{number}", Call(frame, "body"), args))
+        nodes += _items(f"call_{number}", len(outputs))
+    results = tuple([Ref(node.name) for node in nodes if node.do == GETITEM])
+    root = Graph(body.inputs, tuple(nodes), results)
+    state = _in_modules(flow.state, list(dict.fromkeys(frame.path for frame in frames)))
+    return _program({"": root, "body": body}, state, _specs(flow), len(results), TREE | {"outlined"})
+
+
+def _items(name: str, count: int) -> list[Node]:
+    return [Node(f"{name}_{number}", GETITEM, (Ref(name), number)) for number in range(count)]
+
+
+def _in_modules(state: State, paths: list[str]) -> State:
+    slots = {}
+    for number, path in enumerate(paths):
+        shift = number * len(state)
+        for name, slot in state.pairs:
+            value = slot.value.detach() + number if number and slot.value.is_floating_point() else slot.value.detach().clone()
+            known = slots.get(f"{path}.{_first(state, name)}")
+            value = torch.nn.Parameter(value) if isinstance(slot.value, torch.nn.Parameter) else value
+            slots[f"{path}.{name}"] = known or evolve(slot, value=value, cell=slot.cell + shift, storage=slot.storage + shift)
+    return State(tuple(slots), pmap(slots))
+
+
+def _first(state: State, name: str) -> str:
+    return state.by_cell[state[name].cell][0]
+
+
+def _branched(flow: Flow, outputs: list[str]) -> Program:
+    formals = tuple([Input(given.name) for given in flow.inputs])
+    yes = Graph(formals, tuple(flow.nodes), tuple(map(Ref, outputs)))
+    constants = [
+        Node(f"other_{number}", op_of(aten.full.default), (Items(flow.known[name].shape), 1), (("dtype", flow.known[name].dtype),))
+        for number, name in enumerate(outputs)
+    ]
+    no = Graph(formals, tuple(constants), tuple([Ref(node.name) for node in constants]))
+    condition = Input("condition")
+    args = (Ref("condition"), Body("yes"), Body("no"), tuple([Ref(formal.name) for formal in formals]))
+    nodes = [Node("cond", op_of(torch.ops.higher_order.cond), args), *_items("cond", len(outputs))]
+    root = Graph((condition, *formals), tuple(nodes), tuple([Ref(node.name) for node in nodes[1:]]))
+    specs = [UserInput(TensorType(torch.bool, ()), "condition"), *_specs(flow)]
+    return _program({"": root, "yes": yes, "no": no}, State(), specs, len(outputs), TREE)
+
+
+def simplest(instance: Instance) -> Drawn | None:
+    """Return the program that computes a pattern on inputs, and something of its result."""
+    hit = Hit(0, (), (), 0, 0)
+    return build(Recipe((), (hit,), (), (), ROOT, False, 0), [instance])  # noqa: FBT003

@@ -1,0 +1,293 @@
+"""``check_rule``: the laws for a rewrite rule, on programs that are drawn around what it looks for.
+
+The operands of a pattern are found by trying it; programs have it in all the places where a rewrite goes wrong: other users,
+writes in between, views, state, shared bodies, branches.  A rule that matches in few of them was not checked, and that is an error.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import hypothesis.strategies as st
+from attrs import evolve, frozen
+from hypothesis import Phase, given, seed as drawing
+
+from ...ir.names import escaped
+from ..arguments import WrongQuestion, cases_of, check_question
+from ..asking import LawBroken, assert_law, smallest
+from ..checking import NothingChecked
+from ..evaluate import Tolerance
+from ..law import Case, Law, Transform
+from ..tiers import active, case_with_calls, draw_settings, share
+from .build import Drawn, build
+from .found import Found, did, found_of, is_drawable
+from .instances import Instance
+from .laws import BY_RESULT, RULE_LAWS, on_meaning, remembering
+from .recipe import Recipe, recipes
+
+__all__ = ["RuleReport", "check_rule"]
+
+EXAMPLES = 50
+"""How many programs are drawn by default."""
+
+NEAR = 5
+"""For so many programs there is one more in which the patterns have another literal."""
+
+ASKED_ALL = 8
+"""On how many programs the laws are asked that apply a rule many times."""
+
+SECONDS = 10.0
+"""How long smaller programs are looked for."""
+
+
+@frozen
+class RuleReport:
+    """What the laws were asked on, where all of them hold.
+
+    >>> print(RuleReport("fused", 20, drawn=50, matched=45, matches=80, near=10, near_matched=1))
+    fused keeps 20 laws: it matched in 45 of 50 programs that were drawn around it (80 matches), and in 1 of 10 near misses
+    """
+
+    name: str
+    """Of the rule."""
+    laws: int
+    drawn: int
+    """How many programs were drawn around the pattern."""
+    matched: int
+    """In how many of those it was applied."""
+    matches: int
+    """How often in all."""
+    near: int = 0
+    """How many programs have a pattern in which one literal is another."""
+    near_matched: int = 0
+    given: int = 0
+    """How many programs of the user's there are."""
+    given_matched: int = 0
+    by_rule: Mapping[str, int] = {}
+    """How often each rule of a set was applied in drawn programs."""
+
+    def __str__(self) -> str:
+        drawn = f"{self.matched} of {self.drawn} programs that were drawn around it ({self.matches} matches)" if self.drawn else ""
+        near = f"{self.near_matched} of {self.near} near misses" if self.near else ""
+        given = f"{self.given_matched} of {self.given} given" if self.given else ""
+        return escaped(f"{self.name} keeps {self.laws} laws: it matched in {', and in '.join(filter(None, (drawn, near, given)))}")
+
+
+def check_rule(
+    rule: Any,
+    *,
+    laws: Iterable[Law] = RULE_LAWS,
+    examples: int | None = None,
+    seed: int | None = None,
+    operands: Any = None,
+    programs: Iterable[Any] = (),
+    tolerance: float | Tolerance = 0.0,
+    finite: bool = False,
+) -> RuleReport:
+    """Raise unless laws hold for a rule, on programs that are drawn around what it looks for, and on those given.
+
+    Args:
+        rule: a ``Rule`` or a ``RuleSet``; one without a pattern, which is a function of nodes, needs ``programs``.
+        laws: what should hold; see ``purefx.laws.rules.RULE_LAWS``.
+        examples: how many programs are drawn; by default 50, times the factor of the hypothesis profile.  With ``programs`` it
+            may be 0.
+        seed: draws other programs; by default always the same ones, or others each time where the profile says so.
+        operands: what the variables of the pattern may be, where it is not found or too much is: a hypothesis strategy of tuples,
+            or a function that is given ``draw`` and returns one; tensors and arguments as they stand, in the order of the
+            variables.  For a set a dict of these by the name of the rule.
+        programs: your own, asked first: ``(program, args)`` or ``(program, args, kwargs)``, where a program is a ``Program``, an
+            ``ExportedProgram`` or a ``torch.nn.Module``.
+        tolerance: how far floating point numbers may be from those before, relative to them and absolutely; by default they are
+            equal to the last bit.  A ``purefx.laws.evaluate.Tolerance`` says the two apart.
+        finite: whether numbers that are infinite, or none, are left out.
+
+    Returns:
+        In how many programs the rule matched, where all laws hold.
+
+    Raises:
+        LawBroken: a law does not hold; the message shows the smallest program found, as text that ``purefx.parse`` reads, what it
+            was called with, what came out and what should have.
+        NothingChecked: the rule matched in fewer than half of the programs that were drawn around it; give ``operands``.
+        WrongQuestion: an argument is none that a law can be asked with.
+
+    >>> import torch, purefx as px
+    >>> doubled = px.rule(lambda x: x + x).becomes(lambda m, x: x * 2)
+    >>> print(check_rule(doubled, examples=5))  # doctest: +ELLIPSIS
+    <lambda> keeps 20 laws: it matched in ... of 5 programs that were drawn around it (... matches), and in ... of 1 near misses
+    """
+    asked, own, rules = _checked(rule, laws, examples, programs)
+    limits = tolerance if isinstance(tolerance, Tolerance) else Tolerance(tolerance, tolerance)
+    count = share(EXAMPLES) if examples is None else examples
+    number = (0 if active().always_the_same else secrets.randbits(32)) if seed is None else seed
+    transform = getattr(rule, "transformation", rule)
+    pools = _pools(rules, operands, number, finite=finite) if count else []
+    question = _Question(transform, _name(rule), pools, number, limits)
+    yours = [evolve(case, tolerance=limits) for case in own]
+    drawn = question.cases(count) if pools else []
+    near = question.cases(-(-count // NEAR), changed=True) if pools else []
+    for group, changed in ((yours, None), (question.plain(), None), (drawn, False), (near, True)):
+        question.ask(asked, group, changed=changed)
+    report = question.report(asked, drawn, near, yours)
+    _check_enough(report, rules, pools)
+    return report
+
+
+def _checked(rule: Any, laws: Any, examples: Any, programs: Any) -> tuple[tuple[Law, ...], list[Case], list[Any]]:
+    own = cases_of(programs)
+    asked = check_question(getattr(rule, "transformation", rule), laws, "flat", "aten", examples, given=bool(own))
+    rules = [each for each in getattr(rule, "rules", (rule,)) if is_drawable(each)]
+    if not rules and not own:
+        raise WrongQuestion(
+            f"{_name(rule)} has no pattern to draw programs around; give some that it rewrites, as programs=[(program, args)]"
+        )
+    return asked, own, rules
+
+
+def _name(rule: Any) -> str:
+    return getattr(rule, "name", None) or getattr(rule, "__name__", repr(rule))
+
+
+def _pools(rules: Sequence[Any], operands: Any, number: int, *, finite: bool) -> list[Found]:
+    by_name = operands if isinstance(operands, Mapping) else {each.name: operands for each in rules}
+    found = [found_of(each, number=number, operands=by_name.get(each.name), finite=finite) for each in rules]
+    nothing = [each for each in found if not each.hits]
+    if nothing:
+        raise NothingChecked(
+            "\n".join([each.explained() for each in nothing])
+            + f"\nso the laws would say nothing. {ADVICE}"
+        )
+    return found
+
+
+ADVICE = (
+    "Say what its variables may be, as operands=lambda draw: (torch.ones(2, 3), ...), or give programs that it rewrites,\n"
+    "as programs=[(program, args)]; numbers of a tensor are kept, and change places from call to call."
+)
+
+
+@frozen(eq=False)
+class _Question:
+    """One rule, and the programs that it is asked on."""
+
+    transform: Transform
+    name: str
+    pools: Sequence[Found]
+    number: int
+    tolerance: Tolerance
+
+    @property
+    def pool(self) -> list[Instance]:
+        """The patterns that programs are made of: those of several rules take turns."""
+        pools = [each.pool for each in self.pools]
+        longest = max(map(len, pools), default=0)
+        return [pool[place] for place in range(longest) for pool in pools if place < len(pool)]
+
+    def plain(self) -> list[Case]:
+        """Return the cases of the patterns by themselves, the simplest first: what breaks there need not be made smaller."""
+        found = [each for pool in self.pools for each in pool.plain]
+        drawn = [each for _, each in sorted(found, key=lambda pair: pair[0].size)]
+        return [on_meaning(case) for each in drawn if (case := _case_of(each, 0, self.tolerance)) is not None]
+
+    def made(self, *, changed: bool) -> st.SearchStrategy[Case | None]:
+        """Return a strategy of cases."""
+        return recipes(changed=changed).map(partial(_case, pool=self.pool, tolerance=self.tolerance))
+
+    def cases(self, count: int, *, changed: bool = False) -> list[Case]:
+        """Return drawn cases, the same ones whenever it is asked."""
+        found: list[Case] = []
+
+        @drawing(self.number)
+        @draw_settings(count, Phase.generate)
+        @given(self.made(changed=changed))
+        def keep(case: Case | None) -> None:
+            if case is not None:
+                found.append(case)
+
+        keep()
+        return [on_meaning(case) for case in found]
+
+    def ask(self, laws: Sequence[Law], cases: Sequence[Case], *, changed: bool | None) -> None:
+        """Raise the first law that does not hold, with the smallest program."""
+        once = remembering(self.transform, self.name)
+        most = sorted(cases, key=lambda case: -did(self.transform, case.program))[:ASKED_ALL]
+        for law in laws:
+            is_quick = law in BY_RESULT
+            for case in cases if is_quick else most:
+                try:
+                    assert_law(once if is_quick else self.transform, law, case)
+                except LawBroken as error:
+                    raise self._shown(error, law, len(cases), changed) from None
+
+    def _shown(self, error: LawBroken, law: Law, count: int, changed: bool | None) -> LawBroken:  # noqa: FBT001
+        if changed is None:
+            return error  # small already, or the user's own
+        named = self.transform if law not in BY_RESULT else _plain(self.transform, self.name)
+        found = smallest(
+            named, law, self.made(changed=changed), examples=count, number=self.number, seconds=SECONDS, tolerance=self.tolerance
+        )
+        shown = found or error
+        shown.add_note(f"The programs: examples={count}, seed={self.number}; check_rule draws them again.")
+        return shown
+
+    def report(self, laws: Sequence[Law], drawn: Sequence[Case], near: Sequence[Case], given: Sequence[Case]) -> RuleReport:
+        """Return what was asked."""
+        counts = [[did(self.transform, case.program) for case in group] for group in (drawn, near, given)]
+        by_rule = Counter[str]()
+        for case in drawn:
+            by_rule.update(_labels(self.transform, case))
+        matched = [sum(map(bool, group)) for group in counts]
+        return RuleReport(
+            self.name, len(laws), len(drawn), matched[0], sum(counts[0]), len(near), matched[1], len(given), matched[2], by_rule
+        )
+
+
+def _plain(transform: Transform, name: str) -> Transform:
+    def applied(program: Any) -> Any:
+        return transform(program)
+
+    applied.__name__ = name
+    return applied
+
+
+def _labels(transform: Any, case: Case) -> list[str]:
+    from ...transforms import Fuel
+
+    fuel = Fuel(1 << 30)
+    transform.spend(case.program, fuel)
+    return [label.removeprefix("apply ").rpartition(" at ")[0] for label in fuel.labels]
+
+
+def _case(recipe: Recipe, *, pool: Sequence[Instance], tolerance: Tolerance) -> Case | None:
+    drawn = build(recipe, pool)
+    return None if drawn is None else _case_of(drawn, recipe.variant, tolerance)
+
+
+def _case_of(drawn: Drawn, variant: int, tolerance: Tolerance) -> Case | None:
+    case = evolve(case_with_calls(drawn.program, drawn.calls, seed=variant), tolerance=tolerance)
+    try:
+        case.meaning(case.program)
+    except Exception:  # noqa: BLE001  what a program computes in a later call may be refused
+        return None
+    return case
+
+
+def _check_enough(report: RuleReport, rules: Sequence[Any], pools: Sequence[Found]) -> None:
+    if report.given_matched and not report.drawn:
+        return
+    if not report.drawn and not report.given_matched:
+        raise NothingChecked(f"{report.name} matched in none of {report.given} programs, so nothing was checked. {ADVICE}")
+    if 2 * report.matched < report.drawn:
+        tried = "; ".join([f"{each.rule.name} on {', '.join(map(repr, each.pool[:4]))}" for each in pools])
+        raise NothingChecked(
+            f"{report.name} matched in {report.matched} of {report.drawn} programs that were drawn around it, less than half, so "
+            f"little was checked.\nTried were {tried} ...\n{ADVICE}"
+        )
+    never = [each.name for each in rules if not report.by_rule.get(each.name)]
+    if never:
+        raise NothingChecked(
+            f"{', '.join(never)} never matched beside the other rules of {report.name}: they take what it looks for. {ADVICE}"
+        )

@@ -1,0 +1,238 @@
+"""``Flow``: one graph that is written node by node and run meanwhile, so that what comes next fits what is there.
+
+It knows where its values come from: user inputs, state, or views of them.  What an operator refuses is not added.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from attrs import frozen
+
+from ...ir.arguments import Arg, Items, Ref, replace_refs
+from ...ir.graph import Get, Node
+from ...ir.names import Names
+from ...ir.operators import op_of
+from ...ir.persistent import pmap
+from ...ir.state import Slot, SlotKind, State
+from .contents import Operand
+from .instances import run_node
+
+__all__ = ["Flow", "Given"]
+
+aten: Any = torch.ops.aten
+
+
+@frozen(eq=False)
+class Given:
+    """A user input: its tensor in each call."""
+
+    name: str
+    at: Callable[[int], torch.Tensor]
+
+
+class Flow:
+    """A graph while it is written.
+
+    Args:
+        is_pure: whether all is passed in and nothing is written, as in the branches of ``cond``.
+
+    >>> flow = Flow()
+    >>> x = flow.given(Operand(torch.ones(2)))
+    >>> flow.add(aten.neg.default, x), flow.add(aten.select.int, x, 5, 5), [node.name for node in flow.nodes]
+    ('neg', None, ['neg'])
+    """
+
+    def __init__(self, *, is_pure: bool = False) -> None:
+        self.is_pure = is_pure
+        self.names = Names([])
+        self.inputs: list[Given] = []
+        self.nodes: list[Node] = []
+        self.known: dict[str, torch.Tensor] = {}
+        """The tensors of the first call, in order."""
+        self.slots: dict[str, Slot] = {}
+        self.reads: dict[str, str] = {}
+        """The name of the read of each slot."""
+
+    # -- where values come from -------------------------------------------------------------------------------------------------
+
+    def given(self, operand: Operand, change: Callable[[torch.Tensor], torch.Tensor] = torch.Tensor.clone) -> str:
+        """Add a user input, and return its name.
+
+        Args:
+            operand: what it is like.
+            change: makes another tensor of it, of which it is a view.
+        """
+        name, index = self.names.fresh("x"), len(self.inputs)
+        self.inputs.append(Given(name, lambda call: change(operand.at(call, index)).contiguous()))
+        self.known[name] = self.inputs[-1].at(0)
+        return name
+
+    def read(self, operand: Operand, *, is_parameter: bool, tied: bool = False) -> str:
+        """Add a read of state, and return its name.
+
+        Args:
+            operand: what it is like.
+            is_parameter: whether it is one, or a buffer.
+            tied: whether it is the tensor of another slot, where one is like it.
+        """
+        like = operand.value
+        others = [slot for slot in self.slots.values() if slot.value.dtype is like.dtype and slot.value.shape == like.shape]
+        number = len(self.slots)
+        slot = self.names.fresh("w" if is_parameter else "b")
+        value: Any = operand.at(0, number + 1)
+        if is_parameter and (like.dtype.is_floating_point or like.dtype.is_complex):
+            value = torch.nn.Parameter(value)
+        kind = SlotKind.PARAMETER if isinstance(value, torch.nn.Parameter) else SlotKind.BUFFER
+        self.slots[slot] = others[0] if tied and others else Slot(kind, value, number, number)
+        name = self.reads[slot] = self.names.fresh(f"{slot}_read")
+        shared = next((self.known[self.reads[other]] for other in self.reads if other != slot and self._ties(slot, other)), None)
+        self.known[name] = value.detach().clone() if shared is None else shared
+        return name
+
+    def _ties(self, one: str, other: str) -> bool:
+        return self.slots[one].cell == self.slots[other].cell
+
+    @property
+    def state(self) -> State:
+        """What it reads."""
+        return State(tuple(self.slots), pmap(self.slots))
+
+    def get_nodes(self) -> list[Node]:
+        """Return its reads of state as nodes."""
+        return [Node(name, Get(slot)) for slot, name in self.reads.items()]
+
+    # -- nodes ------------------------------------------------------------------------------------------------------------------
+
+    def add(self, target: Any, *args: Any) -> str | None:
+        """Add a node, and return its name; None if the operator refuses its operands.
+
+        Args:
+            target: the operator.
+            args: names of values, and arguments as they stand.
+        """
+        given = tuple([Ref(arg) if isinstance(arg, str) and arg in self.known else arg for arg in args])
+        word = str(target).split(".")[1]
+        return self.put(Node(word, op_of(target), given), {})
+
+    def put(self, node: Node, renamed: dict[str, str]) -> str | None:
+        """Add a node of a pattern, and return its name; None if the operator refuses its operands.
+
+        Args:
+            node: as it stands in the pattern.
+            renamed: what values of the pattern are called here; the new one is added.
+        """
+        known: dict[str, Arg] = {name: Ref(now) for name, now in renamed.items()}
+        args, kwargs = replace_refs(node.args, known), replace_refs(node.kwargs, known)
+        there = Node("", node.do, args, kwargs)
+        try:
+            value = run_node(there, self.known)
+        except Exception:  # noqa: BLE001  whatever an operator has against its operands
+            return None
+        name = renamed[node.name] = self.names.fresh(node.name)
+        self.nodes.append(Node(name, node.do, args, kwargs))
+        self.known[name] = value
+        return name
+
+    def copied(self, name: str) -> str:
+        """Add a copy of a value, contiguous and with memory of its own, and return its name."""
+        node = Node("clone", op_of(aten.clone.default), (Ref(name),), (("memory_format", torch.contiguous_format),))
+        return self.put(node, {name: name}) or name
+
+    def tensors(self) -> list[str]:
+        """Return the names of its values that are tensors, the latest first."""
+        return [name for name in reversed(self.known) if isinstance(self.known[name], torch.Tensor)]
+
+    def like(self, operand: Operand) -> list[str]:
+        """Return the names of its values that have the type and the sizes of an operand, the latest first."""
+        like = operand.value
+        return [n for n in self.tensors() if self.known[n].dtype is like.dtype and self.known[n].shape == like.shape]
+
+    def value(self, number: int) -> str | None:
+        """Return the name of a tensor, 0 for the latest; None if there is none."""
+        found = self.tensors()
+        return found[number % len(found)] if found else None
+
+
+def supplied(flow: Flow, operand: Operand, feed: int) -> str:
+    """Return the name of a value that is like an operand.
+
+    Args:
+        flow: where it is wanted.
+        operand: what is wanted.
+        feed: how to come by it; where that cannot be, it is a new input.
+
+    >>> flow = Flow()
+    >>> supplied(flow, Operand(torch.ones(2, 3)), 7), flow.known["x"].shape
+    ('transpose', torch.Size([3, 2]))
+    """
+    like, there = operand.value, flow.like(operand)
+    sized = like.dim() > 0
+    found: str | None = None
+    match feed:
+        case 2 | 3 if there:
+            found = there[(feed - 2) % len(there)]
+        case 4 | 5 | 6 if not flow.is_pure:
+            found = flow.read(operand, is_parameter=feed == 4, tied=feed == 6)
+        case 7 if like.dim() > 1:
+            found = flow.add(aten.transpose.int, flow.given(operand, lambda it: it.transpose(0, -1)), 0, -1)
+        case 8 if sized:
+            longer = flow.given(operand, lambda it: torch.cat([torch.zeros_like(it[:1]), it]) if len(it) else it)
+            found = flow.add(aten.slice.Tensor, longer, 0, 1 if len(like) else 0, len(like) + 1)
+        case 9 if sized and len(like) > 1:
+            found = flow.add(aten.expand.default, flow.given(operand, lambda it: it[:1]), Items(like.shape))
+        case 10:
+            found = flow.add(aten.clone.default, flow.given(operand))
+        case 11 if there and sized:
+            found = flow.add(aten.slice.Tensor, there[0], 0, 0, len(like))
+        case _:
+            pass
+    return flow.given(operand) if found is None else found
+
+
+def step(flow: Flow, kind: int, number: int) -> str | None:
+    """Add a node beside the patterns, and return the name of its value; None where none was added.
+
+    Args:
+        flow: where.
+        kind: what it does.
+        number: to which value, 0 for the latest.
+
+    >>> flow = Flow()
+    >>> x = flow.given(Operand(torch.ones(2, 3)))
+    >>> [step(flow, kind, 0) for kind in (0, 2, 5)]
+    ['mul', 'add_', 'transpose']
+    """
+    value = flow.value(number)
+    if value is None or (flow.is_pure and kind in WRITING):
+        return None
+    other = next((name for name in flow.tensors()[number:] if flow.known[name].shape == flow.known[value].shape), value)
+    match kind:
+        case 2:
+            return flow.add(aten.add_.Tensor, value, 1)
+        case 4:
+            part = flow.add(aten.select.int, value, 0, 0)
+            return None if part is None else flow.add(aten.mul_.Tensor, part, 2)
+        case 5:
+            return flow.add(aten.transpose.int, value, 0, -1)
+        case 6:
+            return flow.add(aten.copy_.default, value, other)
+        case 7:
+            return flow.add(aten.rand_like.default, value)
+        case 8:
+            return flow.add(aten.add.Tensor, value, other)
+        case 9:
+            flow.nodes.append(Node(flow.names.fresh("print_"), op_of(aten._print.default), (f"here {len(flow.nodes)}",)))
+            return None
+        case 11:
+            return flow.add(aten.slice.Tensor, value, 0, 0, 1)
+        case _:
+            simple: Sequence[tuple[Any, ...]] = ((aten.mul.Tensor, 2), (aten.clone.default,), (), (aten.mul_.Tensor, 2))
+            target, *rest = simple[kind] if kind < len(simple) else (aten.neg.default,)
+            return flow.add(target, value, *rest)
+
+
+WRITING = frozenset({2, 3, 4, 6, 7, 9})
+"""Kinds of nodes that do more than compute."""

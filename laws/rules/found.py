@@ -1,0 +1,187 @@
+"""``Found``: the operands on which a pattern runs, those where the rule matches apart from those where it does not.
+
+They are looked for until there are some where it does: a condition that holds for few is met as well.  Where there is none, what
+was tried says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import cycle
+from typing import Any
+
+import hypothesis.strategies as st
+import torch
+from attrs import define, field
+from hypothesis import Phase, given, seed
+
+from ...ir.program import Program
+from ...transforms import Fuel
+from ..tiers import draw_settings
+from .build import Drawn, simplest
+from .contents import Operand, only_finite
+from .instances import Instance, instance_of
+from .operands import Assignment, Pattern, assignments, patterns_of, quiet
+
+__all__ = ["Found", "found_of", "is_drawable"]
+
+WANTED = 20
+"""How many operands are looked for on which a rule matches."""
+
+ATTEMPTS = 2500
+"""How many beginnings are tried."""
+
+TRACED = 90
+"""How many operands are run under torch's tracer, and given to the rule."""
+
+OTHERS = 5
+"""One in so many programs has operands on which the rule does not match."""
+
+
+@define
+class Found:
+    """What was found for one rule."""
+
+    rule: Any
+    hits: list[Instance] = field(factory=list)
+    misses: list[Instance] = field(factory=list)
+    plain: list[tuple[Instance, Drawn]] = field(factory=list)
+    """The programs that compute a pattern and something of its result, where the rule matches."""
+    tried: int = 0
+    """How many operands the pattern did not run on."""
+
+    @property
+    def pool(self) -> list[Instance]:
+        """What programs are drawn from, the simplest first; mostly operands on which the rule matches."""
+        hits, misses = (sorted(each, key=lambda one: one.size) for each in (self.hits, self.misses))
+        return [*hits, *misses[: len(hits) // OTHERS]]
+
+    def explained(self) -> str:
+        """Return why there are no operands on which the rule matches, as far as they tell."""
+        name = self.rule.name
+        if not self.misses:
+            return f"{name}: none of {self.tried} ways to choose its variables ran"
+        first = min(self.misses, key=lambda one: one.size)
+        operators = ", ".join([node.do.name for node in first.nodes if hasattr(node.do, "name")])
+        why = "its condition (where=) held for none of them" if self.rule.conditions else f"it looks for {self.rule.term!r}"
+        return (
+            f"{name} ran on {len(self.misses)} operands and matched on none; {why}. "
+            f"On {first!r} torch makes {operators} of the pattern"
+        )
+
+
+def is_drawable(rule: Any) -> bool:
+    """Return whether a rule has a pattern that programs can be drawn around.
+
+    >>> import purefx as px
+    >>> is_drawable(px.rule(lambda x: torch.relu(x))), is_drawable(px.sink_state)
+    (True, False)
+    """
+    return all(hasattr(rule, name) for name in ("term", "written", "variables")) and rule.term is not None
+
+
+def found_of(rule: Any, *, number: int, operands: Any = None, finite: bool = False) -> Found:
+    """Return operands for the variables of a rule.
+
+    Args:
+        rule: one rule.
+        number: chooses.
+        operands: of the user's: a strategy of tuples, or a function that draws one; by default they are looked for.
+        finite: whether nothing that is infinite or not a number may be among their numbers.
+    """
+    found = Found(rule)
+    drawn = _searched(rule, number) if operands is None else _given(rule, operands, number)
+    traced = 0
+    seen: set[str] = set()
+    with quiet():
+        for pattern, assignment in drawn:
+            if assignment is None or repr(assignment) in seen:
+                found.tried += assignment is None
+                continue
+            seen.add(repr(assignment))
+            assignment = only_finite(assignment) if finite else assignment
+            instance = instance_of(pattern, assignment, rule=rule.name, variables=rule.variables)
+            traced += 1
+            if instance is None:
+                found.tried += 1
+            else:
+                _sort(found, instance)
+            if len(found.hits) >= WANTED or traced >= TRACED:
+                break
+    return found
+
+
+def _sort(found: Found, instance: Instance) -> None:
+    drawn = simplest(instance)
+    if drawn is None:
+        found.tried += 1
+    elif did(found.rule.transformation, drawn.program):
+        found.hits.append(instance)
+        found.plain.append((instance, drawn))
+    else:
+        found.misses.append(instance)
+
+
+def did(transform: Any, program: Program) -> int:
+    """Return how often a rule was applied to a program; 1 where that fails, for then the laws are asked."""
+    try:
+        return _count(transform, program)
+    except Exception:  # noqa: BLE001  whatever the rule raises
+        return 1
+
+
+def _count(transform: Any, program: Program) -> int:
+    if not hasattr(transform, "spend"):
+        return int(transform(program) is not program)
+    fuel = Fuel(1 << 30)
+    transform.spend(program, fuel)
+    return fuel.burnt
+
+
+def _searched(rule: Any, number: int) -> Iterator[tuple[Pattern, Assignment | None]]:
+    # The alternatives of a pattern take turns.
+    sources = [(pattern, assignments(term, rule.variables, number=number + place))
+               for place, (term, pattern) in enumerate(patterns_of(rule))]  # fmt: skip
+    for _, (pattern, source) in zip(range(ATTEMPTS), cycle(sources), strict=False):
+        yield pattern, next(source)
+
+
+def _given(rule: Any, operands: Any, number: int) -> Iterator[tuple[Pattern, Assignment | None]]:
+    strategy = operands if isinstance(operands, st.SearchStrategy) else _composite(operands)
+    drawn: list[Any] = []
+
+    @seed(number)
+    @draw_settings(2 * WANTED, Phase.generate)
+    @given(strategy)
+    def keep(values: Any) -> None:
+        drawn.append(values)
+
+    keep()
+    for pattern in [pattern for _, pattern in patterns_of(rule)]:
+        yield from ((pattern, _assignment(rule, values)) for values in drawn)
+
+
+def _composite(function: Callable[..., Any]) -> st.SearchStrategy[Any]:
+    @st.composite
+    def values(draw: Any) -> Any:
+        return function(draw)
+
+    return values()
+
+
+def _assignment(rule: Any, values: Any) -> Assignment:
+    named = [values[name] for name in rule.variables] if isinstance(values, Mapping) else list(_iterable(values))
+    return [[_operand(one) for one in each] if _is_tensors(each) else _operand(each) for each in named]
+
+
+def _iterable(values: Any) -> Iterable[Any]:
+    return values if isinstance(values, tuple | list) else (values,)
+
+
+def _is_tensors(value: Any) -> bool:
+    return isinstance(value, list) and any(isinstance(one, torch.Tensor) for one in value)
+
+
+def _operand(value: Any) -> Operand:
+    return Operand(value.detach(), "given") if isinstance(value, torch.Tensor) else Operand(value)
+

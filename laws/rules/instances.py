@@ -1,0 +1,162 @@
+"""``Instance``: the nodes that a pattern is on some operands, as torch traces them; and the same with one thing changed.
+
+The function that a rule was written as runs under torch's own tracer, as the exporter would run it; so what the rule takes its
+operators to be is not asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+from attrs import evolve, field, frozen
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from ...ir.arguments import Arg, Items, Ref, same_arg, thawed
+from ...ir.graph import Get, Node, Op
+from ...ir.importing import import_fx
+from .contents import Operand, leaves_of, with_leaves
+from .operands import Assignment, quiet
+
+__all__ = ["Instance", "changed", "instance_of", "run_node"]
+
+
+@frozen(eq=False)
+class Instance:
+    """A pattern on operands.
+
+    >>> from .contents import Operand
+    >>> found = instance_of(lambda x: torch.relu(x), [Operand(torch.ones(2))], rule="r")
+    >>> [node.do.name for node in found.nodes], found
+    (['aten.relu.default'], (float32[2]))
+    """
+
+    rule: str
+    operands: Assignment
+    leaves: tuple[tuple[str, Operand], ...]
+    """The tensors among the operands, each with the name that the nodes use."""
+    nodes: tuple[Node, ...] = field(repr=False)
+    result: str
+    variables: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        shown = [f"{name}={one!r}" for name, one in zip(self.variables, self.operands, strict=False)]
+        return f"({', '.join(shown or map(repr, self.operands))})"
+
+    @property
+    def size(self) -> tuple[int, int, int]:
+        """What the simplest one has least of."""
+        floats = all(one.value.dtype is torch.float32 for _, one in self.leaves)
+        return (not floats, sum(one.value.numel() for _, one in self.leaves), sum(one.value.dim() for _, one in self.leaves))
+
+
+def instance_of(pattern: Callable[..., Any], operands: Assignment, *, rule: str, variables: tuple[str, ...] = ()) -> Instance | None:
+    """Return what a pattern is on operands; None if it does not run there, or gives no tensor.
+
+    Args:
+        pattern: the function that the rule was written as.
+        operands: what its variables are.
+        rule: the name of the rule.
+        variables: their names.
+    """
+    leaves = [*leaves_of(operands)]
+    tensors = [one.at(0) for one in leaves]
+
+    def computed(*tensors: Any) -> Any:
+        return pattern(*with_leaves(operands, tensors))
+
+    try:
+        with quiet():
+            module = make_fx(computed, pre_dispatch=True)(*tensors)
+            program = import_fx(module)
+    except Exception:  # noqa: BLE001  whatever torch or its tracer have against it
+        return None
+    result = program.main.output[0] if type(program.main.output) is tuple and len(program.main.output) == 1 else program.main.output
+    nodes = program.main.nodes
+    if type(result) is not Ref or any(type(node.do) is Get for node in nodes) or result.name not in program.main.by_name:
+        return None
+    names = [formal.name for formal in program.main.inputs]
+    if len(names) != len(leaves):
+        return None
+    return Instance(rule, operands, tuple(zip(names, leaves, strict=True)), nodes, result.name, variables)
+
+
+def run_node(node: Node, known: Mapping[str, Any]) -> Any:
+    """Return what an operator gives for values by name.
+
+    Raises:
+        Exception: whatever the operator raises.
+
+    >>> from ...ir.operators import op_of
+    >>> run_node(Node("y", op_of(torch.ops.aten.neg.default), (Ref("x"),)), {"x": torch.ones(1)})
+    tensor([-1.])
+    """
+    assert type(node.do) is Op
+    assert node.do.target is not None
+
+    def leaf(arg: Arg) -> Any:
+        return known[arg.name] if type(arg) is Ref else arg
+
+    args = thawed(node.args, leaf)
+    return node.do.target(*args, **{name: thawed(arg, leaf) for name, arg in node.kwargs})
+
+
+def changed(instance: Instance, place: int) -> Instance | None:
+    """Return an instance with one literal changed, or with another tensor where a variable is used again; None if it has neither.
+
+    Args:
+        instance: a pattern on operands.
+        place: chooses what is changed.
+
+    >>> from .contents import Operand
+    >>> found = instance_of(lambda x: x.transpose(0, 1), [Operand(torch.ones(2, 2))], rule="r")
+    >>> [changed(found, place).nodes[0].args[1:] for place in range(2)]
+    [(1, 1), (0, 2)]
+    >>> changed(instance_of(lambda x: x + x, [Operand(torch.ones(2, 2))], rule="r"), 0).leaves
+    (('x_1', float32[2, 2]), ('x_1_other', float32[2, 2]))
+    """
+    ways = [*_with_other_literals(instance), *_with_other_operands(instance)]
+    return ways[place % len(ways)] if ways else None
+
+
+def _with_other_literals(instance: Instance) -> Iterator[Instance]:
+    for number, node in enumerate(instance.nodes):
+        for position, arg in enumerate(node.args):
+            if not same_arg(other := _another(arg), arg):
+                args = (*node.args[:position], other, *node.args[position + 1 :])
+                yield _with_node(instance, number, evolve(node, args=args))
+
+
+def _with_other_operands(instance: Instance) -> Iterator[Instance]:
+    # The last use of a tensor that is used more than once is another tensor like it.
+    for name, operand in instance.leaves:
+        uses = [
+            (number, position)
+            for number, node in enumerate(instance.nodes)
+            for position, arg in enumerate(node.args)
+            if type(arg) is Ref and arg.name == name
+        ]
+        if len(uses) > 1:
+            number, position = uses[-1]
+            node, other = instance.nodes[number], f"{name}_other"
+            args = (*node.args[:position], Ref(other), *node.args[position + 1 :])
+            yield evolve(_with_node(instance, number, evolve(node, args=args)), leaves=(*instance.leaves, (other, operand)))
+
+
+def _with_node(instance: Instance, number: int, node: Node) -> Instance:
+    return evolve(instance, nodes=(*instance.nodes[:number], node, *instance.nodes[number + 1 :]))
+
+
+def _another(arg: Arg) -> Arg:
+    match arg:
+        case bool():
+            return not arg
+        case int():
+            return arg + 1
+        case float():
+            return arg * 2 + 1
+        case Items() if arg and all(type(one) is int for one in arg):
+            return Items([*arg[:-1], arg[-1] + 1])  # type: ignore[operator]
+        case _:
+            return arg

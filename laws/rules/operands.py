@@ -1,0 +1,212 @@
+"""Operands: what the variables of a rule may be, found by trying its operators on small tensors.
+
+The operators of a pattern are run one after the other, innermost first; a variable gets its value where the first of them takes it.
+What fails is tried again with something else.  Whether the rule matches is not looked at here.
+"""
+
+from __future__ import annotations
+
+import random
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import product
+from typing import Any
+
+import torch
+
+from ...transforms.rules.terms import AnyOf, Applied, Item, Var, converted, numbers_as_tensors, parts_of
+from .candidates import candidate, kinds_of, operators_in
+from .contents import Operand
+
+__all__ = ["Assignment", "assignments", "patterns_of", "quiet"]
+
+Assignment = list[Any]
+"""What each variable is, in order: an ``Operand``, or a list of them."""
+
+TRIES = 24
+"""How many candidates are tried at one operator before another beginning is."""
+
+ALTERNATIVES = 12
+"""How many ways to choose among the alternatives of a pattern are looked at."""
+
+Pattern = Callable[..., Any]
+
+
+class quiet:  # noqa: N801  it is used like a function
+    """Run operators without gradients and warnings, and leave torch's random numbers as they are.
+
+    >>> with quiet():
+    ...     torch.rand(2).requires_grad
+    False
+    """
+
+    def __enter__(self) -> None:
+        self._inner = (torch.random.fork_rng(devices=[]), torch.no_grad(), warnings.catch_warnings())
+        for each in self._inner:
+            each.__enter__()
+        warnings.simplefilter("ignore")
+        torch.manual_seed(0)
+
+    def __exit__(self, *error: object) -> None:
+        for each in reversed(self._inner):
+            each.__exit__(None, None, None)
+
+
+def patterns_of(rule: Any) -> list[tuple[Any, Pattern]]:
+    """Return what a rule looks for as terms without alternatives, each with a function that computes it on tensors.
+
+    A pattern without alternatives is the function that it was written as: torch itself says which operators it is.
+
+    Args:
+        rule: one rule.
+
+    >>> import purefx as px
+    >>> rule = px.rule(lambda x: px.any_of(torch.relu(x), torch.clamp_min(x, 0)))
+    >>> [term for term, _ in patterns_of(rule)]
+    [relu(x), clamp_min(x, 0)]
+    """
+    terms = [*_without_alternatives(rule.term)][:ALTERNATIVES]
+    if len(terms) == 1 and terms[0] is rule.term:
+        return [(rule.term, rule.written)]
+    return [(term, _computing(term, rule.variables)) for term in terms]
+
+
+def _without_alternatives(term: Any) -> Iterator[Any]:
+    match term:
+        case AnyOf(terms):
+            for each in terms:
+                yield from _without_alternatives(each)
+        case Applied() if any(map(_has_alternatives, parts_of(term))):
+            for args in product(*[[*_without_alternatives(arg)] for arg in term.args]):
+                for named in product(*[[*_without_alternatives(arg)] for arg in term.kwargs.values()]):
+                    yield Applied(term.name, _only(term.overloads), args, dict(zip(term.kwargs, named, strict=True)))
+        case Item() if _has_alternatives(term.whole):
+            yield from (Item(whole, term.index) for whole in _without_alternatives(term.whole))
+        case _:
+            yield term
+
+
+def _only(overloads: Mapping[Any, Any]) -> Mapping[Any, Any]:
+    return overloads
+
+
+def _has_alternatives(term: Any) -> bool:
+    todo = [term]
+    while todo:
+        each = todo.pop()
+        if isinstance(each, AnyOf):
+            return True
+        todo += parts_of(each)
+    return False
+
+
+def _computing(term: Any, variables: Sequence[str]) -> Pattern:
+    def computed(*values: Any) -> Any:
+        known: dict[int, Any] = {}
+        named = dict(zip(variables, values, strict=True))
+        for each in operators_in(term, parts_of):
+            known[id(each)] = _run(each, known, named)
+        return known[id(term)]
+
+    return computed
+
+
+def _run(term: Any, known: Mapping[int, Any], values: Mapping[str, Any]) -> Any:
+    # The value of one operator, or one of its results.
+    def value(part: Any) -> Any:
+        if isinstance(part, Var):
+            return values[part.name]
+        if isinstance(part, list | tuple):
+            return type(part)([value(one) for one in part])
+        return known[id(part)] if id(part) in known else part
+
+    if isinstance(term, Item):
+        return value(term.whole)[term.index]
+    args, kwargs = [*map(value, term.args)], {key: value(part) for key, part in term.kwargs.items()}
+    error: Exception = TypeError(f"{term.name} has no overload")
+    for overload in sorted(term.overloads, key=lambda one: numbers_as_tensors(one, args, kwargs)):
+        given, named = converted(overload, args, kwargs)
+        try:
+            return overload(*given, **named)
+        except (RuntimeError, TypeError, IndexError, ValueError, NotImplementedError) as refused:
+            error = refused
+    raise error
+
+
+def assignments(term: Any, variables: Sequence[str], *, number: int = 0) -> Iterator[Assignment | None]:
+    """Iterate over what the variables may be, without an end; None where a beginning led to nothing.
+
+    Args:
+        term: without alternatives.
+        variables: their names.
+        number: chooses.
+
+    >>> import purefx as px
+    >>> rule = px.rule(lambda x, w: torch.nn.functional.linear(x, w))
+    >>> found = assignments(rule.term, rule.variables)
+    >>> len(next(each for each in found if each is not None))
+    2
+    """
+    draw = random.Random(number)  # noqa: S311  no secret
+    operators = operators_in(term, parts_of)
+    news = _first_uses(operators)
+    while True:
+        yield _attempt(draw, operators, news, variables)
+
+
+def _first_uses(operators: Sequence[Any]) -> list[list[tuple[str, list[str]]]]:
+    # For each operator the variables that no earlier one takes, and what kinds they may be.
+    seen: set[str] = set()
+    found: list[list[tuple[str, list[str]]]] = []
+    for each in operators:
+        news = [var for var in _variables(each) if var.name not in seen]
+        found.append([(var.name, kinds_of(each, var)) for var in news])
+        seen.update(var.name for var in news)
+    return found
+
+
+def _variables(term: Any) -> list[Var]:
+    todo, found = [*reversed(parts_of(term))], dict[str, Var]()
+    while todo:
+        each = todo.pop()
+        if isinstance(each, Var):
+            found.setdefault(each.name, each)
+        elif isinstance(each, list | tuple):
+            todo += reversed(each)
+    return list(found.values())
+
+
+def _attempt(
+    draw: random.Random, operators: Sequence[Any], news: Sequence[list[tuple[str, list[str]]]], variables: Sequence[str]
+) -> Assignment | None:
+    chosen: dict[str, Any] = {}
+    known: dict[int, Any] = {}
+    for each, new in zip(operators, news, strict=True):
+        for _ in range(TRIES * len(new) or 1):
+            trial = _with_candidates(draw, each, new, chosen, known)
+            try:
+                known[id(each)] = _run(each, known, {name: _plain(value) for name, value in trial.items()})
+            except Exception:  # noqa: BLE001, S112  whatever an operator has against what it is given
+                continue
+            chosen = trial
+            break
+        else:
+            return None
+    return [chosen[name] for name in variables]
+
+
+def _with_candidates(
+    draw: random.Random, term: Any, new: list[tuple[str, list[str]]], chosen: Mapping[str, Any], known: Mapping[int, Any]
+) -> dict[str, Any]:
+    trial = dict(chosen)
+    near = [known[id(part)] for part in parts_of(term) if isinstance(known.get(id(part)), torch.Tensor)]
+    near += [one.value for var in _variables(term) if isinstance(one := chosen.get(var.name), Operand) and one.is_tensor]
+    for name, kinds in new:
+        trial[name] = candidate(draw, kinds, near)
+        first = trial[name][0] if isinstance(trial[name], list) else trial[name]
+        near += [first.value] if first.is_tensor else []
+    return trial
+
+
+def _plain(value: Any) -> Any:
+    return [one.value for one in value] if isinstance(value, list) else value.value
