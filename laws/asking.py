@@ -223,7 +223,9 @@ def _given(case: Case) -> list[str]:
 
 def _shown(value: Any) -> str:
     plain = isinstance(value, torch.Tensor) and value.layout is torch.strided and not value.is_meta
-    return repr(contents_of(value)) if plain else f"a {type(value).__name__}" if isinstance(value, torch.nn.Module) else repr(value)
+    return (
+        repr(contents_of(value)) if plain else f"a {type(value).__name__}" if isinstance(value, torch.nn.Module) else repr(value)
+    )
 
 
 SECONDS = 30.0

@@ -15,14 +15,14 @@ from ...ir.arguments import Arg, Body, Items, Ref
 from ...ir.errors import PurefxError
 from ...ir.graph import Call, Frame, Graph, Input, Node
 from ...ir.operators import op_of
-from ..toy import GETITEM
 from ...ir.persistent import pmap
 from ...ir.program import Program
 from ...ir.signature import InputSpec, Signature, StateInput, TensorType, UserInput, UserOutput
 from ...ir.state import State
 from ...ir.verify import verify
 from ...transforms import infer
-from .contents import CALLS, Operand
+from ..toy import GETITEM
+from .contents import CALLS
 from .flow import Flow, step, supplied
 from .instances import Instance, changed
 from .operands import quiet
@@ -153,9 +153,7 @@ def _specs(flow: Flow) -> list[InputSpec]:
     return found
 
 
-def _program(
-    graphs: dict[str, Graph], state: State, specs: Sequence[InputSpec], outputs: int, facts: frozenset[str]
-) -> Program:
+def _program(graphs: dict[str, Graph], state: State, specs: Sequence[InputSpec], outputs: int, facts: frozenset[str]) -> Program:
     signature = Signature(tuple(specs), tuple([UserOutput()] * outputs))
     return Program.of(graphs, state=state, signature=signature, facts=facts)
 
@@ -199,7 +197,9 @@ def _branched(flow: Flow, outputs: list[str]) -> Program:
     formals = tuple([Input(given.name) for given in flow.inputs])
     yes = Graph(formals, tuple(flow.nodes), tuple(map(Ref, outputs)))
     constants = [
-        Node(f"other_{number}", op_of(aten.full.default), (Items(flow.known[name].shape), 1), (("dtype", flow.known[name].dtype),))
+        Node(
+            f"other_{number}", op_of(aten.full.default), (Items(flow.known[name].shape), 1), (("dtype", flow.known[name].dtype),)
+        )
         for number, name in enumerate(outputs)
     ]
     no = Graph(formals, tuple(constants), tuple([Ref(node.name) for node in constants]))
@@ -211,7 +211,13 @@ def _branched(flow: Flow, outputs: list[str]) -> Program:
     return _program({"": root, "yes": yes, "no": no}, State(), specs, len(outputs), TREE)
 
 
-def simplest(instance: Instance) -> Drawn | None:
-    """Return the program that computes a pattern on inputs, and something of its result."""
-    hit = Hit(0, (), (), 0, 0)
+def simplest(instance: Instance, *, feed: int = 0, end: int = 0) -> Drawn | None:
+    """Return the program that computes a pattern on inputs, and something of its result.
+
+    Args:
+        instance: the pattern.
+        feed: how to come by all of its operands.
+        end: what becomes of its result.
+    """
+    hit = Hit(0, (feed,) * len(instance.leaves), (), end, 0)
     return build(Recipe((), (hit,), (), (), ROOT, False, 0), [instance])  # noqa: FBT003

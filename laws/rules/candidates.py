@@ -19,7 +19,8 @@ from .contents import Operand
 __all__ = ["candidate", "kinds_of"]
 
 SHAPES: tuple[tuple[int, ...], ...] = (
-    (3, 4), (4,), (2, 3, 4), (4, 4), (), (1, 4), (1,), (0, 4), (2, 1), (2, 3, 4, 4), (3, 0), (1, 3, 6, 6), (2, 2, 4, 6), (2, 4, 6),
+    (3, 4), (4,), (2, 3, 4), (4, 4), (), (1, 4), (1,), (0, 4), (2, 1), (2, 3, 4, 4), (3, 0), (1, 3, 6, 6),
+    (2, 2, 4, 6), (2, 4, 6),
 )  # fmt: skip
 """Sizes of the first tensor."""
 
@@ -69,7 +70,7 @@ def kinds_of(term: Any, variable: Var) -> list[str]:
 def _simple(kind: str) -> list[str]:
     optional = kind.startswith("Optional[")
     plain = kind.removeprefix("Optional[").removesuffix("]") if optional else kind
-    plain = "List[int]" if plain.startswith("List[int") or plain.startswith("List[SymInt") else plain.replace("SymInt", "int")
+    plain = "List[int]" if plain.startswith(("List[int", "List[SymInt")) else plain.replace("SymInt", "int")
     return [plain, "None"] if optional else [plain]
 
 
@@ -82,7 +83,7 @@ def candidate(draw: random.Random, kinds: Sequence[str], near: Sequence[torch.Te
         near: the other operands of the operator that are known already.
 
     >>> candidate(random.Random(0), ["bool"], [])
-    True
+    False
     """
     known = [kind for kind in kinds if kind in LITERALS or kind in ("Tensor", "List[Tensor]", "List[int]")]
     plain = [kind for kind in known if kind != "None"]
@@ -118,11 +119,11 @@ def _tensor(draw: random.Random, near: Sequence[torch.Tensor], hint: str = "") -
     return Operand(found.at(0), style)
 
 
-def _related(shape: tuple[int, ...], draw: random.Random) -> list[tuple[int, ...]]:
+def _related(shape: torch.Size | tuple[int, ...], draw: random.Random) -> list[tuple[int, ...]]:
     # Sizes that something beside a tensor of these sizes often has: the same, a row, a column, one that broadcasts, a weight.
     number = draw.choice((1, 2, 3, 4, 5))
     found: list[tuple[int, ...]] = [shape, shape, shape, (), draw.choice(SHAPES)]
-    if shape:
+    if len(shape) > 0:
         channels = shape[1] if len(shape) > 1 else shape[0]
         place = draw.randrange(len(shape))
         found += [shape[-1:], (number, shape[-1]), (shape[-1], number), (channels,), shape[:1], shape[1:], (number, *shape)]
@@ -141,7 +142,24 @@ def _sizes(draw: random.Random, near: Sequence[torch.Tensor]) -> list[int]:
     number = 1
     for size in shape:
         number *= size
-    found = [shape, [-1], [number], shape[::-1], [1, *shape], [2, *shape], shape[-1:], shape[-1:], shape[-2:], axes[::-1], axes[:1], [-1], [-1, -2], [1], [2], [0]]
+    found = [
+        shape,
+        [-1],
+        [number],
+        shape[::-1],
+        [1, *shape],
+        [2, *shape],
+        shape[-1:],
+        shape[-1:],
+        shape[-2:],
+        axes[::-1],
+        axes[:1],
+        [-1],
+        [-1, -2],
+        [1],
+        [2],
+        [0],
+    ]
     found += [[*shape[:-2], -1], [*shape[:-1], 1, *shape[-1:]], [1] * count, [2] * count, [0] * max(count - 2, 1), [1, 1], [2, 2]]
     return draw.choice(found)
 

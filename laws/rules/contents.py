@@ -111,4 +111,6 @@ def only_finite(operands: Sequence[Any]) -> list[Any]:
     >>> bool(only_finite([Operand(torch.zeros(9))])[0].at(CALLS - 1).isfinite().all())
     True
     """
-    return [[evolve(one, finite=True) for one in each] if isinstance(each, list) else evolve(each, finite=True) for each in operands]
+    return [
+        [evolve(one, finite=True) for one in each] if isinstance(each, list) else evolve(each, finite=True) for each in operands
+    ]

@@ -5,7 +5,7 @@ It knows where its values come from: user inputs, state, or views of them.  What
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -17,6 +17,7 @@ from ...ir.names import Names
 from ...ir.operators import op_of
 from ...ir.persistent import pmap
 from ...ir.state import Slot, SlotKind, State
+from ..toy import PRINT
 from .contents import Operand
 from .instances import run_node
 
@@ -224,15 +225,17 @@ def step(flow: Flow, kind: int, number: int) -> str | None:
         case 8:
             return flow.add(aten.add.Tensor, value, other)
         case 9:
-            flow.nodes.append(Node(flow.names.fresh("print_"), op_of(aten._print.default), (f"here {len(flow.nodes)}",)))
+            flow.nodes.append(Node(flow.names.fresh("print_"), PRINT, (f"here {len(flow.nodes)}",)))
             return None
         case 11:
             return flow.add(aten.slice.Tensor, value, 0, 0, 1)
         case _:
-            simple: Sequence[tuple[Any, ...]] = ((aten.mul.Tensor, 2), (aten.clone.default,), (), (aten.mul_.Tensor, 2))
-            target, *rest = simple[kind] if kind < len(simple) else (aten.neg.default,)
-            return flow.add(target, value, *rest)
+            simple = SIMPLE.get(kind, (aten.neg.default,))
+            return flow.add(simple[0], value, *simple[1:])
 
+
+SIMPLE: dict[int, tuple[Any, ...]] = {0: (aten.mul.Tensor, 2), 1: (aten.clone.default,), 3: (aten.mul_.Tensor, 2)}
+"""Kinds of nodes that are one operator on one value; others negate it."""
 
 WRITING = frozenset({2, 3, 4, 6, 7, 9})
 """Kinds of nodes that do more than compute."""

@@ -15,24 +15,30 @@ import torch
 from attrs import define, field
 from hypothesis import Phase, given, seed
 
+from ...ir.graph import Op
 from ...ir.program import Program
 from ...transforms import Fuel
 from ..tiers import draw_settings
 from .build import Drawn, simplest
-from .contents import Operand, only_finite
+from .contents import Operand, leaves_of, only_finite
 from .instances import Instance, instance_of
 from .operands import Assignment, Pattern, assignments, patterns_of, quiet
 
 __all__ = ["Found", "found_of", "is_drawable"]
 
+COARSE = (torch.float16, torch.bfloat16)
+
 WANTED = 20
-"""How many operands are looked for on which a rule matches."""
+"""How many operands are looked for at most on which a rule matches."""
 
 ATTEMPTS = 2500
 """How many beginnings are tried."""
 
 TRACED = 90
 """How many operands are run under torch's tracer, and given to the rule."""
+
+VARIED = ((7, 0), (8, 0), (9, 0), (0, 1), (7, 1), (5, 3), (0, 2), (6, 5))
+"""Where operands come from, and what becomes of results, in turn: one more program for each pattern, as small."""
 
 OTHERS = 5
 """One in so many programs has operands on which the rule does not match."""
@@ -47,6 +53,8 @@ class Found:
     misses: list[Instance] = field(factory=list)
     plain: list[tuple[Instance, Drawn]] = field(factory=list)
     """The programs that compute a pattern and something of its result, where the rule matches."""
+    fails: bool = False
+    """Whether the rule raised something on the last of them; the laws will say what."""
     tried: int = 0
     """How many operands the pattern did not run on."""
 
@@ -62,7 +70,7 @@ class Found:
         if not self.misses:
             return f"{name}: none of {self.tried} ways to choose its variables ran"
         first = min(self.misses, key=lambda one: one.size)
-        operators = ", ".join([node.do.name for node in first.nodes if hasattr(node.do, "name")])
+        operators = ", ".join([node.do.name for node in first.nodes if type(node.do) is Op])
         why = "its condition (where=) held for none of them" if self.rule.conditions else f"it looks for {self.rule.term!r}"
         return (
             f"{name} ran on {len(self.misses)} operands and matched on none; {why}. "
@@ -80,14 +88,18 @@ def is_drawable(rule: Any) -> bool:
     return all(hasattr(rule, name) for name in ("term", "written", "variables")) and rule.term is not None
 
 
-def found_of(rule: Any, *, number: int, operands: Any = None, finite: bool = False) -> Found:
+def found_of(
+    rule: Any, *, number: int, operands: Any = None, wanted: int = WANTED, finite: bool = False, exact: bool = True
+) -> Found:
     """Return operands for the variables of a rule.
 
     Args:
         rule: one rule.
         number: chooses.
         operands: of the user's: a strategy of tuples, or a function that draws one; by default they are looked for.
+        wanted: how many are enough on which the rule matches.
         finite: whether nothing that is infinite or not a number may be among their numbers.
+        exact: whether numbers are compared bit by bit; a tolerance is for single precision, and no coarser type is looked for.
     """
     found = Found(rule)
     drawn = _searched(rule, number) if operands is None else _given(rule, operands, number)
@@ -95,7 +107,7 @@ def found_of(rule: Any, *, number: int, operands: Any = None, finite: bool = Fal
     seen: set[str] = set()
     with quiet():
         for pattern, assignment in drawn:
-            if assignment is None or repr(assignment) in seen:
+            if assignment is None or repr(assignment) in seen or (not exact and operands is None and _is_coarse(assignment)):
                 found.tried += assignment is None
                 continue
             seen.add(repr(assignment))
@@ -106,18 +118,29 @@ def found_of(rule: Any, *, number: int, operands: Any = None, finite: bool = Fal
                 found.tried += 1
             else:
                 _sort(found, instance)
-            if len(found.hits) >= WANTED or traced >= TRACED:
+            if found.fails or len(found.hits) >= wanted or traced >= TRACED:
                 break
     return found
+
+
+def _is_coarse(assignment: Assignment) -> bool:
+    return any(one.value.dtype in COARSE for one in leaves_of(assignment))
 
 
 def _sort(found: Found, instance: Instance) -> None:
     drawn = simplest(instance)
     if drawn is None:
         found.tried += 1
-    elif did(found.rule.transformation, drawn.program):
+        return
+    try:
+        count = matches_of(found.rule.transformation, drawn.program)
+    except Exception:  # noqa: BLE001  whatever the rule raises: one such program is enough
+        found.fails, count = True, 1
+    if count:
         found.hits.append(instance)
-        found.plain.append((instance, drawn))
+        feed, end = VARIED[len(found.hits) % len(VARIED)]
+        varied = None if found.fails else simplest(instance, feed=feed, end=end)
+        found.plain += [(instance, each) for each in (drawn, varied) if each is not None]
     else:
         found.misses.append(instance)
 
@@ -125,12 +148,13 @@ def _sort(found: Found, instance: Instance) -> None:
 def did(transform: Any, program: Program) -> int:
     """Return how often a rule was applied to a program; 1 where that fails, for then the laws are asked."""
     try:
-        return _count(transform, program)
+        return matches_of(transform, program)
     except Exception:  # noqa: BLE001  whatever the rule raises
         return 1
 
 
-def _count(transform: Any, program: Program) -> int:
+def matches_of(transform: Any, program: Program) -> int:
+    """Return how often a rule is applied to a program; it raises what the rule raises."""
     if not hasattr(transform, "spend"):
         return int(transform(program) is not program)
     fuel = Fuel(1 << 30)
@@ -184,4 +208,3 @@ def _is_tensors(value: Any) -> bool:
 
 def _operand(value: Any) -> Operand:
     return Operand(value.detach(), "given") if isinstance(value, torch.Tensor) else Operand(value)
-

@@ -51,7 +51,9 @@ class Instance:
         return (not floats, sum(one.value.numel() for _, one in self.leaves), sum(one.value.dim() for _, one in self.leaves))
 
 
-def instance_of(pattern: Callable[..., Any], operands: Assignment, *, rule: str, variables: tuple[str, ...] = ()) -> Instance | None:
+def instance_of(
+    pattern: Callable[..., Any], operands: Assignment, *, rule: str, variables: tuple[str, ...] = ()
+) -> Instance | None:
     """Return what a pattern is on operands; None if it does not run there, or gives no tensor.
 
     Args:
@@ -72,7 +74,9 @@ def instance_of(pattern: Callable[..., Any], operands: Assignment, *, rule: str,
             program = import_fx(module)
     except Exception:  # noqa: BLE001  whatever torch or its tracer have against it
         return None
-    result = program.main.output[0] if type(program.main.output) is tuple and len(program.main.output) == 1 else program.main.output
+    result = (
+        program.main.output[0] if type(program.main.output) is tuple and len(program.main.output) == 1 else program.main.output
+    )
     nodes = program.main.nodes
     if type(result) is not Ref or any(type(node.do) is Get for node in nodes) or result.name not in program.main.by_name:
         return None
@@ -113,8 +117,8 @@ def changed(instance: Instance, place: int) -> Instance | None:
     >>> found = instance_of(lambda x: x.transpose(0, 1), [Operand(torch.ones(2, 2))], rule="r")
     >>> [changed(found, place).nodes[0].args[1:] for place in range(2)]
     [(1, 1), (0, 2)]
-    >>> changed(instance_of(lambda x: x + x, [Operand(torch.ones(2, 2))], rule="r"), 0).leaves
-    (('x_1', float32[2, 2]), ('x_1_other', float32[2, 2]))
+    >>> len(changed(instance_of(lambda x: x + x, [Operand(torch.ones(2, 2))], rule="r"), 0).leaves)
+    2
     """
     ways = [*_with_other_literals(instance), *_with_other_operands(instance)]
     return ways[place % len(ways)] if ways else None

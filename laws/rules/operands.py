@@ -1,7 +1,7 @@
 """Operands: what the variables of a rule may be, found by trying its operators on small tensors.
 
-The operators of a pattern are run one after the other, innermost first; a variable gets its value where the first of them takes it.
-What fails is tried again with something else.  Whether the rule matches is not looked at here.
+The operators of a pattern are run one after the other, innermost first; a variable gets its value where the first of them takes
+it.  What fails is tried again with something else.  Whether the rule matches is not looked at here.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def _run(term: Any, known: Mapping[int, Any], values: Mapping[str, Any]) -> Any:
             return values[part.name]
         if isinstance(part, list | tuple):
             return type(part)([value(one) for one in part])
-        return known[id(part)] if id(part) in known else part
+        return known.get(id(part), part)
 
     if isinstance(term, Item):
         return value(term.whole)[term.index]

@@ -64,7 +64,7 @@ def _often(usual: int, others: st.SearchStrategy[int], *, of: int) -> st.SearchS
 
 STEP = st.builds(Step, st.integers(0, STEPS - 1), st.integers(0, 7))
 
-FEED = st.one_of(st.just(0), st.integers(0, FEEDS - 1))
+FEED = st.one_of(st.just(0), st.integers(0, FEEDS - 1), st.integers(0, FEEDS - 1))
 
 BETWEEN = st.one_of(
     st.just(()), st.just(()), st.just(()), st.lists(st.tuples(st.integers(0, 3), STEP), min_size=1, max_size=2).map(tuple)
@@ -75,7 +75,7 @@ def _hits(*, changed: bool) -> st.SearchStrategy[Hit]:
     return st.builds(
         Hit,
         st.integers(0, 1 << 10),
-        st.lists(FEED, max_size=4).map(tuple),
+        st.tuples(FEED, FEED, FEED, FEED),
         BETWEEN,
         _often(0, st.integers(0, ENDS - 1), of=2),
         st.integers(1, 8) if changed else st.just(0),
@@ -95,7 +95,7 @@ def recipes(*, changed: bool = False) -> st.SearchStrategy[Recipe]:
     >>> from hypothesis import find
     >>> found = find(recipes(), lambda recipe: True)
     >>> len(found.hits), found.hits[0].feeds, found.place
-    (1, (), 0)
+    (1, (0, 0, 0, 0), 0)
     """
     return st.builds(
         Recipe,
