@@ -29,7 +29,7 @@ from ..tiers import active, case_with_calls, draw_settings, share
 from .build import Drawn, build
 from .found import WANTED, Found, did, found_of, is_drawable
 from .instances import Instance
-from .laws import BY_RESULT, RULE_LAWS, on_meaning, remembering
+from .laws import BY_RESULT, RULE_LAWS, for_rule, on_meaning, on_state_of_both, remembering
 from .recipe import Recipe, recipes
 
 __all__ = ["RuleReport", "check_rule"]
@@ -94,6 +94,7 @@ def check_rule(
     programs: Iterable[Any] = (),
     tolerance: float | Tolerance = 0.0,
     finite: bool = False,
+    changes_state: bool = False,
 ) -> RuleReport:
     """Raise unless laws hold for a rule, on programs that are drawn around what it looks for, and on those given.
 
@@ -111,6 +112,7 @@ def check_rule(
         tolerance: how far floating point numbers may be from those before, relative to them and absolutely; by default they are
             equal to the last bit.  A ``purefx.laws.evaluate.Tolerance`` says the two apart.
         finite: whether numbers that are infinite, or none, are left out.
+        changes_state: whether the rule may bring state and drop some; then only the state counts that is there before and after.
 
     Returns:
         In how many programs the rule matched, where all laws hold.
@@ -127,14 +129,17 @@ def check_rule(
     <lambda> keeps ... laws: it matched in 5 of 5 programs that were drawn around it (... matches), and in 0 of 1 near misses
     """
     asked, own, rules = _checked(rule, laws, examples, programs)
+    asked = for_rule(
+        asked, once=any(getattr(each, "once", False) for each in getattr(rule, "rules", (rule,))), changes_state=changes_state
+    )
     limits = tolerance if isinstance(tolerance, Tolerance) else Tolerance(tolerance, tolerance)
     count = share(EXAMPLES) if examples is None else examples
     number = (0 if active().always_the_same else secrets.randbits(32)) if seed is None else seed
     transform = getattr(rule, "transformation", rule)
     wanted = min(WANTED, 4 + count // 3)
     pools = _pools(rules, operands, number, wanted=wanted, finite=finite, exact=not limits) if count else []
-    question = _Question(transform, _name(rule), pools, number, limits)
-    yours = [evolve(case, tolerance=limits) for case in own]
+    question = _Question(transform, _name(rule), pools, number, limits, changes_state)
+    yours = [question.prepared(evolve(case, tolerance=limits)) for case in own]
     for group in (yours, question.plain()):
         question.ask(asked, group)
     drawn = question.cases(count) if pools else []
@@ -185,6 +190,11 @@ class _Question:
     pools: Sequence[Found]
     number: int
     tolerance: Tolerance
+    changes_state: bool = False
+
+    def prepared(self, case: Case) -> Case:
+        """Return a case that runs each program once, and knows which state counts."""
+        return on_meaning(on_state_of_both(case, self.transform) if self.changes_state else case)
 
     @property
     def pool(self) -> list[Instance]:
@@ -197,11 +207,12 @@ class _Question:
         """Return the cases of the patterns by themselves, the simplest first: what breaks there need not be made smaller."""
         found = [each for pool in self.pools for each in pool.plain]
         drawn = [each for _, each in sorted(found, key=lambda pair: pair[0].size)]
-        return [on_meaning(case) for each in drawn if (case := _case_of(each, 0, self.tolerance)) is not None]
+        return [self.prepared(case) for each in drawn if (case := _case_of(each, 0, self.tolerance)) is not None]
 
     def made(self, *, changed: bool) -> st.SearchStrategy[Case | None]:
         """Return a strategy of cases."""
-        return recipes(changed=changed).map(partial(_case, pool=self.pool, tolerance=self.tolerance))
+        made = recipes(changed=changed).map(partial(_case, pool=self.pool, tolerance=self.tolerance))
+        return made.map(lambda case: None if case is None else self.prepared(case))
 
     def cases(self, count: int, *, changed: bool = False) -> list[Case]:
         """Return drawn cases, the same ones whenever it is asked."""
@@ -215,7 +226,7 @@ class _Question:
                 found.append(case)
 
         keep()
-        return [on_meaning(case) for case in found]
+        return found
 
     def ask(self, laws: Sequence[Law], cases: Sequence[Case], *, changed: bool | None = None) -> None:
         """Raise the first law that does not hold, with the smallest program."""

@@ -85,7 +85,8 @@ def is_drawable(rule: Any) -> bool:
     >>> is_drawable(px.rule(lambda x: torch.relu(x))), is_drawable(px.sink_state)
     (True, False)
     """
-    return all(hasattr(rule, name) for name in ("term", "written", "variables")) and rule.term is not None
+    # What is called with each match of an operator (`at=`) has no variables, and says nothing about what is around it.
+    return bool(getattr(rule, "variables", ())) and not getattr(rule, "may_leave", False)
 
 
 def found_of(

@@ -20,7 +20,7 @@ from ..swapping import FUEL
 from ..toy import TensorMachine
 from ..values import said_values
 
-__all__ = ["BY_RESULT", "LAYOUT", "RULE_LAWS", "memory_of"]
+__all__ = ["BY_RESULT", "LAYOUT", "RULE_LAWS", "for_rule", "memory_of", "on_meaning", "on_state_of_both", "remembering"]
 
 
 class _MemoryMachine(TensorMachine):
@@ -68,8 +68,10 @@ def memory_of(program: Program, calls: Sequence[Sequence[Any]]) -> Meaning:
 @law("results share memory with one another, with inputs and with state where they did")
 def memory(transform: Transform, case: Case) -> list[str]:
     """Say which results share other memory than before."""
-    given, expected = (memory_of(program, case.calls) for program in (transform(case.program), case.program))
-    found = meaning_differences(given, expected, what=("outputs", "inputs", "state"))
+    result = transform(case.program)
+    given, expected = (memory_of(program, case.calls) for program in (result, case.program))
+    alike = ("state",) if result.state.order == case.program.state.order else ()
+    found = meaning_differences(given, expected, what=("outputs", "inputs", *alike))
     return [f"memory of {line} (equal numbers are shared memory)" for line in found]
 
 
@@ -150,6 +152,34 @@ def remembering(transform: Transform, name: str) -> Transform:
 
     once.__name__ = name
     return once
+
+
+def for_rule(laws: Sequence[Law], *, once: bool, changes_state: bool) -> tuple[Law, ...]:
+    """Return the laws that a rule can keep.
+
+    Args:
+        laws: what should hold.
+        once: whether the rule leaves alone what it made itself, and does it again when it is applied again.
+        changes_state: whether it brings state or drops some.
+
+    >>> [each.name for each in RULE_LAWS if each not in for_rule(RULE_LAWS, once=True, changes_state=True)]
+    ['idempotent', 'state', 'unfinished']
+    """
+    without = {*(("idempotent", "unfinished") if once else ()), *(("state",) if changes_state else ())}
+    return tuple([each for each in laws if each.name not in without])
+
+
+def on_state_of_both(case: Case, transform: Transform) -> Case:
+    """Return a case in which only the state counts that a rule neither brings nor drops."""
+    kept: list[frozenset[str]] = []
+
+    def meaning(program: Program) -> Meaning:
+        if not kept:
+            kept.append(frozenset(case.program.state) & frozenset(transform(case.program).state))
+        found = case.meaning(program)
+        return evolve(found, state=tuple([(name, value) for name, value in found.state if name in kept[0]]))
+
+    return evolve(case, meaning=meaning)
 
 
 def on_meaning(case: Case) -> Case:

@@ -33,8 +33,11 @@ def is_float(m: px.Match) -> bool:
     return known is not None and known.is_floating_point
 
 
-def are_floats(m: px.Match) -> bool:
-    return all(kind is not None and kind is m.dtype("x") and kind.is_floating_point for kind in map(m.dtype, m.values))
+def same_kind(*names: str) -> Callable[[px.Match], bool]:
+    def agrees(m: px.Match) -> bool:
+        return is_float(m) and all(m.dtype(name) is m.dtype("x") for name in names)
+
+    return agrees
 
 
 def is_square(m: px.Match) -> bool:
@@ -48,7 +51,7 @@ WRONG: dict[str, tuple[px.RuleSet, str]] = {
     "dtype": (of(lambda x: torch.exp(torch.sin(x)), lambda m, x: torch.exp(x.double()), where=is_float), "meaning"),
     "only non-negative": (of(lambda x: torch.sqrt(x * x), lambda m, x: x.clone(), where=is_float), "meaning"),
     "zeros": (of(lambda x: x / x, lambda m, x: torch.ones_like(x), where=is_float), "meaning"),
-    "shape": (of(lambda x, y: x * 0 + y, lambda m, x, y: y.clone(), where=are_floats), "meaning"),
+    "shape": (of(lambda x, y: x * 0 + y, lambda m, x, y: y.clone(), where=same_kind("y")), "meaning"),
     "not a number": (of(lambda x: x.relu(), lambda m, x: torch.where(x > 0, x, torch.zeros_like(x)), where=is_float), "meaning"),
     "sign of zero": (of(lambda x: x + 0, lambda m, x: x.clone(), where=is_float), "meaning"),
     "sides": (of(lambda c, x, y: torch.where(c, x, y).abs(), lambda m, c, x, y: torch.where(c, y, x)), "meaning"),
@@ -85,13 +88,6 @@ def test_a_mistake_is_found(name: str) -> None:
     )
     assert not px.verify(program)
     assert len([*program.nodes()]) <= 8, text
-
-
-def same_kind(*names: str) -> Callable[[px.Match], bool]:
-    def agrees(m: px.Match) -> bool:
-        return is_float(m) and all(m.dtype(name) is m.dtype("x") for name in names)
-
-    return agrees
 
 
 def is_even(m: px.Match) -> bool:
