@@ -10,100 +10,24 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 import torch
-from attrs import evolve
 from torch.export import FlatArgsAdapter
 
-from ..ir.arguments import Arg, Items, Ref, bodies_in
-from ..ir.effects.aliases import slot_storage, storages
-from ..ir.effects.resolved import node_effects
-from ..ir.graph import Get, Graph, Node
-from ..ir.names import word_of
-from ..ir.operators import op_of
+from ..ir.arguments import bodies_in
 from ..ir.persistent import collector_paused
 from ..ir.program import Program
-from ..ir.signature import GIVEN, InputMutation, StateInput, StateMutation, Token, UserInput
 from ..ir.verify import check
 from .calls.arguments import CallPlan
 from .calls.preserved import answering, call_modules
 from .calls.root import LoweredInterpreterRoot, LoweredRoot, root_class
 from .code.compiled import Body, bodies_of
+from .executable import executable
 from .modules.context import LoweringContext
 from .modules.interpreter import LoweredInterpreter, run_body
 from .modules.module import RESERVED, LoweredModule, Place, make_class, new_module
 from .modules.state import materialise, moved, writing_parameters
 from .modules.tree import Tree, grow
 
-__all__ = ["executable", "lower", "lower_unchecked"]
-
-
-def executable(program: Program) -> Program:
-    """Return a program whose root has only user inputs and user outputs.
-
-    >>> from purefx.ir import Graph, Program
-    >>> program = Program.of({"": Graph((), (), ())})
-    >>> executable(program) is program
-    True
-    """
-    signature = program.signature
-    plain = all(type(spec) is UserInput for spec in signature.inputs) and all(type(spec) in GIVEN for spec in signature.outputs)
-    if plain:
-        return program
-    graph = program.main
-    reads: list[Node] = []
-    inputs = []
-    for formal, spec in program.inputs:
-        match spec:
-            case StateInput(slot=slot):
-                reads.append(Node(formal.name, Get(slot), meta=formal.meta))
-            case Token():
-                reads.append(Node(formal.name, op_of(torch.ops.aten.empty.memory_format), (Items([0]),), meta=formal.meta))
-            case UserInput():
-                inputs.append(formal)
-    writes, output = _writes(program)
-    nodes = (*reads, *graph.nodes, *writes)
-    kept = tuple(spec for spec in signature.inputs if type(spec) is UserInput)
-    outputs = tuple(spec for spec in signature.outputs if type(spec) in GIVEN)
-    return program.with_main(Graph(tuple(inputs), nodes, output), signature=evolve(signature, inputs=kept, outputs=outputs))
-
-
-def _writes(program: Program) -> tuple[list[Node], tuple[Arg, ...]]:
-    # All new values are there before the first is stored; what shares memory with a target is saved first.
-    graph, signature = program.main, program.signature
-    owner = {spec.slot: formal.name for formal, spec in program.inputs if type(spec) is StateInput}
-    memory = storages(program, graph, node_effects(program, graph))
-    names = graph.names()
-    # State that is written and is not an input is read for that.
-    unread = [spec.slot for spec in signature.outputs if type(spec) is StateMutation and spec.slot not in owner]
-    reads = [Node(names.fresh(word_of(slot)), Get(slot)) for slot in unread]
-    for slot, node in zip(unread, reads, strict=True):
-        owner[slot] = node.name
-        memory.join(node.name, slot_storage(program, slot))
-    pairs: list[tuple[str, Arg]] = []
-    given: list[Arg] = []
-    for arg, spec in zip(graph.output, signature.outputs, strict=True):
-        match spec:
-            case StateMutation(slot=slot):
-                pairs.append((owner[slot], arg))
-            case InputMutation(index=index):
-                pairs.append((graph.inputs[index].name, arg))
-            case Token():
-                pass
-            case _:
-                given.append(arg)
-    written = {memory.find(target) for target, _ in pairs}
-    clones: dict[str, Node] = {}
-
-    def saved(arg: Arg) -> Arg:
-        if type(arg) is not Ref or memory.find(arg.name) not in written:
-            return arg
-        if arg.name not in clones:
-            clones[arg.name] = Node(names.fresh("clone"), op_of(torch.ops.aten.clone.default), (arg,))
-        return Ref(clones[arg.name].name)
-
-    copy_ = op_of(torch.ops.aten.copy_.default)
-    copies = [Node(names.fresh("copy_"), copy_, (Ref(target), saved(arg))) for target, arg in pairs if arg != Ref(target)]
-    output = tuple(saved(arg) for arg in given)
-    return [*reads, *clones.values(), *copies], output
+__all__ = ["lower", "lower_unchecked"]
 
 
 def lower(

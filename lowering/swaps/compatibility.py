@@ -23,7 +23,7 @@ from ...ir.program import CallSignature, Program
 from ...ir.torch_private import uncompiled
 from ...transforms.swap.bodies import checked_interface
 from ..code.fx_view import as_it_was
-from ..lower import executable
+from ..executable import executable
 from ..modules.context import LoweringContext
 from ..modules.interface import ExternalUse
 from ..modules.module import Lowered

@@ -14,19 +14,13 @@ from attrs import evolve
 from torch.export import ExportedProgram, ModuleCallEntry
 
 from ...ir.analysis.numbers import SYMBOLIC
-from ...ir.arguments import Arg, Ref, replace_refs
+from ...ir.arguments import replace_refs
 from ...ir.calls.argument_tree import ArgumentTree
-from ...ir.effects.aliases import storages
-from ...ir.effects.resolved import node_effects
 from ...ir.errors import InputError, UnsupportedProgram
 from ...ir.expression import Apply, Expr, InputDim, InputValue
-from ...ir.graph import Graph, Node
-from ...ir.meta import Meta
-from ...ir.names import Names
-from ...ir.operators import op_of
 from ...ir.persistent import collector_paused
 from ...ir.program import Program
-from ...ir.signature import InputMutation, LiteralType, StateInput, StateMutation, Token, UserInput
+from ...ir.signature import InputMutation, LiteralType, StateMutation, Token, UserInput
 from ...ir.torch_private import (
     SpecViolationError,
     TrainingIRVerifier,
@@ -38,18 +32,18 @@ from ...ir.torch_private import (
     symbolic_range,
 )
 from ...ir.verify import check
+from ..executable import with_saved_values
 from .graphs import GraphMaker, Made
 from .meta import Values
 from .signature import graph_signature, module_calls, state_of_ep
 
 __all__ = ["DIALECTS", "Inputs", "apart", "checked_inputs", "guard_texts", "made_up_inputs", "make_ep", "range_constraints"]
 
-CLONE = op_of(torch.ops.aten.clone.default)
-
 
 def apart(program: Program) -> Program:
     """Return a program whose outputs torch can distinguish; the same object if it can already.
 
+    >>> from purefx.ir import Graph
     >>> program = Program.of({"": Graph((), (), ())})
     >>> apart(program) is program
     True
@@ -61,9 +55,7 @@ def apart(program: Program) -> Program:
         output = tuple([program.main.output[number] for number in order])
         signature = evolve(program.signature, outputs=tuple([specs[number] for number in order]))
         program = program.with_main(evolve(program.main, output=output), signature=signature)
-    if not any(type(spec) in (StateMutation, InputMutation) for spec in specs):
-        return program
-    return _with_clones(program)
+    return with_saved_values(program, distinct=True)
 
 
 def _with_literals(program: Program) -> Program:
@@ -80,65 +72,6 @@ def _with_literals(program: Program) -> Program:
 
 def _rank(spec: object) -> int:
     return 0 if type(spec) is Token else 1 if type(spec) in (StateMutation, InputMutation) else 2
-
-
-def _with_clones(program: Program) -> Program:
-    graph, specs = program.main, program.signature.outputs
-    owner = {spec.slot: formal.name for formal, spec in program.inputs if type(spec) is StateInput}
-    targets = [_target(graph, owner, spec) for spec in specs]
-    memory = storages(program, graph, node_effects(program, graph))
-    written = {memory.find(target) for target in targets if target is not None}
-    clones = _Clones(graph)
-    taken: set[Arg] = set()
-    output: list[Arg] = []
-    for arg, target in zip(graph.output, targets, strict=True):
-        if type(arg) is Ref and arg.name != target:
-            if memory.find(arg.name) in written:
-                arg = clones.once(arg.name)
-            if target is not None and arg in taken:
-                arg = clones.another(arg)
-        if target is not None:
-            taken.add(arg)
-        output.append(arg)
-    if not clones.nodes:
-        return program
-    return program.with_main(Graph(graph.inputs, (*graph.nodes, *clones.nodes), tuple(output)))
-
-
-def _target(graph: Graph, owner: dict[str, str], spec: object) -> str | None:
-    # The input that an output is the new contents of.
-    match spec:
-        case StateMutation(slot=slot):
-            return owner.get(slot)
-        case InputMutation(index=index):
-            return graph.inputs[index].name
-        case _:
-            return None
-
-
-class _Clones:
-    """The clones at the end of a graph."""
-
-    def __init__(self, graph: Graph) -> None:
-        self.metas: dict[str, Meta] = {formal.name: formal.meta for formal in graph.inputs}
-        self.metas.update((node.name, node.meta) for node in graph.nodes)
-        self.names = Names(self.metas)
-        self.nodes: list[Node] = []
-        self._saved: dict[str, Ref] = {}
-
-    def once(self, name: str) -> Ref:
-        """Return the one clone of a value."""
-        if name not in self._saved:
-            self._saved[name] = self.another(Ref(name))
-        return self._saved[name]
-
-    def another(self, ref: Ref) -> Ref:
-        """Return a new clone of a value."""
-        value = self.metas[ref.name].get("val")
-        node = Node(self.names.fresh("clone"), CLONE, (ref,), (), (), {} if value is None else {"val": value})
-        self.metas[node.name] = node.meta
-        self.nodes.append(node)
-        return Ref(node.name)
 
 
 CALLED = frozenset({"max", "min", "abs"})
