@@ -49,7 +49,15 @@ from ...ir.state import SlotKind
 from ...ir.torch_private import symbolic_range
 from ..modules.context import LoweringContext
 
-__all__ = ["CONTRACT", "boundary_leaves", "graph_signature", "module_call_graph", "range_constraints", "written_signature"]
+__all__ = [
+    "CONTRACT",
+    "call_entries",
+    "graph_signature",
+    "kind_of",
+    "module_call_graph",
+    "range_constraints",
+    "written_signature",
+]
 
 NUMBERS: Mapping[str, Any] = {"int": SymIntArgument, "float": SymFloatArgument, "bool": SymBoolArgument}
 
@@ -157,29 +165,60 @@ def _given(family: LoweringContext) -> Iterable[Callable[[str], Any]]:
     values.update({node.name: node.meta.get("val") for node in graph.nodes})
     output = graph.output if type(graph.output) is tuple else (graph.output,)
     for arg in output:
-        yield _kind_of(values.get(arg.name) if type(arg) is Ref else None)
+        yield kind_of(values.get(arg.name) if type(arg) is Ref else None) or TensorArgument
     while True:
         yield TensorArgument
 
 
-def _kind_of(value: Any) -> Callable[[str], Any]:
-    for symbolic, kind in ((torch.SymInt, SymIntArgument), (torch.SymFloat, SymFloatArgument), (torch.SymBool, SymBoolArgument)):
-        if isinstance(value, symbolic):
-            return kind
-    return TensorArgument
+SYMBOLIC: tuple[tuple[Any, Any], ...] = (
+    ((torch.SymBool, bool), SymBoolArgument),
+    ((torch.SymInt, int), SymIntArgument),
+    ((torch.SymFloat, float), SymFloatArgument),
+)
+"""How torch names the number that a node returns; bool is an int, so it comes first."""
+
+
+def kind_of(value: Any) -> Callable[[str], Any] | None:
+    """Return what torch names a value of a node with, by its fake value: a tensor or a number; None for anything else.
+
+    >>> kind_of(torch.ones(1)), kind_of(True), kind_of("a")
+    (<class 'torch.export.graph_signature.TensorArgument'>, <class 'torch.export.graph_signature.SymBoolArgument'>, None)
+    """
+    known = ((torch.Tensor, TensorArgument), *SYMBOLIC)
+    return next((kind for kinds, kind in known if isinstance(value, kinds)), None)
 
 
 def module_call_graph(family: LoweringContext) -> list[ModuleCallEntry]:
     """Return an entry for each module and each call with a preserved signature, as ``ep.module_call_graph`` has them."""
-    program = family.program
-    signature = program.signature
+    signature = family.program.signature
     root = ModuleCallSignature([], [], signature.in_spec, signature.out_spec, list(signature.arg_names))
-    leaves = boundary_leaves(program, family.calls) if len(program.call_signatures) else {}
+    return call_entries(family.program, family.calls, root, _leaf)
+
+
+def call_entries(
+    program: Program, calls: Iterable[tuple[Frame, str]], root: ModuleCallSignature, leaf: Callable[[Arg], Any]
+) -> list[ModuleCallEntry]:
+    """Return the entries of all modules in their order, then those of further calls with a signature of their own.
+
+    Args:
+        program: the program.
+        calls: every call of a module and the graph that it runs.
+        root: the signature of the root.
+        leaf: torch's record of a leaf of the arguments or of the result of a call.
+
+    >>> from purefx.ir import Graph
+    >>> program = Program.of({"": Graph((), (), ())})
+    >>> [entry.fqn for entry in call_entries(program, [], ModuleCallSignature([], [], None, None), _leaf)]
+    ['']
+    """
+    leaves = boundary_leaves(program, calls) if len(program.call_signatures) else {}
     preserved: dict[str, ModuleCallSignature] = {}
     for frame in sorted(program.call_signatures, key=str):
-        found = program.call_signatures[frame]
-        inputs, outputs = ([_leaf(arg) for arg in leaves.get(frame, {}).get(op.name, ())] for op in (TAKES, GIVES))
-        preserved[str(frame)] = ModuleCallSignature(inputs, outputs, found.in_spec, found.out_spec, list(found.arg_names))
+        found, ends = program.call_signatures[frame], leaves.get(frame, {})
+        if len(ends) == len((TAKES, GIVES)):
+            inputs, outputs = ([leaf(arg) for arg in ends[op.name]] for op in (TAKES, GIVES))
+            names = list(found.arg_names) or None
+            preserved[str(frame)] = ModuleCallSignature(inputs, outputs, found.in_spec, found.out_spec, names)
     paths = dict.fromkeys(["", *(module.path for module in program.modules), *preserved])
     return [ModuleCallEntry(path, preserved.get(path) if path else root) for path in paths]
 

@@ -14,9 +14,6 @@ from torch.export.graph_signature import (
     ConstantArgument,
     CustomObjArgument,
     ExportGraphSignature,
-    SymBoolArgument,
-    SymFloatArgument,
-    SymIntArgument,
     TensorArgument,
     TokenArgument,
 )
@@ -24,7 +21,6 @@ from torch.export.graph_signature import (
 from ...ir.calls.argument_tree import ArgumentTree
 from ...ir.errors import UnsupportedProgram
 from ...ir.graph import Frame
-from ...ir.own_operators import GIVES, TAKES
 from ...ir.program import Program
 from ...ir.signature import (
     GIVEN,
@@ -35,7 +31,7 @@ from ...ir.signature import (
 )
 from ...ir.state import Slot, SlotKind
 from ...ir.torch_private import pytree, script_class
-from ..code.contract import boundary_leaves, written_signature
+from ..code.contract import call_entries, kind_of, written_signature
 from ..modules.state import materialise
 from .graphs import Made
 
@@ -71,14 +67,6 @@ def state_of_ep(program: Program, *, copy: bool) -> tuple[dict[str, Any], dict[s
 
 def _is_saved(slot: Slot) -> bool:
     return slot.kind is not SlotKind.CONSTANT and slot.persistent
-
-
-NUMBERS: tuple[tuple[Any, Any], ...] = (
-    ((torch.SymBool, bool), SymBoolArgument),
-    ((torch.SymInt, int), SymIntArgument),
-    ((torch.SymFloat, float), SymFloatArgument),
-)
-"""How torch names the number that a node returns; bool is an int, so it comes first."""
 
 
 def graph_signature(program: Program, root: Made) -> ExportGraphSignature:
@@ -133,11 +121,9 @@ def argument(leaf: Any) -> ArgumentSpec:
     """
     is_node = isinstance(leaf, torch.fx.Node)
     name, value = (leaf.name, leaf.meta.get("val")) if is_node else ("", leaf)
-    if isinstance(value, torch.Tensor):
-        return TensorArgument(name)
-    for kinds, spec in NUMBERS if is_node else ():
-        if isinstance(value, kinds):
-            return spec(name)
+    kind = kind_of(value)
+    if kind is not None and (is_node or kind is TensorArgument):
+        return kind(name)
     if value is None or isinstance(value, bool | int | float | str):
         return ConstantArgument(name, value)
     if is_node and isinstance(value, CustomObjArgument):
@@ -156,12 +142,8 @@ def module_calls(program: Program, root: Made) -> list[ModuleCallEntry]:
         program: the program.
         root: its graph.
     """
-    signatures = _preserved(program, root)
-    entries = [ModuleCallEntry("", _root_signature(program))]
-    for module in program.modules:
-        if module.path:
-            entries.append(ModuleCallEntry(module.path, signatures.pop(module.path, None)))
-    return [*entries, *[ModuleCallEntry(name, signature) for name, signature in signatures.items()]]
+    calls = [(Frame(""), program.root)]
+    return call_entries(program, calls, _root_signature(program), lambda arg: argument(root.leaf(arg)))
 
 
 def _root_signature(program: Program) -> ModuleCallSignature:
@@ -177,18 +159,3 @@ def _root_signature(program: Program) -> ModuleCallSignature:
         # guards name the arguments that they refer to
         names = [f"arg_{key}" if isinstance(key, int) else str(key) for key in ArgumentTree.of(in_spec).keys]
     return ModuleCallSignature([], [], in_spec, out_spec, names or None)
-
-
-def _preserved(program: Program, root: Made) -> dict[str, ModuleCallSignature]:
-    found: dict[str, ModuleCallSignature] = {}
-    for frame, leaves in boundary_leaves(program, [(Frame(""), program.root)]).items():
-        told = program.call_signatures.get(frame)
-        if told is not None and len(leaves) == len((TAKES, GIVES)):
-            names = list(told.arg_names) or None
-            inputs, outputs = ([argument(root.leaf(arg)) for arg in leaves[op.name]] for op in (TAKES, GIVES))
-            found[_fqn(frame)] = ModuleCallSignature(inputs, outputs, told.in_spec, told.out_spec, names)
-    return found
-
-
-def _fqn(frame: Frame) -> str:
-    return f"{frame.path}@{frame.call}" if frame.call else frame.path

@@ -327,3 +327,27 @@ def test_values_that_cross_unnamed_are_told() -> None:
 
     with pytest.raises(px.SwapError, match="exp is used outside of it and is not part of its result"):
         px.swap_modules(transformed(Model(), "a"), {"a": Child()})
+
+
+def test_a_module_inside_of_a_program_that_others_call() -> None:
+    """A program that replaces a module may hold, as a module, what others call below it: they call that from then on."""
+
+    class Calls(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a = nn.Sequential(nn.Linear(3, 3), nn.ReLU())
+
+        def forward(self, x: Any) -> Any:
+            return self.a[0](self.a(x))
+
+    model, other, new = Calls(), nn.Sequential(nn.Linear(3, 3), nn.Tanh()), Counted()
+    inner = px.swap_modules(px.transform(px.import_ep(export(other, (X,), preserve=("0",)))), {"0": copy.deepcopy(new)})
+    other[0] = new
+    program = px.transform(px.import_ep(export(model, (X,), preserve=("a", "a.0"))))
+    swapped_like_eager(model, "a", other, inner, program)
+    eager = copy.deepcopy(model)
+    eager.a = copy.deepcopy(other)
+    for to in LOWERED:
+        module: Any = px.lower(program, to=to)
+        module.a = inner
+        compare(module, eager, Case(lambda: eager, [(X,)] * 3))
