@@ -17,6 +17,7 @@ from ..transforms import (
     collect_call_signatures,
     deduplicate,
     dispatch,
+    eliminate_dead_code,
     expand,
     functionalize,
     infer,
@@ -57,6 +58,7 @@ from .partition import (
     tensors_stay,
 )
 from .shared_names import named_for_all
+from .simplifying import all_needed, boundary_stays, nothing_new
 from .specific import (
     all_read,
     bodies_distinct,
@@ -151,5 +153,6 @@ REGISTRY: tuple[Entry, ...] = (
     Entry(restore_own_names, ("outlined",), (names_restored,)),
     Entry(mark_some_buffers, ("tree",), (marked_only,), {"state": "what is not saved any more is what it is for"}),
     Entry(name_inputs, ("flat",), (names_only, inputs_named)),
+    Entry(eliminate_dead_code, ("flat", "split", "tree"), (all_needed, nothing_new, boundary_stays)),
 )
 """Every transformation of ``purefx.transforms``."""

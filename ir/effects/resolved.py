@@ -16,7 +16,7 @@ from ..program import Program
 from .aliases import UnionFind, item_of, join_aliases, taken_apart
 from .declared import NOTHING, ArgAt, Effects, NodeEffects, Shared, Unless
 
-__all__ = ["node_effects", "resolver", "summary"]
+__all__ = ["node_effects", "program_effects", "resolver", "summary"]
 
 
 def summary(graph: Graph, inner: Sequence[NodeEffects]) -> NodeEffects:
@@ -119,6 +119,26 @@ def node_effects(program: Program, graph: Graph, *, path: str = "") -> list[Node
     """
     does = resolver(program, graph, path=path)
     return [does(node) for node in graph.nodes]
+
+
+def program_effects(program: Program) -> dict[str, list[NodeEffects]]:
+    """Return the resolved effects of each node of every graph, by graph id; slots are called as the graphs call them.
+
+    Args:
+        program: a program at any stage; each body is looked at once.
+
+    >>> from purefx.ir import Graph, Program
+    >>> program_effects(Program.of({"": Graph((), (), ())}))
+    {'': []}
+    """
+    summaries: dict[str, NodeEffects] = {}
+    found: dict[str, list[NodeEffects]] = {}
+    for name in program.bottom_up:
+        graph = program.graphs[name]
+        found[name] = [_happening(node, program, summaries) for node in graph.nodes]
+        if name != program.root:
+            summaries[name] = summary(graph, found[name])
+    return found
 
 
 def resolver(program: Program, graph: Graph, *, path: str = "") -> Callable[[Node], NodeEffects]:

@@ -1,0 +1,289 @@
+"""`eliminate_dead_code`: what goes, and above all what stays."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch._higher_order_ops import while_loop
+from torch.export.experimental import _export_forward_backward
+
+import purefx as px
+from tests.programs import Shared, Tower
+from tests.transforms.simplifying import nodes, root, same_as_eager, sound, text
+
+CLEAN = px.eliminate_dead_code
+
+BUFFER = "state {\nbuffer n: f32[2]\n}"
+
+FLAT = {
+    "unused": (("a = aten.neg.default(x)", "b = aten.neg.default(x)", "(b,)"), ["b"]),
+    "a chain": (("a = aten.neg.default(x)", "b = aten.neg.default(a)", "(x,)"), []),
+    "a draw moves the generator": (("a = aten.rand_like.default(x)", "(x,)"), ["a"]),
+    "dropout that drops nothing draws nothing": (("a = aten.dropout.default(x, 0.5, False)", "(x,)"), []),
+    "a write to an input": (("a = aten.add_.Tensor(x, 1)", "b = aten.neg.default(a)", "(x,)"), ["a"]),
+    "a write to a view of an input": (
+        ("v = aten.view.default(x, [2])", "a = aten.add_.Tensor(v, 1)", "(x,)"),
+        ["v", "a"],
+    ),
+    "a write to what is returned": (
+        ("a = aten.neg.default(x)", "v = aten.view.default(a, [2])", "w = aten.add_.Tensor(v, 1)", "(a,)"),
+        ["a", "v", "w"],
+    ),
+    "a write that nobody sees": (("a = aten.neg.default(x)", "w = aten.add_.Tensor(a, 1)", "(x,)"), []),
+    "a write to what only dead code reads": (
+        ("a = aten.neg.default(x)", "w = aten.add_.Tensor(a, 1)", "b = aten.neg.default(a)", "(x,)"),
+        [],
+    ),
+    "a write that is read before it": (
+        ("a = aten.neg.default(x)", "b = aten.exp.default(a)", "w = aten.add_.Tensor(a, 1)", "(b,)"),
+        ["a", "b", "w"],
+    ),
+    "a write of one of two": (
+        ("a = aten.neg.default(x)", "b = aten.neg.default(x)", "w = aten.add_.Tensor(a, b)", "(b,)"),
+        ["b"],
+    ),
+    "an assertion and what it reads": (
+        ("a = aten.sum.default(x)", "b = aten.gt.Scalar(a, 0)", 'c = aten._assert_async.msg(b, "positive")', "(x,)"),
+        ["a", "b", "c"],
+    ),
+    "a print": (('a = aten._print.default("here")', "(x,)"), ["a"]),
+    "a write to state": (("n = get n", "a = aten.add_.Tensor(n, 1)", "(x,)"), ["n", "a"]),
+    "an unused read": (("n = get n", "(x,)"), []),
+    "a write to a view of state": (
+        ("n = get n", "v = aten.slice.Tensor(n, 0, 0, 1)", "a = aten.zero_.default(v)", "(x,)"),
+        ["n", "v", "a"],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", FLAT)
+def test_of_one_graph(case: str) -> None:
+    (lines, left) = FLAT[case]
+    program = text(root(*lines), BUFFER)
+    assert nodes(sound(CLEAN, program)) == left
+
+
+BODIES = """
+graph @""(x) {{
+  y = call @f(x, x) as a
+  r = operator.getitem(y, {first})
+  z = call @f(r, x) as b
+  s = operator.getitem(z, {second})
+  return (s,)
+}}
+graph @f(p, q) {{
+  a = aten.neg.default(p)
+  b = aten.exp.default(q)
+  c = aten.sin.default(p)
+  return (a, b, c)
+}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "inputs", "left", "results"),
+    [(0, 0, ["p"], ["a"], 1), (0, 2, ["p"], ["a", "c"], 2), (0, -1, ["p"], ["a", "c"], 2), (1, 1, ["q"], ["b"], 1)],
+)
+def test_a_shared_body_keeps_what_one_of_its_calls_needs(
+    first: int, second: int, inputs: list[str], left: list[str], results: int
+) -> None:
+    program = text(BODIES.format(first=first, second=second))
+    result = sound(CLEAN, program)
+    body = result.graphs["f"]
+    assert [one.name for one in body.inputs] == inputs
+    assert nodes(result, "f") == left
+    assert (len(body.output) if type(body.output) is tuple else 1) == results
+    x = torch.tensor([0.5, -2.0])
+    assert torch.equal(px.lower(result)(x)[0], px.lower(program)(x)[0])
+
+
+def test_a_result_that_only_its_own_next_call_takes_is_needed_by_nobody() -> None:
+    result = sound(
+        CLEAN,
+        text("""
+        graph @""(x) {
+          y = call @f(x, x) as a
+          r = operator.getitem(y, 0)
+          s = operator.getitem(y, 1)
+          z = call @f(r, s) as b
+          t = operator.getitem(z, 0)
+          return (t,)
+        }
+        graph @f(p, q) {
+          a = aten.neg.default(p)
+          b = aten.exp.default(q)
+          return (a, b)
+        }
+        """),
+    )
+    assert [one.name for one in result.graphs["f"].inputs] == ["p"]
+    assert nodes(result) == ["r", "t"]
+
+
+def test_a_call_for_its_effect_gives_nothing() -> None:
+    """The one value of a body that is called to write alone."""
+    result = sound(
+        CLEAN,
+        text(
+            """
+        graph @""(x) {
+          y = call @f(x) as a
+          return (x,)
+        }
+        graph @f(p) {
+          n = get n
+          w = aten.add_.Tensor(n, 1)
+          a = aten.neg.default(p)
+          return a
+        }
+        """,
+            "state {\nbuffer a.n: f32[2]\n}",
+        ),
+    )
+    assert nodes(result, "f") == ["n", "w"]
+    assert (result.graphs["f"].inputs, result.graphs["f"].output) == ((), ())
+
+
+def test_bodies_that_nothing_calls_go_and_those_of_operators_keep_their_results() -> None:
+    class Branches(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            def yes(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+                (a * 7).exp()
+                return a + b, a.sin()
+
+            def no(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+                return a - 1, b.cos()
+
+            torch.cond(x.sum() > 3, yes, no, (x * 3, x))  # used by nobody
+            return torch.cond(x.sum() > 0, yes, no, (x * 2, x))[0]
+
+    program = same_as_eager(Branches(), (torch.ones(3),), CLEAN)
+    bodies = [name for name in program.order if name]
+    assert [len(program.graphs[name].output) for name in bodies] == [2, 2]
+    assert not [node for _, node in program.nodes() if type(node.do) is px.Op and node.do.name.startswith("aten.exp")]
+
+
+def test_loops() -> None:
+    class Loop(nn.Module):
+        def forward(self, x: torch.Tensor, n: torch.Tensor) -> torch.Tensor:
+            def goes_on(n: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+                return n > 0
+
+            def step(n: torch.Tensor, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+                (x * 2).sin()
+                return n - 1, x * 2
+
+            return while_loop(goes_on, step, (n.clone(), x.sin()))[1]
+
+    same_as_eager(Loop(), (torch.ones(3), torch.tensor(3)), CLEAN)
+
+
+class Messy(nn.Module):
+    """Draws, counts, and computes what nobody asks for, in modules that are called twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("count", torch.zeros(()))
+        self.unused = nn.Linear(3, 3)
+        self.drop = nn.Dropout(0.5)
+        self.norm = nn.BatchNorm1d(3)
+        self.cache: torch.Tensor
+        self.register_buffer("cache", torch.zeros(4, 3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.drop(x)  # draws
+        self.count += 1
+        self.norm(x)  # counts
+        self.unused(x)
+        self.cache[1:3] = x
+        scratch = torch.zeros(2, 3)
+        scratch[0] = x[1]
+        with torch.no_grad():
+            x.exp()
+        return self.drop(x) * self.cache[:2]
+
+
+def test_a_messy_module_in_training() -> None:
+    program = same_as_eager(Messy().train(), (torch.randn(2, 3),), CLEAN)
+    used = {node.do.name for _, node in program.nodes() if type(node.do) is px.Op}
+    assert "aten.linear.default" not in used
+    assert "aten.zeros.default" not in used
+    assert "unused.weight" in program.state
+
+
+def test_shared_and_tied_modules() -> None:
+    same_as_eager(Shared(), (torch.randn(5, 4),), CLEAN, stages=("flat", "tree"))
+    same_as_eager(Tower(), (torch.randn(5, 4),), CLEAN)
+
+
+@pytest.mark.parametrize("stage", ["flat", "tree"])
+def test_state_goes_on_request(stage: str) -> None:
+    program = px.import_ep(torch.export.export(Messy().train(), (torch.randn(2, 3),)))
+    program = px.transform(program) if stage == "tree" else program
+    result = sound(CLEAN.bind(state=True), program)
+    assert set(program.state) - set(result.state) == {"unused.weight", "unused.bias"}
+    assert {"unused"} <= {one.path for one in program.modules} - {one.path for one in result.modules}
+    lowered = px.lower(px.transform(result))
+    assert "unused.weight" not in lowered.state_dict()
+    assert not hasattr(lowered, "unused")
+
+
+def test_parts_of_a_split_program_stay() -> None:
+    program = px.transform(px.import_ep(torch.export.export(Tower(), (torch.randn(5, 4),))))
+    split = px.split_by_module(program, {"layers.0": "a", "layers.1": "b", "layers.2": "c"})
+    only = split.with_main(px.Graph(split.main.inputs, split.main.nodes, (px.Ref(split.main.nodes[0].name),)))
+    result = sound(CLEAN, only)
+    assert [part.name for part in px.parts(result)] == ["a", "b", "c"]
+
+
+def test_preserved_calls_stay() -> None:
+    class Outer(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = nn.Linear(3, 3)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.inner(x)
+            return x * 2
+
+    ep = torch.export.export(Outer(), (torch.randn(2, 3),), preserve_module_call_signature=("inner",))
+    program = px.import_ep(ep)
+    for one in (program, px.transform(program)):
+        result = sound(CLEAN, one)
+        assert result is one
+
+
+def test_a_joint_graph_of_training_is_the_same() -> None:
+    model = nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.5), nn.Linear(3, 1))
+
+    class Loss(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            (x * 3).exp()
+            return self.model(x).sum()
+
+    ep = _export_forward_backward(torch.export.export(Loss(), (torch.randn(2, 3),), strict=True))
+    program = px.import_ep(ep)
+    result = sound(CLEAN, program)
+    x = torch.randn(2, 3)
+    found = []
+    for one in (program, result):
+        torch.manual_seed(1)
+        found.append(px.lower(px.transform(one))(x))
+    torch.testing.assert_close(found[0], found[1], rtol=0, atol=0)
+
+
+def test_fuel_stops_at_every_place_with_a_valid_program() -> None:
+    program = text(BODIES.format(first=0, second=2))
+    fuel = px.Fuel(100)
+    CLEAN.spend(program, fuel)
+    assert fuel.labels == ("remove result 1 of f", "remove b of f", "remove input q of f")
+    x = torch.tensor([0.5, -2.0])
+    for limit in range(fuel.burnt + 1):
+        result = CLEAN(program, fuel=limit)
+        assert px.verify(result) == ()
+        assert torch.equal(px.lower(result)(x)[0], px.lower(program)(x)[0])

@@ -1,0 +1,11 @@
+"""Clean-up on the one dependency relation: what nothing needs goes, what is computed twice is computed once.
+
+Each file has one transformation; ``memory`` says which values share memory, and who can see it.  Nothing here runs a program,
+except that ``fold_constants`` runs single operators on tensors of the state.
+"""
+
+from __future__ import annotations
+
+from .dead_code import eliminate_dead_code
+
+__all__ = ["eliminate_dead_code"]
