@@ -17,7 +17,7 @@ from ..ir.graph import Call, Get, Input, Node
 from ..ir.names import join
 from ..ir.program import Program
 from ..ir.signature import GIVEN, InputMutation, StateInput, StateMutation, Token, UserInput
-from ..ir.state import State
+from ..ir.state import SlotKind, State
 
 __all__ = [
     "EXACT",
@@ -214,7 +214,7 @@ class Meaning:
     inputs: tuple[Any, ...]
     """For each call, the contents of the user inputs afterwards."""
     state: tuple[tuple[str, Any], ...]
-    """Each slot's contents after the last call."""
+    """Each slot's contents after the last call, of constants those that have changed."""
     effects: tuple[tuple[str, tuple[Any, ...]], ...]
     """For each kind of effect, what happened in order."""
 
@@ -246,13 +246,31 @@ def evaluate(
     ((-2,), (-3,))
     """
     run = _Run(program, machine, seen)
+    constants = _constants(run)
     made = [run.call(leaves) for leaves in calls]
     return Meaning(
         outputs=tuple(outputs for outputs, _ in made),
         inputs=tuple(inputs for _, inputs in made),
-        state=tuple((name, machine.shown(machine.save(run.slots[slot]))) for name, slot in _state_names(program).items()),
+        state=tuple([pair for pair in _contents(run).items() if not _is_same(constants, *pair)]),
         effects=tuple((kind, tuple(happened)) for kind, happened in sorted(machine.effects.items())),
     )
+
+
+def _contents(run: _Run) -> dict[str, Any]:
+    machine = run.machine
+    return {name: machine.shown(machine.save(run.slots[slot])) for name, slot in _state_names(run.program).items()}
+
+
+def _constants(run: _Run) -> dict[str, Any]:
+    # What constants hold before the first call: who uses them shows that, and who has them is not part of what a program means.
+    names = {name for name, slot in _state_names(run.program).items() if run.program.state[slot].kind is SlotKind.CONSTANT}
+    return {name: shown for name, shown in _contents(run).items() if name in names} if names else {}
+
+
+def _is_same(known: Mapping[str, Any], name: str, shown: Any) -> bool:
+    if isinstance(shown, torch.Tensor):
+        return name in known and torch.equal(known[name], shown)
+    return name in known and bool(known[name] == shown)
 
 
 def _state_names(program: Program) -> dict[str, str]:

@@ -17,8 +17,10 @@ from ..transforms import (
     collect_call_signatures,
     deduplicate,
     dispatch,
+    eliminate_common_subexpressions,
     eliminate_dead_code,
     expand,
+    fold_constants,
     functionalize,
     infer,
     inline,
@@ -58,7 +60,16 @@ from .partition import (
     tensors_stay,
 )
 from .shared_names import named_for_all
-from .simplifying import all_needed, boundary_stays, nothing_new
+from .simplifying import (
+    all_needed,
+    boundary_stays,
+    computed_once,
+    constants_added,
+    copies_fold,
+    nothing_new,
+    repeats_go,
+    sharing_stays,
+)
 from .specific import (
     all_read,
     bodies_distinct,
@@ -97,6 +108,10 @@ TAGS_VARY = {"order": "of outlined programs tags are drawn along the flat relati
 STATE_MOVES = MappingProxyType({"state": "names of state get the part in front, and state that two parts read gets two of them"})
 
 BY_ORDER = MappingProxyType({"order": "calls are numbered in the order of the nodes, among them those in bodies of operators"})
+
+FIRST_STAYS = MappingProxyType({"order": "of equal nodes the first stays, in the module call that it stands in"})
+
+NEW_CONSTANTS = MappingProxyType({"state": "results become constants, which is what it is for"})
 
 META = MappingProxyType({"no-op": "values are meta, and equality leaves meta out"})
 
@@ -154,5 +169,12 @@ REGISTRY: tuple[Entry, ...] = (
     Entry(mark_some_buffers, ("tree",), (marked_only,), {"state": "what is not saved any more is what it is for"}),
     Entry(name_inputs, ("flat",), (names_only, inputs_named)),
     Entry(eliminate_dead_code, ("flat", "split", "tree"), (all_needed, nothing_new, boundary_stays)),
+    Entry(
+        eliminate_common_subexpressions,
+        ("flat", "sunk", "tree"),
+        (computed_once, repeats_go, sharing_stays, nothing_new, boundary_stays),
+        FIRST_STAYS,
+    ),
+    Entry(fold_constants, ("flat", "sunk", "deduplicated"), (copies_fold, constants_added, boundary_stays), NEW_CONSTANTS),
 )
 """Every transformation of ``purefx.transforms``."""

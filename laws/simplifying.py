@@ -6,15 +6,36 @@ Each is asked of the result alone or of both programs, and shares no code with t
 from __future__ import annotations
 
 from collections import Counter
+from itertools import combinations
+from types import MappingProxyType
 
-from ..ir.arguments import bodies_in
+import torch
+
+from ..ir.analysis.digest import digest
+from ..ir.arguments import Ref, bodies_in
+from ..ir.effects.aliases import storages
+from ..ir.effects.declared import PURE
 from ..ir.effects.resolved import node_effects
-from ..ir.graph import Call, Graph, Node
+from ..ir.graph import Call, Get, Graph, Node, Op
 from ..ir.own_operators import is_boundary
 from ..ir.program import Program
+from ..ir.rewriter import Rewriter
+from ..ir.signature import StateGradient, StateInput, StateMutation
+from ..ir.state import SlotKind
+from .evaluate import meaning_differences
 from .law import Case, Transform, law
+from .toy import CLONE
 
-__all__ = ["all_needed", "boundary_stays", "nothing_new"]
+__all__ = [
+    "all_needed",
+    "boundary_stays",
+    "computed_once",
+    "constants_added",
+    "copies_fold",
+    "nothing_new",
+    "repeats_go",
+    "sharing_stays",
+]
 
 
 @law("every node is used or does something, and every input and result of a body is used")
@@ -70,6 +91,116 @@ def _results_taken(program: Program) -> dict[str, set[int | None]]:
             if used in calls:
                 found[calls[used]].add(None)
     return found
+
+
+@law("no operator of no effects at all does what an earlier one did, in programs that write nothing")
+def computed_once(transform: Transform, case: Case) -> list[str]:
+    program = transform(case.program)
+    if any(does.writes or does.writes_slots for name in program.order for does in node_effects(program, program.graphs[name])):
+        return []
+    found: list[str] = []
+    for name in program.order:
+        graph, seen = program.graphs[name], set[object]()
+        given = set(graph.output_refs())
+        for node in graph.nodes:
+            if type(node.do) is Op and node.do.effects == PURE:
+                key = Node("", node.do, node.args, node.kwargs)
+                if key in seen and node.name not in given:
+                    found.append(f"{name} / {node.name} is computed a second time")
+                seen.add(key)
+            elif type(node.do) is Op and node.do.effects.scope:
+                seen.clear()
+    return found
+
+
+@law("where nodes were repeated before, it is the program without the repetitions, and means the same")
+def repeats_go(transform: Transform, case: Case) -> list[str]:
+    result, again = transform(case.program), transform(_repeated(case.program))
+    if digest(result) != digest(again):
+        return [f"with nodes repeated it becomes another program:\n{again}"]
+    return meaning_differences(case.meaning(again), case.meaning(case.program), tolerance=case.tolerance)
+
+
+def _repeated(program: Program) -> Program:
+    # Of the values that nobody writes or hands out, every second use is of a copy that is computed where it is used.
+    graphs = {name: _with_repetitions(program, program.graphs[name]) for name in program.order}
+    return program.with_graphs(graphs)
+
+
+def _with_repetitions(program: Program, graph: Graph) -> Graph:
+    effects = node_effects(program, graph)
+    acts = any(does.writes or does.writes_slots or does.scope != (0, 0) or does.completes for does in effects)
+    if acts:
+        return graph
+    memory = storages(program, graph, effects)
+    given = {memory.find(name) for name in graph.output_refs()}
+    pure = {node.name: node for node in graph.nodes if type(node.do) is Op and node.do.effects == PURE}
+    pure = {name: node for name, node in pure.items() if memory.find(name) not in given}
+    edit = Rewriter(graph)
+    for number, node in enumerate(graph.nodes):
+        for name in dict.fromkeys(node.refs()):
+            if name in pure and graph.users[name][0] != node.name:
+                copy = pure[name].evolve(name=edit.names.fresh(name))
+                edit.before(number, copy)
+                edit.use(number, name, Ref(copy.name))
+    return edit.graph()
+
+
+@law("what is computed of a constant and used inside is a constant, and means the same")
+def copies_fold(transform: Transform, case: Case) -> list[str]:
+    dirty = _with_copies(case.program)
+    result = transform(dirty)
+    left = [node for name in dirty.order for node in result.graphs[name].nodes if node.meta.get(MADE)]
+    found = [f"{node.name} is computed of a constant" for node in left]
+    return found or meaning_differences(case.meaning(result), case.meaning(case.program), tolerance=case.tolerance)
+
+
+MADE = "copied_by_the_law"
+
+
+def _with_copies(program: Program) -> Program:
+    # Users of constants of the root that nothing writes use copies of them.
+    graph, effects = program.main, node_effects(program, program.main)
+    memory = storages(program, graph, effects)
+    if any(does.writes or does.writes_slots or does.scope != (0, 0) or does.completes for does in effects):
+        return program
+    slots = {node.name: node.do.slot for node in graph.nodes if type(node.do) is Get}
+    slots.update({formal.name: spec.slot for formal, spec in program.inputs if type(spec) is StateInput})
+    written = {spec.slot for spec in program.signature.outputs if isinstance(spec, StateMutation | StateGradient)}
+    cells = {program.state[slot].storage for slot in written}
+    given = {memory.find(name) for name in graph.output_refs()}
+    edit = Rewriter(graph)
+    for name, slot in slots.items():
+        state = program.state[slot]
+        free = state.kind in (SlotKind.BUFFER, SlotKind.CONSTANT) and state.storage not in cells
+        if free and isinstance(state.value, torch.Tensor) and memory.find(name) not in given:
+            meta = MappingProxyType({**graph.metas[name], "val": graph.metas[name].get("val", state.value), MADE: True})
+            users = [number for number, node in enumerate(graph.nodes) if name in node.refs() and not is_boundary(node)]
+            copy = Node(edit.names.fresh(name), CLONE, (Ref(name),), (), (), meta)
+            for number in users:
+                edit.use(number, name, Ref(copy.name))
+            edit.after(edit.position[name], *([copy] if users else []))
+    return program.with_graphs({program.root: edit.graph()})
+
+
+@law("state that was there stays, and what is added are constants")
+def constants_added(transform: Transform, case: Case) -> list[str]:
+    before, after = case.program.state, transform(case.program).state
+    found = [f"{name} is another" for name in before if name not in after or after[name] is not before[name]]
+    return found + [f"{name} is new" for name in after if name not in before and after[name].kind is not SlotKind.CONSTANT]
+
+
+@law("outputs share memory as they did")
+def sharing_stays(transform: Transform, case: Case) -> list[str]:
+    before, after = _shared(case.program), _shared(transform(case.program))
+    return [f"outputs {pair} come to share memory" for pair in sorted(after - before)]
+
+
+def _shared(program: Program) -> set[tuple[int, int]]:
+    memory = storages(program, program.main, node_effects(program, program.main))
+    output = [memory.find(arg.name) if type(arg) is Ref else None for arg in program.main.output]
+    pairs = combinations(range(len(output)), 2)
+    return {(one, other) for one, other in pairs if output[one] is not None and output[one] == output[other]}
 
 
 @law("no node is added, and none does something else")

@@ -138,6 +138,7 @@ def program_effects(program: Program) -> dict[str, list[NodeEffects]]:
         found[name] = [_happening(node, program, summaries) for node in graph.nodes]
         if name != program.root:
             summaries[name] = summary(graph, found[name])
+    found[program.root] = [_from_root(does, "") for does in found[program.root]]
     return found
 
 

@@ -26,7 +26,14 @@ def text(graphs: str, *sections: str, inputs: str = "x: f32[2]", outputs: int = 
     """Return a program of user inputs (`x: f32[2], y: i64[]`), with as many user outputs, from the text of its graphs."""
     takes = "\n".join(f"user {one.strip()}" for one in inputs.split(";") if one.strip())
     given = (f"takes {{\n{takes}\n}}", "gives {\n" + "user\n" * outputs + "}", *sections, dedent(graphs))
-    program = px.infer(px.parse("\n".join(["program {", *given, "}"]), allow={"aten._print.default"}))
+    written, allow = "\n".join(["program {", *given, "}"]), {"aten._print.default"}
+    memory: dict[int, torch.Tensor] = {}
+    values: dict[str, torch.Tensor] = {}
+    for name, slot in px.parse(written, allow=allow).state.pairs:
+        value = memory.setdefault(slot.storage, torch.full(slot.value.shape, 3, dtype=slot.value.dtype))
+        value = value if value.shape == slot.value.shape else value[: len(slot.value)]
+        values[name] = nn.Parameter(value) if slot.kind is px.SlotKind.PARAMETER else value
+    program = px.infer(px.parse(written, state=values, allow=allow))
     assert px.verify(program) == ()
     return program
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import nn
-from torch._higher_order_ops import while_loop
+from torch._higher_order_ops.while_loop import while_loop
 from torch.export.experimental import _export_forward_backward
 
 import purefx as px

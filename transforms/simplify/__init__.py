@@ -6,6 +6,8 @@ except that ``fold_constants`` runs single operators on tensors of the state.
 
 from __future__ import annotations
 
+from .common_subexpressions import eliminate_common_subexpressions
+from .constants import fold_constants
 from .dead_code import eliminate_dead_code
 
-__all__ = ["eliminate_dead_code"]
+__all__ = ["eliminate_common_subexpressions", "eliminate_dead_code", "fold_constants"]

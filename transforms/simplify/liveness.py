@@ -17,8 +17,9 @@ from ...ir.effects.resolved import program_effects
 from ...ir.graph import Call, Graph, Node
 from ...ir.own_operators import is_boundary
 from ...ir.program import Program
+from .memory import OUTSIDE
 
-__all__ = ["Liveness", "results_of"]
+__all__ = ["Liveness", "results_of", "with_boundaries"]
 
 
 def results_of(graph: Graph) -> tuple[Arg, ...]:
@@ -49,7 +50,7 @@ class Liveness:
         self.program = program
         self.effects: Mapping[str, list[NodeEffects]] = program_effects(program)
         self.parts = frozenset(part_names(program))
-        self.preserved = _with_boundaries(program)
+        self.preserved = with_boundaries(program)
         """The bodies that contain boundaries of preserved calls, themselves or in others."""
         self.values: defaultdict[str, set[str]] = defaultdict(set)
         """The inputs and nodes of each graph that are needed, by name."""
@@ -241,11 +242,12 @@ class Liveness:
                 todo.extend(graph.callees)
 
 
-OUTSIDE = ("outside",)
-"""The memory of inputs and of state."""
+def with_boundaries(program: Program) -> frozenset[str]:
+    """Return the bodies that contain boundaries of preserved calls, themselves or in others.
 
-
-def _with_boundaries(program: Program) -> frozenset[str]:
+    >>> with_boundaries(Program.of({"": Graph((), (), ())}))
+    frozenset()
+    """
     found: set[str] = set()
     for name in program.bottom_up if len(program.call_signatures) else ():
         graph = program.graphs[name]

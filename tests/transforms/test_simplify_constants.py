@@ -1,0 +1,199 @@
+"""`fold_constants`: what is known when the program is made, and what only looks constant."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+import purefx as px
+from tests.programs import Shared
+from tests.transforms.simplifying import root, same_as_eager, sound, text
+
+FOLD = px.fold_constants
+
+STATE = """state {
+buffer n: f32[2]
+buffer view: f32[1] shares n
+constant c: f32[2]
+parameter p: f32[2]
+}"""
+
+FLAT = {
+    "a buffer": (("n = get n", "a = aten.exp.default(n)", "y = aten.add.Tensor(x, a)", "(y,)"), ["y"]),
+    "a constant": (("c = get c", "a = aten.exp.default(c)", "y = aten.add.Tensor(x, a)", "(y,)"), ["y"]),
+    "a parameter": (("p = get p", "a = aten.exp.default(p)", "y = aten.add.Tensor(x, a)", "(y,)"), ["a", "y"]),
+    "literals": (("a = aten.full.default([2], 1.5)", "y = aten.add.Tensor(x, a)", "(y,)"), ["y"]),
+    "a chain": (
+        ("a = aten.ones.default([2, 2])", "b = aten.tril.default(a)", "c = aten.select.int(b, 0, 0)",
+        "y = aten.add.Tensor(x, c)", "(y,)"),
+        ["y"],
+    ),
+    "a view of state": (
+        ("n = get n", "a = aten.select.int(n, 0, 0)", "y = aten.add.Tensor(x, a)", "(y,)"),
+        ["a", "y"],
+    ),
+    "a result of several": (
+        (
+            "n = get n", "a = aten.topk.default(n, 1)", "b = operator.getitem(a, 0)", "y = aten.add.Tensor(x, b)", "(y,)",
+        ),
+        ["y"],
+    ),
+    "a buffer that is written later": (
+        ("n = get n", "a = aten.exp.default(n)", "w = aten.add_.Tensor(n, 1)", "y = aten.add.Tensor(x, a)", "(y,)"),
+        ["a", "w", "y"],
+    ),
+    "a buffer whose memory is written": (
+        ("n = get n", "v = get view", "a = aten.exp.default(n)", "w = aten.add_.Tensor(v, 1)",
+        "y = aten.add.Tensor(x, a)", "(y,)"),
+        ["a", "w", "y"],
+    ),
+    "a result that is written": (
+        ("n = get n", "a = aten.exp.default(n)", "w = aten.add_.Tensor(a, x)", "y = aten.add.Tensor(x, a)", "(y,)"),
+        ["a", "w", "y"],
+    ),
+    "a result that is returned": (("n = get n", "a = aten.exp.default(n)", "(a,)"), ["a"]),
+    "a result of which a view is returned": (
+        ("n = get n", "a = aten.exp.default(n)", "b = aten.view.default(a, [2])", "(b,)"),
+        ["a", "b"],
+    ),
+    "a random number": (("n = get n", "a = aten.rand_like.default(n)", "y = aten.add.Tensor(x, a)", "(y,)"), ["a", "y"]),
+    "memory without contents": (("a = aten.empty.memory_format([2])", "y = aten.mul.Tensor(x, a)", "(y,)"), ["a", "y"]),
+    "too much": (("a = aten.zeros.default([1024, 1024])", "b = aten.sum.default(a)",
+        "y = aten.add.Tensor(x, b)", "(y,)"), ["a", "b", "y"]),
+    "what it refuses": (
+        ("n = get n", "a = aten.to.dtype(n, torch.int64)", "b = aten.index_select.default(n, 0, a)",
+        "y = aten.add.Tensor(x, b)", "(y,)"),
+        ["a", "b", "y"],
+    ),
+    "dead code": (("n = get n", "a = aten.exp.default(n)", "(x,)"), ["a"]),
+}  # fmt: skip
+
+
+def left(program: px.Program, graph: str = "") -> list[str]:
+    """Return the names of the nodes that are no reads."""
+    return [node.name for node in program.graphs[graph].nodes if type(node.do) is not px.Get]
+
+
+@pytest.mark.parametrize("case", FLAT)
+def test_of_one_graph(case: str) -> None:
+    lines, names = FLAT[case]
+    program = text(root(*lines), STATE)
+    result = sound(FOLD, program)
+    assert left(result) == names
+    if case not in ("what it refuses", "memory without contents"):
+        first, second = px.lower(program), px.lower(result)
+        for call in range(3):
+            torch.manual_seed(call)
+            expected = first(torch.ones(2) * call)
+            torch.manual_seed(call)
+            torch.testing.assert_close(second(torch.ones(2) * call), expected, rtol=0, atol=0)
+        assert first.state_dict().keys() == second.state_dict().keys()
+
+
+def test_parameters_on_request_and_never_those_that_get_gradients() -> None:
+    lines, _ = FLAT["a parameter"]
+    program = text(root(*lines), STATE)
+    assert left(FOLD(program, parameters=True)) == ["y"]
+    assert not FOLD(program, parameters=True).state["_constant0"].value.requires_grad
+
+
+def test_limit() -> None:
+    lines, _ = FLAT["a buffer"]
+    program = text(root(*lines), STATE)
+    assert FOLD(program, limit=7) is program
+    assert left(FOLD(program, limit=8)) == ["y"]
+
+
+def test_in_a_shared_body_only_what_is_one_tensor_everywhere() -> None:
+    graphs = """
+    graph @""(x) {
+      y = call @f(x) as a
+      z = call @f(y) as b
+      return (z,)
+    }
+    graph @f(p) {
+      n = get n
+      e = aten.exp.default(n)
+      o = aten.ones.default([2])
+      t = aten.sin.default(o)
+      s = aten.add.Tensor(p, e)
+      r = aten.add.Tensor(s, t)
+      return r
+    }
+    """
+    apart = text(graphs, "state {\nbuffer a.n: f32[2]\nbuffer b.n: f32[2]\n}")
+    assert left(sound(FOLD, apart), "f") == ["e", "s", "r"]
+    tied = text(graphs, "state {\nbuffer a.n: f32[2]\nbuffer b.n: f32[2] tied a.n\n}")
+    assert left(sound(FOLD, tied), "f") == ["s", "r"]
+    assert left(sound(FOLD, px.expand(apart)), "b") == ["s", "r"]
+
+
+class Masked(nn.Module):
+    """A causal mask, tables of positions, a counter, and constants that are written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("frequencies", torch.pow(10000.0, -torch.arange(4.0) / 4))
+        self.register_buffer("steps", torch.zeros(()))
+        self.scratch = torch.zeros(3)
+        self.table = torch.tensor([1.0, -0.0, float("nan")])
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        self.steps += 1
+        self.scratch[0] += 1
+        mask = torch.full((4, 4), float("-inf")).triu(1)
+        angles = torch.arange(4.0)[:, None] * self.frequencies[None, :]
+        y = (x + mask).softmax(-1) * angles.cos() + torch.exp(self.steps)
+        z = torch.cond(x.sum() > 0, lambda a: a * torch.arange(4.0), lambda a: a - torch.ones(4).exp(), (x,))
+        return y, z, self.table.neg() * x[0, 0], self.scratch + torch.ones(3).exp(), torch.zeros(2), self.frequencies.exp()
+
+
+def test_masks_and_tables() -> None:
+    program = same_as_eager(Masked(), (torch.randn(4, 4),), FOLD, stages=("flat",))
+    names = [node.do.name for node in program.main.nodes if type(node.do) is px.Op]
+    assert "aten.triu.default" not in names
+    assert "aten.cos.default" not in names
+    assert names.count("aten.exp.default") == 2
+    same_as_eager(Masked(), (torch.randn(4, 4),), FOLD, px.eliminate_dead_code, stages=("sunk", "tree"))
+
+
+def test_results_do_not_change_with_the_calls() -> None:
+    same_as_eager(Shared(), (torch.randn(5, 4),), FOLD, stages=("flat", "tree"), calls=4)
+
+
+def test_it_goes_back_to_an_exported_program() -> None:
+    program = px.import_ep(torch.export.export(Masked(), (torch.randn(4, 4),)))
+    ep = px.to_ep(px.lift_state(px.sink_state(FOLD(program))))
+    x = torch.randn(4, 4)
+    torch.testing.assert_close(ep.module()(x), Masked()(x), rtol=0, atol=0, equal_nan=True)
+
+
+def test_operators_of_other_libraries_are_not_run() -> None:
+    ran: list[int] = []
+
+    @torch.library.custom_op("clean_tests::counts", mutates_args=())
+    def counts(x: torch.Tensor) -> torch.Tensor:
+        ran.append(1)
+        return x.clone()
+
+    counts.register_fake(lambda x: torch.empty_like(x))
+
+    class Model(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x + counts(torch.ones(3))
+
+    program = px.import_ep(torch.export.export(Model(), (torch.ones(3),)), effects={counts: px.PURE})
+    ran.clear()
+    result = FOLD(program)
+    assert ran == []
+    assert "clean_tests.counts.default" in [node.do.name for node in result.main.nodes if type(node.do) is px.Op]
+
+
+def test_fuel() -> None:
+    program = text(root("n = get n", "a = aten.exp.default(n)", "b = aten.sin.default(a)", "y = aten.add.Tensor(x, a)",
+                        "z = aten.add.Tensor(y, b)", "(z,)"), STATE)  # fmt: skip
+    fuel = px.Fuel(9)
+    FOLD.spend(program, fuel)
+    assert fuel.labels == ("fold b", "fold a")
+    assert left(FOLD(program, fuel=1)) == ["a", "y", "z"]

@@ -1,0 +1,270 @@
+"""``fold_constants``: operators on constants run once, now, and their results are constants.
+
+Nodes whose operands are all known are run in order on the tensors of the state; those of them that something else uses become
+constants of the program, and what only they used goes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from ...ir.arguments import Arg, Ref, bodies_in, map_refs, thawed
+from ...ir.calls.call_graph import all_instances
+from ...ir.effects.declared import NodeEffects
+from ...ir.effects.resolved import program_effects, summary
+from ...ir.graph import Get, Graph, Node, Op
+from ...ir.importing.constants import with_constants
+from ...ir.inference import values_of
+from ...ir.names import join
+from ...ir.own_operators import is_boundary
+from ...ir.program import Program
+from ...ir.rewriter import Rewriter
+from ...ir.signature import StateGradient, StateInput, StateMutation
+from ...ir.state import Slot, SlotKind, describe_tensor
+from ...ir.torch_private import FakeTensor, OpOverload
+from ..cleanup import infer
+from ..transformation import UNLIMITED, Fuel, transformation
+from .memory import Memory, computes
+
+__all__ = ["fold_constants"]
+
+LIMIT = 1 << 20
+
+RUN = frozenset({"aten", "prims"})
+"""The libraries whose operators are run; those of others may look at what no schema tells."""
+
+UNDEFINED = ("empty", "new_empty", "_empty")
+"""How operators are called whose results have no contents yet."""
+
+
+@transformation(
+    proven=True,
+    forgets={"deduplicated", "state as inputs"},
+    laws=[
+        "what is computed of constants is a constant",
+        "state that was there stays as it is",
+        "only nodes whose operands are constants go",
+    ],
+)
+def fold_constants(program: Program, *, limit: int = LIMIT, parameters: bool = False, fuel: Fuel = UNLIMITED) -> Program:
+    """Compute what depends on constants alone, and keep the results as constants.
+
+    Before::
+
+        s = get scale                           # a buffer that nothing writes
+        t = aten.exp.default(s)
+        y = aten.mul.Tensor(x, t)
+
+    After::
+
+        y_constant = get _constant0             # exp of the buffer
+        y = aten.mul.Tensor(x, y_constant)
+
+    Known are constants, buffers that no node writes, and what operators make of literals (``zeros``, ``arange``).  Buffers are
+    what they are now: whoever loads others into the lowered module later folds after that, or not at all.  Parameters are
+    trained and loaded, so they are not folded unless asked.  Operators of torch are run on the CPU, without gradients, where they
+    do nothing but compute and always give the same; the result has the dtype, sizes and strides that the operator gives.  What
+    is written, returned, or a view of state stays computed, and so does what is large.  In a body that several modules share,
+    only what is the same tensor in all of them is known: ``expand`` before folds the rest.
+
+    Args:
+        program: a program at any stage, with the contents of its state.
+        limit: how many bytes a result may have.
+        parameters: whether parameters are constants too, for programs that are not trained any more; those that the program
+            gives gradients of are not.
+        fuel: a rewrite is one node that becomes a constant; bodies before their callers, the last first.
+
+    Returns:
+        The program with constants in its state, which ``state_dict`` does not have.  In a flat program that takes its state as
+        inputs they are reads all the same; ``lift_state`` makes inputs of them.
+
+    >>> import torch, purefx as px
+    >>> class Scaled(torch.nn.Module):
+    ...     def forward(self, x):
+    ...         return x * torch.arange(3.0).exp()
+    >>> program = px.import_ep(torch.export.export(Scaled(), (torch.ones(3),)))
+    >>> folded = px.fold_constants(program)
+    >>> [str(node).split()[2] for node in folded.main.nodes], folded.state["_constant0"].value
+    (['get', 'aten.mul.Tensor(x,'], tensor([1.0000, 2.7183, 7.3891]))
+    """
+    effects = program_effects(program)
+    known = _Known(program, effects, parameters=parameters)
+    typed = infer(program)  # what an operator gives says how large it is, before it runs
+    graphs: dict[str, Graph] = {}
+    for name in program.bottom_up:
+        memory, said = Memory(program, name, effects[name]), values_of(typed.graphs[name])
+        graphs[name] = _Folding(program, name, memory, known, said, limit, fuel).run()
+    return with_constants(program.with_graphs(graphs))
+
+
+class _Known:
+    """Which state is constant."""
+
+    def __init__(self, program: Program, effects: Mapping[str, list[NodeEffects]], *, parameters: bool) -> None:
+        self.program = program
+        self.places = all_instances(program)
+        self.handed = {body for _, node in program.nodes() for body in bodies_in(node.args, node.kwargs)}
+        self.kinds = {SlotKind.BUFFER, SlotKind.CONSTANT, *([SlotKind.PARAMETER] if parameters else [])}
+        self.written = self._written(effects)
+
+    def _written(self, effects: Mapping[str, list[NodeEffects]]) -> set[int]:
+        # The storages that a node may write, or that something outside of the program changes.
+        program, state = self.program, self.program.state
+        does = summary(program.main, effects[program.root])
+        inputs = {formal.name: spec.slot for formal, spec in program.inputs if type(spec) is StateInput}
+        slots = [*does.writes_slots, *(inputs[name] for name in does.writes if name in inputs)]
+        slots += [spec.slot for spec in program.signature.outputs if isinstance(spec, StateMutation | StateGradient)]
+        found = {state[slot].storage for slot in slots if slot in state}
+        return found.union(*state.entangled)
+
+    def read(self, graph: str, slot: str) -> Any:
+        """Return the constant that a read gives wherever its graph stands; None if it is not one."""
+        state = self.program.state
+        found = {state[name].cell: state[name] for place in self.places[graph] if (name := join(place, slot)) in state}
+        return self._value(found.popitem()[1]) if len(found) == 1 else None
+
+    def given(self, slot: str) -> Any:
+        """Return the constant that an input of the root is; None if it is not one."""
+        return self._value(self.program.state[slot])
+
+    def _value(self, slot: Slot) -> Any:
+        value = slot.value
+        fits = slot.kind in self.kinds and slot.storage not in self.written and _has_contents(value)
+        return value.detach() if fits else None
+
+
+def _has_contents(value: object) -> bool:
+    if type(value) not in (torch.Tensor, torch.nn.Parameter) or isinstance(value, FakeTensor):
+        return False
+    tensor: Any = value
+    plain = tensor.layout is torch.strided and not tensor.is_nested and not tensor.is_quantized
+    return plain and tensor.device.type == "cpu" and not tensor.is_conj() and not tensor.is_neg()
+
+
+class _Folding:
+    """Folds one graph."""
+
+    def __init__(
+        self,
+        program: Program,
+        name: str,
+        memory: Memory,
+        known: _Known,
+        said: Mapping[str, Any],
+        limit: int,
+        fuel: Fuel,
+    ) -> None:
+        self.program = program
+        self.name = name
+        self.graph = program.graphs[name]
+        self.memory = memory
+        self.known = known
+        self.said = said
+        self.limit = limit
+        self.fuel = fuel
+        self.values: dict[str, Any] = {}
+        """The tensors that are known, by name."""
+
+    def run(self) -> Graph:
+        """Return the graph with tensors in place of what is computed of constants; the same object if there is nothing."""
+        if self.name in self.known.handed and not any(type(node.do) is Get for node in self.graph.nodes):
+            return self.graph  # such a body is given its state
+        if self.name == self.program.root:
+            for formal, spec in self.program.inputs:
+                self._keep(formal.name, self.known.given(spec.slot) if type(spec) is StateInput else None)
+        for node in self.graph.nodes:
+            self._keep(node.name, self._value(node))
+        return self._folded()
+
+    def _keep(self, name: str, value: Any) -> None:
+        if value is not None:
+            self.values[name] = value
+
+    def _value(self, node: Node) -> Any:
+        do = node.do
+        if type(do) is Get:
+            return self.known.read(self.name, do.slot)
+        runs = type(do) is Op and all(name in self.values for name in node.refs()) and self._is_sure(node, do)
+        return _result(node, do, self.values, self.said.get(node.name)) if type(do) is Op and runs else None
+
+    def _is_sure(self, node: Node, do: Op) -> bool:
+        # It does nothing but compute, always gives the same, and that is small.
+        if not computes(self.memory.effects[node.name]) or self.memory.is_written(node.name) or is_boundary(node):
+            return False
+        if node.projection is not None:
+            return True
+        target: Any = do.target
+        if not isinstance(target, OpOverload) or target.namespace not in RUN:
+            return False
+        name = target.name().partition("::")[2]
+        tagged = {torch.Tag.nondeterministic_seeded, torch.Tag.nondeterministic_bitwise, torch.Tag.data_dependent_output}
+        said = self.said.get(node.name)
+        parts = said if isinstance(said, tuple | list) else (said,)
+        small = all(isinstance(part, torch.Tensor) and _bytes(part) <= self.limit for part in parts)
+        return small and not name.startswith(UNDEFINED) and tagged.isdisjoint(target.tags)
+
+    # -- what of it becomes a constant ------------------------------------------------------------------------------------------
+
+    def _folded(self) -> Graph:
+        edit, gone = Rewriter(self.graph), set[str]()
+        outputs = set(self.graph.output_refs())
+        users = self.graph.users
+        for node in reversed(self.graph.nodes):
+            if node.name not in self.values or (node.name not in users and node.name not in outputs):
+                continue
+            if gone.issuperset(users.get(node.name, ())) and node.name not in outputs:
+                edit.erase(node.name)
+                gone.add(node.name)
+            elif self._becomes_constant(node) and self.fuel.burn("fold", node.name):
+                edit.drop(node.name, self.values[node.name])
+                gone.add(node.name)
+        return edit.graph() if gone else self.graph
+
+    def _becomes_constant(self, node: Node) -> bool:
+        value = self.values[node.name]
+        if type(node.do) is Get or not isinstance(value, torch.Tensor) or node.name in self.memory.given:
+            return False
+        if self.memory.is_outside(node.name) or any(
+            is_boundary(self.graph.by_name[user]) for user in self.graph.users[node.name]
+        ):
+            return False
+        return value.untyped_storage().nbytes() <= self.limit
+
+
+def _bytes(said: torch.Tensor) -> float:
+    sizes = list(said.shape)
+    if not all(type(size) is int for size in sizes) or said.device.type != "cpu":
+        return float("inf")
+    count = 1
+    for size in sizes:
+        count *= size
+    return count * said.element_size()
+
+
+def _result(node: Node, do: Op, values: Mapping[str, Any], said: Any) -> Any:
+    # What the operator gives, if it is what is said of it.
+    def known(ref: Any) -> Arg:
+        return values[ref.name] if type(ref) is Ref else ref
+
+    args = [thawed(map_refs(arg, known)) for arg in node.args]
+    kwargs = {key: thawed(map_refs(value, known)) for key, value in node.kwargs}
+    assert do.target is not None
+    try:
+        with torch.no_grad():
+            found = do.target(*args, **kwargs)
+    except Exception:  # noqa: BLE001  what it refuses here it refuses when the program runs
+        return None
+    if node.projection is not None:
+        return found
+    mine, theirs = _parts(found), _parts(said)
+    fits = len(mine) == len(theirs) and all(map(_has_contents, mine))
+    return (
+        found if fits and [describe_tensor(one)[1:5] for one in mine] == [describe_tensor(one)[1:5] for one in theirs] else None
+    )
+
+
+def _parts(value: Any) -> tuple[Any, ...]:
+    return tuple(value) if isinstance(value, tuple | list) else (value,)

@@ -1,0 +1,114 @@
+"""Memory of the values of one graph: what writes it, and which values are handed out.
+
+A clean-up that lets one value stand for another asks it whether anybody could tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from ...ir.effects.aliases import UnionFind, slot_storage, storages
+from ...ir.effects.declared import NodeEffects
+from ...ir.graph import Graph
+from ...ir.program import Program
+from ...ir.signature import StateInput
+
+__all__ = ["OUTSIDE", "Memory", "computes", "state_of_inputs"]
+
+OUTSIDE = ("outside",)
+"""The memory of inputs and of state, where it does not matter which."""
+
+
+def computes(does: NodeEffects) -> bool:
+    """Return whether a node does nothing but compute its result, which may share memory with its operands.
+
+    >>> computes(NodeEffects(aliases=("x",))), computes(NodeEffects(random=True))
+    (True, False)
+    """
+    acts = does.writes or does.writes_slots or does.random or does.ordered or does.domains or does.completes
+    return not acts and does.scope == (0, 0)
+
+
+class Memory:
+    """What shares memory in a graph.
+
+    Args:
+        program: the program.
+        name: the id of the graph.
+        effects: of its nodes.
+
+    >>> from purefx.ir import Input, Node, Op, Ref
+    >>> graph = Graph((Input("x"),), (Node("y", Op("toy.neg"), (Ref("x"),)),), (Ref("y"),))
+    >>> found = Memory(Program.of({"": graph}), "", [NodeEffects()])
+    >>> found.given, found.is_written("y"), found.is_outside("y"), found.is_outside("x")
+    ({'y'}, False, False, True)
+    """
+
+    def __init__(self, program: Program, name: str, effects: Sequence[NodeEffects]) -> None:
+        self.program = program
+        self.graph: Graph = program.graphs[name]
+        self.effects = dict(zip([node.name for node in self.graph.nodes], effects, strict=True))
+        self.sets: UnionFind = storages(program, self.graph, list(effects))
+        self.written: set[object] = set()
+        """The sets that some node writes."""
+        if name != program.root and any(does.writes or does.writes_slots or does.completes for does in effects):
+            self._join_outside()  # its callers decide which inputs and which state are one memory
+        for does in effects:
+            self.written |= self.touched(does)
+        self.outside = {self.sets.find(key) for key in self._keys_outside()}
+        self.given = self._given()
+        """The values that an output is, or may share memory with."""
+
+    def find(self, name: str) -> object:
+        """Return the set that a value is in."""
+        return self.sets.find(name)
+
+    def touched(self, does: NodeEffects) -> set[object]:
+        """Return the sets that a node writes, or completes."""
+        found = {self.sets.find(name) for name in (*does.writes, *does.completes)}
+        return found | self.of_slots(does.writes_slots)
+
+    def of_slots(self, slots: Iterable[str]) -> set[object]:
+        """Return the sets of some state."""
+        return {self.sets.find(slot_storage(self.program, slot)) for slot in slots}
+
+    def is_written(self, name: str) -> bool:
+        """Return whether anything writes the memory of a value, or of one of its results, at any time."""
+        if not self.written:
+            return False
+        does = self.effects.get(name)
+        parts = [(name, number) for number in range(len(does.results))] if does is not None else []
+        return any(self.sets.find(key) in self.written for key in (name, *parts))
+
+    def is_outside(self, name: str) -> bool:
+        """Return whether a value may share memory with an input or with state."""
+        return self.sets.find(name) in self.outside
+
+    def _keys_outside(self) -> Iterable[object]:
+        yield from [formal.name for formal in self.graph.inputs]
+        for does in self.effects.values():
+            yield from [slot_storage(self.program, slot) for slot in (*does.aliases_slots, *does.reads_slots, *does.writes_slots)]
+
+    def _join_outside(self) -> None:
+        for key in list(self._keys_outside()):
+            self.sets.join(OUTSIDE, key)
+
+    def _given(self) -> set[str]:
+        todo, found = list(self.graph.output_refs()), set[str]()
+        while todo:
+            name = todo.pop()
+            if name not in found:
+                found.add(name)
+                does = self.effects.get(name)
+                todo += does.aliases if does is not None else ()
+        return found
+
+
+def state_of_inputs(program: Program) -> dict[str, int]:
+    """Return the cell of each input of the root that is state.
+
+    >>> state_of_inputs(Program.of({"": Graph((), (), ())}))
+    {}
+    """
+    state, pairs = program.state, zip(program.main.inputs, program.signature.inputs, strict=False)
+    return {formal.name: state[spec.slot].cell for formal, spec in pairs if type(spec) is StateInput}
