@@ -34,6 +34,7 @@ from ..transforms import (
     outline,
     relay_skips,
     remove_effect_tokens,
+    remove_noops,
     sink_state,
 )
 from .checked import CHECKED, COLLECTED, NORMAL_STACKS
@@ -69,6 +70,7 @@ from .simplifying import (
     nothing_new,
     repeats_go,
     sharing_stays,
+    views_go,
 )
 from .specific import (
     all_read,
@@ -175,6 +177,7 @@ REGISTRY: tuple[Entry, ...] = (
         (computed_once, repeats_go, sharing_stays, nothing_new, boundary_stays),
         FIRST_STAYS,
     ),
+    Entry(remove_noops, ("flat", "sunk", "deduplicated"), (views_go, sharing_stays, nothing_new, boundary_stays)),
     Entry(fold_constants, ("flat", "sunk", "deduplicated"), (copies_fold, constants_added, boundary_stays), NEW_CONSTANTS),
 )
 """Every transformation of ``purefx.transforms``."""

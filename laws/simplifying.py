@@ -12,11 +12,12 @@ from types import MappingProxyType
 import torch
 
 from ..ir.analysis.digest import digest
-from ..ir.arguments import Ref, bodies_in
-from ..ir.effects.aliases import storages
+from ..ir.arguments import Items, Ref, bodies_in
+from ..ir.effects.aliases import slot_storage, storages
 from ..ir.effects.declared import PURE
 from ..ir.effects.resolved import node_effects
 from ..ir.graph import Call, Get, Graph, Node, Op
+from ..ir.operators import op_of
 from ..ir.own_operators import is_boundary
 from ..ir.program import Program
 from ..ir.rewriter import Rewriter
@@ -35,6 +36,7 @@ __all__ = [
     "nothing_new",
     "repeats_go",
     "sharing_stays",
+    "views_go",
 ]
 
 
@@ -144,6 +146,39 @@ def _with_repetitions(program: Program, graph: Graph) -> Graph:
                 edit.before(number, copy)
                 edit.use(number, name, Ref(copy.name))
     return edit.graph()
+
+
+@law("views to the same sizes that are put in go again, and the values are the same to the last bit")
+def views_go(transform: Transform, case: Case) -> list[str]:
+    dirty = _with_views(case.program)
+    result = transform(dirty)
+    found = [f"{node.name} changes nothing" for _, node in result.nodes() if node.meta.get(MADE)]
+    return found or meaning_differences(case.meaning(result), case.meaning(case.program), tolerance=case.tolerance)
+
+
+def _with_views(program: Program) -> Program:
+    # Of values of the root that nobody writes or hands out.
+    graph, effects = program.main, node_effects(program, program.main)
+    memory = storages(program, graph, effects)
+    if any(does.scope != (0, 0) for of in program.order for does in node_effects(program, program.graphs[of])):
+        return program
+    seen = {memory.find(name) for does in effects for name in (*does.writes, *does.completes)}
+    seen.update(memory.find(name) for name in graph.output_refs())
+    seen.update(memory.find(slot_storage(program, slot)) for does in effects for slot in does.writes_slots)
+    edit = Rewriter(graph)
+    for number, node in enumerate(graph.nodes):
+        value = node.meta.get("val")
+        plain = isinstance(value, torch.Tensor) and all(type(size) is int for size in value.shape)
+        known = any(is_boundary(graph.by_name[user]) for user in graph.users.get(node.name, ()))
+        if plain and not known and memory.find(node.name) not in seen and isinstance(value, torch.Tensor):
+            meta = MappingProxyType({**node.meta, MADE: True})
+            view = Node(edit.names.fresh(node.name), VIEW, (Ref(node.name), Items(value.shape)), (), node.stack, meta)
+            edit.after(number, view)
+            edit.replace(node.name, Ref(view.name))
+    return program.with_graphs({program.root: edit.graph()})
+
+
+VIEW = op_of(torch.ops.aten.view.default)
 
 
 @law("what is computed of a constant and used inside is a constant, and means the same")
