@@ -14,6 +14,7 @@ from attrs import field, frozen
 from ..transforms import (
     Transformation,
     add_runtime_assertions,
+    canonicalize,
     collect_call_signatures,
     deduplicate,
     dispatch,
@@ -67,7 +68,9 @@ from .simplifying import (
     computed_once,
     constants_added,
     copies_fold,
+    nodes_same,
     nothing_new,
+    orders_agree,
     repeats_go,
     sharing_stays,
     views_go,
@@ -177,6 +180,7 @@ REGISTRY: tuple[Entry, ...] = (
         (computed_once, repeats_go, sharing_stays, nothing_new, boundary_stays),
         FIRST_STAYS,
     ),
+    Entry(canonicalize, ("flat", "sunk", "tree"), (orders_agree, nodes_same)),
     Entry(remove_noops, ("flat", "sunk", "deduplicated"), (views_go, sharing_stays, nothing_new, boundary_stays)),
     Entry(fold_constants, ("flat", "sunk", "deduplicated"), (copies_fold, constants_added, boundary_stays), NEW_CONSTANTS),
 )

@@ -26,6 +26,7 @@ from ..ir.state import SlotKind
 from .evaluate import meaning_differences
 from .law import Case, Transform, law
 from .toy import CLONE
+from .variants import reordered
 
 __all__ = [
     "all_needed",
@@ -33,7 +34,9 @@ __all__ = [
     "computed_once",
     "constants_added",
     "copies_fold",
+    "nodes_same",
     "nothing_new",
+    "orders_agree",
     "repeats_go",
     "sharing_stays",
     "views_go",
@@ -146,6 +149,32 @@ def _with_repetitions(program: Program, graph: Graph) -> Graph:
                 edit.before(number, copy)
                 edit.use(number, name, Ref(copy.name))
     return edit.graph()
+
+
+@law("legal orders of one program become one program, to the names of the nodes")
+def orders_agree(transform: Transform, case: Case) -> list[str]:
+    result = transform(case.program)
+    found: list[str] = []
+    for seed in range(case.seed, case.seed + ORDERS):
+        other = transform(reordered(case.program, seed=seed))
+        if digest(other) != digest(result):
+            found.append(f"another order has another digest:\n{other}")
+        elif other != result:
+            found.append(f"another order has other names:\n{other}")
+    return found
+
+
+ORDERS = 4
+
+
+@law("nodes have another place and another name, and nothing else")
+def nodes_same(transform: Transform, case: Case) -> list[str]:
+    def shown(program: Program) -> Counter[str]:
+        nodes = [f"{name}: {node.do!r} {[str(frame) for frame in node.stack]}" for name, node in program.nodes()]
+        return Counter(nodes)
+
+    before, after = shown(case.program), shown(transform(case.program))
+    return [f"{line} is on one side only" for line in ((before - after) + (after - before))]
 
 
 @law("views to the same sizes that are put in go again, and the values are the same to the last bit")

@@ -27,16 +27,16 @@ from .partition import join, move_non_tensor_nodes, relay_skips, split_balanced,
 from .pipeline import DEFAULT, Rewrite, bisect, transform
 from .regions import dispatch
 from .rules import Edit, Match, Rule, RuleSet, any_of, editing, rule
-from .simplify import eliminate_common_subexpressions, eliminate_dead_code, fold_constants, remove_noops
+from .simplify import canonicalize, eliminate_common_subexpressions, eliminate_dead_code, fold_constants, remove_noops
 from .state import lift_state, sink_state
 from .swap import swap_modules
 from .transformation import Fuel, Transformation, transformation
 
 __all__ = [
     "DEFAULT", "Edit", "Fuel", "Match", "Rewrite", "Rule", "RuleSet", "Transformation", "add_runtime_assertions", "any_of",
-    "bisect", "collect_call_signatures", "deduplicate", "dispatch", "editing", "eliminate_common_subexpressions",
-    "eliminate_dead_code", "expand", "fold_constants", "functionalize", "infer", "inline", "inplace_mutations", "insert_ivals",
-    "join", "lift_constants", "lift_state", "mark_non_persistent", "move_non_tensor_nodes", "name_inputs", "normalize_stacks",
-    "outline", "relay_skips", "remove_effect_tokens", "remove_noops", "restore_names", "rule", "sink_state", "split_balanced",
-    "split_by_module", "split_by_tags", "swap_modules", "transform", "transformation",
+    "bisect", "canonicalize", "collect_call_signatures", "deduplicate", "dispatch", "editing",
+    "eliminate_common_subexpressions", "eliminate_dead_code", "expand", "fold_constants", "functionalize", "infer", "inline",
+    "inplace_mutations", "insert_ivals", "join", "lift_constants", "lift_state", "mark_non_persistent", "move_non_tensor_nodes",
+    "name_inputs", "normalize_stacks", "outline", "relay_skips", "remove_effect_tokens", "remove_noops", "restore_names",
+    "rule", "sink_state", "split_balanced", "split_by_module", "split_by_tags", "swap_modules", "transform", "transformation",
 ]  # fmt: skip

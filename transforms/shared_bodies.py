@@ -26,6 +26,7 @@ from ..ir.program import Program
 from ..ir.state import NAME_PREFIXES, path_in_names
 
 __all__ = [
+    "RESERVED",
     "User",
     "alike",
     "common_id",
@@ -37,6 +38,7 @@ __all__ = [
     "with_common_names",
     "with_names",
     "without_values",
+    "word_of_operator",
     "word_of_read",
 ]
 
@@ -198,7 +200,7 @@ def _wanted(node: Node, place: int, users: Sequence[User], words: Sequence[froze
     do = node.do
     if type(do) is Get:
         return word_of(do.slot)
-    what = _word_of_operator(do.name) if type(do) is Op else stem_of(word_of(do.instance.path))
+    what = word_of_operator(do.name) if type(do) is Op else stem_of(word_of(do.instance.path))
     if stem_of(node.name) == what:
         return what  # what all call it, or what it is
     return _common([graph.nodes[place].name for graph, _ in users], words) or what
@@ -226,8 +228,12 @@ def _words(path: str) -> tuple[str, str]:
 
 
 @lru_cache(maxsize=1024)
-def _word_of_operator(name: str) -> str:
-    # Of namespace, operator and overload the operator; of a function its own name.
+def word_of_operator(name: str) -> str:
+    """Return what a value is called after its operator: of namespace, operator and overload the operator; of a function its name.
+
+    >>> word_of_operator("aten.add_.Tensor"), word_of_operator("torch.relu")
+    ('add_', 'relu')
+    """
     parts = name.split(".")
     return stem_of(word_of(parts[1] if len(parts) == 3 else parts[-1]))
 

@@ -1,0 +1,119 @@
+"""`canonicalize`: all legal orders of a program are one, and no illegal one is."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+import purefx as px
+from purefx.laws.variants import renamed, reordered
+from tests.programs import Shared, Tower
+from tests.transforms.simplifying import nodes, root, same_as_eager, sound, text
+
+CANONICAL = px.canonicalize
+
+BUFFER = "state {\nbuffer n: f32[2]\nbuffer m: f32[2]\n}"
+
+PROGRAMS = {
+    "independent nodes": ("b = aten.sin.default(x)", "a = aten.exp.default(x)", "c = aten.sub.Tensor(a, b)", "(c,)"),
+    "equal nodes with different users": (
+        "a = aten.exp.default(x)", "b = aten.exp.default(x)", "c = aten.neg.default(b)", "d = aten.sin.default(a)",
+        "e = aten.sub.Tensor(c, d)", "(e,)",
+    ),
+    "equal nodes in two places of one": (
+        "a = aten.exp.default(x)", "b = aten.exp.default(x)", "c = aten.sub.Tensor(b, a)", "(c,)",
+    ),
+    "writes to two buffers": (
+        "n = get n", "m = get m", "v = aten.add_.Tensor(m, x)", "w = aten.add_.Tensor(n, 1)", "a = aten.neg.default(n)", "(a,)",
+    ),
+    "reads between writes": (
+        "n = get n", "a = aten.exp.default(n)", "b = aten.sin.default(n)", "w = aten.add_.Tensor(n, 1)",
+        "c = aten.sin.default(n)", "d = aten.sub.Tensor(a, b)", "e = aten.sub.Tensor(d, c)", "(e,)",
+    ),
+    "draws and prints": (
+        'p = aten._print.default("one")', "a = aten.rand_like.default(x)", 'q = aten._print.default("two")',
+        "b = aten.rand_like.default(x)", "c = aten.sub.Tensor(b, a)", "(c,)",
+    ),
+    "dead code": ("a = aten.exp.default(x)", "b = aten.sin.default(x)", "c = aten.cos.default(b)", "(x,)"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", PROGRAMS)
+def test_of_one_graph(case: str) -> None:
+    program = text(root(*PROGRAMS[case]), BUFFER)
+    result = sound(CANONICAL, program)
+    for seed in range(8):
+        other = renamed(reordered(program, seed=seed), seed=seed)
+        assert CANONICAL(other).main.nodes == result.main.nodes
+    first, second = px.lower(program), px.lower(result)
+    for call in range(2):
+        torch.manual_seed(call)
+        expected = first(torch.ones(2))
+        torch.manual_seed(call)
+        torch.testing.assert_close(second(torch.ones(2)), expected, rtol=0, atol=0)
+    torch.testing.assert_close(first.state_dict(), second.state_dict(), rtol=0, atol=0)
+
+
+def test_what_differs_stays_different() -> None:
+    one = text(
+        root("n = get n", "a = aten.exp.default(n)", "w = aten.add_.Tensor(n, 1)", "b = aten.sub.Tensor(a, n)", "(b,)"), BUFFER
+    )
+    other = text(
+        root("n = get n", "w = aten.add_.Tensor(n, 1)", "a = aten.exp.default(n)", "b = aten.sub.Tensor(a, n)", "(b,)"), BUFFER
+    )
+    assert px.digest(CANONICAL(one)) != px.digest(CANONICAL(other))
+
+
+def test_names() -> None:
+    program = text(
+        root(
+            "foo = get n",
+            "bar = aten.add.Tensor(x, foo)",
+            "baz = aten.add.Tensor(bar, 1)",
+            "list = aten.sum.default(baz)",
+            "(list,)",
+        ),
+        BUFFER,
+    )
+    assert nodes(CANONICAL(program)) == ["b_n", "add", "add_1", "sum_1"]
+
+
+class Attention(nn.Module):
+    """Layers, a counter and dropout."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([nn.TransformerEncoderLayer(8, 2, 16, batch_first=True) for _ in range(2)])
+        self.register_buffer("count", torch.zeros(()))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.count += 1
+        for layer in self.layers:
+            x = layer(x)
+        return x * self.count
+
+
+def test_models() -> None:
+    # No order of draws is another: the result is the same to the last bit.
+    same_as_eager(Attention().train(), (torch.randn(2, 3, 8),), CANONICAL)
+    same_as_eager(Shared(), (torch.randn(5, 4),), CANONICAL, stages=("flat", "tree"))
+    same_as_eager(Tower(), (torch.randn(5, 4),), CANONICAL, px.eliminate_common_subexpressions, px.eliminate_dead_code)
+
+
+def test_orders_of_a_model_have_one_digest() -> None:
+    program = px.import_ep(torch.export.export(Attention().train(), (torch.randn(2, 3, 8),)))
+    result = CANONICAL(program)
+    others = [reordered(program, seed=seed) for seed in range(3)]
+    assert len({px.digest(other) for other in (program, *others)}) == 4
+    assert {px.digest(CANONICAL(other)) for other in others} == {px.digest(result)}
+    assert all(CANONICAL(other) == result for other in others)
+    modules = px.outline(px.sink_state(px.inplace_mutations(result)))
+    assert len(modules.order) == len(px.outline(px.sink_state(px.inplace_mutations(program))).order)
+
+
+def test_fuel() -> None:
+    program = text(root(*PROGRAMS["independent nodes"]), BUFFER)
+    fuel = px.Fuel(9)
+    CANONICAL.spend(program, fuel)
+    assert fuel.labels == ("put in order the root",)
