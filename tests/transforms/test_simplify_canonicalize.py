@@ -55,6 +55,26 @@ def test_of_one_graph(case: str) -> None:
     torch.testing.assert_close(first.state_dict(), second.state_dict(), rtol=0, atol=0)
 
 
+def test_in_a_body_that_writes_other_inputs_may_be_what_it_writes() -> None:
+    graphs = """
+    graph @""(x) {{
+      y = call @f(x, x) as a
+      return (y,)
+    }}
+    graph @f(p, q) {{
+      {first}
+      {second}
+      c = aten.sub.Tensor(b, p)
+      return c
+    }}
+    """
+    steps = ("w = aten.add_.Tensor(p, 1)", "b = aten.sin.default(q)")
+    for first, second in (steps, steps[::-1]):
+        program = text(graphs.format(first=first, second=second))
+        result = sound(CANONICAL, program)
+        assert torch.equal(px.lower(result)(torch.ones(2))[0], px.lower(program)(torch.ones(2))[0])
+
+
 def test_what_differs_stays_different() -> None:
     one = text(
         root("n = get n", "a = aten.exp.default(n)", "w = aten.add_.Tensor(n, 1)", "b = aten.sub.Tensor(a, n)", "(b,)"), BUFFER

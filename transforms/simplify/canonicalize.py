@@ -12,14 +12,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from ...ir.analysis.digest import graph_digest, graph_tokens
 from ...ir.arguments import Ref
 from ...ir.calls.call_graph import all_instances
+from ...ir.effects.declared import NodeEffects
 from ...ir.effects.dependencies import dependencies
+from ...ir.effects.resolved import program_effects
 from ...ir.graph import Call, Get, Graph, Node
 from ...ir.names import Names, word_of
+from ...ir.own_operators import is_boundary
 from ...ir.program import Program
 from ...ir.signature import StateInput, UserInput
 from ...ir.state import exporter_name
 from ..shared_bodies import RESERVED, word_of_operator
 from ..transformation import UNLIMITED, Fuel, transformation
+from .memory import Memory
 
 __all__ = ["canonicalize"]
 
@@ -49,8 +53,8 @@ def canonicalize(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
 
     The order is a legal one by the dependency relation, so effects stay in theirs.  Operands stand before their first user, in
     the order of its arguments; what gives nothing comes where it may, sorted by what it does.  Inputs are called after their
-    arguments or their state, nodes after their operators.  Two programs that differ in the order and the names of nodes alone have
-    one ``digest`` afterwards.  Names of bodies stay: ``digest`` does not see those.
+    arguments or their state, nodes after their operators.  Two programs that differ in the order and the names of nodes alone
+    have one ``digest`` afterwards.  Names of bodies stay: ``digest`` does not see those.
 
     Args:
         program: a program at any stage.
@@ -67,12 +71,12 @@ def canonicalize(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
     >>> first == second, [node.name for node in first.main.nodes]
     (True, ['exp', 'sin', 'sub'])
     """
-    places = all_instances(program)
+    places, effects = all_instances(program), program_effects(program)
     digests: dict[str, str] = {}
     graphs: dict[str, Graph] = {}
     for name in program.bottom_up:
         graph = program.graphs[name]
-        before = _before(program, graph, places[name])
+        before = _before(program, name, places[name], effects[name])
         ordered = graph.with_nodes([graph.nodes[number] for number in _order(graph, before, digests)])
         made = _named(program, name, ordered)
         graphs[name] = made if made is graph or fuel.burn("put in order", name or "the root") else graph
@@ -80,13 +84,31 @@ def canonicalize(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
     return program.with_graphs(graphs)
 
 
-def _before(program: Program, graph: Graph, places: Iterable[str]) -> list[list[int]]:
+def _before(program: Program, name: str, places: Iterable[str], effects: Sequence[NodeEffects]) -> list[list[int]]:
     # What must come before each node, wherever the graph stands.
+    graph = program.graphs[name]
     found: list[set[int]] = [set() for _ in graph.nodes]
     for place in places:
         for mine, of in zip(found, dependencies(program, graph, path=place), strict=True):
             mine.update(of)
+    if name != program.root:
+        _keep_outside(Memory(program, name, effects), found)
     return [sorted(of) for of in found]
+
+
+def _keep_outside(memory: Memory, found: list[set[int]]) -> None:
+    # Which inputs of a body and which state are one memory, its callers decide: where one is written, all are.
+    if memory.outside.isdisjoint(memory.written):
+        return
+    writer, readers = -1, list[int]()
+    for number, node in enumerate(memory.graph.nodes):
+        does = memory.effects[node.name]
+        writes = not memory.outside.isdisjoint(memory.touched(does))
+        reads = any(map(memory.is_outside, node.refs())) or not memory.outside.isdisjoint(memory.of_slots(does.reads_slots))
+        if type(node.do) is Get or is_boundary(node) or not (reads or writes):
+            continue
+        found[number].update([writer] if writer >= 0 else [], readers if writes else [])
+        writer, readers = (number, []) if writes else (writer, [*readers, number])
 
 
 # -- keys -----------------------------------------------------------------------------------------------------------------------
