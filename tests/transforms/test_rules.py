@@ -421,3 +421,37 @@ def test_a_variable_in_the_place_of_a_list_is_the_list() -> None:
     assert rewritten(reshaped, shapes, X)[0].count("aten.reshape.default") == 3
     program = px.import_ep(torch.export.export(Plain(lambda m, x: functional.layer_norm(x, [4], m.seen[0]).exp()), (X,)))
     assert names_of_operators(normed(program))[-2:] == ["aten.exp.default", "aten.layer_norm.default"]
+
+
+def _with_cast(m: Any, x: Tensor) -> Tensor:
+    return torch.softmax(x, -1, dtype=torch.float64).to(torch.float32) @ m.up.weight
+
+
+@pytest.mark.parametrize("keeps_inner", [False, True])
+def test_what_torch_asserts_of_an_inner_value_goes_with_it(keeps_inner: bool) -> None:
+    @px.rule(keeps_inner=keeps_inner)
+    def cast(x: Any) -> Any:
+        return torch.softmax(x, -1, dtype=torch.float64).to(torch.float32)
+
+    cast.becomes(lambda m, x: torch.softmax(x, -1))
+    program = px.import_ep(torch.export.export(Plain(_with_cast), (X,)))
+    assert "aten._assert_tensor_metadata.default" in names_of_operators(program)
+    assert rewritten(cast, _with_cast, X) == [["aten.softmax.int", "aten.matmul.default"]] * 2
+
+
+def test_what_torch_asserts_of_a_value_that_others_use_stays() -> None:
+    @px.rule(keeps_inner=True)
+    def cast(x: Any) -> Any:
+        return torch.exp(x).to(torch.float64)
+
+    cast.becomes(lambda m, x: torch.exp(x.to(torch.float64)))
+
+    def both(m: Any, x: Tensor) -> Tensor:
+        wide = (y := torch.exp(x)).to(torch.float64)
+        return wide + y.sin()
+
+    program = px.import_ep(torch.export.export(Plain(both), (X,)))
+    result = cast(program)
+    assert not px.verify(result, infer=True)
+    assert names_of_operators(result).count("aten._assert_tensor_metadata.default") == 1
+    torch.testing.assert_close(px.lower(result)(X), both(None, X), check_dtype=True, rtol=1e-6, atol=1e-6)

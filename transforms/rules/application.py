@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import operator
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import cycle
 from types import MappingProxyType
@@ -25,6 +25,7 @@ from ...ir.names import Names
 from ...ir.program import Program
 from ...ir.rewriter import Rewriter
 from ...ir.torch_private import OpOverload
+from ..regions import HARMLESS
 from ..transformation import Fuel
 from .building import Builder
 from .legality import Legality
@@ -198,15 +199,24 @@ class Sweep:
             return None
         self.hits.add(rule.name, root.name, made)
         self._note_state(answers)
-        gone = {node.name: node for node in first.place.nodes}
+        gone = {node.name: node for node in (*first.place.nodes, *self._checks(first.place.nodes))}
         # The reads of state that is dropped go with the match, if nothing else uses them.
         gone.update({name: self.nodes[name] for name in first.place.notes.reads if name in self.nodes})
         self._take(root, gone, made, first.result, at)
         return [node.name for node in made if node.name in self.nodes]
 
     def _is_possible(self, rule: _Rule, found: Found, at: str) -> bool:
-        inner = {node.name: node for node in found.nodes}
+        inner = {node.name: node for node in (*found.nodes, *self._checks(found.nodes))}
         return self._is_free(rule, found.nodes[0], inner) and self.legality.is_movable(inner, self.edit.position, at)
+
+    def _checks(self, nodes: Sequence[Node]) -> list[Node]:
+        # What torch asserts about the types of inner values, which goes with them; where others use them, it stays.
+        root, *inner = [node.name for node in nodes]
+        found = {user.name: user for name in inner for user in self._others(name, {root, *inner}) if is_check(user)}
+        if not found:
+            return []
+        counted = Counter([name for node in (*nodes, *found.values()) for name in node.refs()])
+        return [check for check in found.values() if all(self._uses[name] == counted[name] for name in check.refs())]
 
     # -- what is put there ------------------------------------------------------------------------------------------------------
 
@@ -257,11 +267,12 @@ class Sweep:
     def _is_free(self, rule: _Rule, root: Node, inner: Mapping[str, Node]) -> bool:
         # Inner values are used by the match alone, or stay for the others.
         if rule.keeps_inner:
-            return all(not self.legality.acts(user) for name in inner if name != root.name for user in self._others(name, inner))
+            users = [user for name in inner if name != root.name for user in self._others(name, inner)]
+            return not any(self.legality.acts(user) and not is_check(user) for user in users)
         counted = Counter(name for node in inner.values() for name in node.refs())
         return all(self._uses[name] == counted[name] for name in inner if name != root.name)
 
-    def _others(self, name: str, inner: Mapping[str, Node]) -> Iterator[Node]:
+    def _others(self, name: str, inner: Collection[str]) -> Iterator[Node]:
         for user in self.graph.users.get(name, ()):
             if user in self.nodes and user not in inner:
                 yield self.nodes[user]
@@ -314,6 +325,11 @@ class Sweep:
         while type(arg) is Ref and arg.name in self.known:
             arg = self.known[arg.name]
         return arg
+
+
+def is_check(node: Node) -> bool:
+    """Return whether a node does nothing but assert what type a value has."""
+    return type(node.do) is Op and node.do.name in HARMLESS
 
 
 def root_of(node: Node) -> Any:
