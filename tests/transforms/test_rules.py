@@ -455,3 +455,29 @@ def test_what_torch_asserts_of_a_value_that_others_use_stays() -> None:
     assert not px.verify(result, infer=True)
     assert names_of_operators(result).count("aten._assert_tensor_metadata.default") == 1
     torch.testing.assert_close(px.lower(result)(X), both(None, X), check_dtype=True, rtol=1e-6, atol=1e-6)
+
+
+def test_attributes_that_compute_and_arguments_that_torch_fills_in() -> None:
+    turned = px.rule(lambda x: torch.relu(x.mT)).becomes(lambda m, x: torch.relu(x).mT)
+    assert rewritten(turned, lambda m, x: torch.relu(x.mT) + 1, X)[0] == [
+        "aten.relu.default",
+        "aten.mT.default",
+        "aten.add.Tensor",
+    ]
+    drawn = px.rule(lambda x: torch.rand_like(x).relu()).becomes(lambda m, x: torch.rand_like(x))
+    program = px.import_ep(torch.export.export(Plain(lambda m, x: torch.rand_like(x).relu() + 1), (X,)))
+    assert names_of_operators(drawn(program)) == ["aten.rand_like.default", "aten.add.Tensor"]
+
+
+def test_a_variable_of_a_term_that_is_not_there_is_none() -> None:
+    found: list[Any] = []
+
+    @px.rule(where=lambda m: found.append(m["low"]) is None)
+    def either(x: Any, low: Any) -> Any:
+        return px.any_of(torch.relu(x), torch.clamp_min(x, low))
+
+    either.becomes(lambda m, x, low: torch.tanh(x))
+    rewritten(either, lambda m, x: torch.relu(x) + torch.clamp_min(x, 2), X)
+    assert set(found) == {None, 2}
+    with pytest.raises(px.RuleError, match="any_of takes terms"):
+        px.any_of(torch.relu)

@@ -11,6 +11,7 @@ import operator
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import torch
 from attrs import evolve, field, frozen
 
 from ...ir.arguments import Arg, Ref, same_arg
@@ -31,6 +32,9 @@ COMMUTING: Mapping[str, tuple[str, str]] = {
 
 WITHOUT_MEANING = frozenset({"cudnn_enable", "cudnn_enabled"})
 """Parameters that choose a kernel: torch fills them in from a global switch, which the exporter turns off."""
+
+LEFT_OUT: Mapping[str, Any] = {"pin_memory": False, "layout": torch.strided}
+"""What torch's bindings write for arguments that were left out, where the schema says None."""
 
 NodeOf = Callable[[str], Node | None]
 
@@ -98,12 +102,16 @@ def _applied(term: Applied, node: Node, node_of: NodeOf, found: Found) -> Iterat
     given = None if wanted is None else arranged(target, node.args, dict(node.kwargs))
     if wanted is None or given is None:
         return
+    for key in LEFT_OUT.keys() & wanted.keys():
+        if all(one is None or one is LEFT_OUT[key] for one in (wanted[key], given[key])):
+            given[key] = wanted[key]
     orders = [wanted]
     one, other = COMMUTING.get(term.name, ("", ""))
     if one in wanted and other in wanted and wanted.get("alpha", 1) == 1:
         orders.append({**wanted, one: wanted[other], other: wanted[one]})
     for each in orders:
-        yield from _all([(each[key], value) for key, value in given.items() if key not in WITHOUT_MEANING], node_of, found)
+        pairs = [(each[key], value) for key, value in given.items() if key not in WITHOUT_MEANING]
+        yield from _all(pairs, node_of, found)
 
 
 def _all(pairs: list[tuple[Any, Arg]], node_of: NodeOf, found: Found) -> Iterator[Found]:

@@ -282,8 +282,11 @@ class Match(Place):
         return self._value
 
     def __getitem__(self, variable: str) -> Arg:
-        """Return what a variable is: the use of a value, or a number, a type, a list as it stands."""
-        return self.found.values[variable]
+        """Return what a variable is: the use of a value, or a number, a type, a list as it stands.
+
+        It is None where it is in a term of ``any_of`` that is not there.
+        """
+        return self.found.values.get(variable)
 
     def arg(self, what: Any) -> Any:
         """Return the argument behind a variable, a value, or the name of a value."""

@@ -52,6 +52,10 @@ CASTS: Mapping[str, torch.dtype] = {
 """Methods that are ``to``, with the type."""
 
 
+ATTRIBUTES = {"T": "numpy_T", "mT": "mT", "H": "matrix_H", "mH": "mH", "real": "real", "imag": "imag"}
+"""The operators that attributes of tensors are."""
+
+
 class Term:
     """A value that a program computes, in the writing of a rule: torch's functions and Python's operators apply to it.
 
@@ -69,8 +73,10 @@ class Term:
             return _followed(function)(*args, **(kwargs or {}))
         return applied(function, args, kwargs or {})
 
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        """Return a method of tensors that applies the operator of its name."""
+    def __getattr__(self, name: str) -> Any:
+        """Return a method of tensors that applies the operator of its name, or what an attribute computes."""
+        if name in ATTRIBUTES:
+            return applied(ATTRIBUTES[name], (self,), {})
         if name in CASTS:
             return lambda: applied("to", (self, CASTS[name]), {})
         if name.startswith("__") or not overloads_of(name):
@@ -175,7 +181,13 @@ def any_of(*terms: Any) -> AnyOf:
     >>> x = Var("x")
     >>> any_of(torch.relu(x), x.clamp(0))
     any_of(relu(x), clamp(x, 0))
+
+    Raises:
+        RuleError: one of them is a function.
     """
+    for each in terms:
+        if callable(each) and not isinstance(each, Term):
+            raise RuleError(f"any_of takes terms, and {each!r} is a function: call it with variables")
     return AnyOf(terms)
 
 
