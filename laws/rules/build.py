@@ -5,6 +5,7 @@ It is built node by node and has no graph of torch; its values are inferred.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,11 +14,12 @@ from attrs import evolve, frozen
 
 from ...ir.arguments import Arg, Body, Items, Ref
 from ...ir.errors import PurefxError
+from ...ir.expression import Sym
 from ...ir.graph import Call, Frame, Graph, Input, Node
 from ...ir.operators import op_of
 from ...ir.persistent import pmap
 from ...ir.program import Program
-from ...ir.signature import InputSpec, Signature, StateInput, TensorType, UserInput, UserOutput
+from ...ir.signature import Constraints, InputSpec, Range, Signature, StateInput, TensorType, UserInput, UserOutput
 from ...ir.state import State
 from ...ir.verify import verify
 from ...transforms import infer
@@ -33,6 +35,8 @@ __all__ = ["Drawn", "build"]
 aten: Any = torch.ops.aten
 
 FLAT, TREE = frozenset({"mutations in place", "token free"}), frozenset({"state sunk", "mutations in place", "token free"})
+
+SIZE = Sym("s0")
 
 ROOT, SHARED, TWICE, BRANCH = range(4)
 
@@ -52,7 +56,7 @@ def build(recipe: Recipe, pool: Sequence[Instance]) -> Drawn | None:
         recipe: what was drawn.
         pool: the patterns that it chooses from, the simplest first.
     """
-    flow = Flow(is_pure=recipe.place == BRANCH)
+    flow = Flow(is_pure=recipe.place == BRANCH, is_dynamic=recipe.place == ROOT and recipe.dynamic > 1)
     results: list[str] = []
     with quiet():
         for each in recipe.before:
@@ -68,14 +72,15 @@ def build(recipe: Recipe, pool: Sequence[Instance]) -> Drawn | None:
     if recipe.place == BRANCH:  # results of branches lie in memory alike, and are no operands
         with quiet():
             outputs = [flow.copied(name) for name in outputs]
-    program = _placed(flow, recipe, outputs)
+    size = _growing(flow)
+    program = _with_symbol(_placed(flow, recipe, outputs), size)
     try:
         program = infer(program)
     except PurefxError:
         return None
     if verify(program):
         return None
-    return Drawn(program, tuple([_leaves(flow, recipe, call) for call in range(CALLS)]))
+    return Drawn(program, tuple([_leaves(flow, recipe, call, size) for call in range(CALLS)]))
 
 
 def _hit(flow: Flow, hit: Hit, pool: Sequence[Instance]) -> list[str]:
@@ -118,9 +123,28 @@ def _ended(flow: Flow, end: int, result: str, first: str | None) -> list[str]:
     return [name for name in found if name is not None]
 
 
-def _leaves(flow: Flow, recipe: Recipe, call: int) -> tuple[Any, ...]:
+def _growing(flow: Flow) -> int:
+    # The size that is a symbol: the one that most inputs have; 0 for none.
+    sizes = Counter([size for given in flow.inputs for size in given.operand.value.shape if size > 1])
+    return max(sizes, key=lambda size: (sizes[size], size), default=0) if flow.is_dynamic else 0
+
+
+def _with_symbol(program: Program, size: int) -> Program:
+    if not size:
+        return program
+    specs = [
+        evolve(spec, type=evolve(spec.type, shape=tuple([SIZE if one == size else one for one in spec.type.shape])))
+        if type(spec) is UserInput and type(spec.type) is TensorType
+        else spec
+        for spec in program.signature.inputs
+    ]
+    signature = evolve(program.signature, inputs=tuple(specs))
+    return program.evolve(signature=signature, constraints=Constraints((Range(SIZE, 2, None),)))
+
+
+def _leaves(flow: Flow, recipe: Recipe, call: int, size: int) -> tuple[Any, ...]:
     condition = [torch.tensor(call % 2 == 0)] if recipe.place == BRANCH else []
-    return (*condition, *[given.at(call) for given in flow.inputs])
+    return (*condition, *[given.at(call, size=size) for given in flow.inputs])
 
 
 def _placed(flow: Flow, recipe: Recipe, outputs: list[str]) -> Program:
@@ -211,13 +235,14 @@ def _branched(flow: Flow, outputs: list[str]) -> Program:
     return _program({"": root, "yes": yes, "no": no}, State(), specs, len(outputs), TREE)
 
 
-def simplest(instance: Instance, *, feed: int = 0, end: int = 0) -> Drawn | None:
+def simplest(instance: Instance, *, feed: int = 0, end: int = 0, dynamic: int = 0) -> Drawn | None:
     """Return the program that computes a pattern on inputs, and something of its result.
 
     Args:
         instance: the pattern.
         feed: how to come by all of its operands.
         end: what becomes of its result.
+        dynamic: above 1 one of the sizes is known only when it runs.
     """
     hit = Hit(0, (feed,) * len(instance.leaves), (), end, 0)
-    return build(Recipe((), (hit,), (), (), ROOT, False, 0), [instance])  # noqa: FBT003
+    return build(Recipe((), (hit,), (), (), ROOT, False, dynamic, 0), [instance])  # noqa: FBT003

@@ -68,6 +68,15 @@ class Operand:
             found = [abs(number) for number in found]
         return torch.tensor(found, dtype=like.dtype).reshape(like.shape)
 
+    def grown(self, size: int, by: int) -> Operand:
+        """Return an operand in which each size that is one number is larger.
+
+        >>> Operand(torch.zeros(2, 3)).grown(3, 1)
+        float32[2, 4]
+        """
+        value = self.value.new_empty([one + by if one == size else one for one in self.value.shape])
+        return evolve(self, value=value, style="signed" if self.style == "given" else self.style) if by else self
+
     def _fractions(self, call: int) -> Sequence[float]:
         if self.style == "between":
             return BETWEEN

@@ -28,10 +28,22 @@ aten: Any = torch.ops.aten
 
 @frozen(eq=False)
 class Given:
-    """A user input: its tensor in each call."""
+    """A user input: what it is like, and the tensor that is made of it."""
 
     name: str
-    at: Callable[[int], torch.Tensor]
+    operand: Operand
+    index: int
+    change: Callable[[torch.Tensor], torch.Tensor]
+
+    def at(self, call: int, *, size: int = 0) -> torch.Tensor:
+        """Return its tensor in a call.
+
+        Args:
+            call: the number of the call.
+            size: grows with each call, wherever it is one of the sizes; by default none does.
+        """
+        operand = self.operand.grown(size, call) if size else self.operand
+        return self.change(operand.at(call, self.index)).contiguous()
 
 
 class Flow:
@@ -39,6 +51,7 @@ class Flow:
 
     Args:
         is_pure: whether all is passed in and nothing is written, as in the branches of ``cond``.
+        is_dynamic: whether sizes of inputs may be others in other calls, so that none is written down or in the state.
 
     >>> flow = Flow()
     >>> x = flow.given(Operand(torch.ones(2)))
@@ -46,8 +59,9 @@ class Flow:
     ('neg', None, ['neg'])
     """
 
-    def __init__(self, *, is_pure: bool = False) -> None:
+    def __init__(self, *, is_pure: bool = False, is_dynamic: bool = False) -> None:
         self.is_pure = is_pure
+        self.is_dynamic = is_dynamic
         self.names = Names([])
         self.inputs: list[Given] = []
         self.nodes: list[Node] = []
@@ -66,8 +80,8 @@ class Flow:
             operand: what it is like.
             change: makes another tensor of it, of which it is a view.
         """
-        name, index = self.names.fresh("x"), len(self.inputs)
-        self.inputs.append(Given(name, lambda call: change(operand.at(call, index)).contiguous()))
+        name = self.names.fresh("x")
+        self.inputs.append(Given(name, operand, len(self.inputs), change))
         self.known[name] = self.inputs[-1].at(0)
         return name
 
@@ -172,6 +186,8 @@ def supplied(flow: Flow, operand: Operand, feed: int) -> str:
     like, there = operand.value, flow.like(operand)
     sized = like.dim() > 0
     found: str | None = None
+    if flow.is_dynamic and feed not in SIZELESS:
+        return flow.given(operand)
     match feed:
         case 2 | 3 if there:
             found = there[(feed - 2) % len(there)]
@@ -236,6 +252,9 @@ def step(flow: Flow, kind: int, number: int) -> str | None:
 
 SIMPLE: dict[int, tuple[Any, ...]] = {0: (aten.mul.Tensor, 2), 1: (aten.clone.default,), 3: (aten.mul_.Tensor, 2)}
 """Kinds of nodes that are one operator on one value; others negate it."""
+
+SIZELESS = frozenset({0, 1, 2, 3, 7, 10})
+"""Ways to come by an operand in which no size is written down."""
 
 WRITING = frozenset({2, 3, 4, 6, 7, 9})
 """Kinds of nodes that do more than compute."""

@@ -37,8 +37,9 @@ ATTEMPTS = 2500
 TRACED = 90
 """How many operands are run under torch's tracer, and given to the rule."""
 
-VARIED = ((7, 0), (8, 0), (9, 0), (0, 1), (7, 1), (5, 3), (0, 2), (6, 5))
-"""Where operands come from, and what becomes of results, in turn: one more program for each pattern, as small."""
+VARIED = ((7, 0, 0), (0, 0, 3), (8, 0, 0), (9, 0, 0), (0, 1, 3), (0, 1, 0), (7, 1, 0), (5, 3, 0), (0, 2, 0), (6, 5, 0))
+"""Where operands come from, what becomes of results, and whether a size is a symbol, in turn: one more program for each pattern,
+as small."""
 
 OTHERS = 5
 """One in so many programs has operands on which the rule does not match."""
@@ -139,8 +140,8 @@ def _sort(found: Found, instance: Instance) -> None:
         found.fails, count = True, 1
     if count:
         found.hits.append(instance)
-        feed, end = VARIED[len(found.hits) % len(VARIED)]
-        varied = None if found.fails else simplest(instance, feed=feed, end=end)
+        feed, end, dynamic = VARIED[len(found.hits) % len(VARIED)]
+        varied = None if found.fails else simplest(instance, feed=feed, end=end, dynamic=dynamic)
         found.plain += [(instance, each) for each in (drawn, varied) if each is not None]
     else:
         found.misses.append(instance)

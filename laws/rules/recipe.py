@@ -54,6 +54,8 @@ class Recipe:
     place: int
     """In the root, in a body that two modules share, in a body that is called twice, in a branch."""
     sunk: bool
+    dynamic: int
+    """Above 1 one of the sizes of the inputs is known only when it runs: in the root alone."""
     variant: int
 
 
@@ -99,11 +101,12 @@ def recipes(*, changed: bool = False) -> st.SearchStrategy[Recipe]:
     """
     return st.builds(
         Recipe,
-        st.lists(STEP, max_size=2).map(tuple),
+        st.one_of(st.just(()), st.lists(STEP, max_size=2).map(tuple)),
         st.lists(_hits(changed=changed), min_size=1, max_size=3).map(tuple),
-        st.lists(STEP, max_size=3).map(tuple),
+        st.one_of(st.just(()), st.lists(STEP, max_size=3).map(tuple)),
         st.lists(st.integers(0, 9), max_size=2).map(tuple),
         PLACES,
         st.booleans(),
+        st.integers(0, 3),
         st.integers(0, 1 << 16),
     )

@@ -68,6 +68,10 @@ WRONG: dict[str, tuple[px.RuleSet, str]] = {
         of(lambda x: x.transpose(0, 1), lambda m, x: x.clone(), where=lambda m: (m.shape("x") or (0,))[0] == 2), "meaning",
     ),
     "a number that is a tensor": (of(lambda x, n: x / n, lambda m, x, n: x * (1 / 2)), "meaning"),
+    "the size of the example": (
+        of(lambda x: x.relu(), lambda m, x: x.clamp_min(0).reshape(int(m.val("x").shape[0])), where=lambda m: m.val("x").dim() == 1),
+        "meaning",
+    ),
     "dimension": (of(lambda x: x.sum(-1), lambda m, x: x.sum([0])), "meaning"),
     "order": (of(lambda x, w: (x @ w).relu(), lambda m, x, w: (w @ x).clamp_min(0), where=is_square), "valid"),
     "what is drawn": (of(lambda x: torch.tanh(x), lambda m, x: torch.rand_like(x), any_effects=True), "meaning"),
