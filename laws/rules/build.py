@@ -25,7 +25,7 @@ from ...ir.verify import verify
 from ...transforms import infer
 from ..toy import GETITEM
 from .contents import CALLS
-from .flow import Flow, step, supplied
+from .flow import READING, Flow, step, supplied
 from .instances import Instance, changed
 from .operands import quiet
 from .recipe import Hit, Recipe
@@ -90,8 +90,8 @@ def _hit(flow: Flow, hit: Hit, pool: Sequence[Instance]) -> list[str]:
     if found is None:
         return []
     instance = found
-    feeds = [*hit.feeds, *[0] * len(instance.leaves)]
-    renamed = {name: supplied(flow, operand, feed) for (name, operand), feed in zip(instance.leaves, feeds, strict=False)}
+    feeds = zip(instance.leaves, (*hit.feeds, *[0] * len(instance.leaves)), strict=False)
+    renamed = {name: supplied(flow, operand, _feed(instance, name, feed)) for (name, operand), feed in feeds}
     first: str | None = None
     for number, node in enumerate(instance.nodes):
         name = flow.put(node, renamed)
@@ -102,6 +102,10 @@ def _hit(flow: Flow, hit: Hit, pool: Sequence[Instance]) -> list[str]:
             if number == place % len(instance.nodes) and number < len(instance.nodes) - 1:
                 step(flow, each.kind, each.value)
     return _ended(flow, hit.end, renamed[instance.result], first)
+
+
+def _feed(instance: Instance, name: str, feed: int) -> int:
+    return feed if name not in instance.from_state or feed in READING else READING[0]
 
 
 def _ended(flow: Flow, end: int, result: str, first: str | None) -> list[str]:
@@ -126,7 +130,8 @@ def _ended(flow: Flow, end: int, result: str, first: str | None) -> list[str]:
 def _growing(flow: Flow) -> int:
     # The size that is a symbol: the one that most inputs have; 0 for none.
     sizes = Counter([size for given in flow.inputs for size in given.operand.value.shape if size > 1])
-    return max(sizes, key=lambda size: (sizes[size], size), default=0) if flow.is_dynamic else 0
+    is_said = any(given.operand.style == "given" for given in flow.inputs)  # the user says which sizes there may be
+    return max(sizes, key=lambda size: (sizes[size], size), default=0) if flow.is_dynamic and not is_said else 0
 
 
 def _with_symbol(program: Program, size: int) -> Program:

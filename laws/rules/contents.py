@@ -75,7 +75,7 @@ class Operand:
         float32[2, 4]
         """
         value = self.value.new_empty([one + by if one == size else one for one in self.value.shape])
-        return evolve(self, value=value, style="signed" if self.style == "given" else self.style) if by else self
+        return evolve(self, value=value) if by else self
 
     def _fractions(self, call: int) -> Sequence[float]:
         if self.style == "between":

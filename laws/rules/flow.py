@@ -21,7 +21,7 @@ from ..toy import PRINT
 from .contents import Operand
 from .instances import run_node
 
-__all__ = ["Flow", "Given"]
+__all__ = ["READING", "Flow", "Given", "step", "supplied"]
 
 aten: Any = torch.ops.aten
 
@@ -252,6 +252,9 @@ def step(flow: Flow, kind: int, number: int) -> str | None:
 
 SIMPLE: dict[int, tuple[Any, ...]] = {0: (aten.mul.Tensor, 2), 1: (aten.clone.default,), 3: (aten.mul_.Tensor, 2)}
 """Kinds of nodes that are one operator on one value; others negate it."""
+
+READING = (4, 5, 6)
+"""Ways to come by an operand that read it from the state: a parameter, a buffer, a tied one."""
 
 SIZELESS = frozenset({0, 1, 2, 3, 7, 10})
 """Ways to come by an operand in which no size is written down."""

@@ -12,7 +12,7 @@ from typing import Any
 
 import hypothesis.strategies as st
 import torch
-from attrs import define, field
+from attrs import define, evolve, field
 from hypothesis import Phase, given, seed
 
 from ...ir.graph import Op
@@ -134,10 +134,10 @@ def _sort(found: Found, instance: Instance) -> None:
     if drawn is None:
         found.tried += 1
         return
-    try:
-        count = matches_of(found.rule.transformation, drawn.program)
-    except Exception:  # noqa: BLE001  whatever the rule raises: one such program is enough
-        found.fails, count = True, 1
+    count = _tried(found, drawn)
+    if not count and (reading := _from_state(found, instance)) is not None:
+        instance, count = reading, 1
+        drawn = simplest(instance) or drawn
     if count:
         found.hits.append(instance)
         feed, end, dynamic = VARIED[len(found.hits) % len(VARIED)]
@@ -145,6 +145,28 @@ def _sort(found: Found, instance: Instance) -> None:
         found.plain += [(instance, each) for each in (drawn, varied) if each is not None]
     else:
         found.misses.append(instance)
+
+
+def _from_state(found: Found, instance: Instance) -> Instance | None:
+    # Where the rule matches if operands are read from the state: as few of them as it takes.
+    names = [name for name, _ in instance.leaves]
+    wanted = frozenset(names)
+    for without in (None, *names):
+        fewer = wanted - {without}
+        drawn = simplest(evolve(instance, from_state=fewer))
+        if drawn is not None and _tried(found, drawn):
+            wanted = fewer
+        elif without is None:
+            return None
+    return evolve(instance, from_state=wanted)
+
+
+def _tried(found: Found, drawn: Drawn) -> int:
+    try:
+        return matches_of(found.rule.transformation, drawn.program)
+    except Exception:  # noqa: BLE001  whatever the rule raises: one such program is enough
+        found.fails = True
+        return 1
 
 
 def did(transform: Any, program: Program) -> int:

@@ -39,6 +39,8 @@ class Instance:
     nodes: tuple[Node, ...] = field(repr=False)
     result: str
     variables: tuple[str, ...] = ()
+    from_state: frozenset[str] = frozenset()
+    """The tensors that have to be read from the state, because the rule asks what is in them."""
 
     def __repr__(self) -> str:
         shown = [f"{name}={one!r}" for name, one in zip(self.variables, self.operands, strict=False)]
