@@ -147,7 +147,8 @@ def name_of(transform: Transform) -> str:
     >>> name_of(lambda program: program)
     '<lambda>'
     """
-    return getattr(transform, "__name__", None) or getattr(transform, "name", None) or repr(transform)
+    named = transform.name if isinstance(transform, Transformation) else getattr(transform, "__name__", None)
+    return named or getattr(transform, "name", None) or repr(transform)
 
 
 def assert_law(transform: Transform, law: Law, case: Case) -> None:

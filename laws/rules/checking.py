@@ -18,7 +18,9 @@ from attrs import evolve, frozen
 from hypothesis import Phase, given
 from hypothesis import seed as drawing
 
+from ...ir.graph import Graph
 from ...ir.names import escaped
+from ...ir.program import Program
 from ...transforms import Fuel
 from ..arguments import WrongQuestion, cases_of, check_question
 from ..asking import LawBroken, assert_law, smallest
@@ -37,11 +39,16 @@ __all__ = ["RuleReport", "check_rule"]
 EXAMPLES = 50
 """How many programs are drawn by default."""
 
+LEAST = 30
+"""Fewer programs do not tell whether a rule matches in half of them."""
+
 NEAR = 5
 """For so many programs there is one more in which the patterns have another literal."""
 
 ASKED_ALL = 8
 """On how many programs the laws are asked that apply a rule many times."""
+
+NOTHING = Program.of({"": Graph((), (), ())})
 
 SECONDS = 10.0
 """How long smaller programs are looked for."""
@@ -128,11 +135,11 @@ def check_rule(
     >>> print(check_rule(doubled, examples=5))  # doctest: +ELLIPSIS
     <lambda> keeps ... laws: it matched in 5 of 5 programs that were drawn around it (... matches), and in 0 of 1 near misses
     """
-    asked, own, rules = _checked(rule, laws, examples, programs)
+    limits = tolerance if isinstance(tolerance, Tolerance) else Tolerance(tolerance, tolerance)
+    asked, own, rules = _checked(rule, laws, examples, programs, operands, limits)
     asked = for_rule(
         asked, once=any(getattr(each, "once", False) for each in getattr(rule, "rules", (rule,))), changes_state=changes_state
     )
-    limits = tolerance if isinstance(tolerance, Tolerance) else Tolerance(tolerance, tolerance)
     count = share(EXAMPLES) if examples is None else examples
     number = (0 if active().always_the_same else secrets.randbits(32)) if seed is None else seed
     transform = getattr(rule, "transformation", rule)
@@ -142,7 +149,7 @@ def check_rule(
     yours = [question.prepared(evolve(case, tolerance=limits)) for case in own]
     for group in (yours, question.plain()):
         question.ask(asked, group)
-    drawn = question.cases(count) if pools else []
+    drawn = question.enough(count) if pools else []
     question.ask(asked, drawn, changed=False)
     near = question.cases(-(-count // NEAR), changed=True) if pools else []
     question.ask(asked, near, changed=True)
@@ -151,9 +158,18 @@ def check_rule(
     return report
 
 
-def _checked(rule: Any, laws: Any, examples: Any, programs: Any) -> tuple[tuple[Law, ...], list[Case], list[Any]]:
+def _checked(
+    rule: Any, laws: Any, examples: Any, programs: Any, operands: Any, limits: Tolerance
+) -> tuple[tuple[Law, ...], list[Case], list[Any]]:
+    if not callable(rule):
+        raise WrongQuestion(f"check_rule takes a rule, px.rule(...), and not a {type(rule).__name__}")
+    ways = operands.values() if isinstance(operands, Mapping) else (operands,)
+    if not all(each is None or callable(each) or isinstance(each, st.SearchStrategy) for each in ways):
+        raise WrongQuestion("operands is a strategy of tuples, or a function that is given `draw`; or a dict of these by rule")
+    transform, numbers = getattr(rule, "transformation", rule), (limits.rtol, limits.atol)
     own = cases_of(programs)
-    asked = check_question(getattr(rule, "transformation", rule), laws, "flat", "aten", examples, given=bool(own))
+    asked = check_question(transform, laws, "flat", "aten", examples, given=bool(own), tolerances=numbers)
+    transform(NOTHING)  # a rule without a replacement says so
     rules = [each for each in getattr(rule, "rules", (rule,)) if is_drawable(each)]
     if not rules and not own:
         raise WrongQuestion(
@@ -227,6 +243,12 @@ class _Question:
 
         keep()
         return found
+
+    def enough(self, count: int) -> list[Case]:
+        """Return drawn cases; some more than asked for where so few do not say whether the rule matches in half of them."""
+        found = self.cases(count)
+        few = count < LEAST and 2 * sum(did(self.transform, case.program) > 0 for case in found) < len(found)
+        return self.cases(LEAST) if few else found
 
     def ask(self, laws: Sequence[Law], cases: Sequence[Case], *, changed: bool | None = None) -> None:
         """Raise the first law that does not hold, with the smallest program."""

@@ -17,6 +17,7 @@ import purefx as px
 from purefx.laws.arguments import WrongQuestion
 from purefx.laws.asking import LawBroken
 from purefx.laws.checking import NothingChecked
+from purefx.laws.law import GRADIENTS
 from purefx.laws.rules import RULE_LAWS, check_rule
 
 Function = Callable[..., Any]
@@ -252,3 +253,28 @@ def test_what_it_was_called_with_is_shown() -> None:
     assert "called with:\n  (float32[" in text
     assert "got float32[" in text
     assert text.index("called with:") < text.index("on the program")
+
+
+WRONG_QUESTIONS: list[tuple[Any, dict[str, Any], str]] = [
+    (3, {}, "takes a rule, px.rule"),
+    (of(lambda x: x.relu(), lambda m, x: x.clamp(0)), {"operands": 5}, "a function that is given `draw`"),
+    (of(lambda x: x.relu(), lambda m, x: x.clamp(0)), {"tolerance": -1}, "are numbers from 0 on"),
+    (of(lambda x: x.relu(), lambda m, x: x.clamp(0)), {"examples": 0}, "a whole number above 0"),
+]
+
+
+@pytest.mark.parametrize(("rule", "options", "said"), WRONG_QUESTIONS)
+def test_a_wrong_question_is_explained(rule: Any, options: dict[str, Any], said: str) -> None:
+    with pytest.raises(WrongQuestion, match=said):
+        check_rule(rule, **options)
+
+
+def test_a_rule_without_a_replacement_says_so() -> None:
+    with pytest.raises(px.RuleError, match="has no replacement"):
+        check_rule(px.rule(lambda x: torch.relu(x)))
+
+
+def test_laws_that_apply_a_rule_many_times_name_it_too() -> None:
+    clamped = of(lambda x: torch.relu(x), lambda m, x: x.clamp_min(0), where=is_float)
+    with pytest.raises(LawBroken, match="^<lambda> breaks the law 'gradients'"):
+        check_rule(clamped, laws=[GRADIENTS], examples=10)
