@@ -276,5 +276,5 @@ def test_a_rule_without_a_replacement_says_so() -> None:
 
 def test_laws_that_apply_a_rule_many_times_name_it_too() -> None:
     clamped = of(lambda x: torch.relu(x), lambda m, x: x.clamp_min(0), where=is_float)
-    with pytest.raises(LawBroken, match="^<lambda> breaks the law 'gradients'"):
+    with pytest.raises(LawBroken, match=r"^<lambda> breaks the law 'gradients'"):
         check_rule(clamped, laws=[GRADIENTS], examples=10)
