@@ -118,8 +118,6 @@ def heads(draw: Any) -> tuple[Any, ...]:
 
 RIGHT: dict[str, tuple[px.RuleSet, dict[str, Any]]] = {
     "cancelled": (of(lambda x: neg(neg(x)), lambda m, x: x), {}),
-    "copied": (of(lambda x: neg(neg(x)), lambda m, x: x.clone()), {}),
-    "even": (of(lambda x: torch.abs(neg(x)), lambda m, x: torch.abs(x)), {}),
     "even beside": (of(lambda x: torch.abs(neg(x)), lambda m, x: torch.abs(x), keeps_inner=True), {}),
     "told apart": (of(lambda x, y: neg(x + y), lambda m, x, y: torch.sub(neg(x), y), where=same_kind("y")), {"tolerance": 1e-5}),
     "selected": (of(lambda x, d, i: neg(x.select(d, i)), lambda m, x, d, i: neg(x).select(d, i)), {}),
