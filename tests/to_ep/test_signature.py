@@ -112,6 +112,21 @@ def test_old_contents_that_are_returned_or_swapped() -> None:
     assert px.to_ep(program).module()(torch.ones(2))[0].tolist() == [0, 0]
 
 
+def test_a_constant_that_is_written_is_a_mutated_buffer() -> None:
+    """Torch has no other word for the mutation of what is no parameter, and takes no such program."""
+    ids = {"w": px.SlotKind.PARAMETER, "b": px.SlotKind.BUFFER, "c": px.SlotKind.CONSTANT}
+    values = (nn.Parameter(torch.zeros(2)), torch.zeros(2), torch.zeros(2))
+    slots = {name: px.Slot(ids[name], value, at, at) for at, (name, value) in enumerate(zip(ids, values, strict=True))}
+    user = px.UserInput(px.TensorType(torch.float32, (2,)), "x")
+    signature = px.Signature((*map(px.StateInput, ids), user), (*map(px.StateMutation, ids), px.UserOutput()))
+    graph = px.Graph(tuple(map(px.Input, [*ids, "x"])), (px.Node("y", NEG, (px.Ref("x"),)),), (px.Ref("y"),) * 4)
+    program = px.Program.of({"": graph}, signature=signature, state=px.State(tuple(ids), px.pmap(slots)))
+    lowered: Any = px.lower(program)
+    assert [name for name, _ in kinds(lowered)] == ["PARAMETER_MUTATION", "BUFFER_MUTATION", "BUFFER_MUTATION", "USER_OUTPUT"]
+    with pytest.raises(px.UnsupportedProgram, match="'clone': 'b', 'clone_1': 'c'"):
+        px.to_ep(program)
+
+
 def test_outputs_in_torchs_order() -> None:
     program = flat([px.Node("y", NEG, (px.Ref("x"),))], (px.Ref("y"), px.Ref("y")), "x")
     signature = evolve(program.signature, outputs=(px.UserOutput(), px.InputMutation(0)))

@@ -10,6 +10,7 @@ import copy
 import pickle
 import warnings
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 
 import pytest
@@ -140,6 +141,11 @@ class Joint:
     forward: torch.export.ExportedProgram
     joint: torch.export.ExportedProgram
 
+    @cached_property
+    def program(self) -> px.Program:
+        """The joint program, imported; that traces the forward again, which takes most of the time."""
+        return px.import_ep(self.joint, forward=self.forward)
+
 
 def exported(name: str, *, strict: bool) -> Joint:
     torch.manual_seed(0)
@@ -178,7 +184,7 @@ def expected(eager: nn.Module, arguments: tuple[torch.Tensor, ...]) -> list[torc
 
 @pytest.mark.parametrize("to", LOWERED)
 def test_loss_and_gradients_are_those_of_eager(joint: Joint, to: Any) -> None:
-    program = px.transform(px.import_ep(joint.joint, forward=joint.forward))
+    program = px.transform(joint.program)
     module, eager = px.lower(program, to=to), copy.deepcopy(joint.eager)
     for _ in range(3):
         arguments = joint.case.arguments()
@@ -194,7 +200,7 @@ def test_loss_and_gradients_are_those_of_eager(joint: Joint, to: Any) -> None:
 
 
 def test_the_hierarchy_is_that_of_the_module_and_backward_calls_come_after_the_loss(joint: Joint) -> None:
-    program = px.transform(px.import_ep(joint.joint, forward=joint.forward))
+    program = px.transform(joint.program)
     module = px.lower(program)
     names = [name for name, _ in joint.eager.named_modules()]
     assert [name for name, _ in module.named_modules() if "@" not in name] == names
@@ -207,7 +213,7 @@ def test_the_hierarchy_is_that_of_the_module_and_backward_calls_come_after_the_l
 
 def test_forward_calls_are_whole_and_hold_no_backward(joint: Joint) -> None:
     alone = px.transform(px.import_ep(joint.forward.run_decompositions()))
-    both = px.transform(px.import_ep(joint.joint, forward=joint.forward))
+    both = px.transform(joint.program)
     ours, theirs = (_work(px.inline(program), joint.case.calls) for program in (both, alone))
     assert ours == theirs
 
@@ -234,7 +240,7 @@ def test_without_the_forward_everything_stays_in_the_root(joint: Joint) -> None:
 
 
 def test_the_signature_says_what_the_gradients_are_of(joint: Joint) -> None:
-    program = px.import_ep(joint.joint, forward=joint.forward)
+    program = joint.program
     kinds = [type(spec) for spec in program.signature.outputs]
     assert kinds.count(px.LossOutput) == 1
     slots = [spec.slot for spec in program.signature.outputs if isinstance(spec, px.StateGradient)]
@@ -250,7 +256,7 @@ def test_the_signature_says_what_the_gradients_are_of(joint: Joint) -> None:
 
 
 def test_every_stage_is_printed_parsed_and_lowered(joint: Joint) -> None:
-    program = px.import_ep(joint.joint, forward=joint.forward)
+    program = joint.program
     arguments = joint.case.arguments()
     wanted = expected(copy.deepcopy(joint.eager), arguments)
     for step in (None, *px.DEFAULT):
@@ -264,7 +270,7 @@ def test_every_stage_is_printed_parsed_and_lowered(joint: Joint) -> None:
 
 
 def test_outline_and_inline_undo_one_another(joint: Joint) -> None:
-    flat = px.transform(px.import_ep(joint.joint, forward=joint.forward), *px.DEFAULT[:3])
+    flat = px.transform(joint.program, *px.DEFAULT[:3])
     gathered = px.inline(px.outline(flat))
     assert sorted(node.name for node in gathered.main.nodes) == sorted(node.name for node in flat.main.nodes)
     assert px.inline(px.outline(gathered)).main == gathered.main
@@ -283,7 +289,7 @@ def test_the_exported_programs_stay_as_they_were(joint: Joint) -> None:
 
 def test_it_is_pickled() -> None:
     joint = exported("perceptron", strict=False)
-    module = px.lower(px.transform(px.import_ep(joint.joint, forward=joint.forward)))
+    module = px.lower(px.transform(joint.program))
     arguments = joint.case.arguments()
     for mine, theirs in zip(pickle.loads(pickle.dumps(module))(*arguments), module(*arguments), strict=True):
         assert torch.equal(mine, theirs)

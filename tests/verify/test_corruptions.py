@@ -71,7 +71,7 @@ def generated() -> tuple[tuple[px.Program, int], ...]:
 @cache
 def originals() -> tuple[tuple[px.Program, int], ...]:
     """Return valid programs with seeds: generated ones of all stages, and real ones."""
-    return (*generated(), *((program, seed) for seed in range(3) for program in imported()))
+    return (*generated(), *((program, seed) for seed in range(2) for program in imported()))
 
 
 def broken(corruptor: Corruptor) -> list[Corruption]:
@@ -94,17 +94,6 @@ def test_real_programs_are_not_refused() -> None:
         assert verify(program, infer=True) == ()
 
 
-@pytest.mark.parametrize("corruptor", [c for c in CORRUPTORS if c.rule is not None], ids=str)
-def test_a_corruption_is_refused_by_its_rule(corruptor: Corruptor) -> None:
-    deep = corruptor.rule in {rule.name for rule in DEEP}
-    corrupted = broken(corruptor)
-    assert len(corrupted) >= 3
-    for corruption in corrupted:
-        violations = verify(corruption.program, infer=deep)
-        assert corruptor.rule in {violation.rule for violation in violations}, str(corruption.original)
-        assert all(violation.message and violation.advice for violation in violations)
-
-
 ALONE = {
     "node repeated", "unknown value", "node moved up", "list argument", "tensor argument", "keyword twice", "absurd value",
     "other effects", "other name", "orphan", "argument more", "argument less", "result beyond", "body gives number", "raw nodes",
@@ -114,10 +103,16 @@ ALONE = {
 """Corruptors that break one invariant and no other."""
 
 
-@pytest.mark.parametrize("corruptor", [c for c in CORRUPTORS if c.name in ALONE], ids=str)
-def test_a_corruption_blames_no_other_rule(corruptor: Corruptor) -> None:
-    for corruption in broken(corruptor):
-        assert {violation.rule for violation in verify(corruption.program)} == {corruptor.rule}
+@pytest.mark.parametrize("corruptor", [c for c in CORRUPTORS if c.rule is not None], ids=str)
+def test_a_corruption_is_refused_by_its_rule(corruptor: Corruptor) -> None:
+    deep = corruptor.rule in {rule.name for rule in DEEP}
+    corrupted = broken(corruptor)
+    assert len(corrupted) >= 3
+    for corruption in corrupted:
+        violations = verify(corruption.program, infer=deep)
+        blamed = {violation.rule for violation in violations}
+        assert blamed == {corruptor.rule} if corruptor.name in ALONE else corruptor.rule in blamed, str(corruption.original)
+        assert all(violation.message and violation.advice for violation in violations)
 
 
 @pytest.mark.parametrize("corruptor", [c for c in CORRUPTORS if c.rule is None], ids=str)

@@ -62,6 +62,16 @@ def test_all_violations_come_at_once_in_program_order() -> None:
     assert found == [("known-facts", "facts"), ("defined-values", "unused"), ("argument-kinds", "unused"), ("keywords", "new")]
 
 
+def test_calls_that_do_not_share_are_listed_by_name() -> None:
+    """Signatures are in a map: without an order of their own, findings would have that of the hash seed."""
+    program = PROGRAMS["kept"]()
+    signature = next(iter(program.call_signatures.values()))
+    calls = {ir.Frame("m", number): evolve(signature, shared=number == 0) for number in range(12)}
+    found = verify(program.evolve(call_signatures=ir.pmap(calls)))
+    blamed = [violation.message.split()[0] for violation in found if violation.rule == "shared-signatures"]
+    assert blamed == sorted(str(frame) for frame in calls if frame.call)
+
+
 def test_a_violation_shows_place_lines_source_and_advice() -> None:
     program = with_node("y", graph="lin", args=(ir.Ref("a"), ir.Ref("ww")))(tree())
     (violation,) = verify(program)
