@@ -24,13 +24,24 @@ PRINT = op_of(torch.ops.aten._print.default)
 COPY_ = op_of(torch.ops.aten.copy_.default)
 
 
-class Counter(nn.Module):
-    """Counts its calls in a buffer that it adds to its result."""
+def parent(**children: Any) -> Any:
+    """Return a base class of modules that hold these: modules, parameters, and tensors as buffers, each made by a call."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = nn.Linear(4, 4)
-        self.register_buffer("count", torch.zeros(()))
+    class Parent(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            for name, child in children.items():
+                made = child()
+                if isinstance(made, nn.Module | nn.Parameter):
+                    setattr(self, name, made)
+                else:
+                    self.register_buffer(name, made)
+
+    return Parent
+
+
+class Counter(parent(linear=lambda: nn.Linear(4, 4), count=lambda: torch.zeros(()))):
+    """Counts its calls in a buffer that it adds to its result."""
 
     def forward(self, x: torch.Tensor, *, flag: bool = True) -> torch.Tensor:
         self.count.add_(1)
@@ -54,12 +65,8 @@ class Shared(nn.Module):
         return self.tied(x), self.a.count * 2
 
 
-class Block(nn.Module):
+class Block(parent(up=lambda: nn.Linear(4, 8), down=lambda: nn.Linear(8, 4))):
     """A residual block of two linear layers."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.up, self.down = nn.Linear(4, 8), nn.Linear(8, 4)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x + self.down(self.up(x).relu())
@@ -94,12 +101,8 @@ class Aliased(nn.Module):
         return self.other(self.linear(x)) + self.whole.sum()
 
 
-class Branches(nn.Module):
+class Branches(parent(stages=lambda: nn.ModuleList([nn.ModuleList([Block() for _ in range(3)]) for _ in range(2)]))):
     """Two stages of three parallel blocks: many orders of its operators are legal."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.stages = nn.ModuleList([nn.ModuleList([Block() for _ in range(3)]) for _ in range(2)])
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         for stage in self.stages:

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 import purefx as px
-from tests.programs import Counter, Tower
+from tests.programs import Counter, Tower, parent
 
 X = torch.ones(2, 4)
 
@@ -42,12 +42,8 @@ class Branches(nn.Module):
         return x
 
 
-class Misfit(nn.Module):
+class Misfit(parent(lin=lambda: nn.Linear(7, 4))):
     """Multiplies what does not fit, one call down."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.lin = nn.Linear(7, 4)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Fail."""

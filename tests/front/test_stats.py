@@ -12,7 +12,7 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 import purefx as px
-from tests.programs import Shared, Tower
+from tests.programs import Shared, Tower, parent
 
 
 class Vision(nn.Module):
@@ -64,11 +64,7 @@ def test_counts_are_those_of_a_run() -> None:
 def test_what_is_not_known_is_not_counted() -> None:
     """A trace without fake values has no operations; one with examples has those of its functions, not of its modules."""
 
-    class Mixed(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.lin = nn.Linear(4, 4)
-
+    class Mixed(parent(lin=lambda: nn.Linear(4, 4))):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return torch.nn.functional.linear(self.lin(x), x)
 

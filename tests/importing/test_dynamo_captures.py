@@ -20,6 +20,7 @@ from torch.nn.utils import parametrizations
 from torch.utils import _pytree as pytree
 
 import purefx as px
+from tests.programs import parent
 
 functional_export = pytest.importorskip("torch._dynamo.functional_export")
 REPLAYED: Any = getattr(functional_export, "dynamo_graph_capture_for_export", None)
@@ -27,11 +28,7 @@ NESTED: Any = getattr(functional_export, "_dynamo_graph_capture_for_export", Non
 pytestmark = pytest.mark.skipif(REPLAYED is None or NESTED is None, reason="this torch has no such captures")
 
 
-class Plain(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.lin = nn.Linear(3, 3)
-
+class Plain(parent(lin=lambda: nn.Linear(3, 3))):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.lin(x).relu()
 

@@ -18,7 +18,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 import purefx as px
 from tests.importing.traced_graphs import compare, outcome
-from tests.programs import Shared, Tower
+from tests.programs import Shared, Tower, parent
 
 X = torch.linspace(-2, 3, 12).reshape(3, 4)
 
@@ -104,11 +104,7 @@ def test_make_fx() -> None:
 def test_graph_of_dynamo() -> None:
     """What a backend of torch.compile is given: parameters as inputs, a region without gradients, places written in Python."""
 
-    class Halves(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.layers = nn.ModuleList([nn.Linear(4, 4), nn.Linear(4, 4)])
-
+    class Halves(parent(layers=lambda: nn.ModuleList([nn.Linear(4, 4), nn.Linear(4, 4)]))):
         def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
             for layer in self.layers:
                 x = layer(x).relu()
@@ -218,11 +214,7 @@ def test_values_that_are_no_literals() -> None:
 def test_examples_make_methods_known() -> None:
     """With example inputs a method of a tensor is an operator; nothing of the example or of the module is written to."""
 
-    class Writes(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.bn = nn.BatchNorm1d(4)
-
+    class Writes(parent(bn=lambda: nn.BatchNorm1d(4))):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return self.bn(x.add_(1)).view(-1)
 

@@ -20,7 +20,7 @@ from purefx.ir import Apply, Sym
 from purefx.ir.importing.constraints import read_guard
 from purefx.ir.importing.nodes import StackReader
 from tests.importing.traced_graphs import compare, graph_modules, outcome
-from tests.programs import Aliased, Block, Shared, Tower, exported
+from tests.programs import Aliased, Block, Shared, Tower, exported, parent
 
 # What is read from an exported program: stacks, signature, state, constraints, bodies.
 
@@ -135,11 +135,7 @@ def test_bodies_of_operators_are_graphs() -> None:
 def test_projections_belong_to_what_they_project() -> None:
     """A region over several modules is one operator; its projections do not stand in the modules inside it."""
 
-    class Region(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.a, self.b = Block(), Block()
-
+    class Region(parent(a=Block, b=Block)):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             with torch.no_grad():
                 x = self.b(self.a(x))

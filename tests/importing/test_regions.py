@@ -9,14 +9,11 @@ import torch
 from torch import nn
 
 import purefx as px
+from tests.programs import parent
 
 
-class Frozen(nn.Module):
+class Frozen(parent(first=lambda: nn.Linear(3, 3), second=lambda: nn.Linear(3, 3))):
     """Computes a part without gradients, in a region between its own operators."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.second = nn.Linear(3, 3), nn.Linear(3, 3)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         y = x.sin()
@@ -25,12 +22,8 @@ class Frozen(nn.Module):
         return z + y
 
 
-class Twice(nn.Module):
+class Twice(parent(inner=Frozen, early=lambda: Early())):
     """Calls it twice; a second child has a region that takes the model's input itself."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.inner, self.early = Frozen(), Early()
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.inner(self.inner(x)) + self.early(x)
@@ -45,12 +38,8 @@ class Early(nn.Module):
         return y + 1
 
 
-class InRoot(nn.Module):
+class InRoot(parent(lin=lambda: nn.Linear(3, 3))):
     """Has a region of its own between two calls, and one at the end."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.lin = nn.Linear(3, 3)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         h = self.lin(x)

@@ -21,6 +21,7 @@ from torch.utils import _pytree as pytree
 import purefx as px
 from purefx.ir.operators import op_of
 from purefx.ir.own_operators import CALL_GUARDS, call_guards
+from tests.programs import parent
 
 # Traces with ``concrete_args``: arguments that are nested or fixed are taken as torch's module takes them.
 
@@ -117,12 +118,8 @@ def test_a_receiver_of_another_name_is_refused_as_it_can_not_run() -> None:
 # A program has one output: every door refuses a second, with a typed error that says what is wrong.
 
 
-class Writes(nn.Module):
+class Writes(parent(n=lambda: torch.zeros(2))):
     """Writes a buffer, and gives two tensors."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.register_buffer("n", torch.zeros(2))
 
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         self.n.add_(1)
@@ -215,13 +212,8 @@ def test_keys_of_files(tmp_path: Path) -> None:
 # ``import_fx(ep.module())``: the module that checks the inputs writes nothing, and nothing acts before it.
 
 
-class Counts(nn.Module):
+class Counts(parent(first=lambda: nn.Linear(4, 4), second=lambda: nn.Linear(4, 4), calls=lambda: torch.zeros(()))):
     """Counts its calls, and computes before and after that."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 4)
-        self.register_buffer("calls", torch.zeros(()))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         y = self.first(x)

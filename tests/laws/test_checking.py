@@ -24,6 +24,7 @@ from purefx.laws.law import GENERIC
 from purefx.laws.live import live
 from purefx.laws.strategies import Stage
 from purefx.laws.tiers import TIERS, Tier, drawn_cases
+from tests.programs import parent
 
 ONES = torch.ones(2)
 
@@ -186,12 +187,8 @@ def test_what_changes_nothing_is_not_checked() -> None:
         check_transformation(without_relu, laws=MEANING, tier="aten", examples=250)
 
 
-class Wastes(nn.Module):
+class Wastes(parent(lin=lambda: nn.Linear(2, 2))):
     """Computes something for nothing; writes to it, too."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.lin = nn.Linear(2, 2)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         wasted = torch.relu(self.lin(x))
@@ -303,11 +300,7 @@ def test_programs_of_your_own(make: Any) -> None:
 
 
 def test_keywords_state_and_several_calls() -> None:
-    class Counts(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.register_buffer("count", torch.zeros(2))
-
+    class Counts(parent(count=lambda: torch.zeros(2))):
         def forward(self, x: torch.Tensor, *, by: torch.Tensor, plus: torch.Tensor) -> torch.Tensor:
             self.count.add_(by)  # type: ignore[operator]
             return x * self.count - plus  # type: ignore[operator]

@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 import purefx as px
+from tests.programs import parent
 from tests.unflatten.harness import LOWERED, Case, compare, export
 
 X = torch.arange(12.0).reshape(3, 4) / 5 - 1
@@ -93,11 +94,7 @@ class Counting(nn.Module):
         return x * self.n
 
 
-class Layer(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.lin, self.act = nn.Linear(4, 4), nn.ReLU()
-
+class Layer(parent(lin=lambda: nn.Linear(4, 4), act=nn.ReLU)):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.act(self.lin(x))
 

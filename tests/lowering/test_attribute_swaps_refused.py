@@ -31,15 +31,12 @@ from tests.lowering.swaps import (
     refused,
     same,
 )  # fmt: skip
+from tests.programs import parent
 from tests.scale.test_scale import nested
 from tests.unflatten.harness import LOWERED
 
 
-class Chooses(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.a = nn.Linear(4, 4)
-
+class Chooses(parent(a=lambda: nn.Linear(4, 4))):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return torch.cond(x.sum() > 0, lambda x: self.a(x), lambda x: self.a(x - 1), (x,))
 
@@ -49,12 +46,8 @@ class Negated(nn.Linear):
         return -super().forward(input)
 
 
-class Calls(nn.Module):
+class Calls(parent(a=Layer)):
     """Calls a child, and a child of that."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.a = Layer()
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.a.lin(self.a(x))

@@ -16,6 +16,7 @@ import torch
 
 import purefx as px
 from purefx.lowering.swaps.hooks import unhooked
+from tests.programs import parent
 from tests.scale.test_scale import nested
 from tests.transforms.test_outline import CIRCLE, outlined, preserved
 
@@ -115,12 +116,8 @@ def test_hooks_run_as_in_eager(seed: int) -> None:
             assert behaviour(module) == expected, to
 
 
-class Flagged(torch.nn.Module):
+class Flagged(parent(c=Leaf)):
     """Calls one module twice with different bodies."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.c = Leaf()
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.c(self.c(x, True), False)

@@ -14,6 +14,7 @@ import torch.fx
 from torch.export.unflatten import UnflattenedModule
 
 import purefx as px
+from tests.programs import parent
 
 PH: Any = getattr(torch.fx, "PH")  # noqa: B009  no public name of a type checker
 
@@ -114,12 +115,8 @@ def test_an_at_sign_in_a_preserved_name() -> None:
     assert str(px.parse(text)).replace(' on "meta"', "") == text
 
 
-class Nested(torch.nn.Module):
+class Nested(parent(leaf=Leaf)):
     """Takes pytrees, and a keyword."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.leaf = Leaf()
 
     def forward(self, pair: tuple[torch.Tensor, torch.Tensor], d: dict[str, torch.Tensor]) -> torch.Tensor:
         return self.leaf(pair[0]) + pair[1] * 2 + d["foo"] * 3
@@ -155,16 +152,12 @@ def test_a_root_is_traced_with_nested_arguments(to: Any) -> None:
         assert torch.equal(torch.fx.GraphModule(around, Through().trace(around))(x, y, z), expected)
 
 
-class Flagged(torch.nn.Module):
+class Flagged(parent(c=lambda: Flagged.Part())):
     """Calls one module in two ways."""
 
     class Part(torch.nn.Module):
         def forward(self, x: torch.Tensor, flag: bool) -> torch.Tensor:
             return x * 2 if flag else x + 10
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.c = Flagged.Part()
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.c(self.c(x, True), False)

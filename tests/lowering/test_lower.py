@@ -12,7 +12,7 @@ from torch import nn
 from torch.export.unflatten import InterpreterModule
 
 import purefx as px
-from tests.programs import Aliased, Block, Counter, Shared, Tower, exported
+from tests.programs import Aliased, Block, Counter, Shared, Tower, exported, parent
 
 To = Literal["graph_module", "interpreter"]
 BOTH = pytest.mark.parametrize("to", ["graph_module", "interpreter"])
@@ -241,11 +241,7 @@ def test_double_reaches_everything() -> None:
 def test_meta_device() -> None:
     """Moving maps the state and every device literal."""
 
-    class Makes(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.linear = nn.Linear(4, 4)
-
+    class Makes(parent(linear=lambda: nn.Linear(4, 4))):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return self.linear(x) + torch.arange(4, device=x.device)
 

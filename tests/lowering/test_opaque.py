@@ -16,17 +16,13 @@ from purefx.ir.operators import op_of
 from purefx.ir.own_operators import CALL_MODULE
 from purefx.ir.verify import verify
 from purefx.laws.toy import tensor_meaning
+from tests.programs import parent
 
 KINDS = ("graph_module", "interpreter")
 
 
-class Counting(nn.Module):
+class Counting(parent(lin=lambda: nn.Linear(2, 2), calls=lambda: torch.zeros(1))):
     """Counts its calls, takes a keyword, and has a weight that others may have too."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.lin = nn.Linear(2, 2)
-        self.register_buffer("calls", torch.zeros(1))
 
     def forward(self, x: torch.Tensor, *, scale: float = 1.0) -> torch.Tensor:
         self.calls.add_(1)

@@ -14,7 +14,7 @@ from torch._C._distributed_c10d import HashStore
 from torch.distributed.pipelining import PipelineStage, ScheduleInterleaved1F1B
 
 import purefx as px
-from tests.programs import Block, exported
+from tests.programs import Block, exported, parent
 from tests.transforms.split_by_hand import split_tree
 
 
@@ -193,13 +193,8 @@ def test_tied_parameters_are_an_error_or_copies_whose_gradients_are_summed(state
     assert torch.equal(stage(stages, 1).block.up.weight.grad, model.block.up.weight.grad)
 
 
-class Counting(nn.Module):
+class Counting(parent(norm=lambda: nn.BatchNorm1d(4), linear=lambda: nn.Linear(4, 8), count=lambda: torch.zeros(1))):
     """Writes a buffer at each call and gives it back; has BatchNorm."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.norm, self.linear = nn.BatchNorm1d(4), nn.Linear(4, 8)
-        self.register_buffer("count", torch.zeros(1))
 
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         count: Any = self.count
@@ -281,11 +276,7 @@ def test_a_stage_that_is_frozen_later_trains_the_others() -> None:
 
 @pytest.mark.usefixtures("world")
 def test_dynamic_sizes_need_an_example() -> None:
-    class Sized(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.a, self.b = nn.Linear(4, 4), nn.Linear(4, 4)
-
+    class Sized(parent(a=lambda: nn.Linear(4, 4), b=lambda: nn.Linear(4, 4))):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return self.b(self.a(x).reshape(x.shape[0], 2, 2).flatten(1)) * x.shape[0]
 

@@ -15,6 +15,7 @@ import pytest
 import torch
 
 import purefx as px
+from tests.programs import parent
 
 # Eight threads look at one lowered module at once: graphs, code, copies, pickles, state, calls.
 
@@ -31,12 +32,8 @@ class Leaf(torch.nn.Module):
         return x.relu() if flag else x
 
 
-class Model(torch.nn.Module):
+class Model(parent(a=Leaf, b=Leaf)):
     """Calls one module twice with different bodies, and another under a branch."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.a, self.b = Leaf(), Leaf()
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = self.b((self.a((x, x), True), x))

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from tests.lowering.users import FORMS, KINDS, agree, lowered, mixed, mixed_args, three
-from tests.programs import Block
+from tests.programs import Block, parent
 
 EACH = pytest.mark.parametrize("to", KINDS)
 
@@ -65,34 +65,22 @@ def test_exports_again_with_dynamic_shapes_by_name(to: str, form: str, strict: b
     agree(lowered(again, to), model, three(lambda: mixed_args(5 if first else 3)))
 
 
-class Nested(nn.Module):
+class Nested(parent(block=Block)):
     """Takes containers."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.block = Block()
 
     def forward(self, pair: tuple[torch.Tensor, torch.Tensor], named: dict[str, torch.Tensor]) -> torch.Tensor:
         return self.block(pair[0] + pair[1]) * named["scale"]
 
 
-class Again(nn.Module):
+class Again(parent(inner=lambda: Flagged())):
     """Calls one module in two ways."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.inner = Flagged()
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.inner(self.inner(x), flag=True)
 
 
-class Flagged(nn.Module):
+class Flagged(parent(linear=lambda: nn.Linear(4, 4))):
     """Does what a flag says."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = nn.Linear(4, 4)
 
     def forward(self, x: torch.Tensor, flag: bool = False) -> torch.Tensor:
         return self.linear(x).relu() if flag else self.linear(x)

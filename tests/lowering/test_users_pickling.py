@@ -17,7 +17,7 @@ from torch import nn
 
 import purefx as px
 from tests.lowering.users import FORMS, KINDS, Mixed, agree, lowered, mixed, mixed_args, three
-from tests.programs import Shared, Tower
+from tests.programs import Shared, Tower, parent
 
 EACH = pytest.mark.parametrize("to", KINDS)
 
@@ -116,11 +116,7 @@ def test_preserved_signatures_survive(to: str) -> None:
 def test_higher_order_operators_survive(to: str) -> None:
     """The bodies of a cond are found again."""
 
-    class Chooses(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.up = nn.Linear(4, 4)
-
+    class Chooses(parent(up=lambda: nn.Linear(4, 4))):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return torch.cond(x.sum() > 0, lambda x: self.up(x).relu(), lambda x: self.up(x) - 1, (x,))
 

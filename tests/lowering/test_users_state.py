@@ -13,7 +13,7 @@ from torch.nn.utils import parametrizations, prune
 
 import purefx as px
 from tests.lowering.users import KINDS, Mixed, agree, export, lowered, mixed_args, three
-from tests.programs import Tower
+from tests.programs import Tower, parent
 
 EACH = pytest.mark.parametrize("to", KINDS)
 
@@ -161,12 +161,8 @@ def test_tied_buffers_stay_tied() -> None:
     assert module.a.running_mean is module.b.running_mean
 
 
-class Writes(nn.Module):
+class Writes(parent(scale=lambda: nn.Parameter(torch.ones(4)), linear=lambda: nn.Linear(4, 4))):
     """Writes a parameter that requires gradients, where they are off."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.scale, self.linear = nn.Parameter(torch.ones(4)), nn.Linear(4, 4)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         with torch.no_grad():

@@ -18,6 +18,7 @@ import torch
 import purefx as px
 from purefx.ir.state import lazy_bits
 from purefx.ir.tensors import cell_key
+from tests.programs import parent
 
 Draw = random.Random
 Views = list[torch.Tensor]
@@ -125,11 +126,7 @@ def test_a_conjugate_is_another_tensor() -> None:
 
 
 def test_a_lone_window_keeps_what_is_around_it() -> None:
-    class Around(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.register_buffer("t", torch.arange(8.0)[2:4])
-
+    class Around(parent(t=lambda: torch.arange(8.0)[2:4])):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return torch.as_strided(self.t, (4,), (2,), 0) * x
 

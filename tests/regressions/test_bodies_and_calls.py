@@ -13,7 +13,7 @@ from torch import nn
 import purefx as px
 from purefx.ir.calls.call_graph import instance_paths, signatures_of_bodies
 from purefx.laws import behaviour_differences
-from tests.programs import COPY_, MUL, NEG, exported, flat
+from tests.programs import COPY_, MUL, NEG, exported, flat, parent
 from tests.transforms.small import tree
 
 # Bodies that call the next one twice each, two hundred deep, and one preserved signature: to verify it took for ever.
@@ -94,23 +94,15 @@ def test_one_body_stays_one() -> None:
 # Deduplicating a program in which bodies are shared already.
 
 
-class Inner(nn.Module):
+class Inner(parent(linear=lambda: nn.Linear(2, 2))):
     """Holds a linear layer one level deeper than the model does."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = nn.Linear(2, 2)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.linear(x).relu()
 
 
-class Outer(nn.Module):
+class Outer(parent(linear=lambda: nn.Linear(2, 2), inner=Inner)):
     """Two linear layers that are one body, at two depths."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear, self.inner = nn.Linear(2, 2), Inner()
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.inner(self.linear(x))
@@ -244,12 +236,8 @@ def test_pieces_inside_pieces_are_told_apart() -> None:
 # ``deduplicate`` numbers the calls of a module part by part; ``join`` must not make one call of two.
 
 
-class Scale(nn.Module):
+class Scale(parent(weight=lambda: nn.Parameter(torch.tensor([2.0, 3.0])))):
     """Has another body for each number."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.tensor([2.0, 3.0]))
 
     def forward(self, x: torch.Tensor, number: int) -> torch.Tensor:
         return x * self.weight + number

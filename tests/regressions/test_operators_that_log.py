@@ -18,6 +18,7 @@ from torch import nn
 from torch._higher_order_ops.effects import _EffectType, _register_effectful_op
 
 import purefx as px
+from tests.programs import parent
 
 LOG: list[str] = []
 
@@ -73,11 +74,7 @@ class Pair(nn.Module):
         return self.v(y) + self.u(y)
 
 
-class Root(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.a, self.b = Pair("a"), Pair("b")
-
+class Root(parent(a=lambda: Pair("a"), b=lambda: Pair("b"))):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.b(self.a(x)) + loud(x, "root")
 

@@ -18,7 +18,7 @@ from purefx.laws.law import Case
 from purefx.laws.pairs import PAIRS, copies_nothing, copies_stand_first
 from purefx.lowering.calls.root import LoweredRoot
 from purefx.transforms.mutations import COPY
-from tests.programs import exported
+from tests.programs import exported, parent
 
 # A buffer that is not saved kept its place behind all saved ones, so the order of ``named_buffers`` was not eager's.
 
@@ -97,12 +97,8 @@ class Layer(nn.Module):
         return x.relu() + mask
 
 
-class Layers(nn.Module):
+class Layers(parent(first=Layer, second=Layer)):
     """The first layer's ``x`` is made before the mask, the second's after it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.second = Layer(), Layer()
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         mask = x * 2

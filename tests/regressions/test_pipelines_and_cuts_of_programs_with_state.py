@@ -16,24 +16,16 @@ import torch
 from torch import nn
 
 import purefx as px
+from tests.programs import parent
 
 
-class Norm(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.bn, self.lin = nn.BatchNorm1d(3), nn.Linear(3, 3)
-
+class Norm(parent(bn=lambda: nn.BatchNorm1d(3), lin=lambda: nn.Linear(3, 3))):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.bn(self.lin(x)) + self.bn(x)
 
 
-class Counter(nn.Module):
+class Counter(parent(count=lambda: torch.zeros(()), total=lambda: torch.zeros(3))):
     """Writes buffers through views, and its argument."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.register_buffer("count", torch.zeros(()))
-        self.register_buffer("total", torch.zeros(3))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x.add_(1)
@@ -100,11 +92,7 @@ def test_any_order_of_steps(name: str, decomposed: bool) -> None:
     assert right > 5
 
 
-class Flagged(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.lin = nn.Linear(3, 3)
-
+class Flagged(parent(lin=lambda: nn.Linear(3, 3))):
     def forward(
         self, x: torch.Tensor, *, flag: bool = True, scale: Any = None, extra: Any = None, name: str = "a"
     ) -> torch.Tensor:

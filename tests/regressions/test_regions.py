@@ -12,25 +12,18 @@ import torch
 from torch import nn
 
 import purefx as px
+from tests.programs import parent
 
 # The body of a vmap stays between the functions that open and close it, and in the module that it was written in.
 
 
-class Mapped(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = nn.Linear(3, 3)
-
+class Mapped(parent(linear=lambda: nn.Linear(3, 3))):
     def forward(self, x: Any) -> Any:
         y = torch.vmap(lambda row: torch.vmap(lambda item: item * 2)(row) + row.sum())(x)
         return self.linear(y)
 
 
-class Twice(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.child = Mapped()
-
+class Twice(parent(child=Mapped)):
     def forward(self, x: Any) -> Any:
         return self.child(self.child(x)) + 1
 
@@ -56,12 +49,8 @@ REGIONS: dict[str, Callable[[], Any]] = {
 }
 
 
-class Child(nn.Module):
+class Child(parent(w=lambda: nn.Parameter(torch.tensor([[2.0]])))):
     """Does something else under ``no_grad``, with a flag, and with a keyword."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.w = nn.Parameter(torch.tensor([[2.0]]))
 
     def forward(self, x: torch.Tensor, flag: bool = False, *, y: Any = 0.0) -> torch.Tensor:
         x = x.float()
@@ -115,11 +104,7 @@ def test_each_call_runs_its_own_body(region: str, calls: tuple[int, int], option
 
 
 def test_calls_that_keep_their_signature_share_a_callable_all_the_same() -> None:
-    class Other(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.c = Child()
-
+    class Other(parent(c=Child)):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             with torch.no_grad():
                 first = self.c(x) + 1  # something else in the region: nothing calls the module there

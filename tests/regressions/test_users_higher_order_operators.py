@@ -20,6 +20,7 @@ from torch.fx.experimental.proxy_tensor import ProxyTorchDispatchMode, disable_p
 import purefx as px
 from purefx.ir.effects.dependencies import dependencies
 from purefx.ir.effects.registered import effects_of
+from tests.programs import parent
 
 LOG: list[str] = []
 
@@ -109,11 +110,7 @@ class Child(nn.Module):
         return logged(self.lin(x), self.text)
 
 
-class Root(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.a, self.b = Child("a"), Child("b")
-
+class Root(parent(a=lambda: Child("a"), b=lambda: Child("b"))):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.a(x) + self.b(x) + logged(x, "root")
 

@@ -15,6 +15,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import purefx as px
 from purefx.laws.values import false_values
+from tests.programs import parent
 
 
 class Outer(torch.nn.Module):
@@ -47,12 +48,8 @@ class Rows(torch.nn.Module):
         return x.nonzero().float()
 
 
-class Found(torch.nn.Module):
+class Found(parent(a=Rows, b=Rows)):
     """Two modules that find rows."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.a, self.b = Rows(), Rows()
 
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         return self.a(x) * 2, self.b(x - 1).sin()

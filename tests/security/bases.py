@@ -13,6 +13,7 @@ from attrs import frozen
 from torch import nn
 
 import purefx as px
+from tests.programs import parent
 
 __all__ = ["Base", "Point", "bases"]
 
@@ -34,13 +35,8 @@ class Base:
     kwargs: dict[str, Any]
 
 
-class Inner(nn.Module):
+class Inner(parent(linear=lambda: nn.Linear(2, 2), count=lambda: torch.zeros(2))):
     """Takes and gives containers, counts its calls."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = nn.Linear(2, 2)
-        self.register_buffer("count", torch.zeros(2))
 
     def forward(self, batch: dict[str, Any], *, scale: float = 2.0) -> tuple[torch.Tensor, list[torch.Tensor]]:
         self.count.add_(1)

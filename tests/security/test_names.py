@@ -19,7 +19,7 @@ from torch import nn
 
 import purefx as px
 from purefx.ir.operators import op_of
-from tests.programs import NEG, flat
+from tests.programs import NEG, flat, parent
 
 CORPUS = (
     "x=RAN.append(1)",
@@ -43,12 +43,7 @@ CORPUS = (
 Change = Callable[[torch.export.ExportedProgram, str], None]
 
 
-class Model(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = nn.Linear(2, 2)
-        self.register_buffer("seen", torch.ones(2))
-
+class Model(parent(linear=lambda: nn.Linear(2, 2), seen=lambda: torch.ones(2))):
     def forward(self, x: torch.Tensor, *, y: torch.Tensor) -> torch.Tensor:
         return self.linear(x).clamp(min=0.5) + y + self.seen
 

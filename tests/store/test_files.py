@@ -25,18 +25,14 @@ from torch import nn
 
 import purefx as px
 from purefx.ir.store import container
-from tests.programs import Aliased
+from tests.programs import Aliased, parent
 from tests.security.mutating import Parts, with_header
 
 HUGE = 10**12
 
 
-class Mixed(nn.Module):
+class Mixed(parent(aliased=Aliased, linear=lambda: nn.Linear(2, 2))):
     """State with ties, views and bytes; dynamic sizes; branches."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.aliased, self.linear = Aliased(), nn.Linear(2, 2)
 
     def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
         y = self.linear(self.aliased(x))

@@ -24,7 +24,7 @@ from purefx.ir import Apply, InputDim, Range, Sym
 from purefx.ir.operators import op_of
 from purefx.ir.torch_private import storage_key
 from purefx.laws.tiers import Tier, drawn_cases, stages_of
-from tests.programs import ADD, NEG, Aliased, Shared, exported, flat
+from tests.programs import ADD, NEG, Aliased, Shared, exported, flat, parent
 
 EXAMPLES: dict[Tier, int] = {"toy": 12, "aten": 8, "modules": 2}
 
@@ -81,12 +81,8 @@ def test_what_is_loaded_runs_as_what_was_saved(tmp_path: Path) -> None:
         ]
 
 
-class Sizes(nn.Module):
+class Sizes(parent(inner=lambda: Scaled())):
     """Dynamic sizes, sizes that only a run knows, branches, a preserved signature, pytrees."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.inner = Scaled()
 
     def forward(self, x: torch.Tensor, y: torch.Tensor) -> dict[str, Any]:
         z = torch.cond(x.sum() > 0, lambda a: a.sin(), lambda a: a.cos(), (self.inner(x),))

@@ -15,7 +15,7 @@ from torch.export.graph_signature import InputKind, OutputKind
 
 import purefx as px
 from purefx.ir.operators import op_of
-from tests.programs import ADD, COPY_, NEG, Counter, Shared, exported, flat
+from tests.programs import ADD, COPY_, NEG, Counter, Shared, exported, flat, parent
 from tests.to_ep.support import decomposed, differences, flattened, imported, loaded
 
 
@@ -40,11 +40,7 @@ def test_a_program_that_writes_in_place_is_no_aten() -> None:
 
 
 def test_mutations_of_state_and_of_an_input() -> None:
-    class Both(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.register_buffer("n", torch.zeros(2))
-
+    class Both(parent(n=lambda: torch.zeros(2))):
         def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
             y.mul_(2)
             self.n.add_(x)
@@ -66,12 +62,7 @@ def test_mutations_of_state_and_of_an_input() -> None:
 def test_two_buffers_of_one_value() -> None:
     """Torch keys mutations by the name of the value, and takes the second one for a result."""
 
-    class Two(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.register_buffer("a", torch.zeros(2))
-            self.register_buffer("b", torch.ones(2))
-
+    class Two(parent(a=lambda: torch.zeros(2), b=lambda: torch.ones(2))):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             y = x + self.a
             self.a.copy_(y)
@@ -227,11 +218,7 @@ def test_effect_tokens_stay_or_become_order() -> None:
 def test_joint_programs() -> None:
     """The backward signature stays, and ``module()`` gives the loss and the gradients; torch's own program raises."""
 
-    class Loss(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.layer = nn.Linear(3, 3)
-
+    class Loss(parent(layer=lambda: nn.Linear(3, 3))):
         def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
             return nn.functional.cross_entropy(self.layer(self.layer(x)), y)
 

@@ -12,30 +12,22 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 import purefx as px
 from purefx.ir.operators import op_of
-from tests.programs import NEG, flat
+from tests.programs import NEG, flat, parent
 
 X = torch.arange(8.0).reshape(2, 4)
 
 POINT = op_of(torch.ops.higher_order._export_tracepoint)
 
 
-class Sub(nn.Module):
+class Sub(parent(lin=lambda: nn.Linear(4, 4))):
     """Takes a keyword, gives a dict."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.lin = nn.Linear(4, 4)
 
     def forward(self, x: torch.Tensor, *, k: torch.Tensor) -> dict[str, torch.Tensor]:
         return {"a": self.lin(x), "b": x + k}
 
 
-class Model(nn.Module):
+class Model(parent(sub=Sub, out=lambda: nn.Linear(4, 4))):
     """Calls one module twice, the second time with results of the first."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.sub, self.out = Sub(), nn.Linear(4, 4)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         first = self.sub(x, k=x * 2)

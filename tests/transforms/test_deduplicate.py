@@ -7,7 +7,7 @@ from attrs import evolve
 from torch import nn
 
 import purefx as px
-from tests.programs import ADD, MUL, NEG, Counter, Tower, exported, flat
+from tests.programs import ADD, MUL, NEG, Counter, Tower, exported, flat, parent
 
 
 def whole(module: nn.Module, *args: object, **kwargs: object) -> px.Program:
@@ -26,19 +26,11 @@ def test_equal_blocks_are_one_body() -> None:
 def test_bodies_that_differ_in_a_child_only_stay_apart() -> None:
     """Two calls of one module with the same nodes that call different children."""
 
-    class Choice(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.one, self.two = nn.ReLU(), nn.Tanh()
-
+    class Choice(parent(one=nn.ReLU, two=nn.Tanh)):
         def forward(self, x: torch.Tensor, *, first: bool) -> torch.Tensor:
             return self.one(x) if first else self.two(x)
 
-    class Both(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.choice = Choice()
-
+    class Both(parent(choice=Choice)):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return self.choice(self.choice(x, first=True), first=False)
 
@@ -61,19 +53,11 @@ def test_literals_are_compared_with_their_type() -> None:
 def test_state_is_part_of_a_body() -> None:
     """Reading ``a`` is not reading ``b``, though both are one tensor read."""
 
-    class Reads(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.a, self.b = nn.Parameter(torch.ones(2)), nn.Parameter(torch.zeros(2))
-
+    class Reads(parent(a=lambda: nn.Parameter(torch.ones(2)), b=lambda: nn.Parameter(torch.zeros(2)))):
         def forward(self, x: torch.Tensor, *, which: str) -> torch.Tensor:
             return x * getattr(self, which)
 
-    class Twice(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.reads = Reads()
-
+    class Twice(parent(reads=Reads)):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return self.reads(self.reads(x, which="a") + 1, which="b") + self.reads(x, which="a")
 
@@ -87,11 +71,7 @@ def test_state_is_part_of_a_body() -> None:
 def test_calls_of_one_module_with_one_body_are_one() -> None:
     """A stateful module called three times has one body, and eager's numbers."""
 
-    class Thrice(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.counter = Counter()
-
+    class Thrice(parent(counter=Counter)):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return self.counter(self.counter(self.counter(x)))
 

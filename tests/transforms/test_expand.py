@@ -151,31 +151,39 @@ def test_operators_are_given_copies_of_their_own() -> None:
 
 STATE = "state {\nbuffer a.n: f32[2]\nbuffer a.c.n: f32[2]\n}"
 
-GRAPHS = """
-    graph @""(x) {
+
+def chooses(name: str, true: str, false: str) -> str:
+    """Return the text of a body that hands its input to one of two branches."""
+    lines = [f'y = higher_order.cond(x, @"{true}", @"{false}", (x,))', "z = operator.getitem(y, 0)", "return z"]
+    return "\n".join([f"graph @{name}(x) {{", *lines, "}"])
+
+
+def reads(name: str, slot: str = "n") -> str:
+    """Return the text of a branch that gives what a slot holds."""
+    return f'graph @"{name}"(v) {{\nn = get {slot}\nreturn (n,)\n}}'
+
+
+GRAPHS = f"""
+    graph @""(x) {{
       y = call @a(x) as a
       return (y,)
-    }
-    graph @a(x) {
-      y = higher_order.cond(x, @"$t", @"$f", (x,))
-      z = operator.getitem(y, 0)
-      return z
-    }
-    graph @"$t"(v) {
+    }}
+    {chooses("a", "$t", "$f")}
+    graph @"$t"(v) {{
       n = get n
       w = aten.add.Tensor(v, n)
       z = call @c(w) as c@1
       return (z,)
-    }
-    graph @"$f"(v) {
+    }}
+    graph @"$f"(v) {{
       w = aten.neg.default(v)
       return (w,)
-    }
-    graph @c(v) {
+    }}
+    graph @c(v) {{
       n = get n
       w = aten.mul.Tensor(v, n)
       return w
-    }
+    }}
 """
 
 ROOT = """graph @""(x) {
@@ -220,7 +228,7 @@ def test_calls_that_stay_in_branches_are_named_from_the_root() -> None:
 @pytest.mark.parametrize("fuel", [None, 1])
 def test_branches_of_the_root_stay_as_they_are(fuel: int | None) -> None:
     """They stood in the root before; one that a call which stays gives an operator stands where it stood."""
-    graphs = """
+    root = """
         graph @""(x) {
           y = higher_order.cond(x, @"$t", @"$t", (x,))
           z = operator.getitem(y, 0)
@@ -228,57 +236,28 @@ def test_branches_of_the_root_stay_as_they_are(fuel: int | None) -> None:
           w = call @b(u) as b
           return (w,)
         }
-        graph @"$t"(v) {
-          n = get a.n
-          return (n,)
-        }
         graph @a(x) {
           n = get n
           return n
         }
-        graph @b(x) {
-          y = higher_order.cond(x, @"$b", @"$b", (x,))
-          z = operator.getitem(y, 0)
-          return z
-        }
-        graph @"$b"(v) {
-          n = get n
-          return (n,)
-        }
     """
-    program = tree(graphs, "state {\nbuffer a.n: f32[2]\nbuffer b.n: f32[2]\n}")
+    program = tree(
+        "\n".join([root, reads("$t", "a.n"), chooses("b", "$b", "$b"), reads("$b")]),
+        "state {\nbuffer a.n: f32[2]\nbuffer b.n: f32[2]\n}",
+    )
     copies = px.Fuel(None if fuel is None else 2 + fuel)
     result = px.inline.spend(program, copies)
     assert px.verify(result) == ()
-    reads = {name: node.do.slot for name, node in result.nodes() if isinstance(node.do, px.Get)}
-    assert {slot for name, slot in reads.items() if name.startswith("$t")} == {"a.n"}
-    assert {slot for name, slot in reads.items() if name.startswith("$b")} == ({"b.n"} if fuel is None else {"n"})
+    slots = {name: node.do.slot for name, node in result.nodes() if isinstance(node.do, px.Get)}
+    assert {slot for name, slot in slots.items() if name.startswith("$t")} == {"a.n"}
+    assert {slot for name, slot in slots.items() if name.startswith("$b")} == ({"b.n"} if fuel is None else {"n"})
 
 
 def test_branches_of_two_calls_of_a_module_are_both_named() -> None:
     """Each call has a branch of its own that reads the state, and one that reads nothing stays shared."""
-    program = tree(
-        """
-        graph @""(x) {
-          y = call @a(x) as a
-          z = call @a(y) as a@1
-          return (z,)
-        }
-        graph @a(x) {
-          y = higher_order.cond(x, @"$t", @"$f", (x,))
-          z = operator.getitem(y, 0)
-          return z
-        }
-        graph @"$t"(v) {
-          n = get n
-          return (n,)
-        }
-        graph @"$f"(v) {
-          return (v,)
-        }
-        """,
-        STATE,
-    )
+    root = 'graph @""(x) {\ny = call @a(x) as a\nz = call @a(y) as a@1\nreturn (z,)\n}'
+    same = 'graph @"$f"(v) {\nreturn (v,)\n}'
+    program = tree("\n".join([root, chooses("a", "$t", "$f"), reads("$t"), same]), STATE)
     result = px.inline(program)
     assert px.verify(result) == ()
     assert [node.do for _, node in result.nodes() if isinstance(node.do, px.Get)] == [px.Get("a.n")] * 2

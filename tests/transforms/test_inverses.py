@@ -19,7 +19,7 @@ from purefx.ir.operators import op_of
 from purefx.ir.signature import SunkInput
 from purefx.laws.oracles import behaviour_differences
 from purefx.laws.variants import reordered
-from tests.programs import ADD, ADD_, COPY_, NEG, Branches, Counter, Shared, Tower, exported, flat, hierarchy
+from tests.programs import ADD, ADD_, COPY_, NEG, Branches, Counter, Shared, Tower, exported, flat, hierarchy, parent
 
 # Dynamo asks a tensor inside a cond for its gradient.
 pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")
@@ -27,24 +27,15 @@ pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:
 A, B = px.Frame("a"), px.Frame("b")
 
 
-class Conds(nn.Module):
+class Conds(parent(one=lambda: Chooser(), two=lambda: Chooser())):
     """Chooses twice, in a child that counts in a buffer."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.one, self.two = Chooser(), Chooser()
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.two(self.one(self.one(x)))
 
 
-class Chooser(nn.Module):
+class Chooser(parent(linear=lambda: nn.Linear(4, 4), count=lambda: torch.zeros(()))):
     """A cond, and a buffer that counts."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = nn.Linear(4, 4)
-        self.register_buffer("count", torch.zeros(()))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         self.count.add_(1)

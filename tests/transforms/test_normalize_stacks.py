@@ -12,7 +12,7 @@ from torch import nn
 import purefx as px
 from purefx.ir import Sym
 from purefx.laws.oracles import behaviour_differences
-from tests.programs import NEG, Block, Shared, Tower, flat
+from tests.programs import NEG, Block, Shared, Tower, flat, parent
 
 X = torch.arange(12.0).reshape(3, 4)
 
@@ -61,12 +61,8 @@ class Constants(nn.Module):
         return self.lin(x) + self.c + torch.tensor([1.0, 2, 3, 4]) + self.n
 
 
-class Regions(nn.Module):
+class Regions(parent(lin=lambda: nn.Linear(4, 4))):
     """Branches, and calls a module without gradients."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.lin = nn.Linear(4, 4)
 
     def forward(self, x: torch.Tensor) -> Any:
         with torch.no_grad():

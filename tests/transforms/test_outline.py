@@ -11,7 +11,7 @@ from purefx.ir.own_operators import GIVES, TAKES
 from purefx.ir.torch_private import pytree
 from purefx.laws.variants import reordered
 from purefx.transforms.inline import inlined
-from tests.programs import ADD, ADD_, NEG, Branches, Counter, Shared, Tower, calls, exported, flat, hierarchy, node
+from tests.programs import ADD, ADD_, NEG, Branches, Counter, Shared, Tower, calls, exported, flat, hierarchy, node, parent
 from tests.transforms.small import lines, preserved, tree
 
 # Outlining: by call identity and dependencies, whatever the order of the nodes.
@@ -134,11 +134,7 @@ def test_inlining_gives_the_program_back(module: nn.Module) -> None:
 def test_modules_that_call_no_operator_of_their_own() -> None:
     """A module that only calls its child is still a call."""
 
-    class Wrapper(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.inner = nn.Sequential(nn.Sequential(nn.Linear(4, 4)))
-
+    class Wrapper(parent(inner=lambda: nn.Sequential(nn.Sequential(nn.Linear(4, 4))))):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return self.inner(x)
 

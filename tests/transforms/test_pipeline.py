@@ -16,7 +16,7 @@ import purefx as px
 from purefx.laws.checking import drawn
 from purefx.laws.registry import REGISTRY
 from purefx.laws.strategies import Stage
-from tests.programs import ADD, NEG, Aliased, Shared, Tower, exported, flat
+from tests.programs import ADD, NEG, Aliased, Shared, Tower, exported, flat, parent
 
 # Pipelines: order is checked before anything runs, results of strangers are verified, nothing to do is nothing done.
 
@@ -272,12 +272,8 @@ def test_outlined_programs_get_checks_in_the_root_and_split_ones_are_refused() -
 X = torch.tensor([1.0, 2.0])
 
 
-class Nested(nn.Module):
+class Nested(parent(lin=lambda: nn.Linear(2, 2))):
     """Takes a dict with odd keys, the rest of the arguments, and keywords."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.lin = nn.Linear(2, 2)
 
     def forward(self, batch: dict[str, Any], *more: torch.Tensor, Scale: torch.Tensor, mul: torch.Tensor) -> torch.Tensor:  # noqa: N803
         """Add all up."""

@@ -11,7 +11,7 @@ from torch import nn
 
 import purefx as px
 from purefx.transforms.shared_bodies import alike, without_values
-from tests.programs import Shared, Tower, exported
+from tests.programs import Shared, Tower, exported, parent
 from tests.transforms.small import lines, number, shown, symbolic, told, tree
 
 # Sinking state: each read stands in the innermost module that owns the tensor under one of its names.
@@ -47,11 +47,7 @@ def test_tied_weights_are_read_under_the_name_of_the_module_at_hand() -> None:
 def test_a_parent_that_reads_a_childs_state() -> None:
     """State of a child used by its parent is read by its dotted name."""
 
-    class Parent(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.child = nn.Linear(4, 4)
-
+    class Parent(parent(child=lambda: nn.Linear(4, 4))):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return self.child(x) @ self.child.weight
 
@@ -67,11 +63,7 @@ def test_a_siblings_state_is_handed_down() -> None:
         def forward(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
             return x @ weight
 
-    class Parent(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.owner, self.user = nn.Linear(4, 4), User()
-
+    class Parent(parent(owner=lambda: nn.Linear(4, 4), user=User)):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return self.user(x, self.owner.weight)
 

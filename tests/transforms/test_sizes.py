@@ -16,6 +16,7 @@ import purefx as px
 from purefx.laws.asking import assert_law
 from purefx.laws.law import Case
 from purefx.laws.specific import sizes_at_home
+from tests.programs import parent
 from tests.transforms.small import lines, preserved, symbolic, told, tree
 
 # Sizes that cross a call are computed again: where, from what, and which numbers are no sizes.
@@ -189,20 +190,12 @@ class Unfolds(nn.Module):
         return x[: x.shape[0] // 2] + 1
 
 
-class Inner(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.folds, self.adds = Folds(), Adds()
-
+class Inner(parent(folds=Folds, adds=Adds)):
     def forward(self, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         return self.adds(x) * y.shape[0], self.folds(y.flatten(1))
 
 
-class Root(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.adds, self.inner, self.unfolds, self.last = Adds(), Inner(), Unfolds(), Adds()
-
+class Root(parent(adds=Adds, inner=Inner, unfolds=Unfolds, last=Adds)):
     def forward(self, x: torch.Tensor) -> Any:
         total = self.adds(x).sum() + x.shape[0] * x.shape[1]
         left, right = self.inner(x, x + 1)
@@ -259,12 +252,8 @@ def _leaves(value: Any) -> tuple[Any, ...]:
     return value if isinstance(value, tuple) else (value,)
 
 
-class Checks(nn.Module):
+class Checks(parent(folds=Unfolds, adds=Adds)):
     """What is asserted is asked of the sizes themselves: equal symbols are equal because of it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.folds, self.adds = Unfolds(), Adds()
 
     def forward(self, x: torch.Tensor, n: torch.Tensor) -> torch.Tensor:
         count = n.item()
@@ -288,11 +277,7 @@ class Turned(nn.Module):
         return y.expand(x.shape[0], x.shape[0], x.shape[1]) + x.shape[1]
 
 
-class Turns(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.folds, self.turned = Unfolds(), Turned()
-
+class Turns(parent(folds=Unfolds, turned=Turned)):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.turned(x, x[0]) + self.folds(x.repeat(2, 1)).sum()
 

@@ -14,7 +14,7 @@ from torch import nn
 
 import purefx as px
 from purefx.transforms.inline import inlined
-from tests.programs import ADD, ADD_, NEG, Branches, Counter, Tower, exported, flat, node
+from tests.programs import ADD, ADD_, NEG, Branches, Counter, Tower, exported, flat, node, parent
 
 SUNK = px.DEFAULT[:3]
 
@@ -72,11 +72,7 @@ def test_the_order_of_the_tags_is_kept() -> None:
 def test_inputs_reads_and_parts_of_tuples_need_no_tag() -> None:
     """Tags of placeholders, of the output and of get_attr are ignored; reads are copied to the parts that use them."""
 
-    class Two(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.w = nn.Parameter(torch.randn(4))
-
+    class Two(parent(w=lambda: nn.Parameter(torch.randn(4)))):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             values, _ = torch.max(x * self.w, 0)
             return values + self.w
@@ -216,12 +212,7 @@ def test_a_split_program_is_joined_first() -> None:
 
 
 def test_a_buffer_that_two_parts_share_counts_over_calls() -> None:
-    class Twice(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.a = Counter()
-            self.lin = nn.Linear(4, 4)
-
+    class Twice(parent(a=Counter, lin=lambda: nn.Linear(4, 4))):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return self.lin(self.a(x)) * self.a.count + self.a(x)
 

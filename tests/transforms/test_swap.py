@@ -11,18 +11,14 @@ from torch import nn
 
 import purefx as px
 from purefx.ir.torch_private import pytree
+from tests.programs import parent
 from tests.unflatten.harness import LOWERED, Case, compare, export
 
 X = torch.randn(4, 3)
 
 
-class Parts(nn.Module):
+class Parts(parent(linear=lambda: nn.Linear(3, 3), n=lambda: torch.zeros(3))):
     """Takes constants, keywords and containers, gives a dict with a tuple in it, and counts."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = nn.Linear(3, 3)
-        self.register_buffer("n", torch.zeros(3))
 
     def forward(self, x: Any, table: Any, flag: Any = True, *, scale: Any = 1.0, mask: Any = None) -> Any:
         self.n.add_(1)
@@ -41,11 +37,7 @@ class OtherParts(Parts):
         return {"one": 1, "aux": (x * table["a"], self.linear(x)), "out": table["b"][0] * self.n, "none": None}
 
 
-class UsesAll(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.part = Parts()
-
+class UsesAll(parent(part=Parts)):
     def forward(self, x: Any) -> Any:
         r = self.part(x, {"a": x + 1, "b": [x * 2]}, False, scale=0.5, mask=None)
         return r["aux"][1] - r["out"], r["aux"][0]
@@ -126,11 +118,7 @@ def test_calls_with_different_constants_each_get_their_own() -> None:
         def forward(self, x: Any, k: Any = 1) -> Any:
             return x * k + 1
 
-    class Model(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.a = Seen()
-
+    class Model(parent(a=Seen)):
         def forward(self, x: Any) -> Any:
             return self.a(self.a(self.a(x, k=2), k=-3), k=0.5)
 
@@ -165,11 +153,7 @@ def test_one_module_under_two_names() -> None:
 
 
 def test_a_module_that_emits_nothing() -> None:
-    class Model(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.first, self.none, self.last = nn.Linear(3, 3), nn.Identity(), nn.Linear(3, 3)
-
+    class Model(parent(first=lambda: nn.Linear(3, 3), none=nn.Identity, last=lambda: nn.Linear(3, 3))):
         def forward(self, x: Any) -> Any:
             return self.last(self.none(self.first(x)))
 
@@ -179,11 +163,7 @@ def test_a_module_that_emits_nothing() -> None:
         px.swap_modules(transformed(model), {"none": nn.Softplus()})
 
 
-class Residual(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.none = nn.Linear(3, 3), nn.Identity()
-
+class Residual(parent(first=lambda: nn.Linear(3, 3), none=nn.Identity)):
     def forward(self, x: Any) -> Any:
         y = self.first(x)
         return self.none(y) * 2 + y.exp()
@@ -209,11 +189,7 @@ def test_a_container_goes_from_one_replacement_to_the_next_as_it_is() -> None:
         def forward(self, table: Any, rest: Any) -> Any:
             return table["a"] * table["b"][0] + rest[1]
 
-    class Model(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.gives, self.takes = Gives(), Takes()
-
+    class Model(parent(gives=Gives, takes=Takes)):
         def forward(self, x: Any) -> Any:
             table = self.gives(x)
             return self.takes(table, table["b"])
@@ -240,11 +216,7 @@ def test_a_container_goes_from_one_replacement_to_the_next_as_it_is() -> None:
 
 
 def test_dynamic_sizes_fx_modules_and_compiled_ones() -> None:
-    class Model(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.a = nn.Linear(3, 3)
-
+    class Model(parent(a=lambda: nn.Linear(3, 3))):
         def forward(self, x: Any) -> Any:
             return self.a(x).reshape(-1) * x.shape[0]
 
@@ -259,11 +231,7 @@ def test_dynamic_sizes_fx_modules_and_compiled_ones() -> None:
 
 
 def test_one_of_several_modules_that_share_a_body() -> None:
-    class Block(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.up, self.down = nn.Linear(3, 3), nn.Linear(3, 3)
-
+    class Block(parent(up=lambda: nn.Linear(3, 3), down=lambda: nn.Linear(3, 3))):
         def forward(self, x: Any) -> Any:
             return self.down(self.up(x).relu())
 
@@ -278,11 +246,7 @@ def test_one_of_several_modules_that_share_a_body() -> None:
 
 
 def test_state_that_others_read_is_that_of_the_replacement_as_in_eager() -> None:
-    class Model(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.a = nn.Linear(3, 3)
-
+    class Model(parent(a=lambda: nn.Linear(3, 3))):
         def forward(self, x: Any) -> Any:
             return self.a(x) @ self.a.weight
 
@@ -325,11 +289,7 @@ def test_children_that_others_call() -> None:
         def forward(self, x: Any) -> Any:
             return self.child(x) + 1
 
-    class Model(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.p = Parent(nn.Linear(3, 3))
-
+    class Model(parent(p=lambda: Parent(nn.Linear(3, 3)))):
         def forward(self, x: Any) -> Any:
             return self.p(x) * self.p.child(x)
 

@@ -16,15 +16,11 @@ from torch import nn
 
 import purefx as px
 from tests.lowering.swaps import X, both, program_of, same
+from tests.programs import parent
 
 
-class Either(nn.Module):
+class Either(parent(lin=lambda: nn.Linear(4, 4), n=lambda: torch.zeros(4))):
     """Does one thing or the other, and counts."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.lin = nn.Linear(4, 4)
-        self.register_buffer("n", torch.zeros(4))
 
     def forward(self, x: torch.Tensor, first: bool) -> torch.Tensor:
         self.n.add_(1)
@@ -45,11 +41,7 @@ class Calls(nn.Module):
         return self.second(x * 2) if self.second is not None else self.n(x * 2, False)
 
 
-class Plus(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.by = nn.Parameter(torch.ones(4))
-
+class Plus(parent(by=lambda: nn.Parameter(torch.ones(4)))):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x + self.by
 

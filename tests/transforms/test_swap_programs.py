@@ -14,6 +14,7 @@ from torch.export._swap import _swap_modules  # the peer
 import purefx as px
 from examples.zoo import llama
 from purefx.laws.swapping import own_program
+from tests.programs import parent
 from tests.transforms.test_swap import Parts, UsesAll, X, transformed
 from tests.unflatten.harness import LOWERED, Case, compare, export
 
@@ -23,24 +24,15 @@ from tests.unflatten.harness import LOWERED, Case, compare, export
 DYNAMIC = ({0: torch.export.Dim.DYNAMIC},)
 
 
-class Counted(nn.Module):
+class Counted(parent(inner=lambda: nn.Linear(3, 3), n=lambda: torch.zeros(3))):
     """Reads and writes state, and has a child that is called twice."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.inner = nn.Linear(3, 3)
-        self.register_buffer("n", torch.zeros(3))
 
     def forward(self, x: Any) -> Any:
         self.n.add_(1)
         return self.inner(self.inner(x)) + self.n
 
 
-class Model(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.a, self.b = nn.Linear(3, 3), nn.Linear(3, 3)
-
+class Model(parent(a=lambda: nn.Linear(3, 3), b=lambda: nn.Linear(3, 3))):
     def forward(self, x: Any) -> Any:
         return self.b(self.a(self.a(x)).relu())
 
@@ -317,11 +309,7 @@ def test_values_that_cross_unnamed_are_told() -> None:
             box[:] = [x.exp()]
             return x + 1
 
-    class Model(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.a = Child()
-
+    class Model(parent(a=Child)):
         def forward(self, x: Any) -> Any:
             return self.a(x) + box[0]
 

@@ -16,15 +16,12 @@ import torch
 from torch import nn
 
 import purefx as px
+from tests.programs import parent
 
 X = torch.randn(2, 3)
 
 
-class Encoder(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.lin, self.norm, self.drop = nn.Linear(3, 3), nn.LayerNorm(3), nn.Dropout(0.0)
-
+class Encoder(parent(lin=lambda: nn.Linear(3, 3), norm=lambda: nn.LayerNorm(3), drop=lambda: nn.Dropout(0.0))):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.norm(self.drop(self.lin(x))).relu()
 

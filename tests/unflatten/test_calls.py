@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from tests.programs import parent
 from tests.unflatten.harness import Case, Cases, same_as_eager
-from tests.unflatten.parts import parent
 
 CASES = Cases()
 X = (torch.randn(4, 3),)
@@ -19,13 +19,8 @@ ALIASED = ("decomposed", "expected compiled_fn to be GraphModule")
 """The exporter does not decompose a program that writes a buffer which has two names."""
 
 
-class Flagged(nn.Module):
+class Flagged(parent(linear=lambda: nn.Linear(3, 3), n=lambda: torch.zeros(3))):
     """Has two bodies; one counts."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = nn.Linear(3, 3)
-        self.register_buffer("n", torch.zeros(3))
 
     def forward(self, x: Any, flag: Any = True) -> Any:
         if flag:
@@ -104,11 +99,7 @@ for preserve in ((), ("a",), ("a", "a.items.0", "a.items.1")):
             return self.a(self.a(x, 0), 1) + self.a(x, 1)
 
 
-class Counting(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.register_buffer("n", torch.zeros(()))
-
+class Counting(parent(n=lambda: torch.zeros(()))):
     def forward(self, x: Any) -> Any:
         self.n.add_(1)
         return x + self.n
@@ -148,11 +139,7 @@ class CallsItself(parent(linear=lambda: nn.Linear(3, 3))):
 for preserve in ((), ("r",)):
 
     @CASES.add(X, preserve=preserve)
-    class NestedInItself(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.r = CallsItself()
-
+    class NestedInItself(parent(r=CallsItself)):
         def forward(self, x: Any) -> Any:
             return self.r(x, 2)
 

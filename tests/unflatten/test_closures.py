@@ -14,8 +14,8 @@ import torch
 from torch import nn
 
 import purefx as px
+from tests.programs import parent
 from tests.unflatten.harness import LOWERED, WAYS, Case, Cases, export, same_as_eager
-from tests.unflatten.parts import parent
 
 CLOSURES = Cases()
 X = torch.arange(8.0).reshape(2, 4) / 8
@@ -26,13 +26,8 @@ def hand(owner: nn.Module, name: str, module: nn.Module) -> None:
     object.__setattr__(owner, name, module)
 
 
-class Counting(nn.Module):
+class Counting(parent(lin=lambda: nn.Linear(4, 4), count=lambda: torch.zeros(()))):
     """A layer that counts its calls."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.lin = nn.Linear(4, 4)
-        self.register_buffer("count", torch.zeros(()))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         self.count.add_(1)
@@ -140,13 +135,8 @@ class Nested(parent(p=Parent, q=Parent)):
         return self.q(self.p(x))
 
 
-class Turn(nn.Module):
+class Turn(parent(weight=lambda: nn.Parameter(torch.tensor([1.0, -2.0, 0.5, 3.0])), seen=lambda: torch.zeros(()))):
     """Calls the other one until nothing is left."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.tensor([1.0, -2.0, 0.5, 3.0]))
-        self.register_buffer("seen", torch.zeros(()))
 
     def forward(self, x: torch.Tensor, left: int) -> torch.Tensor:
         self.seen.add_(left)

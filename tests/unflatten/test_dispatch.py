@@ -12,8 +12,9 @@ from torch import nn
 from torch.export import Dim
 
 import purefx as px
+from tests.programs import parent
 from tests.unflatten.harness import LOWERED, Case, Cases, compare, export, same_as_eager
-from tests.unflatten.parts import Linear, parent
+from tests.unflatten.parts import Linear
 
 # Issue 4, ``dispatch``: several calls of one preserved module go to one callable, and nothing is kept between calls.
 
@@ -214,12 +215,7 @@ TOKENS = [(torch.randn(b, t, 6),) for b, t in ((2, 5), (3, 4), (4, 8))]
 
 
 @CASES.add(*TOKENS, preserve=("blocks.0", "blocks.1"), dynamic={"x": {0: Dim("b", min=2), 1: Dim("t", min=2, max=8)}})
-class TwoBlocks(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.blocks = nn.ModuleList([Attention(), Attention()])
-        self.register_buffer("mask", torch.ones(16, 16).tril())
-
+class TwoBlocks(parent(blocks=lambda: nn.ModuleList([Attention(), Attention()]), mask=lambda: torch.ones(16, 16).tril())):
     def forward(self, x: Any) -> Any:
         for block in self.blocks:
             x = x + block(x, self.mask)

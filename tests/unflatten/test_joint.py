@@ -22,8 +22,8 @@ from torch.nn import functional as F  # noqa: N812  # its name everywhere
 
 import purefx as px
 from purefx.ir.signature import GIVEN
+from tests.programs import parent
 from tests.unflatten.harness import LOWERED
-from tests.unflatten.parts import parent
 
 
 class Perceptron(parent(up=lambda: nn.Linear(4, 8), down=lambda: nn.Linear(8, 3), loss=nn.MSELoss)):
@@ -34,12 +34,8 @@ class Perceptron(parent(up=lambda: nn.Linear(4, 8), down=lambda: nn.Linear(8, 3)
         return self.loss(y, wanted), y.detach()
 
 
-class Attention(nn.Module):
+class Attention(parent(norm=lambda: nn.LayerNorm(4), qkv=lambda: nn.Linear(4, 12), out=lambda: nn.Linear(4, 4))):
     """One head of attention around a residual connection."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.norm, self.qkv, self.out = nn.LayerNorm(4), nn.Linear(4, 12), nn.Linear(4, 4)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         q, k, v = self.qkv(self.norm(x)).chunk(3, dim=-1)
@@ -71,24 +67,15 @@ class Normalized(parent(conv=lambda: nn.Conv1d(2, 3, 2), norm=lambda: nn.BatchNo
         return y.sum(), y.mean().detach()
 
 
-class Counting(nn.Module):
+class Counting(parent(scale=lambda: Scale(), out=lambda: nn.Linear(4, 4))):
     """The backward needs what a buffer held before the forward wrote it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.scale = Scale()
-        self.out = nn.Linear(4, 4)
 
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor]:
         return (self.scale(self.out(x)).square().sum(),)
 
 
-class Scale(nn.Module):
+class Scale(parent(factor=lambda: torch.full((4,), 2.0))):
     """Multiplies by a buffer and then writes it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.register_buffer("factor", torch.full((4,), 2.0))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         y = x * self.factor.clone()

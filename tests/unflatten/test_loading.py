@@ -19,8 +19,8 @@ from torch.export import Dim
 from torch.nn.utils import parametrizations
 
 import purefx as px
+from tests.programs import parent
 from tests.unflatten.harness import Case, Cases, compare, export, exported
-from tests.unflatten.parts import parent
 
 CASES = Cases()
 X = (torch.randn(4, 3),)
@@ -318,11 +318,7 @@ def test_guarded(name: str, way: str) -> None:
             assert f"argument {argument}:" in str(caught.value)
 
 
-class Counting(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.register_buffer("n", torch.zeros(()))
-
+class Counting(parent(n=lambda: torch.zeros(()))):
     def forward(self, x: Any) -> Any:
         self.n.add_(1)
         return x * 0.5 + self.n

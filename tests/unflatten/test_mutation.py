@@ -10,8 +10,9 @@ from typing import Any, cast
 import torch
 from torch import nn
 
+from tests.programs import parent
 from tests.unflatten.harness import Case, Cases, same_as_eager
-from tests.unflatten.parts import Linear, parent
+from tests.unflatten.parts import Linear
 
 CASES = Cases()
 X = (torch.randn(4, 3),)
@@ -280,22 +281,14 @@ class InPlace(nn.Module):
 for preserve in ((), ("a",)):
 
     @CASES.add(X, preserve=preserve)
-    class InPlaceOnTheResult(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.l, self.a = nn.Linear(3, 3), InPlace()
-
+    class InPlaceOnTheResult(parent(l=lambda: nn.Linear(3, 3), a=InPlace)):
         def forward(self, x: Any) -> Any:
             y = self.l(x).detach()
             z = self.a(y)
             return y + z
 
     @CASES.add(X, preserve=preserve, passes=("plain", "strict"))
-    class InPlaceOnTheInput(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.a = InPlace()
-
+    class InPlaceOnTheInput(parent(a=InPlace)):
         def forward(self, x: Any) -> Any:
             return self.a(x) + x
 

@@ -19,9 +19,8 @@ from torch.export.graph_signature import CustomObjArgument, InputKind, InputSpec
 import purefx as px
 from bench.defects import EXPERIMENTS, outcome, rows
 from purefx.laws.purity import changes_in_export, changes_in_process
-from tests.programs import Shared
+from tests.programs import Shared, parent
 from tests.unflatten.harness import LOWERED, Case, compare, export
-from tests.unflatten.parts import parent
 
 # Issue 4, number 10: the exported program is as it was, and nobody else notices.
 
@@ -185,11 +184,7 @@ def test_a_script_object_is_held_by_the_module_that_uses_it() -> None:
             assert torch.equal(called(given), torch.ops.quantized.linear_dynamic(given, packed))
 
 
-class Printing(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.register_buffer("n", torch.zeros(()))
-
+class Printing(parent(n=lambda: torch.zeros(()))):
     def forward(self, x: Any, word: str) -> Any:
         torch.ops.aten._print(f"before {word}")
         self.n.add_(1)

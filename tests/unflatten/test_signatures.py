@@ -14,8 +14,9 @@ import torch
 from torch import nn
 
 from purefx.ir.torch_private import pytree
+from tests.programs import parent
 from tests.unflatten.harness import WAYS, Case, Cases, same_as_eager
-from tests.unflatten.parts import Linear, parent
+from tests.unflatten.parts import Linear
 
 CASES = Cases()
 X = (torch.randn(4, 3),)
@@ -266,11 +267,7 @@ class PreserveIsOneString(parent(a=Plain)):
 
 
 @CASES.add(X, preserve=("a.0", "a.2.0"))
-class InsideOfContainers(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.a = nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.ModuleList([nn.Linear(3, 3)]))
-
+class InsideOfContainers(parent(a=lambda: nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.ModuleList([nn.Linear(3, 3)])))):
     def forward(self, x: Any) -> Any:
         return self.a[2][0](self.a[1](self.a[0](x)))
 

@@ -11,8 +11,8 @@ import torch
 from torch import nn
 from torch.nn.utils import parametrizations
 
+from tests.programs import parent
 from tests.unflatten.harness import Case, Cases, same_as_eager
-from tests.unflatten.parts import parent
 
 CASES = Cases()
 ALIASED = ("decomposed", "expected compiled_fn to be GraphModule")
@@ -237,12 +237,7 @@ class BatchNormInEval(BatchNormTwice):
 
 
 @CASES.add(X)
-class StateOfTheRoot(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.w = nn.Parameter(torch.randn(3, 3))
-        self.register_buffer("n", torch.zeros((), dtype=torch.int64))
-
+class StateOfTheRoot(parent(w=lambda: nn.Parameter(torch.randn(3, 3)), n=lambda: torch.zeros((), dtype=torch.int64))):
     def forward(self, x: Any) -> Any:
         self.n += 1
         return x @ self.w * self.n

@@ -20,7 +20,7 @@ from torch import nn
 from torch.export.unflatten import InterpreterModule, UnflattenedModule
 
 import purefx as px
-from tests.unflatten.parts import parent
+from tests.programs import parent
 
 DOCS = Path(__file__).parents[2] / "docs" / "unflatten.md"
 X = torch.randn(2, 3)

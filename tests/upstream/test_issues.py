@@ -14,7 +14,7 @@ from torch import nn
 
 import purefx as px
 from tests.lowering.users import agree, lowered
-from tests.programs import Block, exported
+from tests.programs import Block, exported, parent
 
 
 def same_as_eager(module: nn.Module, *inputs: torch.Tensor, decomposed: bool = False, calls: int = 3) -> Any:
@@ -31,11 +31,7 @@ BOTH = pytest.mark.parametrize("decomposed", [False, True])
 def test_132993_two_calls_back_to_back(decomposed: bool) -> None:
     """Two consecutive calls of one submodule were merged into one."""
 
-    class Twice(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.block = Block()
-
+    class Twice(parent(block=Block)):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return self.block(self.block(x))
 
@@ -54,12 +50,7 @@ def test_127643_a_buffer_of_the_root_used_in_a_child(decomposed: bool) -> None:
             count.add_(1)
             return x * count
 
-    class Owner(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.child = Child()
-            self.register_buffer("count", torch.zeros(()))
-
+    class Owner(parent(child=Child, count=lambda: torch.zeros(()))):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             x = self.child(x, self.count)
             self.count.mul_(2)
@@ -74,11 +65,7 @@ def test_160937_one_module_in_two_parents() -> None:
     (torch 2.13's ``run_decompositions`` itself fails on it with an assertion.)
     """
 
-    class Counting(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.register_buffer("count", torch.zeros(()))
-
+    class Counting(parent(count=lambda: torch.zeros(()))):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             self.count += 1
             return x + self.count
@@ -108,11 +95,7 @@ def test_160937_one_module_in_two_parents() -> None:
 def test_a_read_after_a_legal_reorder(decomposed: bool) -> None:
     """A buffer is read, then updated from something that does not need the read: the write must not overtake it."""
 
-    class Lagged(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.register_buffer("last", torch.zeros(3))
-
+    class Lagged(parent(last=lambda: torch.zeros(3))):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             y = x + self.last
             self.last.copy_(x * 2)
@@ -125,11 +108,7 @@ def test_a_read_after_a_legal_reorder(decomposed: bool) -> None:
 def test_130931_an_input_that_is_written(decomposed: bool) -> None:
     """The caller's tensor is written exactly when eager writes it."""
 
-    class Writes(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.inner = nn.Linear(3, 3)
-
+    class Writes(parent(inner=lambda: nn.Linear(3, 3))):
         def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
             x.add_(y)
             return self.inner(x) + y
@@ -147,11 +126,7 @@ def test_130931_an_input_that_is_written(decomposed: bool) -> None:
 def test_batch_norm_in_training(decomposed: bool) -> None:
     """The statistics move as in eager, also when one BatchNorm is called twice."""
 
-    class Norms(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.norm, self.conv = nn.BatchNorm2d(2), nn.Conv2d(2, 2, 1)
-
+    class Norms(parent(norm=lambda: nn.BatchNorm2d(2), conv=lambda: nn.Conv2d(2, 2, 1))):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return self.norm(self.conv(self.norm(x)))
 
@@ -162,28 +137,16 @@ def test_batch_norm_in_training(decomposed: bool) -> None:
 def test_one_child_through_three_calls_of_its_parent(decomposed: bool) -> None:
     """Eager counts 3 and adds 1 + 2 + 3; a peer loses an update."""
 
-    class Inner(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.register_buffer("n", torch.zeros(()))
-
+    class Inner(parent(n=lambda: torch.zeros(()))):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             self.n.add_(1)
             return x + self.n
 
-    class Outer(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.inner = Inner()
-
+    class Outer(parent(inner=Inner)):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return self.inner(x) * 2
 
-    class Root(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.outer = Outer()
-
+    class Root(parent(outer=Outer)):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return self.outer(self.outer(self.outer(x)))
 
@@ -194,11 +157,7 @@ def test_one_child_through_three_calls_of_its_parent(decomposed: bool) -> None:
 def test_115364_many_calls_are_linear() -> None:
     """256 calls of one stateful module: one body, one copy of its state, eager's numbers."""
 
-    class Root(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.linear = nn.Linear(2, 2)
-
+    class Root(parent(linear=lambda: nn.Linear(2, 2))):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             for _ in range(256):
                 x = self.linear(x).tanh()

@@ -11,7 +11,6 @@ from functools import cache
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
-from torch import nn
 
 import purefx as px
 from purefx.ir.verify import DEEP, RULES, verify
@@ -22,7 +21,7 @@ from purefx.laws.law import GENERIC
 from purefx.laws.purity import changes_in_program
 from purefx.laws.strategies import STAGES, Stage, corrupt, corruptions
 from purefx.laws.tiers import share
-from tests.programs import Aliased, Branches, Counter, Shared, Tower, exported
+from tests.programs import Aliased, Branches, Counter, Shared, Tower, exported, parent
 from tests.verify.test_exported import EXPORTS
 
 VALID = share(120)
@@ -34,12 +33,8 @@ EACH = share(15)
 LAWS = [law for law in GENERIC if law.name == MEANING]
 
 
-class Unlike(nn.Module):
+class Unlike(parent(count=lambda: torch.zeros(3))):
     """Takes two arguments of different shapes, and counts."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.register_buffer("count", torch.zeros(3))
 
     def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         self.count.add_(x)

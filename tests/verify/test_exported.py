@@ -12,6 +12,7 @@ from torch import nn
 from purefx.ir.importing import import_ep
 from purefx.ir.verify import verify
 from purefx.transforms import DEFAULT, inplace_mutations, outline, remove_effect_tokens, sink_state
+from tests.programs import parent
 
 
 class Block(nn.Module):
@@ -45,12 +46,8 @@ class Tied(nn.Module):
         return {"out": self.head(x) * scale, "none": None, "number": 3}
 
 
-class Controlled(nn.Module):
+class Controlled(parent(lin=lambda: nn.Linear(4, 4))):
     """Has bodies of higher-order operators, inside a module too."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.lin = nn.Linear(4, 4)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         y = torch.cond(x.sum() > 0, lambda t: self.lin(t), lambda t: t * 2, (x,))
