@@ -157,30 +157,31 @@ def test_only_our_own_functions_are_in_a_pickle() -> None:
 
 SCRIPT = """
 import sys, torch
-module, x, expected = torch.load(sys.argv[1], weights_only=False)
-child = torch.load(sys.argv[2], weights_only=False)
-for want in expected:
-    torch.testing.assert_close(module(x), want, rtol=0, atol=0)
-assert list(module.state_dict()) == sys.argv[3].split(",")
-assert child(x).shape == x.shape
-module.a.double()
-print("fine")
+names, *files = sys.argv[1:]
+for file in files:
+    module, child, x, expected = torch.load(file, weights_only=False)
+    child = torch.load(child, weights_only=False)
+    torch.testing.assert_close(module(x), expected, rtol=0, atol=0)
+    assert list(module.state_dict()) == names.split(",")
+    assert child(x).shape == x.shape
+    module.a.double()
+print("fine", len(files))
 """
 
 
-@EACH
-def test_another_process(to: str, tmp_path: Path) -> None:
+def test_another_process(tmp_path: Path) -> None:
     """Saved here, loaded where neither the model's class nor the exported program is: runs and counts on."""
     torch.manual_seed(0)
     model, x = Shared(), torch.randn(3, 4)
-    module = lowered(torch.export.export(copy.deepcopy(model), (x,)), to)
-    expected = [tuple(part.detach().clone() for part in copy.deepcopy(module)(x))]
-    torch.save((module, x, expected), tmp_path / "root.pt")
-    torch.save(module.a, tmp_path / "child.pt")
-    names = ",".join(model.state_dict())
-    command = [sys.executable, "-W", "error", "-c", SCRIPT, str(tmp_path / "root.pt"), str(tmp_path / "child.pt"), names]
+    files = [str(tmp_path / f"{to}.pt") for to in KINDS]
+    for to, file in zip(KINDS, files, strict=True):
+        module = lowered(torch.export.export(copy.deepcopy(model), (x,)), to)
+        expected = tuple(part.detach().clone() for part in copy.deepcopy(module)(x))
+        torch.save(module.a, f"{file}.child")
+        torch.save((module, f"{file}.child", x, expected), file)
+    command = [sys.executable, "-W", "error", "-c", SCRIPT, ",".join(model.state_dict()), *files]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
-    assert done.stdout == "fine\n", done.stderr
+    assert done.stdout == "fine 2\n", done.stderr
 
 
 @EACH

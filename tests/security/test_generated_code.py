@@ -6,6 +6,7 @@ import gc
 import pickle
 import subprocess
 import sys
+from itertools import product
 from types import CodeType
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 import torch
 
 import purefx as px
+from purefx.ir import persistent
 from purefx.ir.operators import op_of
 from purefx.ir.persistent import pmap
 from tests.programs import ADD, NEG
@@ -89,7 +91,7 @@ def test_hostile_names_are_escaped_in_text_and_read_back() -> None:
 LINES = """
 import gc
 {first}
-from purefx.ir.persistent import pmap
+{ours}
 {second}
 
 class Thing:
@@ -116,22 +118,19 @@ print(type(pmap().set(1, 2)._tree._buckets).__name__)
 
 
 NO_EXTENSION = {"PYRSISTENT_NO_C_EXTENSION": "1"}
-WAYS = [
-    pytest.param("", {}),
-    pytest.param("import pvectorc", {}),
-    pytest.param("import pyrsistent", NO_EXTENSION),
-    *[
-        pytest.param(*way, marks=pytest.mark.deep)
-        for way in (("import pyrsistent", {}), ("", NO_EXTENSION), ("import pvectorc", NO_EXTENSION))
-    ],
-]
-"""What is imported before ours, and the environment; each process starts torch."""
+OURS = {
+    "package": "from purefx.ir.persistent import pmap",
+    "file": f"from runpy import run_path; pmap = run_path({persistent.__file__!r})['pmap']",  # the package starts torch
+}
 
 
-@pytest.mark.parametrize(("first", "environment"), WAYS)
-def test_live_values_survive_dead_cycles(first: str, environment: dict[str, str]) -> None:
-    """Two versions die in a reference cycle; what they shared is still alive and must stay whole."""
-    script = LINES.format(first=first, second="import pyrsistent")
+@pytest.mark.parametrize(
+    ("first", "ours", "environment"),
+    [("", "package", {}), *product(("", "import pvectorc", "import pyrsistent"), ["file"], ({}, NO_EXTENSION))],
+)
+def test_live_values_survive_dead_cycles(first: str, ours: str, environment: dict[str, str]) -> None:
+    """Two versions die in a reference cycle; what they shared is alive and must stay whole, whatever was imported before ours."""
+    script = LINES.format(first=first, ours=OURS[ours], second="import pyrsistent")
     result = subprocess.run(
         [sys.executable, "-c", script],
         capture_output=True,
