@@ -152,12 +152,13 @@ def test_a_root_is_traced_with_nested_arguments(to: Any) -> None:
         assert torch.equal(torch.fx.GraphModule(around, Through().trace(around))(x, y, z), expected)
 
 
-class Flagged(parent(c=lambda: Flagged.Part())):
-    """Calls one module in two ways."""
+class Part(torch.nn.Module):
+    def forward(self, x: torch.Tensor, flag: bool) -> torch.Tensor:
+        return x * 2 if flag else x + 10
 
-    class Part(torch.nn.Module):
-        def forward(self, x: torch.Tensor, flag: bool) -> torch.Tensor:
-            return x * 2 if flag else x + 10
+
+class Flagged(parent(c=Part)):
+    """Calls one module in two ways."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.c(self.c(x, True), False)
