@@ -6,7 +6,7 @@ Everything that turns arguments into leaves, or names a leaf, asks this: the roo
 from __future__ import annotations
 
 from collections import namedtuple
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Self
 
@@ -16,7 +16,7 @@ from attrs import frozen
 from ..errors import InputError
 from ..torch_private import pytree
 
-__all__ = ["ArgumentTree", "flatten"]
+__all__ = ["ArgumentTree", "flatten", "leaf_ranges"]
 
 
 EMPTY = pytree.tree_structure(((), {}))
@@ -91,6 +91,19 @@ class ArgumentTree:
             return list(values)
         pairs = zip(values, self.specs, self.labels, strict=True)
         return [leaf for value, spec, label in pairs for leaf in ([value] if spec.is_leaf() else flatten(value, spec, label))]
+
+
+def leaf_ranges(specs: Iterable[Any]) -> list[range]:
+    """Return the numbers of the leaves of each of several pytrees, counted through all of them.
+
+    >>> leaf_ranges([pytree.tree_structure(0), pytree.tree_structure([1, 2])])
+    [range(0, 1), range(1, 3)]
+    """
+    found: list[range] = []
+    at = 0
+    for spec in specs:
+        found.append(range(at, at := at + spec.num_leaves))
+    return found
 
 
 FX_CONTAINERS = (torch.fx.immutable_collections.immutable_list, torch.fx.immutable_collections.immutable_dict)

@@ -20,7 +20,7 @@ from ..program import CallSignature, Program
 from ..signature import ArgumentType, LiteralType, NumberType, TensorType, UserInput
 from ..text.arguments import print_tree
 from ..torch_private import uncompiled
-from .argument_tree import ArgumentTree
+from .argument_tree import ArgumentTree, leaf_ranges
 from .call_sites import CallSite
 
 __all__ = ["check_forward", "check_module", "check_program", "check_structure", "leaves_for", "misfits"]
@@ -237,26 +237,22 @@ def leaves_for(signature: CallSignature, program: Program) -> tuple[int, ...] | 
     theirs = program.signature.in_spec
     if theirs is None:
         return tuple(range(signature.in_spec.num_leaves))
-    mine, start = {}, 0
-    for key, spec in _parts(signature.in_spec):
-        mine[key] = (spec, start)
-        start += spec.num_leaves
-    found: list[int] = []
-    parts = _parts(theirs)
-    for key, spec in parts:
-        if key not in mine or mine[key][0] != spec:
-            return None
-        found += range(mine[key][1], mine[key][1] + spec.num_leaves)
-    return tuple(found) if len(parts) == len(mine) else None
+    tree, wanted = ArgumentTree.of(signature.in_spec), _by_key(theirs)
+    if _by_key(signature.in_spec) != wanted:
+        return None
+    numbers = dict(zip(tree.keys, leaf_ranges(tree.specs), strict=True))
+    return tuple([number for key in wanted for number in numbers[key]])
 
 
-def _parts(in_spec: Any) -> list[tuple[Any, Any]]:
+def _by_key(in_spec: Any) -> dict[int | str, Any]:
     tree = ArgumentTree.of(in_spec)
-    return list(zip(tree.keys, tree.specs, strict=True))
+    return dict(zip(tree.keys, tree.specs, strict=True))
 
 
 def _spelled(in_spec: Any) -> str:
     if in_spec is None:
         return "flat arguments"
-    written = [print_tree(spec) if isinstance(key, int) else f"{key}={print_tree(spec)}" for key, spec in _parts(in_spec)]
+    written = [
+        print_tree(spec) if isinstance(key, int) else f"{key}={print_tree(spec)}" for key, spec in _by_key(in_spec).items()
+    ]
     return f"({', '.join(written)})"

@@ -12,7 +12,7 @@ from typing import Any
 from attrs import evolve
 
 from ...ir.arguments import Ref
-from ...ir.calls.argument_tree import ArgumentTree
+from ...ir.calls.argument_tree import ArgumentTree, leaf_ranges
 from ...ir.errors import NamingError
 from ...ir.graph import Graph
 from ...ir.names import Names, is_identifier
@@ -227,9 +227,5 @@ def _whole(signature: Signature, users: int) -> list[int | None]:
     # For each positional argument the leaf that it is; None if it is several.
     if signature.in_spec is None:
         return list(range(users))
-    found: list[int | None] = []
-    at = 0
-    for spec in signature.in_spec.child(0).children():
-        found.append(at if spec.is_leaf() else None)
-        at += spec.num_leaves
-    return found
+    specs = signature.in_spec.child(0).children()
+    return [numbers.start if spec.is_leaf() else None for spec, numbers in zip(specs, leaf_ranges(specs), strict=True)]

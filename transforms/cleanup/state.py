@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping, Sequence
 from functools import partial
-from itertools import islice
 from typing import Any
 
 import torch
 from attrs import evolve, frozen
 
+from ...ir.calls.argument_tree import leaf_ranges
 from ...ir.calls.call_graph import all_instances
 from ...ir.calls.parts import part_names, with_listed
 from ...ir.errors import NamingError, PipelineError, UnsupportedProgram
@@ -261,8 +261,7 @@ def _arguments(signature: Signature, gone: set[int], users: int) -> tuple[Any, t
     args_spec, kwargs_spec = signature.in_spec.children()
     args, keys = args_spec.children(), list(kwargs_spec.context)
     # Types of the user's are not put together for this: their specs stay as they are.
-    leaves = iter(range(signature.in_spec.num_leaves))
-    taken = [set(islice(leaves, spec.num_leaves)) for spec in (*args, *kwargs_spec.children())]
+    taken = list(map(set, leaf_ranges([*args, *kwargs_spec.children()])))
     left = [at for at in range(len(args)) if not _is_gone(taken[at], gone, names[at] if at < len(names) else f"args[{at}]")]
     named = zip(keys, kwargs_spec.children(), taken[len(args) :], strict=True)
     kept = {key: spec for key, spec, found in named if not _is_gone(found, gone, str(key))}

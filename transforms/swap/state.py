@@ -12,6 +12,7 @@ import torch
 from attrs import define, evolve, field
 
 from ...ir.arguments import Arg, Items, Record, Ref
+from ...ir.calls.argument_tree import ArgumentTree, leaf_ranges
 from ...ir.calls.parts import is_part, with_listed
 from ...ir.errors import SwapError
 from ...ir.graph import Op
@@ -51,14 +52,14 @@ class Packing:
 
     def arguments(self, in_spec: Any, leaves: Sequence[Arg]) -> tuple[tuple[Arg, ...], tuple[tuple[str, Arg], ...]]:
         """Return the positional and the keyword arguments that leaves make up."""
-        args_spec, kwargs_spec = in_spec.children()
-        parts: list[Arg] = []
-        start = 0
-        for spec in (*args_spec.children(), *kwargs_spec.children()):
-            parts.append(self.argument(spec, leaves[start : start + spec.num_leaves]))
-            start += spec.num_leaves
-        count = len(args_spec.children())
-        return tuple(parts[:count]), tuple(zip(kwargs_spec.context or (), parts[count:], strict=True))
+        tree = ArgumentTree.of(in_spec)
+        parts = self._parts(tree.specs, leaves)
+        count = len(tree.positional)
+        return tuple(parts[:count]), tuple(zip(tree.keyword, parts[count:], strict=True))
+
+    def _parts(self, specs: Sequence[Any], leaves: Sequence[Arg]) -> list[Arg]:
+        pairs = zip(specs, leaf_ranges(specs), strict=True)
+        return [self.argument(spec, leaves[numbers.start : numbers.stop]) for spec, numbers in pairs]
 
     def argument(self, spec: Any, leaves: Sequence[Arg]) -> Arg:
         """Return one argument.  Nesting is what a caller of the original wrote, so it is shallow."""
@@ -69,11 +70,7 @@ class Packing:
             return whole
         if spec.type not in (tuple, list, dict) or not all(type(key) in PLAIN_KEYS for key in spec.context or ()):
             return self.emit("packed", PACK, (Items(leaves), spec))
-        parts: list[Arg] = []
-        start = 0
-        for child in spec.children():
-            parts.append(self.argument(child, leaves[start : start + child.num_leaves]))
-            start += child.num_leaves
+        parts = self._parts(spec.children(), leaves)
         if spec.type is dict:
             return Record(tuple(zip(spec.context, parts, strict=True)))
         return Items(parts) if spec.type is list else tuple(parts)
@@ -109,10 +106,9 @@ def _way(outer: Any, leaf: int, wanted: Any) -> list[Any] | None:
             return None
         children = outer.children()
         names = list(outer.context) if outer.type is dict else list(range(len(children)))
-        place = 0
-        while start + children[place].num_leaves <= leaf:
-            start += children[place].num_leaves
-            place += 1
+        ranges = leaf_ranges(children)
+        place = next(place for place, numbers in enumerate(ranges) if leaf - start in numbers)
+        start += ranges[place].start
         if type(names[place]) not in PLAIN_KEYS:
             return None
         keys.append(names[place])
