@@ -261,7 +261,7 @@ def _arguments(signature: Signature, gone: set[int], users: int) -> tuple[Any, t
     args_spec, kwargs_spec = signature.in_spec.children()
     args, keys = args_spec.children(), list(kwargs_spec.context)
     # Types of the user's are not put together for this: their specs stay as they are.
-    taken = list(map(set, leaf_ranges([*args, *kwargs_spec.children()])))
+    taken = [set(numbers) for numbers in leaf_ranges([*args, *kwargs_spec.children()])]
     left = [at for at in range(len(args)) if not _is_gone(taken[at], gone, names[at] if at < len(names) else f"args[{at}]")]
     named = zip(keys, kwargs_spec.children(), taken[len(args) :], strict=True)
     kept = {key: spec for key, spec, found in named if not _is_gone(found, gone, str(key))}
