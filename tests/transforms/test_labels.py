@@ -254,6 +254,25 @@ SIZED = """program {
   }
 }"""
 
+UNTIDY = """program {
+  takes {
+    user x: f32[2]
+  }
+  gives {
+    user
+  }
+  graph @""(x) {
+    a = aten.exp.default(x)
+    b = aten.exp.default(x)
+    c = aten.dropout.default(x, 0.5, False)
+    d = aten.full.default([2], 1.0)
+    e = aten.mul.Tensor(b, c)
+    f = aten.mul.Tensor(e, d)
+    g = aten.neg.default(x)
+    return (f,)
+  }
+}"""
+
 LABELS: dict[px.Transformation, tuple[str, tuple[str, ...]]] = {
     px.remove_effect_tokens: (TOKENS, ("unthread w", "take the tokens from the signature")),
     px.inplace_mutations: (RETURNED, ("copy m into bn", "copy y into x")),
@@ -273,6 +292,11 @@ LABELS: dict[px.Transformation, tuple[str, tuple[str, ...]]] = {
     px.name_inputs: (WRITTEN, ("name bn -> b_n",)),
     px.restore_names: (WRITTEN, ("name m a.n",)),
     px.add_runtime_assertions: (SIZED, ("check input 1.size(0) == input 0.size(0)", "check input 0.size(0) <= 9")),
+    px.eliminate_dead_code: (UNTIDY, ("remove g", "remove a")),
+    px.eliminate_common_subexpressions: (UNTIDY, ("use a for b",)),
+    px.fold_constants: (UNTIDY, ("fold d",)),
+    px.remove_noops: (UNTIDY, ("remove c of x",)),
+    px.canonicalize: (UNTIDY, ("put in order the root",)),
 }
 
 OPTIONS: dict[px.Transformation, Callable[[px.Program], dict[str, Any]]] = {
