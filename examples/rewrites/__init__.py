@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from attrs import frozen
+from torch.utils._pytree import tree_leaves
 
 import purefx as px
 from examples.zoo import Example
@@ -63,7 +64,7 @@ class Rewriting:
         for seed in (0, 1):
             args, kwargs = self.example.inputs(seed)
             with torch.no_grad():
-                pair = [torch.utils._pytree.tree_leaves(one(*args, **kwargs)) for one in (module, eager)]
+                pair = [tree_leaves(one(*args, **kwargs)) for one in (module, eager)]
             for mine, theirs in zip(*pair, strict=True):
                 if isinstance(theirs, torch.Tensor):
                     assert mine.dtype is theirs.dtype

@@ -185,7 +185,7 @@ class Place:
         """
         return applied(op, args, kwargs)
 
-    def parameter(self, name: str, value: torch.Tensor) -> Term:
+    def parameter(self, name: str, value: torch.Tensor) -> Any:
         """Return a new parameter of the module that is called here.
 
         Args:
@@ -197,7 +197,7 @@ class Place:
         """
         return self._new(name, SlotKind.PARAMETER, parameter_of(self._checked(name, value)))
 
-    def buffer(self, name: str, value: torch.Tensor, *, persistent: bool = True) -> Term:
+    def buffer(self, name: str, value: torch.Tensor, *, persistent: bool = True) -> Any:
         """Return a new buffer of the module that is called here.
 
         Args:
@@ -210,7 +210,7 @@ class Place:
         """
         return self._new(name, SlotKind.BUFFER, self._checked(name, value).detach(), persistent=persistent)
 
-    def read(self, name: str) -> Term:
+    def read(self, name: str) -> Any:
         """Return state that is there: an attribute of the module that is called here, or ``"/a.b"`` from the root.
 
         Raises:
@@ -277,7 +277,7 @@ class Match(Place):
         return place_of(self.root)
 
     @property
-    def value(self) -> Term:
+    def value(self) -> Any:
         """The value of the root as it was, for a rule that makes something of it; its operator stays (say ``once=True``)."""
         return self._value
 
