@@ -7,13 +7,14 @@ from examples.rewrites import (
     adapters,
     attention,
     batch_norm,
+    clean_up,
     eight_bits,
     gelu_to_relu,
     linear_relu,
     one_projection,
 )
 
-FILES = (linear_relu, attention, adapters, eight_bits, gelu_to_relu, batch_norm, one_projection)
+FILES = (linear_relu, attention, adapters, eight_bits, gelu_to_relu, batch_norm, one_projection, clean_up)
 
 ALL: tuple[Rewriting, ...] = tuple([each.REWRITING for each in FILES])
 
