@@ -1,0 +1,300 @@
+"""Attention that is written out becomes ``scaled_dot_product_attention``, which has fast kernels.
+
+The scores are scaled or not, masked in one of several ways or not, and dropped at random or not; one rule for each combination.
+Operands are anything: permuted, cut into heads, of a cache.  Results are the same within a tolerance, with one difference that no
+tolerance covers: a row of scores that is masked everywhere with ``-inf`` gives zeros, and gave NaN.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from inspect import Parameter, Signature, signature
+from itertools import product
+from typing import Any
+
+import torch
+from torch.nn import functional
+
+from ...ir.arguments import Ref
+from ...ir.graph import Op
+from ...ir.state import SlotKind
+from ..rules.place import Match
+from ..rules.rule import Rule, RuleSet, rule
+from ..rules.terms import any_of
+
+__all__ = ["attention"]
+
+aten = torch.ops.aten
+attend = functional.scaled_dot_product_attention
+
+
+# -- what is looked for -------------------------------------------------------------------------------------------------------------
+
+
+def _product(a: Any, b: Any) -> Any:
+    return any_of(torch.matmul(a, b), torch.bmm(a, b))
+
+
+def _turned(k: Any) -> Any:
+    swapped = [k.transpose(*dims) for dims in ((-2, -1), (2, 3), (1, 2))]
+    return any_of(*swapped, k.mT, k.permute([0, 1, 3, 2]), k.permute([0, 2, 1]))
+
+
+def _scores(q: Any, k: Any) -> Any:
+    return _product(q, _turned(k))
+
+
+def _weights(scores: Any, dim: Any, q: Any, drop: Callable[[Any], Any]) -> Any:
+    # The scores may be exponentiated in a wider type, and come back to that of the operands before or after some are dropped.
+    wide = any_of(torch.softmax(scores.to(torch.float32), dim), torch.softmax(scores, dim, dtype=torch.float32))
+    plain = any_of(torch.softmax(scores, dim), aten._safe_softmax(scores, dim), *_narrow(wide, q, scores))
+    return any_of(drop(plain), *_narrow(drop(wide), q, scores))
+
+
+def _narrow(wide: Any, q: Any, scores: Any) -> list[Any]:
+    return [wide.to(torch.float16), wide.to(torch.bfloat16), wide.type_as(q), wide.type_as(scores), wide.type_as(scores.float())]
+
+
+SCALED: dict[str, Callable[..., Any]] = {
+    "": _scores,
+    "scaled": lambda q, k, scale: any_of(_scores(q, k) * scale, _scores(q, k) / scale),
+    "scaled_twice": lambda q, k, scale: any_of(_product(q * scale, _turned(k) * scale), _product(q / scale, _turned(k) / scale)),
+}
+
+MASKED: dict[str, Callable[..., Any]] = {
+    "": lambda scores: scores,
+    "biased": lambda scores, mask: any_of(scores + mask, (scores + mask).type_as(scores)),
+    "hidden": lambda scores, hidden, fill: any_of(scores.masked_fill(hidden, fill), torch.where(hidden, fill, scores)),
+    "seen": lambda scores, seen, fill: torch.where(seen, scores, fill),
+    "seen_biased": lambda scores, seen, fill, mask: torch.where(seen, scores, fill) + mask,
+}
+
+DROPPED: dict[str, Callable[..., Any]] = {
+    "": lambda weights: weights,
+    "dropped": lambda weights, p, train: torch.dropout(weights, p, train),
+}
+
+
+def _attention(scaled: str, masked: str, dropped: str) -> Rule:
+    # The rule of one combination; its variables are those of its parts.
+    parts = SCALED[scaled], MASKED[masked], DROPPED[dropped]
+    options = _options(parts[0], 2), _options(parts[1], 1), _options(parts[2], 1)
+    names = ["q", "k", "v", "dim", *[name for each in options for name in each]]
+
+    def pattern(*values: Any) -> Any:
+        given = dict(zip(names, values, strict=True))
+        q, k, v, dim = values[:4]
+        scale, mask, drop = ([given[name] for name in each] for each in options)
+        scores = parts[1](parts[0](q, k, *scale), *mask)
+        return _product(_weights(scores, dim, q, lambda weights: parts[2](weights, *drop)), v)
+
+    def fused(m: Match, *values: Any) -> Any:
+        given = dict(zip(names, values, strict=True))
+        p = given.get("p", 0.0) if given.get("train") else 0.0
+        return attend(*values[:3], attn_mask=_mask(m, given), dropout_p=p, scale=_scale(m, given))
+
+    pattern.__name__ = "_".join(["attention", *filter(None, (scaled, masked, dropped))])
+    pattern.__signature__, fused.__signature__ = _signature(names), _signature(["m", *names])  # type: ignore[attr-defined]
+    return rule(where=_is_attention)(pattern).becomes(fused)
+
+
+def _options(part: Callable[..., Any], given: int) -> list[str]:
+    return [*signature(part).parameters][given:]
+
+
+def _signature(names: list[str]) -> Signature:
+    return Signature([Parameter(name, Parameter.POSITIONAL_OR_KEYWORD) for name in names])
+
+
+# -- what must hold -----------------------------------------------------------------------------------------------------------------
+
+
+def _is_attention(m: Match) -> bool:
+    q, k, v = (m.val(name) for name in "qkv")
+    if not all(isinstance(one, torch.Tensor) and one.is_floating_point() for one in (q, k, v)):
+        return False
+    rank, names = q.dim(), m.found.values
+    alike = rank >= 3 and k.dim() == v.dim() == rank and q.dtype == k.dtype == v.dtype and q.device == k.device == v.device
+    return bool(
+        alike
+        and m["dim"] in (-1, rank - 1)
+        and _turns_the_last_two(m, rank)
+        and all(m.shape("q")[at] == m.shape(one)[at] for one in "kv" for at in range(rank - 2))
+        and m.shape("k")[-2] == m.shape("v")[-2]
+        and _keeps_precision(m, q.dtype)
+        and ("scale" not in names or _factor(m) is not None)
+        and ("p" not in names or (0 <= _as_number(m["p"]) < 1 and m["train"] in (True, False)))
+        and all(_is_mask(m, name) for name in ("mask", "hidden", "seen") if name in names)
+        and ("fill" not in names or _hides(m, q.dtype))
+    )
+
+
+def _turns_the_last_two(m: Match, rank: int) -> bool:
+    turns = [node for node in m.nodes if type(node.do) is Op and node.do.name == "aten.transpose.int"]
+    return all({number % rank for number in node.args[1:]} == {rank - 2, rank - 1} for node in turns)  # type: ignore[operator]
+
+
+def _keeps_precision(m: Match, dtype: torch.dtype) -> bool:
+    # Nothing is computed in a narrower type than that of the operands, and the result has it.
+    dtypes = [m.dtype(Ref(node.name)) for node in m.nodes]
+    return dtypes[0] == dtype and all(one in (dtype, torch.float32, torch.float64) for one in dtypes) and (
+        dtype in (torch.float16, torch.bfloat16) or set(dtypes) == {dtype}
+    )
+
+
+def _as_number(value: Any) -> float:
+    return value if type(value) in (int, float) else math.nan
+
+
+def _number(m: Match, variable: str) -> float:
+    # A number as it stands, or a tensor that `torch.full` makes of one.
+    value = m[variable]
+    made = m.scope.node_of(value.name) if type(value) is Ref else None
+    if made is not None and type(made.do) is Op and made.do.name == "aten.full.default" and m.shape(value) == ():
+        value = made.args[1]
+    return _as_number(value)
+
+
+def _factor(m: Match) -> float | None:
+    # What the scores are multiplied by: once for each operator of the match that scales.
+    number, factor = _number(m, "scale"), 1.0
+    for name in [node.do.name for node in m.nodes if type(node.do) is Op]:
+        if name.startswith(("aten.mul.", "aten.div.")):
+            factor *= number if name.startswith("aten.mul.") else 1 / number if number else math.nan
+    return factor if math.isfinite(factor) else None
+
+
+def _scale(m: Match, given: Any) -> float:
+    factor = _factor(m) if "scale" in given else 1.0
+    assert factor is not None
+    return factor
+
+
+def _is_mask(m: Match, name: str) -> bool:
+    # A tensor that is as large as the scores at most, of their type or boolean.
+    shape, q, k = m.shape(name), m.shape("q"), m.shape("k")
+    if not shape or q is None or k is None or len(shape) > len(q) or m.val(name).device != m.val("q").device:
+        return False
+    if m.dtype(name) != (m.dtype("q") if name == "mask" else torch.bool):
+        return False
+    whole = (*q[:-1], k[-2])[len(q) - len(shape) :]
+    return all(mine == 1 or mine == theirs for mine, theirs in zip(shape, whole, strict=True))
+
+
+def _hides(m: Match, dtype: torch.dtype) -> bool:
+    # Any score that the number is added to becomes that number.
+    fill = _number(m, "fill")
+    return fill == -math.inf or fill * torch.finfo(dtype).eps <= -60
+
+
+# -- what stands there instead ------------------------------------------------------------------------------------------------------
+
+
+def _mask(m: Match, given: Any) -> Any:
+    if "fill" not in given:
+        return given.get("mask")
+    fill, dtype = _number(m, "fill"), given["q"].dtype
+    if "mask" in given:
+        return torch.where(given["seen"], given["mask"], given["mask"] + fill)
+    if fill == -math.inf:
+        return given["seen"] if "seen" in given else given["hidden"].logical_not()
+    if "seen" in given:
+        return torch.full_like(given["seen"], fill, dtype=dtype).masked_fill(given["seen"], 0.0)
+    return torch.zeros_like(given["hidden"], dtype=dtype).masked_fill(given["hidden"], fill)
+
+
+# -- attention that is there already ------------------------------------------------------------------------------------------------
+
+
+def _as_it_is(m: Match) -> float | None:
+    # The factor of attention that is there already.
+    size = m.shape("q")
+    default = size[-1] ** -0.5 if size and type(size[-1]) is int and size[-1] else math.nan
+    scale = default if m["scale"] is None else _as_number(m["scale"])
+    return scale if math.isfinite(scale) else None
+
+
+def _is_scaled_before(m: Match) -> bool:
+    by = _as_number(m["by"])
+    return bool(math.isfinite(by) and by != 0 and _as_it_is(m) is not None and m.dtype("q") == m.dtype("k") == m.dtype("v"))
+
+
+@rule(where=_is_scaled_before)
+def times_before(q: Any, k: Any, v: Any, mask: Any, p: Any, causal: Any, scale: Any, gqa: Any, by: Any) -> Any:
+    options = {"attn_mask": mask, "dropout_p": p, "is_causal": causal, "scale": scale, "enable_gqa": gqa}
+    return any_of(attend(q * by, k, v, **options), attend(q, k * by, v, **options))
+
+
+@times_before.becomes
+def _(m: Match, q: Any, k: Any, v: Any, mask: Any, p: Any, causal: Any, scale: Any, gqa: Any, by: Any) -> Any:
+    return attend(q, k, v, mask, p, causal, scale=_as_it_is(m) * by, enable_gqa=gqa)  # type: ignore[operator]
+
+
+@rule(where=_is_scaled_before)
+def over_before(q: Any, k: Any, v: Any, mask: Any, p: Any, causal: Any, scale: Any, gqa: Any, by: Any) -> Any:
+    options = {"attn_mask": mask, "dropout_p": p, "is_causal": causal, "scale": scale, "enable_gqa": gqa}
+    return any_of(attend(q / by, k, v, **options), attend(q, k / by, v, **options))
+
+
+@over_before.becomes
+def _(m: Match, q: Any, k: Any, v: Any, mask: Any, p: Any, causal: Any, scale: Any, gqa: Any, by: Any) -> Any:
+    return attend(q, k, v, mask, p, causal, scale=_as_it_is(m) / by, enable_gqa=gqa)  # type: ignore[operator]
+
+
+def _is_causal(m: Match) -> bool:
+    slot, q, k = m.slot("mask"), m.shape("q"), m.shape("k")
+    mask = m.tensor("mask") if slot and m.program.state[slot].kind is not SlotKind.PARAMETER else None
+    if mask is None or q is None or k is None or mask.dim() < 2 or mask.shape[-2:] != (q[-2], k[-2]):
+        return False
+    seen = torch.ones(mask.shape, dtype=torch.bool, device=mask.device).tril()
+    if mask.dtype is torch.bool:
+        return torch.equal(mask, seen)
+    hidden = mask[~seen] * torch.finfo(mask.dtype).eps <= -60
+    return not mask[seen].any() and bool(hidden.all())
+
+
+@rule(where=_is_causal)
+def causal(q: Any, k: Any, v: Any, mask: Any, p: Any, scale: Any, gqa: Any) -> Any:
+    return attend(q, k, v, mask, p, is_causal=False, scale=scale, enable_gqa=gqa)
+
+
+@causal.becomes
+def _(m: Match, q: Any, k: Any, v: Any, mask: Any, p: Any, scale: Any, gqa: Any) -> Any:
+    return attend(q, k, v, None, p, is_causal=True, scale=scale, enable_gqa=gqa)
+
+
+def _is_over_heads(m: Match) -> bool:
+    q, k, v, mask = (m.shape(name) for name in ("q", "k", "v", "mask"))
+    shapes = [m.shape(Ref(node.name)) for node in m.nodes if type(node.do) is Op and node.do.name in VIEWS]
+    if None in (q, k, v, mask) or [len(one or ()) for one in shapes] != [3, 4]:
+        return False
+    flat, heads = shapes
+    return bool(
+        m["dim"] in (-1, 2)
+        and (heads[0] * heads[1], *heads[2:]) == (q[0], q[1], k[1]) == flat  # type: ignore[index]
+        and (len(mask) <= 4 and all(one == 1 or one == all_ for one, all_ in zip(mask[::-1], heads[::-1], strict=False)))  # type: ignore[index]
+        and m.dtype("q") == m.dtype("k") == m.dtype("v") == m.dtype("mask") == m.dtype(Ref(m.root.name))
+    )
+
+
+VIEWS = ("aten.view.default", "aten.reshape.default")
+
+
+@rule(where=_is_over_heads)
+def attention_over_heads(q: Any, k: Any, v: Any, mask: Any, heads: Any, flat: Any, dim: Any) -> Any:
+    scores = torch.bmm(q, k.transpose(1, 2))
+    apart = any_of(scores.view(heads), scores.reshape(heads)) + mask
+    return torch.bmm(torch.softmax(any_of(apart.view(flat), apart.reshape(flat)), dim), v)
+
+
+@attention_over_heads.becomes
+def _(m: Match, q: Any, k: Any, v: Any, mask: Any, heads: Any, flat: Any, dim: Any) -> Any:
+    q, k, v = (one.unflatten(0, [*heads[:2]]) for one in (q, k, v))
+    return attend(q, k, v, attn_mask=mask, scale=1.0).flatten(0, 1)
+
+
+attention = RuleSet((
+    *[_attention(*each) for each in product(SCALED, MASKED, DROPPED)],
+    attention_over_heads, times_before, over_before, causal,
+))  # fmt: skip
