@@ -8,6 +8,6 @@
 
 from __future__ import annotations
 
-from purefx.transforms.rulesets import attention
+from purefx.transforms.rulesets import algebra, attention, fusions
 
-__all__ = ["attention"]
+__all__ = ["algebra", "attention", "fusions"]

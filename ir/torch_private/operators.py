@@ -17,9 +17,9 @@ import torch._ops
 import torch.fx.node
 
 __all__ = [
-    "ASSERT_SCALAR", "MODES", "VMAP", "HigherOrderOperator", "OpOverload", "OpOverloadPacket", "allows_numbers_as_tensors",
-    "builtin_functions", "in_dispatcher", "is_effectful", "overload_of", "overloads_of", "registered_higher_order",
-    "resolve_higher_order", "resolve_operator", "schema_of", "side_effectful",
+    "ASSERT_SCALAR", "MODES", "SAFE_SOFTMAX", "VMAP", "HigherOrderOperator", "OpOverload", "OpOverloadPacket",
+    "allows_numbers_as_tensors", "builtin_functions", "in_dispatcher", "is_effectful", "overload_of", "overloads_of",
+    "registered_higher_order", "resolve_higher_order", "resolve_operator", "schema_of", "side_effectful",
 ]  # fmt: skip
 
 
@@ -28,6 +28,9 @@ OpOverload: Any = torch._ops.OpOverload
 
 ASSERT_SCALAR: Any = cast(Any, torch.ops.aten)._assert_scalar.default
 """The operator that the exporter writes for assertions about sizes: a condition and a message; no public one takes a number."""
+
+SAFE_SOFTMAX: Any = cast(Any, torch.ops.aten)._safe_softmax.default
+"""The softmax of attention that torch takes apart: a row of ``-inf`` gives zeros."""
 
 OpOverloadPacket: Any = torch._ops.OpOverloadPacket
 """The type of ``torch.ops.aten.add``."""

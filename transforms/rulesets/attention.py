@@ -19,13 +19,15 @@ from torch.nn import functional
 from ...ir.arguments import Ref
 from ...ir.graph import Op
 from ...ir.state import SlotKind
+from ...ir.torch_private import SAFE_SOFTMAX
+from ..rules import terms
 from ..rules.place import Match
 from ..rules.rule import Rule, RuleSet, rule
-from ..rules.terms import any_of
 
 __all__ = ["attention"]
 
-aten = torch.ops.aten
+aten: Any = torch.ops.aten
+any_of: Any = terms.any_of
 attend = functional.scaled_dot_product_attention
 
 
@@ -38,7 +40,7 @@ def _product(a: Any, b: Any) -> Any:
 
 def _turned(k: Any) -> Any:
     swapped = [k.transpose(*dims) for dims in ((-2, -1), (2, 3), (1, 2))]
-    return any_of(*swapped, k.mT, k.permute([0, 1, 3, 2]), k.permute([0, 2, 1]))
+    return any_of(*swapped, aten.mT.default(k), k.permute([0, 1, 3, 2]), k.permute([0, 2, 1]))
 
 
 def _scores(q: Any, k: Any) -> Any:
@@ -48,7 +50,7 @@ def _scores(q: Any, k: Any) -> Any:
 def _weights(scores: Any, dim: Any, q: Any, drop: Callable[[Any], Any]) -> Any:
     # The scores may be exponentiated in a wider type, and come back to that of the operands before or after some are dropped.
     wide = any_of(torch.softmax(scores.to(torch.float32), dim), torch.softmax(scores, dim, dtype=torch.float32))
-    plain = any_of(torch.softmax(scores, dim), aten._safe_softmax(scores, dim), *_narrow(wide, q, scores))
+    plain = any_of(torch.softmax(scores, dim), SAFE_SOFTMAX(scores, dim), *_narrow(wide, q, scores))
     return any_of(drop(plain), *_narrow(drop(wide), q, scores))
 
 
@@ -120,14 +122,18 @@ def _is_attention(m: Match) -> bool:
         alike
         and m["dim"] in (-1, rank - 1)
         and _turns_the_last_two(m, rank)
-        and all(m.shape("q")[at] == m.shape(one)[at] for one in "kv" for at in range(rank - 2))
-        and m.shape("k")[-2] == m.shape("v")[-2]
+        and _are_alike(m, rank)
         and _keeps_precision(m, q.dtype)
         and ("scale" not in names or _factor(m) is not None)
         and ("p" not in names or (0 <= _as_number(m["p"]) < 1 and m["train"] in (True, False)))
         and all(_is_mask(m, name) for name in ("mask", "hidden", "seen") if name in names)
         and ("fill" not in names or _hides(m, q.dtype))
     )
+
+
+def _are_alike(m: Match, rank: int) -> bool:
+    q, k, v = (m.shape(name) or () for name in "qkv")
+    return all(q[at] == k[at] == v[at] for at in range(rank - 2)) and k[-2] == v[-2]
 
 
 def _turns_the_last_two(m: Match, rank: int) -> bool:
@@ -138,8 +144,10 @@ def _turns_the_last_two(m: Match, rank: int) -> bool:
 def _keeps_precision(m: Match, dtype: torch.dtype) -> bool:
     # Nothing is computed in a narrower type than that of the operands, and the result has it.
     dtypes = [m.dtype(Ref(node.name)) for node in m.nodes]
-    return dtypes[0] == dtype and all(one in (dtype, torch.float32, torch.float64) for one in dtypes) and (
-        dtype in (torch.float16, torch.bfloat16) or set(dtypes) == {dtype}
+    return (
+        dtypes[0] == dtype
+        and all(one in (dtype, torch.float32, torch.float64) for one in dtypes)
+        and (dtype in (torch.float16, torch.bfloat16) or set(dtypes) == {dtype})
     )
 
 

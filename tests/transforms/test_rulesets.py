@@ -1,0 +1,414 @@
+"""The rule sets that come with the library: each rule on a module that has what it looks for, and on those that almost do.
+
+Modules are exported, rewritten, and compared with eager over two calls: to the last bit for identities, else within a tolerance.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+import purefx as px
+from purefx import rules
+from purefx.ir.torch_private import SAFE_SOFTMAX
+
+Function = Callable[..., Any]
+INF = math.inf
+LOWEST = torch.finfo(torch.float32).min
+
+
+class Plain(nn.Module):
+    """A function as a module, with masks and layers of its own."""
+
+    def __init__(self, function: Function) -> None:
+        super().__init__()
+        self.function = function
+        self.register_buffer("seen", torch.ones(5, 5, dtype=torch.bool).tril())
+        self.register_buffer("bias", torch.zeros(5, 5).masked_fill(torch.ones(5, 5, dtype=torch.bool).tril().logical_not(), -INF))
+        self.w, self.b = nn.Parameter(torch.linspace(1, 2, 4)), nn.Parameter(torch.linspace(-1, 1, 4))
+        self.full, self.act = nn.Linear(4, 4), nn.ReLU()
+
+    def forward(self, *args: Tensor) -> Any:
+        return self.function(self, *args)
+
+
+def exported(model: nn.Module, args: tuple[Tensor, ...]) -> px.Program:
+    # Casts come with assertions on what they take, which use it as well.
+    ep = torch.export.export(copy.deepcopy(model), args)
+    for node in list(ep.graph.nodes):
+        if "_assert_tensor_metadata" in str(node.target):
+            ep.graph.erase_node(node)
+    return px.import_ep(ep)
+
+
+def applied(rules: px.RuleSet, program: px.Program) -> tuple[px.Program, list[str]]:
+    """Return the program after some rules, and the names of those that matched."""
+    fuel = px.Fuel(1000)
+    result = rules.transformation.spend(program, fuel)
+    assert not px.verify(result, infer=True)
+    assert rules(result) is result
+    return result, [label.split()[1] for label in fuel.labels]
+
+
+def assert_equal(program: px.Program, model: nn.Module, args: tuple[Tensor, ...], tolerance: float) -> None:
+    lowered, eager = px.lower(px.transform(program)), copy.deepcopy(model)
+    for seed in range(2):
+        torch.manual_seed(seed)
+        mine = lowered(*copy.deepcopy(args))
+        torch.manual_seed(seed)
+        torch.testing.assert_close(mine, eager(*copy.deepcopy(args)), rtol=tolerance, atol=tolerance, equal_nan=True)
+
+
+# -- attention ----------------------------------------------------------------------------------------------------------------------
+
+torch.manual_seed(0)
+Q, K, V, BIAS = torch.randn(2, 3, 5, 8), torch.randn(2, 3, 5, 8), torch.randn(2, 3, 5, 8), torch.randn(2, 1, 5, 5)
+QKV = (Q, K, V, BIAS)
+
+
+def turned(x: Tensor) -> Tensor:
+    return x.transpose(-2, -1)
+
+
+def soft(x: Tensor) -> Tensor:
+    return torch.softmax(x, -1)
+
+
+def drop(x: Tensor) -> Tensor:
+    return functional.dropout(x, 0.4)
+
+
+def half(function: Function) -> Function:
+    return lambda m, q, k, v, b: function(m, q.half(), k.half(), v.half(), b.half())
+
+
+def over_heads(m: Any, q: Tensor, k: Tensor, v: Tensor, b: Tensor) -> Tensor:
+    q, k, v = (x.reshape(6, 5, 8) for x in (q, k, v))
+    scores = torch.bmm(q, k.transpose(1, 2)).view(2, 3, 5, 5) + b
+    return torch.bmm(soft(scores.view(6, 5, 5)), v)
+
+
+FILL = torch.full
+
+ATTENTION: list[tuple[str, Function]] = [
+    ("attention", lambda m, q, k, v, b: soft(q @ k.mT) @ v),
+    ("attention_scaled", lambda m, q, k, v, b: soft((q @ turned(k)).div(8.0)) @ v),
+    ("attention_scaled", lambda m, q, k, v, b: soft(q @ turned(k) * 0.3) @ v),
+    ("attention_scaled", lambda m, q, k, v, b: soft(torch.bmm(q[0], k[0].transpose(1, 2)) / 3.0) @ v[0]),
+    ("attention_scaled_dropped", lambda m, q, k, v, b: drop(soft(q @ turned(k) / 8.0)) @ v),
+    ("attention_scaled_dropped", half(lambda m, q, k, v, b: drop(soft((q @ turned(k) / 8.0).float())).half() @ v)),
+    ("attention_scaled", half(lambda m, q, k, v, b: soft((q @ turned(k) / 8.0).float()).half() @ v)),
+    ("attention times_before", half(lambda m, q, k, v, b: soft(((q * 0.3) @ turned(k)).float()).half() @ v)),
+    ("attention over_before", lambda m, q, k, v, b: soft((q / 8.0) @ turned(k)) @ v),
+    ("attention times_before over_before", lambda m, q, k, v, b: soft((q / 2.0) @ turned(k * 0.5)) @ v),
+    ("attention_dropped", lambda m, q, k, v, b: torch.bmm(drop(soft(torch.bmm(q[0], k[0].transpose(1, 2)))), v[0])),
+    ("attention_scaled_biased", lambda m, q, k, v, b: soft(q @ turned(k) / 8.0 + b) @ v),
+    ("attention_scaled_biased", half(lambda m, q, k, v, b: functional.softmax(q @ turned(k) * 0.3 + b, -1, dtype=torch.float32).to(q.dtype) @ v)),
+    ("attention_scaled_biased_dropped", lambda m, q, k, v, b: drop(soft(b + q @ k.transpose(2, 3) / 8.0)) @ v),
+    ("attention_biased", lambda m, q, k, v, b: (s := q @ k.permute(0, 1, 3, 2) + b).float().softmax(-1).type_as(s) @ v),
+    ("attention_biased_dropped", half(lambda m, q, k, v, b: drop((q @ k.permute(0, 1, 3, 2) + b).float().softmax(-1).type_as(q)) @ v)),
+    ("attention_dropped", half(lambda m, q, k, v, b: (drop((q @ k.permute(0, 1, 3, 2)).float().softmax(-1).type_as(q)) @ v, k, v))),
+    ("attention_over_heads", over_heads),
+    ("attention_scaled_hidden", lambda m, q, k, v, b: soft((q @ turned(k) / 8.0).masked_fill((m.seen == 0).expand(2, 3, 5, 5), -INF)) @ v),
+    ("attention_scaled_hidden_dropped", lambda m, q, k, v, b: drop(soft((q @ turned(k) / 8.0).masked_fill(~m.seen, -1e9))) @ v),
+    ("attention_hidden_dropped over_before", lambda m, q, k, v, b: drop(soft((q / 8.0 @ turned(k)).masked_fill(~m.seen, -INF))) @ v),
+    ("attention_hidden", lambda m, q, k, v, b: soft(torch.where(m.seen == 0, -INF, q @ turned(k))) @ v),
+    ("attention_scaled_seen causal", lambda m, q, k, v, b: soft(torch.where(m.seen, q @ turned(k) * 0.3, -INF)) @ v),
+    ("attention_scaled_seen_dropped", lambda m, q, k, v, b: (
+        drop(soft(torch.where(m.seen, q @ k.permute(0, 1, 3, 2) / FILL([], 8.0), FILL((), LOWEST)))) @ v, k + 1)),
+    ("attention_scaled_seen_biased", lambda m, q, k, v, b: soft(torch.where(m.seen, q @ turned(k) / FILL([], 8.0), LOWEST) + b) @ v),
+    ("attention_scaled_biased causal", lambda m, q, k, v, b: soft(q @ turned(k) * 0.3 + m.bias) @ v),
+    ("attention_scaled_twice_biased", lambda m, q, k, v, b: torch.ops.aten._safe_softmax(q.mul(0.5) @ (turned(k) * 0.5) + b, -1) @ v),
+    ("attention_scaled_twice", lambda m, q, k, v, b: soft(torch.mul(q, 0.5) @ torch.mul(turned(k), 0.5)) @ v),
+    ("attention", lambda m, q, k, v, b: soft(q.transpose(1, 2) @ turned(k.transpose(1, 2))) @ v.permute(0, 2, 1, 3)),
+    ("attention_scaled_hidden", lambda m, q, k, v, b: soft((q @ turned(k) / 8.0).masked_fill(torch.ones_like(m.seen), LOWEST)) @ v),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("wanted", "function"), ATTENTION, ids=[f"{number}-{each[0]}" for number, each in enumerate(ATTENTION)])
+def test_attention(wanted: str, function: Function) -> None:
+    model = Plain(function)
+    program = exported(model, QKV)
+    result, names = applied(rules.attention, program)
+    assert names == wanted.split()
+    assert_equal(result, model, QKV, 5e-3 if _has_half(program) else 1e-5)
+
+
+def _has_half(program: px.Program) -> bool:
+    return any(getattr(node.meta.get("val"), "dtype", None) is torch.float16 for node in program.main.nodes)
+
+
+LEFT: list[tuple[str, Function]] = [
+    ("another dimension", lambda m, q, k, v, b: torch.softmax(q @ turned(k), -2) @ v),
+    ("keys are not turned", lambda m, q, k, v, b: soft(q @ k.transpose(1, 2).reshape(2, 3, 8, 5)) @ v),
+    ("other dimensions are turned", lambda m, q, k, v, b: soft(q.reshape(2, 5, 3, 8) @ k.reshape(2, 8, 5, 3).transpose(1, 2)[..., :1]) @ v[:, :1, :1]),
+    ("the scale is a tensor", lambda m, q, k, v, b: soft(q @ turned(k) * b) @ v),
+    ("the scale is zero", lambda m, q, k, v, b: soft(q @ turned(k) / 0.0) @ v),
+    ("scores are used", lambda m, q, k, v, b: (soft(s := q @ turned(k)) @ v, s)),
+    ("weights are used", lambda m, q, k, v, b: ((w := soft(q @ turned(k))) @ v, w)),
+    ("the mask is a number", lambda m, q, k, v, b: soft(q @ turned(k) + 2.0) @ v),
+    ("a boolean mask is added", lambda m, q, k, v, b: soft(q @ turned(k) + m.seen) @ v),
+    ("the mask makes it larger", lambda m, q, k, v, b: soft(q[:1] @ turned(k[:1]) + b) @ v[:1]),
+    ("the fill hides little", lambda m, q, k, v, b: soft((q @ turned(k)).masked_fill(m.seen, -5.0)) @ v),
+    ("doubles are made singles", lambda m, q, k, v, b: soft((q.double() @ turned(k.double())).float()).double() @ v.double()),
+    ("other heads", lambda m, q, k, v, b: soft(q @ turned(k[:, :1])) @ v),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "function"), LEFT, ids=[each[0] for each in LEFT])
+def test_what_is_almost_attention_stays(name: str, function: Function) -> None:
+    program = exported(Plain(function), QKV)
+    assert rules.attention(program) is program
+
+
+# -- identities ---------------------------------------------------------------------------------------------------------------------
+
+X = torch.tensor([[-0.0, 0.0, math.nan, INF], [-INF, 1.5, -2.5, 1e-40], [3.0, -1.0, 0.25, 7.0]])
+WHOLE = torch.arange(12).reshape(3, 4) - 4
+B = torch.tensor([[True, False, True, True]] * 3)
+e = torch.exp
+aten = torch.ops.aten
+
+ALGEBRA: list[tuple[str, Function]] = [
+    ("view_reshape", lambda m, x, i, b: e(x).view(2, 6).reshape(12) * 2),
+    ("unflatten_reshape", lambda m, x, i, b: e(x).unflatten(1, [2, 2]).reshape(6, 2) * 2),
+    ("unsqueeze_reshape", lambda m, x, i, b: e(x).unsqueeze(1).reshape(6, 2) * 2),
+    ("squeeze_reshape", lambda m, x, i, b: e(x[:1].squeeze(0).reshape(2, 2))),
+    ("view_flatten", lambda m, x, i, b: e(e(x).view(2, 6).flatten())),
+    ("reshape_to_the_same", lambda m, x, i, b: e(x.reshape(-1, 4))),
+    ("flatten_nothing", lambda m, x, i, b: e(x.flatten(1))),
+    ("transpose_transpose", lambda m, x, i, b: e(x.transpose(0, 1).transpose(-1, -2))),
+    ("turn_turn", lambda m, x, i, b: e(x.t().mT)),
+    ("permute_permute permute_nothing", lambda m, x, i, b: e(x[None].permute(2, 0, 1).permute(1, 2, 0))),
+    ("permute_permute", lambda m, x, i, b: e(x[None].permute(2, 0, 1).permute(2, 0, 1))),
+    ("transpose_permute", lambda m, x, i, b: e(x[None].transpose(0, 2).permute(1, 0, 2))),
+    ("permute_transpose", lambda m, x, i, b: e(x[None].permute(1, 2, 0).transpose(0, 1))),
+    ("transpose_nothing", lambda m, x, i, b: e(x.transpose(1, -1))),
+    ("unsqueeze_squeeze", lambda m, x, i, b: e(x.unsqueeze(-1).squeeze(2))),
+    ("squeeze_unsqueeze", lambda m, x, i, b: e(x[:1].squeeze(0).unsqueeze(0))),
+    ("expand_nothing", lambda m, x, i, b: e(x.expand(3, -1))),
+    ("expand_expand", lambda m, x, i, b: e(x[:1].expand(3, 4).expand(2, 3, 4))),
+    ("flip_flip", lambda m, x, i, b: x.flip(0, 1).flip(0, 1) * 2),
+    ("split_cat_2", lambda m, x, i, b: torch.cat(e(x).split(2, 1), 1) * 2),
+    ("split_sizes_cat_2", lambda m, x, i, b: torch.cat(e(x).split([1, 3], 1), 1) * 2),
+    ("chunk_cat_3", lambda m, x, i, b: torch.cat(e(x).chunk(3, 0), 0) * 2),
+    ("split_cat_4", lambda m, x, i, b: torch.cat(e(x).split(1, 1), 1) * 2),
+    ("unbind_stack_3", lambda m, x, i, b: torch.stack(e(x).unbind(0), 0) * 2),
+    ("unbind_stack_4", lambda m, x, i, b: torch.stack(e(x).unbind(1), 1) * 2),
+    ("unbind_stack_2", lambda m, x, i, b: torch.stack(e(x[:2]).unbind(0), 0) * 2),
+    ("cat_of_one", lambda m, x, i, b: e(torch.cat([x], 0))),
+    ("stack_of_one", lambda m, x, i, b: e(torch.stack([x], 1))),
+    ("slice_of_all", lambda m, x, i, b: e(aten.slice.Tensor(x, 0, 0, 99, 1))),
+    ("repeat_once", lambda m, x, i, b: e(x.repeat(1, 1))),
+    ("clone_clone", lambda m, x, i, b: x.clone().clone()),
+    ("detach_detach", lambda m, x, i, b: e(x.detach().detach())),
+    ("alias", lambda m, x, i, b: e(aten.alias.default(x))),
+    ("cat_cat", lambda m, x, i, b: torch.cat([torch.cat([x, x * 2], 1), x], -1)),
+    ("cast_cast", lambda m, x, i, b: x.half().float().double()),
+    ("cast_cast", lambda m, x, i, b: (i.to(torch.int8).to(torch.float32).to(torch.float64), )),
+    ("cast_back", lambda m, x, i, b: e(x.double().float())),
+    ("cast_to_the_same", lambda m, x, i, b: e(x.to(torch.float32))),
+    ("type_as_the_same", lambda m, x, i, b: e(aten.type_as.default(x, e(x)))),
+    ("neg_neg", lambda m, x, i, b: e(-(-x)) + (i - 1)),
+    ("not_not", lambda m, x, i, b: b.logical_not().logical_not() & (x > 0)),
+    ("bitwise_not_not", lambda m, x, i, b: ~(~i) * 3),
+    ("not_equal", lambda m, x, i, b: (x == i).logical_not()),
+    ("equal", lambda m, x, i, b: (x != 1.5).logical_not()),
+    *[(f"{one.__name__}_{one.__name__}", lambda m, x, i, b, one=one: one(one(x)))
+      for one in (torch.relu, torch.abs, torch.floor, torch.ceil, torch.trunc, torch.sign)],
+    ("abs_neg", lambda m, x, i, b: torch.abs(-x)),
+    ("times_one", lambda m, x, i, b: e(1.0 * x)),
+    ("over_one", lambda m, x, i, b: e(x / 1)),
+    ("minus_zero", lambda m, x, i, b: e(x - 0)),
+    ("plus_zero", lambda m, x, i, b: (i + 0) * 3),
+    ("power_of_one", lambda m, x, i, b: e(x**1)),
+    ("clamp_clamp", lambda m, x, i, b: x.clamp(-2, 2).clamp(-1, 9)),
+    ("clamp_min_min", lambda m, x, i, b: x.clamp_min(-2).clamp_min(-1)),
+    ("clamp_max_max", lambda m, x, i, b: x.clamp_max(2).clamp_max(3)),
+    ("and_of_one", lambda m, x, i, b: (i & i) * 3),
+    ("where_either", lambda m, x, i, b: e(torch.where(b, x, x))),
+    ("where_not", lambda m, x, i, b: torch.where(b.logical_not(), x, i)),
+    ("fill_fill", lambda m, x, i, b: x.masked_fill(b, 2).masked_fill(b, 3)),
+    ("dropout_of_nothing", lambda m, x, i, b: e(functional.dropout(x, 0.3, training=False))),
+    ("mm_linear", lambda m, x, i, b: x @ m.full.weight.t()),
+    ("addmm_linear", lambda m, x, i, b: torch.addmm(m.full.bias, x, m.full.weight.T)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("wanted", "function"), ALGEBRA, ids=[f"{number}-{each[0]}" for number, each in enumerate(ALGEBRA)])
+def test_algebra(wanted: str, function: Function) -> None:
+    model, args = Plain(function), (X, WHOLE, B)
+    result, names = applied(rules.algebra, exported(model, args))
+    assert names == wanted.split()
+    assert_equal(result, model, args, 0)
+    before, after = model(*args), px.lower(result)(*args)
+    if isinstance(before, Tensor) and before.is_floating_point():  # the signs of zeros too
+        assert torch.equal(torch.signbit(before[before == before]), torch.signbit(after[before == before]))
+
+
+def test_every_identity_has_a_case() -> None:
+    names = {name.rstrip("_234") for each, _ in ALGEBRA for name in each.split()}
+    assert {each.name.rstrip("_234") for each in rules.algebra.rules} == names
+
+
+ALMOST: list[tuple[str, Function]] = [
+    ("a type that is seen as another", lambda m, x, i, b: x.view(torch.int32).view(2, 6)),
+    ("numbers are lost", lambda m, x, i, b: x.to(torch.half).to(torch.float32)),
+    ("fractions are lost", lambda m, x, i, b: x.to(torch.int32).to(torch.float32)),
+    ("what is written is a copy", lambda m, x, i, b: m.b.detach().double().float().add_(1) + m.b),
+    ("the sign of zero", lambda m, x, i, b: x + 0),
+    ("bounds of zero", lambda m, x, i, b: x.clamp_min(0.0).clamp_min(-0.0)),
+    ("bounds the wrong way round", lambda m, x, i, b: x.clamp(2, -2).clamp(-1, 1)),
+    ("whole numbers become fractions", lambda m, x, i, b: i / 1 + i * 1.0),
+    ("numbers that are not bool", lambda m, x, i, b: i.logical_not().logical_not()),
+    ("parts are left out", lambda m, x, i, b: torch.cat(e(x).split(1, 1)[:3], 1)),
+    ("parts in another order", lambda m, x, i, b: torch.cat(e(x).split(2, 1)[::-1], 1)),
+    ("joined along another dimension", lambda m, x, i, b: torch.cat(e(x).split(2, 1), 0)),
+    ("a part", lambda m, x, i, b: e(x[:, 1:])),
+    ("every other one", lambda m, x, i, b: e(x[::2])),
+    ("other dimensions", lambda m, x, i, b: e(x[None].transpose(0, 1).transpose(1, 2))),
+    ("a dimension that is not one", lambda m, x, i, b: e(x.squeeze(0).unsqueeze(0))),
+    ("what is returned is the caller's", lambda m, x, i, b: -(-x)),
+    ("a condition makes it larger", lambda m, x, i, b: torch.where(b, x[:1], x[:1])),
+    ("a bias of another size", lambda m, x, i, b: torch.addmm(m.full.bias[None], x, m.full.weight.T)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "function"), ALMOST, ids=[each[0] for each in ALMOST])
+def test_what_is_almost_an_identity_stays(name: str, function: Function) -> None:
+    program = exported(Plain(function), (X, WHOLE, B))
+    assert rules.algebra(program) is program
+
+
+# -- fusions ------------------------------------------------------------------------------------------------------------------------
+
+Y = torch.linspace(-3, 3, 12).reshape(3, 4)
+ROOT = math.sqrt(2 / math.pi)
+
+
+def centered(x: Tensor) -> Tensor:
+    return x - x.mean(-1, keepdim=True)
+
+
+def layer_norm(x: Tensor) -> Tensor:
+    d = x - x.mean(-1, keepdim=True)
+    return d / torch.sqrt(d.pow(2).mean(-1, keepdim=True) + 1e-5)
+
+
+FUSIONS: list[tuple[str, Function]] = [
+    ("layer_norm layer_norm_weight layer_norm_bias", lambda m, x: layer_norm(x) * m.w + m.b),
+    ("layer_norm layer_norm_weight", lambda m, x: m.w * (centered(x) * torch.rsqrt(x.var(-1, unbiased=False, keepdim=True) + 1e-6))),
+    ("rms_norm rms_norm_weight", lambda m, x: m.w * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6))),
+    ("rms_norm", lambda m, x: x / (x * x).mean(-1, keepdim=True).add(1e-6).sqrt()),
+    ("gelu", lambda m, x: x * 0.5 * (1.0 + torch.erf(x * 0.70710678))),
+    ("gelu_over_root", lambda m, x: 0.5 * (x * (torch.erf(x / math.sqrt(2)) + 1))),
+    ("gelu_tanh", lambda m, x: 0.5 * x * (1 + torch.tanh(ROOT * (x + 0.044715 * x**3)))),
+    ("gelu_tanh", lambda m, x: x * (0.5 * (1 + torch.tanh(0.79788456 * (x + 0.044715 * x * x * x))))),
+    ("sigmoid", lambda m, x: torch.reciprocal(1 + torch.exp(-x))),
+    ("silu", lambda m, x: torch.sigmoid(x) * x),
+    ("silu", lambda m, x: x / (1 + torch.exp(-x))),
+    ("hardsigmoid", lambda m, x: functional.relu6(x + 3) / 6),
+    ("hardswish", lambda m, x: x * functional.relu6(x + 3) / 6),
+    ("hardsigmoid hardswish", lambda m, x: x * ((x + 3).clamp(0, 6) / 6)),
+    ("softplus", lambda m, x: torch.log(1 + torch.exp(x))),
+    ("softplus mish", lambda m, x: x * torch.tanh(torch.log1p(torch.exp(x)))),
+    ("log_sigmoid", lambda m, x: torch.log(torch.sigmoid(x))),
+    ("softplus log_sigmoid", lambda m, x: -torch.log(1 + torch.exp(-x))),
+    ("leaky_relu", lambda m, x: torch.where(x > 0, x, 0.1 * x)),
+    ("expm1 elu", lambda m, x: torch.where(x > 0, x, torch.exp(x) - 1)),
+    ("relu6", lambda m, x: torch.relu(x).clamp(max=6)),
+    ("glu", lambda m, x: (h := x.chunk(2, -1))[0] * torch.sigmoid(h[1])),
+    ("mean", lambda m, x: x.sum(-1) / 4),
+    ("var std", lambda m, x: centered(x).square().mean(-1).sqrt()),
+    ("softmax", lambda m, x: (y := torch.exp(x)) / y.sum(-1, keepdim=True)),
+    ("softmax log_softmax", lambda m, x: ((y := torch.exp(x - x.amax(-1, keepdim=True))) / y.sum(-1, keepdim=True)).log()),
+    ("minus_logsumexp", lambda m, x: x - x.logsumexp(-1, keepdim=True)),
+    ("logsumexp", lambda m, x: torch.log(torch.exp(x).sum(1))),
+    ("rsqrt", lambda m, x: torch.sqrt(x.abs() + 1).reciprocal()),
+    ("log1p", lambda m, x: torch.log(1 + x.abs())),
+    ("linear_bias", lambda m, x: functional.linear(x, m.full.weight) + m.b),
+    ("minus_neg", lambda m, x: x - (-m.b)),
+    ("plus_neg", lambda m, x: (-x) + m.b),
+    ("neg_times_neg", lambda m, x: (-x) * (-m.b)),
+    ("maximum_of_one", lambda m, x: torch.exp(torch.maximum(x, x))),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("wanted", "function"), FUSIONS, ids=[f"{number}-{each[0]}" for number, each in enumerate(FUSIONS)])
+def test_fusions(wanted: str, function: Function) -> None:
+    model = Plain(function)
+    result, names = applied(rules.fusions, exported(model, (Y,)))
+    assert names == wanted.split()
+    assert_equal(result, model, (Y,), 1e-5)
+
+
+UNFUSED: list[tuple[str, Function]] = [
+    ("another constant", lambda m, x: x * 0.5 * (1.0 + torch.erf(x * 0.8))),
+    ("another dimension", lambda m, x: x * torch.rsqrt(x.pow(2).mean(0, keepdim=True) + 1e-6)),
+    ("other values", lambda m, x: (x + 1) * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6)),
+    ("whole numbers", lambda m, x: x.long().sum(-1) / 4),
+    ("another count", lambda m, x: x.sum(-1) / 3),
+    ("another sum", lambda m, x: (y := torch.exp(x)) / y.sum(0)),
+    ("a bias of another size", lambda m, x: functional.linear(x, m.full.weight) + m.b[:, None].expand(4, 4)[:3]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "function"), UNFUSED, ids=[each[0] for each in UNFUSED])
+def test_what_is_almost_a_fusion_stays(name: str, function: Function) -> None:
+    program = exported(Plain(function), (Y,))
+    assert rules.fusions(program) is program
+
+
+def _trained(*layers: nn.Module) -> nn.Module:
+    model = nn.Sequential(*layers)
+    for layer in layers:
+        if hasattr(layer, "running_mean"):
+            layer.running_mean.uniform_(-1, 1)
+            layer.running_var.uniform_(0.5, 2)
+    return model.eval()
+
+
+NORMED: list[tuple[str, nn.Module, tuple[int, ...]]] = [
+    ("conv1d", _trained(nn.Conv1d(3, 4, 3, padding=1), nn.BatchNorm1d(4)), (2, 3, 8)),
+    ("conv2d", _trained(nn.Conv2d(3, 4, 3, stride=2, bias=False), nn.BatchNorm2d(4), nn.ReLU()), (2, 3, 8, 8)),
+    ("conv2d", _trained(nn.Conv2d(4, 4, 3, groups=2, padding="same"), nn.BatchNorm2d(4, affine=False)), (2, 4, 8, 8)),
+    ("conv3d", _trained(nn.Conv3d(3, 4, 1), nn.BatchNorm3d(4)), (2, 3, 2, 2, 2)),
+    ("linear", _trained(nn.Linear(3, 4), nn.BatchNorm1d(4)), (5, 3)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "model", "size"), NORMED, ids=[f"{number}-{each[0]}" for number, each in enumerate(NORMED)])
+def test_batch_norms_are_folded(kind: str, model: nn.Module, size: tuple[int, ...]) -> None:
+    x = torch.randn(size)
+    result, names = applied(rules.fusions, exported(model, (x,)))
+    assert names == [f"{kind}_batch_norm"]
+    assert not [name for name in result.state if "running" in name or name.endswith(".weight")]
+    assert_equal(result, model, (x,), 1e-5)
+
+
+def test_batch_norms_that_learn_stay() -> None:
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)).train()
+    program = exported(model, (torch.randn(2, 3, 8, 8),))
+    assert rules.fusions(program) is program
+
+
+def test_every_fusion_has_a_case() -> None:
+    names = {name for each, _ in FUSIONS for name in each.split()} | {f"{kind}_batch_norm" for kind, _, _ in NORMED}
+    assert {each.name for each in rules.fusions.rules} == names
+
+
+def test_names_are_of_one_rule_each() -> None:
+    for each in (rules.attention, rules.algebra, rules.fusions):
+        names = [one.name for one in each.rules]
+        assert len(names) == len(set(names))
+
+
+def test_the_softmax_of_attention_gives_zeros() -> None:
+    assert torch.equal(SAFE_SOFTMAX(torch.full((2,), -INF), -1), torch.zeros(2))

@@ -1,0 +1,165 @@
+"""Identities that hold to the last bit: for floating point numbers with NaN, infinities and the sign of zero, and for integers.
+
+What holds within a tolerance, or but for the sign of a NaN, is in ``fusions.py``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.nn import functional
+
+from ...ir.arguments import Ref
+from ..rules import terms
+from ..rules.place import Match
+from ..rules.rule import Rule, RuleSet
+from .layout import alike, layout, named
+
+__all__ = ["algebra"]
+
+aten: Any = torch.ops.aten
+any_of: Any = terms.any_of
+
+
+# -- types --------------------------------------------------------------------------------------------------------------------------
+
+
+def _cast(x: Any, dtype: Any) -> Any:
+    return aten.to.dtype(x, dtype)
+
+
+def _holds(wide: torch.dtype, narrow: torch.dtype) -> bool:
+    # Whether every number of one type is one of the other.
+    if narrow == wide or narrow is torch.bool:
+        return True
+    if wide.is_complex or narrow.is_complex or wide is torch.bool:
+        return False
+    if wide.is_floating_point and narrow.is_floating_point:
+        big, small = torch.finfo(wide), torch.finfo(narrow)
+        return big.eps <= small.eps and big.max >= small.max and big.smallest_normal <= small.smallest_normal
+    if wide.is_floating_point:
+        return 2 / torch.finfo(wide).eps >= torch.iinfo(narrow).max
+    if narrow.is_floating_point:
+        return False
+    return torch.iinfo(wide).min <= torch.iinfo(narrow).min and torch.iinfo(wide).max >= torch.iinfo(narrow).max
+
+
+def _is_lossless(m: Match) -> bool:
+    # Numbers that do not fit are cut off in ways of their own, so of those only what is no wider than before becomes whole.
+    before, between, after = m.dtype("x"), m["a"], m["b"]
+    if before is None or not isinstance(between, torch.dtype) or not isinstance(after, torch.dtype):
+        return False
+    fits = after.is_floating_point or not before.is_floating_point
+    return before not in (between, after) and _holds(between, before) and fits and not after.is_complex
+
+
+def _is_back(m: Match) -> bool:
+    before, between = m.dtype("x"), m["a"]
+    return before is not None and isinstance(between, torch.dtype) and before == m["b"] != between and _holds(between, before)
+
+
+# -- numbers ------------------------------------------------------------------------------------------------------------------------
+
+
+def _is_float(m: Match) -> bool:
+    dtype = m.dtype("x")
+    return dtype is not None and dtype.is_floating_point and m.dtype(Ref(m.root.name)) == dtype
+
+
+def _are_bounds(m: Match, *names: str) -> bool:
+    # Which zero a bound of zero gives depends on the kernel.
+    if not _is_float(m):
+        return False
+    tiny = torch.finfo(m.dtype("x") or torch.float32).smallest_normal
+    return all(type(m[name]) in (int, float) and tiny < abs(m[name]) for name in names)  # type: ignore[arg-type]
+
+
+def _are_limits(m: Match) -> bool:
+    return _are_bounds(m, "a", "b", "c", "d") and m["a"] <= m["b"] and m["c"] <= m["d"]  # type: ignore[operator]
+
+
+def _within(number: Any, low: Any, high: Any) -> Any:
+    return min(max(number, low), high)
+
+
+def _is_one(m: Match) -> bool:
+    return type(m["one"]) in (int, float) and m["one"] == 1 and alike(m)
+
+
+def _is_zero(m: Match) -> bool:
+    return type(m["zero"]) in (int, float) and m["zero"] == 0 and alike(m)
+
+
+def _is_whole(m: Match) -> bool:
+    dtype = m.dtype("x")
+    return _is_zero(m) and dtype is not None and not dtype.is_floating_point and not dtype.is_complex
+
+
+def _is_bool(m: Match) -> bool:
+    return m.dtype("x") is torch.bool
+
+
+def _idempotent(function: Any) -> Rule:
+    return named(f"{function.__name__}_{function.__name__}", lambda x: function(function(x)), lambda m, x: function(x))
+
+
+AND_OR = (torch.bitwise_and, torch.bitwise_or, aten.__and__.Tensor, aten.__or__.Tensor)
+
+ARITHMETIC = RuleSet((
+    named("cast_cast", lambda x, a, b: _cast(_cast(x, a), b), lambda m, x, a, b: _cast(x, b), _is_lossless),
+    named("cast_back", lambda x, a, b: _cast(_cast(x, a), b), lambda m, x, a, b: x.clone(), _is_back),
+    named("cast_to_the_same", lambda x, a: _cast(x, a), lambda m, x, a: x, alike),
+    named("type_as_the_same", lambda x, y: x.type_as(y), lambda m, x, y: x,
+          lambda m: alike(m) and m.val("x").device == m.val("y").device),
+    named("neg_neg", lambda x: torch.neg(torch.neg(x)), lambda m, x: x, alike),
+    named("not_not", lambda x: torch.logical_not(torch.logical_not(x)), lambda m, x: x, lambda m: _is_bool(m) and alike(m)),
+    named("bitwise_not_not", lambda x: torch.bitwise_not(torch.bitwise_not(x)), lambda m, x: x, alike),
+    named("not_equal", lambda x, y: torch.logical_not(x == y), lambda m, x, y: x != y),
+    named("equal", lambda x, y: torch.logical_not(x != y), lambda m, x, y: x == y),
+    *[_idempotent(one) for one in (torch.relu, torch.abs, torch.floor, torch.ceil, torch.trunc, torch.sign)],
+    named("abs_neg", lambda x: torch.abs(torch.neg(x)), lambda m, x: torch.abs(x)),
+    named("times_one", lambda x, one: x * one, lambda m, x, one: x, _is_one),
+    named("over_one", lambda x, one: x / one, lambda m, x, one: x, _is_one),
+    named("minus_zero", lambda x, zero: x - zero, lambda m, x, zero: x, _is_zero),
+    named("plus_zero", lambda x, zero: x + zero, lambda m, x, zero: x, _is_whole),
+    named("power_of_one", lambda x, one: x ** one, lambda m, x, one: x, _is_one),
+    named("clamp_clamp", lambda x, a, b, c, d: torch.clamp(torch.clamp(x, a, b), c, d),
+          lambda m, x, a, b, c, d: torch.clamp(x, _within(a, c, d), _within(b, c, d)), _are_limits),
+    named("clamp_min_min", lambda x, a, b: torch.clamp_min(torch.clamp_min(x, a), b), lambda m, x, a, b: torch.clamp_min(x, max(a, b)),
+          lambda m: _are_bounds(m, "a", "b")),
+    named("clamp_max_max", lambda x, a, b: torch.clamp_max(torch.clamp_max(x, a), b), lambda m, x, a, b: torch.clamp_max(x, min(a, b)),
+          lambda m: _are_bounds(m, "a", "b")),
+    named("and_of_one", lambda x: any_of(*[one(x, x) for one in AND_OR]), lambda m, x: x, alike),
+    named("where_either", lambda c, x: torch.where(c, x, x), lambda m, c, x: x, alike),
+    named("where_not", lambda x, a, b: torch.where(torch.logical_not(x), a, b), lambda m, x, a, b: torch.where(x, b, a), _is_bool),
+    named("fill_fill", lambda x, mask, a, b: x.masked_fill(mask, a).masked_fill(mask, b), lambda m, x, mask, a, b: x.masked_fill(mask, b),
+          lambda m: type(m["b"]) in (int, float, bool)),
+    named("dropout_of_nothing", lambda x, p, train: torch.dropout(x, p, train), lambda m, x, p, train: x,
+          lambda m: m["train"] is False or m["p"] == 0),
+))  # fmt: skip
+
+
+# -- matrices -----------------------------------------------------------------------------------------------------------------------
+
+
+def _turned(w: Any) -> Any:
+    return any_of(w.t(), aten.mT.default(w), aten.numpy_T.default(w), w.transpose(0, 1), w.transpose(-2, -1), w.permute([1, 0]))
+
+
+def _are_matrices(m: Match) -> bool:
+    return len(m.shape("x") or ()) == len(m.shape("w") or ()) == 2
+
+
+def _is_linear(m: Match) -> bool:
+    return _are_matrices(m) and m.shape("b") == m.shape("w")[:1]  # type: ignore[index]
+
+
+MATRICES = RuleSet((
+    named("mm_linear", lambda x, w: any_of(torch.mm(x, _turned(w)), torch.matmul(x, _turned(w))),
+          lambda m, x, w: functional.linear(x, w), _are_matrices),
+    named("addmm_linear", lambda b, x, w: torch.addmm(b, x, _turned(w)), lambda m, b, x, w: functional.linear(x, w, b), _is_linear),
+))  # fmt: skip
+
+algebra = ARITHMETIC + layout + MATRICES
+"""All of them."""

@@ -1,0 +1,203 @@
+"""Identities of layout: what is reshaped, permuted, cut, joined and copied, and gives the same numbers with less.
+
+Strides are not asked: those of an input are known when the program runs.  So what may be a view or a copy stays where the other
+would be seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from ...ir.arguments import Ref
+from ..rules import terms
+from ..rules.given import size_of
+from ..rules.place import Match
+from ..rules.rule import Rule, RuleSet, rule
+
+__all__ = ["alike", "layout", "named"]
+
+aten: Any = torch.ops.aten
+any_of: Any = terms.any_of
+Function = Callable[..., Any]
+
+
+def named(name: str, pattern: Function, replacement: Function, where: Callable[[Match], bool] | None = None) -> Rule:
+    """Return a rule that is one line of a table.
+
+    >>> named("neg_neg", lambda x: -(-x), lambda m, x: x)  # doctest: +ELLIPSIS
+    Rule(written=<function neg_neg at ...>, variables=('x',), ...)
+    """
+    pattern.__name__ = pattern.__qualname__ = name
+    return rule(pattern, where=where).becomes(replacement)
+
+
+def alike(m: Match, variable: str = "x") -> bool:
+    """Return whether what is matched has the sizes, the strides and the type of a variable.
+
+    >>> import purefx as px
+    >>> once = named("once", lambda x, y: x * y, lambda m, x, y: x, lambda m: m["y"] == 1 and alike(m))
+    >>> program = px.import_ep(torch.export.export(torch.nn.ReLU(), (torch.ones(2),)))
+    >>> once(program) is program
+    True
+    """
+    mine, theirs = m.val(Ref(m.root.name)), m.val(variable)
+    if not isinstance(mine, torch.Tensor) or not isinstance(theirs, torch.Tensor) or mine.dtype != theirs.dtype:
+        return False
+    sizes, others = ([*map(size_of, (*one.shape, *one.stride()))] for one in (mine, theirs))
+    return sizes == others
+
+
+# -- dimensions ---------------------------------------------------------------------------------------------------------------------
+
+
+def _rank(m: Match) -> int | None:
+    shape = m.shape("x")
+    return None if shape is None else len(shape)
+
+
+def _order(rank: int, dims: Any) -> list[int]:
+    return [dim % rank for dim in dims]
+
+
+def _swapped(rank: int, one: int, other: int) -> list[int]:
+    order = list(range(rank))
+    order[one], order[other] = order[other], order[one]
+    return order
+
+
+def _is_swapped_back(m: Match) -> bool:
+    rank = _rank(m)
+    return bool(rank) and {m["a"] % rank, m["b"] % rank} == {m["c"] % rank, m["d"] % rank}  # type: ignore[operator]
+
+
+def _is_in_order(m: Match) -> bool:
+    rank = _rank(m)
+    return rank is not None and (rank == 0 or _order(rank, m["dims"]) == list(range(rank)))
+
+
+def _has_rank(m: Match) -> bool:
+    return bool(_rank(m))
+
+
+def _twice(x: Any, first: Any, then: Any) -> Any:
+    first, then = _order(x.dim(), first), _order(x.dim(), then)
+    return x.permute([first[dim] for dim in then])
+
+
+def _swap_then(x: Any, a: Any, b: Any, then: Any) -> Any:
+    return _twice(x, _swapped(x.dim(), a, b), then)
+
+
+def _then_swap(x: Any, first: Any, a: Any, b: Any) -> Any:
+    return _twice(x, first, _swapped(x.dim(), a, b))
+
+
+def _any_reshape(x: Any, size: Any) -> Any:
+    # Inside of another one only what is a view for certain: a copy that somebody writes to has to stay one.
+    return any_of(x.reshape(size), aten.view.default(x, size))
+
+
+def _two_dims(w: Any) -> Any:
+    return any_of(w.t(), aten.mT.default(w), aten.numpy_T.default(w), w.transpose(0, 1), w.transpose(-2, -1), w.permute([1, 0]))
+
+
+def _is_matrix(m: Match) -> bool:
+    return len(m.shape("x") or ()) == 2
+
+
+DIMENSIONS = RuleSet((
+    named("view_reshape", lambda x, a, b: _any_reshape(aten.view.default(x, a), b), lambda m, x, a, b: x.reshape(b)),
+    named("unflatten_reshape", lambda x, a, b, c: _any_reshape(aten.unflatten.int(x, a, b), c), lambda m, x, a, b, c: x.reshape(c)),
+    named("unsqueeze_reshape", lambda x, a, b: _any_reshape(x.unsqueeze(a), b), lambda m, x, a, b: x.reshape(b)),
+    named("squeeze_reshape", lambda x, a, b: _any_reshape(aten.squeeze.dim(x, a), b), lambda m, x, a, b: x.reshape(b)),
+    named("view_flatten", lambda x, a: aten.view.default(x, a).flatten(0, -1), lambda m, x, a: x.reshape([-1]), lambda m: _has_items(m)),
+    named("reshape_to_the_same", lambda x, a: _any_reshape(x, a), lambda m, x, a: x, alike),
+    named("flatten_nothing", lambda x, a, b: x.flatten(a, b), lambda m, x, a, b: x, alike),
+    named("transpose_transpose", lambda x, a, b, c, d: x.transpose(a, b).transpose(c, d), lambda m, x, a, b, c, d: x, _is_swapped_back),
+    named("turn_turn", lambda x: _two_dims(_two_dims(x)), lambda m, x: x, _is_matrix),
+    named("permute_permute", lambda x, a, b: x.permute(a).permute(b), lambda m, x, a, b: _twice(x, a, b), _has_rank),
+    named("transpose_permute", lambda x, a, b, c: x.transpose(a, b).permute(c), lambda m, x, a, b, c: _swap_then(x, a, b, c), _has_rank),
+    named("permute_transpose", lambda x, a, b, c: x.permute(a).transpose(b, c), lambda m, x, a, b, c: _then_swap(x, a, b, c), _has_rank),
+    named("permute_nothing", lambda x, dims: x.permute(dims), lambda m, x, dims: x, _is_in_order),
+    named("transpose_nothing", lambda x, a, b: x.transpose(a, b), lambda m, x, a, b: x, lambda m: _is_one_dim(m, "a", "b")),
+    named("unsqueeze_squeeze", lambda x, a, b: aten.squeeze.dim(x.unsqueeze(a), b), lambda m, x, a, b: x, lambda m: _is_one_dim(m, "a", "b", 1)),
+    named("squeeze_unsqueeze", lambda x, a, b: aten.squeeze.dim(x, a).unsqueeze(b), lambda m, x, a, b: x,
+          lambda m: alike(m) and _is_one_dim(m, "a", "b")),
+    named("expand_nothing", lambda x, a: x.expand(a), lambda m, x, a: x, alike),
+    named("expand_expand", lambda x, a, b: x.expand(a).expand(b), lambda m, x, a, b: x.expand(b), lambda m: _are_sizes(m, "b")),
+    named("flip_flip", lambda x, dims: torch.flip(torch.flip(x, dims), dims), lambda m, x, dims: x, alike),
+))  # fmt: skip
+
+
+def _has_items(m: Match) -> bool:
+    # Of nothing at all, what -1 is cannot be told; a size that is proven to be there can.
+    return all(size != 0 for size in m.shape("x") or (0,))
+
+
+def _is_one_dim(m: Match, one: str, other: str, more: int = 0) -> bool:
+    rank = _rank(m)
+    return rank is not None and (rank + more == 0 or (m[one] - m[other]) % (rank + more) == 0)  # type: ignore[operator]
+
+
+def _are_sizes(m: Match, name: str) -> bool:
+    sizes = m[name]
+    return isinstance(sizes, list | tuple) and all(type(one) is not int or one >= 0 for one in sizes)
+
+
+# -- parts and copies ---------------------------------------------------------------------------------------------------------------
+
+
+CUTS = {"split": aten.split.Tensor, "split_sizes": aten.split_with_sizes.default, "chunk": aten.chunk.default}
+
+
+def _rejoined(count: int, name: str) -> Rule:
+    # All parts of a value in their order, joined along the dimension in which they were cut.
+    def joined(x: Any, n: Any, dim: Any) -> Any:
+        parts = CUTS[name](x, n, dim)
+        return torch.cat([parts[number] for number in range(count)], dim)
+
+    return named(f"{name}_cat_{count}", joined, lambda m, x, n, dim: x, alike)
+
+
+def _restacked(count: int) -> Rule:
+    def stacked(x: Any, dim: Any) -> Any:
+        parts = x.unbind(dim)
+        return torch.stack([parts[number] for number in range(count)], dim)
+
+    return named(f"unbind_stack_{count}", stacked, lambda m, x, dim: x, alike)
+
+
+@rule(at=aten.cat.default)
+def cat_cat(m: Match) -> Any:
+    """What is joined along one dimension, and then joined further."""
+    dim, rank = m.arguments["dim"], len(m.shape(Ref(m.root.name)) or ())
+    parts: list[Any] = []
+    for each in m.arguments["tensors"]:
+        found = m.match(lambda xs, d: torch.cat(xs, d), each)
+        is_same = found is not None and rank and (found[1] - dim) % rank == 0
+        parts += found[0] if is_same and found is not None else [each]
+    return torch.cat(parts, dim) if len(parts) > len(m.arguments["tensors"]) else None
+
+
+def _is_whole(m: Match) -> bool:
+    return m["step"] == 1 and alike(m)
+
+
+PARTS = RuleSet((
+    *[_rejoined(count, name) for count in (2, 3, 4) for name in CUTS],
+    *map(_restacked, (2, 3, 4)),
+    named("cat_of_one", lambda x, dim: torch.cat([x], dim), lambda m, x, dim: x, alike),
+    named("stack_of_one", lambda x, dim: torch.stack([x], dim), lambda m, x, dim: x.unsqueeze(dim)),
+    named("slice_of_all", lambda x, d, a, b, step: aten.slice.Tensor(x, d, a, b, step), lambda m, x, d, a, b, step: x, _is_whole),
+    named("repeat_once", lambda x, times: x.repeat(times), lambda m, x, times: x, alike),
+    named("clone_clone", lambda x, how: torch.clone(torch.clone(x), memory_format=how), lambda m, x, how: torch.clone(x, memory_format=how)),
+    named("detach_detach", lambda x: x.detach().detach(), lambda m, x: x.detach()),
+    named("alias", lambda x: aten.alias.default(x), lambda m, x: x),
+    cat_cat,
+))  # fmt: skip
+
+layout = DIMENSIONS + PARTS
+"""All of them."""
