@@ -19,14 +19,14 @@ def test_all_is_sorted_and_exists() -> None:
     assert all(hasattr(purefx, name) for name in purefx.__all__)
 
 
-PACKAGES = {"ir", "laws", "lowering", "transforms"}
+PACKAGES = {"ir", "laws", "lowering", "rules", "transforms"}
 """The documented packages behind the front door; Python makes an attribute of each that is imported."""
 
 
 def test_nothing_else_is_there() -> None:
     # In a process of its own, where no test has imported anything; then with all that a user may import.
     shown = "print(*[name for name in dir(purefx) if not name.startswith('_')])"
-    others = "purefx._command, purefx.laws, purefx.ir.text, purefx.lowering.stages, purefx.stats, purefx._doors"
+    others = "purefx._command, purefx.laws, purefx.ir.text, purefx.lowering.stages, purefx.stats, purefx.rules, purefx._doors"
     code = f"import purefx; {shown}; import {others}; {shown}"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.splitlines()
     assert len(found) == 2

@@ -132,7 +132,9 @@ def _is_attention(m: Match) -> bool:
 
 
 def _are_alike(m: Match, rank: int) -> bool:
-    q, k, v = (m.shape(name) or () for name in "qkv")
+    q, k, v = (m.shape(name) for name in "qkv")
+    if q is None or k is None or v is None:
+        return False
     return all(q[at] == k[at] == v[at] for at in range(rank - 2)) and k[-2] == v[-2]
 
 
