@@ -481,3 +481,46 @@ def test_a_variable_of_a_term_that_is_not_there_is_none() -> None:
     assert set(found) == {None, 2}
     with pytest.raises(px.RuleError, match="any_of takes terms"):
         px.any_of(torch.relu)
+
+
+def _cast_twice(m: Any, x: Tensor) -> Tensor:
+    return m.seen.to(torch.float64).to(torch.float32).add_(1) + x
+
+
+def _reshaped_twice(m: Any, x: Tensor) -> Tensor:
+    return x.t().reshape(12).reshape(4, 3).add_(1) + x.t()
+
+
+def test_what_may_be_a_copy_is_not_taken_for_a_view() -> None:
+    casts = px.rule(lambda x, a, b: x.to(a).to(b)).becomes(lambda m, x, a, b: x.to(b))
+    shapes = px.rule(lambda x, a, b: x.reshape(a).reshape(b)).becomes(lambda m, x, a, b: x.reshape(b))
+    for rule, function in ((casts, _cast_twice), (shapes, _reshaped_twice)):
+        assert rewritten(rule, function, X) == [[], []]
+    assert rewritten(shapes, lambda m, x: x.reshape(12).reshape(2, 6).sin(), X)[0] == ["aten.reshape.default", "aten.sin.default"]
+
+
+def test_a_tensor_of_no_dimensions_is_no_number() -> None:
+    @px.rule
+    def masked(x: Any, k: Any, a: Any, b: Any) -> Any:
+        return x.masked_fill(k, a).masked_fill(k, b)
+
+    masked.becomes(lambda m, x, k, a, b: x.masked_fill(k, b))
+    made = px.rule(lambda x, k, a: x.exp().masked_fill(k, a)).becomes(lambda m, x, k, a: x.sin().masked_fill(k, torch.neg(a)))
+
+    def fill(m: Any, x: Tensor) -> Tensor:
+        return x.masked_fill((k := m.seen > 0), x.sum()).masked_fill(k, x.exp().mean())
+
+    for rule, function in ((masked, fill), (made, lambda m, x: x.exp().masked_fill(x > 0, x.sum()))):
+        program = px.import_ep(torch.export.export(Plain(function), (X,)))
+        result = rule(program)
+        assert result is not program
+        assert names_of_operators(result).count("aten.masked_fill.Tensor") == 1
+
+
+def test_users_of_a_value_with_other_strides_are_inferred_again() -> None:
+    once = px.rule(lambda x, n: x.repeat(n), where=lambda m: m["n"] == (1, 1)).becomes(lambda m, x, n: x)
+    program = px.import_ep(torch.export.export(Plain(lambda m, x: x.t().repeat(1, 1) * 2), (X,)))
+    result = once(program)
+    assert result is not program
+    assert not px.verify(result, infer=True)
+    assert result.main.nodes[-1].meta["val"].stride() == px.lower(result)(X).stride()

@@ -20,14 +20,15 @@ from attrs import frozen
 from ...ir.arguments import Arg, Ref, refs_in
 from ...ir.errors import RuleError
 from ...ir.graph import Call, Graph, Node, Op, common_prefix
-from ...ir.inference import CallValues, values_of
+from ...ir.inference import CallValues, agrees, values_of
+from ...ir.meta import freeze
 from ...ir.names import Names
 from ...ir.program import Program
 from ...ir.rewriter import Rewriter
 from ...ir.torch_private import OpOverload
 from ..regions import HARMLESS
 from ..transformation import Fuel
-from .building import Builder
+from .building import OF_A_VALUE, Builder
 from .legality import Legality
 from .matching import Found, match
 from .new_state import NewState
@@ -318,7 +319,20 @@ class Sweep:
         edit.erase(*[node.name for node in self.graph.nodes if node.name not in self.nodes])
         for name, arg in known.items():
             edit.replace(name, arg)
+            if self._differs(name, arg):
+                self._forget_users(name)
         return edit.graph()
+
+    def _differs(self, name: str, arg: Arg) -> bool:
+        # Whether a value that was there, and is of another type, stands for one that went.
+        values = self._values
+        return type(arg) is Ref and arg.name in values and name in values and not agrees(values[arg.name], values[name])
+
+    def _forget_users(self, name: str) -> None:
+        for user in self.graph.users.get(name, ()):
+            if user in self.nodes:
+                meta = {key: value for key, value in self.graph.by_name[user].meta.items() if key not in OF_A_VALUE}
+                self.edit.put(self.edit.position[user], self.graph.by_name[user].evolve(meta=freeze(meta)))
 
     def _settled(self, arg: Arg) -> Arg:
         # What a value is in the end, where what stands for it went too.

@@ -18,9 +18,9 @@ from ...ir.operators import GETITEM, op_of
 from ...ir.torch_private import schema_of
 from .given import Given, Kept, Read
 from .place import Place
-from .terms import Applied, Item, Term, bound, converted, numbers_as_tensors
+from .terms import Applied, Item, Term, bound, converted, numbers_as_tensors, values_as_numbers
 
-__all__ = ["Builder"]
+__all__ = ["OF_A_VALUE", "Builder"]
 
 AS_TENSORS = frozenset({"add", "sub", "mul", "div"})
 """Operators that torch calls with a number as it does with a tensor: ``x * 2`` is ``mul.Tensor``."""
@@ -113,10 +113,13 @@ class Builder:
             raise RuleError(f"{self._at}: no overload of {term.name} takes what stands here, {term!r}")
         if term.name in AS_TENSORS:
             return next((one for one in fitting if schema_of(one).overload_name == "Tensor"), fitting[0])
-        return min(fitting, key=lambda one: numbers_as_tensors(one, *given))
+        return min(fitting, key=lambda one: (numbers_as_tensors(one, *given), values_as_numbers(one, *given)))
 
     def _kind(self, term: Any) -> Any:
+        # What is known to be a tensor fits no number.
         value = self.place.scope.known.get(term.ref.name) if isinstance(term, Given) else term
+        if isinstance(value, torch.Tensor):
+            return value
         if isinstance(value, torch.SymInt | torch.SymFloat):
             return 1 if isinstance(value, torch.SymInt) else 1.0
         return value if type(value) in (int, float, bool) else term

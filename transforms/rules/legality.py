@@ -19,11 +19,19 @@ from ...ir.effects.resolved import resolver
 from ...ir.errors import RuleError
 from ...ir.graph import Call, Node, Op
 from ...ir.program import Program
+from ...ir.torch_private import OpOverload, schema_of
 from .place import Match
 
 __all__ = ["Legality"]
 
 WITHOUT_SHARING: Mapping[str, Any] = {"aliases": (), "aliases_slots": (), "results": (), "reads_slots": ()}
+
+
+MAY_COPY = frozenset(
+    f"aten::{name}"
+    for name in ("reshape", "reshape_as", "flatten", "ravel", "contiguous", "to", "cpu", "resolve_conj", "resolve_neg")
+)
+"""Operators that give a view of their operand, or a copy, as its type and layout are."""
 
 
 class Legality:
@@ -79,23 +87,29 @@ class Legality:
 
     def shares_alike(self, root: Node, inner: Sequence[Node], made: Sequence[Node], result: Arg) -> bool:
         """Return whether nobody can see that a result shares other memory than the root of the match did."""
-        before, after = self._memory(Ref(root.name), inner), self._memory(result, made)
-        return before == after or not (self._is_written or root.name in self._escaping)
+        if not (self._is_written or root.name in self._escaping):
+            return True
+        before, old = self._memory(Ref(root.name), inner)
+        after, new = self._memory(result, made)
+        # What may share memory, and may not, does so in the same runs only where it is the same operators.
+        is_certain = all(map(_is_view, (*old, *new))) or [_code(node) for node in old] == [_code(node) for node in new]
+        return before == after and (is_certain or not before)
 
-    def _memory(self, arg: Arg, among: Sequence[Node]) -> frozenset[object]:
-        # The values from outside of some nodes, and the state, that a result of them may share memory with.
+    def _memory(self, arg: Arg, among: Sequence[Node]) -> tuple[frozenset[object], list[Node]]:
+        # The values from outside of some nodes, and the state, that a result of them may share memory with; and through which.
         nodes = {node.name: node for node in among}
-        todo, seen, found = list(refs_in((arg,), ())), set[str](), set[object]()
+        todo, seen, found = list(refs_in((arg,), ())), dict[str, None](), set[object]()
         while todo:
             name = todo.pop()
             if name not in nodes:
                 found.add(name)
             elif name not in seen:
-                seen.add(name)
+                seen[name] = None
                 does = self.does(nodes[name])
                 todo += does.aliases
                 found.update([("state", slot) for slot in does.aliases_slots])
-        return frozenset(found)
+        through = [nodes[name] for name in seen]
+        return frozenset(found), [node for node in through if self.does(node).aliases]
 
     @cached_property
     def does(self) -> Callable[[Node], NodeEffects]:
@@ -138,6 +152,19 @@ class Legality:
                 found.add(name)
                 todo += self.does(self.graph.by_name[name]).aliases if name in self.graph.by_name else ()
         return frozenset(found)
+
+
+def _is_view(node: Node) -> bool:
+    # Whether the result always is the memory of an operand.
+    target = node.do.target if type(node.do) is Op else None
+    if not isinstance(target, OpOverload):
+        return node.projection is not None
+    schema = schema_of(target)
+    return schema.name not in MAY_COPY and any(one.alias_info is not None for one in schema.returns)
+
+
+def _code(node: Node) -> object:
+    return node.do, node.args, node.kwargs
 
 
 def _said(does: NodeEffects) -> str:

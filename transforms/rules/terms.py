@@ -35,6 +35,7 @@ __all__ = [
     "converted",
     "numbers_as_tensors",
     "parts_of",
+    "values_as_numbers",
     "variables_of",
 ]
 
@@ -301,6 +302,17 @@ def numbers_as_tensors(overload: Any, args: Sequence[Any], kwargs: Mapping[str, 
     found = arranged(overload, args, kwargs) or {}
     kinds = {argument.name: str(argument.type) for argument in schema_of(overload).arguments}
     return sum(kinds[name] == "Tensor" and isinstance(value, int | float | complex) for name, value in found.items())
+
+
+def values_as_numbers(overload: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> int:
+    """Return how many computed values an overload would get where it takes numbers: they are tensors as a rule.
+
+    >>> values_as_numbers(torch.ops.aten.pow.Tensor_Scalar, (Var("x"), Var("y")), {})
+    1
+    """
+    found = arranged(overload, args, kwargs) or {}
+    kinds = {argument.name: str(argument.type) for argument in schema_of(overload).arguments}
+    return sum(isinstance(value, Term) and "Tensor" not in kinds[name] for name, value in found.items())
 
 
 def _fits(value: Any, argument: Any) -> bool:
