@@ -13,7 +13,7 @@ from examples.rewrites import Rewriting
 from examples.zoo import by_name
 
 
-@torch.library.custom_op("examples::linear_relu", mutates_args=())
+@torch.library.custom_op("purefx_examples::linear_relu", mutates_args=())
 def linear_relu(x: Tensor, w: Tensor, b: Tensor | None) -> Tensor:
     """Compute both at once."""
     return torch.relu(functional.linear(x, w, b))
@@ -34,7 +34,7 @@ def fuse(x: Any, w: Any, b: Any) -> Any:
 
 @fuse.becomes
 def _(m: px.Match, x: Any, w: Any, b: Any) -> Any:
-    return m.call(torch.ops.examples.linear_relu, x, w, b)
+    return m.call(torch.ops.purefx_examples.linear_relu, x, w, b)
 
 
 def in_fx(module: torch.fx.GraphModule) -> None:
@@ -42,7 +42,7 @@ def in_fx(module: torch.fx.GraphModule) -> None:
         return torch.ops.aten.relu.default(torch.ops.aten.linear.default(x, w))
 
     def replacement(x: Any, w: Any) -> Any:
-        return torch.ops.examples.linear_relu.default(x, w, None)
+        return torch.ops.purefx_examples.linear_relu.default(x, w, None)
 
     torch.fx.replace_pattern(module, pattern, replacement)
 

@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import cycle
-from types import MappingProxyType
 from typing import Any, Protocol
 
 from attrs import frozen
@@ -20,7 +19,7 @@ from attrs import frozen
 from ...ir.arguments import Arg, Ref, refs_in
 from ...ir.errors import RuleError
 from ...ir.graph import Call, Graph, Node, Op, common_prefix
-from ...ir.inference import CallValues, agrees, values_of
+from ...ir.inference import CallValues, agrees
 from ...ir.meta import freeze
 from ...ir.names import Names
 from ...ir.program import Program
@@ -212,11 +211,12 @@ class Sweep:
 
     def _checks(self, nodes: Sequence[Node]) -> list[Node]:
         # What torch asserts about the types of inner values, which goes with them; where others use them, it stays.
-        root, *inner = [node.name for node in nodes]
-        found = {user.name: user for name in inner for user in self._others(name, {root, *inner}) if is_check(user)}
+        matched = {node.name: node for node in nodes}
+        inner = [name for name in matched if name != nodes[0].name]
+        found = {user.name: user for name in inner for user in self._others(name, matched) if is_check(user)}
         if not found:
             return []
-        counted = Counter([name for node in (*nodes, *found.values()) for name in node.refs()])
+        counted = Counter([name for node in (*matched.values(), *found.values()) for name in node.refs()])
         return [check for check in found.values() if all(self._uses[name] == counted[name] for name in check.refs())]
 
     # -- what is put there ------------------------------------------------------------------------------------------------------
@@ -254,7 +254,7 @@ class Sweep:
 
     @cached_property
     def _scope(self) -> Scope:
-        return Scope(self.program, self.name, self.paths, self._values, self.nodes.get, self.state, self.calls)
+        return Scope(self.program, self.name, self.paths, self.legality.values, self.nodes.get, self.state, self.calls)
 
     def _note_state(self, answers: Sequence[_Answer | None]) -> None:
         for path, each in zip(self.paths, cycle(answers)):  # one answer is that of all instances
@@ -279,10 +279,6 @@ class Sweep:
                 yield self.nodes[user]
 
     # -- what is known of the graph ---------------------------------------------------------------------------------------------
-
-    @cached_property
-    def _values(self) -> Mapping[str, Any]:
-        return MappingProxyType(values_of(self.graph))
 
     @cached_property
     def _uses(self) -> Counter[str]:
@@ -325,7 +321,7 @@ class Sweep:
 
     def _differs(self, name: str, arg: Arg) -> bool:
         # Whether a value that was there, and is of another type, stands for one that went.
-        values = self._values
+        values = self.legality.values
         return type(arg) is Ref and arg.name in values and name in values and not agrees(values[arg.name], values[name])
 
     def _forget_users(self, name: str) -> None:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any
 
+import torch
 from attrs import evolve
 
 from ...ir.arguments import Arg, Ref, refs_in
@@ -18,9 +20,11 @@ from ...ir.effects.dependencies import dependencies
 from ...ir.effects.resolved import resolver
 from ...ir.errors import RuleError
 from ...ir.graph import Call, Node, Op
+from ...ir.inference import values_of
 from ...ir.program import Program
 from ...ir.torch_private import OpOverload, schema_of
 from .place import Match
+from .terms import arranged
 
 __all__ = ["Legality"]
 
@@ -106,10 +110,26 @@ class Legality:
             elif name not in seen:
                 seen[name] = None
                 does = self.does(nodes[name])
-                todo += does.aliases
+                todo += () if self._is_other_type(nodes[name]) else does.aliases
                 found.update([("state", slot) for slot in does.aliases_slots])
         through = [nodes[name] for name in seen]
-        return frozenset(found), [node for node in through if self.does(node).aliases]
+        return frozenset(found), [node for node in through if self.does(node).aliases and not self._is_other_type(node)]
+
+    def _is_other_type(self, node: Node) -> bool:
+        # Whether it is a cast to another type than its operand has, which is new memory.
+        target = node.do.target if type(node.do) is Op else None
+        if not isinstance(target, OpOverload) or schema_of(target).name != "aten::to":
+            return False
+        given = arranged(target, node.args, dict(node.kwargs)) or {}
+        operand = given.get("self")
+        value = self.values.get(operand.name) if type(operand) is Ref else None
+        dtype = given.get("dtype")
+        return isinstance(value, torch.Tensor) and isinstance(dtype, torch.dtype) and value.dtype is not dtype
+
+    @cached_property
+    def values(self) -> Mapping[str, Any]:
+        """The fake values of the graph."""
+        return MappingProxyType(values_of(self.graph))
 
     @cached_property
     def does(self) -> Callable[[Node], NodeEffects]:

@@ -316,7 +316,8 @@ class _Application:
         return [*dict.fromkeys([*changed, *versions, *[walk.name for walk in apart]])]
 
     def _split(self, walk: Sweep) -> list[str]:
-        self.program, versions = specialised(self.program, walk.name, walk.classes)
+        apart, versions = specialised(self.program, walk.name, walk.classes)
+        self.program = infer(apart)  # what instances had different values of may be known of each version
         for new, old in versions.items():
             self.hits[new] = Hits(new, self.program.graphs[new], self.hits[old].made)
         return list(versions)

@@ -186,9 +186,8 @@ def any_of(*terms: Any) -> AnyOf:
     Raises:
         RuleError: one of them is a function.
     """
-    for each in terms:
-        if callable(each) and not isinstance(each, Term):
-            raise RuleError(f"any_of takes terms, and {each!r} is a function: call it with variables")
+    if functions := [each for each in terms if callable(each) and not isinstance(each, Term)]:
+        raise RuleError(f"any_of takes terms, and {functions[0]!r} is a function: call it with variables")
     return AnyOf(terms)
 
 

@@ -50,12 +50,17 @@ def _scores(q: Any, k: Any) -> Any:
 def _weights(scores: Any, dim: Any, q: Any, drop: Callable[[Any], Any]) -> Any:
     # The scores may be exponentiated in a wider type, and come back to that of the operands before or after some are dropped.
     wide = any_of(torch.softmax(scores.to(torch.float32), dim), torch.softmax(scores, dim, dtype=torch.float32))
-    plain = any_of(torch.softmax(scores, dim), SAFE_SOFTMAX(scores, dim), *_narrow(wide, q, scores))
+    plain = any_of(torch.softmax(scores, dim), SAFE_SOFTMAX(scores, dim), wide, *_narrow(wide, q, scores))
     return any_of(drop(plain), *_narrow(drop(wide), q, scores))
 
 
 def _narrow(wide: Any, q: Any, scores: Any) -> list[Any]:
-    return [wide.to(torch.float16), wide.to(torch.bfloat16), wide.type_as(q), wide.type_as(scores), wide.type_as(scores.float())]
+    return [
+        *[wide.to(dtype) for dtype in (torch.float16, torch.bfloat16, torch.float32)],
+        wide.type_as(q),
+        wide.type_as(scores),
+        wide.type_as(scores.float()),
+    ]
 
 
 SCALED: dict[str, Callable[..., Any]] = {
