@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import torch
-from attrs import fields_dict, frozen
+from attrs import field, frozen
 
 from ..ir.arguments import Arg, Body, Items, Record, Ref
 from ..ir.calls.parts import original, part_names
@@ -214,9 +214,15 @@ class Meaning:
     inputs: tuple[Any, ...]
     """For each call, the contents of the user inputs afterwards."""
     state: tuple[tuple[str, Any], ...]
-    """Each slot's contents after the last call, of constants those that have changed."""
+    """Each slot's contents after the last call."""
     effects: tuple[tuple[str, tuple[Any, ...]], ...]
     """For each kind of effect, what happened in order."""
+    constants: frozenset[str] = field(default=frozenset(), eq=False)
+    """The constants that no call has changed: a program that has others, or none of them, may mean the same."""
+
+
+FACTS = ("outputs", "inputs", "state", "effects")
+"""What two meanings are compared by."""
 
 
 def evaluate(
@@ -251,8 +257,9 @@ def evaluate(
     return Meaning(
         outputs=tuple(outputs for outputs, _ in made),
         inputs=tuple(inputs for _, inputs in made),
-        state=tuple([pair for pair in _contents(run).items() if not _is_same(constants, *pair)]),
+        state=tuple(contents := _contents(run).items()),
         effects=tuple((kind, tuple(happened)) for kind, happened in sorted(machine.effects.items())),
+        constants=frozenset([name for name, shown in contents if _is_same(constants, name, shown)]),
     )
 
 
@@ -262,7 +269,7 @@ def _contents(run: _Run) -> dict[str, Any]:
 
 
 def _constants(run: _Run) -> dict[str, Any]:
-    # What constants hold before the first call: who uses them shows that, and who has them is not part of what a program means.
+    # What constants hold before the first call.
     names = {name for name, slot in _state_names(run.program).items() if run.program.state[slot].kind is SlotKind.CONSTANT}
     return {name: shown for name, shown in _contents(run).items() if name in names} if names else {}
 
@@ -358,7 +365,7 @@ class _Run:
 
 
 def meaning_differences(
-    given: Meaning, expected: Meaning, *, what: Sequence[str] = tuple(fields_dict(Meaning)), tolerance: Tolerance = EXACT
+    given: Meaning, expected: Meaning, *, what: Sequence[str] = FACTS, tolerance: Tolerance = EXACT
 ) -> list[str]:
     """Return how two meanings differ, one sentence for each fact; empty means equal.
 
@@ -371,4 +378,13 @@ def meaning_differences(
     >>> meaning_differences(Meaning(((1,),), (), (), ()), Meaning(((2,),), (), (), ()))
     ['outputs: got ((1,),), expected ((2,),)']
     """
-    return [line for fact in what for line in differences(getattr(given, fact), getattr(expected, fact), fact, tolerance)]
+    pairs = {fact: (getattr(given, fact), getattr(expected, fact)) for fact in what}
+    if "state" in pairs:
+        pairs["state"] = _state_beside(given, expected), _state_beside(expected, given)
+    return [line for fact, (mine, theirs) in pairs.items() for line in differences(mine, theirs, fact, tolerance)]
+
+
+def _state_beside(mine: Meaning, other: Meaning) -> tuple[tuple[str, Any], ...]:
+    # A constant that nothing changes and that the other has not is seen where it is used.
+    known = {name for name, _ in other.state}
+    return tuple([(name, value) for name, value in mine.state if name in known or name not in mine.constants])

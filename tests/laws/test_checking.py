@@ -359,7 +359,7 @@ def test_a_transformation_that_refuses() -> None:
     longest = 45
     report = ask_laws(refuses_long_ones, examples=50)
     assert (report.drawn + report.refused, report.refused > 0) == (50, True)
-    longest = 0
+    longest = -1
     with pytest.raises(WrongQuestion, match=r"refuses_long_ones refuses \d+ of 50 programs as unsupported"):
         check_transformation(refuses_long_ones, examples=50)
 

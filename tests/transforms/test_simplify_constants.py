@@ -172,7 +172,7 @@ def test_it_goes_back_to_an_exported_program() -> None:
 def test_operators_of_other_libraries_are_not_run() -> None:
     ran: list[int] = []
 
-    @torch.library.custom_op("clean_tests::counts", mutates_args=())
+    @torch.library.custom_op("purefx_clean::counts", mutates_args=())
     def counts(x: torch.Tensor) -> torch.Tensor:
         ran.append(1)
         return x.clone()
@@ -187,7 +187,7 @@ def test_operators_of_other_libraries_are_not_run() -> None:
     ran.clear()
     result = FOLD(program)
     assert ran == []
-    assert "clean_tests.counts.default" in [node.do.name for node in result.main.nodes if type(node.do) is px.Op]
+    assert "purefx_clean.counts.default" in [node.do.name for node in result.main.nodes if type(node.do) is px.Op]
 
 
 def test_fuel() -> None:

@@ -43,6 +43,10 @@ FLAT = {
         ("a = aten.neg.default(x)", "b = aten.neg.default(x)", "w = aten.add_.Tensor(a, b)", "(b,)"),
         ["b"],
     ),
+    "a write to what dead code alone joins to an input": (
+        ("a = aten.neg.default(x)", "w = aten.add_.Tensor(a, 1)", "t = aten.broadcast_tensors.default([x, a])", "(x,)"),
+        [],
+    ),
     "an assertion and what it reads": (
         ("a = aten.sum.default(x)", "b = aten.gt.Scalar(a, 0)", 'c = aten._assert_async.msg(b, "positive")', "(x,)"),
         ["a", "b", "c"],

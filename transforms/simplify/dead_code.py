@@ -74,14 +74,20 @@ def eliminate_dead_code(program: Program, *, state: bool = False, fuel: Fuel = U
     >>> [node.name for node in px.eliminate_dead_code(program).main.nodes]
     ['b']
     """
+    result = program
+    # What goes may be all that joined two memories: then a write to one of them is not seen any more.
+    while (smaller := _without_dead(result, fuel)) is not result:
+        result = smaller
+    return _without_state(result, fuel) if state else result
+
+
+def _without_dead(program: Program, fuel: Fuel) -> Program:
     found = Liveness(program)
     found.run()
     refused = [item for item in list(_dead(program, found)) if not fuel.burn("remove", item)]
     for item in refused:
         found.keep(item.graph, item.values, item.results)
-    changed = {name: _Sweep(program, name, found).run() for name in program.order}
-    result = program.with_graphs(changed).pruned()
-    return _without_state(result, fuel) if state else result
+    return program.with_graphs({name: _Sweep(program, name, found).run() for name in program.order}).pruned()
 
 
 @frozen
