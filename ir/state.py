@@ -207,7 +207,8 @@ def begin_of(value: Any) -> int:
     (8, 0)
     """
     strided = isinstance(value, torch.Tensor) and value.layout is torch.strided and not value.is_nested
-    return int(value.storage_offset()) * value.element_size() if strided else 0
+    offset = int(value.storage_offset()) if strided else 0
+    return offset * value.element_size() if offset else 0
 
 
 @frozen(eq=False)

@@ -68,7 +68,7 @@ def spell_path(name: str) -> str:
     >>> spell_path("layers.0"), spell_path("")
     ('layers.0', '""')
     """
-    return name if is_path(name) else quoted(name)
+    return name if PATH.fullmatch(name) is not None else quoted(name)
 
 
 def quoted(text: str) -> str:

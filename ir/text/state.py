@@ -5,8 +5,8 @@ A tensor that is read is a stand-in on the meta device.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from functools import partial
+from collections.abc import Collection, Mapping
+from functools import lru_cache, partial
 from types import MappingProxyType
 from typing import Any
 
@@ -19,7 +19,7 @@ from ..signature import LiteralType
 from ..state import Slot, SlotKind, State, begin_of
 from .arguments import ARG, CONSTANTS
 from .lexer import Cursor, spell_path
-from .syntax import Syntax, behind, choice, form, integer, listed, path, string
+from .syntax import PLACE, Syntax, behind, choice, form, integer, listed, path, string
 
 __all__ = ["DTYPE", "TensorFacts", "facts_of", "make_tensors", "print_slot", "print_state", "read_state"]
 
@@ -101,6 +101,7 @@ class TensorFacts:
         return tensor.requires_grad_(self.requires_grad)
 
 
+@lru_cache(maxsize=1024)
 def usual_stride(shape: tuple[int, ...]) -> tuple[int, ...]:
     """Return the strides of a freshly made tensor.
 
@@ -115,22 +116,25 @@ def usual_stride(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(reversed(found))
 
 
+device_text = lru_cache(maxsize=64)(str)
+
+
 def facts_of(tensor: torch.Tensor) -> TensorFacts:
     """Return what a tensor is.
 
     >>> facts_of(torch.ones(2, 3)).shape, facts_of(torch.ones(2, 3).t()).stride
     ((2, 3), (1, 3))
     """
-    shape = tuple(int(size) for size in tensor.shape)
+    shape = tuple(map(int, tensor.shape))
     strided = tensor.layout is torch.strided
-    stride = tuple(tensor.stride()) if strided else None
+    stride = tuple(map(int, tensor.stride())) if strided else None
     return TensorFacts(
         tensor.dtype,
         shape,
         None if stride == usual_stride(shape) else stride,
         int(tensor.storage_offset()) if strided else 0,
         tensor.layout,
-        str(tensor.device),
+        device_text(tensor.device),
         isinstance(tensor, torch.nn.Parameter),
         tensor.requires_grad,
     )
@@ -169,18 +173,25 @@ def make_tensors(wanted: Mapping[str, tuple[int, int, TensorFacts]]) -> dict[str
 LITERALS = (type(None), bool, int, float, str)
 
 
+def _remembered(syntax: Syntax[TensorFacts]) -> Syntax[TensorFacts]:
+    # The layers of a model have tensors alike.
+    return evolve(syntax, write=lru_cache(maxsize=1024)(syntax.write))
+
+
 TENSOR = {
-    is_parameter: form(
-        TensorFacts,
-        "{dtype}{shape}[ strides {stride}][ offset {offset}][ layout {layout}][ on {device}]"
-        "{is_parameter?parameter/plain}{requires_grad?grad/no_grad}",
-        {"offset": 0, "layout": torch.strided, "device": "cpu", "is_parameter": is_parameter, "requires_grad": is_parameter},
-        dtype=DTYPE,
-        shape=INTEGERS,
-        stride=INTEGERS,
-        offset=integer("an offset"),
-        layout=LAYOUT,
-        device=string("a device"),
+    is_parameter: _remembered(
+        form(
+            TensorFacts,
+            "{dtype}{shape}[ strides {stride}][ offset {offset}][ layout {layout}][ on {device}]"
+            "{is_parameter?parameter/plain}{requires_grad?grad/no_grad}",
+            {"offset": 0, "layout": torch.strided, "device": "cpu", "is_parameter": is_parameter, "requires_grad": is_parameter},
+            dtype=DTYPE,
+            shape=INTEGERS,
+            stride=INTEGERS,
+            offset=integer("an offset"),
+            layout=LAYOUT,
+            device=string("a device"),
+        )
     )
     for is_parameter in (False, True)
 }
@@ -214,9 +225,6 @@ class Line:
 
 
 SLOT = path("the name of a slot")
-
-PLACE: Syntax[int] = Syntax(lambda _: "", lambda cursor: cursor.start)
-"""Where the next word stands, for messages; it is not written."""
 
 LINES = {
     kind: form(
@@ -310,25 +318,22 @@ def print_slot(name: str, slot: Slot) -> str:
     return _print_slot(name, slot, _Numbers().write(name, slot.cell, slot.storage), 0)
 
 
-def _canonical(slots: Iterable[Slot]) -> tuple[dict[int, int], dict[int, int], dict[int, int]]:
+def _canonical(slots: Collection[Slot]) -> tuple[dict[int, int], dict[int, int], dict[int, int]]:
     # Cells and storages by the numbers in which they are met, and where the first tensor of each memory begins, in bytes, rounded
-    # down so that every offset stays whole.
-    cells: dict[int, int] = {}
-    storages: dict[int, int] = {}
+    # down so that every offset stays whole; memories that begin at 0 are left out.
+    cells = {cell: number for number, cell in enumerate(dict.fromkeys([slot.cell for slot in slots]))}
+    storages = {storage: number for number, storage in enumerate(dict.fromkeys([slot.storage for slot in slots]))}
+    moved = {slot.storage for slot in slots if begin_of(slot.value)}
+    held: dict[int, list[Any]] = {}
+    for slot in slots if moved else ():
+        if slot.storage in moved:
+            held.setdefault(slot.storage, []).append(slot.value)
     begins: dict[int, int] = {}
-    widest: dict[int, int] = {}
-    for slot in slots:
-        cells.setdefault(slot.cell, len(cells))
-        storages.setdefault(slot.storage, len(storages))
-        begin = begin_of(slot.value)
-        begins[slot.storage] = min(begin, begins.get(slot.storage, begin))
-        if isinstance(slot.value, torch.Tensor):
-            widest[slot.storage] = max(slot.value.element_size(), widest.get(slot.storage, 1))
-    return (
-        cells,
-        storages,
-        {storage: begin // widest.get(storage, 1) * widest.get(storage, 1) for storage, begin in begins.items()},
-    )
+    for storage, values in held.items():
+        if begin := min(map(begin_of, values)):
+            widest = max([value.element_size() for value in values])
+            begins[storage] = begin // widest * widest
+    return cells, storages, begins
 
 
 def _print_slot(name: str, slot: Slot, numbers: tuple[str | int | None, str | int | None], begin: int) -> str:

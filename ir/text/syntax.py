@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from operator import attrgetter
 from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
@@ -17,7 +18,8 @@ from attrs import frozen
 from .lexer import Cursor, quoted, read_list, spell_path
 
 __all__ = [
-    "PATH", "Syntax", "behind", "block", "braced", "choice", "form", "indented", "integer", "listed", "path", "string", "words",
+    "PATH", "PLACE", "Syntax", "behind", "block", "braced", "choice", "form", "indented", "integer", "listed", "path", "string",
+    "words",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -68,6 +70,9 @@ def integer(what: str) -> Syntax[int]:
 
 
 PATH = path("a name")
+
+PLACE: Syntax[Any] = Syntax(lambda _: "", lambda cursor: cursor.start)
+"""Where the next word stands, for messages; it is not written."""
 
 
 def listed(item: Syntax[T], brackets: str = "()") -> Syntax[tuple[T, ...]]:
@@ -182,12 +187,9 @@ def form(
     kind: Any = make if isinstance(make, type) else None
     known = {one.name: one.default for one in attrs.fields(kind)} if kind and attrs.has(kind) else {}
     parts = [_part(match, fields, {**known, **defaults}) for match in PART.finditer(text)]
-    end = behind(PART.sub("", text), Syntax(lambda _: "", lambda _: None))
-    writers = [(before, name, syntax.write) for before, name, syntax in parts]
-    readers = [(name, behind(before, syntax).read) for before, name, syntax in parts]
-
-    def write(value: T) -> str:
-        return "".join([before + write(getattr(value, name)) for before, name, write in writers]) + end.write(None)
+    last = PART.sub("", text)
+    end = behind(last, PLACE)
+    readers = [(name, behind(before, syntax).read) for before, name, syntax, _ in parts]
 
     def read(cursor: Cursor) -> T:
         found = {name: read(cursor) for name, read in readers}
@@ -195,21 +197,52 @@ def form(
         return make(**found)
 
     starts = re.match(r"\w+", text)
-    return Syntax(write, read, (kind,) if kind else (), (starts[0],) if starts else ())
+    return Syntax(_writer(parts, last), read, (kind,) if kind else (), (starts[0],) if starts else ())
 
 
 PART = re.compile(r"([^{\[]*)(?:\[([^{]*)\{(\w+)\}\]|\{(\w+)\?(\w*)/(\w*)\}|\{(\w+)\})")
 """The keywords before a field, and the field: one that may be left out, one that is true or false, or any other."""
 
 
-def _part(match: re.Match[str], fields: Mapping[str, Syntax[Any]], defaults: Mapping[str, Any]) -> tuple[str, str, Syntax[Any]]:
+Part = tuple[str, str, Syntax[Any], Any]
+"""The keywords before a field, its name, how it is written, and the value that is not written."""
+
+WRITTEN = object()
+"""Stands for the value that is not written, where every value is."""
+
+
+def _part(match: re.Match[str], fields: Mapping[str, Syntax[Any]], defaults: Mapping[str, Any]) -> Part:
     before, keyword, optional, flag, on, off, name = match.groups()
     if optional:
         default = defaults.get(optional)
-        return before, optional, _optional(behind(keyword, fields[optional]), None if default is attrs.NOTHING else default)
+        default = None if default is attrs.NOTHING else default
+        return before, optional, _optional(behind(keyword, fields[optional]), default), default
     if flag:
-        return before, flag, _flag(on, off, default=defaults[flag])
-    return before, name, fields[name]
+        return before, flag, _flag(on, off, default=defaults[flag]), defaults[flag]
+    return before, name, fields[name], WRITTEN
+
+
+def _writer(parts: Iterable[Part], last: str) -> Callable[[Any], str]:
+    # Most fields have their default: asking here for that costs a fifth of asking the syntax of the field to write nothing.
+    writers: list[tuple[str, Callable[[Any], Any], Any, Callable[[Any], str]]] = []
+    waiting = ""
+    for before, name, syntax, default in parts:
+        waiting += before
+        if syntax is not PLACE:
+            writers.append((waiting, attrgetter(name), default, syntax.write))
+            waiting = ""
+    end = waiting + last
+
+    def write(value: Any) -> str:
+        text = ""
+        for before, field_of, default, write in writers:
+            found = field_of(value)
+            text += before
+            if found is not default and (default is WRITTEN or found != default):
+                text += write(found)
+        return text + end
+
+    return write
 
 
 def _optional(syntax: Syntax[Any], default: Any) -> Syntax[Any]:
@@ -218,11 +251,11 @@ def _optional(syntax: Syntax[Any], default: Any) -> Syntax[Any]:
     def read(cursor: Cursor) -> Any:
         return syntax.read(cursor) if cursor.text in starts and cursor.kind in ("word", "symbol") else default
 
-    return Syntax(lambda value: "" if value is default or value == default else syntax.write(value), read)
+    return Syntax(syntax.write, read)
 
 
 def _flag(on: str, off: str, *, default: bool) -> Syntax[bool]:
     def read(cursor: Cursor) -> bool:
         return default if cursor.kind != "word" else cursor.skip(on) or (not cursor.skip(off) and default)
 
-    return Syntax(lambda value: "" if value is default else f" {on if value else off}", read)
+    return Syntax(lambda value: f" {on if value else off}", read)
