@@ -13,6 +13,8 @@ import statistics
 import time
 import tracemalloc
 from collections.abc import Callable, Mapping
+from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 __all__ = ["alternate", "exponent", "kept"]
@@ -21,20 +23,27 @@ PATIENCE = 6.0
 """Seconds after which a candidate is not run once more."""
 
 
-def alternate(candidates: Mapping[str, Callable[[], Any]], *, rounds: int, calls: int = 1) -> dict[str, float]:
+def alternate(
+    candidates: Mapping[str, Callable[..., Any]],
+    *,
+    rounds: int,
+    calls: int = 1,
+    fresh: Mapping[str, Callable[[], Any]] = MappingProxyType({}),
+) -> dict[str, float]:
     """Return the median wall-clock seconds of one call of each candidate; NaN for one that raises.
 
     Args:
         candidates: what to run, by name; what they print is thrown away.
         rounds: how many times each is run, after one round that is not counted; one that took long is run less often.
         calls: how many calls in a row are timed as one.
+        fresh: for a candidate that changes what it is given, what makes that; this is not timed.
     """
     seconds: dict[str, list[float]] = {name: [] for name in candidates}
     for number in range(rounds + 1):
         for name, run in candidates.items():
             if not sum(seconds[name]) <= PATIENCE:
                 continue  # slow, or it raised
-            elapsed = _timed(run, calls)
+            elapsed = _timed(partial(run, fresh[name]()) if name in fresh else run, calls)
             if number == 1:
                 seconds[name].clear()
             seconds[name].append(elapsed)

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from bench import device, forward, growth, limits, making, memory, split
+from bench import device, forward, growth, limits, making, memory, rules, split
 from bench.measure import exponent
 from bench.workloads import workload
 
@@ -58,6 +58,21 @@ def _split(options: argparse.Namespace) -> dict[str, Any]:
     return found
 
 
+def _rules(options: argparse.Namespace) -> dict[str, Any]:
+    print(f"\n{rules.HEADER}")
+    found: list[dict[str, Any]] = []
+    for name, rule in (
+        ("gpt-96", rules.activation()),
+        ("gpt-96", rules.behind_linear("gelu")),
+        ("llama", rules.behind_linear("silu")),
+    ):
+        found.append(rules.rules(workload(name), rule, options.rounds))
+        print(rules.line(found[-1]), flush=True)
+    found.append(rules.chain_of_hits(20_000, 1_000, options.rounds))
+    print(rules.line(found[-1]), flush=True)
+    return {"flat": found, "layers": rules.layers([8, 32, 96], options.rounds)}
+
+
 RUN = {
     "making": _making,
     "forward": _forward,
@@ -67,6 +82,7 @@ RUN = {
     "limits": lambda options: {name: limits.limits(workload(name), options.rounds) for name in LIMITED},
     "device": lambda options: device.devices(options.device, options.rounds),
     "split": _split,
+    "rules": _rules,
 }
 
 PARTS = tuple(RUN)

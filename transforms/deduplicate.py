@@ -113,12 +113,14 @@ class _Classes:
     def _met(self, call: Called) -> None:
         # A piece of a call has its class: with the last one it is known what the call runs.
         pieces = self.places.pieces[call]
-        if len(pieces) > 1 and self.places.heights is None:
-            what: Hashable = call  # where pieces need one another, a call is equal to no other
+        if len(pieces) == 1:
+            what: Hashable = (call[0], *[(part, self.classes[piece]) for part, piece in pieces.items()])
+        elif self.places.heights is None:
+            what = call  # where pieces need one another, a call is equal to no other
         elif any(piece not in self.classes for piece in reversed(pieces.values())):
             return
         else:
-            what = (call[0], tuple(sorted([(part, self.classes[piece]) for part, piece in pieces.items()])))
+            what = (call[0], *sorted([(part, self.classes[piece]) for part, piece in pieces.items()]))
         self._what[call] = what
         self._same.setdefault(what, []).append(call[1])
 
@@ -146,7 +148,8 @@ class _Classes:
             return "root"
 
         def called(_: Node, call: Call) -> Hashable:
-            return call.instance.path, self.label(path, call), self.classes[call.graph, below(path, call)]
+            place = below(path, call)
+            return call.instance.path, self.label(place, call), self.classes[call.graph, place]
 
         graph = self.program.graphs[name]
         # `called` writes a called body; operator bodies stand where this one does.  A body that is called may stand here as
@@ -206,11 +209,11 @@ class _Classes:
 
     def _is_cut_and_renumbered(self, path: str, call: Call) -> bool:
         is_cut = (below(path, call), call.instance.call) in self.places.cut
-        return is_cut and self.label(path, call)[0] != call.instance.call
+        return is_cut and self.label(below(path, call), call)[0] != call.instance.call
 
     def _renumbers(self, name: str, path: str) -> bool:
         calls = [node.do for node in self.program.graphs[name].callers if type(node.do) is Call]
-        return any(self.label(path, call) != (call.instance.call, call.instance.part) for call in calls)
+        return any(self.label(below(path, call), call) != (call.instance.call, call.instance.part) for call in calls)
 
     def _convention(self, instance: Instance) -> str:
         # Bodies with a preserved call signature are called as it says, so it is a part of what they are.
@@ -220,18 +223,26 @@ class _Classes:
         found = [signatures.get(Frame(instance[1], call)) for call, _ in self.places.labels.get(instance, ())]
         return "".join([f" {known.in_spec} {known.out_spec} {known.arg_names}" for known in found[:1] if known is not None])
 
-    def label(self, path: str, call: Call) -> Label:
-        """Return the first call of the called module that runs the same; a piece of a call is the same piece of it."""
+    def label(self, place: str, call: Call) -> Label:
+        """Return the first call of the called module that runs the same; a piece of a call is the same piece of it.
+
+        Args:
+            place: the path of the called module.
+            call: what calls it.
+        """
         # Were the pieces of one call named after different calls, or a whole call after a piece, inlining would not know
         # which pieces are one call.
-        called = below(path, call), call.instance.call
-        if called not in self._first:
+        called = place, call.instance.call
+        first = self._first.get(called)
+        if first is None:
             # All that run the same nest as deep as this call: they are known before any of their callers asks.
             same = self._same[self._what[called]]
-            apart = self.places.crossed(called[0], same) if len(same) > 1 else ()
-            first = min([number for number in same if number not in apart], default=0)
-            self._first.update({(called[0], number): number if number in apart else first for number in same})
-        return self._first[called], call.instance.part
+            apart = self.places.crossed(place, same) if len(same) > 1 else ()
+            shared = min([number for number in same if number not in apart], default=0)
+            for number in same:
+                self._first[place, number] = number if number in apart else shared
+            first = self._first[called]
+        return first, call.instance.part
 
     def graphs(self) -> dict[str, Graph]:
         """Return one graph for each class, its calls rewritten; the same object if nothing is."""
@@ -257,8 +268,9 @@ class _Classes:
         do = node.do
         if type(do) is not Call:
             return node.calling(lambda graph: self.ids[self.keys[graph, path]])
-        call, part = self.label(path, do) if anew else (do.instance.call, do.instance.part)
-        new = Call(Frame(do.instance.path, call, part), self.ids[self.keys[do.graph, below(path, do)]])
+        place = below(path, do)
+        call, part = self.label(place, do) if anew else (do.instance.call, do.instance.part)
+        new = Call(Frame(do.instance.path, call, part), self.ids[self.keys[do.graph, place]])
         return node if new == do else node.evolve(do=new)
 
 

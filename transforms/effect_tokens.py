@@ -207,6 +207,8 @@ def _threads(node: Node) -> bool:
 
 
 def _unthreaded(graph: Graph, fuel: Fuel) -> Graph:
+    if not any(map(_threads, graph.nodes)):
+        return graph
     results: dict[str, int] = {}
     """For each operator that was threaded, how many results it has of its own."""
     tokens: dict[str, Arg] = {}

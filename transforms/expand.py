@@ -222,7 +222,8 @@ class _Expansion:
         """Labels that are not for copies, because calls that stay have them."""
         if copies is not None:
             self.shared.update(name for name, count in counts.items() if copies[name] < count - 1)
-            self.reserved.update((path, *label) for path, label in Places(program).calls)
+            pieces = Places(program).pieces
+            self.reserved.update((path, call, part) for (path, call), parts in pieces.items() for part in parts)
             self.staying.update((path, call) for path, call, _ in self.reserved)
         self.is_split = bool(part_names(program))
         self.paths = {module.path for module in program.modules}

@@ -11,7 +11,7 @@ from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
 
-from ..ir.calls.call_graph import Instance, Label, heights, inner_instances, instances
+from ..ir.calls.call_graph import Instance, Label, heights, with_inner_instances
 from ..ir.graph import Call
 from ..ir.names import join
 from ..ir.program import Program
@@ -33,24 +33,22 @@ class Places:
         """For each body, in calling order, those that it calls or gives to operators, in order."""
         self.labels: dict[Instance, list[Label]] = {}
         """The calls that run a body, as far as no other body has the same number there."""
-        self.calls: set[tuple[str, Label]] = set()
-        """All calls, each as the path of its module and its number."""
         self.pieces: dict[Called, dict[int, Instance]] = {}
         """The bodies that each call of a module runs, by part."""
-        for outer in instances(program):
-            self.inner[outer] = inner_instances(program, outer)
+        for outer, inner in with_inner_instances(program):
+            self.inner[outer] = inner
             self._number_calls(outer)
-            if any(self.rank.get(name, math.inf) >= self.rank[outer[0]] for name, _ in self.inner[outer]):
+            if any(self.rank.get(name, math.inf) >= self.rank[outer[0]] for name, _ in inner):
                 check(program)  # a body that reaches itself or is missing stands nowhere: this raises, and says where
 
     def _number_calls(self, outer: Instance) -> None:
         for node in self.program.graphs[outer[0]].callers:
             if type(do := node.do) is Call:
-                path, label = below(outer[1], do), (do.instance.call, do.instance.part)
-                if (path, label) not in self.calls:
-                    self.calls.add((path, label))
-                    self.labels.setdefault((do.graph, path), []).append(label)
-                    self.pieces.setdefault((path, label[0]), {})[label[1]] = (do.graph, path)
+                path, call, part = below(outer[1], do), do.instance.call, do.instance.part
+                pieces = self.pieces.setdefault((path, call), {})
+                if part not in pieces:
+                    found = pieces[part] = do.graph, path
+                    self.labels.setdefault(found, []).append((call, part))
 
     @cached_property
     def cut(self) -> Mapping[Called, Sequence[Instance]]:

@@ -29,6 +29,7 @@ __all__ = [
     "module_calls",
     "plain_calls",
     "signatures_of_bodies",
+    "with_inner_instances",
 ]
 
 Instance = tuple[str, str]
@@ -61,7 +62,14 @@ def inner_instances(program: Program, place: Instance) -> list[Instance]:
     >>> inner_instances(Program.of({"": Graph((), (Node("y", Call(Frame("mlp"), "body")),))}), ("", ""))
     [('body', 'mlp')]
     """
-    return [found for node in program.graphs[place[0]].callers for found in called_at(node, place[1])]
+    path = place[1]
+    found: list[Instance] = []
+    for node in program.graphs[place[0]].callers:
+        if type(do := node.do) is Call:
+            found.append((do.graph, join(path, do.instance.path)))
+        else:
+            found += called_at(node, path)
+    return found
 
 
 def instances(
@@ -81,6 +89,26 @@ def instances(
     >>> list(instances(Program.of({"": Graph((), calls, ()), "body": Graph((), ())})))
     [('', ''), ('body', 'a'), ('body', 'b')]
     """
+    for place, _ in with_inner_instances(program, graph, path, among=among):
+        yield place
+
+
+def with_inner_instances(
+    program: Program, graph: str | None = None, path: str = "", *, among: Collection[str] | None = None
+) -> Iterator[tuple[Instance, list[Instance]]]:
+    """Yield what ``instances`` yields, each with the bodies that it calls or passes to operators.
+
+    Args:
+        program: whose graphs they are; this and the rest as ``instances`` takes them.
+        graph: where to begin, by default the root.
+        path: where that stands.
+        among: the paths that matter, and all above them.
+
+    >>> from purefx.ir import Graph
+    >>> calls = tuple(Node(path, Call(Frame(path), "body")) for path in "ab")
+    >>> next(with_inner_instances(Program.of({"": Graph((), calls, ()), "body": Graph((), ())})))
+    (('', ''), [('body', 'a'), ('body', 'b')])
+    """
     seen: set[Instance] = set()
     elsewhere: set[str] = set()
     todo = [(program.root if graph is None else graph, path)]
@@ -93,8 +121,9 @@ def instances(
             if place[0] in elsewhere:
                 continue
             elsewhere.add(place[0])
-        yield place
-        todo.extend(reversed(inner_instances(program, place)))
+        inner = inner_instances(program, place)
+        yield place, inner
+        todo.extend(reversed(inner))
 
 
 def calls_from(

@@ -148,7 +148,8 @@ class _Walk:
             if self.bodies is not None:
                 node = self.bodies.take(node, "" if scope.frame is None else scope.frame.path)
             if scope.frame is not None:
-                node = Node(node.name, scope.inside.do(node.do), node.args, node.kwargs, (), node.meta)
+                do = node.do if type(node.do) is Op else scope.inside.do(node.do)
+                node = Node(node.name, do, node.args, node.kwargs, (), node.meta)
             scope.entries.append(node)
             homes[node.name] = scope
         self.metas.update([(node.name, node.meta) for node in nodes])
