@@ -187,7 +187,7 @@ def _by_fx(rewriting: Rewriting) -> Callable[[fx.GraphModule], Any]:
 
 
 def _by_inductor(rewriting: Rewriting) -> Callable[[fx.GraphModule], Any]:
-    passes = inductor.PatternMatcherPass()
+    passes: Any = inductor.PatternMatcherPass()
 
     def replace(match: Any, **given: Any) -> None:
         with warnings.catch_warnings():
