@@ -6,7 +6,7 @@ The default pipeline is a tuple of transformations.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 
 from attrs import field, frozen
@@ -46,7 +46,7 @@ def transform(program: Program, *transformations: Callable[[Program], Program]) 
 
     Raises:
         InvalidProgram: the program, or the result of a step that is not purefx's own, breaks invariants.
-        PipelineError: the order cannot work; raised before anything runs.
+        PipelineError: the order cannot work, or a step is not a function; raised before anything runs.
         UnsupportedProgram: a transformation met something that it cannot treat faithfully.
 
     >>> import purefx as px
@@ -69,7 +69,7 @@ def transform(program: Program, *transformations: Callable[[Program], Program]) 
 
 
 def check_order(program: Program, steps: Sequence[Callable[[Program], Program]]) -> None:
-    """Raise ``PipelineError`` when a step requires a fact that an earlier one invalidates or that never held.
+    """Raise ``PipelineError`` when a step is not a function, or requires a fact that an earlier one invalidates or never held.
 
     >>> import purefx as px
     >>> check_order(px.Program.of({"": px.Graph((), (), ())}), (px.deduplicate,))
@@ -77,6 +77,9 @@ def check_order(program: Program, steps: Sequence[Callable[[Program], Program]])
     facts = program.facts | observed(program)
     taken: dict[str, str] = {}
     for number, step in enumerate(steps, 1):
+        if not callable(step):
+            advice = "; pass several one by one, as in transform(program, *steps)" if isinstance(step, Iterable) else ""
+            raise PipelineError(f"step {number} is a {type(step).__name__}, and a step is a function of a program{advice}")
         if not isinstance(step, Transformation):
             continue
         fact = step.lacks(facts)

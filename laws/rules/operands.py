@@ -82,6 +82,8 @@ def _without_alternatives(term: Any) -> Iterator[Any]:
                     yield Applied(term.name, _only(term.overloads), args, dict(zip(term.kwargs, named, strict=True)))
         case Item() if _has_alternatives(term.whole):
             yield from (Item(whole, term.index) for whole in _without_alternatives(term.whole))
+        case list() | tuple() if _has_alternatives(term):
+            yield from map(type(term), product(*[[*_without_alternatives(part)] for part in term]))
         case _:
             yield term
 

@@ -144,6 +144,10 @@ RIGHT: dict[str, tuple[px.RuleSet, dict[str, Any]]] = {
     "alternatives": (
         of(lambda x: px.any_of(x.relu(), x.clamp_min(0)), lambda m, x: functional.threshold(x, 0, 0)), {"finite": True},
     ),
+    "alternatives in a list": (
+        of(lambda x: torch.cat([px.any_of(x.relu(), x.clamp(0)), x]), lambda m, x: torch.cat([x.clamp_min(0), x])),
+        {"finite": True},
+    ),
 }  # fmt: skip
 
 

@@ -125,6 +125,14 @@ def test_an_exported_program_that_was_broken_is_refused_at_the_door() -> None:
     assert "programs.py" in str(caught.value)
 
 
+@pytest.mark.parametrize("step", [[px.rule(lambda x: torch.relu(x))], (px.infer,), 3, None])
+def test_a_step_is_a_function(step: Any) -> None:
+    """A list of steps, or a value that is none, is said before anything runs."""
+    program = px.import_ep(exported(Tower(1), torch.ones(1, 4)))
+    with pytest.raises(px.PipelineError, match=f"step 2 is a {type(step).__name__}"):
+        px.transform(program, px.infer, step)
+
+
 def test_options_are_bound_into_a_new_value() -> None:
     """bind gives another transformation; the first is as before, and an unknown option is a TypeError."""
 
