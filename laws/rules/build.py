@@ -101,7 +101,7 @@ def _hit(flow: Flow, hit: Hit, pool: Sequence[Instance]) -> list[str]:
         for place, each in hit.between:
             if number == place % len(instance.nodes) and number < len(instance.nodes) - 1:
                 step(flow, each.kind, each.value)
-    return _ended(flow, hit.end, renamed[instance.result], first)
+    return [used for result in instance.results for used in _ended(flow, hit.end, renamed[result], first)]
 
 
 def _feed(instance: Instance, name: str, feed: int) -> int:

@@ -37,7 +37,8 @@ class Instance:
     leaves: tuple[tuple[str, Operand], ...]
     """The tensors among the operands, each with the name that the nodes use."""
     nodes: tuple[Node, ...] = field(repr=False)
-    result: str
+    results: tuple[str, ...]
+    """What the pattern gives: mostly one value."""
     variables: tuple[str, ...] = ()
     from_state: frozenset[str] = frozenset()
     """The tensors that have to be read from the state, because the rule asks what is in them."""
@@ -76,16 +77,15 @@ def instance_of(
             program = import_fx(module)
     except Exception:  # noqa: BLE001  whatever torch or its tracer have against it
         return None
-    result = (
-        program.main.output[0] if type(program.main.output) is tuple and len(program.main.output) == 1 else program.main.output
-    )
+    output = program.main.output
+    results = tuple([each.name for each in (output if type(output) is tuple else (output,)) if type(each) is Ref])
     nodes = program.main.nodes
-    if type(result) is not Ref or any(type(node.do) is Get for node in nodes) or result.name not in program.main.by_name:
+    if any(type(node.do) is Get for node in nodes) or not results or not all(name in program.main.by_name for name in results):
         return None
     names = [formal.name for formal in program.main.inputs]
     if len(names) != len(leaves):
         return None
-    return Instance(rule, operands, tuple(zip(names, leaves, strict=True)), nodes, result.name, variables)
+    return Instance(rule, operands, tuple(zip(names, leaves, strict=True)), nodes, results, variables)
 
 
 def run_node(node: Node, known: Mapping[str, Any]) -> Any:

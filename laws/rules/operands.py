@@ -108,7 +108,7 @@ def _computing(term: Any, variables: Sequence[str]) -> Pattern:
         named = dict(zip(variables, values, strict=True))
         for each in operators_in(term, parts_of):
             known[id(each)] = _run(each, known, named)
-        return known[id(term)]
+        return tuple([known[id(one)] for one in term]) if isinstance(term, tuple) else known[id(term)]
 
     return computed
 

@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ...ir.arguments import Ref
 from ...ir.graph import Call, Node, place_of
 from ...ir.inference import CallValues, values_of
 from ...ir.program import Program
 from ..deduplicate import deduplicate
 from ..inline import inline
 from ..outline import outline
-from .matching import match
+from .matching import Found
 from .new_state import NewState
 from .place import Match, Scope
+from .several import ways
 
 __all__ = ["is_tree", "near_misses", "through_modules"]
 
@@ -57,11 +57,23 @@ def near_misses(program: Program, rules: Mapping[Any, Sequence[Any]], root_of: C
     graph = flat.main
     scope = Scope(flat, flat.root, ("",), values_of(graph), graph.by_name.get, NewState(flat), CallValues(flat))
     found: list[str] = []
+    seen: dict[str, Node] = {}
+
+    def users_of(name: str) -> list[Node]:
+        return [seen[user] for user in graph.users.get(name, ()) if user in seen]
+
     for node in graph.nodes:
         for rule in rules.get(root_of(node), ()):
-            ways = match(rule.term, Ref(node.name), graph.by_name.get)
-            places = [Match(scope, node.stack, 0, way) for way in ways if len({one.stack for one in way.nodes}) > 1]
+            several = ways(rule.term, node, graph.by_name.get, users_of)
+            places = [Match(scope, node.stack, 0, way) for way in several if _crosses(way)]
             if any(all(condition(place) for condition in rule.conditions) for place in places):
                 inner = [one for one in places[0].nodes if one.stack != node.stack]
                 found.append(f"{rule.name} at {place_of(node)} with {place_of(inner[0])}")
+        seen[node.name] = node
     return found
+
+
+def _crosses(way: Found) -> bool:
+    # Whether an operand is computed in another module; several results may well be in several that use one value.
+    stacks = {node.name: node.stack for node in way.nodes}
+    return any(stacks.get(name, node.stack) != node.stack for node in way.nodes for name in node.refs())

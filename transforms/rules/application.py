@@ -7,7 +7,6 @@ them (``ir/effects/dependencies.py``), where others use its inner values, and wh
 
 from __future__ import annotations
 
-import operator
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
@@ -16,7 +15,7 @@ from typing import Any, Protocol
 
 from attrs import frozen
 
-from ...ir.arguments import Arg, Ref, refs_in
+from ...ir.arguments import Arg, Ref
 from ...ir.errors import RuleError
 from ...ir.graph import Call, Graph, Node, Op, common_prefix
 from ...ir.inference import CallValues, agrees
@@ -24,16 +23,16 @@ from ...ir.meta import freeze
 from ...ir.names import Names
 from ...ir.program import Program
 from ...ir.rewriter import Rewriter
-from ...ir.torch_private import OpOverload
 from ..regions import HARMLESS
 from ..transformation import Fuel
 from .building import OF_A_VALUE, Builder
 from .legality import Legality
-from .matching import Found, match
+from .matching import Found, root_of
 from .new_state import NewState
 from .place import Match, Scope
+from .several import needed, spot, ways
 
-__all__ = ["Hits", "Sweep", "root_of"]
+__all__ = ["Hits", "Sweep"]
 
 OFTEN = 64
 """How many matches there may be for each node before rules are taken to go round in a circle."""
@@ -92,7 +91,7 @@ class _Answer:
 
     place: Match
     nodes: Sequence[Node]
-    result: Ref
+    results: Sequence[Ref]
     has_tensors: bool
 
     def code(self, like: _Answer) -> object:
@@ -100,7 +99,8 @@ class _Answer:
         named = dict(zip([node.name for node in self.nodes], map(Ref, [node.name for node in like.nodes]), strict=False))
         notes = self.place.notes
         state = [(name, new.kind, new.persistent) for name, new in notes.added.items()]
-        return [node.renamed(named) for node in self.nodes], named.get(self.result.name, self.result), state, [*notes.dropped]
+        results = [named.get(each.name, each) for each in self.results]
+        return [node.renamed(named) for node in self.nodes], results, state, [*notes.dropped]
 
 
 class Sweep:
@@ -141,6 +141,8 @@ class Sweep:
         """What stands before a node of the graph, or in its place, in order."""
         self.known: dict[str, Arg] = {}
         """What is used in place of values whose node went."""
+        self.stands: dict[str, int] = {}
+        """The number of the node of the graph that each new one stands before, or in the place of."""
         self.hits = hits
         self.state = state
         self.calls = calls
@@ -175,7 +177,7 @@ class Sweep:
         for rule in self.rules.get(root_of(self.nodes[name]), ()):
             if rule.once and (rule.name, name) in self.hits.made:
                 continue
-            for found in match(rule.term, Ref(name), self._node_of):
+            for found in ways(rule.term, self.nodes[name], self._node_of, lambda value: self._users_of(value, at)):
                 if (made := self._applied(rule, found, at)) is not None:
                     return made
         return []
@@ -186,6 +188,14 @@ class Sweep:
         source = node if node is None or node.projection is None else self.nodes.get(node.projection[0])
         self.is_near |= self.name != self.program.root if source is None else type(source.do) is Call
         return node
+
+    def _users_of(self, name: str, at: str) -> list[Node]:
+        # Those that the walk has come to; where other modules use it as well, the pattern may lie in several.
+        users = [self.nodes[user] for user in self.graph.users.get(name, ()) if user in self.nodes]
+        self.is_near |= name not in self.nodes and self.name != self.program.root
+        self.is_near |= any(type(user.do) is Call for user in users)
+        last = self.edit.position[at]
+        return [user for user in users if self.edit.position[user.name] < last and name in user.refs()]
 
     def _applied(self, rule: _Rule, found: Found, at: str) -> list[str] | None:
         if not self._is_possible(rule, found, at):
@@ -199,25 +209,53 @@ class Sweep:
             return None
         self.hits.add(rule.name, root.name, made)
         self._note_state(answers)
-        gone = {node.name: node for node in (*first.place.nodes, *self._checks(first.place.nodes))}
+        gone = {node.name: node for node in (*first.place.nodes, *self._checks(first.place.found))}
         # The reads of state that is dropped go with the match, if nothing else uses them.
         gone.update({name: self.nodes[name] for name in first.place.notes.reads if name in self.nodes})
-        self._take(root, gone, made, first.result, at)
-        return [node.name for node in made if node.name in self.nodes]
+        before = self._spot(first.place.found, gone, at)
+        assert before is not None
+        self._take(first, gone, before, at)
+        return [node.name for node in made if node.name in self.nodes and before == root.name]
 
     def _is_possible(self, rule: _Rule, found: Found, at: str) -> bool:
-        inner = {node.name: node for node in (*found.nodes, *self._checks(found.nodes))}
-        return self._is_free(rule, found.nodes[0], inner) and self.legality.is_movable(inner, self.edit.position, at)
+        inner = {node.name: node for node in (*found.nodes, *self._checks(found))}
+        if not self._is_free(rule, found, inner) or not self.legality.is_one(found):
+            return False
+        return self._spot(found, inner, at) is not None
 
-    def _checks(self, nodes: Sequence[Node]) -> list[Node]:
+    def _spot(self, found: Found, inner: Mapping[str, Node], at: str) -> str | None:
+        # The node before which what replaces a match stands: the last of the match, or for several results another.
+        position = self.edit.position
+        if not found.several:
+            return found.nodes[0].name if self.legality.is_movable(inner, position, at) else None
+        if not self.legality.is_placed(inner, position, at):
+            return None
+        span = self._span(inner, found.nodes[0].name, at)
+        if any(node.name not in position and self.legality.acts(node) for node in span):
+            return None  # what is new has no relation to others yet: the next walk sees it
+        follows, leads = self.legality.around(inner, position)
+        place = spot(span, inner, found, follows, leads)
+        return None if place is None else span[place].name
+
+    def _span(self, inner: Collection[str], last: str, at: str) -> list[Node]:
+        # The nodes from the first of a match to its last one, in order, as they are now.
+        first = min(map(self._number, inner))
+        there = self.graph.nodes[first : self.edit.position[at] + 1]
+        names = [name for node in there for name in self.made.get(node.name, (node.name,)) if name in self.nodes]
+        return [self.nodes[name] for name in names[: names.index(last) + 1]]
+
+    def _number(self, name: str) -> int:
+        return self.stands[name] if name in self.stands else self.edit.position[name]
+
+    def _checks(self, found: Found) -> list[Node]:
         # What torch asserts about the types of inner values, which goes with them; where others use them, it stays.
-        matched = {node.name: node for node in nodes}
-        inner = [name for name in matched if name != nodes[0].name]
-        found = {user.name: user for name in inner for user in self._others(name, matched) if is_check(user)}
-        if not found:
+        matched = {node.name: node for node in found.nodes}
+        inner = matched.keys() - {root.name for root in found.roots}
+        checks = {user.name: user for name in inner for user in self._others(name, matched) if is_check(user)}
+        if not checks:
             return []
-        counted = Counter([name for node in (*matched.values(), *found.values()) for name in node.refs()])
-        return [check for check in found.values() if all(self._uses[name] == counted[name] for name in check.refs())]
+        counted = Counter([name for node in (*matched.values(), *checks.values()) for name in node.refs()])
+        return [check for check in checks.values() if all(self._uses[name] == counted[name] for name in check.refs())]
 
     # -- what is put there ------------------------------------------------------------------------------------------------------
 
@@ -242,15 +280,16 @@ class Sweep:
         if not all(condition(place) for condition in rule.conditions) or ((term := rule.build(place)) is None and rule.may_leave):
             return place, None
         builder = Builder(place, names, place.root)
-        result = builder.result(term)
+        roots = place.roots
+        results = builder.results(term, len(roots)) if found.several else (builder.result(term),)
         if len(place.nodes) > len(found.nodes) and not self._is_possible(rule, place.found, at):
             return place, None
-        if result == Ref(place.root.name):
+        if all(result == Ref(root.name) for result, root in zip(results, roots, strict=True)):
             return place, None
         self.legality.check_effects(rule.name, place, builder.nodes, any_effects=rule.any_effects)
-        if not self.legality.shares_alike(place.root, place.nodes, builder.nodes, result):
+        if not self.legality.shares_alike(roots, place.nodes, builder.nodes, results):
             return place, None
-        return place, _Answer(place, builder.nodes, result, builder.has_tensors)
+        return place, _Answer(place, builder.nodes, results, builder.has_tensors)
 
     @cached_property
     def _scope(self) -> Scope:
@@ -265,13 +304,17 @@ class Sweep:
 
     # -- whether it may be ------------------------------------------------------------------------------------------------------
 
-    def _is_free(self, rule: _Rule, root: Node, inner: Mapping[str, Node]) -> bool:
+    def _is_free(self, rule: _Rule, found: Found, inner: Mapping[str, Node]) -> bool:
         # Inner values are used by the match alone, or stay for the others.
-        if rule.keeps_inner:
-            users = [user for name in inner if name != root.name for user in self._others(name, inner)]
-            return not any(self.legality.acts(user) and not is_check(user) for user in users)
+        roots = {root.name for root in found.roots}
         counted = Counter(name for node in inner.values() for name in node.refs())
-        return all(self._uses[name] == counted[name] for name in inner if name != root.name)
+        kept = [name for name in inner if name not in roots and self._uses[name] != counted[name]]
+        if not rule.keeps_inner:
+            return not kept
+        users = [user for name in inner.keys() - roots for user in self._others(name, inner)]
+        if any(self.legality.acts(user) and not is_check(user) for user in users):
+            return False
+        return len(roots) == 1 or roots.isdisjoint(needed(kept, inner))
 
     def _others(self, name: str, inner: Collection[str]) -> Iterator[Node]:
         for user in self.graph.users.get(name, ()):
@@ -286,21 +329,34 @@ class Sweep:
 
     # -- the edit ---------------------------------------------------------------------------------------------------------------
 
-    def _take(self, root: Node, inner: Mapping[str, Node], made: Sequence[Node], result: Arg, at: str) -> None:
-        there = self.made.setdefault(at, [at])
-        spot = there.index(root.name)
-        there[spot:spot] = [node.name for node in made]
+    def _take(self, answer: _Answer, inner: Mapping[str, Node], before: str, at: str) -> None:
+        # What replaces a match stands before one of the nodes up to here.
+        roots = [root.name for root in answer.place.roots]
+        span = [node.name for node in self._span(inner, answer.place.root.name, at)] if len(roots) > 1 else roots
+        self._insert(answer.nodes, before)
+        results = dict(zip(roots, answer.results, strict=True))
+        for root in sorted(roots, key=span.index, reverse=True):
+            self.known[root] = result = results[root]
+            self._uses[result.name] += self._uses[root]
+            self._uses[root] = 0
+            # Of the nodes of the match goes what nothing uses any more, the last first.
+            while unused := [name for name in inner if name in self.nodes and not self._uses[name]]:
+                for name in unused:
+                    self._count(self.nodes.pop(name), -1)
+        for name in span:  # those that the walk has come to already use what stands for the others
+            if name in self.nodes:
+                self._update(name)
+
+    def _insert(self, made: Sequence[Node], before: str) -> None:
+        number = self._number(before)
+        where = self.graph.nodes[number].name
+        there = self.made.setdefault(where, [where])
+        place = there.index(before)
+        there[place:place] = [node.name for node in made]
         for node in made:
             self.nodes[node.name] = node
+            self.stands[node.name] = number
             self._count(node, 1)
-        self.known[root.name] = result
-        for name in refs_in((result,), ()):
-            self._uses[name] += self._uses[root.name]
-        self._uses[root.name] = 0
-        # Of the nodes of the match goes what nothing uses any more, the last first.
-        while unused := [name for name in inner if name in self.nodes and not self._uses[name]]:
-            for name in unused:
-                self._count(self.nodes.pop(name), -1)
 
     def _count(self, node: Node, by: int) -> None:
         for name in node.refs():
@@ -340,9 +396,3 @@ class Sweep:
 def is_check(node: Node) -> bool:
     """Return whether a node does nothing but assert what type a value has."""
     return type(node.do) is Op and node.do.name in HARMLESS
-
-
-def root_of(node: Node) -> Any:
-    """Return what rules are indexed by: the overload that a node calls, ``getitem``, or None for anything else."""
-    target = node.do.target if type(node.do) is Op else None
-    return target if isinstance(target, OpOverload) or target is operator.getitem else None

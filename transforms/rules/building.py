@@ -53,6 +53,17 @@ class Builder:
     def _at(self) -> str:
         return place_of(self.root)
 
+    def results(self, term: Any, count: int) -> tuple[Ref, ...]:
+        """Return the values that stand in the place of several results.
+
+        Args:
+            term: what a replacement returned.
+            count: how many there are; one is not in a tuple.
+        """
+        if not isinstance(term, list | tuple) or len(term) != count:
+            raise RuleError(f"{self._at}: a replacement for {count} results returns a tuple of {count} values, not {term!r}")
+        return tuple(map(self.result, term))
+
     def result(self, term: Any) -> Ref:
         """Return the value that stands in the place of the root."""
         found = self.arg(term)

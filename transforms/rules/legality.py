@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
+from itertools import combinations
 from types import MappingProxyType
 from typing import Any
 
@@ -15,14 +16,16 @@ import torch
 from attrs import evolve
 
 from ...ir.arguments import Arg, Ref, refs_in
-from ...ir.effects.declared import NOTHING, NodeEffects
+from ...ir.effects.aliases import UnionFind, join_aliases, slot_storage
+from ...ir.effects.declared import NOTHING, NodeEffects, Shared
 from ...ir.effects.dependencies import dependencies
 from ...ir.effects.resolved import resolver
 from ...ir.errors import RuleError
-from ...ir.graph import Call, Node, Op
+from ...ir.graph import Call, Graph, Node, Op
 from ...ir.inference import values_of
 from ...ir.program import Program
 from ...ir.torch_private import OpOverload, schema_of
+from .matching import Found
 from .place import Match
 from .terms import arranged
 
@@ -71,13 +74,50 @@ class Legality:
         between = [(name, self.graph.nodes[number]) for name in inner for number in self._after[position[name]] if number < last]
         return all(other.name in inner or (name in other.refs() and not self.acts(other)) for name, other in between)
 
+    def is_placed(self, inner: Collection[str], position: Mapping[str, int], at: str) -> bool:
+        """Return whether it is known what the nodes of a match conflict with, so that ``around`` says where it may stand.
+
+        Args:
+            inner: the nodes of the match.
+            position: the number of each node of the graph.
+            at: the last node that may be between them.
+        """
+        if not self.is_acting:
+            return True
+        if any(name not in position for name in inner):
+            return False  # what is new has no relation to others yet: the next walk sees it
+        between = self.graph.nodes[min(position[name] for name in inner) : position[at]]
+        return self.name == self.program.root or not any(_writes(node) for node in between)
+
+    def around(self, inner: Collection[str], position: Mapping[str, int]) -> tuple[set[str], set[str]]:
+        """Return the nodes that must come after some node of a match, and those that must come before one.
+
+        Those that only use an inner value of the match are none: it stays for them.
+        """
+        follows, leads = set[str](), set[str]()
+        if self.is_acting:
+            nodes, numbers = self.graph.nodes, {position[name]: name for name in inner if name in position}
+            for number, name in numbers.items():
+                after = [nodes[other] for other in self._after[number] if other not in numbers]
+                follows.update([other.name for other in after if name not in other.refs() or self.acts(other)])
+                leads.update([nodes[other].name for other in self._before[number] if other not in numbers])
+        return follows, leads
+
+    def is_one(self, found: Found) -> bool:
+        """Return whether one value of a pattern is one value of the graph, where a node does more than compute it."""
+        if not self.is_acting:
+            return True
+        pairs = {(id(term), node.name) for term, node in zip(found.terms, found.nodes, strict=True) if self.acts(node)}
+        return len({term for term, _ in pairs}) == len(pairs) == len({name for _, name in pairs})
+
     def check_effects(self, rule: str, place: Match, made: Sequence[Node], *, any_effects: bool) -> None:
         """Check that what a rule puts in the place of a match does what that did.
 
         Raises:
             RuleError: it does not, and the rule does not say that it may.
         """
-        before, after = ([self.does(node) for node in nodes] for nodes in (place.nodes, made))
+        once = {node.name: node for node in place.nodes}.values()
+        before, after = ([self.does(node) for node in nodes] for nodes in (once, made))
         writes = any(one.writes or one.writes_slots or one.scope != (0, 0) for one in (*before, *after))
         was, becomes = sorted(filter(None, map(_said, before))), sorted(filter(None, map(_said, after)))
         if (was == becomes or any_effects) and not writes:
@@ -89,15 +129,35 @@ class Legality:
             "any_effects=True where the rule is right all the same."
         )
 
-    def shares_alike(self, root: Node, inner: Sequence[Node], made: Sequence[Node], result: Arg) -> bool:
-        """Return whether nobody can see that a result shares other memory than the root of the match did."""
-        if not (self._is_written or root.name in self._escaping):
+    def shares_alike(self, roots: Sequence[Node], inner: Sequence[Node], made: Sequence[Node], results: Sequence[Ref]) -> bool:
+        """Return whether nobody can see that results share other memory than the roots of the match did."""
+        seen = [self._is_written or root.name in self._escaping for root in roots]
+        if not any(seen):
             return True
-        before, old = self._memory(Ref(root.name), inner)
-        after, new = self._memory(result, made)
-        # What may share memory, and may not, does so in the same runs only where it is the same operators.
-        is_certain = all(map(_is_view, (*old, *new))) or [_code(node) for node in old] == [_code(node) for node in new]
-        return before == after and (is_certain or not before)
+        certain: list[bool] = []
+        for is_seen, root, result in zip(seen, roots, results, strict=True):
+            before, old = self._memory(Ref(root.name), inner)
+            after, new = self._memory(result, made)
+            # What may share memory, and may not, does so in the same runs only where it is the same operators.
+            certain.append(all(map(_is_view, (*old, *new))) or [_code(node) for node in old] == [_code(node) for node in new])
+            if is_seen and (before != after or (before and not certain[-1])):
+                return False
+        if len(roots) == 1:
+            return True
+        were, are = self._shared([Ref(root.name) for root in roots], inner), self._shared(results, made)
+        pairs = combinations([number for number, is_seen in enumerate(seen) if is_seen], 2)
+        return all(
+            (were[one] == were[other]) is (are[one] == are[other])
+            and (were[one] != were[other] or (certain[one] and certain[other]))
+            for one, other in pairs
+        )
+
+    def _shared(self, results: Sequence[Ref], among: Sequence[Node]) -> list[object]:
+        # The set of memory that each of some values is in, as far as some nodes say.
+        nodes = tuple({node.name: node for node in among}.values())
+        sets, does = UnionFind(), [NOTHING if self._is_other_type(node) else _apart(node, self.does(node)) for node in nodes]
+        join_aliases(sets, Graph((), nodes, tuple(results)), does, lambda slot: slot_storage(self.program, slot))
+        return [sets.find(result.name) for result in results]
 
     def _memory(self, arg: Arg, among: Sequence[Node]) -> tuple[frozenset[object], list[Node]]:
         # The values from outside of some nodes, and the state, that a result of them may share memory with; and through which.
@@ -163,6 +223,15 @@ class Legality:
         return found
 
     @cached_property
+    def _before(self) -> Mapping[int, set[int]]:
+        # Which nodes must come before each.
+        found: dict[int, set[int]] = {number: set() for number in self._after}
+        for before, later in self._after.items():
+            for after in later:
+                found[after].add(before)
+        return found
+
+    @cached_property
     def _escaping(self) -> frozenset[str]:
         # The values whose memory others can see: what is returned, and what shares memory with it.
         todo, found = list(self.graph.output_refs()), set[str]()
@@ -181,6 +250,14 @@ def _is_view(node: Node) -> bool:
         return node.projection is not None
     schema = schema_of(target)
     return schema.name not in MAY_COPY and any(one.alias_info is not None for one in schema.returns)
+
+
+def _apart(node: Node, does: NodeEffects) -> NodeEffects:
+    # Results that an operator computes are new memory each.
+    target = node.do.target if type(node.do) is Op else None
+    if not isinstance(target, OpOverload) or does.aliases or len(returns := schema_of(target).returns) < 2:
+        return does
+    return evolve(does, results=tuple([Shared(first=number) for number in range(len(returns))]))
 
 
 def _code(node: Node) -> object:

@@ -18,9 +18,10 @@ from ...ir.arguments import Arg, Ref, same_arg
 from ...ir.effects.aliases import item_of
 from ...ir.errors import RuleError
 from ...ir.graph import Node, Op
+from ...ir.torch_private import OpOverload
 from .terms import AnyCall, AnyOf, Applied, Item, Var, arranged
 
-__all__ = ["COMMUTING", "Found", "match", "operators_of"]
+__all__ = ["COMMUTING", "Found", "NodeOf", "match", "operators_of", "root_of"]
 
 COMMUTING: Mapping[str, tuple[str, str]] = {
     "transpose": ("dim0", "dim1"),
@@ -45,6 +46,19 @@ class Found:
 
     values: Mapping[str, Arg] = field(factory=dict)
     nodes: tuple[Node, ...] = ()
+    terms: tuple[Any, ...] = ()
+    """What each of the nodes was found as."""
+    several: tuple[Node, ...] = ()
+    """The nodes whose values are replaced, where a rule looks for several results."""
+
+    @property
+    def roots(self) -> tuple[Node, ...]:
+        """The nodes whose values are replaced, in the order of the pattern; mostly the first of the nodes alone."""
+        return self.several or self.nodes[:1]
+
+    def with_node(self, node: Node, term: Any) -> Found:
+        """Return it with one more node."""
+        return Found(self.values, (*self.nodes, node), (*self.terms, term), self.several)
 
 
 def match(term: Any, value: Arg, node_of: NodeOf, found: Found = Found()) -> Iterator[Found]:
@@ -76,11 +90,11 @@ def match(term: Any, value: Arg, node_of: NodeOf, found: Found = Found()) -> Ite
         case AnyCall(overloads=overloads):
             node = node_of(value.name) if type(value) is Ref else None
             if node is not None and type(node.do) is Op and node.do.target in overloads:
-                yield evolve(found, nodes=(*found.nodes, node))
+                yield found.with_node(node, term)
         case Item() | Applied():
             node = node_of(value.name) if type(value) is Ref else None
             if node is not None and type(node.do) is Op:
-                found = evolve(found, nodes=(*found.nodes, node))
+                found = found.with_node(node, term)
                 yield from _item(term, node, node_of, found) if isinstance(term, Item) else _applied(term, node, node_of, found)
         case list() | tuple():
             if isinstance(value, list | tuple) and len(value) == len(term):  # a list where both are the default
@@ -150,6 +164,12 @@ def operators_of(term: Any) -> Iterator[Any]:
         case Item():
             yield operator.getitem
         case list() | tuple():
-            raise RuleError(f"a rule looks for one result, not for {len(term)}: {term!r}")
+            raise RuleError(f"a rule looks for a value, or for a tuple of values, and {term!r} is none")
         case _:
             raise RuleError(f"a rule looks for operators, and {term!r} is none: it would match everywhere")
+
+
+def root_of(node: Node) -> Any:
+    """Return what rules are indexed by: the overload that a node calls, ``getitem``, or None for anything else."""
+    target = node.do.target if type(node.do) is Op else None
+    return target if isinstance(target, OpOverload) or target is operator.getitem else None

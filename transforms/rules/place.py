@@ -23,7 +23,8 @@ from ...ir.state import SlotKind
 from .given import Given, Kept, Read, size_of
 from .matching import Found, match
 from .new_state import Addition, NewState, parameter_of
-from .terms import Applied, Term, applied, arranged, variables_of
+from .patterns import variables_of
+from .terms import Applied, Term, applied, arranged
 
 __all__ = ["Match", "Place", "Scope"]
 
@@ -263,8 +264,13 @@ class Match(Place):
 
     @property
     def root(self) -> Node:
-        """The node whose value is replaced."""
+        """The node whose value is replaced; the last one in the graph where there are several."""
         return self.found.nodes[0]
+
+    @property
+    def roots(self) -> tuple[Node, ...]:
+        """The nodes whose values are replaced, in the order of the pattern."""
+        return self.found.roots
 
     @property
     def nodes(self) -> tuple[Node, ...]:
@@ -313,7 +319,8 @@ class Match(Place):
         found = next(match(pattern(*variables), self.arg(what), self.scope.node_of, Found()), None)
         if found is None:
             return None
-        here = {node.name for node in self.found.nodes}
-        nodes = (*self.found.nodes, *[node for node in found.nodes if node.name not in here])
-        object.__setattr__(self, "found", Found(self.found.values, nodes))  # the match is made while the rule looks
+        here, more = {node.name for node in self.found.nodes}, self.found
+        for node, term in zip(found.nodes, found.terms, strict=True):
+            more = more if node.name in here else more.with_node(node, term)
+        object.__setattr__(self, "found", more)  # the match is made while the rule looks
         return tuple([self.given(found.values[one.name]) for one in variables])

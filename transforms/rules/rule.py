@@ -21,12 +21,14 @@ from ...ir.program import Program
 from ..cleanup import infer
 from ..transformation import UNLIMITED, Fuel, Transformation
 from .across import is_tree, near_misses, through_modules
-from .application import Hits, Sweep, root_of
-from .matching import operators_of
+from .application import Hits, Sweep
+from .matching import operators_of, root_of
 from .new_state import NewState, as_staged
+from .patterns import any_call, variables_of
 from .place import Match
+from .several import check_results
 from .specialise import specialised
-from .terms import Term, Var, any_call, parts_of, variables_of
+from .terms import Var, parts_of
 
 __all__ = ["Rule", "RuleSet", "rule"]
 
@@ -98,7 +100,7 @@ class RuleSet:
                     f"{each.name} has no replacement: write one as `@{each.name}.becomes`, over "
                     f"`def _(m, {', '.join(each.variables)})`"
                 )
-            for target in dict.fromkeys(operators_of(each.term)):
+            for target in dict.fromkeys([one for term in each.results for one in operators_of(term)]):
                 found[target] = (*found.get(target, ()), each)
         return found
 
@@ -116,8 +118,8 @@ class Rule(RuleSet):
     rules: tuple[Rule, ...] = field(init=False, repr=False, eq=False)
     written: Callable[..., Any]
     """The function that it was written as."""
-    term: Term = field(repr=False)
-    """What it looks for."""
+    term: Any = field(repr=False)
+    """What it looks for: a term, or a tuple of them."""
     variables: tuple[str, ...]
     replacement: Callable[..., Any] | None = None
     conditions: tuple[Callable[[Match], bool], ...] = field(default=(), repr=False)
@@ -137,6 +139,11 @@ class Rule(RuleSet):
     def name(self) -> str:
         """The name of the function that it was written as."""
         return self.written.__name__
+
+    @property
+    def results(self) -> tuple[Any, ...]:
+        """The values that it replaces, as terms."""
+        return self.term if isinstance(self.term, tuple) else (self.term,)
 
     @property
     def may_leave(self) -> bool:
@@ -191,7 +198,7 @@ def rule(
         z = aten.relu.default(y)                z = mine.linear_relu.default(x, w, b)
 
     Args:
-        pattern: what to look for.
+        pattern: what to look for: a value, or a tuple of values that are replaced together, by as many.
         where: a condition on a match: sizes, types, literals; what a symbolic size is not proven to be is false.
         keeps_inner: whether values inside of a match that others use stay for them, and are computed again for the match.
         any_effects: whether the replacement may draw random numbers or be ordered where the pattern is not, or the other way
@@ -226,7 +233,10 @@ def rule(
 
     def make(function: Callable[..., Any]) -> Rule:
         term, names = _read(function) if at is None else (any_call(at), ())
-        list(operators_of(term))
+        several = term if isinstance(term, tuple) else (term,)
+        for each in several:
+            list(operators_of(each))
+        check_results(function.__name__, several)
         conditions = () if where is None else (where,)
         return Rule(
             function,
@@ -243,9 +253,10 @@ def rule(
     return make if pattern is None else make(pattern)
 
 
-def _read(function: Callable[..., Any]) -> tuple[Term, tuple[str, ...]]:
+def _read(function: Callable[..., Any]) -> tuple[Any, tuple[str, ...]]:
     variables = variables_of(function)
     term = function(*variables)
+    term = tuple(term) if isinstance(term, list | tuple) and term else term
     unused = {one.name for one in variables} - _names(term)
     if unused:
         raise RuleError(f"{function.__name__} does not use {', '.join(sorted(unused))}: nothing would say what that is")

@@ -7,7 +7,6 @@ function of torch that is called with a term applies the operator of its name, w
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping, Sequence
 from types import CellType, FunctionType
 from typing import Any
@@ -27,16 +26,15 @@ __all__ = [
     "Item",
     "Term",
     "Var",
-    "any_call",
     "any_of",
     "applied",
     "arranged",
     "bound",
     "converted",
     "numbers_as_tensors",
+    "operator_named",
     "parts_of",
     "values_as_numbers",
-    "variables_of",
 ]
 
 OF_PYTHON: Mapping[str, str] = {
@@ -98,6 +96,9 @@ class Term:
         return Item(self, index)
 
     def __iter__(self) -> Any:
+        most = max([len(schema_of(each).returns) for each in self.overloads]) if isinstance(self, Applied) else 0
+        if most > 1:
+            return iter([Item(self, number) for number in range(most)])
         raise RuleError("how many results there are is not known in a rule: write parts[0], parts[1]")
 
     def __bool__(self) -> bool:
@@ -191,19 +192,6 @@ def any_of(*terms: Any) -> AnyOf:
     return AnyOf(terms)
 
 
-def any_call(operators: Any) -> AnyOf:
-    """Return a term that matches wherever one of some operators is called.
-
-    Args:
-        operators: one, or several: operators, overloads, functions of torch.
-
-    >>> any_call([torch.relu, torch.ops.aten.gelu.default])
-    any_of(relu(...), gelu(...))
-    """
-    several = operators if isinstance(operators, list | tuple) else [operators]
-    return AnyOf([AnyCall(name, tuple(overloads)) for name, overloads in map(_operator, several)])
-
-
 def applied(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Applied:
     """Return the term that applies an operator.
 
@@ -218,7 +206,7 @@ def applied(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Ap
     >>> applied(torch.ops.aten.relu.default, (Var("x"),), {})
     relu(x)
     """
-    name, overloads = _operator(function)
+    name, overloads = operator_named(function)
     fitting = {one: found for one in overloads if (found := bound(one, args, kwargs)) is not None}
     if not fitting and len(args) > 2:
         args = (args[0], list(args[1:]))  # x.reshape(2, 3) is x.reshape([2, 3])
@@ -235,7 +223,15 @@ def _takes_sizes(overload: Any) -> bool:
     return any(str(one.type) == "List[int]" and one.N is None for one in second)
 
 
-def _operator(function: Any) -> tuple[str, Sequence[Any]]:
+def operator_named(function: Any) -> tuple[str, Sequence[Any]]:
+    """Return the name of an operator, and its overloads that compute a new value.
+
+    >>> operator_named(torch.relu)
+    ('relu', [<OpOverload(op='aten.relu', overload='default')>])
+
+    Raises:
+        RuleError: there is none.
+    """
     function = overload_of(function)
     if isinstance(function, OpOverload):
         name, overloads = schema_of(function).name.partition("::")[2], [function]
@@ -379,22 +375,3 @@ def parts_of(term: Any) -> Sequence[Any]:
             return term
         case _:
             return []
-
-
-def variables_of(function: Callable[..., Any], *, skip: int = 0) -> list[Var]:
-    """Return a variable for each parameter of a function.
-
-    Args:
-        function: what a rule was written as.
-        skip: how many parameters at the front are not variables.
-
-    Raises:
-        RuleError: it collects arguments, or has defaults.
-
-    >>> variables_of(lambda x, y: x + y)
-    [x, y]
-    """
-    parameters = list(inspect.signature(function).parameters.values())[skip:]
-    if any(one.kind is not one.POSITIONAL_OR_KEYWORD or one.default is not one.empty for one in parameters):
-        raise RuleError("each parameter of a rule is a variable: no defaults, no *args; a variable matches a list as well")
-    return [Var(one.name) for one in parameters]

@@ -1,0 +1,277 @@
+"""Rules with several results: found together, replaced at one place, and left alone where there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import purefx as px
+from purefx.laws.asking import LawBroken
+from purefx.laws.rules import check_rule
+from tests.transforms.test_rules import Plain, X, assert_equal, names_of_operators, rewritten
+
+Function = Callable[..., Any]
+
+
+def is_float(m: px.Match) -> bool:
+    return m.dtype("x") in (torch.float32, torch.float64)
+
+
+def is_matrix(m: px.Match) -> bool:
+    return is_float(m) and len(m.shape("x") or ()) == 2
+
+
+def of(pattern: Function, replacement: Function, **options: Any) -> px.Rule:
+    return px.rule(**options)(pattern).becomes(replacement)
+
+
+def _halves(x: Any) -> Any:
+    parts = x.split(2, -1)
+    return parts[0].relu(), parts[1].tanh()
+
+
+halves = of(_halves, lambda m, x: ((parts := x.split(2, -1))[0].clamp_min(0), parts[1].sinh() / parts[1].cosh()))
+cse = of(lambda x: (x.sin(), x.sin()), lambda m, x: (y := x.sin(), y))
+largest = of(lambda x, dim: tuple(x.max(dim)), lambda m, x, dim: (x.amax(dim), x.argmax(dim)))
+inner = of(lambda x: (y := x.sin(), y.tanh()), lambda m, x: (y := x.neg().sin().neg(), y.tanh().clone()))
+
+
+def _second_first(m: Any, x: Tensor) -> Any:
+    tanh = (parts := x.split(2, -1))[1].tanh()
+    return tanh + 1, parts[0].relu() * 2
+
+
+def _used_between(m: Any, x: Tensor) -> Any:
+    parts = x.split(2, -1)
+    doubled = parts[0].relu() * 2
+    return doubled, parts[1].tanh() * doubled
+
+
+def _write_of_other_memory(m: Any, x: Tensor) -> Any:
+    parts = x.split(2, -1)
+    one = parts[0].relu()
+    seen = m.seen.add_(1)
+    return one + 0, parts[1].tanh() + 0, seen + 0
+
+
+def _first_is_written(m: Any, x: Tensor) -> Any:
+    parts = x.split(2, -1)
+    one = parts[0].relu()
+    one.add_(1)
+    return one + parts[1].tanh()
+
+
+MATCHES: list[tuple[str, px.Rule, Function, str]] = [
+    ("in order", halves, lambda m, x: tuple(each + 1 for each in _halves(x)), "split clamp_min sinh cosh div add add"),
+    ("turned round", halves, _second_first, "split clamp_min sinh cosh div add mul"),
+    ("used between", halves, _used_between, "split clamp_min sinh cosh div mul mul"),
+    ("one value for both", cse, lambda m, x: x.sin() + x.sin() * x.sin(), "sin mul add"),
+    ("of one operator", largest, lambda m, x: tuple(x.max(1)), "amax argmax"),
+    ("the first is written", halves, _first_is_written, "split clamp_min sinh cosh div add_ add"),
+    ("one inside of the other", inner, lambda m, x: ((y := x.sin()) * 2, y.tanh() + y), "neg sin neg mul tanh clone add"),
+]
+
+
+@pytest.mark.parametrize(("name", "rule", "function", "wanted"), MATCHES, ids=[case[0] for case in MATCHES])
+def test_matches(name: str, rule: px.Rule, function: Function, wanted: str) -> None:
+    for names in rewritten(rule, function, X):
+        operators = [each.split(".")[1] for each in names if "getitem" not in each]
+        assert sorted(operators) == sorted(wanted.split())
+
+
+def test_a_write_of_other_memory_is_no_obstacle() -> None:
+    for names in rewritten(halves, _write_of_other_memory, X):
+        assert "aten.tanh.default" not in names
+
+
+def _written_between(m: Any, x: Tensor) -> Any:
+    parts = m.seen.split(2, -1)
+    one = parts[0].relu()
+    m.seen.add_(1)
+    return one, parts[1].tanh() + x[:, :2]
+
+
+def _first_makes_what_the_second_takes(m: Any, x: Tensor) -> Any:
+    return (x.sin() + 1).sin(), x.exp()
+
+
+def _returned_apart(m: Any, x: Tensor) -> Any:
+    return x.sin(), x.sin()
+
+
+def _in_a_region(m: Any, x: Tensor) -> Any:
+    with torch.no_grad():
+        one = x.sin()
+        two = one.exp()
+    return two + x.cos()
+
+
+def _with_part(m: Any, x: Tensor) -> Any:
+    parts = x.split(2, -1)
+    return parts[0].relu() + parts[1].tanh() + parts[0]
+
+
+LEFT: list[tuple[str, px.Rule, Function]] = [
+    ("a write between", halves, _written_between),
+    ("the first makes what the second takes", cse, _first_makes_what_the_second_takes),
+    ("two results are returned, and were apart", cse, _returned_apart),
+    ("an inner value is used", halves, _with_part),
+    ("only one is there", halves, lambda m, x: x.split(2, -1)[0].relu() * 2),
+]
+
+
+@pytest.mark.parametrize(("name", "rule", "function"), LEFT, ids=[case[0] for case in LEFT])
+def test_left_alone(name: str, rule: px.Rule, function: Function) -> None:
+    assert rewritten(rule, function, X.clone()) == [[], []]
+
+
+def test_results_in_a_region_and_outside_of_it_have_no_place() -> None:
+    both = of(lambda x: (x.sin(), x.cos()), lambda m, x: (x.neg().sin().neg(), x.neg().cos()))
+    program = px.import_fx(torch.export.export(Plain(_in_a_region), (X,)).module())
+    assert any("set_grad" in node.do.name for node in program.main.nodes if type(node.do) is px.Op)
+    assert both(program) is program
+
+
+def test_inner_values_stay_for_others_unless_they_use_a_result() -> None:
+    kept = of(_halves, lambda m, x: (x.split(2, -1)[0].clamp_min(0), x.split(2, -1)[1].tanh().clone()), keeps_inner=True)
+    assert all("aten.clamp_min.default" in names for names in rewritten(kept, _with_part, X))
+    behind = of(lambda x: (y := x.sin(), y.neg().tanh()), lambda m, x: (y := x.sin().clone(), y.neg().tanh()), keeps_inner=True)
+    assert rewritten(behind, lambda m, x: ((y := x.sin()) * 2, (z := y.neg()).tanh() * 2, z * 3), X) == [[], []]
+    assert rewritten(behind, lambda m, x: ((y := x.sin()) * 2, y.neg().tanh() * 2), X)[0].count("aten.clone.default") == 1
+
+
+def test_back_to_back() -> None:
+    def chain(m: Any, x: Tensor) -> Tensor:
+        for _ in range(4):
+            x = torch.cat(_halves(x), -1)
+        return x
+
+    for names in rewritten(halves, chain, X):
+        assert names.count("aten.clamp_min.default") == 4
+        assert "aten.tanh.default" not in names
+
+
+class Sine(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.sin()
+
+
+class Two(nn.Module):
+    """Both results in modules of their own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.other = Sine(), Sine()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.one(x) + self.other(x) * 2
+
+
+def test_results_in_several_modules() -> None:
+    tree = px.transform(px.import_ep(torch.export.export(Two(), (X,))))
+    assert cse(tree) is tree
+    across = of(lambda x: (x.sin(), x.sin()), lambda m, x: (y := x.sin(), y), across_modules=True)
+    result = across(tree)
+    assert names_of_operators(result).count("aten.sin.default") == 1
+    assert_equal(px.lower(result), Two(), (X,))
+
+
+def test_a_shared_body_is_matched_once_and_fuel_counts_matches() -> None:
+    class Block(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.cat(_halves(x), -1)
+
+    program = px.transform(px.import_ep(torch.export.export(nn.Sequential(Block(), Block()), (X,))))
+    fuel = px.Fuel(9)
+    result = halves.transformation.spend(program, fuel)
+    assert fuel.burnt == 1
+    assert len(result.graphs) == len(program.graphs) == 2
+    assert halves(program, fuel=0) is program
+
+
+def test_what_is_drawn_once_is_matched_once() -> None:
+    def masked(x: Any) -> Any:
+        return (y := torch.dropout(x, 0.5, True)).sin() + y.cos()
+
+    once = of(masked, lambda m, x: (y := torch.dropout(x, 0.5, True)).cos() + y.sin())
+    program = px.import_ep(torch.export.export(Plain(lambda m, x: masked(x) * 2), (X,)))
+    assert once(program, fuel=1) is not program
+
+    def twice(m: Any, x: Tensor) -> Tensor:
+        return torch.dropout(x, 0.5, True).sin() + torch.dropout(x, 0.5, True).cos()
+
+    program = px.import_ep(torch.export.export(Plain(twice), (X,)))
+    assert once(program) is program
+
+
+WRONG: list[tuple[str, Function, str]] = [
+    ("apart", lambda x, y: (x.sin(), y.sin()), "no value in common: write two rules"),
+    ("a variable", lambda x: (x, x.sin()), "looks for operators, and x is none"),
+    ("twice", lambda x: (y := x.sin(), y), "returns one value twice"),
+    ("nested", lambda x: ((x.sin(),), x.cos()), "a tuple of values"),
+]
+
+
+@pytest.mark.parametrize(("name", "pattern", "said"), WRONG, ids=[case[0] for case in WRONG])
+def test_a_wrong_pattern_is_explained(name: str, pattern: Function, said: str) -> None:
+    with pytest.raises(px.RuleError, match=said):
+        px.rule(pattern)
+
+
+@pytest.mark.parametrize("becomes", [lambda m, x: x, lambda m, x: (x,), lambda m, x: (x, x, x), lambda m, x: None])
+def test_a_replacement_has_as_many(becomes: Function) -> None:
+    program = px.import_ep(torch.export.export(Plain(lambda m, x: x.sin() + x.cos()), (X,)))
+    with pytest.raises(px.RuleError, match="for 2 results returns a tuple of 2 values"):
+        of(lambda x: (x.sin(), x.cos()), becomes)(program)
+
+
+def masked(x: Any) -> Any:
+    return (y := torch.dropout(x, 0.5, True)).sin(), y.cos()
+
+
+def masked_and_one(m: px.Match, x: Any) -> Any:
+    return (y := torch.dropout(x, 0.5, True) * 1).sin(), y.cos()
+
+
+def split(m: px.Match, x: Any) -> Any:
+    return (parts := x.split(2, -1))[0].clamp_min(0), parts[1].tanh()
+
+
+CHECKED: dict[str, tuple[px.Rule, dict[str, Any]]] = {
+    "halves": (of(_halves, split, where=is_float), {"finite": True}),
+    "one for two": (cse, {}),
+    "one inside of the other": (
+        of(lambda x: (y := x.sin(), y.tanh()), lambda m, x: (y := x.sin() * 1, y.tanh()), where=is_float), {},
+    ),
+    "inner stay": (
+        of(
+            lambda x: (y := x.sin(), y.neg().tanh()), lambda m, x: (y := x.sin() * 1, y.neg().tanh()), where=is_float,
+            keeps_inner=True,
+        ),
+        {},
+    ),
+    "views": (of(lambda x: (x.t(), x.t().sin()), lambda m, x: (y := x.transpose(0, 1), y.sin()), where=is_matrix), {}),
+    "a value and a view of it": (
+        of(lambda x: (y := x.exp(), y.t()), lambda m, x: (x.exp() * 1, (x.exp() * 1).t()), where=is_matrix), {},
+    ),
+    "drawn": (of(masked, masked_and_one, where=is_float), {}),
+    "alternatives": (
+        of(lambda x: (px.any_of(x.relu(), x.clamp(0)), x.neg()), lambda m, x: (x.clamp_min(0), -1 * x), where=is_float),
+        {"finite": True},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CHECKED)
+def test_laws(name: str) -> None:
+    rule, options = CHECKED[name]
+    assert check_rule(rule, examples=30, **options).matched >= 15
+
+
+def test_laws_find_results_that_change_places() -> None:
+    with pytest.raises(LawBroken, match="the meaning is kept"):
+        check_rule(of(lambda x: (x.relu(), x.neg()), lambda m, x: (x.neg(), x.clamp(0))), examples=10)

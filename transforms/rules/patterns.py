@@ -1,0 +1,48 @@
+"""Patterns: what the function of a rule is called with, and the term of a rule that looks for operators alone.
+
+The terms themselves are in ``terms.py``; nothing here looks at a program.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from ...ir.errors import RuleError
+from .terms import AnyCall, AnyOf, Var, operator_named
+
+__all__ = ["any_call", "variables_of"]
+
+
+def any_call(operators: Any) -> AnyOf:
+    """Return a term that matches wherever one of some operators is called.
+
+    Args:
+        operators: one, or several: operators, overloads, functions of torch.
+
+    >>> import torch
+    >>> any_call([torch.relu, torch.ops.aten.gelu.default])
+    any_of(relu(...), gelu(...))
+    """
+    several = operators if isinstance(operators, list | tuple) else [operators]
+    return AnyOf([AnyCall(name, tuple(overloads)) for name, overloads in map(operator_named, several)])
+
+
+def variables_of(function: Callable[..., Any], *, skip: int = 0) -> list[Var]:
+    """Return a variable for each parameter of a function.
+
+    Args:
+        function: what a rule was written as.
+        skip: how many parameters at the front are not variables.
+
+    Raises:
+        RuleError: it collects arguments, or has defaults.
+
+    >>> variables_of(lambda x, y: x + y)
+    [x, y]
+    """
+    parameters = list(inspect.signature(function).parameters.values())[skip:]
+    if any(one.kind is not one.POSITIONAL_OR_KEYWORD or one.default is not one.empty for one in parameters):
+        raise RuleError("each parameter of a rule is a variable: no defaults, no *args; a variable matches a list as well")
+    return [Var(one.name) for one in parameters]
