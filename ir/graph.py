@@ -279,11 +279,17 @@ class Graph:
     @cached_property
     def users(self) -> Mapping[str, tuple[str, ...]]:
         """For each value, the names of the nodes that use it, in order; values without a user are left out."""
-        users: dict[str, dict[str, None]] = {}
+        # Most values have one user, and most operands stand by themselves: a program asks this of every node.
+        users: dict[str, list[str]] = {}
         for node in self.nodes:
+            user = node.name
             for name in node.refs():
-                users.setdefault(name, {})[node.name] = None
-        return MappingProxyType({name: tuple(of) for name, of in users.items()})
+                of = users.get(name)
+                if of is None:
+                    users[name] = [user]
+                elif of[-1] is not user:
+                    of.append(user)
+        return MappingProxyType(dict(zip(users, map(tuple, users.values()), strict=True)))
 
     @cached_property
     def last_uses(self) -> Mapping[int, tuple[str, ...]]:

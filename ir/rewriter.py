@@ -8,7 +8,7 @@ that is made at once: state is read where it is used.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 
 from .arguments import Arg, Body, Ref, map_refs, replace_refs
@@ -116,18 +116,30 @@ class Rewriter:
         return Graph(source.inputs if inputs is None else inputs, nodes, given)
 
     def _nodes(self) -> list[Node]:
-        before, after, instead, erased = self._before, self._after, self._instead, self._erased
+        before, after, instead = self._before, self._after, self._instead
+        nodes, kept = self.source.nodes, 0
         found = [*before.get(-1, ()), *after.get(-1, ())]
-        for number, node in enumerate(self.source.nodes):
-            if number in before:
-                found += before[number]
-            if node.name not in erased:
+        for number in self._touched():
+            # What lies between is taken over as it is.
+            found += nodes[kept:number]
+            kept = number + 1
+            node = nodes[number]
+            found += before.get(number, ())
+            if node.name not in self._erased:
                 known = self._known(number)
                 made = instead.get(number, node)
                 found.append(made.using(known) if known else made)
-            if number in after:
-                found += after[number]
-        return [*found, *before.get(self.end, ()), *after.get(self.end, ())]
+            found += after.get(number, ())
+        return [*found, *nodes[kept:], *before.get(self.end, ()), *after.get(self.end, ())]
+
+    def _touched(self) -> Iterable[int]:
+        # The numbers of the nodes at which something is edited, in order; all of them where every user may use something else.
+        if self._everywhere:
+            return range(self.end)
+        position = self.position
+        erased = [position[name] for name in self._erased if name in position]
+        return sorted({number for table in (self._before, self._after, self._instead, self.uses, erased) for number in table
+                       if 0 <= number < self.end})  # fmt: skip
 
     def _known(self, number: int) -> Mapping[str, Arg]:
         own = self.uses.get(number)

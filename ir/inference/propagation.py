@@ -21,6 +21,7 @@ from ..names import join
 from ..program import Program
 from ..signature import RestType, Token, UserInput
 from ..tensors import disagreement
+from ..torch_private import FakeTensor
 from .results import agrees, gives_nothing, is_runnable
 from .values import FakeValues, running
 from .walk import UNKNOWN, Called, Request, Walk, bodies_of, without_value
@@ -86,10 +87,18 @@ class Propagation:
             found.update(self._misfits(), self._misreads)
         for name in source.bottom_up:
             graph = source.graphs[name]
-            asked = [node for node in graph.nodes if type(node.do) is Call or is_runnable(node)]
-            if not found.isdisjoint(graph.callees) or any(map(self._lacks, (*graph.inputs, *asked))):
+            if not found.isdisjoint(graph.callees) or any(map(self._is_to_infer, self._without_tensor(graph))):
                 found.add(name)
         return found
+
+    def _without_tensor(self, graph: Graph) -> list[Node | Input]:
+        # What meta does not call one tensor of the program's mode: nearly all are, and need no closer look.
+        mode, values = self.values.mode, (*graph.inputs, *graph.nodes)
+        said = [(value, value.meta.get("val")) for value in values]
+        return [value for value, told in said if type(told) is not FakeTensor or told.fake_mode is not mode]
+
+    def _is_to_infer(self, value: Node | Input) -> bool:
+        return self._lacks(value) and (not isinstance(value, Node) or type(value.do) is Call or is_runnable(value))
 
     def _lacks(self, value: Node | Input) -> bool:
         meta = value.meta
@@ -292,7 +301,7 @@ def shared_bodies(program: Program) -> frozenset[str]:
     >>> shared_bodies(Program.of({"": Graph((), (), ())}))
     frozenset()
     """
-    users = Counter(body for _, node in program.nodes() for body in bodies_of(node))
+    users = Counter(body for name in program.order for body in program.graphs[name].callees)
     found = {name for name, count in users.items() if count > 1}
     for name in reversed(program.bottom_up):
         if name in found:

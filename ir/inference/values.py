@@ -9,6 +9,7 @@ import threading
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import cached_property
+from itertools import chain
 from typing import Any
 
 import torch
@@ -18,7 +19,7 @@ from ..arguments import thawed
 from ..errors import UnsupportedProgram
 from ..expression import UNCOMPUTABLE, Apply, Expr, InputDim, InputValue, Sym, evaluate, symbols_in
 from ..graph import Input, Node, Op
-from ..meta import Meta, freeze
+from ..meta import freeze
 from ..program import Program
 from ..signature import InputSpec, LiteralType, NumberType, ObjectType, StateInput, TensorType, Token, UserInput
 from ..torch_private import (
@@ -33,6 +34,7 @@ from ..torch_private import (
     symbols_of,
     without_kernels,
 )
+from .memo import UNASKED, Memo
 
 __all__ = ["FakeValues", "Symbols", "fresh_mode", "gives_nothing", "running"]
 
@@ -133,6 +135,11 @@ class FakeValues:
         return fresh_mode() if found is None or (found.shape_env is None and _has_symbols(self.program)) else found
 
     @cached_property
+    def memo(self) -> Memo:
+        """What operators returned so far."""
+        return Memo(self.mode)
+
+    @cached_property
     def symbols(self) -> Symbols:
         """The symbols of the program's sizes."""
         return Symbols(self.program, self.mode)
@@ -219,12 +226,17 @@ class FakeValues:
         work = too_much_work(target, args)
         if work is not None:
             raise UnsupportedProgram(f"node {node.name} computes {work}, and is not computed")
+        question = self.memo.question(node, args, kwargs)
+        if (known := self.memo.answer(question)) is not UNASKED:
+            return known
         writes = type(node.do) is Op and bool(node.do.effects.writes)
         taken = [self._taken(arg, fresh=writes) for arg in args]
         value = target(*taken, **{key: self._taken(part, fresh=writes) for key, part in kwargs.items()})
         bindings = fresh_bindings(self.mode.shape_env, value)
         if bindings:
             self.bindings[node.name] = bindings
+        else:
+            self.memo.keep(question, value, [*args, *kwargs.values()])
         return value
 
     def _taken(self, arg: Any, *, fresh: bool) -> Any:
@@ -306,9 +318,7 @@ def _has_symbols(program: Program) -> bool:
 def _mode_of(program: Program) -> Any:
     # The mode of the user's inputs, which know the dynamic sizes; else that of anything.
     formals = sorted(program.inputs, key=lambda pair: type(pair[1]) is not UserInput)
-    metas: list[Meta] = [formal.meta for formal, _ in formals]
-    metas += [node.meta for _, node in program.nodes()]
-    for meta in metas:
-        for mode in _modes_in(meta.get("val")):
+    for value in chain([formal for formal, _ in formals], (node for _, node in program.nodes())):
+        for mode in _modes_in(value.meta.get("val")):
             return mode
     return None

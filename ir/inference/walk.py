@@ -167,6 +167,9 @@ class Walk:
             node: the next one.
             called: how its body runs, where that was requested.
         """
+        if self._is_settled(node):
+            self.known[node.name] = node.meta["val"]
+            return node
         if gives_nothing(node):
             return node
         self.current = node.name
@@ -181,6 +184,21 @@ class Walk:
         else:
             value = self._value(node)
         return self._kept(node, told, value, is_changed=is_changed or self.below)
+
+    def _is_settled(self, node: Node) -> bool:
+        # Whether meta has a tensor that stays, and nothing else is to be done: that is so of nearly all nodes.
+        do, value = node.do, node.meta.get("val")
+        if type(do) is not Op or type(value) is not FakeTensor or value.fake_mode is not self.owner.values.mode:
+            return False
+        effects = do.effects
+        if effects.writes or effects.scope or effects.through_bodies or effects.unknown:
+            return False
+        if self.owner.changed and (self.graph, node.name) in self.owner.changed:
+            return False
+        if not (self.fresh or self.moved):
+            return True
+        names = node.refs()
+        return self.fresh.isdisjoint(names) and self.moved.isdisjoint(names)
 
     def _met(self, called: Called) -> Called:
         met = self.call.inner.setdefault((self.current, called.graph), [])

@@ -1,0 +1,144 @@
+"""``Memo``: what operators return on fake tensors of fixed sizes, worked out once for operands that are described alike.
+
+A model repeats its layers, and what an operator returns in one of them it returns in all.  A memo belongs to one inference.  What
+it gives is a tensor of its own each time, as if the operator had run, so nothing shares memory that would not do so otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from ..graph import Node, Op
+from ..torch_private import FakeTensor, OpOverload, fake_of, has_fixed_sizes, storage_key, without_overrides
+
+__all__ = ["UNASKED", "Memo"]
+
+UNASKED: Any = object()
+"""Stands for what the memo does not know."""
+
+NAMESPACES = frozenset({"aten", "prims"})
+"""Whose operators are functions of what describes their operands; a library may decide by anything else."""
+
+BY_CONTENTS = frozenset({torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output, torch.Tag.inplace_view})
+"""Tags of operators that return what depends on more, or change what they take."""
+
+LITERALS = frozenset(
+    {int, float, bool, complex, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format}
+)  # fmt: skip
+
+Described = tuple[Any, ...]
+
+PLAIN_FACTS = 5
+"""How many of the facts of a tensor a new one is made by: its kind, dtype, shape, strides and device."""
+
+NOTHING_ELSE = (0, False, False, False)
+"""The other facts of a tensor that those describe."""
+
+
+class Memo:
+    """What operators returned so far, by what describes their operands.
+
+    Args:
+        mode: the fake mode of the values.
+
+    >>> from purefx.ir.inference import fresh_mode, running
+    >>> from purefx.ir.operators import op_of
+    >>> node, mode = Node("y", op_of(torch.ops.aten.neg.default)), fresh_mode()
+    >>> memo = Memo(mode)
+    >>> with running(mode):
+    ...     x, y = torch.ones(2), torch.zeros(2)
+    ...     memo.keep(memo.question(node, [x], {}), -x, [x])
+    >>> memo.answer(memo.question(node, [y], {}))
+    FakeTensor(..., size=(2,))
+    """
+
+    def __init__(self, mode: Any) -> None:
+        self.mode = mode
+        self._answers: dict[Hashable, Described] = {}
+        self._apt: dict[int, tuple[Any, bool]] = {}
+
+    def question(self, node: Node, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Hashable | None:
+        """Return what is asked of an operator; None if what it returns may depend on more than descriptions.
+
+        Args:
+            node: calls the operator.
+            args: fake values and literals.
+            kwargs: the same by name.
+        """
+        do = node.do
+        if type(do) is not Op or do.effects.acts or do.effects.aliases:
+            return None
+        target: Any = do.target
+        apt = self._apt.get(id(target))
+        if apt is None:
+            apt = self._apt[id(target)] = target, _is_apt(target)  # held, so that nothing else has its id
+        if not apt[1]:
+            return None
+        given: list[Any] = [id(target)]
+        for part in (*args, *kwargs, *kwargs.values()):
+            described = self._described(part)
+            if described is None:
+                return None
+            given.append(described)
+        return tuple(given)
+
+    def answer(self, question: Hashable | None) -> Any:
+        """Return what an operator returns, if it was asked before; ``UNASKED`` otherwise."""
+        known = None if question is None else self._answers.get(question)
+        if known is None:
+            return UNASKED
+        kind, *parts = known
+        if kind is FakeTensor:
+            return fake_of(self.mode, *parts)
+        return kind([fake_of(self.mode, *part[1:]) for part in parts])
+
+    def keep(self, question: Hashable | None, value: Any, args: Sequence[Any]) -> None:
+        """Keep what an operator returned.
+
+        Args:
+            question: what was asked.
+            value: what it returned.
+            args: its operands; what shares memory with them, or within the value, is not kept.
+        """
+        if question is None:
+            return
+        several = type(value) is tuple or type(value) is list
+        parts: list[Any] = list(value) if several else [value]
+        described = [self._described(part) if type(part) is FakeTensor else None for part in parts]
+        if any(facts is None or facts[PLAIN_FACTS:] != NOTHING_ELSE for facts in described):
+            return
+        own = {storage_key(tensor) for tensor in parts}
+        if len(own) == len(parts) and own.isdisjoint(map(storage_key, _tensors(args))):
+            made = [facts[:PLAIN_FACTS] for facts in described if facts is not None]
+            self._answers[question] = (type(value), *made) if several else made[0]
+
+    def _described(self, value: Any) -> Described | None:
+        kind = type(value)
+        if kind is FakeTensor:
+            if value.fake_mode is not self.mode or value.constant is not None or not has_fixed_sizes(value):
+                return None
+            with without_overrides():
+                if value.layout is not torch.strided:
+                    return None
+                return (
+                    kind, value.dtype, value.shape, value.stride(), value.device,
+                    value.storage_offset(), value.requires_grad, value.is_conj(), value.is_neg(),
+                )  # fmt: skip
+        if kind in LITERALS:
+            return kind, value
+        if kind is not list and kind is not tuple:
+            return None
+        parts = [self._described(part) for part in value]
+        return None if None in parts else (kind, *parts)
+
+
+def _is_apt(target: Any) -> bool:
+    return isinstance(target, OpOverload) and target.namespace in NAMESPACES and BY_CONTENTS.isdisjoint(target.tags)
+
+
+def _tensors(args: Sequence[Any]) -> list[Any]:
+    parts = [part for arg in args for part in (arg if isinstance(arg, list | tuple) else (arg,))]
+    return [part for part in parts if isinstance(part, torch.Tensor)]
