@@ -36,7 +36,8 @@ class Operand:
 
     value: Any
     style: str = "signed"
-    """What the numbers of a tensor are: ``"signed"``, ``"few"`` or ``"between"``; ``"given"``, those that it has."""
+    """What the numbers of a tensor are: ``"signed"``, ``"few"`` or ``"between"``; ``"given"``, those that it has, which change
+    places from call to call; ``"held"``, always those that it has."""
     finite: bool = False
     """Whether nothing that is infinite or not a number may be among them."""
 
@@ -53,6 +54,8 @@ class Operand:
             index: of the operand, so that two of them have other numbers.
         """
         like = self.value
+        if self.style == "held":
+            return like.clone()
         if self.style == "given":
             return like.reshape(-1).roll(call).reshape(like.shape).clone()
         start = 2 * index + 3 * call

@@ -41,7 +41,7 @@ class Instance:
     """What the pattern gives: mostly one value."""
     variables: tuple[str, ...] = ()
     from_state: frozenset[str] = frozenset()
-    """The tensors that have to be read from the state, because the rule asks what is in them."""
+    """The tensors that have to be read from the state: those that stand in the pattern, or the rule asks what is in them."""
 
     def __repr__(self) -> str:
         shown = [f"{name}={one!r}" for name, one in zip(self.variables, self.operands, strict=False)]
@@ -79,13 +79,15 @@ def instance_of(
         return None
     output = program.main.output
     results = tuple([each.name for each in (output if type(output) is tuple else (output,)) if type(each) is Ref])
-    nodes = program.main.nodes
-    if any(type(node.do) is Get for node in nodes) or not results or not all(name in program.main.by_name for name in results):
-        return None
     names = [formal.name for formal in program.main.inputs]
-    if len(names) != len(leaves):
+    if not results or not all(name in program.main.by_name for name in results) or len(names) != len(leaves):
         return None
-    return Instance(rule, operands, tuple(zip(names, leaves, strict=True)), nodes, results, variables)
+    held = {node.name: program.state[node.do.slot].value for node in program.main.nodes if type(node.do) is Get}
+    nodes = tuple([node for node in program.main.nodes if node.name not in held])
+    if not all(isinstance(value, torch.Tensor) for value in held.values()):
+        return None
+    given = [*zip(names, leaves, strict=True), *[(name, Operand(value.detach(), "held")) for name, value in held.items()]]
+    return Instance(rule, operands, tuple(given), nodes, results, variables, frozenset(held))
 
 
 def run_node(node: Node, known: Mapping[str, Any]) -> Any:

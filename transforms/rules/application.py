@@ -8,7 +8,7 @@ them (``ir/effects/dependencies.py``), where others use its inner values, and wh
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import cycle
 from typing import Any, Protocol
@@ -16,7 +16,6 @@ from typing import Any, Protocol
 from attrs import frozen
 
 from ...ir.arguments import Arg, Ref
-from ...ir.errors import RuleError
 from ...ir.graph import Call, Graph, Node, Op, common_prefix
 from ...ir.inference import CallValues, agrees
 from ...ir.meta import freeze
@@ -26,16 +25,14 @@ from ...ir.rewriter import Rewriter
 from ..regions import HARMLESS
 from ..transformation import Fuel
 from .building import OF_A_VALUE, Builder
+from .hits import Hits
 from .legality import Legality
 from .matching import Found, root_of
 from .new_state import NewState
 from .place import Match, Scope
 from .several import needed, spot, ways
 
-__all__ = ["Hits", "Sweep"]
-
-OFTEN = 64
-"""How many matches there may be for each node before rules are taken to go round in a circle."""
+__all__ = ["Sweep"]
 
 
 class _Rule(Protocol):
@@ -56,33 +53,6 @@ class _Rule(Protocol):
     @property
     def may_leave(self) -> bool: ...
     def build(self, found: Match) -> Any: ...
-
-
-class Hits:
-    """What matched in one graph, over all walks: where it is too much, the rules go round in a circle."""
-
-    def __init__(self, name: str, graph: Graph, made: Iterable[tuple[str, str]] = ()) -> None:
-        self.where = f"the body {name!r}" if name else "the root"
-        self.most = OFTEN * (len(graph.nodes) + 1)
-        self.found: list[str] = []
-        self.made = set(made)
-        """Each node that is new, with the rule that made it."""
-
-    def add(self, rule: str, root: str, made: Iterable[Node]) -> None:
-        """Count a match of a rule.
-
-        Raises:
-            RuleError: there are too many.
-        """
-        self.found.append(rule)
-        self.made.update([(rule, node.name) for node in made])
-        if len(self.found) > self.most:
-            names = ", ".join(dict.fromkeys(self.found[-OFTEN:]))
-            raise RuleError(
-                f"the rules come to no end in {self.where}: {names} matched {len(self.found)} times, at last at {root}.\n"
-                "What one of them builds is what another, or itself, looks for; say in `where=` when it is enough, or once=True\n"
-                "for a rule that leaves alone what it has made."
-            )
 
 
 @frozen(eq=False)
@@ -293,7 +263,8 @@ class Sweep:
 
     @cached_property
     def _scope(self) -> Scope:
-        return Scope(self.program, self.name, self.paths, self.legality.values, self.nodes.get, self.state, self.calls)
+        graph = self.program, self.name, self.paths, self.legality.values, self.nodes.get
+        return Scope(*graph, self.state, self.calls, self.legality.is_changed)
 
     def _note_state(self, answers: Sequence[_Answer | None]) -> None:
         for path, each in zip(self.paths, cycle(answers)):  # one answer is that of all instances

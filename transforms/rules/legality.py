@@ -25,6 +25,7 @@ from ...ir.graph import Call, Graph, Node, Op
 from ...ir.inference import values_of
 from ...ir.program import Program
 from ...ir.torch_private import OpOverload, schema_of
+from ..memory import Memory, handed_out
 from .matching import Found
 from .place import Match
 from .terms import arranged
@@ -33,6 +34,8 @@ __all__ = ["Legality"]
 
 WITHOUT_SHARING: Mapping[str, Any] = {"aliases": (), "aliases_slots": (), "results": (), "reads_slots": ()}
 
+DETACH = "aten.detach_.default"
+"""Writes what autograd knows of a tensor, and not its contents."""
 
 MAY_COPY = frozenset(
     f"aten::{name}"
@@ -69,8 +72,8 @@ class Legality:
         if any(name not in position for name in inner):
             return False  # what is new has no relation to others yet: the next walk sees it
         first, last = min(position[name] for name in inner), position[at]
-        if self.name != self.program.root and any(_writes(node) for node in self.graph.nodes[first:last]):
-            return False  # whose memory the inputs of a body are, its callers decide
+        if self._is_written_outside(first, last):
+            return False
         between = [(name, self.graph.nodes[number]) for name in inner for number in self._after[position[name]] if number < last]
         return all(other.name in inner or (name in other.refs() and not self.acts(other)) for name, other in between)
 
@@ -86,8 +89,18 @@ class Legality:
             return True
         if any(name not in position for name in inner):
             return False  # what is new has no relation to others yet: the next walk sees it
-        between = self.graph.nodes[min(position[name] for name in inner) : position[at]]
-        return self.name == self.program.root or not any(_writes(node) for node in between)
+        return not self._is_written_outside(min(position[name] for name in inner), position[at])
+
+    def _is_written_outside(self, first: int, last: int) -> bool:
+        # Whether a node of a body writes what the body did not make: whose memory the inputs are, its callers decide.
+        if self.name == self.program.root:
+            return False
+        nodes = [node for node in self.graph.nodes[first:last] if type(node.do) is Op and node.do.effects.acts]
+        return any(one.scope != (0, 0) or self._sets.reaches_outside(one) for one in map(self.does, nodes))
+
+    def is_changed(self, name: str) -> bool:
+        """Return whether anything changes what is in the memory of a value."""
+        return self.is_acting and self._sets.find(name) in self._changed
 
     def around(self, inner: Collection[str], position: Mapping[str, int]) -> tuple[set[str], set[str]]:
         """Return the nodes that must come after some node of a match, and those that must come before one.
@@ -208,9 +221,17 @@ class Legality:
         return any(map(self.acts, self.graph.nodes))
 
     @cached_property
+    def _sets(self) -> Memory:
+        return Memory(self.program, self.name, [self.does(node) for node in self.graph.nodes])
+
+    @cached_property
     def _is_written(self) -> bool:
-        does = [self.does(node) for node in self.graph.nodes if self.acts(node)]
-        return any(one.writes or one.writes_slots for one in does)
+        return self.is_acting and bool(self._sets.written)
+
+    @cached_property
+    def _changed(self) -> frozenset[object]:
+        nodes = [node for node in self.graph.nodes if self.acts(node) and not (type(node.do) is Op and node.do.name == DETACH)]
+        return frozenset([key for node in nodes for key in self._sets.touched(self.does(node))])
 
     @cached_property
     def _after(self) -> Mapping[int, set[int]]:
@@ -232,15 +253,10 @@ class Legality:
         return found
 
     @cached_property
-    def _escaping(self) -> frozenset[str]:
+    def _escaping(self) -> set[str]:
         # The values whose memory others can see: what is returned, and what shares memory with it.
-        todo, found = list(self.graph.output_refs()), set[str]()
-        while todo:
-            name = todo.pop()
-            if name not in found:
-                found.add(name)
-                todo += self.does(self.graph.by_name[name]).aliases if name in self.graph.by_name else ()
-        return frozenset(found)
+        nodes = self.graph.by_name
+        return handed_out(self.graph, lambda name: self.does(nodes[name]).aliases if name in nodes else ())
 
 
 def _is_view(node: Node) -> bool:
@@ -270,8 +286,3 @@ def _said(does: NodeEffects) -> str:
     told = {"writes": does.writes or does.writes_slots, "draws random numbers": does.random, "is in order": does.ordered}
     told.update(dict.fromkeys(ordered, True), completes=does.completes)
     return ", ".join([words for words, holds in told.items() if holds])
-
-
-def _writes(node: Node) -> bool:
-    effects = node.do.effects if type(node.do) is Op else None
-    return effects is not None and bool(effects.writes or effects.unknown or effects.scope or effects.through_bodies)

@@ -21,7 +21,7 @@ from ...ir.graph import Node, Op
 from ...ir.torch_private import OpOverload
 from .terms import AnyCall, AnyOf, Applied, Item, Var, arranged
 
-__all__ = ["COMMUTING", "Found", "NodeOf", "match", "operators_of", "root_of"]
+__all__ = ["COMMUTING", "Found", "NodeOf", "key_of", "match", "operators_of", "root_of"]
 
 COMMUTING: Mapping[str, tuple[str, str]] = {
     "transpose": ("dim0", "dim1"),
@@ -99,9 +99,17 @@ def match(term: Any, value: Arg, node_of: NodeOf, found: Found = Found()) -> Ite
         case list() | tuple():
             if isinstance(value, list | tuple) and len(value) == len(term):  # a list where both are the default
                 yield from _all(list(zip(term, value, strict=True)), node_of, found)
+        case torch.Tensor():
+            if type(value) is Ref:  # whether that is a constant with these contents is for the rule to ask
+                yield evolve(found, values={**found.values, key_of(term): value})
         case _:
             if same_arg(term, value):
                 yield found
+
+
+def key_of(tensor: torch.Tensor) -> str:
+    """Return what the values of a match call a tensor that stands in a pattern."""
+    return f"tensor {id(tensor)}"
 
 
 def _item(term: Item, node: Node, node_of: NodeOf, found: Found) -> Iterator[Found]:

@@ -9,10 +9,14 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from ...ir.errors import RuleError
-from .terms import AnyCall, AnyOf, Var, operator_named
+import torch
 
-__all__ = ["any_call", "variables_of"]
+from ...ir.errors import RuleError
+from ...ir.state import same_contents
+from .matching import key_of
+from .terms import AnyCall, AnyOf, Var, operator_named, parts_of
+
+__all__ = ["any_call", "tensors_in", "variables_of"]
 
 
 def any_call(operators: Any) -> AnyOf:
@@ -46,3 +50,27 @@ def variables_of(function: Callable[..., Any], *, skip: int = 0) -> list[Var]:
     if any(one.kind is not one.POSITIONAL_OR_KEYWORD or one.default is not one.empty for one in parameters):
         raise RuleError("each parameter of a rule is a variable: no defaults, no *args; a variable matches a list as well")
     return [Var(one.name) for one in parameters]
+
+
+def tensors_in(term: Any) -> tuple[Callable[[Any], bool], ...]:
+    """Return the condition that the tensors of a pattern are constants of the program; none where it has no tensors.
+
+    Args:
+        term: what a rule looks for.
+
+    >>> import torch
+    >>> tensors_in(torch.add(Var("x"), 1)), len(tensors_in(torch.add(Var("x"), torch.tensor(1.0))))
+    ((), 1)
+    """
+    todo, tensors = [term], dict[str, torch.Tensor]()
+    while todo:
+        each = todo.pop()
+        if isinstance(each, torch.Tensor):
+            tensors[key_of(each)] = each
+        todo += parts_of(each)
+
+    def are_constants(m: Any) -> bool:
+        found = [(m.constant(m[key]), tensor) for key, tensor in tensors.items() if m[key] is not None]
+        return all(held is not None and same_contents(held, tensor) for held, tensor in found)
+
+    return (are_constants,) if tensors else ()

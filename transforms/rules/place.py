@@ -28,6 +28,9 @@ from .terms import Applied, Term, applied, arranged
 
 __all__ = ["Match", "Place", "Scope"]
 
+COPYING = frozenset([f"aten.{name}.default" for name in ("lift_fresh_copy", "lift_fresh", "detach_", "detach", "alias", "clone")])
+"""Operators that the exporter puts behind a tensor that was made in the program, and others that keep its contents."""
+
 
 @frozen(eq=False)
 class Scope:
@@ -45,6 +48,8 @@ class Scope:
     state: NewState = field(repr=False)
     calls: CallValues = field(repr=False)
     """The fake values of each call, where those that share the graph have others."""
+    is_changed: Callable[[str], bool] | None = field(default=None, repr=False)
+    """Says whether something writes the memory of a value; None where it is not asked."""
     _at: dict[int, Mapping[str, Any]] = field(factory=dict, repr=False, init=False)
 
     def values_at(self, instance: int) -> Mapping[str, Any]:
@@ -170,6 +175,24 @@ class Place:
         """Return the tensor that a value reads from the state; None if it reads none, or the program writes to it."""
         slot = self.slot(what)
         return None if slot is None else self.scope.state.tensor(slot)
+
+    def constant(self, what: Any) -> Any:
+        """Return the tensor that a value always is, a copy of state included; None if there is none, or something writes it.
+
+        What copies it goes with the match, where nothing else uses it.
+        """
+        arg, reads, is_changed = self.arg(what), dict[str, None](), self.scope.is_changed
+        while type(arg) is Ref:
+            node = self.scope.node_of(arg.name)
+            if node is not None:
+                reads[arg.name] = None
+            if is_changed is not None and is_changed(arg.name):
+                return None
+            if node is None or type(node.do) is not Op or node.do.name not in COPYING:
+                break
+            arg = node.args[0]
+        self.notes.reads.update(reads)
+        return self.tensor(arg)
 
     # -- what is made -----------------------------------------------------------------------------------------------------------
 

@@ -21,10 +21,11 @@ from ...ir.program import Program
 from ..cleanup import infer
 from ..transformation import UNLIMITED, Fuel, Transformation
 from .across import is_tree, near_misses, through_modules
-from .application import Hits, Sweep
+from .application import Sweep
+from .hits import Hits
 from .matching import operators_of, root_of
 from .new_state import NewState, as_staged
-from .patterns import any_call, variables_of
+from .patterns import any_call, tensors_in, variables_of
 from .place import Match
 from .several import check_results
 from .specialise import specialised
@@ -237,7 +238,7 @@ def rule(
         for each in several:
             list(operators_of(each))
         check_results(function.__name__, several)
-        conditions = () if where is None else (where,)
+        conditions = (*tensors_in(term), *(() if where is None else (where,)))
         return Rule(
             function,
             term,

@@ -1,6 +1,6 @@
 """Clean-up on the one dependency relation: what nothing needs goes, what is computed twice is computed once.
 
-Each file has one transformation; ``memory`` says which values share memory, and who can see it.  Nothing here runs a program,
+Each file has one transformation; which values share memory is in ``transforms/memory.py``.  Nothing here runs a program,
 except that ``fold_constants`` runs single operators on tensors of the state.
 """
 

@@ -21,9 +21,9 @@ from ...ir.own_operators import is_boundary
 from ...ir.program import Program
 from ...ir.signature import StateInput, UserInput
 from ...ir.state import exporter_name
+from ..memory import Memory
 from ..shared_bodies import RESERVED, word_of_operator
 from ..transformation import UNLIMITED, Fuel, transformation
-from .memory import Memory
 
 __all__ = ["canonicalize"]
 
@@ -103,7 +103,7 @@ def _keep_outside(memory: Memory, found: list[set[int]]) -> None:
     writer, readers = -1, list[int]()
     for number, node in enumerate(memory.graph.nodes):
         does = memory.effects[node.name]
-        writes = not memory.outside.isdisjoint(memory.touched(does))
+        writes = memory.reaches_outside(does)
         reads = any(map(memory.is_outside, node.refs())) or not memory.outside.isdisjoint(memory.of_slots(does.reads_slots))
         if type(node.do) is Get or is_boundary(node) or not (reads or writes):
             continue

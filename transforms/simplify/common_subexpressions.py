@@ -17,10 +17,10 @@ from ...ir.graph import Call, Frame, Get, Graph, Node, Stack
 from ...ir.own_operators import is_boundary
 from ...ir.program import Program
 from ...ir.rewriter import Rewriter
+from ..memory import Memory, computes, state_of_inputs
 from ..shared_bodies import placed
 from ..transformation import UNLIMITED, Fuel, transformation
 from .liveness import with_boundaries
-from .memory import Memory, computes, state_of_inputs
 
 __all__ = ["eliminate_common_subexpressions"]
 

@@ -26,8 +26,8 @@ from ...ir.signature import StateGradient, StateInput, StateMutation
 from ...ir.state import Slot, SlotKind, describe_tensor
 from ...ir.torch_private import FakeTensor, OpOverload
 from ..cleanup import infer
+from ..memory import Memory, computes
 from ..transformation import UNLIMITED, Fuel, transformation
-from .memory import Memory, computes
 
 __all__ = ["fold_constants"]
 

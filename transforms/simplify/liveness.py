@@ -17,7 +17,7 @@ from ...ir.effects.resolved import program_effects
 from ...ir.graph import Call, Graph, Node
 from ...ir.own_operators import is_boundary
 from ...ir.program import Program
-from .memory import OUTSIDE
+from ..memory import OUTSIDE
 
 __all__ = ["Liveness", "results_of", "with_boundaries"]
 

@@ -21,8 +21,8 @@ from ...ir.own_operators import is_boundary
 from ...ir.program import Program
 from ...ir.rewriter import Rewriter
 from ...ir.torch_private import OpOverload, schema_of
+from ..memory import Memory, computes
 from ..transformation import UNLIMITED, Fuel, transformation
-from .memory import Memory, computes
 
 __all__ = ["remove_noops"]
 

@@ -1,19 +1,20 @@
 """Memory of the values of one graph: what writes it, and which values are handed out.
 
-A clean-up that lets one value stand for another asks it whether anybody could tell.
+Whoever lets one value stand for another (a clean-up, a rule) asks it whether anybody could tell.  What must come before what is
+in ``ir/effects/dependencies.py``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
-from ...ir.effects.aliases import UnionFind, slot_storage, storages
-from ...ir.effects.declared import NodeEffects
-from ...ir.graph import Graph
-from ...ir.program import Program
-from ...ir.signature import StateInput
+from ..ir.effects.aliases import UnionFind, slot_storage, storages
+from ..ir.effects.declared import NodeEffects
+from ..ir.graph import Graph
+from ..ir.program import Program
+from ..ir.signature import StateInput
 
-__all__ = ["OUTSIDE", "Memory", "computes", "state_of_inputs"]
+__all__ = ["OUTSIDE", "Memory", "computes", "handed_out", "state_of_inputs"]
 
 OUTSIDE = ("outside",)
 """The memory of inputs and of state, where it does not matter which."""
@@ -56,7 +57,7 @@ class Memory:
         for does in effects:
             self.written |= self.touched(does)
         self.outside = {self.sets.find(key) for key in self._keys_outside()}
-        self.given = self._given()
+        self.given = handed_out(self.graph, lambda name: self.effects[name].aliases if name in self.effects else ())
         """The values that an output is, or may share memory with."""
 
     def find(self, name: str) -> object:
@@ -93,15 +94,30 @@ class Memory:
         for key in list(self._keys_outside()):
             self.sets.join(OUTSIDE, key)
 
-    def _given(self) -> set[str]:
-        todo, found = list(self.graph.output_refs()), set[str]()
-        while todo:
-            name = todo.pop()
-            if name not in found:
-                found.add(name)
-                does = self.effects.get(name)
-                todo += does.aliases if does is not None else ()
-        return found
+    def reaches_outside(self, does: NodeEffects) -> bool:
+        """Return whether a node writes, or completes, memory of an input or of state."""
+        return not self.outside.isdisjoint(self.touched(does))
+
+
+def handed_out(graph: Graph, aliases: Callable[[str], Iterable[str]]) -> set[str]:
+    """Return the values that an output is, or may share memory with.
+
+    Args:
+        graph: the graph.
+        aliases: gives the values that a value may share memory with; none for an input.
+
+    >>> from purefx.ir import Input, Node, Op, Ref
+    >>> graph = Graph((Input("x"),), (Node("y", Op("toy.view"), (Ref("x"),)),), (Ref("y"),))
+    >>> sorted(handed_out(graph, {"y": ("x",), "x": ()}.__getitem__))
+    ['x', 'y']
+    """
+    todo, found = list(graph.output_refs()), set[str]()
+    while todo:
+        name = todo.pop()
+        if name not in found:
+            found.add(name)
+            todo += aliases(name)
+    return found
 
 
 def state_of_inputs(program: Program) -> dict[str, int]:

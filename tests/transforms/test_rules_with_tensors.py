@@ -1,0 +1,111 @@
+"""Rules whose patterns mention tensors: they match constants of the program with the same contents, that nobody writes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import purefx as px
+from purefx.laws.rules import check_rule
+from tests.transforms.test_rules import Plain, X, names_of_operators, rewritten
+
+Function = Callable[..., Any]
+
+ROW = torch.tensor([1.0, 2.0, 3.0, 4.0])
+
+shifted = px.rule(lambda x: x.sin() + torch.tensor(1.0)).becomes(lambda m, x: x.sin() + 1)
+seen = px.rule(lambda x: x.exp() * torch.ones(3, 4)).becomes(lambda m, x: x.exp())
+row = px.rule(lambda x: x.sin() * ROW).becomes(lambda m, x: x.neg().sin().neg() * ROW)
+
+
+def _written_later(m: Any, x: Tensor) -> Tensor:
+    found = x.exp() * m.seen
+    m.seen.add_(1)
+    return found + 1
+
+
+def _made_and_written(m: Any, x: Tensor) -> Tensor:
+    one = torch.tensor(0.0)
+    one.add_(1)
+    return (x.sin() + one) * 2
+
+
+MATCHES: list[tuple[str, px.Rule, Function, str]] = [
+    ("made in the program", shifted, lambda m, x: (x.sin() + torch.tensor(1.0)) * 2, "sin add mul"),
+    ("a buffer", seen, lambda m, x: x.exp() * m.seen + 1, "exp add"),
+    ("captured", row, lambda m, x: x.sin() * torch.tensor([1.0, 2.0, 3.0, 4.0]) + 1, "neg sin neg mul add"),
+]
+
+
+@pytest.mark.parametrize(("name", "rule", "function", "wanted"), MATCHES, ids=[case[0] for case in MATCHES])
+def test_matches(name: str, rule: px.Rule, function: Function, wanted: str) -> None:
+    for names in rewritten(rule, function, X):
+        assert [each.split(".")[1] for each in names] == wanted.split()
+
+
+LEFT: list[tuple[str, px.Rule, Function]] = [
+    ("other contents", shifted, lambda m, x: (x.sin() + torch.tensor(2.0)) * 2),
+    ("another type", shifted, lambda m, x: (x.sin() + torch.tensor(1)) * 2),
+    ("other sizes", shifted, lambda m, x: (x.sin() + torch.tensor([1.0])) * 2),
+    ("a number", shifted, lambda m, x: (x.sin() + 1.0) * 2),
+    ("a computed value", shifted, lambda m, x: (x.sin() + torch.full((), 1.0)) * 2),
+    ("an operand", shifted, lambda m, x: (x.sin() + x) * 2),
+    ("a buffer that is written", seen, _written_later),
+    ("written before it is used", shifted, _made_and_written),
+]
+
+
+@pytest.mark.parametrize(("name", "rule", "function"), LEFT, ids=[case[0] for case in LEFT])
+def test_left_alone(name: str, rule: px.Rule, function: Function) -> None:
+    assert rewritten(rule, function, X) == [[], []]
+
+
+def test_a_decomposed_program_has_a_copy_of_another_operator() -> None:
+    ep = torch.export.export(Plain(lambda m, x: (x.sin() + torch.tensor(1.0)) * 2), (X,)).run_decompositions()
+    assert names_of_operators(shifted(px.import_ep(ep))) == ["aten.sin.default", "aten.add.Tensor", "aten.mul.Tensor"]
+
+
+class Scaled(nn.Module):
+    def __init__(self, by: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("by", by)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.sin() * self.by
+
+
+def test_modules_that_share_a_body_are_asked_one_by_one() -> None:
+    model = nn.Sequential(Scaled(ROW.clone()), Scaled(ROW + 1), Scaled(ROW.clone()))
+    program = px.transform(px.import_ep(torch.export.export(model, (X,))))
+    assert len(program.graphs) == 2
+    kept = px.rule(lambda x: x.sin() * ROW).becomes(lambda m, x: x.sin() * 2)
+    result = kept(program)
+    assert len(result.graphs) == 3
+    model[0].by, model[2].by = torch.full((4,), 2.0), torch.full((4,), 2.0)
+    torch.testing.assert_close(px.lower(result)(X), model(X))
+    assert kept(result) is result
+
+
+def test_alternatives_and_several_results() -> None:
+    either = px.rule(lambda x: px.any_of(x.sin() * torch.tensor(2.0), x.sin() * torch.tensor(3.0)))
+    either.becomes(lambda m, x: x.cos())
+    program = px.import_ep(torch.export.export(Plain(lambda m, x: x.sin() * torch.tensor(3.0) + 1), (X,)))
+    assert names_of_operators(either(program)) == ["aten.cos.default", "aten.add.Tensor"]
+    both = px.rule(lambda x: (x * ROW, x + ROW)).becomes(lambda m, x: (x * 2, x + 2))
+    program = px.import_ep(torch.export.export(Plain(lambda m, x: (x * ROW).sin() + (x + ROW).sin()), (X,)))
+    result = both(program)
+    assert names_of_operators(result).count("aten.add.Tensor") == 2
+    torch.testing.assert_close(px.lower(px.transform(result))(X), (X * 2).sin() + (X + 2).sin())
+
+
+def test_laws() -> None:
+    right = px.rule(lambda x: x.exp() * torch.tensor(1.0), where=lambda m: m.dtype("x") == torch.float32)
+    right.becomes(lambda m, x: x.exp().clone())
+    assert check_rule(right, examples=30).matched >= 15
+    wrong = px.rule(lambda x: x * torch.tensor(2.0)).becomes(lambda m, x: x * 3)
+    with pytest.raises(AssertionError, match="breaks the law 'meaning'"):
+        check_rule(wrong, examples=10)
