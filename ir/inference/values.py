@@ -6,8 +6,8 @@ Missing values are inferred on demand; a program that was written by hand gets s
 from __future__ import annotations
 
 import threading
-from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cached_property
 from itertools import chain
 from typing import Any
@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from ..analysis.numbers import SYMBOLIC, too_much_work
-from ..arguments import thawed
+from ..arguments import Ref, thawed
 from ..errors import UnsupportedProgram
 from ..expression import UNCOMPUTABLE, Apply, Expr, InputDim, InputValue, Sym, evaluate, symbols_in
 from ..graph import Input, Node, Op
@@ -26,6 +26,7 @@ from ..torch_private import (
     FakeTensor,
     FakeTensorMode,
     OpOverload,
+    autocast_is_on,
     fresh_bindings,
     new_shape_env,
     new_symbol,
@@ -226,7 +227,8 @@ class FakeValues:
         work = too_much_work(target, args)
         if work is not None:
             raise UnsupportedProgram(f"node {node.name} computes {work}, and is not computed")
-        question = self.memo.question(node, args, kwargs)
+        # A body that an operator runs with gradients, or under autocast, gives other values than the same one elsewhere.
+        question = None if torch.is_grad_enabled() or autocast_is_on() else self.memo.question(node, args, kwargs)
         if (known := self.memo.answer(question)) is not UNASKED:
             return known
         writes = type(node.do) is Op and bool(node.do.effects.writes)
@@ -238,6 +240,29 @@ class FakeValues:
         else:
             self.memo.keep(question, value, [*args, *kwargs.values()])
         return value
+
+    def remembered(self, node: Node, known: Callable[[str], Any], *, like: Any = None) -> Any:
+        """Return what a node computes, if descriptions of its operands say so; ``UNASKED`` otherwise.
+
+        Args:
+            node: calls an operator, in a graph that nothing but calls of modules runs, and in no region.
+            known: gives the fake value of an operand; ``UNASKED`` for one without.
+            like: a value that is given back where it is described just so.
+        """
+
+        def leaf(arg: Any) -> Any:
+            return known(arg.name) if type(arg) is Ref else arg
+
+        args = [thawed(arg, leaf) for arg in node.args]
+        kwargs = {key: thawed(arg, leaf) for key, arg in node.kwargs}
+        question = self.memo.question(node, args, kwargs)
+        answer = self.memo.answer(question, like=like)
+        if question is None or answer is not UNASKED:
+            return answer
+        assert type(node.do) is Op
+        with running(self.mode), suppress(Exception):  # whoever infers the node alone says what it refuses
+            self.run(node, node.do.target, args, kwargs)
+        return self.memo.answer(question, like=like)
 
     def _taken(self, arg: Any, *, fresh: bool) -> Any:
         # An operator that writes may change the shape of what it takes, which others go on to use.

@@ -34,6 +34,7 @@ __all__ = [
     "FakeTensor",
     "FakeTensorMode",
     "UnsupportedOperatorException",
+    "autocast_is_on",
     "fake_copy",
     "fake_of",
     "fresh_bindings",
@@ -59,6 +60,16 @@ __all__ = [
 
 FAKE_REFUSALS = (DataDependentOutputException, DynamicOutputShapeException, UnsupportedFakeTensorException)
 """Errors of operators whose result depends on the contents of tensors."""
+
+
+def autocast_is_on() -> bool:
+    """Return whether autocast is on for any device; the public way asks for one device at a time.
+
+    >>> with torch.autocast("cpu"):
+    ...     autocast_is_on()
+    True
+    """
+    return bool(torch._C._is_any_autocast_enabled())
 
 
 def fake_copy(module: torch.fx.GraphModule, mode: Any) -> torch.fx.GraphModule:

@@ -55,7 +55,7 @@ def near_misses(program: Program, rules: Mapping[Any, Sequence[Any]], root_of: C
     """
     flat = inline(program)
     graph = flat.main
-    scope = Scope(flat, flat.root, ("",), values_of(graph), graph.by_name.get, NewState(flat), CallValues(flat))
+    scope = Scope(flat, flat.root, lambda: ("",), values_of(graph), graph.by_name.get, NewState(flat), CallValues(flat))
     found: list[str] = []
     seen: dict[str, Node] = {}
 

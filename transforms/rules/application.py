@@ -7,24 +7,22 @@ them (``ir/effects/dependencies.py``), where others use its inner values, and wh
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
 from itertools import cycle
 from typing import Any, Protocol
 
 from attrs import frozen
 
-from ...ir.arguments import Arg, Ref
+from ...ir.arguments import Ref
 from ...ir.graph import Call, Graph, Node, Op, common_prefix
-from ...ir.inference import CallValues, agrees
-from ...ir.meta import freeze
+from ...ir.inference import CallValues, FakeValues
 from ...ir.names import Names
 from ...ir.program import Program
-from ...ir.rewriter import Rewriter
 from ..regions import HARMLESS
 from ..transformation import Fuel
-from .building import OF_A_VALUE, Builder
+from .building import Builder
+from .draft import Draft
 from .hits import Hits
 from .legality import Legality
 from .matching import Found, root_of
@@ -79,93 +77,100 @@ class Sweep:
     Args:
         program: the program of the graph.
         name: the id of the graph.
-        paths: its instances.
+        places: gives its instances.
         hits: what matches is counted here, over all walks.
         rules: by the operator at their root.
         fuel: each match is one rewrite.
         state: what is added to the state is noted here.
         calls: the values of each call.
+        values: works out values of new nodes; None where something around the graph decides as well.
     """
 
     def __init__(
         self,
         program: Program,
         name: str,
-        paths: tuple[str, ...],
+        places: Callable[[], tuple[str, ...]],
         hits: Hits,
         rules: Mapping[Any, Sequence[_Rule]],
         fuel: Fuel,
         state: NewState,
         calls: CallValues,
+        values: FakeValues | None,
     ) -> None:
         self.program = program
         self.name = name
         self.graph = program.graphs[name]
-        self.paths = paths
+        self.places = places
         self.rules = rules
         self.fuel = fuel
-        self.nodes: dict[str, Node] = dict(self.graph.by_name)
-        """The nodes as they are now, and none that went."""
-        self.edit = Rewriter(self.graph)
-        self.made: dict[str, list[str]] = {}
-        """What stands before a node of the graph, or in its place, in order."""
-        self.known: dict[str, Arg] = {}
-        """What is used in place of values whose node went."""
-        self.stands: dict[str, int] = {}
-        """The number of the node of the graph that each new one stands before, or in the place of."""
         self.hits = hits
         self.state = state
         self.calls = calls
+        self._inference = values
         self.classes: Mapping[str, int] = {}
         """Where instances disagree, the class of each: the walk ends there, and goes on when they are apart."""
         self.has_tensors = False
+        self.is_said = True
+        """Whether nothing is left to infer."""
         self.is_near = False
         """Whether a pattern was looked for in a value that another body computes."""
-        self.legality = Legality(program, name, paths)
+
+    @cached_property
+    def paths(self) -> tuple[str, ...]:
+        """The instances of the graph: who has not to tell them apart does not ask."""
+        return self.places()
+
+    @cached_property
+    def draft(self) -> Draft:
+        """The graph as it is by now."""
+        return Draft(self.graph)
+
+    @cached_property
+    def legality(self) -> Legality:
+        """What may be done."""
+        return Legality(self.program, self.name, self.places, self.draft.values)
 
     def run(self) -> Graph:
         """Return the graph after the rules; the same object if none matched."""
-        for node in self.graph.nodes:
-            if self.known and node.name in self.nodes:
-                self._update(node.name)
-            todo = [node.name]
+        wanted = {*map(id, self.rules)}
+        candidates = [node.name for node in self.graph.nodes if type(do := node.do) is Op and id(do.target) in wanted]
+        for at in candidates:
+            todo = [at]
             while todo and not self.fuel.refused and not self.classes:
                 name = todo.pop()
-                if name in self.nodes:
-                    todo += reversed(self._rewritten(name, node.name))
-        return self._result() if self.known else self.graph
-
-    def _update(self, name: str) -> None:
-        # A user of a value that went uses what stands for it; that use was counted when it went.
-        node = self.nodes[name]
-        known = {used: self._settled(self.known[used]) for used in node.refs() if used in self.known}
-        if known:
-            self.nodes[name] = node.using(known)
+                if name in self.draft.nodes:
+                    todo += reversed(self._rewritten(name, at))
+        if not candidates or not self.draft.known:
+            return self.graph
+        self.is_said = self.draft.is_said
+        return self.draft.graph()
 
     def _rewritten(self, name: str, at: str) -> list[str]:
         # The names of the nodes that are new, where a rule matched.
-        for rule in self.rules.get(root_of(self.nodes[name]), ()):
+        for rule in self.rules.get(root_of(self.draft.nodes[name]), ()):
             if rule.once and (rule.name, name) in self.hits.made:
                 continue
-            for found in ways(rule.term, self.nodes[name], self._node_of, lambda value: self._users_of(value, at)):
+            for found in ways(rule.term, self.draft.nodes[name], self._node_of, lambda value: self._users_of(value, at)):
                 if (made := self._applied(rule, found, at)) is not None:
                     return made
         return []
 
     def _node_of(self, name: str) -> Node | None:
         # The node behind an operand; where another module computes it, the pattern may lie in several.
-        node = self.nodes.get(name)
-        source = node if node is None or node.projection is None else self.nodes.get(node.projection[0])
+        nodes = self.draft.nodes
+        node = nodes.get(name)
+        source = node if node is None or node.projection is None else nodes.get(node.projection[0])
         self.is_near |= self.name != self.program.root if source is None else type(source.do) is Call
         return node
 
     def _users_of(self, name: str, at: str) -> list[Node]:
         # Those that the walk has come to; where other modules use it as well, the pattern may lie in several.
-        users = [self.nodes[user] for user in self.graph.users.get(name, ()) if user in self.nodes]
-        self.is_near |= name not in self.nodes and self.name != self.program.root
+        nodes, position = self.draft.nodes, self.draft.edit.position
+        users = [nodes[user] for user in self.graph.users.get(name, ()) if user in nodes]
+        self.is_near |= name not in nodes and self.name != self.program.root
         self.is_near |= any(type(user.do) is Call for user in users)
-        last = self.edit.position[at]
-        return [user for user in users if self.edit.position[user.name] < last and name in user.refs()]
+        return [user for user in users if position[user.name] < position[at] and name in user.refs()]
 
     def _applied(self, rule: _Rule, found: Found, at: str) -> list[str] | None:
         if not self._is_possible(rule, found, at):
@@ -181,11 +186,11 @@ class Sweep:
         self._note_state(answers)
         gone = {node.name: node for node in (*first.place.nodes, *self._checks(first.place.found))}
         # The reads of state that is dropped go with the match, if nothing else uses them.
-        gone.update({name: self.nodes[name] for name in first.place.notes.reads if name in self.nodes})
+        gone.update({name: self.draft.nodes[name] for name in first.place.notes.reads if name in self.draft.nodes})
         before = self._spot(first.place.found, gone, at)
         assert before is not None
         self._take(first, gone, before, at)
-        return [node.name for node in made if node.name in self.nodes and before == root.name]
+        return [node.name for node in made if node.name in self.draft.nodes and before == root.name]
 
     def _is_possible(self, rule: _Rule, found: Found, at: str) -> bool:
         inner = {node.name: node for node in (*found.nodes, *self._checks(found))}
@@ -195,27 +200,17 @@ class Sweep:
 
     def _spot(self, found: Found, inner: Mapping[str, Node], at: str) -> str | None:
         # The node before which what replaces a match stands: the last of the match, or for several results another.
-        position = self.edit.position
+        position = self.draft.edit.position
         if not found.several:
             return found.nodes[0].name if self.legality.is_movable(inner, position, at) else None
         if not self.legality.is_placed(inner, position, at):
             return None
-        span = self._span(inner, found.nodes[0].name, at)
+        span = self.draft.span(inner, found.nodes[0].name, at)
         if any(node.name not in position and self.legality.acts(node) for node in span):
             return None  # what is new has no relation to others yet: the next walk sees it
         follows, leads = self.legality.around(inner, position)
         place = spot(span, inner, found, follows, leads)
         return None if place is None else span[place].name
-
-    def _span(self, inner: Collection[str], last: str, at: str) -> list[Node]:
-        # The nodes from the first of a match to its last one, in order, as they are now.
-        first = min(map(self._number, inner))
-        there = self.graph.nodes[first : self.edit.position[at] + 1]
-        names = [name for node in there for name in self.made.get(node.name, (node.name,)) if name in self.nodes]
-        return [self.nodes[name] for name in names[: names.index(last) + 1]]
-
-    def _number(self, name: str) -> int:
-        return self.stands[name] if name in self.stands else self.edit.position[name]
 
     def _checks(self, found: Found) -> list[Node]:
         # What torch asserts about the types of inner values, which goes with them; where others use them, it stays.
@@ -224,16 +219,16 @@ class Sweep:
         checks = {user.name: user for name in inner for user in self._others(name, matched) if is_check(user)}
         if not checks:
             return []
-        counted = Counter([name for node in (*matched.values(), *checks.values()) for name in node.refs()])
-        return [check for check in checks.values() if all(self._uses[name] == counted[name] for name in check.refs())]
+        taken = matched | checks
+        return [check for check in checks.values() if not any(self.draft.is_used_beyond(name, taken) for name in check.refs())]
 
     # -- what is put there ------------------------------------------------------------------------------------------------------
 
     def _answers(self, rule: _Rule, found: Found, at: str) -> list[_Answer | None]:
         # What the rule puts there: for the first instance, and for the others where it asked which one it is.
-        names = self.edit.names
+        names = self.draft.edit.names
         place, first = self._answer(rule, found, at, 0, names)
-        if len(self.paths) == 1 or not place.notes.asked:
+        if not place.notes.asked or len(self.paths) == 1:
             return [first]
         taken = [node.name for node in first.nodes] if first is not None else []
         others = [self._answer(rule, found, at, number, names.without(taken))[1] for number in range(1, len(self.paths))]
@@ -263,23 +258,25 @@ class Sweep:
 
     @cached_property
     def _scope(self) -> Scope:
-        graph = self.program, self.name, self.paths, self.legality.values, self.nodes.get
+        graph = self.program, self.name, self.places, self.draft.values, self.draft.nodes.get
         return Scope(*graph, self.state, self.calls, self.legality.is_changed)
 
     def _note_state(self, answers: Sequence[_Answer | None]) -> None:
-        for path, each in zip(self.paths, cycle(answers)):  # one answer is that of all instances
-            if each is not None:
-                self.has_tensors |= each.has_tensors
-                self.state.add(path, each.place.notes.added)
-                self.state.drop(path, each.place.notes.dropped)
+        self.has_tensors |= any(each is not None and each.has_tensors for each in answers)
+        noted = [None if each is None else each.place.notes for each in answers]
+        if not any(notes is not None and (notes.added or notes.dropped) for notes in noted):
+            return
+        for path, notes in zip(self.paths, cycle(noted)):  # one answer is that of all instances
+            if notes is not None:
+                self.state.add(path, notes.added)
+                self.state.drop(path, notes.dropped)
 
     # -- whether it may be ------------------------------------------------------------------------------------------------------
 
     def _is_free(self, rule: _Rule, found: Found, inner: Mapping[str, Node]) -> bool:
         # Inner values are used by the match alone, or stay for the others.
         roots = {root.name for root in found.roots}
-        counted = Counter(name for node in inner.values() for name in node.refs())
-        kept = [name for name in inner if name not in roots and self._uses[name] != counted[name]]
+        kept = [name for name in inner if name not in roots and self.draft.is_used_beyond(name, inner)]
         if not rule.keeps_inner:
             return not kept
         users = [user for name in inner.keys() - roots for user in self._others(name, inner)]
@@ -287,81 +284,17 @@ class Sweep:
             return False
         return len(roots) == 1 or roots.isdisjoint(needed(kept, inner))
 
-    def _others(self, name: str, inner: Collection[str]) -> Iterator[Node]:
-        for user in self.graph.users.get(name, ()):
-            if user in self.nodes and user not in inner:
-                yield self.nodes[user]
-
-    # -- what is known of the graph ---------------------------------------------------------------------------------------------
-
-    @cached_property
-    def _uses(self) -> Counter[str]:
-        return Counter([*(name for node in self.graph.nodes for name in node.refs()), *self.graph.output_refs()])
-
-    # -- the edit ---------------------------------------------------------------------------------------------------------------
+    def _others(self, name: str, inner: Collection[str]) -> list[Node]:
+        return [self.draft.nodes[user] for user in self.draft.users(name) if user not in inner]
 
     def _take(self, answer: _Answer, inner: Mapping[str, Node], before: str, at: str) -> None:
         # What replaces a match stands before one of the nodes up to here.
-        roots = [root.name for root in answer.place.roots]
-        span = [node.name for node in self._span(inner, answer.place.root.name, at)] if len(roots) > 1 else roots
-        self._insert(answer.nodes, before)
+        draft, roots = self.draft, [root.name for root in answer.place.roots]
+        span = [node.name for node in draft.span(inner, answer.place.root.name, at)] if len(roots) > 1 else roots
         results = dict(zip(roots, answer.results, strict=True))
+        draft.insert(draft.said(answer.nodes, results, self._inference), before)
         for root in sorted(roots, key=span.index, reverse=True):
-            self.known[root] = result = results[root]
-            self._uses[result.name] += self._uses[root]
-            self._uses[root] = 0
-            # Of the nodes of the match goes what nothing uses any more, the last first.
-            while unused := [name for name in inner if name in self.nodes and not self._uses[name]]:
-                for name in unused:
-                    self._count(self.nodes.pop(name), -1)
-        for name in span:  # those that the walk has come to already use what stands for the others
-            if name in self.nodes:
-                self._update(name)
-
-    def _insert(self, made: Sequence[Node], before: str) -> None:
-        number = self._number(before)
-        where = self.graph.nodes[number].name
-        there = self.made.setdefault(where, [where])
-        place = there.index(before)
-        there[place:place] = [node.name for node in made]
-        for node in made:
-            self.nodes[node.name] = node
-            self.stands[node.name] = number
-            self._count(node, 1)
-
-    def _count(self, node: Node, by: int) -> None:
-        for name in node.refs():
-            self._uses[name] += by
-
-    def _result(self) -> Graph:
-        edit = self.edit
-        known = {name: self._settled(arg) for name, arg in self.known.items()}
-        for at, names in self.made.items():
-            made = [self.nodes[name] for name in names if name != at and name in self.nodes]
-            edit.before(edit.position[at], *[node.using(known) for node in made])
-        edit.erase(*[node.name for node in self.graph.nodes if node.name not in self.nodes])
-        for name, arg in known.items():
-            edit.replace(name, arg)
-            if self._differs(name, arg):
-                self._forget_users(name)
-        return edit.graph()
-
-    def _differs(self, name: str, arg: Arg) -> bool:
-        # Whether a value that was there, and is of another type, stands for one that went.
-        values = self.legality.values
-        return type(arg) is Ref and arg.name in values and name in values and not agrees(values[arg.name], values[name])
-
-    def _forget_users(self, name: str) -> None:
-        for user in self.graph.users.get(name, ()):
-            if user in self.nodes:
-                meta = {key: value for key, value in self.graph.by_name[user].meta.items() if key not in OF_A_VALUE}
-                self.edit.put(self.edit.position[user], self.graph.by_name[user].evolve(meta=freeze(meta)))
-
-    def _settled(self, arg: Arg) -> Arg:
-        # What a value is in the end, where what stands for it went too.
-        while type(arg) is Ref and arg.name in self.known:
-            arg = self.known[arg.name]
-        return arg
+            draft.replace(root, results[root], inner)
 
 
 def is_check(node: Node) -> bool:

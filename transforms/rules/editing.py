@@ -202,6 +202,6 @@ def _begun(program: Program, path: str) -> Edit:
     made, versions = specialised(program, name, {each: each == place for each in instances[name]})
     mine = next((new for new in (name, *versions) if place in all_instances(made).get(new, ())), name)
     graph = made.graphs[mine]
-    scope = Scope(made, mine, (place,), values_of(graph), graph.by_name.get, NewState(made), CallValues(made))
+    scope = Scope(made, mine, lambda: (place,), values_of(graph), graph.by_name.get, NewState(made), CallValues(made))
     stack = () if found else inside[0][: [frame.path for frame in inside[0]].index(path) + 1]
     return Edit(scope, stack, 0, program, _Written(Rewriter(graph)))

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
 from itertools import combinations
-from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -22,7 +21,6 @@ from ...ir.effects.dependencies import dependencies
 from ...ir.effects.resolved import resolver
 from ...ir.errors import RuleError
 from ...ir.graph import Call, Graph, Node, Op
-from ...ir.inference import values_of
 from ...ir.program import Program
 from ...ir.torch_private import OpOverload, schema_of
 from ..memory import Memory, handed_out
@@ -50,14 +48,16 @@ class Legality:
     Args:
         program: the program of the graph.
         name: the id of the graph.
-        paths: its instances.
+        places: gives its instances.
+        values: the fake values of the graph, by name.
     """
 
-    def __init__(self, program: Program, name: str, paths: tuple[str, ...]) -> None:
+    def __init__(self, program: Program, name: str, places: Callable[[], tuple[str, ...]], values: Mapping[str, Any]) -> None:
         self.program = program
         self.name = name
         self.graph = program.graphs[name]
-        self.paths = paths
+        self.places = places
+        self.values = values
 
     def is_movable(self, inner: Collection[str], position: Mapping[str, int], at: str) -> bool:
         """Return whether all nodes of a match can stand where the last one does: nothing between must come after one of them.
@@ -72,6 +72,8 @@ class Legality:
         if any(name not in position for name in inner):
             return False  # what is new has no relation to others yet: the next walk sees it
         first, last = min(position[name] for name in inner), position[at]
+        if not any(map(self.acts, self.graph.nodes[first : last + 1])):
+            return True
         if self._is_written_outside(first, last):
             return False
         between = [(name, self.graph.nodes[number]) for name in inner for number in self._after[position[name]] if number < last]
@@ -129,6 +131,8 @@ class Legality:
         Raises:
             RuleError: it does not, and the rule does not say that it may.
         """
+        if not any(map(self.acts, (*place.nodes, *made))):
+            return
         once = {node.name: node for node in place.nodes}.values()
         before, after = ([self.does(node) for node in nodes] for nodes in (once, made))
         writes = any(one.writes or one.writes_slots or one.scope != (0, 0) for one in (*before, *after))
@@ -200,11 +204,6 @@ class Legality:
         return isinstance(value, torch.Tensor) and isinstance(dtype, torch.dtype) and value.dtype is not dtype
 
     @cached_property
-    def values(self) -> Mapping[str, Any]:
-        """The fake values of the graph."""
-        return MappingProxyType(values_of(self.graph))
-
-    @cached_property
     def does(self) -> Callable[[Node], NodeEffects]:
         """Gives the effects of a node, of this graph or a new one."""
         return resolver(self.program, self.graph)
@@ -237,7 +236,7 @@ class Legality:
     def _after(self) -> Mapping[int, set[int]]:
         # Which nodes must come after each, wherever the graph stands.
         found: dict[int, set[int]] = {number: set() for number in range(len(self.graph.nodes))}
-        for path in self.paths:
+        for path in self.places():
             for after, earlier in enumerate(dependencies(self.program, self.graph, path=path)):
                 for before in earlier:
                     found[before].add(after)

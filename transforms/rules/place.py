@@ -39,8 +39,8 @@ class Scope:
     program: Program
     graph: str
     """The id of the graph; a body that several modules share is rewritten once."""
-    paths: tuple[str, ...]
-    """The modules that it is the body of, from the root; one path alone where it is not shared."""
+    places: Callable[[], tuple[str, ...]] = field(repr=False)
+    """Gives its ``paths``; who does not ask for them need not look for all calls."""
     known: Mapping[str, Any] = field(repr=False)
     """The fake values of the graph, by name."""
     node_of: Callable[[str], Node | None] = field(repr=False)
@@ -51,6 +51,11 @@ class Scope:
     is_changed: Callable[[str], bool] | None = field(default=None, repr=False)
     """Says whether something writes the memory of a value; None where it is not asked."""
     _at: dict[int, Mapping[str, Any]] = field(factory=dict, repr=False, init=False)
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The modules that it is the body of, from the root; one path alone where it is not shared."""
+        return self.places()
 
     def values_at(self, instance: int) -> Mapping[str, Any]:
         """Return the fake values at one instance, by name; those that differ between its calls are left out."""

@@ -7,7 +7,7 @@ match may be taken in ``application.py``.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 from warnings import warn
 
@@ -15,8 +15,10 @@ from attrs import field, frozen
 
 from ...ir.calls.call_graph import all_instances
 from ...ir.errors import RuleError, RuleWarning
+from ...ir.graph import Op
 from ...ir.importing.constants import with_constants
-from ...ir.inference import CallValues
+from ...ir.inference import CallValues, FakeValues
+from ...ir.inference.walk import bodies_of
 from ...ir.program import Program
 from ..cleanup import infer
 from ..transformation import UNLIMITED, Fuel, Transformation
@@ -293,6 +295,34 @@ def _everywhere(program: Program, rules: RuleSet, fuel: Fuel) -> Program:
     return made
 
 
+class _Places:
+    """The instances of each body of a program, looked for when they are asked for."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+
+    @cached_property
+    def _all(self) -> Mapping[str, tuple[str, ...]]:
+        return all_instances(self.program)
+
+    def of(self, name: str) -> tuple[str, ...]:
+        """Return those of one body."""
+        return self._all[name]
+
+
+def _decided_by_operators(program: Program) -> set[str]:
+    # The graphs of which an operator around decides as well what values are: those that it runs, and what they call; and those in
+    # which regions are opened.
+    found: set[str] = set()
+    for name in reversed(program.bottom_up):
+        graph = program.graphs[name]
+        inner = [body for node in graph.callers if name in found or type(node.do) is Op for body in bodies_of(node)]
+        found.update(inner)
+        if any(type(do := node.do) is Op and do.effects.scope for node in graph.nodes):
+            found.add(name)
+    return found
+
+
 class _Application:
     """Rules on a whole program: graphs are walked until nothing matches, and bodies go apart where instances disagree."""
 
@@ -301,6 +331,7 @@ class _Application:
         self.rules = rules
         self.fuel = fuel
         self.state = NewState(program)
+        self.values = FakeValues(program)
         self.is_near = False
         self.hits = {name: Hits(name, program.graphs[name]) for name in program.order}
 
@@ -313,15 +344,21 @@ class _Application:
 
     def _walk(self, todo: Iterable[str]) -> list[str]:
         # A match makes another one possible behind it; so graphs that changed are walked again.
-        program, paths = self.program, all_instances(self.program)
-        shared = self.rules, self.fuel, self.state, CallValues(program)
-        walks = [Sweep(program, name, paths[name], self.hits[name], *shared) for name in todo]
+        program, paths, calls = self.program, _Places(self.program), CallValues(self.program)
+        shared = self.rules, self.fuel, self.state, calls
+        apart = _decided_by_operators(program)
+        walks = [
+            Sweep(program, name, partial(paths.of, name), self.hits[name], *shared, None if name in apart else self.values)
+            for name in todo
+        ]
         graphs = {walk.name: walk.run() for walk in walks}
         self.is_near |= any(walk.is_near for walk in walks)
         changed = {name: graph for name, graph in graphs.items() if graph is not program.graphs[name]}
         if changed:
             made = self.state.applied(program.with_graphs(changed))
-            self.program = infer(with_constants(made) if any(walk.has_tensors for walk in walks) else made)
+            if any(walk.has_tensors for walk in walks):
+                made = with_constants(made)
+            self.program = made if all(walk.is_said for walk in walks) else infer(made)
         apart = [walk for walk in walks if walk.classes]
         # One body at a time: the callers that others stand in may get versions by it.
         versions = self._split(apart[0]) if apart else []

@@ -1,0 +1,222 @@
+"""``Draft``: one graph while rules rewrite it: its nodes as they are by now, who uses them, and what is known of their values.
+
+What a rewrite costs is in proportion to the nodes that it touches: those that it makes, that it takes away, and their users.
+Whether it may be done is not decided here (``application.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+from ...ir.arguments import Ref, replace_refs
+from ...ir.graph import Graph, Node, Op
+from ...ir.inference import UNASKED, FakeValues, agrees
+from ...ir.rewriter import Rewriter
+from .building import OF_A_VALUE
+
+__all__ = ["Draft"]
+
+
+class Draft:
+    """A graph that is rewritten.
+
+    Args:
+        graph: stays as it is.
+
+    >>> from purefx.ir import Input, Op
+    >>> y = Node("y", Op("toy.neg"), (Ref("x"),))
+    >>> draft = Draft(Graph((Input("x"),), (y,), (Ref("y"),)))
+    >>> draft.insert([Node("z", Op("toy.exp"), (Ref("x"),))], "y")
+    >>> draft.replace("y", Ref("z"), {"y": y})
+    >>> [str(node) for node in draft.graph().nodes], draft.graph().output
+    (['z = toy.exp(x) ! pure'], (Ref(name='z'),))
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self.source = graph
+        self.nodes: dict[str, Node] = dict(graph.by_name)
+        """The nodes as they are now, and none that went."""
+        self.edit = Rewriter(graph)
+        self.known: dict[str, Ref] = {}
+        """What is used in place of values whose node went."""
+        self.made: dict[str, list[str]] = {}
+        """What stands before a node of the graph, or in its place, in order."""
+        self.is_said = True
+        """Whether all new values are known, and are described as those that they stand for: nothing is left to infer."""
+        self._stands: dict[str, int] = {}
+        self._users: dict[str, dict[str, None]] = {}
+        self._other: dict[str, None] = {}
+        self._gone: list[str] = []
+        self._output = graph.output
+        self._returned = set(graph.output_refs())
+        self.values: Mapping[str, Any] = _Values(self)
+        """The fake values as they are now, by name."""
+
+    def users(self, name: str) -> Collection[str]:
+        """Return the names of the nodes that use a value by now."""
+        users = self._users.get(name)
+        return self.source.users.get(name, ()) if users is None else users
+
+    def is_used_beyond(self, name: str, nodes: Collection[str]) -> bool:
+        """Return whether somebody else than some nodes uses a value."""
+        return name in self._returned or any(user not in nodes for user in self.users(name))
+
+    def number(self, name: str) -> int:
+        """Return the number of the node of the graph that a node is, or that a new one stands before or in the place of."""
+        return self._stands[name] if name in self._stands else self.edit.position[name]
+
+    def span(self, inner: Collection[str], last: str, at: str) -> list[Node]:
+        """Return the nodes from the first of some to the last of them, in order, as they are now.
+
+        Args:
+            inner: the nodes, by name.
+            last: the last of them.
+            at: the node of the graph where that is.
+        """
+        first = min(map(self.number, inner))
+        there = self.source.nodes[first : self.edit.position[at] + 1]
+        names = [name for node in there for name in self.made.get(node.name, (node.name,)) if name in self.nodes]
+        return [self.nodes[name] for name in names[: names.index(last) + 1]]
+
+    # -- the edit ---------------------------------------------------------------------------------------------------------------
+
+    def insert(self, made: Iterable[Node], before: str) -> None:
+        """Insert nodes before one that is there."""
+        number = self.number(before)
+        where = self.source.nodes[number].name
+        there = self.made.setdefault(where, [where])
+        place = there.index(before)
+        there[place:place] = [node.name for node in made]
+        for node in made:
+            self.nodes[node.name] = node
+            self._stands[node.name] = number
+            for name in node.refs():
+                self._own(name)[node.name] = None
+
+    def replace(self, name: str, by: Ref, inner: Collection[str]) -> None:
+        """Let all users of a value use another one; of some nodes those go that nothing uses any more, the last first."""
+        if by.name == name:
+            return
+        self.known[name] = by
+        users, known = self._users.pop(name, None) or dict.fromkeys(self.source.users.get(name, ())), {name: by}
+        self._users[name] = {}
+        theirs = self._own(by.name)
+        for user in users:
+            self.nodes[user] = self.nodes[user].using(known)
+            theirs[user] = None
+            if user not in self._stands:
+                self._other[user] = None
+        if name in self._returned:
+            self._output = replace_refs(self._output, known)
+            self._returned.discard(name)
+            self._returned.add(by.name)
+        while unused := [one for one in inner if one in self.nodes and one not in self._returned and not self.users(one)]:
+            for one in unused:
+                self._remove(one)
+
+    def _remove(self, name: str) -> None:
+        for used in self.nodes.pop(name).refs():
+            self._own(used).pop(name, None)
+        if name not in self._stands:
+            self._gone.append(name)
+
+    def _own(self, name: str) -> dict[str, None]:
+        users = self._users.get(name)
+        if users is None:
+            users = self._users[name] = dict.fromkeys(self.source.users.get(name, ()))
+        return users
+
+    def graph(self) -> Graph:
+        """Return the graph as it is by now; it is drafted no further."""
+        edit = self.edit
+        for name, arg in self.known.items():
+            if self._differs(name, self._settled(arg)):
+                self._forget_users(name)
+        for at, names in self.made.items():
+            edit.before(edit.position[at], *[self.nodes[name] for name in names if name != at and name in self.nodes])
+        edit.erase(*self._gone)
+        for name in self._other:
+            if name in self.nodes:
+                edit.put(edit.position[name], self.nodes[name])
+        return edit.graph(output=self._output)
+
+    def _settled(self, arg: Ref) -> Ref:
+        # What a value is in the end, where what stands for it went too.
+        while arg.name in self.known:
+            arg = self.known[arg.name]
+        return arg
+
+    def _differs(self, name: str, arg: Ref) -> bool:
+        # Whether a value that was there, and is of another type, stands for one that went.
+        metas = self.source.metas
+        was, now = metas.get(name, {}), metas.get(arg.name, {})
+        return "val" in was and "val" in now and not agrees(now["val"], was["val"])
+
+    def _forget_users(self, name: str) -> None:
+        for user in self.source.users.get(name, ()):
+            if user in self.nodes:
+                node = self.nodes[user]
+                kept = {key: value for key, value in node.meta.items() if key not in OF_A_VALUE}
+                self.nodes[user] = node.evolve(meta=MappingProxyType(kept))
+
+    # -- values -----------------------------------------------------------------------------------------------------------------
+
+    def said(self, made: Sequence[Node], results: Mapping[str, Ref], values: FakeValues | None) -> Sequence[Node]:
+        """Return new nodes with their values, if those are known now and are described as the values that they stand for.
+
+        Otherwise they have none, and what follows from them is left to ``infer``.
+
+        Args:
+            made: the nodes.
+            results: what stands in place of each value.
+            values: works them out; None where something around the graph decides as well.
+        """
+        found = None if values is None else self._inferred(made, results, values)
+        if found is None:
+            self.is_said = False
+            return made
+        return [node.evolve(meta=MappingProxyType({**node.meta, "val": found[node.name]})) for node in made]
+
+    def _inferred(self, made: Sequence[Node], results: Mapping[str, Ref], values: FakeValues) -> Mapping[str, Any] | None:
+        was = {result.name: self._value_to_take(root, made) for root, result in results.items()}
+        found: dict[str, Any] = {}
+
+        def known(name: str) -> Any:
+            return found[name] if name in found else self.values.get(name, UNASKED)
+
+        for node in made:
+            told = node.meta.get("val")
+            value = values.remembered(node, known, like=was.get(node.name)) if told is None else told
+            if value is UNASKED:
+                return None
+            found[node.name] = value
+        for root, result in results.items():
+            now, before = found.get(result.name, self.values.get(result.name)), self.values.get(root)
+            if now is None or before is None or not agrees(now, before):
+                return None
+        return found
+
+    def _value_to_take(self, root: str, made: Sequence[Node]) -> Any:
+        # That of a root, if what stands for it can have the very value: it goes, and shares no memory with others.
+        do, value = self.nodes[root].do, self.nodes[root].meta.get("val")
+        is_own = type(do) is Op and not do.effects.aliases and all(node.meta.get("val") is not value for node in made)
+        return value if is_own else None
+
+
+class _Values(Mapping[str, Any]):
+    """The fake values of a draft, looked up where they are."""
+
+    def __init__(self, draft: Draft) -> None:
+        self.draft = draft
+
+    def __getitem__(self, name: str) -> Any:
+        node = self.draft.nodes.get(name)
+        return (self.draft.source.metas[name] if node is None else node.meta)["val"]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter([name for name in (*self.draft.source.metas, *self.draft.nodes) if name in self])
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
