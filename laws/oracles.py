@@ -15,7 +15,7 @@ from ..ir.calls.parts import original, part_names
 from ..ir.program import Program
 from ..ir.state import State
 from ..ir.torch_private import pytree, storage_key
-from .evaluate import evaluate
+from .evaluate import evaluate, seeded
 from .toy import TensorMachine
 
 __all__ = [
@@ -86,8 +86,7 @@ def tensor_gradients(program: Program, calls: Sequence[Sequence[Any]], *, seed: 
     found: dict[str, Any] = {}
     for number, leaves in enumerate(calls):
         machine = GradientMachine()
-        with torch.random.fork_rng(devices=[]), torch.enable_grad():
-            torch.manual_seed(seed)
+        with seeded(seed), torch.enable_grad():
             meaning = evaluate(program, [leaves], machine)
             parts = [_weighted(value) for value in (*meaning.outputs[0], *meaning.inputs[0]) if _has_gradient(value)]
             wanted = [leaf for leaf in machine.leaves.values() if parts]
@@ -308,8 +307,7 @@ def _bits(tensor: torch.Tensor) -> torch.Tensor:
 
 def _run(module: torch.nn.Module, call: tuple[tuple[Any, ...], dict[str, Any]], seed: int) -> Any:
     # Both sides draw the same random numbers, so a model with dropout can be compared as well.
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with seeded(seed):
         return module(*call[0], **call[1])
 
 

@@ -105,14 +105,15 @@ def computed_once(transform: Transform, case: Case) -> list[str]:
         return []
     found: list[str] = []
     for name in program.order:
-        graph, seen = program.graphs[name], set[object]()
-        given = set(graph.output_refs())
+        graph, seen = program.graphs[name], dict[object, str]()
+        memory = storages(program, graph, node_effects(program, graph))
+        given = {memory.find(output) for output in graph.output_refs()}
         for node in graph.nodes:
             if type(node.do) is Op and node.do.effects == PURE:
-                key = Node("", node.do, node.args, node.kwargs)
-                if key in seen and node.name not in given:
+                first = seen.setdefault(Node("", node.do, node.args, node.kwargs), node.name)
+                # Where both are handed out, or views of both, they are two tensors to whoever gets them.
+                if first != node.name and not {memory.find(first), memory.find(node.name)} <= given:
                     found.append(f"{name} / {node.name} is computed a second time")
-                seen.add(key)
             elif type(node.do) is Op and node.do.effects.scope:
                 seen.clear()
     return found

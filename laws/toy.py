@@ -19,7 +19,7 @@ from ..ir.program import Program
 from ..ir.signature import UserInput
 from ..ir.state import SlotKind, State
 from ..ir.torch_private import resolve_operator, storage_key, window_on
-from .evaluate import Meaning, contents_of, evaluate
+from .evaluate import Meaning, contents_of, evaluate, seeded
 
 __all__ = [
     "ADD",
@@ -122,8 +122,7 @@ def tensor_meaning(program: Program, calls: Sequence[Sequence[Any]], *, seed: in
     >>> tensor_meaning(program, [(torch.tensor([-2.0]),)]).outputs
     ((float32[1] (0.0),),)
     """
-    with torch.random.fork_rng(devices=[]), torch.no_grad():
-        torch.manual_seed(seed)
+    with seeded(seed), torch.no_grad():
         return evaluate(program, calls, TensorMachine())
 
 

@@ -20,7 +20,7 @@ from ..ir.inference.values import running
 from ..ir.persistent import pmap
 from ..ir.program import Program
 from ..ir.torch_private import FakeTensor, OpOverload, UnsupportedOperatorException, schema_of
-from .evaluate import evaluate
+from .evaluate import evaluate, seeded
 from .law import Case, Transform, law
 from .toy import TensorMachine
 
@@ -56,8 +56,7 @@ def false_values(program: Program, calls: Sequence[Sequence[Any]], *, seed: int 
                 differences = _differences(part.meta["val"], value, sizes)
                 found.update(dict.fromkeys(f"{graph or 'the root'} / {part.name}: {said}" for said in differences))
 
-        with torch.random.fork_rng(devices=[]), torch.no_grad():
-            torch.manual_seed(seed)
+        with seeded(seed), torch.no_grad():
             evaluate(program, [leaves], TensorMachine(), seen=seen)
     return list(found)
 

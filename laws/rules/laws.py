@@ -14,7 +14,7 @@ from attrs import evolve
 from ...ir.program import Program
 from ...ir.torch_private import storage_key
 from ...ir.verify import verify
-from ..evaluate import Meaning, evaluate, meaning_differences
+from ..evaluate import Meaning, evaluate, meaning_differences, seeded
 from ..law import GENERIC, Case, Law, Transform, law
 from ..swapping import FUEL
 from ..toy import TensorMachine
@@ -60,8 +60,7 @@ def memory_of(program: Program, calls: Sequence[Sequence[Any]]) -> Meaning:
     >>> found.outputs == found.inputs
     True
     """
-    with torch.random.fork_rng(devices=[]), torch.no_grad():
-        torch.manual_seed(0)
+    with seeded(0), torch.no_grad():
         return evaluate(program, calls, _MemoryMachine())
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from ...transforms.rules.terms import AnyOf, Applied, Item, Var, converted, numbers_as_tensors, parts_of
+from ..evaluate import seeded
 from .candidates import candidate, kinds_of, operators_in
 from .contents import Operand
 
@@ -41,11 +42,10 @@ class quiet:  # noqa: N801  it is used like a function
     """
 
     def __enter__(self) -> None:
-        self._inner = (torch.random.fork_rng(devices=[]), torch.no_grad(), warnings.catch_warnings())
+        self._inner = (seeded(0), torch.no_grad(), warnings.catch_warnings())
         for each in self._inner:
             each.__enter__()
         warnings.simplefilter("ignore")
-        torch.manual_seed(0)
 
     def __exit__(self, *error: object) -> None:
         for each in reversed(self._inner):

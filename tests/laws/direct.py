@@ -21,7 +21,7 @@ from torch.export.graph_signature import InputKind, OutputKind
 from torch.fx.node import map_arg
 from torch.utils import _pytree as pytree
 
-from purefx.laws.evaluate import Meaning
+from purefx.laws.evaluate import Meaning, seeded
 
 hop: Any = torch.ops.higher_order
 
@@ -57,8 +57,7 @@ def direct_meaning(ep: ExportedProgram, calls: Sequence[Sequence[Any]], *, seed:
     state, printed = copied_state(ep), list[str]()
     outputs: list[Any] = []
     inputs: list[Any] = []
-    with torch.random.fork_rng(devices=[]), torch.no_grad():
-        torch.manual_seed(seed)
+    with seeded(seed), torch.no_grad():
         for leaves in calls:
             given = [copied(leaf) for leaf in leaves]
             outputs.append(_call(ep, state, given, printed))
@@ -125,8 +124,7 @@ def lowered_meaning(module: Any, ep: ExportedProgram, calls: Sequence[Sequence[A
     assert call is not None
     outputs: list[Any] = []
     inputs: list[Any] = []
-    with torch.random.fork_rng(devices=[]), torch.no_grad(), stdout() as printed:
-        torch.manual_seed(seed)
+    with seeded(seed), torch.no_grad(), stdout() as printed:
         for leaves in calls:
             given = [copied(leaf) for leaf in leaves]
             args, kwargs = pytree.tree_unflatten(given, call.in_spec)

@@ -9,6 +9,9 @@ import torch
 from torch import nn
 
 import purefx as px
+from purefx.laws.asking import LawBroken, assert_law
+from purefx.laws.law import Case
+from purefx.laws.simplifying import computed_once
 from tests.programs import Shared, Tower
 from tests.transforms.simplifying import nodes, root, same_as_eager, sound, text
 
@@ -168,6 +171,21 @@ def test_calls(first: str, second: str, body: str, calls: int) -> None:
     program = text(CALLS.format(first=first, second=second, body=body), "state {\nbuffer a.n: f32[2]\nbuffer c.n: f32[2]\n}")
     result = sound(ONCE, program)
     assert sum(type(node.do) is px.Call for node in result.main.nodes) == calls
+
+
+def test_two_tensors_that_are_handed_out_as_views_are_no_repetition() -> None:
+    lines = (
+        "a = aten.exp.default(x)",
+        "b = aten.exp.default(x)",
+        "c = aten.view.default(a, [2])",
+        "d = aten.view.default(b, [2])",
+    )
+    both, one = (text(root(*lines, outputs), outputs=outputs.count(",")) for outputs in ("(c, d,)", "(c,)"))
+    assert nodes(sound(ONCE, both)) == ["a", "b", "c", "d"]
+    for program in (both, one):
+        assert_law(ONCE, computed_once, Case(program))
+    with pytest.raises(LawBroken, match="b is computed a second time"):
+        assert_law(lambda program: program, computed_once, Case(one))
 
 
 def test_a_call_between_that_writes_what_it_reads_itself() -> None:

@@ -16,6 +16,7 @@ from attrs import evolve, frozen
 from torch import nn
 from torch.export import ExportedProgram
 
+from ...evaluate import seeded
 from ...oracles import Calls
 from .calls import BodyWriter
 from .library import Library, Place
@@ -126,8 +127,7 @@ class ModuleTree:
 
     def build(self) -> nn.Module:
         """Return a new module; all that are built have the same numbers and share nothing."""
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(0)
+        with seeded(0):
             root = _root(self.source)()
         if self.mode:
             for child in root.children() if self.mode == 2 else [root]:
