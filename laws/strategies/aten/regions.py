@@ -51,8 +51,9 @@ def _compute(number: int, flow: Flow, p: Value, q: Value) -> Value:
         case 5:
             flow.modules |= {"true_graph_0": _branch(2, p.kind, q.kind), "false_graph_0": _branch(1, p.kind, q.kind)}
             bodies = [flow.graph.get_attr(name) for name in flow.modules]
-            made = flow.node(cond, (predicate(flow, q), *bodies, (p, q)), {}, (p.kind,))
-            return flow.parts(made, (p.kind,), (None,))[0]
+            kind = infer(aten.clone.default, (p.kind,), {})
+            made = flow.node(cond, (predicate(flow, q), *bodies, (p, q)), {}, (kind,))
+            return flow.parts(made, (kind,), (None,))[0]
         case 6:
             flow.emit(aten.sin.default, q)
             return flow.emit(aten.clone.default, p)
