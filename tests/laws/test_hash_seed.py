@@ -15,7 +15,7 @@ from pathlib import Path
 from purefx.laws.checking import drawn
 from purefx.laws.registry import REGISTRY
 
-EXAMPLES = 20
+EXAMPLES = 10
 
 SEEDS = ("1", "2")
 
