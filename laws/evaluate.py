@@ -5,8 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -30,7 +29,6 @@ __all__ = [
     "differences",
     "evaluate",
     "meaning_differences",
-    "seeded",
 ]
 
 SHOWN = 12
@@ -56,28 +54,6 @@ class Tolerance:
 
 
 EXACT = Tolerance()
-
-
-@contextmanager
-def seeded(seed: int) -> Generator[None]:
-    """Draw random numbers from a seed inside of a block, and put torch's generator back afterwards.
-
-    Where no accelerator is, the generator of the CPU is the only one: ``torch.manual_seed`` would keep a traceback for each
-    device that may come, which takes longer than the programs of the laws run.
-
-    Args:
-        seed: of the generator.
-
-    >>> with seeded(1):
-    ...     first = torch.rand(1)
-    >>> with seeded(1):
-    ...     bool(torch.rand(1) == first)
-    True
-    """
-    seeding = torch.manual_seed if torch.accelerator.is_available() else torch.default_generator.manual_seed
-    with torch.random.fork_rng(devices=[]):
-        seeding(seed)
-        yield
 
 
 class Contents(NamedTuple):

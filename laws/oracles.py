@@ -15,7 +15,8 @@ from ..ir.calls.parts import original, part_names
 from ..ir.program import Program
 from ..ir.state import State
 from ..ir.torch_private import pytree, storage_key
-from .evaluate import evaluate, seeded
+from .evaluate import evaluate
+from .purity import seeded
 from .toy import TensorMachine
 
 __all__ = [

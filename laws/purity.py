@@ -13,7 +13,7 @@ import random
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from typing import Any
 
 import torch
@@ -27,7 +27,7 @@ from ..ir.program import Program
 from ..ir.state import same_contents
 from ..ir.torch_private import storage_key
 
-__all__ = ["changes_in_export", "changes_in_process", "changes_in_program", "on_threads"]
+__all__ = ["changes_in_export", "changes_in_process", "changes_in_program", "on_threads", "seeded"]
 
 
 def changes_in_export(ep: ExportedProgram, action: Callable[[], object]) -> list[str]:
@@ -218,3 +218,25 @@ def on_threads(transform: Callable[[Program], Program], program: Program, *, thr
 
 def _items(program: Program) -> list[tuple[str, Graph]]:
     return [(name, program.graphs[name]) for name in sorted(program.graphs)]
+
+
+@contextlib.contextmanager
+def seeded(seed: int) -> Generator[None]:
+    """Draw random numbers from a seed inside of a block, and put torch's generator back afterwards.
+
+    Where no accelerator is, the generator of the CPU is the only one: ``torch.manual_seed`` would keep a traceback for each
+    device that may come, which takes longer than the programs of the laws run.
+
+    Args:
+        seed: of the generator.
+
+    >>> with seeded(1):
+    ...     first = torch.rand(1)
+    >>> with seeded(1):
+    ...     bool(torch.rand(1) == first)
+    True
+    """
+    seeding = torch.manual_seed if torch.accelerator.is_available() else torch.default_generator.manual_seed
+    with torch.random.fork_rng(devices=[]):
+        seeding(seed)
+        yield

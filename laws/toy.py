@@ -19,7 +19,8 @@ from ..ir.program import Program
 from ..ir.signature import UserInput
 from ..ir.state import SlotKind, State
 from ..ir.torch_private import resolve_operator, storage_key, window_on
-from .evaluate import Meaning, contents_of, evaluate, seeded
+from .evaluate import Meaning, contents_of, evaluate
+from .purity import seeded
 
 __all__ = [
     "ADD",

@@ -20,8 +20,9 @@ from ..ir.inference.values import running
 from ..ir.persistent import pmap
 from ..ir.program import Program
 from ..ir.torch_private import FakeTensor, OpOverload, UnsupportedOperatorException, schema_of
-from .evaluate import evaluate, seeded
+from .evaluate import evaluate
 from .law import Case, Transform, law
+from .purity import seeded
 from .toy import TensorMachine
 
 __all__ = ["INFERRED", "described", "false_values", "said_values", "without_some_values"]

@@ -14,8 +14,9 @@ from attrs import evolve
 from ...ir.program import Program
 from ...ir.torch_private import storage_key
 from ...ir.verify import verify
-from ..evaluate import Meaning, evaluate, meaning_differences, seeded
+from ..evaluate import Meaning, evaluate, meaning_differences
 from ..law import GENERIC, Case, Law, Transform, law
+from ..purity import seeded
 from ..swapping import FUEL
 from ..toy import TensorMachine
 from ..values import said_values

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from ...transforms.rules.terms import AnyOf, Applied, Item, Var, converted, numbers_as_tensors, parts_of
-from ..evaluate import seeded
+from ..purity import seeded
 from .candidates import candidate, kinds_of, operators_in
 from .contents import Operand
 

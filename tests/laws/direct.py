@@ -21,7 +21,8 @@ from torch.export.graph_signature import InputKind, OutputKind
 from torch.fx.node import map_arg
 from torch.utils import _pytree as pytree
 
-from purefx.laws.evaluate import Meaning, seeded
+from purefx.laws.evaluate import Meaning
+from purefx.laws.purity import seeded
 
 hop: Any = torch.ops.higher_order
 

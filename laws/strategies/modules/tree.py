@@ -16,8 +16,8 @@ from attrs import evolve, frozen
 from torch import nn
 from torch.export import ExportedProgram
 
-from ...evaluate import seeded
 from ...oracles import Calls
+from ...purity import seeded
 from .calls import BodyWriter
 from .library import Library, Place
 from .recipe import Holder, Output, Pair, Recipe, arguments, cond, dynamic_shapes, parameters, recipes
