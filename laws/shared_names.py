@@ -12,7 +12,7 @@ from ..ir.names import join, stem_of, word_of
 from ..ir.program import Program
 from .law import Case, Transform, law
 
-__all__ = ["named_for_all"]
+__all__ = ["became", "named_for_all"]
 
 
 @law("a body that others become is called after none of its modules, and a value in it after what all call it or what it is")
@@ -29,6 +29,20 @@ def named_for_all(transform: Transform, case: Case) -> list[str]:
         if not part_names(before) and not all(_names(user) == _names(users[0]) for user in users):
             found += [f"in {name}, which {sorted(paths)} share, {line}" for line in _strange(after.graphs[name], users)]
     return found
+
+
+def became(before: Program, after: Program) -> dict[str, set[str]]:
+    """Return for each body of a result the bodies that became it.
+
+    Args:
+        before: a program.
+        after: what it became, node by node.
+
+    >>> program = Program.of({"": Graph((), (), ())})
+    >>> became(program, program)
+    {'': {''}}
+    """
+    return {name: {user for user, _, _ in places} for name, places in _places(before, after).items()}
 
 
 def _places(before: Program, after: Program) -> dict[str, set[tuple[str, str, bool]]]:

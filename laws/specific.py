@@ -23,6 +23,7 @@ from ..ir.program import Program
 from ..ir.signature import InputMutation, StateInput, StateMutation, Token
 from ..transforms.inline import inline, inlined
 from .law import Case, Transform, law
+from .shared_names import became
 
 __all__ = [
     "all_read",
@@ -225,25 +226,17 @@ def bodies_distinct(transform: Transform, case: Case) -> list[str]:
     return [f"{name} is equal to another body" for name in result.order[1:] if bodies.count(known[name]) > 1]
 
 
-@law("in a body that several calls share, reads are called after the state as the module names it")
+@law("in a body that others become, reads are called after the state as the module names it")
 def reads_named(transform: Transform, case: Case) -> list[str]:
-    # Those that stand in more modules than before are the code of modules that had code of their own.
+    # A body that is parted keeps the names that it has.
     result = transform(case.program)
-    before, after = _paths(case.program), _paths(result)
-    shared = [] if part_names(result) else [name for name in after if after[name] - before.get(name, set())]
+    shared = {} if part_names(result) else {name: users for name, users in became(case.program, result).items() if len(users) > 1}
     return [
-        f"{node.name} in {name}, which {sorted(after[name])} share, reads {node.do.slot}"
-        for name in shared
+        f"{node.name} in {name}, which {sorted(users)} became, reads {node.do.slot}"
+        for name, users in shared.items()
         for node in result.graphs[name].nodes
         if type(node.do) is Get and not re.fullmatch(re.escape(word_of(node.do.slot)) + r"(_\d+)?", node.name)
     ]
-
-
-def _paths(program: Program) -> dict[str, set[str]]:
-    found: dict[str, set[str]] = {}
-    for _, call, path in calls_from(program):
-        found.setdefault(call.graph, set()).add(path)
-    return found
 
 
 @law("with every call written out it is the same program")

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
+from hypothesis.internal.conjecture import providers
+from hypothesis.internal.constants_ast import Constants
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,6 +22,12 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TRANSFORMERS_OFFLINE", "1")
 
 torch.set_num_threads(1)  # sums are added in one order
+
+# Hypothesis takes constants from the sources of whatever is imported, so the programs that a test draws would be others after any
+# edit, and in any other division of the files among the workers.
+SOURCES = "_get_local_constants"
+assert hasattr(providers, SOURCES), f"hypothesis calls it otherwise now: {SOURCES}"
+setattr(providers, SOURCES, Constants)
 
 FIRST = ("architecture", "doctests", "readme")
 

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import pytest
 import torch
-from hypothesis import HealthCheck, Phase, find, given, settings
+from hypothesis import HealthCheck, Phase, find, given, seed, settings
 from torch.export.graph_signature import InputKind, OutputKind
 
 import purefx as px
@@ -34,8 +34,9 @@ def cases() -> tuple[Exported, ...]:
     """Return the programs that all tests are asked of."""
     found: list[Exported] = []
 
+    @seed(3)  # programs that reach all that is hard
     @settings(
-        max_examples=EXAMPLES, derandomize=True, database=None, deadline=None, phases=[Phase.generate],
+        max_examples=EXAMPLES, database=None, deadline=None, phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),
     )  # fmt: skip
     @given(exported_programs())

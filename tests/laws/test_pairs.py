@@ -18,7 +18,7 @@ from purefx.laws.pairs import INVERSES, PAIRS, PairLaw
 from purefx.laws.registry import REGISTRY
 from purefx.laws.strategies import Stage, programs
 
-EXAMPLES = 60
+EXAMPLES = 100
 
 CASES = [(law, stage) for law in PAIRS for stage in law.stages]
 
