@@ -171,6 +171,16 @@ def test_tags_of_meta_are_used_where_nothing_else_is_said() -> None:
     assert [n.name for n in program.graphs["c"].nodes] == ["z"]
 
 
+def test_no_value_gets_the_name_of_another_that_the_program_had() -> None:
+    """The second read is one with the first; the one that the second part makes for itself is called after neither."""
+    nodes = [px.Node("s", px.Get("w")), px.Node("s_1", px.Get("w")), node("a", NEG, "s"), node("b", ADD, "s_1", "a")]
+    state = px.State(("w",), px.pmap({"w": px.Slot(px.SlotKind.BUFFER, torch.ones(2), 0, 0, True)}))
+    program = flat(nodes, px.Ref("b"), state=state, facts=frozenset({"flat", "state sunk"}))
+    result = px.split_by_tags(program, ("a", "b"), tag_of=by_first_letter)
+    assert lines(result, "b")[1:3] == ["s_2 = get w", "b = aten.add.Tensor(s_2, a)"]
+    assert [found.name for found in px.join(result).main.nodes] == ["s", "a", "b"]
+
+
 def test_a_write_is_a_dependency() -> None:
     """What reads before the write cannot go to a later part, though no value says so."""
     nodes = [node("a1", NEG, "x"), node("b", ADD_, "x", 1), node("a2", NEG, "x")]

@@ -58,9 +58,9 @@ def imported() -> tuple[px.Program, ...]:
 
 
 @cache
-def generated() -> tuple[tuple[px.Program, int], ...]:
-    """Return valid programs of integers at all stages, with seeds."""
-    return tuple(pair for stage in STAGES for pair in drawn(stage, VALID)[:: VALID // EACH])
+def generated(each: int = EACH) -> tuple[tuple[px.Program, int], ...]:
+    """Return so many valid programs of integers of each stage, with seeds."""
+    return tuple(pair for stage in STAGES for pair in drawn(stage, VALID)[:: VALID // each])
 
 
 @cache
@@ -71,7 +71,7 @@ def originals() -> tuple[tuple[px.Program, int], ...]:
 
 def broken(corruptor: Corruptor) -> list[Corruption]:
     """Return what a corruptor makes of all originals; those that must be run are toy programs."""
-    programs = generated() if corruptor.rule is None else originals()
+    programs = generated(2 * EACH) if corruptor.rule is None else originals()
     found = [corrupt(program, corruptor, seed=seed) for program, seed in programs]
     return [corruption for corruption in found if corruption is not None]
 

@@ -5,6 +5,8 @@ Nodes in module calls inside a part become calls of bodies.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from attrs import define, evolve, field
 
 from ...ir.arguments import Arg, Ref
@@ -113,25 +115,26 @@ class _Body:
     outputs: dict[str, None] = field(factory=dict)
 
 
-def cut(program: Program, placing: Placing) -> Program:
+def cut(program: Program, placing: Placing, *, taken: Iterable[str] = ()) -> Program:
     """Return the program with a body for each part; state, modules and signature still have the original names.
 
     Args:
         program: a flat program.
         placing: a part for each node, such that no node is in an earlier part than one that it depends on.
+        taken: names of values that the program had, which no other value gets.
     """
-    work = _Cutting(program, placing)
+    work = _Cutting(program, placing, taken)
     work.take()
     return work.program()
 
 
 class _Cutting:
-    def __init__(self, program: Program, placing: Placing) -> None:
+    def __init__(self, program: Program, placing: Placing, taken: Iterable[str]) -> None:
         self.source = program
         self.graph = program.main
         self.placing = placing
         self.bodies = [_Body() for _ in placing.names]
-        self.names = self.graph.names()
+        self.names = Names([*taken, *(value.name for value in (*self.graph.inputs, *self.graph.nodes))])
         self.home: dict[str, int] = dict.fromkeys([formal.name for formal in self.graph.inputs], -1)
         """The part that makes a value, -1 for the inputs of the root, in the order in which they are made."""
 

@@ -158,7 +158,7 @@ def split_by_tags(
     names = checked_tags(tags)
     flat, outlined = joined_flat(program)
     placing = place(flat, names, tag_of, allow_reuse=allow_reuse)
-    made = cut(flat, placing)
+    made = cut(flat, placing, taken=() if part_names(program) else [node.name for node in program.main.nodes])
     bodies = tuple([node.do.graph for node in made.main.callers if type(node.do) is Call])
     made = below_parts(flat, made, placing.names, bodies)
     if outlined:
