@@ -35,6 +35,7 @@ __all__ = [
     "FakeTensorMode",
     "UnsupportedOperatorException",
     "autocast_is_on",
+    "device_of",
     "fake_copy",
     "fake_of",
     "fresh_bindings",
@@ -76,6 +77,17 @@ def fake_copy(module: torch.fx.GraphModule, mode: Any) -> torch.fx.GraphModule:
     """Return a copy of a module with fake tensors in place of its own; no public copy leaves the contents out."""
     with FakeCopyMode(mode):
         return copy.deepcopy(module)
+
+
+def device_of(tensor: Any) -> torch.device:
+    """Return the device that a tensor is on, or stands for.
+
+    While one thread computes what an operator gives for fake tensors, the public way says ``meta`` of all of them on each thread.
+
+    >>> device_of(torch.ones(2))
+    device(type='cpu')
+    """
+    return tensor.fake_device if isinstance(tensor, FakeTensor) else tensor.device
 
 
 def fake_of(mode: Any, dtype: torch.dtype, shape: Any, stride: Any, device: torch.device) -> Any:

@@ -74,13 +74,14 @@ def _simple(kind: str) -> list[str]:
     return [plain, "None"] if optional else [plain]
 
 
-def candidate(draw: random.Random, kinds: Sequence[str], near: Sequence[torch.Tensor]) -> Any:
+def candidate(draw: random.Random, kinds: Sequence[str], near: Sequence[torch.Tensor], *, tensors: float = 0.7) -> Any:
     """Return something that a variable may be.
 
     Args:
         draw: chooses.
         kinds: what its operators take.
         near: the other operands of the operator that are known already.
+        tensors: how often it is a tensor where it may be something else; operators take either for all that limits them.
 
     >>> candidate(random.Random(0), ["bool"], [])
     False
@@ -89,7 +90,7 @@ def candidate(draw: random.Random, kinds: Sequence[str], near: Sequence[torch.Te
     plain = [kind for kind in known if kind != "None"]
     if not plain or ("None" in known and draw.random() < OPTIONAL):
         return Operand(None)
-    kind = plain[0] if draw.random() < 0.7 else draw.choice(plain)
+    kind = plain[0] if draw.random() < tensors else draw.choice(plain[1:] or plain)
     match kind:
         case "Tensor":
             hint = next((one for one in kinds if one in HINTS.values() and draw.random() < 0.8), "")

@@ -106,13 +106,17 @@ def found_of(
     found = Found(rule)
     drawn = _searched(rule, number) if operands is None else _given(rule, operands, number)
     traced = 0
-    seen: set[str] = set()
+    seen: set[tuple[int, str]] = set()
     with quiet():
         for pattern, assignment in drawn:
-            if assignment is None or repr(assignment) in seen or (not exact and operands is None and _is_coarse(assignment)):
+            if (
+                assignment is None
+                or (id(pattern), repr(assignment)) in seen
+                or (not exact and operands is None and _is_coarse(assignment))
+            ):
                 found.tried += assignment is None
                 continue
-            seen.add(repr(assignment))
+            seen.add((id(pattern), repr(assignment)))
             assignment = only_finite(assignment) if finite else assignment
             instance = instance_of(pattern, assignment, rule=rule.name, variables=rule.variables)
             traced += 1
@@ -205,8 +209,9 @@ def _given(rule: Any, operands: Any, number: int) -> Iterator[tuple[Pattern, Ass
         drawn.append(values)
 
     keep()
-    for pattern in [pattern for _, pattern in patterns_of(rule)]:
-        yield from ((pattern, _assignment(rule, values)) for values in drawn)
+    patterns = [pattern for _, pattern in patterns_of(rule)]
+    for start in range(len(patterns)):  # each pattern in turn, and in the end each on all that was drawn
+        yield from ((patterns[(start + place) % len(patterns)], _assignment(rule, values)) for place, values in enumerate(drawn))
 
 
 def _composite(function: Callable[..., Any]) -> st.SearchStrategy[Any]:

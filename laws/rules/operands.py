@@ -6,6 +6,7 @@ it.  What fails is tried again with something else.  Whether the rule matches is
 
 from __future__ import annotations
 
+import math
 import random
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,6 +30,12 @@ TRIES = 24
 
 ALTERNATIVES = 12
 """How many ways to choose among the alternatives of a pattern are looked at."""
+
+ROUNDS = 4
+"""How often as many choices are made: those that differ where nothing is chosen are the same term."""
+
+TENSORS = (0.7, 0.7, 0.1)
+"""How often the variables of one beginning are tensors where they may be numbers: mostly, or hardly."""
 
 Pattern = Callable[..., Any]
 
@@ -55,7 +62,8 @@ class quiet:  # noqa: N801  it is used like a function
 def patterns_of(rule: Any) -> list[tuple[Any, Pattern]]:
     """Return what a rule looks for as terms without alternatives, each with a function that computes it on tensors.
 
-    A pattern without alternatives is the function that it was written as: torch itself says which operators it is.
+    A pattern without alternatives is the function that it was written as: torch itself says which operators it is. Of many
+    alternatives each is chosen at least once, rather than each with each other.
 
     Args:
         rule: one rule.
@@ -65,41 +73,61 @@ def patterns_of(rule: Any) -> list[tuple[Any, Pattern]]:
     >>> [term for term, _ in patterns_of(rule)]
     [relu(x), clamp_min(x, 0)]
     """
-    terms = [*_without_alternatives(rule.term)][:ALTERNATIVES]
-    if len(terms) == 1 and terms[0] is rule.term:
+    several = _alternatives_of(rule.term)
+    if not several:
         return [(rule.term, rule.written)]
-    return [(term, _computing(term, rule.variables)) for term in terms]
+    found: dict[str, Any] = {}
+    for choice in _choices([len(each.terms) for each in several]):
+        chosen = {id(each): each.terms[number] for each, number in zip(several, choice, strict=True)}
+        term = _with_choice(rule.term, chosen, {})
+        found.setdefault(repr(term), term)
+        if len(found) == ALTERNATIVES:
+            break
+    return [(term, _computing(term, rule.variables)) for term in found.values()]
 
 
-def _without_alternatives(term: Any) -> Iterator[Any]:
-    match term:
-        case AnyOf(terms):
-            for each in terms:
-                yield from _without_alternatives(each)
-        case Applied() if any(map(_has_alternatives, parts_of(term))):
-            for args in product(*[[*_without_alternatives(arg)] for arg in term.args]):
-                for named in product(*[[*_without_alternatives(arg)] for arg in term.kwargs.values()]):
-                    yield Applied(term.name, _only(term.overloads), args, dict(zip(term.kwargs, named, strict=True)))
-        case Item() if _has_alternatives(term.whole):
-            yield from (Item(whole, term.index) for whole in _without_alternatives(term.whole))
-        case list() | tuple() if _has_alternatives(term):
-            yield from map(type(term), product(*[[*_without_alternatives(part)] for part in term]))
-        case _:
-            yield term
-
-
-def _only(overloads: Mapping[Any, Any]) -> Mapping[Any, Any]:
-    return overloads
-
-
-def _has_alternatives(term: Any) -> bool:
-    todo = [term]
+def _alternatives_of(term: Any) -> list[AnyOf]:
+    todo, found = [term], dict[int, Any]()
     while todo:
         each = todo.pop()
-        if isinstance(each, AnyOf):
-            return True
-        todo += parts_of(each)
-    return False
+        if id(each) not in found:
+            found[id(each)] = each
+            todo += reversed(parts_of(each))
+    return [each for each in found.values() if isinstance(each, AnyOf)]
+
+
+def _choices(counts: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    # All of them in order where they are few; else the first alternatives, then each in turn, in an order of its own.
+    if math.prod(counts) <= ALTERNATIVES:
+        yield from product(*map(range, counts))
+        return
+    draw = random.Random(0)  # noqa: S311  no secret
+    yield (0,) * len(counts)
+    orders = [draw.sample(range(count), count) for count in counts]
+    for turn in range(ROUNDS * ALTERNATIVES):
+        yield tuple([order[turn % len(order)] for order in orders])
+        if turn % max(counts) == max(counts) - 1:
+            orders = [draw.sample(range(count), count) for count in counts]
+
+
+def _with_choice(term: Any, chosen: Mapping[int, Any], done: dict[int, Any]) -> Any:
+    # What stands in several places stays one term, and has one choice.
+    if id(term) in done:
+        return done[id(term)]
+    match term:
+        case AnyOf():
+            found = _with_choice(chosen[id(term)], chosen, done)
+        case Applied(name=name, overloads=overloads, args=args, kwargs=kwargs):
+            by_name = {key: _with_choice(part, chosen, done) for key, part in kwargs.items()}
+            found = Applied(name, overloads, tuple([_with_choice(part, chosen, done) for part in args]), by_name)
+        case Item(whole=whole, index=index):
+            found = Item(_with_choice(whole, chosen, done), index)
+        case list() | tuple():
+            found = type(term)([_with_choice(part, chosen, done) for part in term])
+        case _:
+            return term
+    done[id(term)] = found
+    return found
 
 
 def _computing(term: Any, variables: Sequence[str]) -> Pattern:
@@ -183,9 +211,10 @@ def _attempt(
 ) -> Assignment | None:
     chosen: dict[str, Any] = {}
     known: dict[int, Any] = {}
+    tensors = draw.choice(TENSORS)
     for each, new in zip(operators, news, strict=True):
         for _ in range(TRIES * len(new) or 1):
-            trial = _with_candidates(draw, each, new, chosen, known)
+            trial = _with_candidates(draw, each, new, chosen, known, tensors)
             try:
                 known[id(each)] = _run(each, known, {name: _plain(value) for name, value in trial.items()})
             except Exception:  # noqa: BLE001, S112  whatever an operator has against what it is given
@@ -198,13 +227,18 @@ def _attempt(
 
 
 def _with_candidates(
-    draw: random.Random, term: Any, new: list[tuple[str, list[str]]], chosen: Mapping[str, Any], known: Mapping[int, Any]
+    draw: random.Random,
+    term: Any,
+    new: list[tuple[str, list[str]]],
+    chosen: Mapping[str, Any],
+    known: Mapping[int, Any],
+    tensors: float,
 ) -> dict[str, Any]:
     trial = dict(chosen)
     near = [known[id(part)] for part in parts_of(term) if isinstance(known.get(id(part)), torch.Tensor)]
     near += [one.value for var in _variables(term) if isinstance(one := chosen.get(var.name), Operand) and one.is_tensor]
     for name, kinds in new:
-        trial[name] = candidate(draw, kinds, near)
+        trial[name] = candidate(draw, kinds, near, tensors=tensors)
         first = trial[name][0] if isinstance(trial[name], list) else trial[name]
         near += [first.value] if first.is_tensor else []
     return trial

@@ -247,7 +247,7 @@ class Sweep:
         builder = Builder(place, names, place.root)
         roots = place.roots
         results = builder.results(term, len(roots)) if found.several else (builder.result(term),)
-        if len(place.nodes) > len(found.nodes) and not self._is_possible(rule, place.found, at):
+        if len(place.found.nodes) > len(found.nodes) and not self._is_possible(rule, place.found, at):
             return place, None
         if all(result == Ref(root.name) for result, root in zip(results, roots, strict=True)):
             return place, None

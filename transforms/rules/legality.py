@@ -24,6 +24,7 @@ from ...ir.graph import Call, Graph, Node, Op
 from ...ir.program import Program
 from ...ir.torch_private import OpOverload, schema_of
 from ..memory import Memory, handed_out
+from ..regions import HARMLESS
 from .matching import Found
 from .place import Match
 from .terms import arranged
@@ -76,7 +77,8 @@ class Legality:
             return True
         if self._is_written_outside(first, last):
             return False
-        between = [(name, self.graph.nodes[number]) for name in inner for number in self._after[position[name]] if number < last]
+        moved = [name for name in inner if not _is_check(self.graph.nodes[position[name]])]  # those go with the match
+        between = [(name, self.graph.nodes[number]) for name in moved for number in self._after[position[name]] if number < last]
         return all(other.name in inner or (name in other.refs() and not self.acts(other)) for name, other in between)
 
     def is_placed(self, inner: Collection[str], position: Mapping[str, int], at: str) -> bool:
@@ -256,6 +258,10 @@ class Legality:
         # The values whose memory others can see: what is returned, and what shares memory with it.
         nodes = self.graph.by_name
         return handed_out(self.graph, lambda name: self.does(nodes[name]).aliases if name in nodes else ())
+
+
+def _is_check(node: Node) -> bool:
+    return type(node.do) is Op and node.do.name in HARMLESS
 
 
 def _is_view(node: Node) -> bool:

@@ -302,8 +302,8 @@ class Match(Place):
 
     @property
     def nodes(self) -> tuple[Node, ...]:
-        """The nodes that are matched, the root first."""
-        return self.found.nodes
+        """The nodes that are matched, the root first; each once, in however many places of the pattern it stands."""
+        return tuple({node.name: node for node in self.found.nodes}.values())
 
     @property
     def place(self) -> str:

@@ -11,6 +11,7 @@ import torch
 from torch.nn import functional
 
 from ...ir.arguments import Ref
+from ...ir.torch_private import device_of
 from ..rules import terms
 from ..rules.place import Match
 from ..rules.rule import Rule, RuleSet
@@ -111,7 +112,7 @@ ARITHMETIC = RuleSet((
     named("cast_back", lambda x, a, b: _cast(_cast(x, a), b), lambda m, x, a, b: x.clone(), _is_back),
     named("cast_to_the_same", lambda x, a: _cast(x, a), lambda m, x, a: x, alike),
     named("type_as_the_same", lambda x, y: x.type_as(y), lambda m, x, y: x,
-          lambda m: alike(m) and m.val("x").device == m.val("y").device),
+          lambda m: alike(m) and device_of(m.val("x")) == device_of(m.val("y"))),
     named("neg_neg", lambda x: torch.neg(torch.neg(x)), lambda m, x: x, alike),
     named("not_not", lambda x: torch.logical_not(torch.logical_not(x)), lambda m, x: x, lambda m: _is_bool(m) and alike(m)),
     named("bitwise_not_not", lambda x: torch.bitwise_not(torch.bitwise_not(x)), lambda m, x: x, alike),

@@ -19,7 +19,7 @@ from torch.nn import functional
 from ...ir.arguments import Ref
 from ...ir.graph import Op
 from ...ir.state import SlotKind
-from ...ir.torch_private import SAFE_SOFTMAX
+from ...ir.torch_private import SAFE_SOFTMAX, device_of
 from ..rules import terms
 from ..rules.place import Match
 from ..rules.rule import Rule, RuleSet, rule
@@ -49,18 +49,16 @@ def _scores(q: Any, k: Any) -> Any:
 
 def _weights(scores: Any, dim: Any, q: Any, drop: Callable[[Any], Any]) -> Any:
     # The scores may be exponentiated in a wider type, and come back to that of the operands before or after some are dropped.
+    scores = any_of(scores, *_casts(scores, q, scores), *_casts(scores.to(torch.float32), q, scores))
     wide = any_of(torch.softmax(scores.to(torch.float32), dim), torch.softmax(scores, dim, dtype=torch.float32))
-    plain = any_of(torch.softmax(scores, dim), SAFE_SOFTMAX(scores, dim), wide, *_narrow(wide, q, scores))
-    return any_of(drop(plain), *_narrow(drop(wide), q, scores))
+    plain = any_of(torch.softmax(scores, dim), SAFE_SOFTMAX(scores, dim), wide)
+    dropped = drop(any_of(plain, *_casts(plain, q, scores)))
+    return any_of(dropped, *_casts(dropped, q, scores))
 
 
-def _narrow(wide: Any, q: Any, scores: Any) -> list[Any]:
-    return [
-        *[wide.to(dtype) for dtype in (torch.float16, torch.bfloat16, torch.float32)],
-        wide.type_as(q),
-        wide.type_as(scores),
-        wide.type_as(scores.float()),
-    ]
+def _casts(x: Any, q: Any, scores: Any) -> list[Any]:
+    # Which of them narrow too much is seen by their types.
+    return [*[x.to(dtype) for dtype in (torch.float16, torch.bfloat16, torch.float32)], x.type_as(q), x.type_as(scores)]
 
 
 SCALED: dict[str, Callable[..., Any]] = {
@@ -72,7 +70,11 @@ SCALED: dict[str, Callable[..., Any]] = {
 MASKED: dict[str, Callable[..., Any]] = {
     "": lambda scores: scores,
     "biased": lambda scores, mask: any_of(scores + mask, (scores + mask).type_as(scores)),
-    "hidden": lambda scores, hidden, fill: any_of(scores.masked_fill(hidden, fill), torch.where(hidden, fill, scores)),
+    "hidden": lambda scores, hidden, fill: any_of(
+        scores.masked_fill(aten.expand_as.default(hidden, scores), fill),
+        scores.masked_fill(hidden, fill),
+        torch.where(hidden, fill, scores),
+    ),
     "seen": lambda scores, seen, fill: torch.where(seen, scores, fill),
     "seen_biased": lambda scores, seen, fill, mask: torch.where(seen, scores, fill) + mask,
 }
@@ -122,7 +124,12 @@ def _is_attention(m: Match) -> bool:
     if not all(isinstance(one, torch.Tensor) and one.is_floating_point() for one in (q, k, v)):
         return False
     rank, names = q.dim(), m.found.values
-    alike = rank >= 3 and k.dim() == v.dim() == rank and q.dtype == k.dtype == v.dtype and q.device == k.device == v.device
+    alike = (
+        rank >= 3
+        and k.dim() == v.dim() == rank
+        and q.dtype == k.dtype == v.dtype
+        and device_of(q) == device_of(k) == device_of(v)
+    )
     return bool(
         alike
         and m["dim"] in (-1, rank - 1)
@@ -150,7 +157,7 @@ def _turns_the_last_two(m: Match, rank: int) -> bool:
 
 def _keeps_precision(m: Match, dtype: torch.dtype) -> bool:
     # Nothing is computed in a narrower type than that of the operands, and the result has it.
-    dtypes = [m.dtype(Ref(node.name)) for node in m.nodes]
+    dtypes = [one for node in m.nodes if (one := m.dtype(Ref(node.name))) is not torch.bool]
     return (
         dtypes[0] == dtype
         and all(one in (dtype, torch.float32, torch.float64) for one in dtypes)
@@ -189,7 +196,7 @@ def _scale(m: Match, given: Any) -> float:
 def _is_mask(m: Match, name: str) -> bool:
     # A tensor that is as large as the scores at most, of their type or boolean.
     shape, q, k = m.shape(name), m.shape("q"), m.shape("k")
-    if not shape or q is None or k is None or len(shape) > len(q) or m.val(name).device != m.val("q").device:
+    if not shape or q is None or k is None or len(shape) > len(q) or device_of(m.val(name)) != device_of(m.val("q")):
         return False
     if m.dtype(name) != (m.dtype("q") if name == "mask" else torch.bool):
         return False

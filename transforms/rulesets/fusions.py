@@ -14,6 +14,7 @@ from torch.nn import functional
 
 from ...ir.arguments import Ref
 from ..rules import terms
+from ..rules.given import size_of
 from ..rules.place import Match
 from ..rules.rule import Rule, RuleSet, rule
 from .layout import alike, named
@@ -43,9 +44,16 @@ def _near(m: Match, **wanted: float) -> bool:
 
 def _is_known(m: Match) -> bool:
     optional = [m[name] for name in ("b", "scale", "shift") if m[name] is not None]
-    known = [m.tensor(one) for one in (m["w"], m["mean"], m["var"], *optional)]
-    rank = len(m.shape("x") or ())
-    return all(one is not None and one.is_floating_point() for one in known) and (rank == 2 or "stride" in m.found.values)
+    weight, mean, var, *rest = known = [m.tensor(one) for one in (m["w"], m["mean"], m["var"], *optional)]
+    if not all(one is not None and one.is_floating_point() for one in known):
+        return False
+    # Channels are the second dimension of what is normed: of one sample without a batch that is another one.
+    is_batch = len(m.shape("x") or ()) == weight.dim() >= 2
+    return is_batch and all(one.shape == weight.shape[:1] for one in (mean, var, *rest)) and _is_positive(var, m["eps"])
+
+
+def _is_positive(var: torch.Tensor, eps: Any) -> bool:
+    return var.is_meta or bool((var + eps > 0).all())
 
 
 def _folded(m: Match, **given: Any) -> tuple[Any, Any]:
@@ -58,7 +66,7 @@ def _folded(m: Match, **given: Any) -> tuple[Any, Any]:
         if given[name] is not None:
             m.drop(given[name])
     weight = w.detach() * by.reshape(-1, *[1] * (w.dim() - 1))
-    return m.parameter("folded_weight", weight), m.parameter("folded_bias", bias)
+    return m.parameter("folded_weight", weight.to(w.dtype)), m.parameter("folded_bias", bias.to(w.dtype))
 
 
 GIVEN = ("w", "b", "scale", "shift", "mean", "var")
@@ -171,7 +179,7 @@ ACTIVATIONS = RuleSet((
           lambda m, x: aten.softplus.default(x), _is_float),
     named("mish", lambda x: x * torch.tanh(aten.softplus.default(x)), lambda m, x: functional.mish(x), _is_float),
     named("log_sigmoid", lambda x: any_of(torch.log(torch.sigmoid(x)), torch.neg(aten.softplus.default(torch.neg(x)))),
-          lambda m, x: functional.logsigmoid(x), _is_float),
+          lambda m, x: functional.logsigmoid(x), lambda m: _is_float(m) and _is_contiguous(m)),
     named("leaky_relu", lambda x, by: torch.where(x > 0, x, x * by), lambda m, x, by: aten.leaky_relu.default(x, by),
           lambda m: _is_float(m) and type(m["by"]) in (int, float)),
     named("elu", lambda x: torch.where(x > 0, x, any_of(torch.exp(x) - 1, torch.expm1(x))), lambda m, x: functional.elu(x), _is_float),
@@ -179,6 +187,16 @@ ACTIVATIONS = RuleSet((
     named("glu", lambda x, dim: (h := x.chunk(2, dim))[0] * torch.sigmoid(h[1]),
           lambda m, x, dim: functional.glu(x, dim), lambda m: _is_float(m) and _is_even(m)),
 ))  # fmt: skip
+
+
+def _is_contiguous(m: Match) -> bool:
+    # torch says that log_sigmoid keeps the strides of its operand, and computes contiguous results.
+    count: Any = 1
+    for size, stride in reversed([*zip(m.shape("x") or (), m.val("x").stride(), strict=True)]):
+        if size_of(stride) != count and size != 1:
+            return False
+        count = size * count
+    return True
 
 
 def _is_even(m: Match) -> bool:
@@ -203,8 +221,8 @@ def _dims_of(m: Match) -> bool:
 
 
 def _softmax(x: Any, dims: Any) -> Any:
-    raised = any_of(torch.exp(x), torch.exp(x - torch.amax(x, dims, True)))
-    return raised / torch.sum(raised, dims, True)
+    # What is divided, and what is summed, are the same alternative.
+    return any_of(*[one / torch.sum(one, dims, True) for one in (torch.exp(x), torch.exp(x - torch.amax(x, dims, True)))])
 
 
 def _one_dim(m: Match) -> bool:
@@ -226,7 +244,7 @@ REDUCTIONS = RuleSet((
     named("log1p", lambda x: torch.log(x + 1), lambda m, x: torch.log1p(x), _is_float),
     named("expm1", lambda x: torch.exp(x) - 1, lambda m, x: torch.expm1(x), _is_float),
     named("linear_bias", lambda x, w, b: functional.linear(x, w, None) + b, lambda m, x, w, b: functional.linear(x, w, b),
-          lambda m: _is_float(m) and m.shape("b") is not None and m.shape("b") == (m.shape("w") or ())[:1] and m.dtype("b") == m.dtype("x")),
+          lambda m: _is_float(m) and len(m.shape("w") or ()) == 2 and m.shape("b") == m.shape("w")[:1] and m.dtype("b") == m.dtype("x")),  # type: ignore[index]
 ))  # fmt: skip
 
 # -- signs, equal but for the sign of what is not a number -------------------------------------------------------------------------

@@ -1,0 +1,40 @@
+"""``check_rule`` on the rules that come with the library: on some of them, and with ``make deep`` on each with fresh programs."""
+
+from __future__ import annotations
+
+import secrets
+
+import pytest
+import torch
+
+import purefx as px
+
+from .shipped import EVERY, checked
+
+SAMPLE = 7
+"""One in so many rules is asked each time."""
+
+NAMES = [rule.name for _, rule in EVERY]
+
+ATTENTION = [
+    rule for kind, rule in EVERY if kind == "attention" and rule.name.startswith("attention") and "heads" not in rule.name
+]
+
+
+@pytest.mark.parametrize(("kind", "rule"), EVERY[::SAMPLE], ids=NAMES[::SAMPLE])
+def test_a_shipped_rule_holds(kind: str, rule: px.Rule) -> None:
+    report = checked(kind, rule, examples=6)
+    assert report.given_matched or report.matches >= report.matched > 0
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize(("kind", "rule"), EVERY, ids=NAMES)
+def test_every_shipped_rule_holds_on_many_programs(kind: str, rule: px.Rule) -> None:
+    checked(kind, rule, examples=140, seed=secrets.randbits(32))
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("rule", ATTENTION, ids=[each.name for each in ATTENTION])
+def test_attention_in_half_precision_holds_on_many_programs(rule: px.Rule) -> None:
+    report = checked("attention", rule, examples=40, seed=secrets.randbits(32), dtype=torch.float16)
+    assert 2 * report.matched >= report.drawn > 0
