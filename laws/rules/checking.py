@@ -131,7 +131,7 @@ def check_rule(
         WrongQuestion: an argument is none that a law can be asked with.
 
     >>> import torch, purefx as px
-    >>> doubled = px.rule(lambda x: x + x).becomes(lambda m, x: x * 2)
+    >>> doubled = px.rule(lambda x: x + x, where=lambda m: m.dtype("x") == torch.float32).becomes(lambda m, x: x * 2)
     >>> print(check_rule(doubled, examples=5))  # doctest: +ELLIPSIS
     <lambda> keeps ... laws: it matched in 5 of 5 programs that were drawn around it (... matches), and in 0 of 1 near misses
     """
