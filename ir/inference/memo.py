@@ -85,18 +85,20 @@ class Memo:
             given.append(described)
         return tuple(given)
 
-    def answer(self, question: Hashable | None, *, like: Any = None) -> Any:
+    def answer(self, question: Hashable | None, free: list[Any] | None = None) -> Any:
         """Return what an operator returns, if it was asked before; ``UNASKED`` otherwise.
 
         Args:
             question: what is asked.
-            like: a value that is given back where it is described just so: one that nothing else has from then on.
+            free: values that nothing has any more; one of them is taken out and given back where it is described just so.
         """
         known = None if question is None else self._answers.get(question)
         if known is None:
             return UNASKED
-        if like is not None and self._described(like) == (*known, *NOTHING_ELSE):
-            return like
+        free = [] if free is None else free
+        for number, value in enumerate(free):
+            if self._described(value) == (*known, *NOTHING_ELSE):
+                return free.pop(number)
         kind, *parts = known
         if kind is FakeTensor:
             return fake_of(self.mode, *parts)

@@ -241,13 +241,13 @@ class FakeValues:
             self.memo.keep(question, value, [*args, *kwargs.values()])
         return value
 
-    def remembered(self, node: Node, known: Callable[[str], Any], *, like: Any = None) -> Any:
+    def remembered(self, node: Node, known: Callable[[str], Any], *, free: list[Any]) -> Any:
         """Return what a node computes, if descriptions of its operands say so; ``UNASKED`` otherwise.
 
         Args:
             node: calls an operator, in a graph that nothing but calls of modules runs, and in no region.
             known: gives the fake value of an operand; ``UNASKED`` for one without.
-            like: a value that is given back where it is described just so.
+            free: values that nothing has any more; one of them is taken out and given back where it is described just so.
         """
 
         def leaf(arg: Any) -> Any:
@@ -256,13 +256,13 @@ class FakeValues:
         args = [thawed(arg, leaf) for arg in node.args]
         kwargs = {key: thawed(arg, leaf) for key, arg in node.kwargs}
         question = self.memo.question(node, args, kwargs)
-        answer = self.memo.answer(question, like=like)
+        answer = self.memo.answer(question, free)
         if question is None or answer is not UNASKED:
             return answer
         assert type(node.do) is Op
         with running(self.mode), suppress(Exception):  # whoever infers the node alone says what it refuses
             self.run(node, node.do.target, args, kwargs)
-        return self.memo.answer(question, like=like)
+        return self.memo.answer(question, free)
 
     def _taken(self, arg: Any, *, fresh: bool) -> Any:
         # An operator that writes may change the shape of what it takes, which others go on to use.

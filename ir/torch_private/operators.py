@@ -9,17 +9,19 @@ A name is given a type and a reason here, and nothing more.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any, cast
 
 import torch
 import torch._functorch.predispatch
 import torch._ops
 import torch.fx.node
+from attrs import frozen
 
 __all__ = [
-    "ASSERT_SCALAR", "MODES", "SAFE_SOFTMAX", "VMAP", "HigherOrderOperator", "OpOverload", "OpOverloadPacket",
+    "ASSERT_SCALAR", "MODES", "SAFE_SOFTMAX", "VMAP", "HigherOrderOperator", "OpOverload", "OpOverloadPacket", "Parameter",
     "allows_numbers_as_tensors", "builtin_functions", "in_dispatcher", "is_effectful", "overload_of", "overloads_of",
-    "registered_higher_order", "resolve_higher_order", "resolve_operator", "schema_of", "side_effectful",
+    "parameters_of", "registered_higher_order", "resolve_higher_order", "resolve_operator", "schema_of", "side_effectful",
 ]  # fmt: skip
 
 
@@ -46,6 +48,44 @@ def schema_of(target: Any) -> Any:
     'aten::relu'
     """
     return target._schema
+
+
+@frozen
+class Parameter:
+    """A parameter of an operator, as its schema has it."""
+
+    name: str
+    kind: str
+    """Its type, as the schema writes it."""
+    kwarg_only: bool
+    has_default: bool
+    default: Any
+    size: int | None
+    """How long a list of integers is that one number may stand for."""
+    is_written: bool
+
+
+@cache
+def parameters_of(target: Any) -> tuple[Parameter, ...]:
+    """Return the parameters of an operator overload; reading them from its schema takes as long as matching a node.
+
+    >>> [(one.name, one.kind, one.default) for one in parameters_of(torch.ops.aten.add.Tensor)]
+    [('self', 'Tensor', None), ('other', 'Tensor', None), ('alpha', 'number', 1)]
+    """
+    return tuple(
+        [
+            Parameter(
+                one.name,
+                str(one.type),
+                one.kwarg_only,
+                one.has_default_value(),
+                one.default_value,
+                one.N,
+                one.alias_info is not None and one.alias_info.is_write,
+            )
+            for one in schema_of(target).arguments
+        ]
+    )
 
 
 def allows_numbers_as_tensors(name: str) -> bool:

@@ -27,7 +27,7 @@ from .hits import Hits
 from .legality import Legality
 from .matching import Found, root_of
 from .new_state import NewState
-from .place import Match, Scope
+from .place import Match, Places, Scope
 from .several import needed, spot, ways
 
 __all__ = ["Sweep"]
@@ -77,26 +77,26 @@ class Sweep:
     Args:
         program: the program of the graph.
         name: the id of the graph.
-        places: gives its instances.
+        places: where its graphs stand.
         hits: what matches is counted here, over all walks.
         rules: by the operator at their root.
         fuel: each match is one rewrite.
         state: what is added to the state is noted here.
         calls: the values of each call.
-        values: works out values of new nodes; None where something around the graph decides as well.
+        values: works out values of new nodes.
     """
 
     def __init__(
         self,
         program: Program,
         name: str,
-        places: Callable[[], tuple[str, ...]],
+        places: Places,
         hits: Hits,
         rules: Mapping[Any, Sequence[_Rule]],
         fuel: Fuel,
         state: NewState,
         calls: CallValues,
-        values: FakeValues | None,
+        values: FakeValues,
     ) -> None:
         self.program = program
         self.name = name
@@ -119,7 +119,7 @@ class Sweep:
     @cached_property
     def paths(self) -> tuple[str, ...]:
         """The instances of the graph: who has not to tell them apart does not ask."""
-        return self.places()
+        return self.places.of(self.name)
 
     @cached_property
     def draft(self) -> Draft:
@@ -129,7 +129,7 @@ class Sweep:
     @cached_property
     def legality(self) -> Legality:
         """What may be done."""
-        return Legality(self.program, self.name, self.places, self.draft.values)
+        return Legality(self.program, self.name, lambda: self.paths, self.draft.values)
 
     def run(self) -> Graph:
         """Return the graph after the rules; the same object if none matched."""
@@ -189,7 +189,7 @@ class Sweep:
         gone.update({name: self.draft.nodes[name] for name in first.place.notes.reads if name in self.draft.nodes})
         before = self._spot(first.place.found, gone, at)
         assert before is not None
-        self._take(first, gone, before, at)
+        self._take(rule, first, gone, before, at)
         return [node.name for node in made if node.name in self.draft.nodes and before == root.name]
 
     def _is_possible(self, rule: _Rule, found: Found, at: str) -> bool:
@@ -258,7 +258,7 @@ class Sweep:
 
     @cached_property
     def _scope(self) -> Scope:
-        graph = self.program, self.name, self.places, self.draft.values, self.draft.nodes.get
+        graph = self.program, self.name, lambda: self.paths, self.draft.values, self.draft.nodes.get
         return Scope(*graph, self.state, self.calls, self.legality.is_changed)
 
     def _note_state(self, answers: Sequence[_Answer | None]) -> None:
@@ -287,12 +287,14 @@ class Sweep:
     def _others(self, name: str, inner: Collection[str]) -> list[Node]:
         return [self.draft.nodes[user] for user in self.draft.users(name) if user not in inner]
 
-    def _take(self, answer: _Answer, inner: Mapping[str, Node], before: str, at: str) -> None:
+    def _take(self, rule: _Rule, answer: _Answer, inner: Mapping[str, Node], before: str, at: str) -> None:
         # What replaces a match stands before one of the nodes up to here.
         draft, roots = self.draft, [root.name for root in answer.place.roots]
         span = [node.name for node in draft.span(inner, answer.place.root.name, at)] if len(roots) > 1 else roots
         results = dict(zip(roots, answer.results, strict=True))
-        draft.insert(draft.said(answer.nodes, results, self._inference), before)
+        values = None if self.name in self.places.decided else self._inference
+        goes = roots if rule.keeps_inner else [*inner]
+        draft.insert(draft.said(answer.nodes, results, values, goes), before)
         for root in sorted(roots, key=span.index, reverse=True):
             draft.replace(root, results[root], inner)
 

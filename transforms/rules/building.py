@@ -122,6 +122,8 @@ class Builder:
         fitting = [one for one in term.overloads if bound(one, *given) is not None]
         if not fitting:
             raise RuleError(f"{self._at}: no overload of {term.name} takes what stands here, {term!r}")
+        if len(fitting) == 1:
+            return fitting[0]
         if term.name in AS_TENSORS:
             return next((one for one in fitting if schema_of(one).overload_name == "Tensor"), fitting[0])
         return min(fitting, key=lambda one: (numbers_as_tensors(one, *given), values_as_numbers(one, *given)))

@@ -163,7 +163,9 @@ class Draft:
 
     # -- values -----------------------------------------------------------------------------------------------------------------
 
-    def said(self, made: Sequence[Node], results: Mapping[str, Ref], values: FakeValues | None) -> Sequence[Node]:
+    def said(
+        self, made: Sequence[Node], results: Mapping[str, Ref], values: FakeValues | None, goes: Iterable[str] = ()
+    ) -> Sequence[Node]:
         """Return new nodes with their values, if those are known now and are described as the values that they stand for.
 
         Otherwise they have none, and what follows from them is left to ``infer``.
@@ -172,15 +174,17 @@ class Draft:
             made: the nodes.
             results: what stands in place of each value.
             values: works them out; None where something around the graph decides as well.
+            goes: nodes that go; their values can be those of new ones.
         """
-        found = None if values is None else self._inferred(made, results, values)
+        found = None if values is None else self._inferred(made, results, values, self._values_to_take(goes, made))
         if found is None:
             self.is_said = False
             return made
         return [node.evolve(meta=MappingProxyType({**node.meta, "val": found[node.name]})) for node in made]
 
-    def _inferred(self, made: Sequence[Node], results: Mapping[str, Ref], values: FakeValues) -> Mapping[str, Any] | None:
-        was = {result.name: self._value_to_take(root, made) for root, result in results.items()}
+    def _inferred(
+        self, made: Sequence[Node], results: Mapping[str, Ref], values: FakeValues, free: list[Any]
+    ) -> Mapping[str, Any] | None:
         found: dict[str, Any] = {}
 
         def known(name: str) -> Any:
@@ -188,7 +192,7 @@ class Draft:
 
         for node in made:
             told = node.meta.get("val")
-            value = values.remembered(node, known, like=was.get(node.name)) if told is None else told
+            value = values.remembered(node, known, free=free) if told is None else told
             if value is UNASKED:
                 return None
             found[node.name] = value
@@ -198,11 +202,12 @@ class Draft:
                 return None
         return found
 
-    def _value_to_take(self, root: str, made: Sequence[Node]) -> Any:
-        # That of a root, if what stands for it can have the very value: it goes, and shares no memory with others.
-        do, value = self.nodes[root].do, self.nodes[root].meta.get("val")
-        is_own = type(do) is Op and not do.effects.aliases and all(node.meta.get("val") is not value for node in made)
-        return value if is_own else None
+    def _values_to_take(self, goes: Iterable[str], made: Sequence[Node]) -> list[Any]:
+        # Those of nodes that go, if they share no memory with others, and no new node has them already.
+        old = [node for name in goes if (node := self.nodes.get(name)) is not None]
+        found = [node.meta.get("val") for node in old if type(node.do) is Op and not node.do.effects.aliases]
+        kept = [node.meta.get("val") for node in made]
+        return [value for value in found if value is not None and not any(value is one for one in kept)]
 
 
 class _Values(Mapping[str, Any]):

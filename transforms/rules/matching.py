@@ -81,7 +81,7 @@ def match(term: Any, value: Arg, node_of: NodeOf, found: Found = Found()) -> Ite
     match term:
         case Var(name):
             if name not in found.values:
-                yield evolve(found, values={**found.values, name: value})
+                yield Found({**found.values, name: value}, found.nodes, found.terms, found.several)
             elif same_arg(found.values[name], value):
                 yield found
         case AnyOf(terms):

@@ -7,15 +7,18 @@ where all agree, and otherwise gets a body for each of the answers (``specialise
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from typing import Any
 
 import torch
 from attrs import Factory, define, field, frozen
 
 from ...ir.arguments import Arg, Ref
+from ...ir.calls.call_graph import all_instances
 from ...ir.errors import RuleError
 from ...ir.graph import Get, Node, Op, Stack, place_of
 from ...ir.inference import CallValues, values_of
+from ...ir.inference.walk import bodies_of
 from ...ir.names import join, nested
 from ...ir.program import Program
 from ...ir.signature import StateInput
@@ -26,10 +29,48 @@ from .new_state import Addition, NewState, parameter_of
 from .patterns import variables_of
 from .terms import Applied, Term, applied, arranged
 
-__all__ = ["Match", "Place", "Scope"]
+__all__ = ["Match", "Place", "Places", "Scope"]
 
 COPYING = frozenset([f"aten.{name}.default" for name in ("lift_fresh_copy", "lift_fresh", "detach_", "detach", "alias", "clone")])
 """Operators that the exporter puts behind a tensor that was made in the program, and others that keep its contents."""
+
+
+class Places:
+    """Where the graphs of a program stand, looked for when somebody asks.
+
+    Args:
+        program: the program.
+
+    >>> from purefx.ir import Graph
+    >>> places = Places(Program.of({"": Graph((), ())}))
+    >>> places.of(""), places.decided
+    (('',), frozenset())
+    """
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+
+    @cached_property
+    def _all(self) -> Mapping[str, tuple[str, ...]]:
+        return all_instances(self.program)
+
+    def of(self, graph: str) -> tuple[str, ...]:
+        """Return the modules that a graph is the body of."""
+        return self._all[graph]
+
+    @cached_property
+    def decided(self) -> frozenset[str]:
+        """The graphs in which more decides about values than the operators and their operands.
+
+        Operators run them, or what they call them from, or regions are opened in them.
+        """
+        program, found = self.program, set[str]()
+        for name in reversed(program.bottom_up):
+            graph = program.graphs[name]
+            found.update([body for node in graph.callers if name in found or type(node.do) is Op for body in bodies_of(node)])
+            if any(type(do := node.do) is Op and do.effects.scope for node in graph.nodes):
+                found.add(name)
+        return frozenset(found)
 
 
 @frozen(eq=False)

@@ -7,18 +7,16 @@ match may be taken in ``application.py``.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 from warnings import warn
 
 from attrs import field, frozen
 
-from ...ir.calls.call_graph import all_instances
 from ...ir.errors import RuleError, RuleWarning
-from ...ir.graph import Op
 from ...ir.importing.constants import with_constants
 from ...ir.inference import CallValues, FakeValues
-from ...ir.inference.walk import bodies_of
+from ...ir.persistent import collector_paused
 from ...ir.program import Program
 from ..cleanup import infer
 from ..transformation import UNLIMITED, Fuel, Transformation
@@ -28,7 +26,7 @@ from .hits import Hits
 from .matching import operators_of, root_of
 from .new_state import NewState, as_staged
 from .patterns import any_call, tensors_in, variables_of
-from .place import Match
+from .place import Match, Places
 from .several import check_results
 from .specialise import specialised
 from .terms import Var, parts_of
@@ -79,7 +77,8 @@ class RuleSet:
         """The rules as a transformation, for ``transform``, ``bisect`` and the laws."""
 
         def apply(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
-            return _everywhere(program, self, fuel)
+            with collector_paused():
+                return _everywhere(program, self, fuel)
 
         apply.__doc__ = f"Apply {self.name}."
         return Transformation(self.name, apply, forgets=frozenset({"deduplicated"}), laws=LAWS)
@@ -295,34 +294,6 @@ def _everywhere(program: Program, rules: RuleSet, fuel: Fuel) -> Program:
     return made
 
 
-class _Places:
-    """The instances of each body of a program, looked for when they are asked for."""
-
-    def __init__(self, program: Program) -> None:
-        self.program = program
-
-    @cached_property
-    def _all(self) -> Mapping[str, tuple[str, ...]]:
-        return all_instances(self.program)
-
-    def of(self, name: str) -> tuple[str, ...]:
-        """Return those of one body."""
-        return self._all[name]
-
-
-def _decided_by_operators(program: Program) -> set[str]:
-    # The graphs of which an operator around decides as well what values are: those that it runs, and what they call; and those in
-    # which regions are opened.
-    found: set[str] = set()
-    for name in reversed(program.bottom_up):
-        graph = program.graphs[name]
-        inner = [body for node in graph.callers if name in found or type(node.do) is Op for body in bodies_of(node)]
-        found.update(inner)
-        if any(type(do := node.do) is Op and do.effects.scope for node in graph.nodes):
-            found.add(name)
-    return found
-
-
 class _Application:
     """Rules on a whole program: graphs are walked until nothing matches, and bodies go apart where instances disagree."""
 
@@ -344,13 +315,9 @@ class _Application:
 
     def _walk(self, todo: Iterable[str]) -> list[str]:
         # A match makes another one possible behind it; so graphs that changed are walked again.
-        program, paths, calls = self.program, _Places(self.program), CallValues(self.program)
-        shared = self.rules, self.fuel, self.state, calls
-        apart = _decided_by_operators(program)
-        walks = [
-            Sweep(program, name, partial(paths.of, name), self.hits[name], *shared, None if name in apart else self.values)
-            for name in todo
-        ]
+        program, places = self.program, Places(self.program)
+        shared = self.rules, self.fuel, self.state, CallValues(program), self.values
+        walks = [Sweep(program, name, places, self.hits[name], *shared) for name in todo]
         graphs = {walk.name: walk.run() for walk in walks}
         self.is_near |= any(walk.is_near for walk in walks)
         changed = {name: graph for name, graph in graphs.items() if graph is not program.graphs[name]}

@@ -8,6 +8,7 @@ function of torch that is called with a term applies the operator of its name, w
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from types import CellType, FunctionType
 from typing import Any
 
@@ -17,7 +18,7 @@ from attrs import field, frozen
 from ...ir.arguments import Ref
 from ...ir.errors import RuleError
 from ...ir.names import did_you_mean
-from ...ir.torch_private import OpOverload, OpOverloadPacket, overload_of, overloads_of, schema_of
+from ...ir.torch_private import OpOverload, OpOverloadPacket, Parameter, overload_of, overloads_of, parameters_of, schema_of
 
 __all__ = [
     "AnyCall",
@@ -219,8 +220,7 @@ def applied(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Ap
 
 def _takes_sizes(overload: Any) -> bool:
     # A list of integers of any length behind the tensor, which torch's methods take one by one as well.
-    second = schema_of(overload).arguments[1:2]
-    return any(str(one.type) == "List[int]" and one.N is None for one in second)
+    return any(one.kind == "List[int]" and one.size is None for one in parameters_of(overload)[1:2])
 
 
 def operator_named(function: Any) -> tuple[str, Sequence[Any]]:
@@ -239,7 +239,7 @@ def operator_named(function: Any) -> tuple[str, Sequence[Any]]:
         name, overloads = function.__name__, [getattr(function, overload) for overload in function.overloads()]
     else:
         name = function if isinstance(function, str) else getattr(function, "__name__", str(function))
-        overloads = [one for one in overloads_of(name) if any("Tensor" in str(each.type) for each in schema_of(one).arguments)]
+        overloads = _of_tensors(name)
     if not overloads:
         near = did_you_mean(name, dir(torch.ops.aten))
         raise RuleError(f"{name!r} is not an operator of aten{near}; write torch.ops.<library>.<operator>")
@@ -249,8 +249,21 @@ def operator_named(function: Any) -> tuple[str, Sequence[Any]]:
     return name, found
 
 
+def _of_tensors(name: str) -> Sequence[Any]:
+    # None is not for good: a library may be loaded.
+    found = _known_of_tensors(name)
+    if not found:
+        _known_of_tensors.cache_clear()
+    return found
+
+
+@lru_cache(maxsize=1024)
+def _known_of_tensors(name: str) -> tuple[Any, ...]:
+    return tuple([one for one in overloads_of(name) if any("Tensor" in each.kind for each in parameters_of(one))])
+
+
 def _writes(overload: Any) -> bool:
-    return any(one.alias_info is not None and one.alias_info.is_write for one in schema_of(overload).arguments)
+    return any(one.is_written for one in parameters_of(overload))
 
 
 def bound(overload: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -260,7 +273,7 @@ def bound(overload: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict
     {'self': x, 'other': 2, 'alpha': 1}
     """
     found = arranged(overload, args, kwargs)
-    if found is None or not all(_fits(found[argument.name], argument) for argument in schema_of(overload).arguments):
+    if found is None or not all(_fits(found[one.name], one.kind) for one in parameters_of(overload)):
         return None
     return found
 
@@ -271,18 +284,18 @@ def arranged(overload: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> d
     >>> arranged(torch.ops.aten.relu.default, ("anything",), {}), arranged(torch.ops.aten.relu.default, (), {})
     ({'self': 'anything'}, None)
     """
-    arguments = schema_of(overload).arguments
-    plain = [argument.name for argument in arguments if not argument.kwarg_only]
+    parameters = parameters_of(overload)
+    plain = [one.name for one in parameters if not one.kwarg_only]
     given = dict(zip(plain, args, strict=False))
     if len(args) > len(plain) or not given.keys().isdisjoint(kwargs):
         return None
     given.update(kwargs)
     found: dict[str, Any] = {}
-    for argument in arguments:
-        if argument.name in given:
-            found[argument.name] = _converted(given.pop(argument.name), argument)
-        elif argument.has_default_value():
-            found[argument.name] = _converted(argument.default_value, argument)
+    for one in parameters:
+        if one.name in given:
+            found[one.name] = _converted(given.pop(one.name), one)
+        elif one.has_default:
+            found[one.name] = _converted(list(one.default) if type(one.default) is list else one.default, one)
         else:
             return None
     return None if given else found
@@ -295,8 +308,8 @@ def numbers_as_tensors(overload: Any, args: Sequence[Any], kwargs: Mapping[str, 
     1
     """
     found = arranged(overload, args, kwargs) or {}
-    kinds = {argument.name: str(argument.type) for argument in schema_of(overload).arguments}
-    return sum(kinds[name] == "Tensor" and isinstance(value, int | float | complex) for name, value in found.items())
+    numbers = {name for name, value in found.items() if isinstance(value, int | float | complex)}
+    return sum([one.kind == "Tensor" and one.name in numbers for one in parameters_of(overload)]) if numbers else 0
 
 
 def values_as_numbers(overload: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> int:
@@ -306,13 +319,11 @@ def values_as_numbers(overload: Any, args: Sequence[Any], kwargs: Mapping[str, A
     1
     """
     found = arranged(overload, args, kwargs) or {}
-    kinds = {argument.name: str(argument.type) for argument in schema_of(overload).arguments}
-    return sum(isinstance(value, Term) and "Tensor" not in kinds[name] for name, value in found.items())
+    return sum(["Tensor" not in one.kind and isinstance(found.get(one.name), Term) for one in parameters_of(overload)])
 
 
-def _fits(value: Any, argument: Any) -> bool:
-    # Whether a value as it stands can be what a parameter takes; a term can be anything.
-    kind = str(argument.type)
+def _fits(value: Any, kind: str) -> bool:
+    # Whether a value as it stands can be what a parameter of a type takes; a term can be anything.
     if isinstance(value, torch.Tensor):
         return "Tensor" in kind
     if isinstance(value, Term | Ref) or value is None:
@@ -333,19 +344,19 @@ def converted(overload: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
     >>> converted(torch.ops.aten.conv2d.default, (Var("x"), Var("w"), None, 1), {"padding": 2})
     ([x, w, None, [1, 1]], {'padding': [2, 2]})
     """
-    of = {argument.name: argument for argument in schema_of(overload).arguments}
-    plain = [argument for argument in of.values() if not argument.kwarg_only]
-    by_position = [_converted(value, argument) for value, argument in zip(args, plain, strict=False)]
+    of = {one.name: one for one in parameters_of(overload)}
+    plain = [one for one in of.values() if not one.kwarg_only]
+    by_position = [_converted(value, one) for value, one in zip(args, plain, strict=False)]
     return by_position, {key: _converted(value, of[key]) for key, value in kwargs.items()}
 
 
-def _converted(value: Any, argument: Any) -> Any:
-    kind = str(argument.type)
+def _converted(value: Any, parameter: Parameter) -> Any:
     if type(value) is not int:
         return value
+    kind = parameter.kind
     if kind in ("float", "Optional[float]"):
         return float(value)
-    return [value] * (argument.N or 1) if "List[int]" in kind else value
+    return [value] * (parameter.size or 1) if "List[int]" in kind else value
 
 
 def _followed(function: FunctionType) -> Callable[..., Any]:
