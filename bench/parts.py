@@ -18,6 +18,9 @@ from bench.workloads import workload
 
 __all__ = ["PARTS", "run"]
 
+CHAINS = (5_000, 10_000, 20_000)
+"""Nodes of the chains that rules rewrite; each twentieth matches, so that it and its user are touched."""
+
 LIMITED = ("gpt-96", "llama", "flatseq-2000", "shared-256")
 
 
@@ -68,9 +71,12 @@ def _rules(options: argparse.Namespace) -> dict[str, Any]:
     ):
         found.append(rules.rules(workload(name), rule, options.rounds))
         print(rules.line(found[-1]), flush=True)
-    found.append(rules.chain_of_hits(20_000, 1_000, options.rounds))
-    print(rules.line(found[-1]), flush=True)
-    return {"flat": found, "layers": rules.layers([8, 32, 96], options.rounds)}
+    for nodes in CHAINS:
+        found.append(rules.chain_of_hits(nodes, nodes // 20, options.rounds))
+        print(rules.line(found[-1]), flush=True)
+    grown = exponent(list(CHAINS), [each["seconds"]["ours"] for each in found[-len(CHAINS) :]])
+    print(f"chains: size^{grown:.2f}, {found[-1]['seconds']['ours'] * 1e6 / (2 * found[-1]['hits']):.0f} us a touched node")
+    return {"flat": found, "growth": grown, "layers": rules.layers([8, 32, 96], options.rounds)}
 
 
 RUN = {

@@ -227,7 +227,8 @@ class Legality:
 
     @cached_property
     def _is_written(self) -> bool:
-        return self.is_acting and bool(self._sets.written)
+        does = [self.does(node) for node in self.graph.nodes if self.acts(node)]
+        return any(one.writes or one.writes_slots or one.completes for one in does)
 
     @cached_property
     def _changed(self) -> frozenset[object]:
