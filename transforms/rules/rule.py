@@ -6,7 +6,7 @@ match may be taken in ``application.py``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 from warnings import warn
@@ -22,6 +22,7 @@ from ..cleanup import infer
 from ..transformation import UNLIMITED, Fuel, Transformation
 from .across import is_tree, near_misses, through_modules
 from .application import Sweep
+from .decomposed import decomposed
 from .hits import Hits
 from .matching import operators_of, root_of
 from .new_state import NewState, as_staged
@@ -133,6 +134,8 @@ class Rule(RuleSet):
     """Whether it matches through the calls of a tree; None: it does not, and says where it would."""
     once: bool = False
     """Whether it leaves alone what it has made itself."""
+    is_decomposed: bool = False
+    """Whether it looks for what its pattern is decomposed into."""
 
     def __attrs_post_init__(self) -> None:
         object.__setattr__(self, "rules", (self,))
@@ -187,6 +190,7 @@ def rule(
     across_modules: bool | None = None,
     once: bool = False,
     at: Any = None,
+    example: Sequence[Any] | None = None,
 ) -> Any:
     """Make a rule of a function that computes what it looks for; ``becomes`` adds what stands in its place.
 
@@ -211,6 +215,9 @@ def rule(
             again, it does it again.
         at: an operator of torch, or a list of some: the function is then called with the match of each of them alone, and returns
             what stands in its place, or None to leave it.
+        example: what the variables may be, for a rule that is applied to decomposed programs: the pattern is then exported and
+            decomposed on it, and matches operands of the same types and numbers of dimensions, and of the same sizes where what
+            it is decomposed into depends on them.  Numbers, and lists of numbers, stand for the variable wherever they occur.
 
     Returns:
         A ``Rule``, or with options alone a decorator that makes one.
@@ -234,12 +241,12 @@ def rule(
     """
 
     def make(function: Callable[..., Any]) -> Rule:
-        term, names = _read(function) if at is None else (any_call(at), ())
+        term, names, like = _read(function, example) if at is None else (any_call(at), (), ())
         several = term if isinstance(term, tuple) else (term,)
         for each in several:
             list(operators_of(each))
         check_results(function.__name__, several)
-        conditions = (*tensors_in(term), *(() if where is None else (where,)))
+        conditions = (*tensors_in(term), *like, *(() if where is None else (where,)))
         return Rule(
             function,
             term,
@@ -250,19 +257,24 @@ def rule(
             any_effects=any_effects,
             across_modules=across_modules,
             once=once,
+            is_decomposed=example is not None,
         )
 
     return make if pattern is None else make(pattern)
 
 
-def _read(function: Callable[..., Any]) -> tuple[Any, tuple[str, ...]]:
-    variables = variables_of(function)
-    term = function(*variables)
+def _read(function: Callable[..., Any], example: Sequence[Any] | None) -> tuple[Any, tuple[str, ...], tuple[Any, ...]]:
+    variables, like = variables_of(function), ()
+    if example is None:
+        term = function(*variables)
+    else:
+        term, fits = decomposed(function, variables, example)
+        like = (fits,)
     term = tuple(term) if isinstance(term, list | tuple) and term else term
     unused = {one.name for one in variables} - _names(term)
     if unused:
         raise RuleError(f"{function.__name__} does not use {', '.join(sorted(unused))}: nothing would say what that is")
-    return term, tuple([one.name for one in variables])
+    return term, tuple([one.name for one in variables]), like
 
 
 def _names(term: Any) -> set[str]:
