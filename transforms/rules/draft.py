@@ -100,7 +100,7 @@ class Draft:
         if by.name == name:
             return
         self.known[name] = by
-        users, known = self._users.pop(name, None) or dict.fromkeys(self.source.users.get(name, ())), {name: by}
+        users, known = self._own(name), {name: by}
         self._users[name] = {}
         theirs = self._own(by.name)
         for user in users:
