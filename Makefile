@@ -64,7 +64,7 @@ house: .venv/installed
 
 # What make test leaves out or asks of fewer programs, then a search for broken laws: make deep MINUTES=600 DEEP_ARGS="--tier toy"
 MINUTES ?= 10
-DRAWING := $(shell grep -rlE --include='test_*.py' 'laws.profiles import .*\bshare\b' tests)
+DRAWING := $(shell grep -rlE --include='test_*.py' 'laws.tiers import .*\bshare\b' tests)
 
 deep: .venv/installed
 	@echo "== pytest"

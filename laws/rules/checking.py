@@ -28,6 +28,7 @@ from ..checking import NothingChecked
 from ..evaluate import Tolerance
 from ..law import Case, Law, Transform
 from ..tiers import active, case_with_calls, draw_settings, share
+from ..values import false_values
 from .build import Drawn, build
 from .found import WANTED, Found, did, found_of, is_drawable
 from .instances import Instance
@@ -312,7 +313,9 @@ def _case_of(drawn: Drawn, variant: int, tolerance: Tolerance) -> Case | None:
         case.meaning(case.program)
     except Exception:  # noqa: BLE001  what a program computes in a later call may be refused
         return None
-    return case
+    # How many parts a chunk of a growing size has differs from call to call: the exporter would not give such a program.
+    grows = bool(drawn.program.constraints.ranges)
+    return None if grows and false_values(case.program, case.calls) else case
 
 
 def _check_enough(report: RuleReport, rules: Sequence[Any], pools: Sequence[Found]) -> None:

@@ -280,3 +280,13 @@ def test_laws_that_apply_a_rule_many_times_name_it_too() -> None:
     clamped = of(lambda x: torch.relu(x), lambda m, x: x.clamp_min(0), where=is_float)
     with pytest.raises(LawBroken, match=r"^<lambda> breaks the law 'gradients'"):
         check_rule(clamped, laws=[GRADIENTS], examples=10)
+
+
+def test_programs_that_no_exporter_gives_are_not_drawn() -> None:
+    # How many parts there are differs with the size: with one that grows, those that the pattern joins are not all.
+    joined = of(lambda x: torch.cat([(c := x.chunk(3, -1))[0], c[1]], -1), lambda m, x: x, where=is_joined_again)
+    assert check_rule(joined, examples=40, seed=3).matched > 20
+
+
+def is_joined_again(m: px.Match) -> bool:
+    return m.shape("x") is not None and m.shape("x") == m.shape(px.Ref(m.root.name))
