@@ -129,11 +129,28 @@ def bounds(draw: Draw) -> tuple[Any, ...]:
     return (_numbers(*draw(st.sampled_from(((2, 3), (4,), (0, 2), ())))) * 4, *draw(pair), *draw(pair))
 
 
+def parts(name: str) -> Draw:
+    """Return a value and how it is cut into as many parts as a rule joins."""
+    how, count = name.rpartition("_")[0], int(name[-1])
+
+    def drawn(draw: Draw) -> tuple[Any, ...]:
+        size, rank = draw(st.integers(1, 2)), draw(st.sampled_from((1, 1, 2, 3)))  # of rank 1 no view has other strides
+        sizes = [size] * (count - 1) + [draw(st.integers(1, size))]
+        dim = draw(st.integers(0, rank - 1))
+        cut = {"split_cat": size, "split_sizes_cat": sizes, "chunk_cat": count}.get(how)
+        whole = {"unbind_stack": count, "chunk_cat": count * size}.get(how, sum(sizes))
+        x = _numbers(*[whole if each == dim else 2 for each in range(rank)])
+        return (x, dim - rank) if cut is None else (x, cut, draw(st.sampled_from((dim, dim - rank))))
+
+    return drawn
+
+
 ROOT = 0.5**0.5
 
 OPERANDS: dict[str, Any] = {
     **{f"conv{dims}d_batch_norm": batch_norm(dims) for dims in (1, 2, 3)},
     "linear_batch_norm": batch_norm(0),
+    **{rule.name: parts(rule.name) for rule in rules.algebra.rules if rule.name[:-1].endswith(("_cat_", "_stack_"))},
     "clamp_clamp": bounds,
     "gelu": activation(0.5, 1, ROOT),
     "gelu_over_root": activation(0.5, 1, 1 / ROOT),
