@@ -49,6 +49,7 @@ from .cleaning import (
     reads_move,
     restore_own_names,
 )
+from .dtypes import double_says_what_it_computes, there_and_back
 from .law import GENERIC, Law
 from .partition import (
     joins,
@@ -118,6 +119,8 @@ FIRST_STAYS = MappingProxyType({"order": "of equal nodes the first stays, in the
 
 NEW_CONSTANTS = MappingProxyType({"state": "results become constants, which is what it is for"})
 
+CONVERTED = MappingProxyType({"state": "tensors are converted, which is what it is for"})
+
 META = MappingProxyType({"no-op": "values are meta, and equality leaves meta out"})
 
 
@@ -182,6 +185,7 @@ REGISTRY: tuple[Entry, ...] = (
     ),
     Entry(canonicalize, ("flat", "sunk", "tree"), (orders_agree, nodes_same)),
     Entry(remove_noops, ("flat", "sunk", "deduplicated"), (views_go, sharing_stays, nothing_new, boundary_stays)),
+    Entry(there_and_back, ("flat", "sunk", "deduplicated"), (double_says_what_it_computes,), CONVERTED),
     Entry(fold_constants, ("flat", "sunk", "deduplicated"), (copies_fold, constants_added, boundary_stays), NEW_CONSTANTS),
 )
 """Every transformation of ``purefx.transforms``."""

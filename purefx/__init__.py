@@ -127,6 +127,7 @@ from purefx.transforms import (
     split_by_module,
     split_by_tags,
     swap_modules,
+    to_dtype,
     transform,
     transformation,
 )
@@ -260,6 +261,7 @@ __all__ = [
     "stats",
     "sum_tied_gradients",
     "swap_modules",
+    "to_dtype",
     "to_ep",
     "transform",
     "transformation",

@@ -7,6 +7,7 @@ from examples.rewrites import (
     adapters,
     attention,
     batch_norm,
+    bfloat16,
     clean_up,
     eight_bits,
     gelu_to_relu,
@@ -14,7 +15,7 @@ from examples.rewrites import (
     one_projection,
 )
 
-FILES = (linear_relu, attention, adapters, eight_bits, gelu_to_relu, batch_norm, one_projection, clean_up)
+FILES = (linear_relu, attention, adapters, eight_bits, gelu_to_relu, batch_norm, one_projection, bfloat16, clean_up)
 
 ALL: tuple[Rewriting, ...] = tuple([each.REWRITING for each in FILES])
 

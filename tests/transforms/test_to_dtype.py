@@ -1,0 +1,226 @@
+"""``to_dtype``: what ``module.to(dtype)`` computes, for modules of every kind, and what a trace cannot tell."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+from torch.utils import _pytree as pytree
+
+import purefx as px
+from tests.programs import Branches, Counter, Shared, Tower, exported
+
+BF16 = torch.bfloat16
+
+
+def cast(value: Any, dtype: torch.dtype) -> Any:
+    def one(leaf: Any) -> Any:
+        return leaf.to(dtype) if isinstance(leaf, torch.Tensor) and leaf.is_floating_point() else leaf
+
+    return pytree.tree_map(one, value)
+
+
+def converted(module: nn.Module, *args: Any, dtype: torch.dtype = BF16, tree: bool = False, **options: Any) -> px.Program:
+    program = px.import_ep(exported(module, *args))
+    result = px.to_dtype(px.transform(program) if tree else program, dtype, **options)
+    assert px.verify(result, infer=True) == ()
+    return result
+
+
+def same_as_eager(module: nn.Module, *args: Any, dtype: torch.dtype = BF16, **options: Any) -> None:
+    """Compare results and state with those of the converted module over three calls, to the last bit."""
+    for tree in (False, True):
+        lowered = px.lower(converted(module, *args, dtype=dtype, tree=tree, **options))
+        eager = copy.deepcopy(module).to(dtype)
+        for factor in (1, -2, 3):
+            given = cast(pytree.tree_map(lambda leaf, factor=factor: leaf * factor, args), dtype)
+            results = [pytree.tree_leaves(each(*copy.deepcopy(given))) for each in (lowered, eager)]
+            for mine, theirs in zip(*results, strict=True):
+                assert mine.dtype is theirs.dtype
+                assert torch.equal(mine, theirs)
+        mine, theirs = lowered.state_dict(), eager.state_dict()
+        assert list(mine) == list(theirs)
+        assert all(mine[name].dtype is theirs[name].dtype and torch.equal(mine[name], theirs[name]) for name in theirs)
+
+
+class Norms(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(8, 4)
+        self.batch = nn.BatchNorm1d(4)
+        self.layer = nn.LayerNorm(4)
+
+    def forward(self, x: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+        return self.layer(self.batch(x) + self.embed(ids % 8))
+
+
+class Root(nn.Module):
+    """The norm of Llama: up to single precision and back, with a residual around it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.rand(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        given = x.dtype
+        x = x.to(torch.float32)
+        x = x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6)
+        return self.weight * x.to(given)
+
+
+class Residual(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.linear = Root(), nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.linear(self.norm(x))
+
+
+class Twice(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = Residual(), Residual()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.second(self.first(x)).float()
+
+
+class Masked(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.softmax(x.masked_fill(x > 0, torch.finfo(x.dtype).min), -1)
+
+
+class Conditional(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return torch.cond(x.sum() > 0, lambda y: self.linear(y), lambda y: y.sin(), (x,))
+
+
+X = torch.linspace(-2, 2, 12).reshape(3, 4)
+
+CASES: dict[str, tuple[nn.Module, tuple[Any, ...]]] = {
+    "linear": (nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2)), (X,)),
+    "shared": (Shared(), (X,)),
+    "tower": (Tower(), (X,)),
+    "a buffer that counts": (Counter(), (X,)),
+    "branches": (Branches(), (X,)),
+    "cond": (Conditional(), (X,)),
+    "norms": (Norms(), (X, torch.arange(3))),
+    "norms in evaluation": (Norms().eval(), (X, torch.arange(3))),
+    "up and back": (Residual(), (X,)),
+    "twice up and back": (Twice(), (X,)),
+    "a mask": (Masked(), (X,)),
+    "attention": (nn.MultiheadAttention(4, 2, batch_first=True).eval(), (X[None], X[None], X[None])),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("dtype", [BF16, torch.float64], ids=str)
+def test_it_computes_what_the_converted_module_does(case: str, dtype: torch.dtype) -> None:
+    module, args = CASES[case]
+    torch.manual_seed(0)
+    same_as_eager(module, *args, dtype=dtype)
+
+
+def test_sizes_may_be_dynamic() -> None:
+    module = Twice()
+    ep = torch.export.export(module, (X,), dynamic_shapes=({0: torch.export.Dim("rows", min=2, max=8)},))
+    program = px.to_dtype(px.transform(px.import_ep(ep)), BF16)
+    assert px.verify(program, infer=True) == ()
+    lowered, eager = px.lower(program), copy.deepcopy(module).to(BF16)
+    for rows in (2, 5):
+        given = torch.randn(rows, 4, dtype=BF16)
+        assert torch.equal(lowered(given), eager(given))
+
+
+def test_the_program_is_left_alone_and_one_of_that_dtype_is_the_same_object() -> None:
+    program = px.import_ep(exported(nn.Linear(4, 4), X))
+    before = str(program), program.state["weight"].value
+    result = px.to_dtype(program, BF16)
+    assert (str(program), program.state["weight"].value) == (before[0], before[1])
+    assert px.to_dtype(result, BF16) is result
+    assert px.to_dtype(program, torch.float32) is program
+
+
+def test_what_is_tied_or_shares_memory_still_does() -> None:
+    class Tied(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a = nn.Linear(4, 4, bias=False)
+            self.b = nn.Linear(4, 4, bias=False)
+            self.b.weight = self.a.weight
+            self.register_buffer("whole", torch.zeros(4))
+            self.register_buffer("part", self.get_buffer("whole")[:2])
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.get_buffer("part").add_(1)
+            return self.b(self.a(x)) + self.get_buffer("whole")
+
+    lowered: Any = px.lower(converted(Tied(), X))
+    assert lowered.a.weight is lowered.b.weight
+    lowered(X.to(BF16))
+    assert lowered.whole.tolist() == [1, 1, 0, 0]
+    assert lowered.whole.dtype is BF16
+
+
+def test_keep() -> None:
+    """A norm may have wider parameters than what it is given; a linear layer may not."""
+    module = nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4))
+    program = converted(module, X, keep="1")
+    types = {name: slot.value.dtype for name, slot in program.state.pairs}
+    assert types == {"0.weight": BF16, "0.bias": BF16, "1.weight": torch.float32, "1.bias": torch.float32}
+    eager = copy.deepcopy(module).to(BF16)
+    eager[1].float()
+    assert torch.equal(px.lower(program)(X.to(BF16)), eager(X.to(BF16)))
+    with pytest.raises(px.UnsupportedProgram, match="or keep the module that uses it"):
+        converted(module, X, keep="0.weight")
+
+
+def test_follow_says_what_a_trace_does_not() -> None:
+    """Nothing behind this cast minds: it stays unless it is named."""
+
+    class Wide(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.to(torch.float32) * 2
+
+    assert px.lower(converted(Wide(), X))(X.to(BF16)).dtype is torch.float32
+    assert px.lower(converted(Wide(), X, follow="to"))(X.to(BF16)).dtype is BF16
+
+
+def test_what_eager_refuses_is_told() -> None:
+    class Own(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return functional.linear(x, torch.ones(2, 4))
+
+    with pytest.raises(px.UnsupportedProgram, match=r"linear gets torch.float32 and torch.bfloat16.*no cast is before it"):
+        converted(Own(), X)
+    with pytest.raises(RuntimeError):
+        Own()(X.to(BF16))
+
+
+def test_tensors_that_share_memory_are_converted_together() -> None:
+    class Views(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("a", torch.zeros(4))
+            self.register_buffer("b", self.get_buffer("a")[:2])
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x + self.get_buffer("a") + self.get_buffer("b").sum()
+
+    with pytest.raises(px.UnsupportedProgram, match="'a', 'b' share memory"):
+        converted(Views(), X, keep="b")
+
+
+@pytest.mark.parametrize("wrong", [torch.int8, "bfloat16", None, torch.complex64])
+def test_a_wrong_dtype(wrong: Any) -> None:
+    with pytest.raises(TypeError, match="takes a floating dtype such as"):
+        px.to_dtype(px.import_ep(exported(nn.Linear(4, 4), X)), wrong)
