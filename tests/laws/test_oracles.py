@@ -29,6 +29,7 @@ from purefx.laws import (
     structure_differences,
     value_differences,
 )
+from purefx.laws.asking import refuses
 from purefx.laws.checking import drawn
 from purefx.laws.law import GENERIC, GRADIENTS, Case, Law
 from purefx.laws.oracles import tensor_gradients
@@ -297,7 +298,7 @@ GRADED = [(step, stage) for step, stages in FIRST for stage in stages]
 @pytest.mark.parametrize(("step", "stage"), GRADED, ids=[step.name for step, _ in GRADED])
 def test_gradients_are_kept(step: px.Transformation, stage: Stage) -> None:
     for case in drawn_cases("aten", stage, 20):
-        if runs(case):
+        if runs(case) and not refuses(step, case):
             assert LAWS["gradients"].check(step, case) == []
 
 
