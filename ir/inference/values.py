@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from functools import cached_property
 from itertools import chain
 from typing import Any
@@ -33,6 +33,7 @@ from ..torch_private import (
     schema_of,
     silence,
     symbols_of,
+    without_cache,
     without_kernels,
 )
 from .memo import UNASKED, Memo
@@ -233,7 +234,9 @@ class FakeValues:
             return known
         writes = type(node.do) is Op and bool(node.do.effects.writes)
         taken = [self._taken(arg, fresh=writes) for arg in args]
-        value = target(*taken, **{key: self._taken(part, fresh=writes) for key, part in kwargs.items()})
+        named = {key: self._taken(part, fresh=writes) for key, part in kwargs.items()}
+        with without_cache(self.mode) if _aliases_silently(node) else nullcontext():
+            value = target(*taken, **named)
         bindings = fresh_bindings(self.mode.shape_env, value)
         if bindings:
             self.bindings[node.name] = bindings
@@ -313,6 +316,14 @@ def gives_nothing(node: Node) -> bool:
     """
     target: Any = node.do.target if type(node.do) is Op else None
     return isinstance(target, OpOverload) and not schema_of(target).returns
+
+
+def _aliases_silently(node: Node) -> bool:
+    do = node.do
+    if type(do) is not Op or not do.effects.aliases:
+        return False
+    target: Any = do.target
+    return isinstance(target, OpOverload) and not target.is_view
 
 
 def _gives_list(node: Node) -> bool:

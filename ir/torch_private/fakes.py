@@ -51,6 +51,7 @@ __all__ = [
     "symbolic_range",
     "symbols_of",
     "sympy_operators",
+    "without_cache",
     "without_kernels",
     "without_overrides",
 ]
@@ -113,6 +114,21 @@ def is_refusal(error: BaseException) -> bool:
     if isinstance(error, known) or type(error).__name__ == "GuardOnDataDependentSymNode":
         return True
     return isinstance(error, RuntimeError) and str(error).startswith("There was no fake impl registered")
+
+
+@contextmanager
+def without_cache(mode: Any) -> Generator[None, None, None]:
+    """Keep a mode from giving what the same operator gave before, in any mode of this process; no public switch does.
+
+    What it gives shares memory with an operand only where the schema says that it does, so the first answer and the second
+    differ for an operator that returns its operand silently.
+    """
+    before = mode.cache_enabled
+    mode.cache_enabled = False
+    try:
+        yield
+    finally:
+        mode.cache_enabled = before
 
 
 @contextmanager

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache
+from typing import Any
 
 import hypothesis.strategies as st
 import torch
@@ -24,7 +25,23 @@ from ...ir.torch_private import pytree
 from .. import toy
 from ..variants import reordered
 
-__all__ = ["CallRecipe", "ItemRecipe", "NodeRecipe", "OutputRecipe", "Recipe", "SlotRecipe", "build", "nested", "recipes"]
+__all__ = [
+    "CallRecipe", "ItemRecipe", "NodeRecipe", "OutputRecipe", "PrintedWhole", "Recipe", "SlotRecipe",
+    "build", "nested", "recipes",
+]  # fmt: skip
+
+
+class PrintedWhole:
+    """Prints as its ``repr`` says.
+
+    Hypothesis shows a value by the calls that built it, each of which prints its operands four times to choose a layout: what is
+    nested eight deep would take hours, after the test has failed.
+    """
+
+    __slots__ = ()
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:  # noqa: FBT001  the name and the operands are IPython's
+        printer.text("..." if cycle else repr(self))
 
 
 @frozen
@@ -37,7 +54,7 @@ class NodeRecipe:
 
 
 @frozen
-class CallRecipe:
+class CallRecipe(PrintedWhole):
     """A module call: which module below the one at hand; a new call, or one that was left and is entered again."""
 
     module: int
@@ -75,7 +92,7 @@ class OutputRecipe:
 
 
 @frozen
-class Recipe:
+class Recipe(PrintedWhole):
     """All that is drawn for a flat program."""
 
     slots: tuple[SlotRecipe, ...]

@@ -7,8 +7,9 @@ from collections.abc import Callable
 import pytest
 import torch
 from attrs import evolve
-from hypothesis import HealthCheck, Phase, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis.stateful import run_state_machine_as_test
+from hypothesis.strategies import SearchStrategy
 
 import purefx as px
 from purefx.laws import behaviour_differences, toy
@@ -18,7 +19,8 @@ from purefx.laws.evaluate import evaluate, meaning_differences
 from purefx.laws.law import GENERIC
 from purefx.laws.registry import REGISTRY
 from purefx.laws.stateful import STEPS, Walk, allowed, rule_machine
-from purefx.laws.strategies import STAGES, Stage
+from purefx.laws.strategies import STAGES, Stage, exported_programs, module_trees
+from purefx.laws.strategies.recipe import recipes
 from purefx.laws.toy import tensor_meaning, toy_meaning
 from tests.laws.seeded.writing import forgets_a_mutation
 from tests.programs import Shared, exported
@@ -176,6 +178,23 @@ def test_real_programs_mean_the_same_at_every_stage_and_as_eager() -> None:
 
 
 # Random walks through all transformations keep what must be kept, and find those that do not keep it.
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(
+    ("strategy", "size"), [(recipes(), 1500), (exported_programs(), 3000), (module_trees(), 3000)], ids=["toy", "aten", "modules"]
+)
+def test_what_fails_is_shown_at_once(strategy: SearchStrategy[object], size: int) -> None:
+    """Hypothesis prints what a test was given when it fails: deep nesting must not take it hours."""
+
+    @settings(max_examples=100, derandomize=True, database=None, deadline=None, phases=[Phase.generate])
+    @given(strategy)
+    def fails_on_large_ones(value: object) -> None:
+        assert len(repr(value)) < size
+
+    with pytest.raises(AssertionError) as caught:
+        fails_on_large_ones()
+    assert "fails_on_large_ones(" in "".join(caught.value.__notes__)
 
 
 ALL = tuple(entry.transformation for entry in REGISTRY)

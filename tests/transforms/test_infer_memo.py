@@ -112,6 +112,23 @@ def test_values_of_drawn_programs_are_those_without_a_memo(drawn: Exported) -> N
     assert told(px.infer(program)) == told(without_memo(program))
 
 
+class Lifted(torch.nn.Module):
+    """An operator that returns its operand, and whose schema does not say so."""
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        first, second = x + 1, x + 2
+        return torch.ops.aten.lift(first).add_(1), torch.ops.aten.lift(second) * 2
+
+
+def test_operators_that_return_their_operand_do_so_whatever_ran_before() -> None:
+    """torch remembers what operators gave in this process, and forgets that this one shares memory."""
+    program = bare(px.import_ep(exported(Lifted(), torch.ones(3, 7))))
+    for _ in range(3):
+        values = {node.name: node.meta["val"] for _, node in px.infer(program).nodes()}
+        assert storage_key(values["lift"]) == storage_key(values["add"])
+        assert storage_key(values["lift_1"]) == storage_key(values["add_1"])
+
+
 def test_equal_layers_are_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
     keep = Memo.keep

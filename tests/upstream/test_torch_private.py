@@ -356,6 +356,17 @@ def test_refusals_are_told_from_mistakes() -> None:
     assert told == [True, True, True, False]
 
 
+def test_modes_can_be_kept_from_what_operators_gave_before() -> None:
+    """``lift`` returns its operand; the second time, torch's cache gives a tensor of its own."""
+    mode, lift = torch_private.FakeTensorMode(), torch.ops.aten.lift.default
+    with torch_private.without_cache(mode), mode:
+        assert mode.cache_enabled is False
+        for _ in range(3):
+            x = torch.ones(2, 5)
+            assert torch_private.storage_key(lift(x)) == torch_private.storage_key(x)
+    assert mode.cache_enabled is True
+
+
 def test_modes_can_be_kept_from_running_kernels() -> None:
     """And do as they did afterwards."""
     mode = torch_private.FakeTensorMode()

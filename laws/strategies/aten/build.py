@@ -28,7 +28,7 @@ from torch.export.graph_signature import (
 from ....ir.expression import Sym
 from ....ir.names import is_below
 from ....ir.torch_private import TrainingIRVerifier, Verifier, pytree, symbolic_range
-from ..recipe import CallRecipe, ItemRecipe, NodeRecipe, OutputRecipe
+from ..recipe import CallRecipe, ItemRecipe, NodeRecipe, OutputRecipe, PrintedWhole
 from .flow import TOKEN, Flow, Frames, Kind, Style, Value, number_kind, size, tensor_kind
 from .menu import MENU
 from .recipe import PATHS, Recipe, recipes, split, windows
@@ -247,7 +247,7 @@ CALLS = 3
 
 
 @frozen(eq=False)
-class Exported:
+class Exported(PrintedWhole):
     """An exported program, and the leaves of its user inputs for several calls.
 
     >>> recipe = Recipe((), (), (), 0, 0, False)

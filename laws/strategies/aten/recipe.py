@@ -14,7 +14,7 @@ import torch
 from attrs import evolve, frozen
 from torch.export.graph_signature import InputKind, InputSpec, TensorArgument
 
-from ..recipe import CallRecipe, ItemRecipe, NodeRecipe, OutputRecipe, SlotRecipe, nested
+from ..recipe import CallRecipe, ItemRecipe, NodeRecipe, OutputRecipe, PrintedWhole, SlotRecipe, nested
 from .flow import Kind, tensor_kind
 
 __all__ = ["PATHS", "Recipe", "Window", "recipes", "windows"]
@@ -24,7 +24,7 @@ KINDS = 28
 
 
 @frozen
-class Recipe:
+class Recipe(PrintedWhole):
     """All that is drawn for an exported program."""
 
     slots: tuple[SlotRecipe, ...]

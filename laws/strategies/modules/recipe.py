@@ -14,6 +14,8 @@ import hypothesis.strategies as st
 import torch
 from attrs import frozen
 
+from ..recipe import PrintedWhole
+
 __all__ = [
     "KINDS",
     "Again",
@@ -92,7 +94,7 @@ class Step:
 
 
 @frozen
-class Region:
+class Region(PrintedWhole):
     """Steps under a flag, in ``no_grad``, or in the two branches of a ``cond``."""
 
     kind: int
@@ -112,7 +114,7 @@ class Again:
 
 
 @frozen
-class Call:
+class Call(PrintedWhole):
     """The first call of a new module: how its parent holds it, what it is given, and all that is in it."""
 
     holder: int
@@ -136,7 +138,7 @@ class SlotRecipe:
 
 
 @frozen
-class Body:
+class Body(PrintedWhole):
     """A class of our own: its state, its steps, and what it returns."""
 
     slots: tuple[SlotRecipe, ...]
@@ -156,7 +158,7 @@ class Output:
 
 
 @frozen
-class Recipe:
+class Recipe(PrintedWhole):
     """All that is drawn for a module tree."""
 
     root: Body

@@ -18,6 +18,7 @@ from torch.export import ExportedProgram
 
 from ...oracles import Calls
 from ...purity import seeded
+from ..recipe import PrintedWhole
 from .calls import BodyWriter
 from .library import Library, Place
 from .recipe import Holder, Output, Pair, Recipe, arguments, cond, dynamic_shapes, parameters, recipes
@@ -87,7 +88,7 @@ QUIET = (
 
 
 @frozen(repr=False)
-class ModuleTree:
+class ModuleTree(PrintedWhole):
     r"""A generated module, with the arguments of three calls in a row.
 
     >>> tree = ModuleTree("class Root(nn.Module):\n    def forward(self, x):\n        return x + 1")
