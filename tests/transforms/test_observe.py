@@ -7,11 +7,14 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import Phase, assume, given, reject, settings
 from torch import nn
 from torch.utils import _pytree as pytree
 
 import purefx as px
-from tests.programs import Counter, Shared, exported
+from purefx.laws.strategies import ModuleTree, module_trees
+from purefx.laws.tiers import Tier, drawn_cases, share
+from tests.programs import Branches, Counter, Shared, exported
 
 X = torch.linspace(-2, 2, 12).reshape(3, 4)
 
@@ -22,7 +25,7 @@ def hooked(module: nn.Module) -> tuple[nn.Module, dict[str, Any]]:
 
     def hook(path: str, result: Any) -> None:
         number = times[path] = times.get(path, -1) + 1
-        seen[f"{path}@{number}" if number else path] = pytree.tree_map(torch.clone, result)
+        seen[f"{path}@{number}" if number else path] = pytree.tree_map_only(torch.Tensor, torch.clone, result)
 
     for path, each in module.named_modules():
         each.register_forward_hook(lambda _, args, result, path=path: hook(path, result))
@@ -33,9 +36,9 @@ def hooked(module: nn.Module) -> tuple[nn.Module, dict[str, Any]]:
 def agree(module: nn.Module, paths: str | list[str], *args: Any, preserve: tuple[str, ...] = (), **options: Any) -> list[str]:
     """Compare outputs, state and what is observed with hooks, flat and as a tree, over three calls; return what is observed."""
     ep = torch.export.export(copy.deepcopy(module), args, preserve_module_call_signature=preserve, **options)
-    flat = px.import_ep(ep)
-    names: list[str] = []
-    for program in (flat, px.transform(flat)):
+    names: list[list[str]] = []
+    flat = [px.import_ep(each) for each in ([ep] if preserve else [ep, ep.run_decompositions({})])]
+    for program in (*flat, *map(px.transform, flat)):
         before = str(program)
         result = px.observe(program, paths)
         assert str(program) == before
@@ -49,13 +52,13 @@ def agree(module: nn.Module, paths: str | list[str], *args: Any, preserve: tuple
             pairs = zip(pytree.tree_leaves(mine), pytree.tree_leaves(theirs), strict=True)
             assert all(torch.equal(*pair) for pair in pairs)
             for path, value in found.items():
-                assert all(
-                    torch.equal(*pair) for pair in zip(pytree.tree_leaves(value), pytree.tree_leaves(seen[path]), strict=True)
-                )
-        names = list(found)
+                pairs = zip(pytree.tree_leaves(value), pytree.tree_leaves(seen[path]), strict=True)
+                assert all(torch.equal(*pair) for pair in pairs), path
+            names.append(list(found))
         mine, theirs = lowered.state_dict(), eager.state_dict()
         assert all(torch.equal(mine[name], theirs[name]) for name in theirs)
-    return names
+    assert all(each == names[0] for each in names)
+    return names[0]
 
 
 class Block(nn.Module):
@@ -97,6 +100,63 @@ class Written(nn.Module):
         return y.add_(1).relu_() * 2
 
 
+class Count(nn.Module):
+    """A module that gives a number beside a tensor."""
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, Any]:
+        return x.sin(), (x > 0).sum().item()
+
+
+class Counted(nn.Module):
+    """And a program that writes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count, self.norm = Count(), nn.BatchNorm1d(4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y, number = self.count(self.norm(x))
+        return (y * number).add_(1)
+
+
+class Twice(nn.Module):
+    """Its state has an old value, one in between and a new one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.linear = nn.BatchNorm1d(4), nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.norm(self.linear(self.norm(x)))
+
+
+class Recurrent(nn.Module):
+    """What the inner module gives is the new state of the outer one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell = nn.Linear(4, 4)
+        self.register_buffer("h", torch.zeros(3, 4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.h.copy_(self.cell(x + self.h).detach())
+        return x * 2
+
+
+class Quiet(nn.Module):
+    """Modules under ``no_grad``."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.front, self.back, self.unused = nn.Sequential(nn.Linear(4, 4), nn.ReLU()), nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            y = self.front(x)
+        self.unused(x)
+        return self.back(y)
+
+
 CASES: dict[str, tuple[nn.Module, str | list[str], list[str]]] = {
     "one layer of several": (nn.Sequential(Block(), Block(), Block()), "1.down", ["1.down"]),
     "all of a shared body": (nn.Sequential(Block(), Block(), Block()), "*.up", ["0.up", "1.up", "2.up"]),
@@ -107,6 +167,9 @@ CASES: dict[str, tuple[nn.Module, str | list[str], list[str]]] = {
     "below a shared one": (Several(), "rest.1.act", ["rest.1.act"]),
     "written later": (Written(), "linear", ["linear"]),
     "beside state that counts": (nn.Sequential(nn.Linear(4, 4), Counter()), "0", ["0"]),
+    "a number, in a program that writes": (Counted(), "norm", ["norm"]),
+    "around new state": (nn.Sequential(Twice(), Twice()), "?", ["0", "1"]),
+    "new state of the module around": (nn.Sequential(Recurrent()), "*.cell", ["0.cell"]),
     "batch norm in training": (nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.ReLU()), "*", ["0", "1", "2"]),
 }
 
@@ -146,6 +209,147 @@ def test_what_is_observed_can_be_observed_again() -> None:
     assert torch.equal(first["0.up"], second["0.up"])
 
 
+def test_numbers_are_no_tensors_to_copy() -> None:
+    module = Counted()
+    flat = px.import_ep(exported(copy.deepcopy(module), X))
+    for program in (flat, px.transform(flat)):
+        eager, seen = hooked(module)
+        result, found = px.lower(px.observe(program, "count"))(X)
+        assert torch.equal(result, eager(X))
+        (value, number), (theirs, their_number) = found["count"], seen["count"]
+        assert torch.equal(value, theirs)
+        assert number == their_number
+
+
+@pytest.mark.parametrize("paths", ["front.0", "*", ["front.*", "back"]])
+@pytest.mark.parametrize("transform", [px.normalize_stacks, px.transform])
+def test_modules_in_bodies_of_operators_are_refused(paths: Any, transform: Any) -> None:
+    """A glob never leaves one of them out silently."""
+    module = Quiet()
+    program = transform(px.import_ep(exported(module, X)))
+    with pytest.raises(
+        px.UnsupportedProgram, match=r"front.0 runs inside of \S+, whose body gives nothing else: observe the module"
+    ):
+        px.observe(program, paths)
+    eager, seen = hooked(module)
+    eager(X)
+    assert torch.equal(px.lower(px.observe(program, "front"))(X)[1]["front"], seen["front"])
+
+
+def test_state_between_two_calls_is_no_value() -> None:
+    module = Twice()
+    ep = exported(copy.deepcopy(module), X)
+    eager, seen = hooked(module)
+    eager(X)
+    assert torch.equal(px.lower(px.observe(px.import_ep(ep), "norm"))(X)[1]["norm@1"], seen["norm@1"])
+    flat = px.import_ep(ep.run_decompositions({}))
+    for program in (flat, px.transform(flat)):
+        with pytest.raises(px.UnsupportedProgram, match=r"norm writes norm\.\w+, which is written in several calls, so here"):
+            px.observe(program, "norm")
+
+
+class Meddling(nn.Module):
+    """Writes what an inner module has written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm1d(4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.norm(x)
+        assert self.norm.running_mean is not None
+        self.norm.running_mean.mul_(0.5)
+        return y * 2
+
+
+def test_state_that_is_written_outside_is_no_value() -> None:
+    ep = exported(nn.Sequential(Meddling()), X)
+    assert list(px.lower(px.observe(px.import_ep(ep), "0*"))(X)[1]) == ["0", "0.norm"]
+    flat = px.import_ep(ep.run_decompositions({}))
+    for program in (flat, px.transform(flat)):
+        assert list(px.lower(px.observe(program, "0"))(X)[1]) == ["0"]
+        with pytest.raises(
+            px.UnsupportedProgram, match=r"norm writes 0.norm\.running_mean, which is written outside of it as well"
+        ):
+            px.observe(program, "0.*")
+
+
+def test_what_is_there_and_gives_nothing() -> None:
+    program = px.import_ep(exported(Quiet(), X))
+    with pytest.raises(px.NamingError, match=r"of what 'unused' gives, the program uses nothing"):
+        px.observe(program, "unused")
+    branches = px.import_ep(exported(Branches(), torch.ones(3, 4)))
+    path = next(module.path for module in branches.modules if module.path)
+    with pytest.raises(px.NamingError, match=rf"'{path}' is in the program, but no call of it: .* observe the module around it"):
+        px.observe(branches, path)
+
+
+def test_a_tree_whose_state_leaves_its_modules() -> None:
+    ep = torch.export.export(nn.Sequential(nn.BatchNorm1d(4)), (X,)).run_decompositions({})
+    with pytest.raises(px.UnsupportedProgram, match="takes a tree whose state is written in place"):
+        px.observe(px.outline(px.import_ep(ep)), "0")
+
+
+def test_no_globs_observe_nothing() -> None:
+    program = px.import_ep(exported(nn.Sequential(Block()), X))
+    for each in (program, px.transform(program)):
+        result, seen = px.lower(px.observe(each, []))(X)
+        assert torch.equal(result, px.lower(program)(X))
+        assert seen == {}
+
+
+@pytest.mark.parametrize("stage", ["flat", "in place", "ivals", "deduplicated"])
+@pytest.mark.parametrize("tier", ["toy", "aten", "modules"])
+def test_drawn_programs_do_what_they_did(tier: Tier, stage: str) -> None:
+    """Outputs, mutated inputs, state and effects are as before, and each value is named."""
+    observed = 0
+    for case in drawn_cases(tier, stage, 60 if tier == "toy" else 20, 3):
+        try:
+            result = px.observe(case.program, "*")
+        except (px.NamingError, px.UnsupportedProgram):
+            continue
+        observed += 1
+        assert px.verify(result, infer=True) == ()
+        before, after = case.meaning(case.program), case.meaning(result)
+        assert repr((before.inputs, before.state, before.effects)) == repr((after.inputs, after.state, after.effects))
+        for old, new in zip(before.outputs, after.outputs, strict=True):
+            assert repr(list(old)) == repr(list(new[: len(old)]))
+    assert observed >= 8
+
+
+@settings(max_examples=share(15), phases=[Phase.generate])
+@given(module_trees())
+def test_drawn_modules_are_what_hooks_see(tree: ModuleTree) -> None:
+    assume(not tree.is_random and not tree.preserve)
+    assume("with torch." not in tree.source)  # of state that is written under no_grad, the exporter makes a value
+    names_of = tree.build().named_modules
+    assume(len(list(names_of())) == len(list(names_of(remove_duplicate=False))))  # hooks count by module, observe by path
+    for decomposed in (False, True):
+        try:
+            flat = px.import_ep(tree.export(decomposed=decomposed))
+        except Exception:  # the exporter refuses some in its own ways
+            reject()
+        try:
+            lowered = [px.lower(px.observe(program, "*")) for program in (flat, px.transform(flat))]
+        except (px.NamingError, px.UnsupportedProgram):  # no module gives anything, or one runs in a region
+            reject()
+        (eager, seen), names = hooked(tree.build()), list[list[str]]()
+        for args, kwargs in tree.calls:
+            eager(*copy.deepcopy(args), **copy.deepcopy(kwargs))
+            for module in lowered:
+                found = module(*copy.deepcopy(args), **copy.deepcopy(kwargs))[1]
+                names.append(list(found))
+                for path, value in found.items():
+                    # run_decompositions drops calls that nothing uses.
+                    among = [seen[each] for each in seen if each.partition("@")[0] == path.partition("@")[0]]
+                    theirs = [
+                        each for each in pytree.tree_leaves(among if decomposed else seen[path]) if isinstance(each, torch.Tensor)
+                    ]
+                    for each in pytree.tree_leaves(value):
+                        assert any(torch.equal(each, other) for other in theirs), path
+        assert all(sorted(each) == sorted(names[0]) for each in names), names[:2]
+
+
 @pytest.mark.parametrize("paths", ["nowhere", ["item", "0"], "1.upp"])
 def test_a_glob_that_matches_nothing(paths: Any) -> None:
     program = px.import_ep(exported(nn.Sequential(Block(), Block()), X))
@@ -157,6 +361,9 @@ def test_wrong_use() -> None:
     program = px.transform(px.import_ep(exported(Shared(), X)))
     with pytest.raises(TypeError, match="observe takes globs of module paths"):
         px.observe(program, [1])  # type: ignore[list-item]
+    for paths in (None, {"0": 1}, 3):
+        with pytest.raises(TypeError, match="observe takes globs of module paths"):
+            px.observe(program, paths)  # type: ignore[arg-type]
     split = px.split_by_tags(program, ("a",), tag_of=lambda _: "a")
     with pytest.raises(px.UnsupportedProgram, match="before it is split"):
         px.observe(split, "*")
