@@ -49,6 +49,7 @@ from .cleaning import (
     reads_move,
     restore_own_names,
 )
+from .devices import devices_back, meta_says_what_it_computes, to_meta_and_back
 from .dtypes import double_says_what_it_computes, there_and_back
 from .law import GENERIC, Law
 from .partition import (
@@ -186,6 +187,7 @@ REGISTRY: tuple[Entry, ...] = (
     Entry(canonicalize, ("flat", "sunk", "tree"), (orders_agree, nodes_same)),
     Entry(remove_noops, ("flat", "sunk", "deduplicated"), (views_go, sharing_stays, nothing_new, boundary_stays)),
     Entry(there_and_back, ("flat", "sunk", "deduplicated"), (double_says_what_it_computes,), CONVERTED),
+    Entry(to_meta_and_back, ("flat", "sunk", "deduplicated"), (meta_says_what_it_computes, devices_back), META),
     Entry(fold_constants, ("flat", "sunk", "deduplicated"), (copies_fold, constants_added, boundary_stays), NEW_CONSTANTS),
 )
 """Every transformation of ``purefx.transforms``."""

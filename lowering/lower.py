@@ -16,6 +16,8 @@ from ..ir.arguments import bodies_in
 from ..ir.persistent import collector_paused
 from ..ir.program import Program
 from ..ir.verify import check
+from ..transforms.convert.devices import Devices, moved_program
+from ..transforms.convert.memory import materialise
 from .calls.arguments import CallPlan
 from .calls.preserved import answering, call_modules
 from .calls.root import LoweredInterpreterRoot, LoweredRoot, root_class
@@ -24,7 +26,7 @@ from .executable import executable
 from .modules.context import LoweringContext
 from .modules.interpreter import LoweredInterpreter, run_body
 from .modules.module import RESERVED, LoweredModule, Place, make_class, new_module
-from .modules.state import materialise, moved, writing_parameters
+from .modules.state import writing_parameters
 from .modules.tree import Tree, grow
 
 __all__ = ["lower", "lower_unchecked"]
@@ -92,8 +94,9 @@ def lower_unchecked(
 ) -> torch.nn.Module:
     """Lower a program that is known to be valid, or that was lowered before."""
     program = writing_parameters(executable(given))
-    if device is not None:
-        program = moved(program, device)
+    devices = None if device is None else Devices(device)
+    if devices is not None:
+        program = moved_program(program, devices)
     nested = LoweringContext(program, given, to)
     nested.hooked = {**nested.hooked, **hooked}  # of a module that was pickled
     bodies, codes = bodies_of(nested, reserved=RESERVED)
@@ -105,7 +108,7 @@ def lower_unchecked(
         nested[key] = new_module(classes[key], Place(bodies[key], "", 0, None, nested))
     plan = CallPlan(program)
     root = root_class(root_base, plan, codes)
-    made = grow(Tree(program, bodies, classes, nested), materialise(program, copy=copy, device=device), root)
+    made = grow(Tree(program, bodies, classes, nested), materialise(program, copy=copy, devices=devices), root)
     made.__dict__["purefx_plan"] = plan
     return made
 

@@ -16,7 +16,7 @@ from .cleanup import (
     normalize_stacks,
     restore_names,
 )
-from .convert import to_dtype
+from .convert import to_device, to_dtype
 from .deduplicate import deduplicate
 from .effect_tokens import remove_effect_tokens
 from .expand import expand
@@ -41,5 +41,5 @@ __all__ = [
     "inplace_mutations", "insert_ivals", "join", "lift_constants", "lift_state", "mark_non_persistent",
     "move_non_tensor_nodes", "name_inputs", "normalize_stacks", "observe", "outline", "relay_skips", "remove_effect_tokens",
     "remove_noops", "restore_names", "rule", "sink_state", "split_balanced", "split_by_module", "split_by_tags",
-    "swap_modules", "to_dtype", "transform", "transformation",
+    "swap_modules", "to_device", "to_dtype", "transform", "transformation",
 ]  # fmt: skip

@@ -38,6 +38,7 @@ __all__ = [
     "device_of",
     "fake_copy",
     "fake_of",
+    "fake_on",
     "fresh_bindings",
     "has_fixed_sizes",
     "have_fixed_sizes",
@@ -100,6 +101,21 @@ def fake_of(mode: Any, dtype: torch.dtype, shape: Any, stride: Any, device: torc
     with torch._C._DisableTorchDispatch():  # a mode that is on, this one or another, shall not see it
         plain = torch.empty_strided(shape, stride, dtype=dtype, device="meta")
     return cast(Any, FakeTensor)(mode, plain, device)
+
+
+def fake_on(tensor: Any, device: torch.device) -> Any:
+    """Return a fake tensor as it is, on another device: torch would ask for one that is not here.
+
+    Sizes, strides and what shares memory stay.
+
+    >>> fake_on(FakeTensorMode().from_tensor(torch.ones(2, 3).t()), torch.device("meta")).stride()
+    (1, 3)
+    """
+    with torch._C._DisableTorchDispatch():
+        plain = torch.empty(0, dtype=tensor.dtype, device="meta")
+        plain.set_(tensor.untyped_storage(), tensor.storage_offset(), tensor.shape, tensor.stride())
+    made = cast(Any, FakeTensor)(tensor.fake_mode, plain, device)
+    return made.requires_grad_() if tensor.requires_grad else made
 
 
 def is_refusal(error: BaseException) -> bool:

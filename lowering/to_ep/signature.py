@@ -31,8 +31,8 @@ from ...ir.signature import (
 )
 from ...ir.state import Slot, SlotKind
 from ...ir.torch_private import pytree, script_class
+from ...transforms.convert.memory import materialise
 from ..code.contract import call_entries, kind_of, written_signature
-from ..modules.state import materialise
 from .graphs import Made
 
 __all__ = ["argument", "graph_signature", "module_calls", "state_of_ep"]
@@ -51,7 +51,7 @@ def state_of_ep(program: Program, *, copy: bool) -> tuple[dict[str, Any], dict[s
     >>> state_of_ep(Program.of({}), copy=True)
     ({}, {})
     """
-    cells = materialise(program, copy=copy, device=None)
+    cells = materialise(program, copy=copy)
     saved: dict[str, Any] = {}
     constants: dict[str, Any] = {}
     for name, slot in program.state.pairs:

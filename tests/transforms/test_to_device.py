@@ -1,0 +1,299 @@
+"""``to_device``: where everything is after a move, what still shares memory, and what is refused."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import attrs
+import pytest
+import torch
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.export.passes import move_to_device_pass
+from torch.utils import _pytree as pytree
+
+import purefx as px
+from purefx.ir.operators import op_of
+from purefx.ir.torch_private import storage_key
+from tests.programs import Branches, Counter, Shared, Tower, exported
+
+X = torch.linspace(-2, 2, 12).reshape(3, 4)
+META, CPU = torch.device("meta"), torch.device("cpu")
+
+
+class Tied(nn.Module):
+    """Tied weights, a view into a buffer, an overlapping window, a frozen parameter."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = nn.Linear(4, 4, bias=False)
+        self.b = nn.Linear(4, 4, bias=False)
+        self.b.weight = self.a.weight
+        self.frozen = nn.Parameter(torch.ones(4), requires_grad=False)
+        self.register_buffer("whole", torch.zeros(4))
+        self.register_buffer("part", self.get_buffer("whole")[1:3], persistent=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.get_buffer("part").add_(1)
+        return self.b(self.a(x)) + self.get_buffer("whole") + self.frozen
+
+
+class Says(nn.Module):
+    """Devices in all kinds of places."""
+
+    def forward(self, x: torch.Tensor, scale: int = 2) -> torch.Tensor:
+        made = torch.zeros(4, device=x.device) + torch.arange(4) + torch.full((4,), 1.0, device="cpu")
+        wide = x.to("cpu", torch.float64).to(torch.float32)
+        return wide + made.to(x.device) * scale + torch.tensor([1.0, 2.0, 3.0, 4.0]) + torch.ones_like(x, device="cpu")
+
+
+class Under(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return self.linear(x)
+
+
+class Conditional(nn.Module):
+    def forward(self, x: torch.Tensor) -> Any:
+        return torch.cond(x.sum() > 0, lambda y: y + torch.ones(4), lambda y: y.sin(), (x,))
+
+
+MODULES: dict[str, nn.Module] = {
+    "linear": nn.Sequential(nn.Linear(4, 4), nn.Dropout(), nn.Linear(4, 2)),
+    "shared": Shared(),
+    "tower": Tower(),
+    "counter": Counter(),
+    "branches": Branches(),
+    "batch norm": nn.BatchNorm1d(4),
+    "tied": Tied(),
+    "says": Says(),
+}
+
+
+def imported(module: nn.Module, *args: Any, tree: bool = True) -> px.Program:
+    program = px.import_ep(exported(module, *args))
+    return px.transform(program) if tree else program
+
+
+def described(result: Any) -> list[Any]:
+    return [(leaf.device, leaf.dtype, leaf.shape) for leaf in pytree.tree_leaves(result)]
+
+
+def devices_of(program: px.Program) -> set[str]:
+    """The devices that are said anywhere."""
+    metas = [meta.get("val") for name in program.order for meta in program.graphs[name].metas.values()]
+    found = {str(value.device) for value in metas if isinstance(value, torch.Tensor)}
+    found |= {str(slot.value.device) for _, slot in program.state.pairs if isinstance(slot.value, torch.Tensor)}
+    kinds = [spec.type for spec in program.signature.inputs if isinstance(spec, px.UserInput)]
+    found |= {kind.device for kind in kinds if isinstance(kind, px.TensorType)}
+    for _, node in program.nodes():
+        values = (*node.args, *(value for _, value in node.kwargs))
+        found |= {str(value) for value in values if isinstance(value, torch.device)}
+    return found
+
+
+@pytest.mark.parametrize("tree", [False, True], ids=["flat", "tree"])
+@pytest.mark.parametrize("case", MODULES)
+def test_on_the_meta_device_it_computes_what_the_moved_module_does(case: str, tree: bool) -> None:
+    module = MODULES[case]
+    program = imported(module, X, tree=tree)
+    text = str(program)
+    moved = px.to_device(program, "meta")
+    assert str(program) == text
+    assert devices_of(moved) == {"meta"}
+    assert px.verify(moved, infer=True) == ()
+    given = X.to("meta")
+    eager = None if case == "says" else copy.deepcopy(module).to("meta")(given)
+    expected = described(torch.empty(3, 4, device="meta") if eager is None else eager)
+    for lowered in (px.lower(moved), px.lower(program, device="meta"), px.lower(moved, to="interpreter")):
+        assert described(lowered(given)) == expected
+        state = [(name, value.device, value.requires_grad) for name, value in lowered.state_dict(keep_vars=True).items()]
+        assert state == [(name, META, value.requires_grad) for name, value in module.state_dict(keep_vars=True).items()]
+
+
+@pytest.mark.parametrize("case", MODULES)
+def test_back_with_its_state_it_is_the_program(case: str) -> None:
+    program = imported(MODULES[case], X)
+    back = px.to_device(px.to_device(program, "meta").evolve(state=program.state), "cpu")
+    assert back == program
+    assert devices_of(back) == {"cpu"}
+    results = [pytree.tree_leaves(px.lower(each)(X)) for each in (back, program) if case != "linear"]  # which draws
+    assert all(torch.equal(mine, theirs) for mine, theirs in zip(*results, strict=True))
+
+
+def test_where_nothing_moves_it_is_the_same_object() -> None:
+    program = imported(Tied(), X)
+    for device in ("cpu", CPU, "cpu:0", {"cuda": "meta"}, {"cpu": "cpu"}, {}):
+        assert px.to_device(program, device) is program
+    moved = px.to_device(program, META)
+    assert px.to_device(moved, "meta") is moved
+
+
+def test_what_is_tied_or_shares_memory_still_does() -> None:
+    program = imported(Tied(), X)
+    state = px.to_device(program, "meta").state
+    assert state["a.weight"].value is state["b.weight"].value
+    assert isinstance(state["frozen"].value, nn.Parameter)
+    assert not state["frozen"].value.requires_grad
+    part: Any = state["part"].value
+    assert storage_key(part) == storage_key(state["whole"].value)
+    assert (part.storage_offset(), state["part"].persistent) == (1, False)
+
+
+def test_the_pass_of_torch_breaks_them() -> None:
+    """What `move_to_device_pass` does in the same place, as of torch 2.13: it is why this one is written."""
+    ep = exported(Tied(), X)
+    moved = move_to_device_pass(ep, "meta")
+    assert moved is ep
+    state, constants = moved.state_dict, moved.constants
+    assert state["a.weight"] is not state["b.weight"]
+    part: Any = constants["part"]
+    assert storage_key(part) != storage_key(state["whole"])
+    under = move_to_device_pass(exported(Under(), X), "meta")
+    regions = [node.args[0] for node in under.graph.nodes if "autocast" in str(node.target)]
+    assert regions == ["cpu"]
+
+
+def test_devices_that_are_not_said_are_said() -> None:
+    """What makes a tensor out of none makes it on the CPU, unless it is told."""
+    nodes = (
+        px.Node("a", op_of(torch.ops.aten.arange.default), (4,)),
+        px.Node("b", op_of(torch.ops.aten.zeros.default), (px.Items([4]),), (("device", None), ("pin_memory", True))),
+        px.Node("c", op_of(torch.ops.aten.ones.default), (px.Items([4]),), (("device", "cpu"),)),
+        px.Node("d", op_of(torch.ops.aten.ones_like.default), (px.Ref("c"),)),
+        px.Node("e", op_of(torch.ops.aten.stack.default), (px.Items([px.Ref(name) for name in "abcd"]),)),
+    )
+    program = px.Program.of({"": px.Graph((), nodes, (px.Ref("e"),))}, signature=px.Signature((), (px.UserOutput(),)))
+    moved = px.to_device(program, "meta")
+    said = {node.name: dict(node.kwargs) for node in moved.main.nodes}
+    assert said["a"] == {"device": META}
+    assert said["b"] == {"device": META, "pin_memory": False}
+    assert said["c"] == {"device": "meta"}
+    assert said["d"] == {}
+    assert px.lower(program, device="meta")()[0].device == META
+    assert px.lower(moved)()[0].device == META
+
+
+def test_a_mapping_moves_all_at_once() -> None:
+    nodes = [
+        px.Node(name, op_of(torch.ops.aten.zeros.default), (px.Items([4]),), (("device", torch.device(at)),))
+        for name, at in (("a", "cuda:0"), ("b", "cuda:1"), ("c", "cuda:2"), ("d", "cuda"), ("e", "cpu"))
+    ]
+    program = px.Program.of({"": px.Graph((), tuple(nodes), ())})
+
+    def after(devices: dict[str, str]) -> list[str]:
+        return [str(dict(node.kwargs)["device"]) for node in px.to_device(program, devices).main.nodes]
+
+    assert after({"cuda:0": "cuda:1", "cuda:1": "cuda:0"}) == ["cuda:1", "cuda:0", "cuda:2", "cuda:1", "cpu"]
+    assert after({"cuda": "meta", "cuda:1": "cpu"}) == ["meta", "cpu", "meta", "meta", "cpu"]
+    assert after({"cpu": "cuda:3"}) == ["cuda:0", "cuda:1", "cuda:2", "cuda", "cuda:3"]
+
+
+def test_literals_of_the_caller_move() -> None:
+    program = imported(nn.ReLU(), X)
+    spec = px.UserInput(px.LiteralType((CPU, 1)), "where", px.LiteralType((CPU, 1)))
+    graph = px.Graph((*program.main.inputs, px.Input("where")), program.main.nodes, program.main.output)
+    signature = attrs.evolve(program.signature, inputs=(*program.signature.inputs, spec), in_spec=None, arg_names=())
+    moved = px.to_device(program.with_main(graph, signature=signature), "meta").signature.inputs[-1]
+    assert isinstance(moved, px.UserInput)
+    assert moved.type == moved.default == px.LiteralType((META, 1))
+
+
+def on_fake_cuda(module: nn.Module, *args: torch.Tensor) -> px.Program:
+    """The program of a module on a CUDA device that is not there."""
+    program = imported(module, *args)
+    with FakeTensorMode() as mode:
+        fakes = {slot.cell: mode.from_tensor(slot.value) for _, slot in program.state.pairs}
+    slots = {
+        name: px.Slot(slot.kind, fakes[slot.cell], slot.cell, slot.storage, slot.persistent) for name, slot in program.state.pairs
+    }
+    return px.to_device(program.evolve(state=px.State(program.state.order, program.state.slots.update(slots))), "cuda")
+
+
+@pytest.mark.parametrize("case", ["linear", "tower", "tied", "counter", "says"])
+def test_cuda_without_contents(case: str) -> None:
+    """Fake state moves to devices that are not here; a device without an index gets one."""
+    program = on_fake_cuda(MODULES[case], X)
+    assert devices_of(program) == {"cuda:0"}
+    assert devices_of(px.to_device(program, {"cuda:0": "cuda:1"})) == {"cuda:1"}
+    assert devices_of(px.to_device(program, {"cuda": "cpu"})) == {"cpu"}
+    assert px.to_device(program, "cuda:0") is program
+    assert px.verify(program) == ()
+
+
+def test_regions_under_autocast_follow() -> None:
+    program = on_fake_cuda(Under(), X)
+    regions = [node.args[0] for _, node in program.nodes() if "autocast" in str(node.do)]
+    assert regions == ["cuda"]
+    assert [node.args[0] for _, node in px.to_device(program, {"cuda:0": "cuda:1"}).nodes() if "autocast" in str(node.do)] == [
+        "cuda"
+    ]
+    with pytest.raises(px.UnsupportedProgram, match=r"devices of that type go to cpu, cuda: map all of them with the key 'cuda'"):
+        px.to_device(program, {"cuda:0": "cpu"})
+    with pytest.raises(px.UnsupportedProgram, match="there is no autocast on 'meta'"):
+        px.to_device(program, "meta")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+def test_contents_do_not_move_where_there_is_no_device() -> None:
+    with pytest.raises(
+        px.UnsupportedProgram, match=r"'weight' cannot be moved: the device cuda:0 is not here .*move to the meta"
+    ):
+        px.to_device(imported(nn.Linear(4, 4), X), "cuda")
+
+
+def test_contents_do_not_come_back_from_meta() -> None:
+    moved = px.to_device(imported(nn.Linear(4, 4), X), "meta")
+    with pytest.raises(px.UnsupportedProgram, match="'weight' is on the meta device and has no contents to move to cpu"):
+        px.to_device(moved, "cpu")
+
+
+@pytest.mark.parametrize("wrong", ["gpu", "cuda:x", "", {"cpu": "gpu"}, {"gpu": "cpu"}])
+def test_unknown_devices(wrong: Any) -> None:
+    with pytest.raises(ValueError, match="is no device"):
+        px.to_device(imported(nn.Linear(4, 4), X), wrong)
+
+
+@pytest.mark.parametrize("wrong", [3, None, torch.float32, {"cpu": 1}, {0: "cpu"}])
+def test_no_devices(wrong: Any) -> None:
+    with pytest.raises(TypeError, match=r"a device is a torch\.device or its name"):
+        px.to_device(imported(nn.Linear(4, 4), X), wrong)
+
+
+def test_kernels_of_one_device_stay_there() -> None:
+    class Attends(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(x, x, x)[0]
+
+    program = px.import_ep(exported(Attends(), torch.ones(1, 2, 4, 8)))
+    with pytest.raises(
+        px.UnsupportedProgram, match="a decomposition chose for 'cpu' and 'cuda' has not: move the program before"
+    ):
+        px.to_device(program, "cuda")
+    assert devices_of(px.to_device(program, "meta")) == {"meta"}
+
+
+def test_sizes_may_be_dynamic() -> None:
+    ep = torch.export.export(MODULES["tower"], (X,), dynamic_shapes={"x": {0: torch.export.Dim("rows", min=2, max=8)}})
+    moved = px.to_device(px.transform(px.import_ep(ep)), "meta")
+    assert px.verify(moved, infer=True) == ()
+    for rows in (2, 5):
+        assert px.lower(moved)(torch.empty(rows, 4, device="meta")).shape[0] == rows
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("case", [*MODULES, "under", "conditional"])
+def test_on_a_real_device(case: str) -> None:
+    module = {**MODULES, "under": Under(), "conditional": Conditional()}[case].eval()
+    program = imported(module, X)
+    moved = px.to_device(program, "cuda")
+    assert px.verify(moved, infer=True) == ()
+    there = px.lower(moved)(X.cuda())
+    assert there.device.type == "cuda"
+    torch.testing.assert_close(there.cpu(), px.lower(program)(X), rtol=2e-2, atol=2e-2)
+    assert px.to_device(moved, "cpu") == program
