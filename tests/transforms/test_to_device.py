@@ -297,3 +297,28 @@ def test_on_a_real_device(case: str) -> None:
     assert there.device.type == "cuda"
     torch.testing.assert_close(there.cpu(), px.lower(program)(X), rtol=2e-2, atol=2e-2)
     assert px.to_device(moved, "cpu") == program
+
+
+def test_modules_that_a_program_holds_move_with_what_it_sees_of_them() -> None:
+    class Leaves(torch.fx.Tracer):
+        def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+            return True
+
+    module = nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 4))
+    program = px.import_fx(torch.fx.GraphModule(module, Leaves().trace(module)))
+    moved = px.to_device(program, "meta")
+    held: Any = moved.state["0"].value
+    assert held.running_mean.device == META
+    first: Any = module[0]
+    assert first.running_mean.device == CPU
+    assert px.lower(moved)(X.to("meta")).device == META
+    assert px.to_device(moved, "meta") is moved
+
+
+def test_objects_in_state_cannot_move() -> None:
+    program = imported(nn.Linear(4, 4), X)
+    slot = px.Slot(px.SlotKind.CONSTANT, torch.Generator(), 99, 99)
+    held = program.evolve(state=px.State((*program.state.order, "draws"), program.state.slots.set("draws", slot)))
+    with pytest.raises(px.UnsupportedProgram, match="the state 'draws' is a Generator, and to_device cannot move what is in it"):
+        px.to_device(held, "meta")
+    assert px.to_device(held, "cpu") is held
