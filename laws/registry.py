@@ -14,6 +14,7 @@ from attrs import field, frozen
 from ..transforms import (
     Transformation,
     add_runtime_assertions,
+    bodies_to_regions,
     canonicalize,
     collect_call_signatures,
     deduplicate,
@@ -52,6 +53,7 @@ from .cleaning import (
 from .devices import devices_back, meta_says_what_it_computes, to_meta_and_back
 from .dtypes import double_says_what_it_computes, there_and_back
 from .law import GENERIC, Law
+from .modes import markers_come_back, modes_stay, no_markers, no_wrappers, regions_and_back
 from .partition import (
     joins,
     names_move,
@@ -188,6 +190,8 @@ REGISTRY: tuple[Entry, ...] = (
     Entry(remove_noops, ("flat", "sunk", "deduplicated"), (views_go, sharing_stays, nothing_new, boundary_stays)),
     Entry(there_and_back, ("flat", "sunk", "deduplicated"), (double_says_what_it_computes,), CONVERTED),
     Entry(to_meta_and_back, ("flat", "sunk", "deduplicated"), (meta_says_what_it_computes, devices_back), META),
+    Entry(bodies_to_regions, ("flat", "sunk", "deduplicated"), (modes_stay, no_wrappers)),
+    Entry(regions_and_back, ("flat", "sunk", "deduplicated"), (modes_stay, no_markers, markers_come_back)),
     Entry(fold_constants, ("flat", "sunk", "deduplicated"), (copies_fold, constants_added, boundary_stays), NEW_CONSTANTS),
 )
 """Every transformation of ``purefx.transforms``."""

@@ -19,9 +19,10 @@ import torch.fx.node
 from attrs import frozen
 
 __all__ = [
-    "ASSERT_SCALAR", "MODES", "SAFE_SOFTMAX", "VMAP", "HigherOrderOperator", "OpOverload", "OpOverloadPacket", "Parameter",
-    "allows_numbers_as_tensors", "builtin_functions", "in_dispatcher", "is_effectful", "overload_of", "overloads_of",
-    "parameters_of", "registered_higher_order", "resolve_higher_order", "resolve_operator", "schema_of", "side_effectful",
+    "ASSERT_SCALAR", "ENTER_AUTOCAST", "EXIT_AUTOCAST", "MODES", "SAFE_SOFTMAX", "SET_GRAD_ENABLED", "VMAP",
+    "HigherOrderOperator", "OpOverload", "OpOverloadPacket", "Parameter", "allows_numbers_as_tensors", "builtin_functions",
+    "in_dispatcher", "is_effectful", "overload_of", "overloads_of", "parameters_of", "registered_higher_order",
+    "resolve_higher_order", "resolve_operator", "schema_of", "side_effectful",
 ]  # fmt: skip
 
 
@@ -228,6 +229,16 @@ def _modes() -> dict[Callable[..., Any], int]:
 
 MODES = _modes()
 """Functions that Dynamo writes into graphs and that change what operators mean: 1 opens such a region, -1 closes one."""
+
+
+SET_GRAD_ENABLED: Any = cast(Any, torch._C)._set_grad_enabled
+"""What a region of another gradient mode begins and ends with: the mode from there on."""
+
+ENTER_AUTOCAST: Any = cast(Any, torch.amp.autocast_mode)._enter_autocast
+"""What a region under autocast begins with: device type, dtype, whether it is enabled, whether it keeps casts."""
+
+EXIT_AUTOCAST: Any = cast(Any, torch.amp.autocast_mode)._exit_autocast
+"""What a region under autocast ends with; it is given what the beginning returned."""
 
 
 def _of_vmap() -> tuple[Callable[..., Any], ...]:

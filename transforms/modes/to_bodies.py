@@ -1,0 +1,220 @@
+"""``regions_to_bodies``: nodes between two markers become the body of an operator that sets the mode.
+
+One walk over each graph, with the regions that are open; which nodes are a region is decided in ``regions``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from attrs import define, field
+
+from ...ir.arguments import Arg, Body, Ref
+from ...ir.graph import Get, Graph, Input, Node, Stack, common_prefix
+from ...ir.names import Names, is_below
+from ...ir.operators import GETITEM
+from ...ir.program import Program
+from ...ir.relocation import Relocation
+from ..shared_bodies import value_only
+from ..transformation import UNLIMITED, Fuel, transformation
+from .modes import SET_GRAD, WITH_AUTOCAST, WITH_GRAD, Modes, is_op
+from .regions import Region, regions_of
+
+__all__ = ["regions_to_bodies"]
+
+
+@transformation(
+    proven=True,
+    forgets={"deduplicated"},
+    inverse="bodies_to_regions",
+    laws=[
+        "every operator runs in the gradient mode and under the autocast that it ran in, as often, in the same order",
+        "no region is left between markers, of those that `bodies_to_regions` writes",
+        "`bodies_to_regions` gives back the program that it was made of",
+    ],
+)
+def regions_to_bodies(program: Program, *, grad: bool = True, fuel: Fuel = UNLIMITED) -> Program:
+    """Make bodies of operators of what lies between the markers of a gradient mode, or of autocast.
+
+    Before::
+
+        _set_grad_enabled = torch._C._set_grad_enabled(False)
+        y = aten.exp.default(x)
+        _set_grad_enabled_1 = torch._C._set_grad_enabled(True)
+
+    After::
+
+        wrap_with_set_grad_enabled = higher_order.wrap_with_set_grad_enabled(False, @$no_grad, x)
+        y = operator.getitem(wrap_with_set_grad_enabled, 0)
+
+        graph @$no_grad(x)     y = aten.exp.default(x);  return (y,)
+
+    A tracer of Python writes markers (``torch.compile`` gives its backends such graphs), ``torch.export`` writes bodies.  Regions
+    nest as they did; where a gradient mode and autocast overlap, the body of the mode is cut in two.  Markers that change nothing
+    and regions without operators go.  Reads of state stay outside, and become operands.
+
+    A body shared by callers in several modes is left as it is, and so are regions that are never closed, that begin in one body
+    and end in another, that overlap a level of vmap or another region under autocast, that contain the boundary of a preserved
+    call, or that make a size that only a run knows.
+
+    Args:
+        program: a program at any stage.
+        grad: the gradient mode that it is called in.  Bodies restore the mode that they find, markers set this one.
+        fuel: a rewrite is one region, bodies before their callers, in the order in which they begin.
+
+    Returns:
+        The program with regions as bodies.
+
+    >>> import purefx as px
+    >>> from purefx.transforms.modes.modes import SET_GRAD
+    >>> off, on = (px.Node(name, SET_GRAD, (mode,)) for name, mode in (("off", False), ("on", True)))
+    >>> y = px.Node("y", px.Op("toy.neg"), (px.Ref("x"),))
+    >>> program = px.Program.of({"": px.Graph((px.Input("x"),), (off, y, on), (px.Ref("y"),))})
+    >>> [node.name for node in px.regions_to_bodies(program).graphs["$no_grad"].nodes]
+    ['y']
+    """
+    modes, ids, made = Modes(program, grad=grad), Names(program.graphs), dict[str, Graph]()
+    for name in program.bottom_up:
+        regions = regions_of(modes, name)
+        if regions and fuel.limited:
+            refused = frozenset([one for one in regions if not fuel.burn("region", one.first, "in", repr(name))])
+            regions = regions_of(modes, name, refused=refused) if refused else regions
+        if regions:
+            made.update(_Building(program.graphs[name], regions, ids).run(name))
+    return program.with_graphs(made)
+
+
+@define
+class _Open:
+    """A region whose end was not met."""
+
+    region: Region
+    nodes: list[Node] = field(factory=list)
+
+
+class _Building:
+    """One graph while bodies are made of its regions."""
+
+    def __init__(self, graph: Graph, regions: list[Region], ids: Names) -> None:
+        self.nodes = _gathered(graph, regions)
+        self.source = graph
+        self.ids = ids
+        self.names = graph.names()
+        self.last = dict.fromkeys(graph.output_refs(), len(graph.nodes))
+        for number, node in enumerate(self.nodes):
+            for name in node.refs():
+                self.last[name] = max(number, self.last.get(name, 0))
+        self.metas = graph.metas
+        self.reads = {node.name for node in graph.nodes if type(node.do) is Get}
+        at = {node.name: number for number, node in enumerate(self.nodes)}
+        ends = [(one, at[graph.nodes[one.first].name], at[graph.nodes[one.last].name]) for one in regions]
+        self.regions = [Region(first, last, one.grad) for one, first, last in ends]
+        self.open: list[_Open] = []
+        self.made: list[Node] = []
+        self.bodies: dict[str, Graph] = {}
+
+    def run(self, name: str) -> Mapping[str, Graph]:
+        """Return the graph and the new bodies, by id."""
+        begins = {one.first: one for one in self.regions}
+        ends = {one.last: one for one in self.regions}
+        modes = [one for one in self.regions if one.grad is not None]
+        for number, node in enumerate(self.nodes):
+            if number in begins:
+                self._begin(begins[number])
+            if number in ends:
+                self._end(ends[number], number)
+            is_marker = number in begins or number in ends
+            if is_marker or (is_op(node, SET_GRAD) and any(one.first < number < one.last for one in modes)):
+                continue
+            (self.open[-1].nodes if self.open else self.made).append(node)
+        return {name: Graph(self.source.inputs, tuple(self.made), self.source.output), **self.bodies}
+
+    def _begin(self, region: Region) -> None:
+        around = self.open[-1].region if self.open else None
+        crosses = region.grad is None and around is not None and around.grad is not None and around.last < region.last
+        if crosses and around is not None:
+            self._close(region.first)
+        self.open.append(_Open(region))
+        if crosses and around is not None:
+            self.open.append(_Open(around))
+
+    def _end(self, region: Region, number: int) -> None:
+        inner = self.open[-1].region
+        if inner != region:  # a gradient mode that was begun in it and goes on
+            self._close(number)
+        self._close(number)
+        if inner != region:
+            self.open.append(_Open(inner))
+
+    def _close(self, end: int) -> None:
+        # Bodies return what is used behind them; reads of state are operands, so they stand before the operator.
+        done = self.open.pop()
+        outside = self.open[-1].nodes if self.open else self.made
+        outside += [node for node in done.nodes if node.name in self.reads]
+        nodes = [node for node in done.nodes if node.name not in self.reads]
+        if not nodes:
+            return
+        own = {node.name for node in nodes}
+        inputs = dict.fromkeys([name for node in nodes for name in node.refs() if name not in own])
+        outputs = [node.name for node in nodes if self.last.get(node.name, -1) > end]
+        stack = _around(nodes)
+        body = Graph(
+            tuple([Input(name, value_only(self.metas.get(name, {}))) for name in inputs]),
+            _inside(nodes, stack),
+            tuple([Ref(name) for name in outputs]),
+        )
+        outside += self._operator(done.region, body, outputs, stack)
+
+    def _operator(self, region: Region, body: Graph, outputs: list[str], stack: Stack) -> list[Node]:
+        do, word = (
+            (WITH_AUTOCAST, "$autocast") if region.grad is None else (WITH_GRAD, "$enable_grad" if region.grad else "$no_grad")
+        )
+        id_ = self.ids.fresh(word)
+        self.bodies[id_] = body
+        literals = (region.grad,) if region.grad is not None else _with_defaults(self.nodes[region.first].args)
+        name = self.names.fresh(do.name.rpartition(".")[2])
+        args: tuple[Arg, ...] = (*literals, Body(id_), *[Ref(formal.name) for formal in body.inputs])
+        value = tuple([self.metas[output].get("val") if output in self.metas else None for output in outputs])
+        taken = [
+            Node(output, GETITEM, (Ref(name), index), (), stack, value_only(self.metas.get(output, {})))
+            for index, output in enumerate(outputs)
+        ]
+        return [Node(name, do, args, (), stack, MappingProxyType({"val": value})), *taken]
+
+
+def _gathered(graph: Graph, regions: list[Region]) -> tuple[Node, ...]:
+    # The results of an operator with several are taken where it runs: a body returns tensors, no tuples.
+    position = {node.name: number for number, node in enumerate(graph.nodes)}
+    moved: dict[str, list[Node]] = {}
+    for number, node in enumerate(graph.nodes):
+        whole = (node.projection or ("", 0))[0]
+        made = position.get(whole, -1)
+        value: Any = graph.nodes[made].meta.get("val") if made >= 0 else None
+        if type(value) in (tuple, list) and any(one.has(made) is not one.has(number) for one in regions):
+            moved.setdefault(whole, []).append(node)
+    if not moved:
+        return graph.nodes
+    gone = {node.name for nodes in moved.values() for node in nodes}
+    kept = [node for node in graph.nodes if node.name not in gone]
+    return tuple([one for node in kept for one in (node, *moved.get(node.name, ()))])
+
+
+def _with_defaults(args: tuple[Arg, ...]) -> tuple[Arg, ...]:
+    return (*args, *(None, True, None)[len(args) - 1 :])
+
+
+def _around(nodes: list[Node]) -> Stack:
+    # The calls around all nodes; those in modules that are not below the innermost say their paths as they are.
+    stack = common_prefix([node.stack for node in nodes])
+    while stack and not all(is_below(frame.path, stack[-1].path) for node in nodes for frame in node.stack[len(stack) :]):
+        stack = stack[:-1]
+    return stack
+
+
+def _inside(nodes: list[Node], stack: Stack) -> tuple[Node, ...]:
+    if not stack:
+        return tuple(nodes)
+    there = Relocation(lambda path: path[len(stack[-1].path) + 1 :] if stack[-1].path else path)
+    return tuple([node.evolve(stack=there.stack(node.stack[len(stack) :])) for node in nodes])
