@@ -63,7 +63,7 @@ def no_wrappers(transform: Transform, case: Case) -> list[str]:
     return [f"{node.name} is left" for _, node in transform(case.program).nodes() if _named(node) in (WITH_GRAD, WITH_AUTOCAST)]
 
 
-@law("`bodies_to_regions` gives back the program that it was made of")
+@law("what it was made of comes back with `bodies_to_regions`")
 def markers_come_back(transform: Transform, case: Case) -> list[str]:
     """Say what differs."""
     flat = bodies_to_regions(case.program)
