@@ -78,33 +78,7 @@ def match(term: Any, value: Arg, node_of: NodeOf, found: Found = Found()) -> Ite
     >>> list(match(Var("x") + 2, Ref("y"), {"y": y}.get))
     []
     """
-    match term:
-        case Var(name):
-            if name not in found.values:
-                yield Found({**found.values, name: value}, found.nodes, found.terms, found.several)
-            elif same_arg(found.values[name], value):
-                yield found
-        case AnyOf(terms):
-            for each in terms:
-                yield from match(each, value, node_of, found)
-        case AnyCall(overloads=overloads):
-            node = node_of(value.name) if type(value) is Ref else None
-            if node is not None and type(node.do) is Op and node.do.target in overloads:
-                yield found.with_node(node, term)
-        case Item() | Applied():
-            node = node_of(value.name) if type(value) is Ref else None
-            if node is not None and type(node.do) is Op:
-                found = found.with_node(node, term)
-                yield from _item(term, node, node_of, found) if isinstance(term, Item) else _applied(term, node, node_of, found)
-        case list() | tuple():
-            if isinstance(value, list | tuple) and len(value) == len(term):  # a list where both are the default
-                yield from _all(list(zip(term, value, strict=True)), node_of, found)
-        case torch.Tensor():
-            if type(value) is Ref:  # whether that is a constant with these contents is for the rule to ask
-                yield evolve(found, values={**found.values, key_of(term): value})
-        case _:
-            if same_arg(term, value):
-                yield found
+    return _Search(node_of).match(term, value, found)
 
 
 def key_of(tensor: torch.Tensor) -> str:
@@ -112,18 +86,109 @@ def key_of(tensor: torch.Tensor) -> str:
     return f"tensor {id(tensor)}"
 
 
-def _item(term: Item, node: Node, node_of: NodeOf, found: Found) -> Iterator[Found]:
-    item = item_of(node)
-    if item is not None and item[1] == term.index:
-        yield from match(term.whole, Ref(item[0]), node_of, found)
+class _Search:
+    """One search: where a term has alternatives, those are left out first that fail whatever its variables are.
+
+    Otherwise each alternative of an outer term would look for all that is in it again, to fail at the same place.
+    """
+
+    def __init__(self, node_of: NodeOf) -> None:
+        self.node_of = node_of
+        self._possible: dict[tuple[int, str], bool] = {}
+        self._pairs: dict[tuple[int, str], list[list[tuple[Any, Arg]]]] = {}
+
+    def match(self, term: Any, value: Arg, found: Found) -> Iterator[Found]:
+        """Find the ways in which a value is a term."""
+        match term:
+            case Var(name):
+                if name not in found.values:
+                    yield Found({**found.values, name: value}, found.nodes, found.terms, found.several)
+                elif same_arg(found.values[name], value):
+                    yield found
+            case AnyOf(terms):
+                for each in terms:
+                    if self.is_possible(each, value):
+                        yield from self.match(each, value, found)
+            case Item() | Applied() | AnyCall():
+                node = self._node(value)
+                if node is not None:
+                    ways = self._ways(term, node)
+                    for pairs in ways if len(ways) == 1 else [each for each in ways if self._are_possible(each)]:
+                        yield from self._all(pairs, found.with_node(node, term))
+            case list() | tuple():
+                if isinstance(value, list | tuple) and len(value) == len(term):  # a list where both are the default
+                    yield from self._all(list(zip(term, value, strict=True)), found)
+            case torch.Tensor():
+                if type(value) is Ref:  # whether that is a constant with these contents is for the rule to ask
+                    yield evolve(found, values={**found.values, key_of(term): value})
+            case _:
+                if same_arg(term, value):
+                    yield found
+
+    def is_possible(self, term: Any, value: Arg) -> bool:
+        """Return whether a value is a term if its variables may be anything, another value at each place."""
+        match term:
+            case Var():
+                return True
+            case AnyOf(terms):
+                return any(self.is_possible(each, value) for each in terms)
+            case Item() | Applied() | AnyCall():
+                return type(value) is Ref and self._is_called(term, value)
+            case list() | tuple():
+                is_list = isinstance(value, list | tuple) and len(value) == len(term)
+                return is_list and self._are_possible(list(zip(term, value, strict=True)))
+            case torch.Tensor():
+                return type(value) is Ref
+            case _:
+                return same_arg(term, value)
+
+    def _is_called(self, term: Any, value: Ref) -> bool:
+        key = id(term), value.name
+        if key not in self._possible:
+            node = self._node(value)
+            self._possible[key] = node is not None and any(self._are_possible(each) for each in self._ways(term, node))
+        return self._possible[key]
+
+    def _are_possible(self, pairs: list[tuple[Any, Arg]]) -> bool:
+        return all(self.is_possible(term, value) for term, value in pairs)
+
+    def _node(self, value: Arg) -> Node | None:
+        node = self.node_of(value.name) if type(value) is Ref else None
+        return node if node is not None and type(node.do) is Op else None
+
+    def _ways(self, term: Any, node: Node) -> list[list[tuple[Any, Arg]]]:
+        # What has to match so that a node is a term: one way, two for operands that commute, or none.
+        key = id(term), node.name
+        if key not in self._pairs:
+            self._pairs[key] = _ways(term, node)
+        return self._pairs[key]
+
+    def _all(self, pairs: list[tuple[Any, Arg]], found: Found) -> Iterator[Found]:
+        # Each pair in order; where one does not match, the pairs before it are tried in other ways.
+        ways: list[Iterator[Found]] = [iter([found])]
+        while ways:
+            found = next(ways[-1], STOP)
+            if found is STOP:
+                ways.pop()
+            elif len(ways) > len(pairs):
+                yield found
+            else:
+                term, value = pairs[len(ways) - 1]
+                ways.append(self.match(term, value, found))
 
 
-def _applied(term: Applied, node: Node, node_of: NodeOf, found: Found) -> Iterator[Found]:
-    target: Any = node.do.target if type(node.do) is Op else None
+def _ways(term: Any, node: Node) -> list[list[tuple[Any, Arg]]]:
+    assert type(node.do) is Op
+    target: Any = node.do.target
+    if isinstance(term, AnyCall):
+        return [[]] if target in term.overloads else []
+    if isinstance(term, Item):
+        item = item_of(node)
+        return [[(term.whole, Ref(item[0]))]] if item is not None and item[1] == term.index else []
     wanted = term.overloads.get(target)
     given = None if wanted is None else arranged(target, node.args, dict(node.kwargs))
     if wanted is None or given is None:
-        return
+        return []
     for key in LEFT_OUT.keys() & wanted.keys():
         if all(one is None or one is LEFT_OUT[key] for one in (wanted[key], given[key])):
             given[key] = wanted[key]
@@ -131,23 +196,7 @@ def _applied(term: Applied, node: Node, node_of: NodeOf, found: Found) -> Iterat
     one, other = COMMUTING.get(term.name, ("", ""))
     if one in wanted and other in wanted and wanted.get("alpha", 1) == 1:
         orders.append({**wanted, one: wanted[other], other: wanted[one]})
-    for each in orders:
-        pairs = [(each[key], value) for key, value in given.items() if key not in WITHOUT_MEANING]
-        yield from _all(pairs, node_of, found)
-
-
-def _all(pairs: list[tuple[Any, Arg]], node_of: NodeOf, found: Found) -> Iterator[Found]:
-    # Each pair in order; where one does not match, the pairs before it are tried in other ways.
-    ways: list[Iterator[Found]] = [iter([found])]
-    while ways:
-        found = next(ways[-1], STOP)
-        if found is STOP:
-            ways.pop()
-        elif len(ways) > len(pairs):
-            yield found
-        else:
-            term, value = pairs[len(ways) - 1]
-            ways.append(match(term, value, node_of, found))
+    return [[(each[key], value) for key, value in given.items() if key not in WITHOUT_MEANING] for each in orders]
 
 
 STOP = Found()
