@@ -263,6 +263,7 @@ def test_lower_takes_a_program() -> None:
         px.lower(exported(Block(), torch.ones(1, 4)))  # type: ignore[arg-type]
 
 
+@pytest.mark.usefixtures("quick_collection")
 def test_lowering_does_not_leak() -> None:
     """Lowering in a loop keeps nothing: objects and classes are collected with the modules."""
     program = px.transform(px.import_ep(exported(Tower(2), torch.ones(2, 4))))

@@ -30,6 +30,7 @@ def test_in_the_place_of_torchs(form: str, capfd: pytest.CaptureFixture[str]) ->
     assert capfd.readouterr() == ("", "")
 
 
+@pytest.mark.usefixtures("quick_collection")
 def test_nothing_of_the_exported_program_is_kept() -> None:
     """When the exported program goes, its tensors go, though the module lives on; its graph torch itself keeps."""
     ep = torch.export.export(nn.Linear(4, 4), (torch.ones(1, 4),))

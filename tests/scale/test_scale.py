@@ -269,6 +269,7 @@ class Two(torch.nn.Module):
         return self.third(self.second(self.first(x)))
 
 
+@pytest.mark.usefixtures("quick_collection")
 @pytest.mark.slow
 def test_a_thousand_lowerings_leave_nothing() -> None:
     """A tenth of the modules are read as well, because fx registers what it generates."""

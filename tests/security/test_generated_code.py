@@ -187,6 +187,7 @@ def test_pickles_by_value() -> None:
     assert pickle.loads(pickle.dumps(pmap({"a": 1}).set("b", 2))) == pmap({"a": 1, "b": 2})
 
 
+@pytest.mark.usefixtures("quick_collection")
 def test_edits_of_a_large_map_do_not_slow_the_collector() -> None:
     """Keeping many versions of a large map must not make young collections walk it: count what the collector sees."""
     base = pmap(dict.fromkeys(range(10_000)))

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 import purefx as px
 from purefx.laws.rules import check_rule
+from purefx.laws.tiers import share
 from tests.transforms.test_rules import Plain, X, names_of_operators, rewritten
 
 Function = Callable[..., Any]
@@ -105,7 +106,7 @@ def test_alternatives_and_several_results() -> None:
 def test_laws() -> None:
     right = px.rule(lambda x: x.exp() * torch.tensor(1.0), where=lambda m: m.dtype("x") == torch.float32)
     right.becomes(lambda m, x: x.exp().clone())
-    assert check_rule(right, examples=30).matched >= 15
+    assert check_rule(right, examples=share(12)).matched >= 6
     wrong = px.rule(lambda x: x * torch.tensor(2.0)).becomes(lambda m, x: x * 3)
     with pytest.raises(AssertionError, match="breaks the law 'meaning'"):
         check_rule(wrong, examples=10)

@@ -59,6 +59,7 @@ def test_the_process_is_unchanged(way: str, preserve: tuple[str, ...], capfd: py
     assert capfd.readouterr() == ("", "")
 
 
+@pytest.mark.usefixtures("quick_collection")
 @WAYS
 @PRESERVED
 def test_nothing_is_kept_alive(way: str, preserve: tuple[str, ...]) -> None:
