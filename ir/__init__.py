@@ -33,6 +33,7 @@ from .errors import (
 from .expression import Apply, Expr, InputDim, InputValue, Sym
 from .graph import Call, Frame, Get, Graph, Input, Node, Op, Stack
 from .meta import Meta, freeze_meta
+from .operators import op
 from .persistent import PMap, pmap
 from .program import CallSignature, Module, Program, Step
 from .signature import (
@@ -65,5 +66,5 @@ __all__ = [
     "RuleWarning", "Signature",
     "Slot", "SlotKind", "Stack", "StageError", "State", "StateGradient", "StateInput", "StateMutation", "Step",
     "StoreError", "SwapError", "Sym", "TensorType", "Token", "Unless", "UnsupportedProgram", "UserInput",
-    "UserOutput", "declare", "freeze_meta", "pmap", "same_arg",
+    "UserOutput", "declare", "freeze_meta", "op", "pmap", "same_arg",
 ]  # fmt: skip

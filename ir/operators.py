@@ -12,9 +12,10 @@ from typing import Any
 from .callables import op_name
 from .effects.declared import Effects
 from .effects.registered import check_said, effects_of, overloads_in, said_of_one
+from .errors import NamingError
 from .graph import Op
 
-__all__ = ["GETITEM", "op_of", "said_of"]
+__all__ = ["GETITEM", "op", "op_of", "said_of"]
 
 Said = Mapping[Callable[..., Any], Effects]
 """What operators of other libraries are declared to do."""
@@ -33,6 +34,40 @@ def op_of(target: Any, said: Said | None = None) -> Op:
     """
     known = said.get(target) if said else None
     return Op(op_name(target), effects_of(target) if known is None else known, target)
+
+
+def op(target: Callable[..., Any] | Op) -> Op:
+    """Return what a node does that calls an operator, given as torch has it: ``px.op(torch.ops.aten.relu.default)``.
+
+    Its name and its effects are those of the operator, so a write of it is one to every transformation.
+
+    Args:
+        target: an overload; an operator that has one overload; a higher-order operator, or a plain function.
+
+    Raises:
+        NamingError: the operator has several overloads, it is given by name, or nothing could call it.
+
+    >>> import torch
+    >>> op(torch.ops.aten.relu.default)
+    Op(name='aten.relu.default')
+    >>> op(torch.ops.aten.relu_.default).effects.writes[0].name
+    'self'
+    >>> op(torch.ops.aten.relu)
+    Traceback (most recent call last):
+        ...
+    purefx.ir.errors.NamingError: aten.relu has several overloads, so say which: default, out
+    """
+    if isinstance(target, Op):
+        return target
+    if isinstance(target, str):
+        raise NamingError(f"op takes the operator itself, such as torch.ops.aten.relu.default, and not its name, {target!r}")
+    if not callable(target):
+        raise NamingError(f"op takes an operator or a function, such as torch.ops.aten.relu.default, not {target!r}")
+    found = overloads_in(target)
+    if len(found) != 1:
+        names = ", ".join(op_name(each).rpartition(".")[2] for each in found)
+        raise NamingError(f"{op_name(found[0]).rpartition('.')[0]} has several overloads, so say which: {names}")
+    return op_of(found[0])
 
 
 GETITEM = op_of(operator.getitem)

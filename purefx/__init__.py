@@ -72,6 +72,7 @@ from purefx.ir import (
     UserInput,
     UserOutput,
     declare,
+    op,
     pmap,
 )
 from purefx.ir.analysis.diff import Diff, diff
@@ -249,6 +250,7 @@ __all__ = [
     "name_inputs",
     "normalize_stacks",
     "observe",
+    "op",
     "outline",
     "parse",
     "parts",
