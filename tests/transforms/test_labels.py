@@ -273,6 +273,22 @@ UNTIDY = """program {
   }
 }"""
 
+REGION = """program {
+  takes {
+    user x: f32[2]
+  }
+  gives {
+    user
+  }
+  graph @""(x) {
+    off = torch._C._set_grad_enabled(False)
+    y = aten.sin.default(x)
+    on = torch._C._set_grad_enabled(True)
+    z = aten.add.Tensor(y, x)
+    return (z,)
+  }
+}"""
+
 LABELS: dict[px.Transformation, tuple[str, tuple[str, ...]]] = {
     px.remove_effect_tokens: (TOKENS, ("unthread w", "take the tokens from the signature")),
     px.inplace_mutations: (RETURNED, ("copy m into bn", "copy y into x")),
@@ -297,6 +313,8 @@ LABELS: dict[px.Transformation, tuple[str, tuple[str, ...]]] = {
     px.fold_constants: (UNTIDY, ("fold d",)),
     px.remove_noops: (UNTIDY, ("remove c of x",)),
     px.canonicalize: (UNTIDY, ("put in order the root",)),
+    px.regions_to_bodies: (REGION, ("region 0 in ''",)),
+    px.bodies_to_regions: (str(px.regions_to_bodies(px.parse(REGION))), ("body of wrap_with_set_grad_enabled in ''",)),
 }
 
 OPTIONS: dict[px.Transformation, Callable[[px.Program], dict[str, Any]]] = {

@@ -322,3 +322,12 @@ def test_objects_in_state_cannot_move() -> None:
     with pytest.raises(px.UnsupportedProgram, match="the state 'draws' is a Generator, and to_device cannot move what is in it"):
         px.to_device(held, "meta")
     assert px.to_device(held, "cpu") is held
+
+
+def test_a_value_that_is_a_plain_meta_tensor_is_described_anew() -> None:
+    """It has no contents that a move could copy."""
+    value = torch.empty_strided((2, 3), (1, 2), device="meta")
+    node = px.Node("y", px.op(torch.ops.aten.neg.default), (px.Ref("x"),), meta={"val": value})
+    program = px.Program.of({"": px.Graph((px.Input("x"),), (node,), (px.Ref("y"),))})
+    found = px.to_device(program, {"meta": "cpu"}).main.nodes[0].meta["val"]
+    assert (found.device.type, found.shape, found.stride()) == ("cpu", (2, 3), (1, 2))

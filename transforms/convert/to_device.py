@@ -268,6 +268,8 @@ def _described(value: Any, device: torch.device) -> torch.Tensor:
         return fake_on(value, device)
     try:
         with torch.no_grad():
+            if value.is_meta and value.layout is torch.strided:  # it has no contents to copy
+                return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=device)
             return value.to(device)
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         said = str(error).partition("\n")[0]
