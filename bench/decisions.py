@@ -81,7 +81,7 @@ def of_dependencies() -> dict[str, float]:
 def of_maps() -> dict[str, float]:
     """Time look-ups and edits of maps."""
     plain = {f"k{number}": number for number in range(COUNT)}
-    made = px.pmap(plain)
+    made = px.ir.pmap(plain)
     edited = made.set("k5", 0)
     maps = {"dict": plain, "PMap as made": made, "PMap after an edit": edited}
     looked = {name: microseconds(lambda: [found[key] for key in plain], of=COUNT) for name, found in maps.items()}  # noqa: B023

@@ -185,7 +185,7 @@ def _count(program: px.Program, target: Any) -> int:
 def _copy(program: px.Program) -> px.Program:
     # Equal, and nothing has been asked of it.
     graphs = {name: px.Graph(graph.inputs, graph.nodes, graph.output) for name, graph in program.graphs.items()}
-    return program.evolve(graphs=px.pmap(graphs))
+    return program.evolve(graphs=px.ir.pmap(graphs))
 
 
 def _by_fx(rewriting: Rewriting) -> Callable[[fx.GraphModule], Any]:

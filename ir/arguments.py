@@ -303,6 +303,10 @@ def with_children(arg: Arg, parts: list[Arg]) -> Arg:
 def same_arg(left: Arg, right: Arg) -> bool:
     """Return whether two arguments are equal, strictly: by type, by sign of zero, NaN equal to itself.
 
+    Args:
+        left: an argument of a node, however nested.
+        right: another one.
+
     >>> same_arg(1, True), same_arg(0.0, -0.0), same_arg(float("nan"), float("nan"))
     (False, False, True)
     """

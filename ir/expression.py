@@ -21,14 +21,22 @@ __all__ = [
 
 @frozen
 class Sym:
-    """A symbolic size, named as the exporter named it (``s77``)."""
+    """A symbolic size, named as the exporter named it (``s77``).
+
+    >>> evaluate(Sym("s77"), {Sym("s77"): 3})
+    3
+    """
 
     name: str
 
 
 @frozen
 class InputDim:
-    """Size ``dim`` of the user input number ``index``; ``of`` is ``"size"`` or ``"stride"``."""
+    """Size ``dim`` of the user input number ``index``; ``of`` is ``"size"`` or ``"stride"``.
+
+    >>> evaluate(Apply("*", (InputDim(0, 1), 2)), {InputDim(0, 1): 5})
+    10
+    """
 
     index: int
     dim: int
@@ -37,7 +45,11 @@ class InputDim:
 
 @frozen
 class InputValue:
-    """The user input number ``index`` itself, a number."""
+    """The user input number ``index`` itself, a number.
+
+    >>> evaluate(Apply("<", (InputValue(0), 4)), {InputValue(0): 3})
+    True
+    """
 
     index: int
 

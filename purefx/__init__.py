@@ -3,77 +3,34 @@
     import purefx as px
     module = px.lower(px.transform(px.import_ep(ep)))
 
-Everything public is here, and nothing else is; the packages behind it are ``purefx.ir``, ``purefx.transforms`` and
-``purefx.lowering``.
+The verbs are here, with the types that people write.  ``px.ir`` has all values of a program, ``px.errors`` what is raised
+and warned of, ``px.rules`` the rule sets that come with the library, ``px.laws`` oracles and laws for tests (the last two are
+imported when they are asked for); behind them are ``purefx.transforms`` and ``purefx.lowering``.
 """
 
 from __future__ import annotations
 
+import importlib as _importlib
+from typing import TYPE_CHECKING
+
+from purefx import errors as errors
+from purefx import ir as ir
 from purefx._doors import capture, to_ep, unflatten
 from purefx.ir import (
-    ANYTHING,
     PURE,
-    Arg,
-    ArgAt,
-    Body,
     Call,
-    CallSignature,
-    CaptureError,
-    Constraints,
-    DiffError,
     Effects,
-    EffectsError,
     Frame,
-    FuelError,
     Get,
     Graph,
     Input,
-    InputError,
-    InputGradient,
-    InputMutation,
-    InputValueError,
-    InvalidProgram,
-    Items,
-    LiteralType,
-    LossOutput,
-    ModeWarning,
-    Module,
-    NamingError,
     Node,
-    NumberType,
-    ObjectType,
     Op,
-    ParseError,
-    PartitionError,
-    PipelineError,
-    PMap,
     Program,
     PurefxError,
-    Range,
-    Record,
     Ref,
-    RestType,
-    RuleError,
-    RuleWarning,
-    Signature,
-    Slot,
-    SlotKind,
-    StageError,
-    State,
-    StateGradient,
-    StateInput,
-    StateMutation,
-    Step,
-    StoreError,
-    SwapError,
-    TensorType,
-    Token,
-    UnsupportedProgram,
-    UserInput,
-    UserOutput,
     declare,
     op,
-    pmap,
 )
 from purefx.ir.analysis.diff import Diff, diff
 from purefx.ir.analysis.diff_text import print_diff as _print_diff  # noqa: F401  # pyright: ignore[reportUnusedImport]
@@ -82,7 +39,7 @@ from purefx.ir.calls.parts import Part, Whereabouts, parts, where_went
 from purefx.ir.importing import import_ep, import_fx
 from purefx.ir.store import load, save
 from purefx.ir.text import mermaid, parse
-from purefx.ir.verify import Violation, verify
+from purefx.ir.verify import verify
 from purefx.lowering import Stages, Tie, lower, lower_stages, pipeline_stage, sum_tied_gradients
 from purefx.stats import ModuleStats, Stats, stats
 from purefx.transforms import (
@@ -138,80 +95,31 @@ from purefx.transforms import (
 )
 
 __all__ = [
-    "ANYTHING",
     "DEFAULT",
     "PURE",
-    "Arg",
-    "ArgAt",
-    "Body",
     "Call",
-    "CallSignature",
-    "CaptureError",
-    "Constraints",
     "Diff",
-    "DiffError",
     "Effects",
-    "EffectsError",
     "Frame",
     "Fuel",
-    "FuelError",
     "Get",
     "Graph",
     "Input",
-    "InputError",
-    "InputGradient",
-    "InputMutation",
-    "InputValueError",
-    "InvalidProgram",
-    "Items",
-    "LiteralType",
-    "LossOutput",
     "Match",
-    "ModeWarning",
-    "Module",
     "ModuleStats",
-    "NamingError",
     "Node",
-    "NumberType",
-    "ObjectType",
     "Op",
-    "PMap",
-    "ParseError",
     "Part",
-    "PartitionError",
-    "PipelineError",
     "Program",
     "PurefxError",
-    "Range",
-    "Record",
     "Ref",
-    "RestType",
     "Rewrite",
     "Rule",
-    "RuleError",
     "RuleSet",
-    "RuleWarning",
-    "Signature",
-    "Slot",
-    "SlotKind",
-    "StageError",
     "Stages",
-    "State",
-    "StateGradient",
-    "StateInput",
-    "StateMutation",
     "Stats",
-    "Step",
-    "StoreError",
-    "SwapError",
-    "TensorType",
     "Tie",
-    "Token",
     "Transformation",
-    "UnsupportedProgram",
-    "UserInput",
-    "UserOutput",
-    "Violation",
     "Whereabouts",
     "add_runtime_assertions",
     "alpha_equal",
@@ -255,7 +163,6 @@ __all__ = [
     "parse",
     "parts",
     "pipeline_stage",
-    "pmap",
     "regions_to_bodies",
     "relay_skips",
     "remove_effect_tokens",
@@ -280,4 +187,14 @@ __all__ = [
     "where_went",
 ]  # fmt: skip
 
-del annotations
+if not TYPE_CHECKING:  # a type checker would believe every name
+
+    def __getattr__(name: str):  # noqa: ANN202
+        if name in {"laws", "rules"}:
+            return _importlib.import_module(f"purefx.{name}")
+        from purefx._moved import moved
+
+        return moved(name)
+
+
+del TYPE_CHECKING, annotations

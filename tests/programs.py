@@ -128,10 +128,10 @@ def node(name: str, op: px.Op, *args: object, stack: tuple[px.Frame, ...] = ()) 
 
 def flat(nodes: list[px.Node], output: Any, *inputs: str, **fields: Any) -> px.Program:
     """Return a flat program of float inputs of two elements each."""
-    specs = tuple(px.UserInput(px.TensorType(torch.float32, (2,)), name) for name in inputs)
+    specs = tuple(px.ir.UserInput(px.ir.TensorType(torch.float32, (2,)), name) for name in inputs)
     results = output if isinstance(output, tuple) else (output,)
     graph = px.Graph(tuple(px.Input(name) for name in inputs), tuple(nodes), results)
-    signature = px.Signature(specs, tuple(px.UserOutput() for _ in results))
+    signature = px.ir.Signature(specs, tuple(px.ir.UserOutput() for _ in results))
     return px.Program.of({"": graph}, **{"signature": signature, "facts": frozenset({"flat"}), **fields})
 
 

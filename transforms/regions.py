@@ -299,8 +299,8 @@ def dispatch(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
         The program with its call signatures marked as shared.
 
     >>> import purefx as px
-    >>> calls = {px.Frame("foo", number): px.CallSignature(None, None) for number in range(2)}
-    >>> program = px.Program.of({"": px.Graph((), (), ())}, call_signatures=px.pmap(calls))
+    >>> calls = {px.Frame("foo", number): px.ir.CallSignature(None, None) for number in range(2)}
+    >>> program = px.Program.of({"": px.Graph((), (), ())}, call_signatures=px.ir.pmap(calls))
     >>> px.dispatch(program).call_signatures[px.Frame("foo", 1)].shared
     True
     """

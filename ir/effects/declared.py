@@ -41,7 +41,12 @@ class ArgAt:
 
 @frozen
 class Unless:
-    """Switches an effect off when an argument is a given literal."""
+    """Switches an effect off when an argument is a given literal.
+
+    >>> dropout = Effects(random=True, random_unless=(Unless(ArgAt(1, "p"), 0.0, None),))
+    >>> dropout.random_unless[0].spares((1, 0.0), ())
+    True
+    """
 
     arg: ArgAt
     value: bool | float

@@ -14,7 +14,11 @@ from typing import Any
 def check_documented(name: str, value: Any) -> Iterator[str]:
     """Find what the documentation of a class, a function or a transformation lacks; plain data has none."""
     told = getattr(value, "__doc__", None)
-    if not callable(value) or type(value).__module__ == "typing" or isinstance(value, type(int | str)):
+    if (
+        not callable(value)
+        or type(value).__module__ in {"typing", "collections.abc", "types"}
+        or isinstance(value, type(int | str))
+    ):
         return
     if not told:
         yield f"{name}: no docstring"

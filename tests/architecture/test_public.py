@@ -5,21 +5,46 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 import purefx
+from purefx import _moved, errors, ir
 from tests.architecture.public import check_documented
 
 
 def test_documented() -> None:
-    lacking = [line for name in purefx.__all__ for line in check_documented(name, getattr(purefx, name))]
+    lacking = [
+        line for home in (purefx, errors, ir) for name in home.__all__ for line in check_documented(name, getattr(home, name))
+    ]
     assert not lacking, "\n".join(lacking)
 
 
 def test_all_is_sorted_and_exists() -> None:
-    assert len(set(purefx.__all__)) == len(purefx.__all__)
-    assert all(hasattr(purefx, name) for name in purefx.__all__)
+    for home in (purefx, errors, ir):
+        assert len(set(home.__all__)) == len(home.__all__)
+        assert all(hasattr(home, name) for name in home.__all__)
+    assert len(purefx.__all__) <= 96, "the front door has verbs and what people write; ir, errors, rules and laws have the rest"
 
 
-PACKAGES = {"ir", "laws", "lowering", "rules", "transforms"}
+@pytest.mark.parametrize("name", sorted({*_moved.VALUES, *errors.__all__} - {"CallError", "PurefxError"}))
+def test_names_that_moved_are_found_and_warn(name: str) -> None:
+    home = "ir" if name in _moved.VALUES else "errors"
+    with pytest.warns(DeprecationWarning, match=rf"^purefx.{name} is purefx.{home}.{name} now; .*next version$") as caught:
+        found = getattr(purefx, name)
+    assert found is getattr(getattr(purefx, home), name)
+    assert caught[0].filename == __file__, "the warning is about the line that says the name"
+    assert name not in purefx.__all__
+
+
+def test_what_is_imported_when_it_is_asked_for() -> None:
+    code = "import sys, purefx; print('purefx.laws' in sys.modules, purefx.laws.__name__, len(purefx.rules.algebra.rules) > 50)"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert found == ["False", "purefx.laws", "True"]
+    with pytest.raises(AttributeError, match="module 'purefx' has no attribute 'nowhere'"):
+        getattr(purefx, "nowhere")  # noqa: B009
+
+
+PACKAGES = {"errors", "ir", "laws", "lowering", "rules", "transforms"}
 """The documented packages behind the front door; Python makes an attribute of each that is imported."""
 
 

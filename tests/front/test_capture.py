@@ -54,7 +54,7 @@ class Misfit(parent(lin=lambda: nn.Linear(7, 4))):
 @pytest.mark.parametrize("kind", [Branches, Misfit])
 def test_errors_name_the_users_line(kind: type[nn.Module], strict: bool) -> None:
     """File, number and text of the line; the exporter's error is the cause."""
-    with pytest.raises(px.CaptureError) as refused:
+    with pytest.raises(px.errors.CaptureError) as refused:
         px.capture(kind(), (X,), strict=strict)
     said = str(refused.value)
     assert f"cannot export {kind.__name__}" in said
@@ -66,7 +66,7 @@ def test_errors_name_the_users_line(kind: type[nn.Module], strict: bool) -> None
 
 def test_errors_without_a_line() -> None:
     """What is wrong before anything is traced is told as the exporter tells it."""
-    with pytest.raises(px.CaptureError, match="dynamic_shapes"):
+    with pytest.raises(px.errors.CaptureError, match="dynamic_shapes"):
         px.capture(Tower(1), (X,), dynamic_shapes={"nothing": None})
 
 

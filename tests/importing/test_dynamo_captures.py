@@ -299,14 +299,14 @@ class Hides(nn.Module):
 )
 def test_what_no_program_can_make_is_refused(key: str, said: str) -> None:
     importlib.import_module("torch._dynamo").reset()
-    with pytest.raises(px.UnsupportedProgram, match=said):
+    with pytest.raises(px.errors.UnsupportedProgram, match=said):
         px.import_fx(REPLAYED(Hides(key))(X))
 
 
 def test_a_number_that_dynamo_made_a_tensor_is_refused() -> None:
     importlib.import_module("torch._dynamo").reset()
     REPLAYED(Hides("number"))(X, 3.0)
-    with pytest.raises(px.UnsupportedProgram, match=r"cannot become nodes: .*_dynamo_bytecode_flatten"):
+    with pytest.raises(px.errors.UnsupportedProgram, match=r"cannot become nodes: .*_dynamo_bytecode_flatten"):
         px.import_fx(REPLAYED(Hides("number"))(X, 4.0))
 
 
@@ -314,7 +314,7 @@ def test_hooks_that_were_not_traced_are_refused() -> None:
     importlib.import_module("torch._dynamo").reset()
     graph = REPLAYED(Plain())(X)
     graph.register_forward_hook(lambda module, args, result: result * 2)
-    with pytest.raises(px.UnsupportedProgram, match="forward hooks"):
+    with pytest.raises(px.errors.UnsupportedProgram, match="forward hooks"):
         px.import_fx(graph)
 
 
@@ -378,7 +378,7 @@ def test_bytecode_that_does_more_is_refused_and_leaves_nothing(function: Any) ->
     graph = replaying(function)
     lin = graph.get_submodule("lin")
     before = {**vars(lin), **lin._parameters}
-    with pytest.raises(px.UnsupportedProgram, match="bytecode"):
+    with pytest.raises(px.errors.UnsupportedProgram, match="bytecode"):
         px.import_fx(graph)
     after = {**vars(lin), **lin._parameters}
     assert before.keys() == after.keys()
@@ -388,7 +388,7 @@ def test_bytecode_that_does_more_is_refused_and_leaves_nothing(function: Any) ->
 def test_bytecode_that_moved_is_refused() -> None:
     graph = REPLAYED(Plain())(X)
     del graph._dynamo_bytecode_flatten.out
-    with pytest.raises(px.UnsupportedProgram, match=r"first keep inputs = .*_dynamo_bytecode_flatten.*restore_names"):
+    with pytest.raises(px.errors.UnsupportedProgram, match=r"first keep inputs = .*_dynamo_bytecode_flatten.*restore_names"):
         px.import_fx(graph)
 
 

@@ -97,7 +97,7 @@ def test_make_fx() -> None:
     compare(px.lower(program)(given), module(expected))
     compare(given, expected)
     assert [str(getattr(spec, "argument", "")) for spec in program.signature.inputs] == ["batch['a']", "batch['b']"]
-    assert [slot.kind for _, slot in program.state.pairs] == [px.SlotKind.BUFFER]
+    assert [slot.kind for _, slot in program.state.pairs] == [px.ir.SlotKind.BUFFER]
     assert program.main.nodes[1].meta["val"].shape == X.shape
 
 
@@ -182,9 +182,9 @@ def test_rest_and_defaults() -> None:
     for call in ((X,), (X, 3.0), (X, 3.0, 1, 2)):
         compare(lowered(*call), module(*call))
     compare(lowered(X, b=1, a=2), module(X, b=1, a=2))
-    with pytest.raises(px.InputError, match="missing argument 'x'"):
+    with pytest.raises(px.errors.InputError, match="missing argument 'x'"):
         lowered(scale=1.0)
-    with pytest.raises(px.InputError, match="twice"):
+    with pytest.raises(px.errors.InputError, match="twice"):
         lowered(X, x=X)
     assert px.parse(str(program)) == program
     compare(torch.fx.GraphModule(lowered, lowered.graph)(X, 3.0, 1), module(X, 3.0, 1))
@@ -227,9 +227,9 @@ def test_examples_make_methods_known() -> None:
     assert [node.do.effects.unknown for node in operators(unknown)] == [True, True, True]
     assert [node.do.effects.unknown for node in operators(known)] == [False, True, False]
     assert known.main.nodes[-1].meta["val"].shape == (12,)
-    with pytest.raises(px.InputError, match="unexpected"):
+    with pytest.raises(px.errors.InputError, match="unexpected"):
         px.import_fx(module, example_inputs={"z": x})
-    with pytest.raises(px.InputValueError, match="does not run on example_inputs: bn"):
+    with pytest.raises(px.errors.InputValueError, match="does not run on example_inputs: bn"):
         px.import_fx(module, example_inputs=(torch.ones(2, 3),))
 
 
@@ -315,7 +315,7 @@ def parametrized(_: Any) -> torch.fx.GraphModule:
 )
 def test_what_the_graph_does_not_show_is_refused(build: Any, message: str) -> None:
     """Each with what it is and what to do."""
-    with pytest.raises(px.UnsupportedProgram, match=message):
+    with pytest.raises(px.errors.UnsupportedProgram, match=message):
         px.import_fx(build(None))
 
 

@@ -63,7 +63,7 @@ def test_the_result_of_an_in_place_operator_is_its_operand() -> None:
     buffers = {
         spec.slot: formal.name
         for formal, spec in zip(program.main.inputs, program.signature.inputs, strict=True)
-        if isinstance(spec, px.StateInput)
+        if isinstance(spec, px.ir.StateInput)
     }
     assert [node.args[0] for node in writes[:2]] == [px.Ref(buffers["a.count"])] * 2
 
@@ -90,7 +90,7 @@ def test_dynamic_sizes_and_their_bounds() -> None:
     x, y = (spec.type.shape[0] for spec in program.signature.inputs)  # type: ignore[union-attr]
     assert isinstance(x, Sym)
     assert y == Apply("*", (2, x))
-    assert px.Range(x, 3, 64) in program.constraints.ranges
+    assert px.ir.Range(x, 3, 64) in program.constraints.ranges
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_guards_are_translated(text: str, expected: dict[int, bool]) -> None:
 )
 def test_guards_that_are_not_understood_are_refused(text: str) -> None:
     """Never evaluated, never dropped."""
-    with pytest.raises(px.UnsupportedProgram, match="guard"):
+    with pytest.raises(px.errors.UnsupportedProgram, match="guard"):
         read_guard(text, {"L['x']": 0})
 
 
@@ -226,7 +226,7 @@ def test_broken_programs_are_refused_with_their_rule(breaks: Callable[[Ep], None
     breaks(ep)
     with pytest.raises(ValueError, match=rule) as caught:
         px.import_ep(ep)
-    assert isinstance(caught.value, px.InvalidProgram)
+    assert isinstance(caught.value, px.errors.InvalidProgram)
     assert rule in {violation.rule for violation in caught.value.violations}
 
 
@@ -235,7 +235,7 @@ def test_two_mistakes_are_told_at_once() -> None:
     ep = exported(Tower(1), torch.ones(1, 4))
     nonsense_value(ep)
     late_reference(ep)
-    with pytest.raises(px.InvalidProgram) as caught:
+    with pytest.raises(px.errors.InvalidProgram) as caught:
         px.import_ep(ep)
     assert {"meta", "earlier-values"} <= {violation.rule for violation in caught.value.violations}
 
@@ -251,7 +251,7 @@ def test_what_is_not_supported_is_named() -> None:
         px.import_ep(ep)
     other: Any = exported(Tower(1), torch.ones(1, 4))
     first_call(other).args = (*first_call(other).args[:2], torch.ones(8))  # type: ignore[assignment]
-    with pytest.raises(px.UnsupportedProgram, match="Tensor"):
+    with pytest.raises(px.errors.UnsupportedProgram, match="Tensor"):
         px.import_ep(other)
 
 

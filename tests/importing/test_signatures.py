@@ -94,7 +94,7 @@ def test_a_trace_with_concrete_args_is_called_like_torchs(case: str) -> None:
     for lowered in (px.lower(program), px.lower(program, to="interpreter")):
         for _ in range(2):
             found = tried(lowered, args)
-            assert issubclass(found, expected | px.InputError) if isinstance(expected, type) else found == expected
+            assert issubclass(found, expected | px.errors.InputError) if isinstance(expected, type) else found == expected
 
 
 def test_an_example_of_nested_arguments_gives_values() -> None:
@@ -111,7 +111,7 @@ def test_a_receiver_of_another_name_is_refused_as_it_can_not_run() -> None:
 
     traced = symbolic_trace(Other(), concrete_args={"tree": {"a": PH}})
     assert tried(traced, ({"a": X},)) is TypeError
-    with pytest.raises(px.InvalidProgram, match="signature-leaves"):
+    with pytest.raises(px.errors.InvalidProgram, match="signature-leaves"):
         px.import_fx(traced)
 
 
@@ -151,7 +151,7 @@ def test_fx_graphs(change: object) -> None:
     change(ep.graph)  # type: ignore[operator]
     change(traced.graph)  # type: ignore[operator]
     for door in (lambda: px.import_ep(ep), lambda: px.import_fx(traced)):
-        with pytest.raises(px.InvalidProgram, match=CHANGES[change]) as error:  # type: ignore[index]
+        with pytest.raises(px.errors.InvalidProgram, match=CHANGES[change]) as error:  # type: ignore[index]
             door()
         assert [violation.rule for violation in error.value.violations] == ["signature-outputs"]
 
@@ -164,7 +164,7 @@ def test_texts() -> None:
         text.replace("  gives {\n", "  gives {\n    user\n  }\n  gives {\n"),
         text.replace('  graph @""', '  graph @""() {\n    return ()\n  }\n  graph @""'),
     ):
-        with pytest.raises(px.ParseError):
+        with pytest.raises(px.errors.ParseError):
             px.parse(twice)
 
 
@@ -174,7 +174,7 @@ def test_signatures() -> None:
     assert type(output) is tuple
     more = evolve(program.signature, outputs=(*specs, specs[-1]))
 
-    def rules(graph: px.Graph, signature: px.Signature) -> set[str]:
+    def rules(graph: px.Graph, signature: px.ir.Signature) -> set[str]:
         return {violation.rule for violation in px.verify(program.with_main(graph, signature=signature))}
 
     assert rules(program.main, program.signature) == set()
@@ -185,7 +185,7 @@ def test_signatures() -> None:
     given = px.import_ep(exported().run_decompositions({}))
     kinds, values = given.signature.outputs, given.main.output
     assert type(values) is tuple
-    assert type(kinds[0]) is px.StateMutation
+    assert type(kinds[0]) is px.ir.StateMutation
     twice = given.with_main(
         evolve(given.main, output=(values[0], *values)), signature=evolve(given.signature, outputs=(kinds[0], *kinds))
     )
@@ -205,7 +205,7 @@ def test_keys_of_files(tmp_path: Path) -> None:
     assert json.loads(twice) == first
     tensors[name] = torch.tensor(list(twice), dtype=torch.uint8)
     save_file(tensors, path, said)
-    with pytest.raises(px.StoreError, match="not JSON"):
+    with pytest.raises(px.errors.StoreError, match="not JSON"):
         px.load(path)
 
 

@@ -83,7 +83,7 @@ def test_exported_programs(module: Callable[[], torch.nn.Module]) -> None:
 
 def test_the_same_and_the_equal() -> None:
     program = px.parse(str(flat([px.Node("y", NEG, (px.Ref("x"),))], px.Ref("y"), "x")))
-    for other in (program, px.parse(str(program)), program.evolve(trail=(px.Step("idle", (), program),))):
+    for other in (program, px.parse(str(program)), program.evolve(trail=(px.ir.Step("idle", (), program),))):
         found = px.diff(program, other)
         assert not found
         assert found == px.Diff()
@@ -142,24 +142,24 @@ def text_with(old: str, new: str) -> px.Program:
 def with_slot(name: str, **changes: Any) -> px.Program:
     """Return the program above with a slot that differs."""
     slots = BASE.state.slots.set(name, evolve(BASE.state[name], **changes))
-    return BASE.evolve(state=px.State(BASE.state.order, slots))
+    return BASE.evolve(state=px.ir.State(BASE.state.order, slots))
 
 
 CHANGES: dict[str, tuple[px.Program, str]] = {
     "facts": (text_with("facts (flat)", "facts (outlined)"), "- flat\n+ outlined"),
     "module": (text_with("    a: toy.A\n", "    a: toy.B\n    c\n"), "- a: toy.A\n+ a: toy.B\n+ c"),
     "order of state": (
-        BASE.evolve(state=px.State(("a.n", "a.m"), BASE.state.slots)),
+        BASE.evolve(state=px.ir.State(("a.n", "a.m"), BASE.state.slots)),
         "@@ entry 0\n- a.m\n  a.n\n@@ entry 2\n+ a.m",
     ),
     "contents": (with_slot("a.n", value=torch.ones(2)), "slots\n  buffer a.n: f32[2] cell 1 storage 1  ; other contents"),
     "tie": (with_slot("a.n", cell=0, storage=0), "- buffer a.n: f32[2] cell 1 storage 1\n+ buffer a.n: f32[2]"),
     "a slot less": (
-        BASE.evolve(state=px.State(("a.m",), px.pmap({"a.m": BASE.state["a.m"]}))),
+        BASE.evolve(state=px.ir.State(("a.m",), px.ir.pmap({"a.m": BASE.state["a.m"]}))),
         "state\n@@ entry 1\n  a.m\n- buffer a.n: f32[2] cell 1 storage 1",
     ),
     "a slot that no order has": (
-        BASE.evolve(state=px.State(BASE.state.order, BASE.state.slots.set("z", px.Slot(px.SlotKind.BUFFER, 1, 2, 2)))),
+        BASE.evolve(state=px.ir.State(BASE.state.order, BASE.state.slots.set("z", px.ir.Slot(px.ir.SlotKind.BUFFER, 1, 2, 2)))),
         "slots\n+ buffer z: literal 1 cell 2 storage 2",
     ),
     "input": (text_with("user y: f32[s0]", "user y: f32[s0, 1]"), "- user y: f32[s0]\n+ user y: f32[s0, 1]"),
@@ -197,7 +197,7 @@ def test_literals_that_python_takes_for_equal() -> None:
     one, true = text_with("return (add, y)", "return (add, 1)"), text_with("return (add, y)", "return (add, True)")
     assert assert_applies(one, true) != px.diff(true, one)
     assert px.diff(one, true) == px.diff(one, true)
-    with pytest.raises(px.DiffError, match="returns something else"):
+    with pytest.raises(px.errors.DiffError, match="returns something else"):
         px.diff(one, BASE).apply(true)
 
 
@@ -242,14 +242,14 @@ def test_nothing_in_a_name_reaches_the_terminal() -> None:
     after = BASE.evolve(
         root=name,
         facts=frozenset({name}),
-        modules=(px.Module(name, name),),
+        modules=(px.ir.Module(name, name),),
         signature=evolve(BASE.signature, arg_names=(name,)),
-        graphs=px.pmap({name: px.Graph((px.Input(name),), (px.Node(name, px.Op(name), (name,)),), name)}),
+        graphs=px.ir.pmap({name: px.Graph((px.Input(name),), (px.Node(name, px.Op(name), (name,)),), name)}),
     )
     assert str(assert_applies(BASE, after)).replace("\n", "").isprintable()
     for misfit in (BASE.evolve(root=name), after):
-        with pytest.raises(px.DiffError) as caught:
-            px.diff(after, BASE).apply(misfit.evolve(modules=(px.Module(name * 2),)))
+        with pytest.raises(px.errors.DiffError) as caught:
+            px.diff(after, BASE).apply(misfit.evolve(modules=(px.ir.Module(name * 2),)))
         assert str(caught.value).isprintable()
         assert str(caught.value).isascii()
 
@@ -282,7 +282,7 @@ MISFITS: dict[str, tuple[px.Program, str]] = {
 def test_a_program_that_the_nodes_of_a_diff_do_not_fit(what: str) -> None:
     found = px.diff(BASE, text_with("    add = ", "    more = aten.neg.default(x)\n    add = "))
     program, says = MISFITS[what]
-    with pytest.raises(px.DiffError, match="the diff does not fit: ") as caught:
+    with pytest.raises(px.errors.DiffError, match="the diff does not fit: ") as caught:
         found.apply(program)
     assert says in str(caught.value)
 
@@ -294,7 +294,7 @@ def test_a_diff_fits_once(what: str) -> None:
     if what == "facts":
         assert found.apply(after) == after
         return
-    with pytest.raises(px.DiffError, match="the diff does not fit: "):
+    with pytest.raises(px.errors.DiffError, match="the diff does not fit: "):
         found.apply(after)
 
 
@@ -309,9 +309,9 @@ def test_every_field_of_a_program_is_looked_at() -> None:
     """A new field must be compared here as well, and added to this list then."""
     known = {
         px.Program: "graphs root state signature modules call_signatures constraints facts trail checked",
-        px.Signature: "inputs outputs in_spec out_spec arg_names lifted",
-        px.Constraints: "ranges guards",
-        px.State: "order slots checked",
+        px.ir.Signature: "inputs outputs in_spec out_spec arg_names lifted",
+        px.ir.Constraints: "ranges guards",
+        px.ir.State: "order slots checked",
         px.Graph: "inputs nodes output",
     }
     for kind, names in known.items():

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import purefx as px
+from purefx.ir import ANYTHING, PURE, ArgAt, Effects
 from purefx.ir.effects.declared import Unless
 from purefx.ir.effects.dependencies import dependencies
 from purefx.ir.effects.registered import effects_of
@@ -46,7 +47,7 @@ def test_reads_stay_on_their_side_of_a_write() -> None:
 def test_writes_are_seen_through_views() -> None:
     """Writing a view of x is writing x; another tensor is not touched."""
     nodes = [
-        px.Node("view", VIEW, (px.Ref("x"), px.Items([2]))),
+        px.Node("view", VIEW, (px.Ref("x"), px.ir.Items([2]))),
         px.Node("r", NEG, (px.Ref("x"),)),
         px.Node("w", ADD_, (px.Ref("view"), 1)),
         px.Node("s", NEG, (px.Ref("x"),)),
@@ -58,8 +59,10 @@ def test_writes_are_seen_through_views() -> None:
 def test_state_that_shares_memory_conflicts() -> None:
     """Two slots on one storage are one memory."""
     tensor = torch.zeros(4)
-    slots = {name: px.Slot(px.SlotKind.BUFFER, value, cell, 0) for name, value, cell in [("a", tensor, 0), ("b", tensor[1:], 1)]}
-    state = px.State(("a", "b"), px.pmap(slots))
+    slots = {
+        name: px.ir.Slot(px.ir.SlotKind.BUFFER, value, cell, 0) for name, value, cell in [("a", tensor, 0), ("b", tensor[1:], 1)]
+    }
+    state = px.ir.State(("a", "b"), px.ir.pmap(slots))
     nodes = [
         px.Node("a", px.Get("a")), px.Node("b", px.Get("b")),
         px.Node("r", NEG, (px.Ref("a"),)), px.Node("w", ADD_, (px.Ref("b"), 1)),
@@ -89,7 +92,7 @@ def test_calls_do_what_their_bodies_do() -> None:
     """A call whose body writes its operand, or its own state, conflicts like the write itself."""
     writes_operand = px.Graph((px.Input("p"),), (px.Node("w", ADD_, (px.Ref("p"), 1)),), ())
     writes_state = px.Graph((), (px.Node("c", px.Get("count")), px.Node("w", ADD_, (px.Ref("c"), 1))), ())
-    slot = px.Slot(px.SlotKind.BUFFER, torch.zeros(()), 0, 0)
+    slot = px.ir.Slot(px.ir.SlotKind.BUFFER, torch.zeros(()), 0, 0)
     nodes = (
         px.Node("r", NEG, (px.Ref("x"),)),
         px.Node("m", px.Call(px.Frame("m"), "m"), (px.Ref("x"),)),
@@ -100,7 +103,7 @@ def test_calls_do_what_their_bodies_do() -> None:
     )
     main = px.Graph((px.Input("x"),), nodes, ())
     program = px.Program.of(
-        {"": main, "m": writes_operand, "n": writes_state}, state=px.State(("n.count",), px.pmap({"n.count": slot}))
+        {"": main, "m": writes_operand, "n": writes_state}, state=px.ir.State(("n.count",), px.ir.pmap({"n.count": slot}))
     )
     assert dependencies(program, main) == [[], [0], [], [2], [3], [2, 4]]
 
@@ -182,7 +185,7 @@ def test_communication_is_in_order_within_its_group() -> None:
     assert before(nodes, "x", "y", "z", "g") == [[], [], [0], [1, 2], [3]]
     nodes = [
         px.Node("a", reduce, (px.Ref("x"), "sum", "0")),
-        px.Node("v", VIEW, (px.Ref("a"), px.Items([2]))),
+        px.Node("v", VIEW, (px.Ref("a"), px.ir.Items([2]))),
         px.Node("w", wait, (px.Ref("a"),)),
         px.Node("r", NEG, (px.Ref("v"),)),
         px.Node("s", NEG, (px.Ref("w"),)),
@@ -250,11 +253,11 @@ def test_effects_of_other_libraries_are_said_for_one_import() -> None:
 
 
 SAID = [
-    px.PURE, px.ANYTHING, px.Effects(random=True), px.Effects(ordered=True), px.Effects(domain="libraries"), px.Effects(scope=1),
-    px.Effects(writes=(px.ArgAt(0, "x"),)), px.Effects(aliases=(px.ArgAt(0, "x"),)), px.Effects(completes=(px.ArgAt(0, "x"),)),
-    px.Effects(random=True, random_unless=(Unless(px.ArgAt(1, "p"), 0.0, None),)),
-    px.Effects(random=True, random_unless=(Unless(px.ArgAt(1, "p"), value=False, default=None),)),
-    px.Effects(random=True, random_unless=(Unless(px.ArgAt(1, "p"), 0.0, 0.5),)),
+    PURE, ANYTHING, Effects(random=True), Effects(ordered=True), Effects(domain="libraries"), Effects(scope=1),
+    Effects(writes=(ArgAt(0, "x"),)), Effects(aliases=(ArgAt(0, "x"),)), Effects(completes=(ArgAt(0, "x"),)),
+    Effects(random=True, random_unless=(Unless(ArgAt(1, "p"), 0.0, None),)),
+    Effects(random=True, random_unless=(Unless(ArgAt(1, "p"), value=False, default=None),)),
+    Effects(random=True, random_unless=(Unless(ArgAt(1, "p"), 0.0, 0.5),)),
 ]  # fmt: skip
 
 
@@ -271,13 +274,13 @@ def test_declarations_cannot_contradict_a_schema() -> None:
     """Nor are operators of torch declared."""
     torch.library.define("purefx_effects::put", "(Tensor(a!) x) -> ()")
     target = torch.ops.purefx_effects.put.default
-    with pytest.raises(px.EffectsError, match="writes 'x'"):
+    with pytest.raises(px.errors.EffectsError, match="writes 'x'"):
         px.declare(target, px.PURE)
-    with pytest.raises(px.EffectsError, match="operator of torch"):
+    with pytest.raises(px.errors.EffectsError, match="operator of torch"):
         px.declare(torch.ops.aten.relu, px.PURE)
-    with pytest.raises(px.EffectsError):
+    with pytest.raises(px.errors.EffectsError):
         px.declare(torch.ops.higher_order.cond, px.PURE)
-    px.declare(target, px.Effects(writes=(px.ArgAt(0, "x"),)))
+    px.declare(target, px.Effects(writes=(px.ir.ArgAt(0, "x"),)))
     try:
         assert not op_of(target).effects.domain
     finally:

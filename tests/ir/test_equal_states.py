@@ -28,11 +28,11 @@ def renumbered(program: px.Program, seed: int) -> px.Program:
     draw.shuffle(numbers)
     cells: dict[int, int] = {}
     storages: dict[int, int] = {}
-    slots: dict[str, px.Slot] = {}
+    slots: dict[str, px.ir.Slot] = {}
     for name, slot in program.state.pairs:
         cell = cells.setdefault(slot.cell, numbers[len(cells)])
         slots[name] = evolve(slot, cell=cell, storage=storages.setdefault(slot.storage, numbers[-1 - len(storages)]))
-    return program.evolve(state=px.State(program.state.order, px.pmap(slots)))
+    return program.evolve(state=px.ir.State(program.state.order, px.ir.pmap(slots)))
 
 
 def assert_equal(left: px.Program, right: px.Program) -> None:
@@ -57,16 +57,16 @@ def test_however_tensors_are_numbered(tier: Tier, examples: int) -> None:
     assert several >= 5
 
 
-def state(**values: torch.Tensor) -> px.State:
+def state(**values: torch.Tensor) -> px.ir.State:
     """Return a state with the buffers, tied and sharing memory as they are."""
     from purefx.ir.tensors import TensorIds
 
     numbers = TensorIds()
-    slots = {name: numbers.slot(value, px.SlotKind.BUFFER, persistent=True) for name, value in values.items()}
-    return px.State(tuple(slots), px.pmap(slots))
+    slots = {name: numbers.slot(value, px.ir.SlotKind.BUFFER, persistent=True) for name, value in values.items()}
+    return px.ir.State(tuple(slots), px.ir.pmap(slots))
 
 
-def program(held: px.State) -> px.Program:
+def program(held: px.ir.State) -> px.Program:
     return px.Program.of({"": px.Graph((), (), ())}, state=held)
 
 
@@ -91,7 +91,7 @@ def test_other_ties_and_other_memory_are_another_program() -> None:
 def test_tensors_of_several_widths_lie_in_the_text_as_they_lie_together() -> None:
     memory = torch.zeros(8, dtype=torch.int32)
 
-    def held(first: int) -> px.State:
+    def held(first: int) -> px.ir.State:
         return state(short=memory.view(torch.int16)[2 * first + 1 :][:1], wide=memory[first + 1 :][:2])
 
     assert_equal(program(held(0)), program(held(3)))
@@ -102,8 +102,10 @@ def test_tensors_of_several_widths_lie_in_the_text_as_they_lie_together() -> Non
 
 def test_numbers_that_nothing_shows() -> None:
     """``lift_constants`` may number tensors that were numbered with gaps without any."""
-    slots = {name: px.Slot(px.SlotKind.BUFFER, torch.ones(1), number, number) for name, number in (("u", 0), ("v", 2), ("w", 3))}
-    gaps = program(px.State(tuple(slots), px.pmap(slots)))
+    slots = {
+        name: px.ir.Slot(px.ir.SlotKind.BUFFER, torch.ones(1), number, number) for name, number in (("u", 0), ("v", 2), ("w", 3))
+    }
+    gaps = program(px.ir.State(tuple(slots), px.ir.pmap(slots)))
     assert_equal(gaps, program(state(**{name: slot.value for name, slot in slots.items()})))
 
 

@@ -272,7 +272,7 @@ def test_a_wrong_question_is_explained(rule: Any, options: dict[str, Any], said:
 
 
 def test_a_rule_without_a_replacement_says_so() -> None:
-    with pytest.raises(px.RuleError, match="has no replacement"):
+    with pytest.raises(px.errors.RuleError, match="has no replacement"):
         check_rule(px.rule(lambda x: torch.relu(x)))
 
 

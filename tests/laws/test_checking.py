@@ -344,14 +344,14 @@ def test_a_tolerance() -> None:
 
 def test_a_stage_that_a_transformation_does_not_take() -> None:
     told = r"functionalize requires .*\. Programs of stage='sunk' .* it takes stage='tokens' or 'flat' or 'in place'$"
-    with pytest.raises(px.PipelineError, match=told):
+    with pytest.raises(px.errors.PipelineError, match=told):
         check_transformation(px.functionalize, stage="sunk")
 
 
 def test_a_transformation_that_refuses() -> None:
     def refuses_long_ones(program: px.Program) -> px.Program:
         if len(program.main.nodes) > longest:
-            raise px.UnsupportedProgram("too long")
+            raise px.errors.UnsupportedProgram("too long")
         return program
 
     longest = 60

@@ -37,7 +37,7 @@ for name, texts in jobs.items():
         program = px.parse(text, allow={'aten._print.default'})
         try:
             result = transformations[name](program)
-        except px.UnsupportedProgram as error:
+        except px.errors.UnsupportedProgram as error:
             digest.update(str(error).encode())
             continue
         for shown in (result, px.diff(program, result), px.digest(result), px.verify(result)):

@@ -244,7 +244,7 @@ def chatters(program: px.Program) -> px.Program:
 def unties(program: px.Program) -> px.Program:
     """Give each slot a cell of its own."""
     slots = {name: evolve(slot, cell=cell, storage=cell) for cell, (name, slot) in enumerate(program.state.pairs)}
-    return program.evolve(state=px.State(program.state.order, px.pmap(slots)))
+    return program.evolve(state=px.ir.State(program.state.order, px.ir.pmap(slots)))
 
 
 def writes_what_no_text_says(program: px.Program) -> px.Program:

@@ -62,7 +62,7 @@ def changes(step: px.Transformation, program: px.Program) -> bool:
     """Say whether a transformation does something to a program, and does not refuse it."""
     try:
         return step(program) is not program
-    except px.UnsupportedProgram:
+    except px.errors.UnsupportedProgram:
         return False
 
 
@@ -72,7 +72,7 @@ def test_a_law_can_be_broken(law: PairLaw) -> None:
 
     def spoiled(case: Case) -> tuple[px.Program, px.Program]:
         left, right = law.equation(case)
-        signature = evolve(left.signature, outputs=(*left.signature.outputs, px.UserOutput()))
+        signature = evolve(left.signature, outputs=(*left.signature.outputs, px.ir.UserOutput()))
         return left.with_main(evolve(left.main, output=(*left.main.output, 1)), signature=signature), right
 
     program = next(program for program, _ in drawn(law.stages[0], EXAMPLES) if law.condition(program))

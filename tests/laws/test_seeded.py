@@ -32,7 +32,7 @@ def is_broken(mistake: Mistake, law: Law, case: Case) -> bool:
     """Say whether a law finds a mistake in a case."""
     try:
         mistake(case.program)  # it must not raise by itself, but may refuse a program as any transformation may
-    except px.UnsupportedProgram:
+    except px.errors.UnsupportedProgram:
         return False
     try:
         assert_law(mistake.transform, law, case)

@@ -65,10 +65,10 @@ REACHED: dict[str, tuple[Stage, Callable[[px.Program], bool]]] = {
     "shared memory": ("flat", lambda program: len({s.storage for _, s in program.state.pairs}) < len(program.state.by_cell)),
     "unused state": (
         "flat",
-        lambda program: len(program.state) > sum(type(s) is px.StateInput for s in program.signature.inputs),
+        lambda program: len(program.state) > sum(type(s) is px.ir.StateInput for s in program.signature.inputs),
     ),
-    "two mutations": ("flat", lambda program: sum(type(spec) is px.StateMutation for spec in program.signature.outputs) > 1),
-    "an input mutation": ("flat", lambda program: any(type(spec) is px.InputMutation for spec in program.signature.outputs)),
+    "two mutations": ("flat", lambda program: sum(type(spec) is px.ir.StateMutation for spec in program.signature.outputs) > 1),
+    "an input mutation": ("flat", lambda program: any(type(spec) is px.ir.InputMutation for spec in program.signature.outputs)),
     "a saved value": ("in place", lambda program: any(node.name.startswith("clone") for node in program.main.nodes)),
     "a constant output": ("flat", lambda program: any(type(arg) is not px.Ref for arg in program.main.output)),
     "a body shared": ("deduplicated", lambda program: 0 < len(program.order) - 1 < call_nodes(program)),
@@ -92,28 +92,31 @@ def test_what_is_hard_is_reached(what: str) -> None:
 # The reference evaluator, on programs whose meaning can be worked out by hand.
 
 
-SCALAR = px.TensorType(torch.int64, ())
-X = px.UserInput(SCALAR, "x")
+SCALAR = px.ir.TensorType(torch.int64, ())
+X = px.ir.UserInput(SCALAR, "x")
 
 
 def program(nodes: list[px.Node], output: tuple[object, ...], outputs: tuple[object, ...] | None = None) -> px.Program:
     """Return a program of two buffers, ``a`` = 1 and ``b`` = 3, as inputs ``p`` and ``q``, and a user input ``x``."""
-    slots = {"a": px.Slot(px.SlotKind.BUFFER, torch.tensor(1), 0, 0), "b": px.Slot(px.SlotKind.BUFFER, torch.tensor(3), 1, 1)}
-    specs = outputs or tuple(px.UserOutput() for _ in output)
+    slots = {
+        "a": px.ir.Slot(px.ir.SlotKind.BUFFER, torch.tensor(1), 0, 0),
+        "b": px.ir.Slot(px.ir.SlotKind.BUFFER, torch.tensor(3), 1, 1),
+    }
+    specs = outputs or tuple(px.ir.UserOutput() for _ in output)
     graph = px.Graph((px.Input("p"), px.Input("q"), px.Input("x")), tuple(nodes), output)
-    signature = px.Signature((px.StateInput("a"), px.StateInput("b"), X), specs)
-    return px.Program.of({"": graph}, state=px.State(("a", "b"), px.pmap(slots)), signature=signature)
+    signature = px.ir.Signature((px.ir.StateInput("a"), px.ir.StateInput("b"), X), specs)
+    return px.Program.of({"": graph}, state=px.ir.State(("a", "b"), px.ir.pmap(slots)), signature=signature)
 
 
 def test_swapped_buffers_swap_and_old_values_are_old() -> None:
-    outputs = (px.StateMutation("a"), px.StateMutation("b"), px.UserOutput())
+    outputs = (px.ir.StateMutation("a"), px.ir.StateMutation("b"), px.ir.UserOutput())
     meaning = toy_meaning(program([], (px.Ref("q"), px.Ref("p"), px.Ref("p")), outputs), calls=3)
     assert meaning.outputs == ((1,), (3,), (1,))
     assert meaning.state == (("a", 3), ("b", 1))
 
 
 def test_mutated_inputs_are_seen() -> None:
-    meaning = toy_meaning(program([], (px.Ref("p"), px.Ref("x")), (px.InputMutation(2), px.UserOutput())), calls=2)
+    meaning = toy_meaning(program([], (px.Ref("p"), px.Ref("x")), (px.ir.InputMutation(2), px.ir.UserOutput())), calls=2)
     assert (meaning.outputs, meaning.inputs) == (((3,), (13,)), ((1,), (1,)))
 
 
@@ -146,10 +149,10 @@ def test_effects_come_in_order() -> None:
 def test_the_state_of_a_body_is_below_the_module_that_it_stands_in() -> None:
     body = px.Graph((), (px.Node("w", px.Get("w")), px.Node("r", toy.ADD_, (px.Ref("w"), 1))), px.Ref("r"))
     nodes = (px.Node("y", px.Call(px.Frame("m"), "g")), px.Node("z", px.Call(px.Frame("n"), "g")))
-    slots = {f"{name}.w": px.Slot(px.SlotKind.BUFFER, torch.tensor(cell), cell, cell) for cell, name in enumerate("mn")}
-    signature = px.Signature((), (px.UserOutput(), px.UserOutput()))
+    slots = {f"{name}.w": px.ir.Slot(px.ir.SlotKind.BUFFER, torch.tensor(cell), cell, cell) for cell, name in enumerate("mn")}
+    signature = px.ir.Signature((), (px.ir.UserOutput(), px.ir.UserOutput()))
     main = px.Graph((), nodes, (px.Ref("y"), px.Ref("z")))
-    tree = px.Program.of({"": main, "g": body}, state=px.State(tuple(slots), px.pmap(slots)), signature=signature)
+    tree = px.Program.of({"": main, "g": body}, state=px.ir.State(tuple(slots), px.ir.pmap(slots)), signature=signature)
     assert toy_meaning(tree, calls=2).outputs == ((1, 2), (2, 3))
 
 
@@ -225,7 +228,7 @@ def forgets_after_inline(program: px.Program) -> px.Program:
 
 def copies_graphs(program: px.Program) -> px.Program:
     """Make every graph anew."""
-    return program.evolve(graphs=px.pmap({name: evolve(program.graphs[name]) for name in program.order}))
+    return program.evolve(graphs=px.ir.pmap({name: evolve(program.graphs[name]) for name in program.order}))
 
 
 @pytest.mark.parametrize(

@@ -163,7 +163,7 @@ def refused(module: Any, path: str, new: Any, said: str) -> None:
     """Assert that an assignment is a typed error, and that nothing has changed."""
     above = path.rpartition(".")[0]
     before = dict(module.get_submodule(above).__dict__["_modules"])
-    with pytest.raises(px.SwapError, match=said):
+    with pytest.raises(px.errors.SwapError, match=said):
         put(module, path, new)
     after = module.get_submodule(above).__dict__["_modules"]
     assert list(after) == list(before)

@@ -179,7 +179,7 @@ def test_a_module_that_the_program_holds() -> None:
         for each in (module, other):
             put(each, "layers.0", Counting())
         same(module, other)
-        with pytest.raises(px.SwapError, match="does not take that"):
+        with pytest.raises(px.errors.SwapError, match="does not take that"):
             module.layers[0] = Sub()
 
 

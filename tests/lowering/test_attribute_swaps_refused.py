@@ -166,7 +166,7 @@ def _can_be_put(module: Any, depth: int) -> bool:
     path = ".".join("m" * depth)
     try:
         module.set_submodule(path, Plus())
-    except px.SwapError:
+    except px.errors.SwapError:
         refused(module, path, Plus(), "nested so deeply")
         return False
     x = torch.ones(2)
@@ -178,7 +178,7 @@ def test_a_list_gets_no_more_modules() -> None:
     """Nobody would call them; where nothing is called, a list is a list."""
     for module in both(program_of(Layers())):
         for change in (lambda m: m.append(Plus()), lambda m: m.insert(0, Plus()), lambda m: m.extend([Plus()])):
-            with pytest.raises(px.SwapError, match="would never call a new one"):
+            with pytest.raises(px.errors.SwapError, match="would never call a new one"):
                 change(module.layers)
         assert len(module.layers) == 2
     idle = Parent(lambda p, x: x + 1, a=nn.ModuleList([Layer()]))

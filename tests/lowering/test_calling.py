@@ -141,7 +141,7 @@ def test_dynamic_sizes_run(related: Any, size: int) -> None:
 )
 def test_dynamic_sizes_out_of_bounds(related: Any, first: tuple[int, ...], second: tuple[int, ...], message: str) -> None:
     """What ep.module() refuses is refused, by name."""
-    with pytest.raises(px.InputValueError, match=message):
+    with pytest.raises(px.errors.InputValueError, match=message):
         related(torch.ones(first), torch.ones(second))
 
 
@@ -158,7 +158,7 @@ def test_guards_are_enforced() -> None:
         try:
             expected = reference(torch.ones(size))
         except (AssertionError, RuntimeError):
-            with pytest.raises((px.InputValueError, RuntimeError)):
+            with pytest.raises((px.errors.InputValueError, RuntimeError)):
                 module(torch.ones(size))
         else:
             assert torch.equal(module(torch.ones(size)), expected)
@@ -285,13 +285,15 @@ def test_inputs_are_taken_exactly_where_they_fit(data: st.DataObject) -> None:
     kinds = data.draw(st.lists(types, min_size=1, max_size=4))
     rules = Constraints(tuple(data.draw(st.lists(bounds, max_size=2))), tuple(data.draw(st.lists(guards(kinds), max_size=1))))
     formals = tuple(px.Input(f"x{index}") for index in range(len(kinds)))
-    signature = px.Signature(tuple(px.UserInput(kind, formal.name) for kind, formal in zip(kinds, formals, strict=True)), ())
+    signature = px.ir.Signature(
+        tuple(px.ir.UserInput(kind, formal.name) for kind, formal in zip(kinds, formals, strict=True)), ()
+    )
     program = px.Program.of({"": px.Graph(formals, (), ())}, signature=signature, constraints=rules)
     checks, values = LeafChecks(program), data.draw(inputs(kinds))
     if fits(kinds, rules, values):
         checks.run(values)
     else:
-        with pytest.raises(px.InputValueError):
+        with pytest.raises(px.errors.InputValueError):
             checks.run(values)
 
 
@@ -303,14 +305,14 @@ def test_any_kind_of_tensor_is_a_tensor() -> None:
 
     program = px.Program.of(
         {"": px.Graph((px.Input("x"),), (), ())},
-        signature=px.Signature((px.UserInput(TensorType(torch.float32, (2,)), "x"),), ()),
+        signature=px.ir.Signature((px.ir.UserInput(TensorType(torch.float32, (2,)), "x"),), ()),
     )
     checks = LeafChecks(program)
     checks.run([torch.nn.Parameter(torch.ones(2))])
     checks.run([torch.ones(2).as_subclass(Own)])
-    with pytest.raises(px.InputValueError, match="got dtype"):
+    with pytest.raises(px.errors.InputValueError, match="got dtype"):
         checks.run([torch.ones(2, dtype=torch.float64)])
     checks.floating = True
     checks.run([torch.ones(2, dtype=torch.float64)])
-    with pytest.raises(px.InputValueError, match="got dtype"):
+    with pytest.raises(px.errors.InputValueError, match="got dtype"):
         checks.run([torch.ones(2, dtype=torch.int64)])

@@ -216,17 +216,19 @@ REGISTER = (
 def test_hooks_that_no_call_would_run_are_refused(to: Any, how: str) -> None:
     cut: Any = px.lower(outlined(CIRCLE), to=to)
     for child in (cut.a, cut.b, getattr(cut, "a#1"), copy.deepcopy(cut).a, pickle.loads(pickle.dumps(cut)).b):
-        with pytest.raises(px.UnsupportedProgram, match=r"cut in pieces.*preserve_module_call_signature"):
+        with pytest.raises(px.errors.UnsupportedProgram, match=r"cut in pieces.*preserve_module_call_signature"):
             getattr(child, how)(print)
     whole: Any = px.lower(outlined(CIRCLE, preserved("a")), to=to)
     getattr(whole.a, how)(lambda *_: None)
     getattr(cut, how)(lambda *_: None)
-    flat: Any = px.lower(outlined(CIRCLE).trail[0].before.evolve(modules=(px.Module(""), px.Module("a"), px.Module("b"))), to=to)
-    with pytest.raises(px.UnsupportedProgram, match="in the body of the root"):
+    flat: Any = px.lower(
+        outlined(CIRCLE).trail[0].before.evolve(modules=(px.ir.Module(""), px.ir.Module("a"), px.ir.Module("b"))), to=to
+    )
+    with pytest.raises(px.errors.UnsupportedProgram, match="in the body of the root"):
         getattr(flat.a, how)(print)
     deep: Any = px.lower(px.transform(nested(250)), to=to)
     inside = deep.get_submodule(next(iter(unhooked(deep.purefx_context))))
-    with pytest.raises(px.UnsupportedProgram, match="nested so deeply"):
+    with pytest.raises(px.errors.UnsupportedProgram, match="nested so deeply"):
         getattr(inside, how)(print)
 
 
@@ -238,7 +240,7 @@ def test_hooks_that_are_taken_run(to: Any) -> None:
     for path, child in deep.named_modules():
         try:
             child.register_forward_hook(lambda *_, path=path: said.add(path))
-        except px.UnsupportedProgram:
+        except px.errors.UnsupportedProgram:
             continue
         taken.append(path)
     deep(torch.ones(2))

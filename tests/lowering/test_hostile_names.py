@@ -100,14 +100,14 @@ def test_a_name_that_reads_as_a_later_call(names: list[str]) -> None:
     if names == ["@", "@0"]:
         assert torch.equal(px.unflatten(ep)(x), Calls(names)(x))
         return
-    with pytest.raises(px.UnsupportedProgram, match="'a@1' is how the exporter writes a later call of 'a'"):
+    with pytest.raises(px.errors.UnsupportedProgram, match="'a@1' is how the exporter writes a later call of 'a'"):
         px.import_ep(ep)
 
 
 def test_an_at_sign_in_a_preserved_name() -> None:
     x = torch.ones(2)
     ep = torch.export.export(Calls(["a@b", "a@b"]), (x,), preserve_module_call_signature=("a@b",))
-    with pytest.raises(px.UnsupportedProgram, match="rename the module"):
+    with pytest.raises(px.errors.UnsupportedProgram, match="rename the module"):
         px.import_ep(ep)
     program = px.import_ep(torch.export.export(Calls(["a@b", "a", "a@b"]), (x,)))
     assert [module.path for module in program.modules] == ["", "a@b", "a"]

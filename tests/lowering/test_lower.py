@@ -132,10 +132,10 @@ def test_any_name_of_a_child_works(name: str, to: To) -> None:
         "": px.Graph((), (px.Node("z", px.Call(outer, "body")),), (px.Ref("z"),)),
         "body": px.Graph((), (inner, neg), px.Ref("z")),
     }
-    slot = px.Slot(px.SlotKind.PARAMETER, nn.Parameter(torch.ones(2)), 0, 0)
-    slots = px.State((f"{name}.weight",), px.pmap({f"{name}.weight": slot}))
+    slot = px.ir.Slot(px.ir.SlotKind.PARAMETER, nn.Parameter(torch.ones(2)), 0, 0)
+    slots = px.ir.State((f"{name}.weight",), px.ir.pmap({f"{name}.weight": slot}))
     program = px.Program.of(
-        graphs, state=slots, signature=px.Signature((), (px.UserOutput(),)), modules=(px.Module(""), px.Module(name))
+        graphs, state=slots, signature=px.ir.Signature((), (px.ir.UserOutput(),)), modules=(px.ir.Module(""), px.ir.Module(name))
     )
     module = px.lower(program, to=to)
     assert torch.equal(module()[0], -torch.ones(2))
@@ -145,18 +145,18 @@ def test_any_name_of_a_child_works(name: str, to: To) -> None:
 def test_state_with_reserved_names() -> None:
     """A parameter called ``graph`` and a buffer called ``training`` are found."""
     slots = {
-        "graph": px.Slot(px.SlotKind.PARAMETER, nn.Parameter(torch.ones(2)), 0, 0),
-        "meta": px.Slot(px.SlotKind.BUFFER, torch.full((2,), 2.0), 1, 1),
-        "code": px.Slot(px.SlotKind.CONSTANT, torch.full((2,), 4.0), 2, 2, persistent=False),
+        "graph": px.ir.Slot(px.ir.SlotKind.PARAMETER, nn.Parameter(torch.ones(2)), 0, 0),
+        "meta": px.ir.Slot(px.ir.SlotKind.BUFFER, torch.full((2,), 2.0), 1, 1),
+        "code": px.ir.Slot(px.ir.SlotKind.CONSTANT, torch.full((2,), 4.0), 2, 2, persistent=False),
     }
     add = px.Op("aten.add.Tensor", target=torch.ops.aten.add.Tensor)
     nodes = (
         *(px.Node(name, px.Get(name)) for name in slots),
         px.Node("a", add, (px.Ref("graph"), px.Ref("meta"))), px.Node("b", add, (px.Ref("a"), px.Ref("code"))),
     )  # fmt: skip
-    signature = px.Signature((), (px.UserOutput(),))
+    signature = px.ir.Signature((), (px.ir.UserOutput(),))
     program = px.Program.of(
-        {"": px.Graph((), nodes, (px.Ref("b"),))}, state=px.State(tuple(slots), px.pmap(slots)), signature=signature
+        {"": px.Graph((), nodes, (px.Ref("b"),))}, state=px.ir.State(tuple(slots), px.ir.pmap(slots)), signature=signature
     )
     for to in ("graph_module", "interpreter"):
         assert px.lower(program, to=to)()[0].tolist() == [7.0, 7.0]  # type: ignore[arg-type]

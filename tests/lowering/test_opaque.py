@@ -39,12 +39,12 @@ def program(held: nn.Module, weight: torch.Tensor) -> px.Program:
         px.Node("z", op_of(torch.ops.aten.mul.Tensor), (px.Ref("y"), px.Ref("w"))),
         px.Node("out", op_of(torch.ops.aten.add.Tensor), (px.Ref("z"), px.Ref("before"))),
     )
-    kind = px.SlotKind.PARAMETER if isinstance(weight, nn.Parameter) else px.SlotKind.BUFFER
-    module = px.Slot(px.SlotKind.MODULE, held, 1, 1)
-    slots = {"w": px.Slot(kind, weight, 0, 0), "blocks.m": module, "blocks.again": module}
-    signature = px.Signature((px.UserInput(px.TensorType(torch.float32, (2, 2)), "x"),), (px.UserOutput(),))
+    kind = px.ir.SlotKind.PARAMETER if isinstance(weight, nn.Parameter) else px.ir.SlotKind.BUFFER
+    module = px.ir.Slot(px.ir.SlotKind.MODULE, held, 1, 1)
+    slots = {"w": px.ir.Slot(kind, weight, 0, 0), "blocks.m": module, "blocks.again": module}
+    signature = px.ir.Signature((px.ir.UserInput(px.ir.TensorType(torch.float32, (2, 2)), "x"),), (px.ir.UserOutput(),))
     graph = px.Graph((px.Input("x"),), nodes, (px.Ref("out"),))
-    return px.Program.of({"": graph}, state=px.State(tuple(slots), px.pmap(slots)), signature=signature)
+    return px.Program.of({"": graph}, state=px.ir.State(tuple(slots), px.ir.pmap(slots)), signature=signature)
 
 
 def tied() -> tuple[Counting, px.Program]:
@@ -148,7 +148,7 @@ def test_a_module_that_can_not_be_copied_is_told() -> None:
 
     held = Stubborn()
     value = program(held, held.lin.weight)
-    with pytest.raises(px.UnsupportedProgram, match=r"'blocks\.m' cannot be copied .*share"):
+    with pytest.raises(px.errors.UnsupportedProgram, match=r"'blocks\.m' cannot be copied .*share"):
         px.lower(value)
     assert px.lower(value, state="share").get_submodule("blocks.m") is held
 
@@ -169,7 +169,7 @@ def test_it_is_text_and_identity() -> None:
     text = str(value)
     assert "purefx.call_module(m, x, scale=2.0)" in text
     assert px.parse(text, state={name: slot.value for name, slot in value.state.pairs}) == value
-    with pytest.raises(px.ParseError, match=r"not a torch\.nn\.Module"):
+    with pytest.raises(px.errors.ParseError, match=r"not a torch\.nn\.Module"):
         px.parse(text, state={"w": held.lin.weight, "blocks.m": 3, "blocks.again": 3})
     same, other = program(copy.deepcopy(held), torch.ones(2, 2)), program(nn.Linear(2, 2), torch.ones(2, 2))
     assert px.digest(same) != px.digest(other)

@@ -116,7 +116,7 @@ def test_only_the_stages_that_are_asked_for_are_made(skipping: tuple[Skipping, p
     stages = px.lower_stages(skipping[1], only=[1])
     assert len(stages) == 3
     assert "second.weight" in stages[1].state_dict()
-    with pytest.raises(px.StageError, match=r"stage 2 \(c\) was not made: give lower_stages another only="):
+    with pytest.raises(px.errors.StageError, match=r"stage 2 \(c\) was not made: give lower_stages another only="):
         stages[2]
     for wrong in ([3], [-1], ["a"]):
         with pytest.raises(ValueError, match="the stages are numbered 0 to 2"):
@@ -137,11 +137,11 @@ def test_state_is_copied_or_shared(skipping: tuple[Skipping, px.Program]) -> Non
 
 def test_stages_check_what_they_are_given(skipping: tuple[Skipping, px.Program]) -> None:
     stages = px.lower_stages(skipping[1])
-    with pytest.raises(px.InputError, match="missing argument"):
+    with pytest.raises(px.errors.InputError, match="missing argument"):
         stages[1](torch.ones(2, 4))
-    with pytest.raises(px.InputError, match="expected the keys"):
+    with pytest.raises(px.errors.InputError, match="expected the keys"):
         stages.arguments({"x": BATCH["x"]}, double=True)
-    with pytest.raises(px.InputError, match="the last stage gives 2 tensors, not 1"):
+    with pytest.raises(px.errors.InputError, match="the last stage gives 2 tensors, not 1"):
         stages.result(torch.ones(2))
 
 
@@ -180,7 +180,9 @@ def test_tied_parameters_are_an_error_or_copies_whose_gradients_are_summed(state
     model: Any = Tied()
     ids, target = torch.arange(12).reshape(4, 3) % 8, torch.arange(12).reshape(4, 3) % 8
     program = split(model, TIED_TAGS, ids[:2])
-    with pytest.raises(px.StageError, match=r"the parameter embed.weight = head.weight is used by a, c: .*shared=\"copy\""):
+    with pytest.raises(
+        px.errors.StageError, match=r"the parameter embed.weight = head.weight is used by a, c: .*shared=\"copy\""
+    ):
         px.lower_stages(program)
     stages = px.lower_stages(program, shared="copy", state=state)
     assert stages.ties == (px.Tie(((0, "embed.weight"), (2, "head.weight"))),)
@@ -256,7 +258,7 @@ def test_frozen_parameters_need_no_gradient_and_may_not_be_unfrozen() -> None:
     stages = px.lower_stages(split(model, {"0": "a", "1": "b"}, torch.ones(2, 2)))
     assert [one[0][2] for one in told(stages)] == [False, False, True]
     stages[0].requires_grad_()
-    with pytest.raises(px.StageError, match=r"the parameter 0.weight of stage 0 was frozen when the program was exported"):
+    with pytest.raises(px.errors.StageError, match=r"the parameter 0.weight of stage 0 was frozen when the program was exported"):
         px.pipeline_stage(stages, 0)
 
 
@@ -283,7 +285,7 @@ def test_dynamic_sizes_need_an_example() -> None:
     size = torch.export.Dim("batch", min=2, max=64)
     program = split(Sized(), {"a": "a", "b": "b"}, torch.randn(3, 4), dynamic_shapes=({0: size},))
     stages = px.lower_stages(program)
-    with pytest.raises(px.StageError, match=r"the sizes of x are dynamic, .*give example="):
+    with pytest.raises(px.errors.StageError, match=r"the sizes of x are dynamic, .*give example="):
         px.pipeline_stage(stages, 0)
     assert [one[0][0] for one in told(stages, example=(torch.empty(5, 4),))] == [(5, 4)] * 3
     x = torch.randn(6, 4)
@@ -302,5 +304,5 @@ def test_sizes_that_depend_on_the_data_are_refused() -> None:
           return a
         }
     """)
-    with pytest.raises(px.StageError, match="the sizes that s0 gives cannot be known before it runs"):
+    with pytest.raises(px.errors.StageError, match="the sizes that s0 gives cannot be known before it runs"):
         px.pipeline_stage(px.lower_stages(program), 0)

@@ -101,7 +101,7 @@ def test_what_torch_can_not_carry_is_refused_with_advice(name: str) -> None:
     graphs, options, said = ERRORS[name]
     text = graphs + "".join(f"\n    graph {part}" for part in BODIES.split("graph ")[1:] if part.split("(")[0].strip() in graphs)
     program = split_tree(text, **options)
-    with pytest.raises(px.StageError) as caught:
+    with pytest.raises(px.errors.StageError) as caught:
         px.lower_stages(program)
     assert said in str(caught.value)
     assert caught.value.faults
@@ -128,5 +128,5 @@ def test_state_that_one_part_writes_is_of_no_other() -> None:
           return b
         }"""
     program = split_tree(graphs, "state {\nbuffer s0.n: f32[2]\nbuffer s1.n: f32[2] tied s0.n\n}")
-    with pytest.raises(px.StageError, match="s0 writes n, which s1 has too, and the two would drift apart"):
+    with pytest.raises(px.errors.StageError, match="s0 writes n, which s1 has too, and the two would drift apart"):
         px.lower_stages(program, shared="copy")

@@ -62,7 +62,7 @@ def test_a_copy_is_a_module_of_its_own(to: str, form: str, way: str) -> None:
     assert other.first.up.weight is other.second.up.weight
     assert isinstance(other, torch.fx.GraphModule if to == "graph_module" else torch.export.UnflattenedModule)
     assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
-    with pytest.raises(px.InputValueError, match="argument scale"):
+    with pytest.raises(px.errors.InputValueError, match="argument scale"):
         other(*args, scale=torch.ones(9, 9, 9))
 
 
@@ -136,7 +136,7 @@ def test_an_edited_graph_is_refused(to: str) -> None:
     for node in module.layers[1].graph.nodes:
         if node.target is torch.ops.aten.relu.default:
             node.target = torch.ops.aten.tanh.default
-    with pytest.raises(px.UnsupportedProgram, match=r"layers.1: its graph was edited"):
+    with pytest.raises(px.errors.UnsupportedProgram, match=r"layers.1: its graph was edited"):
         pickle.dumps(module)
 
 

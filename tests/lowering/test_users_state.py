@@ -36,7 +36,7 @@ def test_a_written_mode_warns_once(to: str, training: bool, form: str) -> None:
     """A switch to the other mode says which modules do not follow, once; to the same one, nothing."""
     module = lowered(export(Drops().train(training), form, (torch.randn(3, 4),)), to)
     module.train(training)
-    with pytest.warns(px.ModeWarning, match=r"cannot change modes.*norm \(aten\..*batch_norm") as caught:
+    with pytest.warns(px.errors.ModeWarning, match=r"cannot change modes.*norm \(aten\..*batch_norm") as caught:
         module.train(not training)
     assert len(caught) == 1
     assert module.drop.training is (not training)

@@ -153,14 +153,14 @@ def test_dynamic_sizes_out_of_bounds(case: str) -> None:
     args = (torch.ones(7), torch.ones(7)) if case == "wrong range" else (torch.ones(4), torch.ones(5))
     with pytest.raises(RuntimeError):
         torch.export.unflatten(ep)(*args)
-    with pytest.raises(px.InputValueError, match=r"argument [xy]: .*s[0-9]+"):
+    with pytest.raises(px.errors.InputValueError, match=r"argument [xy]: .*s[0-9]+"):
         px.unflatten(ep)(*args)
 
 
 def test_names_of_an_adapter_are_used(pairs: Any) -> None:
     """What get_flat_arg_paths says stands in the message."""
     adapter = Recorder(lambda flat: [flat[0], torch.ones(3)], paths=("left", "right"))
-    with pytest.raises(px.InputValueError, match="argument right: "):
+    with pytest.raises(px.errors.InputValueError, match="argument right: "):
         px.unflatten(pairs, adapter)([X])
 
 
@@ -177,7 +177,7 @@ def test_checks_can_be_switched_off(pairs: Any) -> None:
     module.check_input_constraints = False
     assert torch.equal(module(torch.ones(3), torch.ones(3)), -torch.ones(3))
     module.check_input_constraints = True
-    with pytest.raises(px.InputValueError):
+    with pytest.raises(px.errors.InputValueError):
         module(torch.ones(3), torch.ones(3))
 
 

@@ -41,9 +41,9 @@ def test_verified_at_once() -> None:
     for number in range(DEEP):
         nodes = tuple(evolve(node, do=evolve(node.do, graph=f"g{number + 1}")) for node in twice)
         graphs[f"g{number}"] = px.Graph((px.Input("x"),), nodes, px.Ref("r"))
-    signature = px.CallSignature(None, None)
+    signature = px.ir.CallSignature(None, None)
     deep = program.evolve(
-        graphs=px.pmap({"": program.main, **graphs}), call_signatures=px.pmap({px.Frame("m.l.r"): signature}), modules=()
+        graphs=px.ir.pmap({"": program.main, **graphs}), call_signatures=px.ir.pmap({px.Frame("m.l.r"): signature}), modules=()
     )
     assert not px.verify(deep)
     assert signatures_of_bodies(deep) == {"g2": signature}
@@ -145,8 +145,8 @@ def test_a_body_that_calls_itself_is_refused() -> None:
     """It would stand in infinitely many modules."""
     graph = negate((px.Frame("f"), "loop"))
     root = px.Graph(graph.inputs, graph.nodes, (graph.output,))
-    program = px.Program.of({"": root, "loop": graph}, signature=px.Signature((), (px.UserOutput(),)))
-    with pytest.raises(px.InvalidProgram, match="loop"):
+    program = px.Program.of({"": root, "loop": graph}, signature=px.ir.Signature((), (px.ir.UserOutput(),)))
+    with pytest.raises(px.errors.InvalidProgram, match="loop"):
         px.deduplicate(program)
 
 
@@ -283,7 +283,7 @@ def test_calls_of_a_shared_module_are_not_mixed_up() -> None:
 
 def test_renumbering_lists_nothing_beside_parts() -> None:
     node = px.Node("y", NEG, (px.Ref("x"),), stack=(px.Frame("a", 3),))
-    signature = px.Signature((px.UserInput(px.TensorType(torch.float32, (2,)), "x"),), (px.UserOutput(),))
+    signature = px.ir.Signature((px.ir.UserInput(px.ir.TensorType(torch.float32, (2,)), "x"),), (px.ir.UserOutput(),))
     program = px.Program.of({"": px.Graph((px.Input("x"),), (node,), (px.Ref("y"),))}, signature=signature)
     split = px.inline(px.split_by_tags(program, ("part",), tag_of={"y": "part"}))
     numbered = px.normalize_stacks(split)
@@ -295,22 +295,22 @@ def test_renumbering_lists_nothing_beside_parts() -> None:
 
 def test_state_inputs_get_their_names_back() -> None:
     nodes = (px.Node("w", px.Get("m.w")), px.Node("y", NEG, (px.Ref("w"),)))
-    slot = px.Slot(px.SlotKind.BUFFER, torch.ones(2), 0, 0)
-    state = px.State(("m.w",), px.pmap({"m.w": slot}))
-    signature = px.Signature((), (px.UserOutput(),))
+    slot = px.ir.Slot(px.ir.SlotKind.BUFFER, torch.ones(2), 0, 0)
+    state = px.ir.State(("m.w",), px.ir.pmap({"m.w": slot}))
+    signature = px.ir.Signature((), (px.ir.UserOutput(),))
     program = px.Program.of({"": px.Graph((), nodes, (px.Ref("y"),))}, state=state, signature=signature)
     split = px.split_by_tags(program, ("part",), tag_of={"y": "part"})
     lifted = px.lift_state(px.inline(split))
-    assert lifted.signature.inputs == (px.StateInput("part.m.w"),)
+    assert lifted.signature.inputs == (px.ir.StateInput("part.m.w"),)
     joined = px.join(lifted)
-    assert joined.signature.inputs == (px.StateInput("m.w"),)
+    assert joined.signature.inputs == (px.ir.StateInput("m.w"),)
     assert px.verify(joined) == ()
 
 
 def test_constants_of_a_split_program_that_was_inlined() -> None:
     """The part is then in the stacks of nodes, and in no graph."""
     node = px.Node("y", NEG, (px.Ref("x"),))
-    signature = px.Signature((px.UserInput(px.TensorType(torch.float32, (2,)), "x"),), (px.UserOutput(),))
+    signature = px.ir.Signature((px.ir.UserInput(px.ir.TensorType(torch.float32, (2,)), "x"),), (px.ir.UserOutput(),))
     program = px.Program.of({"": px.Graph((px.Input("x"),), (node,), (px.Ref("y"),))}, signature=signature)
     flat = px.inline(px.split_by_tags(program, ("part",), tag_of={"y": "part"}))
     constant = evolve(flat.main.nodes[0], args=(torch.ones(2),))

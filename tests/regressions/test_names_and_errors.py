@@ -34,11 +34,11 @@ def hostile() -> px.Program:
     main = px.Graph((px.Input(BAD),), (op, call, px.Node("g", px.Get(BAD))))
     return px.Program.of(
         {"": main, BAD: px.Graph((px.Input(BAD),), (), px.Ref(BAD))},
-        state=px.State((BAD,), px.pmap({BAD: px.Slot(px.SlotKind.BUFFER, torch.ones(2), 0, 0)})),
-        modules=(px.Module("", BAD), px.Module(BAD, BAD)),
+        state=px.ir.State((BAD,), px.ir.pmap({BAD: px.ir.Slot(px.ir.SlotKind.BUFFER, torch.ones(2), 0, 0)})),
+        modules=(px.ir.Module("", BAD), px.ir.Module(BAD, BAD)),
         facts=frozenset({BAD}),
-        signature=px.Signature((px.UserInput(px.TensorType(torch.float32, (2,)), BAD),), (px.UserOutput(),)),
-        constraints=px.Constraints((px.Range(Sym(BAD), 1, 2),)),
+        signature=px.ir.Signature((px.ir.UserInput(px.ir.TensorType(torch.float32, (2,)), BAD),), (px.ir.UserOutput(),)),
+        constraints=px.ir.Constraints((px.ir.Range(Sym(BAD), 1, 2),)),
     )
 
 
@@ -72,7 +72,7 @@ TEXTS: dict[str, Callable[[], str]] = {
     "to_ep": lambda: refused(lambda: px.to_ep(P)),
     "parse": lambda: refused(lambda: px.parse(BAD)),
     "apply": lambda: refused(lambda: px.diff(P, EMPTY).apply(EMPTY)),
-    "step": lambda: str(px.Step(BAD, ((BAD, BAD),), P)),
+    "step": lambda: str(px.ir.Step(BAD, ((BAD, BAD),), P)),
     "rewrite": lambda: str(px.Rewrite(1, BAD, BAD, P, P)),
     "report": lambda: str(Report(BAD, 1, drawn=1, changed=1, refused=0)),
     "unasked": lambda: refused(lambda: check_transformation(named, examples=3)),
@@ -89,8 +89,8 @@ def test_what_is_printed_is_printable(what: str) -> None:
 def test_a_name_ends_no_line_of_a_table() -> None:
     """A module called after a row of the table would be one."""
     name = "a\nfake 1 2 3"
-    program = px.Program.of({"": px.Graph((), (px.Node("y", px.Op(f"toy.{name}")),), ())}, modules=(px.Module("", name),))
-    text, plain = str(px.stats(program)), str(px.stats(evolve(program, modules=(px.Module("", "b"),))))
+    program = px.Program.of({"": px.Graph((), (px.Node("y", px.Op(f"toy.{name}")),), ())}, modules=(px.ir.Module("", name),))
+    text, plain = str(px.stats(program)), str(px.stats(evolve(program, modules=(px.ir.Module("", "b"),))))
     assert "\nfake" not in text
     assert len(text.splitlines()) == len(plain.splitlines())
 
@@ -146,8 +146,8 @@ ADD = px.Op("toy.add")
 def test_digests_tell_them_apart(other: int) -> None:
     def program(number: int) -> px.Program:
         graph = px.Graph((px.Input("x"),), (px.Node("y", ADD, (px.Ref("x"), number)),), (px.Ref("y"),))
-        signature = px.Signature((px.UserInput(LiteralType(number), "x"),), (px.UserOutput(),))
-        constraints = px.Constraints((Range(Sym("s0"), 2, None),), (Apply("<", (Sym("s0"), number)),))
+        signature = px.ir.Signature((px.ir.UserInput(LiteralType(number), "x"),), (px.ir.UserOutput(),))
+        constraints = px.ir.Constraints((Range(Sym("s0"), 2, None),), (Apply("<", (Sym("s0"), number)),))
         return px.Program.of({"": graph}, signature=signature, constraints=constraints)
 
     assert px.digest(program(HUGE)) == px.digest(program(HUGE))
@@ -164,13 +164,13 @@ def test_digests_tell_them_apart(other: int) -> None:
 )
 def test_a_text_says_no_such_number_of_anything(line: str) -> None:
     """The program could not be printed again."""
-    with pytest.raises(px.ParseError, match="an integer of so many digits"):
+    with pytest.raises(px.errors.ParseError, match="an integer of so many digits"):
         px.parse("program {\n" + line.replace("N", hex(HUGE)) + "\n}")
 
 
 def test_tensors_of_no_such_size() -> None:
     state: dict[str, Any] = {"n": torch.ones(1)}
-    with pytest.raises(px.ParseError):
+    with pytest.raises(px.errors.ParseError):
         px.parse(f"program {{\n state {{\n buffer n: f32[{hex(HUGE)}]\n }}\n}}", state=state)
 
 
@@ -180,7 +180,7 @@ def test_tensors_of_no_such_size() -> None:
 def written_only() -> px.Program:
     """Return a program that gives a buffer new contents, and does not take it."""
     program = px.parse(WRITTEN, state={"count": torch.zeros(2)})
-    assert all(type(spec) is not px.StateInput for spec in program.signature.inputs)
+    assert all(type(spec) is not px.ir.StateInput for spec in program.signature.inputs)
     assert any(type(spec) is StateMutation for spec in program.signature.outputs)
     return program
 
@@ -247,7 +247,7 @@ def test_a_size_that_was_a_fraction_is_refused(tmp_path: Path) -> None:
     """It was an ``AssertionError`` deep in torch."""
     assert px.verify(px.load(with_hint(tmp_path / "p", 4))) == ()
     for hint in (4.5, True):
-        with pytest.raises(px.StoreError, match="which is not of type int"):
+        with pytest.raises(px.errors.StoreError, match="which is not of type int"):
             px.load(with_hint(tmp_path / "p", hint))
 
 
@@ -270,12 +270,12 @@ def test_stats_of_an_operator_that_raises_while_values_are_computed() -> None:
     assert found.uncounted == {"toy.refusing": 1}
 
 
-@pytest.mark.parametrize("key", [px.Items([1]), (1, px.Record(())), slice(1)])
-def test_a_dict_whose_keys_have_no_hash(key: px.Arg) -> None:
+@pytest.mark.parametrize("key", [px.ir.Items([1]), (1, px.ir.Record(())), slice(1)])
+def test_a_dict_whose_keys_have_no_hash(key: px.ir.Arg) -> None:
     """It could not be made when the program runs."""
-    node = px.Node("y", px.Op("toy.neg"), (px.Record(((key, 2),)),))
+    node = px.Node("y", px.Op("toy.neg"), (px.ir.Record(((key, 2),)),))
     assert [found.rule for found in px.verify(px.Program.of({"": px.Graph((), (node,), ())}))] == ["argument-kinds"]
-    right = px.Node("y", px.Op("toy.neg"), (px.Record((((1, "a"), 2),)),))
+    right = px.Node("y", px.Op("toy.neg"), (px.ir.Record((((1, "a"), 2),)),))
     assert not px.verify(px.Program.of({"": px.Graph((), (right,), ())}))
 
 

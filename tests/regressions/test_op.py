@@ -55,5 +55,5 @@ def test_a_write_by_hand_is_a_write() -> None:
     ],
 )
 def test_what_is_no_operator(given: Any, said: str) -> None:
-    with pytest.raises(px.NamingError, match=said):
+    with pytest.raises(px.errors.NamingError, match=said):
         px.op(given)

@@ -48,19 +48,19 @@ def test_buffers_keep_their_order(decomposed: bool) -> None:
 # Copies that may stand in any order stand in the exporter's, whatever the order of the outputs that they come from.
 
 
-INTEGER = px.TensorType(torch.int64, ())
+INTEGER = px.ir.TensorType(torch.int64, ())
 
 
 def test_functionalize_gives_back_the_outputs() -> None:
-    slots = {name: px.Slot(px.SlotKind.BUFFER, torch.tensor(n), n, n) for n, name in enumerate(("s0", "s1"))}
-    inputs = (px.StateInput("s0"), px.StateInput("s1"), px.UserInput(INTEGER, "x"))
+    slots = {name: px.ir.Slot(px.ir.SlotKind.BUFFER, torch.tensor(n), n, n) for n, name in enumerate(("s0", "s1"))}
+    inputs = (px.ir.StateInput("s0"), px.ir.StateInput("s1"), px.ir.UserInput(INTEGER, "x"))
     graph = px.Graph((px.Input("s0"), px.Input("s1"), px.Input("x")), (), (px.Ref("x"), px.Ref("x")))
-    backwards = px.Signature(inputs, (px.StateMutation("s1"), px.StateMutation("s0")))
-    program = px.Program.of({"": graph}, state=px.State(("s0", "s1"), px.pmap(slots)), signature=backwards)
+    backwards = px.ir.Signature(inputs, (px.ir.StateMutation("s1"), px.ir.StateMutation("s0")))
+    program = px.Program.of({"": graph}, state=px.ir.State(("s0", "s1"), px.ir.pmap(slots)), signature=backwards)
     written = px.inplace_mutations(program)
     assert [node.args for node in written.main.nodes] == [(px.Ref("s0"), px.Ref("x")), (px.Ref("s1"), px.Ref("x"))]
     assert px.inplace_mutations(px.functionalize(written)) == written
-    forwards = evolve(backwards, outputs=(px.StateMutation("s0"), px.StateMutation("s1")))
+    forwards = evolve(backwards, outputs=(px.ir.StateMutation("s0"), px.ir.StateMutation("s1")))
     assert px.inplace_mutations(program.evolve(signature=forwards)) == written
     assert toy.toy_meaning(written) == toy.toy_meaning(program)
 
@@ -74,7 +74,7 @@ def test_a_copy_of_the_user_comes_back_where_copies_are_made() -> None:
         px.Node("c", COPY, (px.Ref("x"), px.Ref("n")), (), (px.Frame("a"),)),
     )
     graph = px.Graph((px.Input("x"),), nodes, ())
-    program = px.Program.of({"": graph}, signature=px.Signature((px.UserInput(INTEGER, "x"),)), facts=frozenset({"flat"}))
+    program = px.Program.of({"": graph}, signature=px.ir.Signature((px.ir.UserInput(INTEGER, "x"),)), facts=frozenset({"flat"}))
     assert not copies_nothing(program)
     assert not copies_stand_first(program)
     again = px.inplace_mutations(px.functionalize(program))
@@ -125,8 +125,8 @@ def program(*, written: str) -> px.Program:
         px.Node("w", COPY_, (px.Ref(written), px.Ref("z"))),
         px.Node("m", MUL, (px.Ref("x"), px.Ref("n"))),
     )
-    types = tuple([px.UserInput(px.TensorType(torch.float32, (3,)), name) for name in "xyz"])
-    signature = px.Signature(types, (px.UserOutput(),))
+    types = tuple([px.ir.UserInput(px.ir.TensorType(torch.float32, (3,)), name) for name in "xyz"])
+    signature = px.ir.Signature(types, (px.ir.UserOutput(),))
     return px.Program.of({"": px.Graph(tuple(map(px.Input, "xyz")), nodes, (px.Ref("m"),))}, signature=signature)
 
 
@@ -168,5 +168,5 @@ def test_a_copy_that_is_converted_leaves_the_checks_of_the_original() -> None:
     assert isinstance(module, LoweredRoot)
     twin = copy.deepcopy(module).double()
     assert twin(torch.ones(1, 2).double()).dtype is torch.float64
-    with pytest.raises(px.InputValueError, match="dtype"):
+    with pytest.raises(px.errors.InputValueError, match="dtype"):
         module(torch.ones(1, 2).double())

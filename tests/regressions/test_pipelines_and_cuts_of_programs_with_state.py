@@ -131,7 +131,7 @@ def test_calls_with_flags_are_cut(preserved: tuple[str, ...], kwargs: dict[str, 
         tags = {name: "a" if index < at else "b" for index, name in enumerate(names)}
         try:
             made.append(px.split_by_tags(flat, ("a", "b"), tag_of=tags))
-        except px.PartitionError:
+        except px.errors.PartitionError:
             assert preserved
     assert len(made) > 4
     for program in made:

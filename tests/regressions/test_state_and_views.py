@@ -39,7 +39,7 @@ def program() -> px.Program:
     body = px.Graph(
         (px.Input("p"), px.Input("x")),
         (
-            px.Node("all", cond, (px.Ref("p"), px.Body("yes"), px.Body("no"), (px.Ref("x"),))),
+            px.Node("all", cond, (px.Ref("p"), px.ir.Body("yes"), px.ir.Body("no"), (px.Ref("x"),))),
             px.Node("one", item, (px.Ref("all"), 0)),
         ),
         px.Ref("one"),
@@ -54,14 +54,14 @@ def program() -> px.Program:
     )
     values = {"a.b": 1.0, "a.child.w": 2.0, "b.b": 10.0, "b.child.w": 3.0}
     slots = {
-        name: px.Slot(px.SlotKind.BUFFER, torch.full((2,), value), number, number)
+        name: px.ir.Slot(px.ir.SlotKind.BUFFER, torch.full((2,), value), number, number)
         for number, (name, value) in enumerate(values.items())
     }
-    types = (px.UserInput(px.TensorType(torch.bool, ()), "p"), px.UserInput(px.TensorType(torch.float32, (2,)), "x"))
+    types = (px.ir.UserInput(px.ir.TensorType(torch.bool, ()), "p"), px.ir.UserInput(px.ir.TensorType(torch.float32, (2,)), "x"))
     return px.Program.of(
         {"": main, "m": body, "yes": yes, "no": no, "child": child},
-        state=px.State(tuple(slots), px.pmap(slots)),
-        signature=px.Signature(types, (px.UserOutput(),)),
+        state=px.ir.State(tuple(slots), px.ir.pmap(slots)),
+        signature=px.ir.Signature(types, (px.ir.UserOutput(),)),
     )
 
 
@@ -126,7 +126,7 @@ def test_gradients_do_not_go_through_them(way: str, *, strict: bool) -> None:
 def test_they_share_memory_and_are_two() -> None:
     parameter, numbers = torch.nn.Parameter(torch.ones(4)), TensorIds()
     values = (parameter, parameter.detach(), parameter.data, parameter)
-    slots = [numbers.slot(value, px.SlotKind.CONSTANT, persistent=False) for value in values]
+    slots = [numbers.slot(value, px.ir.SlotKind.CONSTANT, persistent=False) for value in values]
     assert [slot.cell for slot in slots] == [0, 1, 1, 0]
     assert {slot.storage for slot in slots} == {0}
 
@@ -204,7 +204,7 @@ TEXT = """program {
 
 def test_it_is_refused() -> None:
     sunk = px.sink_state(px.parse(TEXT))
-    with pytest.raises(px.PipelineError, match="inplace_mutations requires a program that is 'state as inputs'"):
+    with pytest.raises(px.errors.PipelineError, match="inplace_mutations requires a program that is 'state as inputs'"):
         px.inplace_mutations(sunk)
     lifted = px.lift_state(sunk)
     assert px.inplace_mutations(lifted).main.nodes[0].name == "copy_"

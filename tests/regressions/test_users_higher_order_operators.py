@@ -160,9 +160,9 @@ def test_exported_programs_with_one(decomposed: bool, tmp_path: Path) -> None:
 def test_one_that_a_file_may_not_name_is_refused(tmp_path: Path) -> None:
     """The error says what to allow."""
     program = px.import_ep(torch.export.export(Child("a"), (X,)))
-    with pytest.raises(px.UnsupportedProgram, match=r"allow=.*purefx_logged"):
+    with pytest.raises(px.errors.UnsupportedProgram, match=r"allow=.*purefx_logged"):
         px.save(program, tmp_path / "logged.purefx")
-    with pytest.raises(px.UnsupportedProgram, match=r"allow=.*purefx_logged"):
+    with pytest.raises(px.errors.UnsupportedProgram, match=r"allow=.*purefx_logged"):
         px.lower(px.parse(str(program), state={name: program.state[name].value for name in program.state}))
 
 
@@ -186,7 +186,7 @@ def test_what_it_does_is_not_known() -> None:
     assert dependencies(program, program.main)[1:] == [[0], [1], [0, 1]]
     for first, late in (("neg", "applied"), ("applied", "mul"), ("applied", "rand")):
         names = {word: next(node.name for node in program.main.nodes if word in node.name) for word in (first, late)}
-        with pytest.raises(px.PartitionError, match="depends on"):
+        with pytest.raises(px.errors.PartitionError, match="depends on"):
             px.split_by_tags(px.transform(program), ("a", "b"), tag_of={names[first]: "b", names[late]: "a"})
     expected, lowered = traced(), px.lower(px.transform(program))
     for module in (expected, lowered):
@@ -201,13 +201,13 @@ def test_it_is_declared() -> None:
     assert dependencies(program, program.main)[1:] == [[], [], [0]]
     effects = next(node.do.effects for node in program.main.nodes if "applied" in node.name and isinstance(node.do, px.Op))
     assert effects == px.Effects(through_bodies=True)
-    assert effects_of(applied) == px.ANYTHING.__class__(random=True, ordered=True, unknown=True, through_bodies=True)
-    px.declare(applied, px.Effects(writes=(px.ArgAt(1, "x"),), random=True))
+    assert effects_of(applied) == px.ir.ANYTHING.__class__(random=True, ordered=True, unknown=True, through_bodies=True)
+    px.declare(applied, px.Effects(writes=(px.ir.ArgAt(1, "x"),), random=True))
     try:
         program = px.import_fx(traced())
         assert dependencies(program, program.main)[1:] == [[0], [1], [0, 1]]
         assert px.verify(px.transform(program)) == ()
     finally:
         px.declare(applied, None)
-    with pytest.raises(px.EffectsError, match="higher-order operator of torch"):
+    with pytest.raises(px.errors.EffectsError, match="higher-order operator of torch"):
         px.declare(torch.ops.higher_order.cond, px.PURE)

@@ -133,13 +133,13 @@ def test_programs_are_swapped_by_the_sizes_of_the_call() -> None:
     result = px.swap_modules(tree, {"1.lin": right}, signature="flat")
     assert px.lower(result)(x).shape == (1, 4)
     for path in ("1.lin", "1"):
-        with pytest.raises(px.SwapError, match="exported for the size 4, and that is 8 here"):
+        with pytest.raises(px.errors.SwapError, match="exported for the size 4, and that is 8 here"):
             px.swap_modules(tree, {path: wrong}, signature="flat")
     for module in (lowered, px.lower(tree.evolve(trail=()))):
         owner: Any = module.get_submodule("1")
         owner.lin = right
         assert module(x).shape == (1, 4)
-        with pytest.raises(px.SwapError, match="exported for the size 4, and that is 8 here"):
+        with pytest.raises(px.errors.SwapError, match="exported for the size 4, and that is 8 here"):
             owner.lin = wrong
 
 
@@ -152,7 +152,7 @@ def test_notes_of_one_call_are_not_said_of_others() -> None:
         if number == 1:
             nodes = [evolve(node, meta={**node.meta, "custom": {"all": 2}}) for node in nodes]
         noted[name] = evolve(graph, nodes=tuple(nodes))
-    tree = px.deduplicate(program.evolve(graphs=px.pmap(noted)))
+    tree = px.deduplicate(program.evolve(graphs=px.ir.pmap(noted)))
     (body,) = [tree.graphs[name] for name in tree.order if name]
     assert "custom" not in body.nodes[0].meta
     assert body.nodes[0].meta["seen"] == 1

@@ -115,7 +115,7 @@ def count_calls(run: Callable[[], object]) -> int:
 def with_modules(program: px.Program) -> px.Program:
     """Return a program of ``chain`` that lists its modules, as exported ones do."""
     paths = {frame.path: None for step in program.trail[:1] for node in step.before.main.nodes for frame in node.stack}
-    return program.evolve(modules=(px.Module(""), *(px.Module(path, "torch.nn.Module") for path in paths)))
+    return program.evolve(modules=(px.ir.Module(""), *(px.ir.Module(path, "torch.nn.Module") for path in paths)))
 
 
 @pytest.mark.parametrize("what", ["transform", "lower", "verify", "print", "digest", "look"])

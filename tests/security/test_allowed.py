@@ -125,7 +125,7 @@ def test_texts_with_bad_intent_do_nothing(way: str, tmp_path: Path, capfd: pytes
         assert name in ("verify", "infer", "stats"), name
     assert not marker.exists()
     assert capfd.readouterr().out == ""
-    with pytest.raises(px.UnsupportedProgram, match="operators have no callable"):
+    with pytest.raises(px.errors.UnsupportedProgram, match="operators have no callable"):
         px.lower(program)
 
 
@@ -145,13 +145,13 @@ def test_files_with_bad_intent_name_all_that_is_refused(tmp_path: Path) -> None:
     """Every operator that is refused is in one error, with what to do."""
     marker = tmp_path / "marker"
     path = crafted(signed(walk(marker)), ["builtins.getattr", "higher_order.wrap", "operator.getitem"], tmp_path / "evil.purefx")
-    with pytest.raises(px.UnsupportedProgram) as caught:
+    with pytest.raises(px.errors.UnsupportedProgram) as caught:
         px.load(path)
     assert "'builtins.getattr' (is not a function on data alone)" in str(caught.value)
     assert "'higher_order.wrap' (calls its operand, and no exporter writes it)" in str(caught.value)
     assert "allow={'builtins.getattr', 'higher_order.wrap'} if you trust who wrote it" in str(caught.value)
     assert "getitem" not in str(caught.value)
-    with pytest.raises(px.UnsupportedProgram, match=r"'higher_order\.wrap'") as caught:
+    with pytest.raises(px.errors.UnsupportedProgram, match=r"'higher_order\.wrap'") as caught:
         px.load(path, allow={"builtins.getattr"})
     assert "'builtins.getattr'" not in str(caught.value)
     for use in USES.values():  # a file that does not tell what it calls is a program that does not run
@@ -170,7 +170,7 @@ def test_what_is_allowed_by_name_runs(tmp_path: Path) -> None:
     program = px.parse(text, allow=["builtins.getattr"])
     assert program.foreign_operators == ("builtins.getattr",)
     assert px.parse(str(program), allow=["builtins.getattr"]) == program
-    with pytest.raises(px.UnsupportedProgram, match=r"save\(\.\.\., allow={'builtins.getattr'}\) writes their names"):
+    with pytest.raises(px.errors.UnsupportedProgram, match=r"save\(\.\.\., allow={'builtins.getattr'}\) writes their names"):
         px.save(program, tmp_path / "p")
     px.save(program, tmp_path / "p", allow={"builtins.getattr"})
     assert px.load(tmp_path / "p", allow={"builtins.getattr"}) == program
@@ -190,10 +190,10 @@ def test_programs_of_live_graphs_are_marked_and_saved_on_demand(tmp_path: Path) 
     assert "builtins.getattr" in program.foreign_operators
     assert "method.numpy" in program.foreign_operators
     assert all(name in program.foreign_operators or allowed(name) for name in px.stats(program).operators)
-    with pytest.raises(px.UnsupportedProgram, match=r"may not name: 'builtins.getattr'"):
+    with pytest.raises(px.errors.UnsupportedProgram, match=r"may not name: 'builtins.getattr'"):
         px.save(program, tmp_path / "p")
     px.save(program, tmp_path / "p", allow=program.foreign_operators)
-    with pytest.raises(px.UnsupportedProgram, match=r"'method.numpy' \(calls a method of any object by its name\)"):
+    with pytest.raises(px.errors.UnsupportedProgram, match=r"'method.numpy' \(calls a method of any object by its name\)"):
         px.load(tmp_path / "p", allow={"builtins.getattr"})
     assert px.lower(px.load(tmp_path / "p", allow=program.foreign_operators))(torch.ones(2)).tolist() == [3, 3]
 
@@ -405,10 +405,10 @@ def test_what_is_denied_is_there_and_what_is_left_out_is_known() -> None:
 def test_functions_among_arguments_are_operators(tmp_path: Path) -> None:
     """An operator may be handed to another by name, from the same list."""
     for name in ("builtins.getattr", "math.factorial", "aten._print.default", "os.system"):
-        with pytest.raises(px.ParseError):
+        with pytest.raises(px.errors.ParseError):
             px.parse(signed(f' y = higher_order.out_dtype(op("{name}"), torch.float32, x, x)'))
     for function in (math.factorial, getattr):
         program = flat([px.Node("y", px.Op("toy.take"), (px.Ref("x"), function))], px.Ref("y"), "x")
         assert program.foreign_operators == (op_name(function),)
-        with pytest.raises(px.UnsupportedProgram, match="a file may not name"):
+        with pytest.raises(px.errors.UnsupportedProgram, match="a file may not name"):
             px.save(program, tmp_path / "p")

@@ -79,9 +79,9 @@ def constrained(
     *, guards: tuple[object, ...] = (), ranges: tuple[Range, ...] = (), shape: tuple[object, ...] = (2,)
 ) -> px.Program:
     program = px.parse(signed(" y = aten.relu.default(x)"))
-    kind = px.TensorType(torch.float32, shape)  # type: ignore[arg-type]
+    kind = px.ir.TensorType(torch.float32, shape)  # type: ignore[arg-type]
     signature = program.signature.__class__(
-        (px.UserInput(kind, "x"),), program.signature.outputs, program.signature.in_spec, program.signature.out_spec, ("x",)
+        (px.ir.UserInput(kind, "x"),), program.signature.outputs, program.signature.in_spec, program.signature.out_spec, ("x",)
     )
     return program.evolve(signature=signature, constraints=px.ir.Constraints(ranges, guards))  # type: ignore[arg-type]
 
@@ -122,7 +122,7 @@ def test_guards_without_a_value_are_findings(name: str) -> None:
     assert [violation.rule for violation in found] == ["constraints"], found
     assert said in str(found[0])
     for use in (px.lower, px.to_ep, px.transform):
-        with pytest.raises(px.InvalidProgram, match="constraints"):
+        with pytest.raises(px.errors.InvalidProgram, match="constraints"):
             use(program)
 
 
@@ -140,7 +140,7 @@ def test_sizes_without_a_value_are_findings(name: str) -> None:
     program, said = SIZES[name]
     found = px.verify(program)
     assert any(said in str(violation) for violation in found), found
-    with pytest.raises(px.InvalidProgram):
+    with pytest.raises(px.errors.InvalidProgram):
         px.lower(program)
 
 
@@ -155,7 +155,7 @@ def test_a_guard_that_has_no_value_for_an_argument_names_itself(name: str) -> No
     """What only a call can tell is an error of ours that quotes the guard."""
     guard, make, right = CALLS[name]
     module = px.lower(constrained(guards=(guard,), shape=(Sym("s0"),)))
-    with pytest.raises(px.InputValueError, match=r"argument x: the program was exported for inputs with .*no value here"):
+    with pytest.raises(px.errors.InputValueError, match=r"argument x: the program was exported for inputs with .*no value here"):
         module(make())
     assert module(right()).shape == right().shape
 
@@ -174,7 +174,7 @@ DEEP = 5000
     ],
 )
 def test_deep_texts_are_refused(text: str) -> None:
-    with pytest.raises(px.ParseError, match="nested more than"):
+    with pytest.raises(px.errors.ParseError, match="nested more than"):
         px.parse(signed(text))
 
 
@@ -182,7 +182,7 @@ def test_deep_expressions_in_text_are_refused(tmp_path: Path) -> None:
     text = signed(" y = aten.relu.default(x)").replace(
         "modules {", f"constraints {{\n guard {'(' * DEEP}1{')' * DEEP}\n}}\nmodules {{"
     )
-    with pytest.raises(px.ParseError, match="nested more than"):
+    with pytest.raises(px.errors.ParseError, match="nested more than"):
         px.parse(text)
 
 
@@ -271,5 +271,5 @@ def test_100_000_levels_are_no_dead_process(kind: str) -> None:
     assert program == other
     for door in ("repr", "hash"):
         DOORS[door](program, other)
-    with pytest.raises(px.InvalidProgram):
+    with pytest.raises(px.errors.InvalidProgram):
         px.lower(program)

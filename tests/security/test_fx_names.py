@@ -139,7 +139,7 @@ def test_names_that_are_code_are_refused(change: Callable[[torch.fx.GraphModule]
     """With an error that shows them on one line of printable text."""
     module = plain()
     change(module)
-    with pytest.raises((px.InvalidProgram, px.UnsupportedProgram)) as refused:
+    with pytest.raises((px.errors.InvalidProgram, px.errors.UnsupportedProgram)) as refused:
         px.import_fx(module)
     assert all(char == "\n" or char.isprintable() for char in str(refused.value))
 

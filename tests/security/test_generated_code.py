@@ -37,13 +37,13 @@ def hostile() -> px.Program:
     body = px.Graph((px.Input("lambda"),), nodes, px.Ref("import"))
     call = px.Node("class", px.Call(px.Frame(path), "def"), (px.Ref(EVIL),))
     main = px.Graph((px.Input(EVIL),), (call, px.Node("return", NEG, (px.Ref("class"),))), (px.Ref("return"),))
-    slot = px.Slot(px.SlotKind.BUFFER, torch.ones(2), 0, 0)
+    slot = px.ir.Slot(px.ir.SlotKind.BUFFER, torch.ones(2), 0, 0)
     name = f"{path}.{QUOTES}"
     return px.Program.of(
         {"": main, "def": body},
-        state=px.State((name,), px.pmap({name: slot})),
-        signature=px.Signature((px.UserInput(px.TensorType(torch.float32, (2,)), EVIL),), (px.UserOutput(),)),
-        modules=(px.Module("", EVIL), px.Module(path, QUOTES)),
+        state=px.ir.State((name,), px.ir.pmap({name: slot})),
+        signature=px.ir.Signature((px.ir.UserInput(px.ir.TensorType(torch.float32, (2,)), EVIL),), (px.ir.UserOutput(),)),
+        modules=(px.ir.Module("", EVIL), px.ir.Module(path, QUOTES)),
     )
 
 

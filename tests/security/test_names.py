@@ -204,7 +204,9 @@ def test_objects_that_print_code(value: Any, ran: list[int]) -> None:
     ep = torch.export.export(Model(), (torch.ones(1, 2),), {"y": torch.ones(1, 2)})
     node = _node(ep, "call_function", 1)
     node.args = (node.args[0], value)
-    with pytest.raises(px.UnsupportedProgram, match=r"an argument of type .*(Crafted|Number|Word) is not supported") as caught:
+    with pytest.raises(
+        px.errors.UnsupportedProgram, match=r"an argument of type .*(Crafted|Number|Word) is not supported"
+    ) as caught:
         px.import_ep(ep)
     assert "RAN" not in str(caught.value)
     assert ran == []
@@ -213,7 +215,7 @@ def test_objects_that_print_code(value: Any, ran: list[int]) -> None:
 @pytest.mark.parametrize("name", CORPUS[:13])
 def test_programs_by_hand(name: str, ran: list[int], tmp_path: Path) -> None:
     """Any name runs, because none is compiled; where torch would compile it, it is renamed or refused, and no file takes it."""
-    weight = px.Slot(px.SlotKind.BUFFER, torch.ones(2), 0, 0)
+    weight = px.ir.Slot(px.ir.SlotKind.BUFFER, torch.ones(2), 0, 0)
     slot = f"m.{name}"
     owners = [slot[:place] for place, char in enumerate(slot) if char == "."]
     nodes = [
@@ -225,14 +227,14 @@ def test_programs_by_hand(name: str, ran: list[int], tmp_path: Path) -> None:
         nodes,
         px.Ref(f"{name}3"),
         name,
-        state=px.State((slot,), px.pmap({slot: weight})),
-        modules=tuple([px.Module(path, name) for path in dict.fromkeys(["", *owners])]),
+        state=px.ir.State((slot,), px.ir.pmap({slot: weight})),
+        modules=tuple([px.ir.Module(path, name) for path in dict.fromkeys(["", *owners])]),
     )
     assert px.lower(program)(torch.ones(2))[0].tolist() == [-1, -1]
     assert px.parse(str(program), state={slot: weight.value}) == program
     for text in (str(program), str(px.diff(program, px.Program.of({"": px.Graph((), (), ())})))):
         assert all(char.isprintable() or char == "\n" for char in text)
-    with pytest.raises(px.InvalidProgram, match="is not a name of an input") as caught:
+    with pytest.raises(px.errors.InvalidProgram, match="is not a name of an input") as caught:
         px.save(program, tmp_path / "program.purefx")
     assert all(char.isprintable() or char == "\n" for char in str(caught.value))
     list(lowered(program))
@@ -248,7 +250,7 @@ def test_keywords_by_hand(ran: list[int]) -> None:
     program = flat([px.Node("y", op_of(take), (px.Ref("x"),), (("a=RAN.append(1), b", 1),))], px.Ref("y"), "x")
     module: Any = px.lower(program)
     assert module(torch.ones(2))[0].tolist() == [2, 2]
-    with pytest.raises(px.UnsupportedProgram, match="has no place in an fx graph"):
+    with pytest.raises(px.errors.UnsupportedProgram, match="has no place in an fx graph"):
         _ = module.graph
     assert ran == []
 
@@ -261,7 +263,7 @@ def test_operators_are_never_found_by_following_names(tmp_path: Path) -> None:
         op = px.load(tmp_path / "program.purefx").main.nodes[0].do
         assert isinstance(op, px.Op)
         assert op.target is None
-        with pytest.raises(px.UnsupportedProgram, match="cannot run, because operators have no callable"):
+        with pytest.raises(px.errors.UnsupportedProgram, match="cannot run, because operators have no callable"):
             px.lower(px.load(tmp_path / "program.purefx"))
 
 
@@ -274,10 +276,10 @@ def test_keywords_are_not_identifiers(word: str, tmp_path: Path) -> None:
     assert module.code
     module.recompile()
     assert module(torch.ones(2))[0].tolist() == [-1, -1]
-    with pytest.raises(px.InvalidProgram, match=f"'{word}' is not a name of an input.*") as caught:
+    with pytest.raises(px.errors.InvalidProgram, match=f"'{word}' is not a name of an input.*") as caught:
         px.save(program, tmp_path / "program.purefx")
     assert "rename it" in str(caught.value)
-    with pytest.raises(px.NamingError, match="a keyword"):
+    with pytest.raises(px.errors.NamingError, match="a keyword"):
         px.name_inputs(px.import_ep(torch.export.export(nn.ReLU(), (torch.ones(2),))), [word])
 
 
@@ -300,6 +302,6 @@ def test_children_called_like_keywords_run(tmp_path: Path) -> None:
     assert list(module.state_dict()) == list(model.state_dict())
     assert str(module.graph)
     assert module.code
-    with pytest.raises(px.UnsupportedProgram, match="keywords of Python"):
+    with pytest.raises(px.errors.UnsupportedProgram, match="keywords of Python"):
         module.recompile()
     torch.testing.assert_close(module(torch.ones(1, 2)), model(torch.ones(1, 2)))

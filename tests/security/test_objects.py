@@ -169,7 +169,7 @@ def test_live_programs_call_what_they_call_and_files_of_them_say_so(tmp_path: Pa
     loaded = px.lower(px.load(tmp_path / "p"))
     assert loaded({"a": 3}) == 3
     with pytest.raises(
-        px.InputValueError, match=r"got a tests\.security\.test_objects\.Witness; load\(\.\.\., types=\[Witness\]\)"
+        px.errors.InputValueError, match=r"got a tests\.security\.test_objects\.Witness; load\(\.\.\., types=\[Witness\]\)"
     ):
         loaded(Witness())
     px.lower(px.load(tmp_path / "p", types=[Witness]))(Witness())
@@ -208,7 +208,7 @@ def test_unflatten_functions_run_when_the_program_does_and_not_before(tmp_path: 
 @pytest.mark.parametrize("context", ['op("aten.relu.default")', "x", "@sub", '[1, {"a": op("torch.sym_max")}]'])
 def test_what_unflatten_functions_are_handed_is_data(context: str) -> None:
     """Numbers, texts and containers of them: no function and nothing of the graph."""
-    with pytest.raises(px.ParseError, match="what a pytree type keeps is data"):
+    with pytest.raises(px.errors.ParseError, match="what a pytree type keeps is data"):
         px.parse(boxed(context))
 
 
@@ -236,7 +236,7 @@ def test_what_an_unflatten_function_raises_is_an_error_of_ours(to: str) -> None:
 def test_what_pack_makes_is_given_to_no_operator(after: str) -> None:
     program = px.parse(boxed("None", after=after))
     assert any(violation.rule in ("packed-values", "operands") for violation in px.verify(program))
-    with pytest.raises(px.InvalidProgram):
+    with pytest.raises(px.errors.InvalidProgram):
         px.lower(program)
     assert CALLED == []
 

@@ -92,7 +92,7 @@ class Run:
             program = px.parse(mutated_text(str(base.program), draw), state=given, types=[Point])
             found = px.verify(program)
             if found:
-                raise px.InvalidProgram(found)
+                raise px.errors.InvalidProgram(found)
             return program
         path = self.folder / "mutant.purefx"
         path.write_bytes(self._file(raw, parts, chance, draw))
@@ -264,7 +264,7 @@ def prepared(folder: Path) -> Run:
             px.save(base.program, folder / "base.purefx")
             raw = (folder / "base.purefx").read_bytes()
             files.append((base, raw, Parts(raw, STRUCTURE)))
-        except px.UnsupportedProgram:
+        except px.errors.UnsupportedProgram:
             files.append((base, b"", None))
     # What is made lazily is made before the hook looks.
     watch = Watch(str(folder))

@@ -79,5 +79,5 @@ def test_tags_that_ask_for_another_order_are_refused() -> None:
 
     program = px.import_fx(sender("0"))
     tags = {"send_x": "late", "send_y": "early"}
-    with pytest.raises(px.PartitionError, match="both communicate"):
+    with pytest.raises(px.errors.PartitionError, match="both communicate"):
         px.split_by_tags(program, ["early", "late"], tag_of=lambda node: tags.get(node.name))

@@ -144,7 +144,7 @@ CRAFTED: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
 @pytest.mark.parametrize("name", CRAFTED)
 def test_crafted_structure(name: str, tmp_path: Path) -> None:
     change, message = CRAFTED[name]
-    with pytest.raises(px.StoreError, match=message):
+    with pytest.raises(px.errors.StoreError, match=message):
         load(edited(change), tmp_path)
 
 
@@ -156,11 +156,11 @@ def test_a_program_that_is_none_is_told_as_one(tmp_path: Path) -> None:
         call, _, rest = after.partition(")")
         structure["program"] = f"{before}aten.linear.default{call}) ! random{rest}"
 
-    with pytest.raises(px.InvalidProgram, match=r"aten\.linear\.default is said to have random=True"):
+    with pytest.raises(px.errors.InvalidProgram, match=r"aten\.linear\.default is said to have random=True"):
         load(edited(drawing), tmp_path)
-    with pytest.raises(px.InvalidProgram, match="which its graph does not define"):
+    with pytest.raises(px.errors.InvalidProgram, match="which its graph does not define"):
         load(edited(text_of("aten.linear.default(", "aten.linear.default(gone, ")), tmp_path)
-    with pytest.raises(px.InvalidProgram, match=r"'x=f\(\)' is not a name of a value"):
+    with pytest.raises(px.errors.InvalidProgram, match=r"'x=f\(\)' is not a name of a value"):
         load(edited(lambda s: s.update(program=re.sub(r"\bsym_size_int_1\b", '%"x=f()"', s["program"]))), tmp_path)
 
 
@@ -169,7 +169,7 @@ def test_a_missing_operator_is_named(tmp_path: Path) -> None:
         structure["program"] = structure["program"].replace("aten.linear.default", "evil.system.default")
         structure["operators"].append("evil.system.default")
 
-    with pytest.raises(px.UnsupportedProgram, match=r"'evil\.system\.default' \(is not registered here\): import what"):
+    with pytest.raises(px.errors.UnsupportedProgram, match=r"'evil\.system\.default' \(is not registered here\): import what"):
         load(edited(change), tmp_path)
 
 
@@ -185,7 +185,7 @@ def test_headers_that_claim_more_than_there_is(tmp_path: Path) -> None:
     ):
         header = copy.deepcopy(parts.header)
         header[name].update(entry)
-        with pytest.raises(px.StoreError, match="not a saved program, or not all of one"):
+        with pytest.raises(px.errors.StoreError, match="not a saved program, or not all of one"):
             load(with_header(header, parts.data), tmp_path)
     for raw in (b"", b"\x00" * 7, HUGE.to_bytes(8, "little") + b"{}", b"\xff" * 64, (2).to_bytes(8, "little") + b"[]"):
         assert outcome(raw, tmp_path) == "StoreError"
@@ -198,25 +198,27 @@ def test_versions(tmp_path: Path) -> None:
         return with_header({**parts.header, "__metadata__": {"purefx": version}}, parts.data)
 
     assert outcome(marked("1"), tmp_path) == ""
-    with pytest.raises(px.StoreError, match=r"has version 2 of the format, and this purefx reads up to 1: use a later purefx"):
+    with pytest.raises(
+        px.errors.StoreError, match=r"has version 2 of the format, and this purefx reads up to 1: use a later purefx"
+    ):
         load(marked("2"), tmp_path)
     for odd in ("0", "-1", "1.5", "", "one", "9" * 5000, "\u0661"):
-        with pytest.raises(px.StoreError, match="which version"):
+        with pytest.raises(px.errors.StoreError, match="which version"):
             load(marked(odd), tmp_path)
 
 
 def test_other_files_get_a_name(tmp_path: Path) -> None:
-    with pytest.raises(px.StoreError, match="a safetensors file without a program"):
+    with pytest.raises(px.errors.StoreError, match="a safetensors file without a program"):
         load(safetensors.torch.save({"w": torch.ones(1)}, metadata={"format": "pt"}), tmp_path)
     torch.save({"w": torch.ones(1)}, tmp_path / "zip.pt2")
-    with pytest.raises(px.StoreError, match=r"a zip file, as torch\.export\.save .*\(loading runs code\)"):
+    with pytest.raises(px.errors.StoreError, match=r"a zip file, as torch\.export\.save .*\(loading runs code\)"):
         px.load(tmp_path / "zip.pt2")
     with pytest.raises(FileNotFoundError):
         px.load(tmp_path / "nothing")
     with pytest.raises(IsADirectoryError):
         px.load(tmp_path)
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(px.StoreError, match="is not a file"):
+    with pytest.raises(px.errors.StoreError, match="is not a file"):
         px.load(tmp_path / "pipe")
 
 
@@ -272,8 +274,8 @@ def test_any_file_is_a_program_or_an_error_of_ours(seed: int, tmp_path: Path) ->
 
 
 def small(number: float = 1.0) -> px.Program:
-    slot = px.Slot(px.SlotKind.BUFFER, torch.full((3,), number), 0, 0)
-    return px.Program.of({"": px.Graph((), (), ())}, state=px.State(("a",), px.pmap({"a": slot})))
+    slot = px.ir.Slot(px.ir.SlotKind.BUFFER, torch.full((3,), number), 0, 0)
+    return px.Program.of({"": px.Graph((), (), ())}, state=px.ir.State(("a",), px.ir.pmap({"a": slot})))
 
 
 def test_a_failure_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -322,7 +324,7 @@ def test_two_threads_save_to_one_file(tmp_path: Path) -> None:
 def test_without_safetensors_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     px.save(small(), tmp_path / "program.purefx")
     monkeypatch.setitem(__import__("sys").modules, "safetensors", None)
-    with pytest.raises(px.UnsupportedProgram, match=r"pip install 'purefx\[store\]'"):
+    with pytest.raises(px.errors.UnsupportedProgram, match=r"pip install 'purefx\[store\]'"):
         px.load(tmp_path / "program.purefx")
-    with pytest.raises(px.UnsupportedProgram, match=r"pip install 'purefx\[store\]'"):
+    with pytest.raises(px.errors.UnsupportedProgram, match=r"pip install 'purefx\[store\]'"):
         px.save(small(), tmp_path / "other.purefx")

@@ -95,7 +95,7 @@ def given(**changes: Any) -> dict[str, Any]:
     ],
 )
 def test_what_does_not_fit_is_told(state: dict[str, Any], message: str, bare: Path) -> None:
-    with pytest.raises(px.StoreError, match=message):
+    with pytest.raises(px.errors.StoreError, match=message):
         px.load(bare, state=state)
 
 
@@ -114,7 +114,7 @@ def test_views_are_made_again(tmp_path: Path) -> None:
     lowered = px.lower(px.transform(px.load(tmp_path / "bare.purefx", state=copies)))
     for _ in range(2):
         torch.testing.assert_close(lowered(X), model(X), rtol=0, atol=0)
-    with pytest.raises(px.StoreError, match="share memory, and what `state` gives for them does not fit together"):
+    with pytest.raises(px.errors.StoreError, match="share memory, and what `state` gives for them does not fit together"):
         px.load(tmp_path / "bare.purefx", state={**copies, "part": torch.zeros(2)})
 
 
@@ -132,9 +132,9 @@ def test_devices(tmp_path: Path, bare: Path) -> None:
     px.save(px.import_ep(exported(nn.Linear(2, 2), X)), path)
     assert px.load(path, device="cpu").state["weight"].value.device.type == "cpu"
     if not torch.cuda.is_available():
-        with pytest.raises(px.UnsupportedProgram, match="device 'cuda' is not here"):
+        with pytest.raises(px.errors.UnsupportedProgram, match="device 'cuda' is not here"):
             px.load(path, device="cuda")
-    with pytest.raises(px.UnsupportedProgram, match="device 'moon' is not here"):
+    with pytest.raises(px.errors.UnsupportedProgram, match="device 'moon' is not here"):
         px.load(path, device="moon")
 
 

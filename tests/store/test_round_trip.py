@@ -108,7 +108,7 @@ def test_dynamic_sizes_and_what_the_pipeline_makes_of_them(tmp_path: Path) -> No
     assert px.transform(found) == px.transform(program)
     module = px.lower(px.transform(found))
     assert module(torch.ones(7, 3), torch.ones(7, 3))["n"] == 15
-    with pytest.raises(px.InputValueError):
+    with pytest.raises(px.errors.InputValueError):
         module(torch.ones(65, 3), torch.ones(65, 3))
 
 
@@ -139,15 +139,15 @@ def holding(**values: Any) -> px.Program:
     """Return a program with these constants in its state, cells and storages numbered as the tensors are."""
     cells: dict[Any, int] = {}
     storages: dict[Any, int] = {}
-    slots: dict[str, px.Slot] = {}
+    slots: dict[str, px.ir.Slot] = {}
     for name, value in values.items():
         is_tensor = isinstance(value, torch.Tensor) and value.layout is torch.strided
         storage = storages.setdefault(storage_key(value) if is_tensor else id(value), len(storages))
-        kind = px.SlotKind.PARAMETER if isinstance(value, nn.Parameter) else px.SlotKind.BUFFER
-        kind = kind if isinstance(value, torch.Tensor) else px.SlotKind.CONSTANT
-        persistent = kind is px.SlotKind.PARAMETER
-        slots[name] = px.Slot(kind, value, cells.setdefault(id(value), len(cells)), storage, persistent)
-    return px.Program.of({"": px.Graph((), (), ())}, state=px.State(tuple(slots), px.pmap(slots)))
+        kind = px.ir.SlotKind.PARAMETER if isinstance(value, nn.Parameter) else px.ir.SlotKind.BUFFER
+        kind = kind if isinstance(value, torch.Tensor) else px.ir.SlotKind.CONSTANT
+        persistent = kind is px.ir.SlotKind.PARAMETER
+        slots[name] = px.ir.Slot(kind, value, cells.setdefault(id(value), len(cells)), storage, persistent)
+    return px.Program.of({"": px.Graph((), (), ())}, state=px.ir.State(tuple(slots), px.ir.pmap(slots)))
 
 
 MEMORY = torch.arange(24.0)
@@ -230,7 +230,7 @@ def test_other_tools_find_the_weights(tmp_path: Path) -> None:
 
 def refused(program: px.Program, folder: Path, message: str) -> None:
     """Save a program, which must be refused before anything is written."""
-    with pytest.raises(px.UnsupportedProgram, match=message):
+    with pytest.raises(px.errors.UnsupportedProgram, match=message):
         px.save(program, folder / "program.purefx")
     assert list(folder.iterdir()) == []
 
@@ -256,7 +256,7 @@ def print_nothing() -> None:
 
 
 def test_a_broken_program_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(px.InvalidProgram, match="'gone'"):
+    with pytest.raises(px.errors.InvalidProgram, match="'gone'"):
         px.save(flat([], px.Ref("gone"), "x"), tmp_path / "program.purefx")
     with pytest.raises(TypeError, match="not a Linear"):
         px.save(nn.Linear(1, 1), tmp_path / "program.purefx")  # type: ignore[arg-type]
@@ -266,7 +266,7 @@ def test_a_broken_program_is_refused(tmp_path: Path) -> None:
 LITERALS = (
     math.nan, -0.0, math.inf, 10**5000, -(2**63) - 1, True, 1, 1.0, complex(-0.0, math.nan), "opaque(", "a\n\x00\ud800\u202e",
     b"\xff", None, ..., torch.bfloat16, torch.channels_last, torch.device("cuda:1"), operator.add, torch.ops.aten.add.Tensor,
-    slice(1, None, px.Ref("x")), px.Items([1, (2,)]), px.Record((("a\n", 1),)), range(3),
+    slice(1, None, px.Ref("x")), px.ir.Items([1, (2,)]), px.ir.Record((("a\n", 1),)), range(3),
 )  # fmt: skip
 
 
@@ -284,11 +284,13 @@ def test_plain_functions_are_given_when_loading(tmp_path: Path) -> None:
 
     op = op_of(twice)
     program = flat([px.Node("y", op, (px.Ref("x"),))], px.Ref("y"), "x")
-    with pytest.raises(px.UnsupportedProgram, match=r"may not name: '.*twice' \(is not registered here\).*allow={'.*twice'}"):
+    with pytest.raises(
+        px.errors.UnsupportedProgram, match=r"may not name: '.*twice' \(is not registered here\).*allow={'.*twice'}"
+    ):
         px.save(program, tmp_path / "program.purefx")
     px.save(program, tmp_path / "program.purefx", allow={op.name})
     for allow in ((), {op.name}):
-        with pytest.raises(px.UnsupportedProgram, match=r"'.*twice' \(is not registered here\).*operators={"):
+        with pytest.raises(px.errors.UnsupportedProgram, match=r"'.*twice' \(is not registered here\).*operators={"):
             px.load(tmp_path / "program.purefx", allow=allow)
     found = px.load(tmp_path / "program.purefx", operators={op.name: twice})
     assert_same(found, program)
@@ -306,7 +308,7 @@ def test_custom_operators_are_found_where_they_are_registered(tmp_path: Path) ->
         library.impl("double", lambda x: x * 2, "CompositeExplicitAutograd")
         program = flat([px.Node("y", op_of(torch.ops.purefx_store.double.default), (px.Ref("x"),))], px.Ref("y"), "x")
         assert px.lower(again(program, tmp_path))(torch.ones(2))[0].tolist() == [2, 2]
-    with pytest.raises(px.UnsupportedProgram, match=r"purefx_store\.double\.default"):
+    with pytest.raises(px.errors.UnsupportedProgram, match=r"purefx_store\.double\.default"):
         px.load(tmp_path / "program.purefx")
 
 
@@ -326,11 +328,11 @@ def test_pytrees_of_registered_and_given_types(tmp_path: Path) -> None:
         assert again(program, tmp_path).signature.out_spec == spec
     finally:
         pytree._deregister_pytree_node(Pair)
-    with pytest.raises(px.StoreError, match=r"registered type '.*Pair' cannot be read .* import what registers it"):
+    with pytest.raises(px.errors.StoreError, match=r"registered type '.*Pair' cannot be read .* import what registers it"):
         px.load(tmp_path / "program.purefx")
 
     named = program.evolve(signature=evolve(program.signature, out_spec=pytree.tree_structure(Point(1, 2))))
-    with pytest.raises(px.StoreError, match="give the class in `types`"):
+    with pytest.raises(px.errors.StoreError, match="give the class in `types`"):
         again(named, tmp_path)
     found = px.load(tmp_path / "program.purefx", types=[Point])
     assert_same(found, named)
@@ -340,20 +342,20 @@ def test_pytrees_of_registered_and_given_types(tmp_path: Path) -> None:
 def test_a_pytree_that_keeps_objects_is_refused(tmp_path: Path) -> None:
     spec = pytree.TreeSpec(OrderedDict, ["a"], [pytree.TreeSpec(dict, [object()], [pytree.treespec_leaf()])])
     program = flat([], (px.Ref("x"),), "x")
-    with pytest.raises(px.InvalidProgram, match=r"a dict has the key .* which is not a literal"):
+    with pytest.raises(px.errors.InvalidProgram, match=r"a dict has the key .* which is not a literal"):
         px.save(program.evolve(signature=evolve(program.signature, out_spec=spec)), tmp_path / "program.purefx")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_guards_and_ranges(tmp_path: Path) -> None:
     program = flat([px.Node("y", NEG, (px.Ref("x"),))], px.Ref("y"), "x")
-    kind = px.TensorType(torch.float32, (Apply("*", (2, Sym("s0"))),))
-    signature = evolve(program.signature, inputs=(px.UserInput(kind, "x"),))
-    constraints = px.Constraints((Range(Sym("s0"), 2, 9),), (Apply("<", (InputDim(0, 0), 9)),))
+    kind = px.ir.TensorType(torch.float32, (Apply("*", (2, Sym("s0"))),))
+    signature = evolve(program.signature, inputs=(px.ir.UserInput(kind, "x"),))
+    constraints = px.ir.Constraints((Range(Sym("s0"), 2, 9),), (Apply("<", (InputDim(0, 0), 9)),))
     program = program.evolve(signature=signature, constraints=constraints)
     found = again(program, tmp_path)
     assert_same(found, program)
-    with pytest.raises(px.InputValueError):
+    with pytest.raises(px.errors.InputValueError):
         px.lower(found)(torch.ones(20))
 
 

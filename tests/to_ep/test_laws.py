@@ -70,7 +70,8 @@ def assert_round_trip(program: px.Program) -> None:
     again = px.import_ep(px.to_ep(program))
     assert px.alpha_equal(again, flat), f"{px.diff(flat, again)}\n{shown(flat)}\n{shown(again)}"
     assert {frame: str(told) for frame, told in again.call_signatures.items()} == {
-        frame: str(px.CallSignature(told.in_spec, told.out_spec, told.arg_names)) for frame, told in flat.call_signatures.items()
+        frame: str(px.ir.CallSignature(told.in_spec, told.out_spec, told.arg_names))
+        for frame, told in flat.call_signatures.items()
     }
 
 
@@ -90,7 +91,7 @@ def test_import_undoes_it_for_rewritten_programs() -> None:
     for _, program in (*programs()[::2], *modules()):
         try:
             rewritten = px.transform(program)
-        except px.UnsupportedProgram:  # a token that a module call takes
+        except px.errors.UnsupportedProgram:  # a token that a module call takes
             continue
         done += 1
         assert_round_trip(rewritten)

@@ -150,19 +150,19 @@ def test_options() -> None:
     "examples", [(torch.ones(1, 4),), ((), {"x": 1, "z": 2}), [(), {}], ((torch.ones(1), torch.ones(1)), {})]
 )
 def test_example_inputs_of_another_structure(examples: Any) -> None:
-    with pytest.raises(px.InputError, match="example_inputs"):
+    with pytest.raises(px.errors.InputError, match="example_inputs"):
         px.to_ep(imported(Block(), torch.ones(1, 4)), example_inputs=examples)
 
 
 def test_an_invalid_program() -> None:
     program = imported(Block(), torch.ones(1, 4))
-    with pytest.raises(px.InvalidProgram):
+    with pytest.raises(px.errors.InvalidProgram):
         px.to_ep(program.with_main(evolve(program.main, output=(px.Ref("nowhere"),))))
 
 
 def test_a_keyword_that_the_operator_has_not() -> None:
     node = px.Node("y", op_of(torch.ops.aten.sum.default), (px.Ref("x"),), (("dtype=1, a", None),))
-    with pytest.raises(px.InvalidProgram, match="has no argument 'dtype=1, a'"):
+    with pytest.raises(px.errors.InvalidProgram, match="has no argument 'dtype=1, a'"):
         px.to_ep(flat([node], px.Ref("y"), "x"))
 
 
@@ -178,31 +178,33 @@ def test_a_keyword_that_the_operator_has_not() -> None:
 def test_nodes(node: px.Node, said: str) -> None:
     if node.do == op_of(torch.nn.functional.relu):
         node = evolve(node, meta={"val": torch.empty(2, device="meta")})
-    with pytest.raises(px.UnsupportedProgram, match=said):
+    with pytest.raises(px.errors.UnsupportedProgram, match=said):
         px.to_ep(flat([node], px.Ref("y"), "x"))
 
 
 def test_state_that_a_branch_reads() -> None:
-    slot = px.Slot(px.SlotKind.BUFFER, torch.ones(2), 0, 0)
+    slot = px.ir.Slot(px.ir.SlotKind.BUFFER, torch.ones(2), 0, 0)
     branch = px.Graph((px.Input("a"),), (px.Node("b", px.Get("n")), px.Node("c", NEG, (px.Ref("b"),))), (px.Ref("c"),))
     cond = op_of(torch.ops.higher_order.cond)
-    nodes = [px.Node("cond", cond, (True, px.Body("then"), px.Body("then"), (px.Ref("x"),)))]
-    program = flat(nodes, px.Ref("cond"), "x", state=px.State(("n",), px.pmap({"n": slot})))
-    with pytest.raises(px.UnsupportedProgram, match=r"node b reads the state 'n' inside the body of an operator.*as an operand"):
+    nodes = [px.Node("cond", cond, (True, px.ir.Body("then"), px.ir.Body("then"), (px.Ref("x"),)))]
+    program = flat(nodes, px.Ref("cond"), "x", state=px.ir.State(("n",), px.ir.pmap({"n": slot})))
+    with pytest.raises(
+        px.errors.UnsupportedProgram, match=r"node b reads the state 'n' inside the body of an operator.*as an operand"
+    ):
         px.to_ep(program.evolve(graphs=program.graphs.set("then", branch)))
 
 
 def test_an_output_that_is_a_list() -> None:
     nodes = [px.Node("y", op_of(torch.ops.aten.split.Tensor), (px.Ref("x"), 1))]
-    with pytest.raises(px.UnsupportedProgram, match=r"the value 'y' is a list.*operator\.getitem"):
+    with pytest.raises(px.errors.UnsupportedProgram, match=r"the value 'y' is a list.*operator\.getitem"):
         px.to_ep(flat(nodes, px.Ref("y"), "x"))
 
 
 def test_a_name_of_state_that_is_code() -> None:
     name = 'a"); __import__("os").abort(); ("'
-    slot = px.Slot(px.SlotKind.BUFFER, torch.ones(2), 0, 0)
-    program = flat([], px.Ref("x"), "x", state=px.State((name,), px.pmap({name: slot})))
-    with pytest.raises(px.UnsupportedProgram, match="has a name that torch would write into code"):
+    slot = px.ir.Slot(px.ir.SlotKind.BUFFER, torch.ones(2), 0, 0)
+    program = flat([], px.Ref("x"), "x", state=px.ir.State((name,), px.ir.pmap({name: slot})))
+    with pytest.raises(px.errors.UnsupportedProgram, match="has a name that torch would write into code"):
         px.to_ep(program)
 
 
@@ -224,9 +226,9 @@ def test_a_held_module_is_exported_by_capture() -> None:
     x = torch.ones(1, 4)
     traced = torch.fx.symbolic_trace(torch.nn.Sequential(torch.nn.Linear(4, 4)))
     program = px.import_fx(traced, example_inputs=(x,))
-    with pytest.raises(px.UnsupportedProgram, match=r"px\.capture\(px\.lower\(program\), args\)"):
+    with pytest.raises(px.errors.UnsupportedProgram, match=r"px\.capture\(px\.lower\(program\), args\)"):
         px.to_ep(program)
-    with pytest.raises(px.UnsupportedProgram, match="import_fx does with example_inputs"):
+    with pytest.raises(px.errors.UnsupportedProgram, match="import_fx does with example_inputs"):
         px.to_ep(px.import_fx(traced))
     ep = px.to_ep(px.capture(px.lower(program), (x,)))
     assert torch.equal(ep.module()(x), traced(x)) and list(ep.state_dict) == list(traced.state_dict())

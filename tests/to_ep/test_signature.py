@@ -35,7 +35,7 @@ def test_copies_into_state_become_outputs_again() -> None:
 def test_a_program_that_writes_in_place_is_no_aten() -> None:
     program = imported(Counter(), torch.ones(2, 4))
     assert px.to_ep(program).dialect == "TRAINING"
-    with pytest.raises(px.UnsupportedProgram, match=r"add_.Tensor' is not functional"):
+    with pytest.raises(px.errors.UnsupportedProgram, match=r"add_.Tensor' is not functional"):
         px.to_ep(program, dialect="ATEN")
 
 
@@ -82,15 +82,16 @@ def test_two_buffers_of_one_value() -> None:
 def test_old_contents_that_are_returned_or_swapped() -> None:
     """``ep.module()`` writes before it returns, one buffer after the other; what it overwrites is saved first."""
     slots = {
-        name: px.Slot(px.SlotKind.BUFFER, torch.tensor([float(number)] * 2), number, number) for number, name in enumerate("ab")
+        name: px.ir.Slot(px.ir.SlotKind.BUFFER, torch.tensor([float(number)] * 2), number, number)
+        for number, name in enumerate("ab")
     }
     inputs = tuple(px.Input(name) for name in ("a", "b", "x"))
-    signature = px.Signature(
-        (px.StateInput("a"), px.StateInput("b"), px.UserInput(px.TensorType(torch.float32, (2,)), "x")),
-        (px.StateMutation("a"), px.StateMutation("b"), px.UserOutput(), px.UserOutput()),
+    signature = px.ir.Signature(
+        (px.ir.StateInput("a"), px.ir.StateInput("b"), px.ir.UserInput(px.ir.TensorType(torch.float32, (2,)), "x")),
+        (px.ir.StateMutation("a"), px.ir.StateMutation("b"), px.ir.UserOutput(), px.ir.UserOutput()),
     )
     graph = px.Graph(inputs, (px.Node("y", ADD, (px.Ref("x"), px.Ref("a"))),), tuple(map(px.Ref, ("b", "a", "a", "y"))))
-    program = px.Program.of({"": graph}, signature=signature, state=px.State(("a", "b"), px.pmap(slots)))
+    program = px.Program.of({"": graph}, signature=signature, state=px.ir.State(("a", "b"), px.ir.pmap(slots)))
     expected = px.lower(program)
     for ep in (px.to_ep(program), loaded(px.to_ep(program)), px.to_ep(px.transform(program))):
         module, eager = ep.module(), copy.deepcopy(expected)
@@ -105,22 +106,22 @@ def test_old_contents_that_are_returned_or_swapped() -> None:
 
 def test_a_constant_that_is_written_is_a_mutated_buffer() -> None:
     """Torch has no other word for the mutation of what is no parameter, and takes no such program."""
-    ids = {"w": px.SlotKind.PARAMETER, "b": px.SlotKind.BUFFER, "c": px.SlotKind.CONSTANT}
+    ids = {"w": px.ir.SlotKind.PARAMETER, "b": px.ir.SlotKind.BUFFER, "c": px.ir.SlotKind.CONSTANT}
     values = (nn.Parameter(torch.zeros(2)), torch.zeros(2), torch.zeros(2))
-    slots = {name: px.Slot(ids[name], value, at, at) for at, (name, value) in enumerate(zip(ids, values, strict=True))}
-    user = px.UserInput(px.TensorType(torch.float32, (2,)), "x")
-    signature = px.Signature((*map(px.StateInput, ids), user), (*map(px.StateMutation, ids), px.UserOutput()))
+    slots = {name: px.ir.Slot(ids[name], value, at, at) for at, (name, value) in enumerate(zip(ids, values, strict=True))}
+    user = px.ir.UserInput(px.ir.TensorType(torch.float32, (2,)), "x")
+    signature = px.ir.Signature((*map(px.ir.StateInput, ids), user), (*map(px.ir.StateMutation, ids), px.ir.UserOutput()))
     graph = px.Graph(tuple(map(px.Input, [*ids, "x"])), (px.Node("y", NEG, (px.Ref("x"),)),), (px.Ref("y"),) * 4)
-    program = px.Program.of({"": graph}, signature=signature, state=px.State(tuple(ids), px.pmap(slots)))
+    program = px.Program.of({"": graph}, signature=signature, state=px.ir.State(tuple(ids), px.ir.pmap(slots)))
     lowered: Any = px.lower(program)
     assert [name for name, _ in kinds(lowered)] == ["PARAMETER_MUTATION", "BUFFER_MUTATION", "BUFFER_MUTATION", "USER_OUTPUT"]
-    with pytest.raises(px.UnsupportedProgram, match="'clone': 'b', 'clone_1': 'c'"):
+    with pytest.raises(px.errors.UnsupportedProgram, match="'clone': 'b', 'clone_1': 'c'"):
         px.to_ep(program)
 
 
 def test_outputs_in_torchs_order() -> None:
     program = flat([px.Node("y", NEG, (px.Ref("x"),))], (px.Ref("y"), px.Ref("y")), "x")
-    signature = evolve(program.signature, outputs=(px.UserOutput(), px.InputMutation(0)))
+    signature = evolve(program.signature, outputs=(px.ir.UserOutput(), px.ir.InputMutation(0)))
     ep = px.to_ep(program.evolve(signature=signature))
     assert kinds(ep) == [("USER_INPUT_MUTATION", "x"), ("USER_OUTPUT", None)]
     x = torch.ones(2)

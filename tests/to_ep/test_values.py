@@ -43,7 +43,7 @@ def without_meta(program: px.Program) -> px.Program:
                        tuple([evolve(node, meta=EMPTY_META) for node in graph.nodes]), graph.output)
         for name, graph in program.graphs.items()
     }  # fmt: skip
-    return program.evolve(graphs=px.pmap(graphs))
+    return program.evolve(graphs=px.ir.pmap(graphs))
 
 
 def test_inserted_nodes_get_value_stack_and_provenance() -> None:
@@ -120,7 +120,9 @@ def test_an_operator_with_bodies() -> None:
     nodes = [
         px.Node("sum_1", op_of(torch.ops.aten.sum.default), (px.Ref("x"),)),
         px.Node("gt", op_of(torch.ops.aten.gt.Scalar), (px.Ref("sum_1"), 0)),
-        px.Node("cond", op_of(torch.ops.higher_order.cond), (px.Ref("gt"), px.Body("then"), px.Body("class"), (px.Ref("x"),))),
+        px.Node(
+            "cond", op_of(torch.ops.higher_order.cond), (px.Ref("gt"), px.ir.Body("then"), px.ir.Body("class"), (px.Ref("x"),))
+        ),
         px.Node("y", op_of(operator.getitem), (px.Ref("cond"), 0)),
     ]
     program = flat(nodes, px.Ref("y"), "x")
@@ -156,10 +158,10 @@ def test_values_of_two_exports_meet() -> None:
 
 def test_what_can_not_be_worked_out_is_told() -> None:
     wrong = px.Node("mm", op_of(torch.ops.aten.mm.default), (px.Ref("x"), px.Ref("x")), (), (px.Frame("layer"),))
-    with pytest.raises(px.UnsupportedProgram, match=r"node layer / mm: it has no fake value.*meta\['val'\]"):
+    with pytest.raises(px.errors.UnsupportedProgram, match=r"node layer / mm: it has no fake value.*meta\['val'\]"):
         px.to_ep(flat([wrong], px.Ref("mm"), "x"))
-    signature = px.Signature((px.UserInput(px.ObjectType("Thing"), "t"),), ())
-    with pytest.raises(px.UnsupportedProgram, match=r"the input 't' \(Thing\) has no fake value"):
+    signature = px.ir.Signature((px.ir.UserInput(px.ir.ObjectType("Thing"), "t"),), ())
+    with pytest.raises(px.errors.UnsupportedProgram, match=r"the input 't' \(Thing\) has no fake value"):
         px.to_ep(px.Program.of({"": px.Graph((px.Input("t"),), (), ())}, signature=signature))
 
 

@@ -32,7 +32,7 @@ def text(graphs: str, *sections: str, inputs: str = "x: f32[2]", outputs: int = 
     for name, slot in px.parse(written, allow=allow).state.pairs:
         value = memory.setdefault(slot.storage, torch.full(slot.value.shape, 3, dtype=slot.value.dtype))
         value = value if value.shape == slot.value.shape else value[: len(slot.value)]
-        values[name] = nn.Parameter(value) if slot.kind is px.SlotKind.PARAMETER else value
+        values[name] = nn.Parameter(value) if slot.kind is px.ir.SlotKind.PARAMETER else value
     program = px.infer(px.parse(written, state=values, allow=allow))
     assert px.verify(program) == ()
     return program

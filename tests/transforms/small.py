@@ -19,7 +19,7 @@ import purefx as px
 from purefx.ir.meta import Meta
 from purefx.ir.text import print_graph
 
-SCALAR = px.TensorType(torch.int64, ())
+SCALAR = px.ir.TensorType(torch.int64, ())
 
 
 def ref(name: str) -> px.Ref:
@@ -27,10 +27,10 @@ def ref(name: str) -> px.Ref:
     return px.Ref(name)
 
 
-def buffers(*names: str) -> px.State:
+def buffers(*names: str) -> px.ir.State:
     """Return buffers of one number each."""
-    slots = {name: px.Slot(px.SlotKind.BUFFER, torch.tensor(5 + index), index, index) for index, name in enumerate(names)}
-    return px.State(tuple(slots), px.pmap(slots))
+    slots = {name: px.ir.Slot(px.ir.SlotKind.BUFFER, torch.tensor(5 + index), index, index) for index, name in enumerate(names)}
+    return px.ir.State(tuple(slots), px.ir.pmap(slots))
 
 
 def program(
@@ -41,13 +41,13 @@ def program(
     **fields: object,
 ) -> px.Program:
     """Return a flat program; `inputs` says for each what it is, `outputs` what those are that are not the user's."""
-    specs = tuple(px.StateInput(spec) if isinstance(spec, str) else spec for spec in inputs.values())
-    given = (*outputs, *(px.UserOutput() for _ in output[len(outputs) :]))
+    specs = tuple(px.ir.StateInput(spec) if isinstance(spec, str) else spec for spec in inputs.values())
+    given = (*outputs, *(px.ir.UserOutput() for _ in output[len(outputs) :]))
     graph = px.Graph(tuple(map(px.Input, inputs)), tuple(nodes), output)
-    return px.Program.of({"": graph}, signature=px.Signature(specs, given), facts=frozenset({"flat"}), **fields)
+    return px.Program.of({"": graph}, signature=px.ir.Signature(specs, given), facts=frozenset({"flat"}), **fields)
 
 
-USER = px.UserInput(SCALAR, "x")
+USER = px.ir.UserInput(SCALAR, "x")
 
 
 def number(shape: tuple[int, ...], dtype: torch.dtype = torch.float32) -> Meta:

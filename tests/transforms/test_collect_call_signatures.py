@@ -123,7 +123,7 @@ TAKES, GIVES = "module_call_inputs", "module_call_outputs"
     ],
 )
 def test_tracepoints_that_make_no_sense(nodes: list[px.Node], told: str) -> None:
-    with pytest.raises(px.UnsupportedProgram, match=told):
+    with pytest.raises(px.errors.UnsupportedProgram, match=told):
         px.collect_call_signatures(flat(nodes, px.Ref("y"), "x"))
 
 
@@ -132,14 +132,14 @@ def test_tracepoints_that_make_no_sense(nodes: list[px.Node], told: str) -> None
     [
         ({"b": None}, "refers to 'b', and no tracepoint does; there are 'a'"),
         ({"a": 3}, "a dict with in_spec and out_spec, or a CallSignature, not int"),
-        ({"a": px.CallSignature(None, None)}, "the call of 'a' takes 1 values, and its pytree has no leaves"),
+        ({"a": px.ir.CallSignature(None, None)}, "the call of 'a' takes 1 values, and its pytree has no leaves"),
     ],
 )
 def test_pytrees_that_do_not_fit(specs: Any, told: str) -> None:
     nodes = [point("t", TAKES, "a", "x"), px.Node("y", NEG, (px.Ref("x"),)), point("u", GIVES, "a", "y")]
-    with pytest.raises(px.NamingError, match=told):
+    with pytest.raises(px.errors.NamingError, match=told):
         px.collect_call_signatures(flat(nodes, px.Ref("y"), "x"), specs=specs)
-    with pytest.raises(px.NamingError, match="no tracepoint"):
+    with pytest.raises(px.errors.NamingError, match="no tracepoint"):
         px.collect_call_signatures(flat(nodes[1:2], px.Ref("y"), "x"), specs=specs)
 
 

@@ -102,7 +102,7 @@ def test_independent_of_the_table_and_of_names() -> None:
     """Graph ids and the order of the table do not matter: the result is the same up to names."""
     nodes = [px.Node(f"n{index}", op, (px.Ref("x"),), (), (px.Frame(f"m{index}"),)) for index, op in enumerate([NEG, NEG, ADD])]
     program = px.outline(flat(nodes, tuple(px.Ref(node.name) for node in nodes), "x"))
-    backwards = program.evolve(graphs=px.pmap({name: program.graphs[name] for name in reversed(program.order)}))
+    backwards = program.evolve(graphs=px.ir.pmap({name: program.graphs[name] for name in reversed(program.order)}))
     assert px.deduplicate(program) == px.deduplicate(backwards)
 
 
@@ -144,10 +144,10 @@ def blocks(reads: dict[str, str], *, paths: str = "ab") -> px.Program:
         for name in reads
     ]
     slots = {f"{path}.{slot}": None for path in paths for slot in reads.values()}
-    state = {name: px.Slot(px.SlotKind.BUFFER, torch.ones(2), number, number) for number, name in enumerate(slots)}
+    state = {name: px.ir.Slot(px.ir.SlotKind.BUFFER, torch.ones(2), number, number) for number, name in enumerate(slots)}
     ordered = [node for path in paths for node in (*nodes, *sums) if node.stack == (px.Frame(path),)]
     output = tuple(px.Ref(node.name) for node in sums)
-    return px.outline(flat(ordered, output, "weight", state=px.State(tuple(state), px.pmap(state))))
+    return px.outline(flat(ordered, output, "weight", state=px.ir.State(tuple(state), px.ir.pmap(state))))
 
 
 def test_names_of_reads_are_fresh_in_the_body() -> None:
@@ -180,7 +180,7 @@ def test_names_of_reads_stay_where_nothing_was_merged() -> None:
     given = [
         evolve(node, do=px.Call(node.do.instance, "a")) if isinstance(node.do, px.Call) else node for node in program.main.nodes
     ]
-    shared = program.evolve(graphs=px.pmap({"": evolve(program.main, nodes=tuple(given)), "a": program.graphs["a"]}))
+    shared = program.evolve(graphs=px.ir.pmap({"": evolve(program.main, nodes=tuple(given)), "a": program.graphs["a"]}))
     assert reads_of(px.deduplicate(shared), "a") == {"u_a": "w"}
     split = px.split_by_tags(px.inline(program), ("one", "two"), tag_of={"a": "one", "b": "one", "c": "two"})
     assert any(len(reads_of(px.deduplicate(split), name)) for name in split.order)

@@ -34,14 +34,14 @@ def shared(depth: int) -> px.Program:
         graphs[f"g{level}"] = px.Graph((px.Input("x"),), nodes, ref("b"))
     root = graphs.pop("g0")
     whole = px.Graph(root.inputs, root.nodes, (root.output,))
-    return px.Program.of({"": whole, **graphs}, signature=px.Signature((USER,), (px.UserOutput(),)))
+    return px.Program.of({"": whole, **graphs}, signature=px.ir.Signature((USER,), (px.ir.UserOutput(),)))
 
 
 def test_what_expand_may_make_is_counted_to_the_node() -> None:
     """Two calls in the root, two in each of its two bodies, and four leaves."""
     assert len(list(px.expand(shared(2), at_most=10).nodes())) == 10
     for transformation in (px.expand, px.inline):
-        with pytest.raises(px.UnsupportedProgram, match=r"10 nodes, more than 9.*at_most"):
+        with pytest.raises(px.errors.UnsupportedProgram, match=r"10 nodes, more than 9.*at_most"):
             transformation(shared(2), at_most=9)
 
 
@@ -62,13 +62,13 @@ def test_inlined_names_are_numbered_where_they_are_taken() -> None:
 def test_fake_values_hold_where_arguments_and_state_have_those_shapes(slot: tuple[int, ...], argument: tuple[int, ...]) -> None:
     """The body was traced in `a` with two elements; in `b` its values are those of `b`, or nothing is said of them."""
     sizes = {"a.w": (2,), "b.w": slot}
-    slots = {name: px.Slot(px.SlotKind.BUFFER, torch.zeros(size), at, at) for at, (name, size) in enumerate(sizes.items())}
+    slots = {name: px.ir.Slot(px.ir.SlotKind.BUFFER, torch.zeros(size), at, at) for at, (name, size) in enumerate(sizes.items())}
     inner = (px.Node("read", px.Get("w"), meta=number((2,))), px.Node("y", toy.ADD, (ref("x"), ref("read")), meta=number((2,))))
     body = px.Graph((px.Input("x", number((2,))),), inner, ref("y"))
     calls = tuple(px.Node(name, px.Call(px.Frame(name), "body"), (ref(given),)) for name, given in (("a", "p"), ("b", "q")))
     main = px.Graph((px.Input("p", number((2,))), px.Input("q", number(argument))), calls, (ref("a"), ref("b")))
-    signature = px.Signature((USER, USER), (px.UserOutput(), px.UserOutput()))
-    whole = px.Program.of({"": main, "body": body}, state=px.State(tuple(slots), px.pmap(slots)), signature=signature)
+    signature = px.ir.Signature((USER, USER), (px.ir.UserOutput(), px.ir.UserOutput()))
+    whole = px.Program.of({"": main, "body": body}, state=px.ir.State(tuple(slots), px.ir.pmap(slots)), signature=signature)
     first, second = (px.expand(whole).graphs[name] for name in ("body", "b"))
     assert first is body
     assert second.nodes[0].meta["val"].shape == slot
@@ -84,7 +84,7 @@ def test_a_cut_call_beside_one_that_is_whole() -> None:
         px.Node("r0", toy.EMIT, (ref("a0"), "t")), px.Node("b1", toy.NEG, (ref("b0"),), stack=b),
         px.Node("r1", toy.NEG, (ref("a0"),)), px.Node("a1", toy.NEG, (ref("r1"),), stack=a),
     ]  # fmt: skip
-    modules = tuple(px.Module(path) for path in ("", "a", "b"))
+    modules = tuple(px.ir.Module(path) for path in ("", "a", "b"))
     flat = program(nodes, (ref("a1"), ref("b1")), {"x": USER}, modules=modules)
     result = px.outline(flat)
     assert sorted(name for name in result.order if name) == ["a", "a#1", "b"]
@@ -95,7 +95,7 @@ def test_a_cut_call_beside_one_that_is_whole() -> None:
 def test_values_that_nobody_outside_needs_are_not_given_back() -> None:
     a = (px.Frame("a"),)
     nodes = [px.Node("a0", toy.NEG, (ref("x"),), stack=a), px.Node("a1", toy.NEG, (ref("a0"),), stack=a)]
-    result = px.outline(program(nodes, (ref("a1"), ref("x")), {"x": USER}, modules=(px.Module(""), px.Module("a"))))
+    result = px.outline(program(nodes, (ref("a1"), ref("x")), {"x": USER}, modules=(px.ir.Module(""), px.ir.Module("a"))))
     assert result.graphs["a"].output == ref("a1")
     assert result.main.output == (ref("a1"), ref("x"))
 
@@ -106,7 +106,7 @@ def test_several_values_are_given_back_in_the_order_in_which_they_are_made() -> 
         px.Node("a0", toy.NEG, (ref("x"),), stack=a), px.Node("a1", toy.NEG, (ref("x"),), stack=a),
         px.Node("y", toy.ADD, (ref("a1"), ref("a0"))),
     ]  # fmt: skip
-    result = px.outline(program(nodes, (ref("y"),), {"x": USER}, modules=(px.Module(""), px.Module("a"))))
+    result = px.outline(program(nodes, (ref("y"),), {"x": USER}, modules=(px.ir.Module(""), px.ir.Module("a"))))
     assert result.graphs["a"].output == (ref("a0"), ref("a1"))
     call, first, second, _ = result.main.nodes
     assert call.name not in {"a0", "a1", "x", "y"}
@@ -133,18 +133,18 @@ def test_circles_are_those_of_the_definition() -> None:
 
 def test_who_took_a_fact_away_is_named() -> None:
     nodes = [px.Node("y", toy.NEG, (ref("s"),), stack=(px.Frame("a"),))]
-    modules = (px.Module(""), px.Module("a"))
+    modules = (px.ir.Module(""), px.ir.Module("a"))
     flat = program(nodes, (ref("y"),), {"s": "n", "x": USER}, state=buffers("n"), modules=modules)
-    with pytest.raises(px.PipelineError, match=r"step 3, sink_state, requires .*'flat', but outline before it"):
+    with pytest.raises(px.errors.PipelineError, match=r"step 3, sink_state, requires .*'flat', but outline before it"):
         px.transform(flat, px.outline, px.deduplicate, px.sink_state)
 
 
 def test_what_never_held_was_taken_by_nobody() -> None:
     body = px.Graph((px.Input("x"),), (), ref("x"))
     call = px.Node("y", px.Call(px.Frame("a"), "a"), (ref("s"),))
-    flat = program([call], (ref("y"),), {"s": "n"}, state=buffers("n"), modules=(px.Module(""), px.Module("a")))
+    flat = program([call], (ref("y"),), {"s": "n"}, state=buffers("n"), modules=(px.ir.Module(""), px.ir.Module("a")))
     called = flat.evolve(graphs=flat.graphs.set("a", body), facts=frozenset())
-    with pytest.raises(px.PipelineError, match=r"step 2, sink_state, .* nothing before it establishes that"):
+    with pytest.raises(px.errors.PipelineError, match=r"step 2, sink_state, .* nothing before it establishes that"):
         px.transform(called, px.outline, px.sink_state)
 
 
@@ -194,14 +194,14 @@ def test_each_module_call_reads_a_slot_once() -> None:
     one, two = (px.Frame("a"),), (px.Frame("a", 1),)
     stacks = [one, one, two, two, ()]
     nodes = [px.Node(f"y{number}", toy.NEG, (ref("s"),), stack=stack) for number, stack in enumerate(stacks)]
-    flat = program(nodes, (ref("y0"),), {"s": "a.n"}, state=buffers("a.n"), modules=(px.Module(""), px.Module("a")))
+    flat = program(nodes, (ref("y0"),), {"s": "a.n"}, state=buffers("a.n"), modules=(px.ir.Module(""), px.ir.Module("a")))
     reads = [node.stack for node in px.sink_state(flat).main.nodes if isinstance(node.do, px.Get)]
     assert reads == [one, two, ()]
 
 
 def test_a_name_that_a_read_would_take_is_left_to_its_owner() -> None:
     nodes = [px.Node("s_1", toy.NEG, (ref("s"),), stack=(px.Frame("a"),)), px.Node("y", toy.ADD, (ref("s"), ref("s_1")))]
-    flat = program(nodes, (ref("y"),), {"s": "a.n"}, state=buffers("a.n"), modules=(px.Module(""), px.Module("a")))
+    flat = program(nodes, (ref("y"),), {"s": "a.n"}, state=buffers("a.n"), modules=(px.ir.Module(""), px.ir.Module("a")))
     names = [node.name for node in px.sink_state(flat).main.nodes]
     assert len(set(names)) == len(names) == 4
     assert px.verify(px.sink_state(flat)) == ()
@@ -216,16 +216,18 @@ def test_unused_state_inputs_come_back_where_they_stood() -> None:
 
 def test_a_mutated_input_is_counted_anew_both_ways() -> None:
     nodes = [px.Node("y", toy.NEG, (ref("s"),))]
-    flat = program(nodes, (ref("y"),), {"s": "n", "x": USER}, (px.InputMutation(1),), state=buffers("n"))
+    flat = program(nodes, (ref("y"),), {"s": "n", "x": USER}, (px.ir.InputMutation(1),), state=buffers("n"))
     sunk = px.sink_state(flat)
-    assert sunk.signature.outputs == (px.InputMutation(0),)
+    assert sunk.signature.outputs == (px.ir.InputMutation(0),)
     assert px.lift_state(sunk) == flat
     assert toy_meaning(sunk) == toy_meaning(flat)
 
 
 def test_swapped_buffers_swap_and_come_back_without_clones() -> None:
     inputs = {"s": "n", "t": "m"}
-    flat = program([], (ref("t"), ref("s")), inputs, (px.StateMutation("n"), px.StateMutation("m")), state=buffers("n", "m"))
+    flat = program(
+        [], (ref("t"), ref("s")), inputs, (px.ir.StateMutation("n"), px.ir.StateMutation("m")), state=buffers("n", "m")
+    )
     written = px.inplace_mutations(flat)
     assert [node.do for node in written.main.nodes] == [toy.CLONE, toy.CLONE, toy.COPY_, toy.COPY_]
     assert toy_meaning(written) == toy_meaning(flat)
@@ -253,7 +255,12 @@ def test_returned_mutations_stand_before_what_the_user_gets_state_first() -> Non
     ]  # fmt: skip
     flat = program(nodes, (ref("c"),), {"s": "n", "x": USER, "t": "m"}, state=buffers("n", "m"))
     result = px.functionalize(flat)
-    assert result.signature.outputs == (px.StateMutation("n"), px.StateMutation("m"), px.InputMutation(1), px.UserOutput())
+    assert result.signature.outputs == (
+        px.ir.StateMutation("n"),
+        px.ir.StateMutation("m"),
+        px.ir.InputMutation(1),
+        px.ir.UserOutput(),
+    )
     assert result.main.output == (ref("e"), ref("d"), ref("c"), ref("c"))
 
 
@@ -280,7 +287,7 @@ def test_state_that_nothing_reads_is_taken_again() -> None:
 def test_calls_of_an_inner_module_read_for_themselves() -> None:
     stacks = [(px.Frame("a"), px.Frame("a.c")), (px.Frame("a"), px.Frame("a.c", 1))]
     nodes = [px.Node(f"y{number}", toy.NEG, (ref("s"),), stack=stack) for number, stack in enumerate(stacks)]
-    modules = tuple(px.Module(path) for path in ("", "a", "a.c"))
+    modules = tuple(px.ir.Module(path) for path in ("", "a", "a.c"))
     flat = program(nodes, (ref("y0"),), {"s": "a.c.n"}, state=buffers("a.c.n"), modules=modules)
     assert [node.stack for node in px.sink_state(flat).main.nodes if isinstance(node.do, px.Get)] == stacks
 
@@ -293,8 +300,8 @@ def threaded(*results: object, target: object = MAX, token: bool = True) -> px.P
         px.Node("t", toy.GETITEM, (ref("w"), 0)),
         *(px.Node(name, toy.GETITEM, (ref("w"), index + 1)) for index, name in enumerate(values)),
     ]
-    inputs: dict[str, object] = {"token": px.Token() if token else USER, "x": USER}
-    outputs = (px.Token(),) if token else (px.UserOutput(),)
+    inputs: dict[str, object] = {"token": px.ir.Token() if token else USER, "x": USER}
+    outputs = (px.ir.Token(),) if token else (px.ir.UserOutput(),)
     return program(nodes, (ref("t"), *map(ref, values)), inputs, outputs)
 
 
@@ -313,7 +320,7 @@ def test_an_operator_of_one_result_is_that_result() -> None:
     (only,) = result.main.nodes
     assert (only.name, only.meta["val"]) == ("w", "value")
     assert result.main.output == (ref("w"),)
-    assert result.signature.outputs == (px.UserOutput(),)
+    assert result.signature.outputs == (px.ir.UserOutput(),)
 
 
 def test_an_operator_without_result_has_no_value() -> None:
@@ -332,7 +339,7 @@ def test_other_getitems_stay_as_they_are() -> None:
     flat = threaded("largest", "where")
     pair = [px.Node("p", toy.PAIR, (ref("x"), ref("v1"))), px.Node("q", op_of(operator.getitem), (ref("p"), 1))]
     main = evolve(flat.main, nodes=(*flat.main.nodes, *pair), output=(*flat.main.output, ref("q")))
-    more = flat.with_main(main, signature=evolve(flat.signature, outputs=(*flat.signature.outputs, px.UserOutput())))
+    more = flat.with_main(main, signature=evolve(flat.signature, outputs=(*flat.signature.outputs, px.ir.UserOutput())))
     assert px.remove_effect_tokens(more).main.nodes[-1] is pair[1]
 
 

@@ -322,5 +322,5 @@ def test_a_body_that_can_not_be_found_is_told(transformation: px.Transformation,
     program = tree('graph @""(x) {\ny = call @a(x) as a\nreturn (y,)\n}\ngraph @a(x) {\nreturn x\n}')
     call = px.Node("y", px.Call(px.Frame("c"), called), (px.Ref("x"),))
     broken = program.evolve(graphs=program.graphs.set("a", px.Graph((px.Input("x"),), (call,), px.Ref("y"))))
-    with pytest.raises(px.InvalidProgram, match=rule):
+    with pytest.raises(px.errors.InvalidProgram, match=rule):
         transformation(broken)

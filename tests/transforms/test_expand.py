@@ -141,7 +141,7 @@ def test_operators_are_given_copies_of_their_own() -> None:
     result = px.expand(tree(TWO + BODY))
     assert px.verify(result) == ()
     given = [node for _, node in result.nodes() if isinstance(node.do, px.Op) and node.do.name.endswith("cond")]
-    bodies = [arg.graph for node in given for arg in node.args if isinstance(arg, px.Body)]
+    bodies = [arg.graph for node in given for arg in node.args if isinstance(arg, px.ir.Body)]
     assert len(set(bodies)) == len(bodies) == 6
 
 

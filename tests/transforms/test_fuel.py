@@ -187,20 +187,20 @@ def test_wrong_use_teaches() -> None:
 
     with pytest.raises(TypeError, match=r"plain takes no fuel.*\n.*fuel: Fuel.*\n.*fuel.burn"):
         px.bisect(program, plain, lambda result: True)
-    with pytest.raises(px.FuelError, match="<lambda> takes no fuel"):
+    with pytest.raises(px.errors.FuelError, match="<lambda> takes no fuel"):
         px.bisect(program, lambda program: program, lambda result: True)
-    with pytest.raises(px.FuelError, match="plain takes no fuel"):
+    with pytest.raises(px.errors.FuelError, match="plain takes no fuel"):
         plain(program, fuel=1)
-    with pytest.raises(px.FuelError, match="plain takes no fuel"):
+    with pytest.raises(px.errors.FuelError, match="plain takes no fuel"):
         plain.bind(fuel=1)
-    with pytest.raises(px.FuelError, match="soften has fuel bound to it"):
+    with pytest.raises(px.errors.FuelError, match="soften has fuel bound to it"):
         px.bisect(program, soften.bind(fuel=1), lambda result: False)
     with pytest.raises(ValueError, match=r"^the program is bad already, before any rewrite"):
         px.bisect(program, soften, lambda result: True)
-    with pytest.raises(px.FuelError, match="greedy changes the program without fuel"):
+    with pytest.raises(px.errors.FuelError, match="greedy changes the program without fuel"):
         px.bisect(program, greedy, lambda result: bool(softened(result)))
     for limit in (-1, True, 1.5, "1"):
-        with pytest.raises(px.FuelError, match="an int of at least 0"):
+        with pytest.raises(px.errors.FuelError, match="an int of at least 0"):
             soften(program, fuel=limit)  # type: ignore[arg-type]
 
 

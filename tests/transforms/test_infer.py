@@ -48,7 +48,7 @@ def bare(program: px.Program, *names: str) -> px.Program:
         )
         for key, graph in program.graphs.items()
     }
-    return program.evolve(graphs=px.pmap(graphs))
+    return program.evolve(graphs=px.ir.pmap(graphs))
 
 
 def said(program: px.Program, graph: str = "") -> dict[str, str]:
@@ -121,7 +121,7 @@ def test_no_guard_is_installed_and_no_storage_is_made() -> None:
     guards = len(environment.guards)
     result = px.infer(program, changed=[node.name for node in program.main.nodes])
     assert result is program
-    huge = flat([px.Node("y", op_of(torch.ops.aten.expand.default), (px.Ref("x"), px.Items([1 << 40, 2]))),
+    huge = flat([px.Node("y", op_of(torch.ops.aten.expand.default), (px.Ref("x"), px.ir.Items([1 << 40, 2]))),
                  px.Node("z", NEG, (px.Ref("y"),))], px.Ref("z"), "x")  # fmt: skip
     assert said(px.infer(huge))["z"] == f"float32 ({1 << 40}, 2)"
     assert len(environment.guards) == guards
@@ -132,12 +132,12 @@ def test_bodies_of_which_each_call_has_other_sizes() -> None:
     body = px.Graph((px.Input("a"),), (px.Node("w", px.Get("w")), px.Node("m", op_of(torch.ops.aten.mm.default),
                     (px.Ref("a"), px.Ref("w")))), px.Ref("m"))  # fmt: skip
     nodes = [px.Node(name, px.Call(px.Frame(name), "body"), (px.Ref(of),)) for name, of in ("px", "qp")]
-    slots = {f"{name}.w": px.Slot(px.SlotKind.BUFFER, torch.ones(size), number, number)
+    slots = {f"{name}.w": px.ir.Slot(px.ir.SlotKind.BUFFER, torch.ones(size), number, number)
              for number, (name, size) in enumerate({"p": (2, 3), "q": (3, 5)}.items())}  # fmt: skip
     root = px.Graph((px.Input("x"),), tuple(nodes), (px.Ref("q"),))
-    kind = px.UserInput(px.TensorType(torch.float32, (2, 2)), "x")
-    program = px.Program.of({"": root, "body": body}, signature=px.Signature((kind,), (px.UserOutput(),)),
-                            state=px.State(tuple(slots), px.pmap(slots)))  # fmt: skip
+    kind = px.ir.UserInput(px.ir.TensorType(torch.float32, (2, 2)), "x")
+    program = px.Program.of({"": root, "body": body}, signature=px.ir.Signature((kind,), (px.ir.UserOutput(),)),
+                            state=px.ir.State(tuple(slots), px.ir.pmap(slots)))  # fmt: skip
     result = px.infer(program)
     assert said(result) == {"p": "float32 (2, 3)", "q": "float32 (2, 5)"}
     assert said(result, "body") == {"w": "None", "m": "None"}
@@ -245,14 +245,14 @@ def test_traced_programs() -> None:
 
 def test_what_an_operator_refuses_is_told() -> None:
     nodes = [px.Node("y", op_of(torch.ops.aten.mm.default), (px.Ref("x"), px.Ref("x")), (), (px.Frame("enc"),))]
-    with pytest.raises(px.InvalidProgram, match=r"(?s)inferred-meta.*does not take.*enc / y"):
+    with pytest.raises(px.errors.InvalidProgram, match=r"(?s)inferred-meta.*does not take.*enc / y"):
         px.infer(flat(nodes, px.Ref("y"), "x"))
 
 
 @pytest.mark.parametrize(
     ("changed", "error", "told"),
     [
-        (["cosine"], px.NamingError, "no value called 'cosine'; did you mean .*'cos'"),
+        (["cosine"], px.errors.NamingError, "no value called 'cosine'; did you mean .*'cos'"),
         ("cos", TypeError, "a list of names"),
         (3, TypeError, "a list of names"),
     ],
@@ -266,7 +266,7 @@ def test_wrong_names(changed: Any, error: type[Exception], told: str) -> None:
 def test_an_input_of_another_type() -> None:
     """An edited signature changes what the input is, and all that depends on it."""
     program = px.import_ep(exported(Chain(), torch.ones(4, 2)))
-    wide = evolve(program.signature.inputs[0], type=px.TensorType(torch.float64, (7, 2)))
+    wide = evolve(program.signature.inputs[0], type=px.ir.TensorType(torch.float64, (7, 2)))
     other = program.evolve(signature=evolve(program.signature, inputs=(wide,)))
     results: Iterable[px.Program] = (px.infer(other, changed=program), px.infer(other, changed=["x"]))
     for result in results:
@@ -327,11 +327,14 @@ def test_a_later_call_says_nothing_of_a_shared_body() -> None:
         px.Node("two", px.Call(px.Frame("a", 1), "a"), (px.Ref("y"),)),
     )
     types = tuple(
-        [px.UserInput(px.TensorType(torch.float32, tuple(fake.shape)), name) for fake, name in zip(fakes, "xy", strict=True)]
+        [
+            px.ir.UserInput(px.ir.TensorType(torch.float32, tuple(fake.shape)), name)
+            for fake, name in zip(fakes, "xy", strict=True)
+        ]
     )
-    signature = px.Signature(types, (px.UserOutput(), px.UserOutput()))
+    signature = px.ir.Signature(types, (px.ir.UserOutput(), px.ir.UserOutput()))
     graphs = {"": px.Graph(inputs, calls, (px.Ref("one"), px.Ref("two"))), "a": body}
-    whole = px.infer(px.Program.of(graphs, signature=signature, modules=(px.Module("a"),)))
+    whole = px.infer(px.Program.of(graphs, signature=signature, modules=(px.ir.Module("a"),)))
     assert said(whole, "a") == {"neg": "None"}
     missing = bare(whole, "two")
     again = px.infer(missing)
@@ -341,10 +344,10 @@ def test_a_later_call_says_nothing_of_a_shared_body() -> None:
 
 def test_an_input_that_is_a_dict_has_a_dict_as_its_value() -> None:
     """A literal of a signature is a record of the program; what meta says of it is the dict that a call passes."""
-    spec = px.UserInput(px.LiteralType(px.Record((("a", 1),))))
+    spec = px.ir.UserInput(px.ir.LiteralType(px.ir.Record((("a", 1),))))
     neg = px.Node("y", op_of(torch.ops.aten.neg.default), (px.Ref("x"),))
     graph = px.Graph((px.Input("x"), px.Input("d")), (neg,), (px.Ref("y"),))
-    signature = px.Signature((px.UserInput(px.TensorType(torch.float32, (2,), "cpu")), spec), (px.UserOutput(),))
+    signature = px.ir.Signature((px.ir.UserInput(px.ir.TensorType(torch.float32, (2,), "cpu")), spec), (px.ir.UserOutput(),))
     found = px.infer(px.Program.of({"": graph}, signature=signature))
     assert px.verify(found) == () and found.main.nodes[0].meta["val"].shape == (2,)
     assert dict(found.main.inputs[1].meta["val"]) == {"a": 1}

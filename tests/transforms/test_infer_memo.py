@@ -61,7 +61,7 @@ def bare(program: px.Program) -> px.Program:
         key: graph.with_nodes([evolve(node, meta=MappingProxyType({})) for node in graph.nodes])
         for key, graph in program.graphs.items()
     }
-    return program.evolve(graphs=px.pmap(graphs))
+    return program.evolve(graphs=px.ir.pmap(graphs))
 
 
 def told(program: px.Program) -> list[Any]:

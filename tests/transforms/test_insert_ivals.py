@@ -185,7 +185,7 @@ def test_a_value_that_the_root_may_give_back_crosses_nothing(stack: str, gives: 
     """Where the call gives it to the root, or the root makes it."""
     one = calling(GIVEN.replace("STACK", stack).replace("GIVES", gives))
     main = evolve(one.main, output=(px.Ref("m"), px.Ref("x")))
-    program = one.with_main(main, signature=evolve(one.signature, outputs=(px.UserOutput(), px.UserOutput())))
+    program = one.with_main(main, signature=evolve(one.signature, outputs=(px.ir.UserOutput(), px.ir.UserOutput())))
     assert px.insert_ivals(program) is program
 
 
@@ -290,7 +290,7 @@ def test_contents_that_enter_a_call_unnamed_are_read_there() -> None:
 
 def test_only_preserved_calls_are_looked_at() -> None:
     program = calling(LATER, preserved("c@1"))
-    nobody = program.evolve(call_signatures=px.pmap({}))
+    nobody = program.evolve(call_signatures=px.ir.pmap({}))
     assert px.insert_ivals(nobody) is nobody
     main = evolve(program.main, nodes=tuple(node for node in program.main.nodes if node.name not in ("g", "t", "g1", "t1")))
     unmarked = program.with_main(main)

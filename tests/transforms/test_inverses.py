@@ -172,12 +172,12 @@ def test_reads_in_bodies_of_operators_are_placed() -> None:
     """A shared branch that reads its module's state reads two tensors after inlining."""
     region = px.Op("toy.region", px.Effects(through_bodies=True))
     body = px.Graph((), (px.Node("w", px.Get("w")),), (px.Ref("w"),))
-    inner = px.Graph((px.Input("x"),), (px.Node("y", region, (px.Body("$t"), px.Ref("x"))),), px.Ref("y"))
+    inner = px.Graph((px.Input("x"),), (px.Node("y", region, (px.ir.Body("$t"), px.Ref("x"))),), px.Ref("y"))
     calls = [px.Node(name, px.Call(px.Frame(name), "a"), (px.Ref("x"),)) for name in "ab"]
     main = px.Graph((px.Input("x"),), tuple(calls), (px.Ref("b"),))
-    slots = {f"{name}.w": px.Slot(px.SlotKind.BUFFER, torch.ones(2), number, number) for number, name in enumerate("ab")}
-    program = flat([], (px.Ref("x"),), "x", state=px.State(tuple(slots), px.pmap(slots)))
-    program = program.evolve(graphs=px.pmap({"": main, "a": inner, "$t": body}))
+    slots = {f"{name}.w": px.ir.Slot(px.ir.SlotKind.BUFFER, torch.ones(2), number, number) for number, name in enumerate("ab")}
+    program = flat([], (px.Ref("x"),), "x", state=px.ir.State(tuple(slots), px.ir.pmap(slots)))
+    program = program.evolve(graphs=px.ir.pmap({"": main, "a": inner, "$t": body}))
     back = px.inline(program)
     assert [node.do.slot for _, node in back.nodes() if isinstance(node.do, px.Get)] == ["a.w", "b.w"]
     assert px.verify(back) == ()
@@ -200,16 +200,18 @@ def test_lift_undoes_sink(chain: tuple[str, tuple[px.Program, ...]]) -> None:
 
 def test_inputs_come_back_where_they_stood() -> None:
     """Also between the user's, with mutations that count them; what was not an input comes first, in the order of state."""
-    slots = {name: px.Slot(px.SlotKind.BUFFER, torch.ones(2), number, number) for number, name in enumerate("abc")}
-    specs = tuple(px.UserInput(px.TensorType(torch.float32, (2,)), name) for name in "xy")
-    signature = px.Signature((specs[0], px.StateInput("a"), specs[1], px.StateInput("b")), (px.InputMutation(2), px.UserOutput()))
+    slots = {name: px.ir.Slot(px.ir.SlotKind.BUFFER, torch.ones(2), number, number) for number, name in enumerate("abc")}
+    specs = tuple(px.ir.UserInput(px.ir.TensorType(torch.float32, (2,)), name) for name in "xy")
+    signature = px.ir.Signature(
+        (specs[0], px.ir.StateInput("a"), specs[1], px.ir.StateInput("b")), (px.ir.InputMutation(2), px.ir.UserOutput())
+    )
     graph = px.Graph(
         tuple(px.Input(name) for name in ("x", "pa", "y", "pb")),
         (px.Node("m", ADD, (px.Ref("y"), px.Ref("pa"))), px.Node("z", NEG, (px.Ref("m"),))),
         (px.Ref("m"), px.Ref("z")),
     )
     program = px.Program.of(
-        {"": graph}, signature=signature, state=px.State(tuple(slots), px.pmap(slots)), modules=(px.Module(""),)
+        {"": graph}, signature=signature, state=px.ir.State(tuple(slots), px.ir.pmap(slots)), modules=(px.ir.Module(""),)
     )
     sunk = px.sink_state(program)
     assert sunk.signature.lifted == (SunkInput("a", 1), SunkInput("b", 2, used=False))
@@ -227,7 +229,7 @@ def test_inputs_come_back_where_they_stood() -> None:
 
 def test_lifting_an_outlined_program_is_refused() -> None:
     """Its bodies read the state; the message says what to do."""
-    with pytest.raises(px.PipelineError, match=r"'flat'.* after inline"):
+    with pytest.raises(px.errors.PipelineError, match=r"'flat'.* after inline"):
         px.lift_state(stages("tower", decomposed=False)[-1])
 
 
@@ -270,7 +272,7 @@ def test_the_whole_way_back(chain: tuple[str, tuple[px.Program, ...]]) -> None:
     """From the deduplicated hierarchy to the imported program."""
     name, (_, free, *_, shared) = chain
     back = px.lift_state(px.inline(shared))
-    if any(isinstance(spec, px.StateMutation) for spec in free.signature.outputs):  # decomposed
+    if any(isinstance(spec, px.ir.StateMutation) for spec in free.signature.outputs):  # decomposed
         back = px.functionalize(back)
         assert px.digest(back) == px.digest(free)
     assert px.verify(back) == ()
@@ -288,11 +290,13 @@ def test_functionalize_means_the_same_where_writes_are_in_place(chain: tuple[str
 
 def writing(nodes: list[px.Node], *outputs: str) -> px.Program:
     """Return a flat program of two buffers, ``bn`` and ``bm``, and an input ``x``."""
-    slots = {name: px.Slot(px.SlotKind.BUFFER, torch.ones(2) + index, index, index) for index, name in enumerate("nm")}
-    specs = (px.StateInput("n"), px.StateInput("m"), px.UserInput(px.TensorType(torch.float32, (2,)), "x"))
+    slots = {name: px.ir.Slot(px.ir.SlotKind.BUFFER, torch.ones(2) + index, index, index) for index, name in enumerate("nm")}
+    specs = (px.ir.StateInput("n"), px.ir.StateInput("m"), px.ir.UserInput(px.ir.TensorType(torch.float32, (2,)), "x"))
     graph = px.Graph(tuple(px.Input(name) for name in ("bn", "bm", "x")), tuple(nodes), tuple(px.Ref(name) for name in outputs))
-    signature = px.Signature(specs, tuple(px.UserOutput() for _ in outputs))
-    return px.Program.of({"": graph}, state=px.State(("n", "m"), px.pmap(slots)), signature=signature, modules=(px.Module(""),))
+    signature = px.ir.Signature(specs, tuple(px.ir.UserOutput() for _ in outputs))
+    return px.Program.of(
+        {"": graph}, state=px.ir.State(("n", "m"), px.ir.pmap(slots)), signature=signature, modules=(px.ir.Module(""),)
+    )
 
 
 def step(name: str, op: px.Op, *args: object) -> px.Node:
@@ -325,7 +329,7 @@ def test_of_two_writes_the_last_is_returned() -> None:
     program = writing([step("a", COPY_, "bn", "x"), step("v", NEG, "x"), step("b", COPY_, "bn", "v")], "v")
     back = px.functionalize(program)
     assert [node.name for node in back.main.nodes] == ["a", "v"]
-    assert back.signature.outputs == (px.StateMutation("n"), px.UserOutput())
+    assert back.signature.outputs == (px.ir.StateMutation("n"), px.ir.UserOutput())
     assert behaviour_differences(px.lower(px.transform(back)), px.lower(program), [((torch.ones(2),), {})] * 3) == []
 
 
@@ -357,13 +361,13 @@ def doubling(levels: int) -> px.Program:
         ]
         graphs[f"m{level}"] = px.Graph((px.Input("x"),), tuple(calls), px.Ref("b"))
     graphs[f"m{levels}"] = px.Graph((px.Input("x"),), (px.Node("y", NEG, (px.Ref("x"),)),), px.Ref("y"))
-    return flat([], (px.Ref("x"),), "x").evolve(graphs=px.pmap(graphs), facts=frozenset())
+    return flat([], (px.Ref("x"),), "x").evolve(graphs=px.ir.pmap(graphs), facts=frozenset())
 
 
 @pytest.mark.parametrize("step", [px.expand, px.inline], ids=lambda step: step.name)
 def test_bodies_that_multiply_are_refused(step: px.Transformation) -> None:
     """Sixty levels that double are 2 ** 60 operators: that is said, and nothing is made."""
-    with pytest.raises(px.UnsupportedProgram, match="multiply; pass a larger at_most"):
+    with pytest.raises(px.errors.UnsupportedProgram, match="multiply; pass a larger at_most"):
         step(doubling(60))
     small = step(doubling(5))
     assert sum(node.do == NEG for _, node in small.nodes()) == 32
@@ -397,5 +401,5 @@ def test_a_body_that_calls_itself_is_told() -> None:
     graph = px.Graph((px.Input("x"),), (call,), px.Ref("y"))
     program = flat([call], px.Ref("y"), "x")
     program = program.evolve(graphs=program.graphs.set("m", graph), facts=frozenset())
-    with pytest.raises(px.InvalidProgram, match="acyclic-calls"):
+    with pytest.raises(px.errors.InvalidProgram, match="acyclic-calls"):
         px.inline(program)

@@ -94,8 +94,8 @@ def test_one_object_is_one_tensor_wherever_it_stands() -> None:
 
 
 def test_state_that_is_there_already_is_read() -> None:
-    slot = px.Slot(px.SlotKind.BUFFER, torch.ones(2), 0, 0)
-    state = px.State(("a.w",), px.pmap({"a.w": slot}))
+    slot = px.ir.Slot(px.ir.SlotKind.BUFFER, torch.ones(2), 0, 0)
+    state = px.ir.State(("a.w",), px.ir.pmap({"a.w": slot}))
     clean = px.lift_constants(flat([px.Node("y", MUL, (px.Ref("x"), slot.value))], px.Ref("y"), "x", state=state))
     assert clean.state is state and clean.main.nodes[0].do == px.Get("a.w")
 
@@ -104,12 +104,12 @@ def test_shared_bodies_nested_containers_and_parameters() -> None:
     """A body that two modules share reads one slot of the root; a parameter stays one, and gets its gradient."""
     weight = nn.Parameter(torch.ones(2))
     cat = px.Op("aten.cat.default", target=torch.ops.aten.cat.default)
-    body = px.Graph((px.Input("a"),), (px.Node("b", cat, (px.Items([px.Ref("a"), weight]),)),), px.Ref("b"))
+    body = px.Graph((px.Input("a"),), (px.Node("b", cat, (px.ir.Items([px.Ref("a"), weight]),)),), px.Ref("b"))
     calls = [px.Node(f"y{path}", px.Call(px.Frame(path), "body"), (px.Ref("x"),)) for path in "uv"]
     total = px.Node("z", ADD, (px.Ref("yu"), px.Ref("yv")))
     program = flat([*calls, total], px.Ref("z"), "x", facts=frozenset())
     clean = px.lift_constants(program.evolve(graphs=program.graphs.set("body", body)))
-    assert px.verify(clean) == () and clean.state["_constant0"].kind is px.SlotKind.PARAMETER
+    assert px.verify(clean) == () and clean.state["_constant0"].kind is px.ir.SlotKind.PARAMETER
     assert clean.graphs["body"].nodes[0].do == px.Get("/_constant0")
     lowered: Any = px.lower(clean)
     lowered(X)[0].sum().backward()
@@ -137,9 +137,9 @@ def test_what_has_no_contents_or_is_no_value_is_refused() -> None:
     with torch._subclasses.FakeTensorMode() as mode:
         fake = mode.from_tensor(X)
     for value, said in ((fake, "fake tensor"), (nn.ReLU(), "call_module")):
-        with pytest.raises(px.UnsupportedProgram, match=said):
+        with pytest.raises(px.errors.UnsupportedProgram, match=said):
             px.lift_constants(flat([px.Node("y", NEG, (value,))], px.Ref("y"), "x"))
-    with pytest.raises(px.FuelError, match="no fuel"):
+    with pytest.raises(px.errors.FuelError, match="no fuel"):
         px.lift_constants(flat([], (), "x"), fuel=1)
 
 
@@ -172,10 +172,10 @@ def test_script_objects() -> None:
     packed = torch.ops.quantized.linear_prepack(weight, None)
     linear = op_of(torch.ops.quantized.linear_dynamic.default)
     nodes = [px.Node(name, linear, (px.Ref(of), packed)) for name, of in ("yx", "zy")]
-    spec = px.UserInput(px.TensorType(torch.float32, (1, 2)), "x")
+    spec = px.ir.UserInput(px.ir.TensorType(torch.float32, (1, 2)), "x")
     clean = px.lift_constants(flat(nodes, px.Ref("z"), "x"))
     assert clean.state.order == ("_constant0",) and clean.state["_constant0"].value is packed
-    lowered = px.lower(clean.evolve(signature=px.Signature((spec,), clean.signature.outputs)))
+    lowered = px.lower(clean.evolve(signature=px.ir.Signature((spec,), clean.signature.outputs)))
     x = torch.ones(1, 2)
     once = torch.ops.quantized.linear_dynamic(x, packed)
     assert torch.equal(lowered(x)[0], torch.ops.quantized.linear_dynamic(once, packed))

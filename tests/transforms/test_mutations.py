@@ -18,19 +18,25 @@ from tests.transforms.small import lines
 # Mutations in place: a write never overtakes a read, and what is handed out keeps its contents.
 
 
-N, M = px.StateInput("n"), px.StateInput("m")
+N, M = px.ir.StateInput("n"), px.ir.StateInput("m")
 
 
-def mutating(nodes: list[px.Node], outputs: list[tuple[str, px.UserOutput | px.StateMutation | px.InputMutation]]) -> px.Program:
+def mutating(
+    nodes: list[px.Node], outputs: list[tuple[str, px.ir.UserOutput | px.ir.StateMutation | px.ir.InputMutation]]
+) -> px.Program:
     """Return a flat program of two buffers ``n`` and ``m`` and an input ``x``, all of two ones."""
     inputs = (px.Input("bn"), px.Input("bm"), px.Input("x"))
-    specs = (N, M, px.UserInput(px.TensorType(torch.float32, (2,)), "x"))
-    slots = {name: px.Slot(px.SlotKind.BUFFER, torch.ones(2), index, index) for index, name in enumerate("nm")}
+    specs = (N, M, px.ir.UserInput(px.ir.TensorType(torch.float32, (2,)), "x"))
+    slots = {name: px.ir.Slot(px.ir.SlotKind.BUFFER, torch.ones(2), index, index) for index, name in enumerate("nm")}
     graph = px.Graph(inputs, tuple(nodes), tuple(px.Ref(name) for name, _ in outputs))
-    signature = px.Signature(specs, tuple(spec for _, spec in outputs))
-    modules = (px.Module(""),)
+    signature = px.ir.Signature(specs, tuple(spec for _, spec in outputs))
+    modules = (px.ir.Module(""),)
     return px.Program.of(
-        {"": graph}, state=px.State(("n", "m"), px.pmap(slots)), signature=signature, modules=modules, facts=frozenset({"flat"})
+        {"": graph},
+        state=px.ir.State(("n", "m"), px.ir.pmap(slots)),
+        signature=signature,
+        modules=modules,
+        facts=frozenset({"flat"}),
     )
 
 
@@ -45,12 +51,12 @@ def test_a_write_becomes_a_copy_after_its_value() -> None:
     """One copy_ for one mutation, and the signature is clean."""
     program = mutating(
         [px.Node("a", ADD, (px.Ref("bn"), 1)), px.Node("y", NEG, (px.Ref("x"),))],
-        [("a", px.StateMutation("n")), ("y", px.UserOutput())],
+        [("a", px.ir.StateMutation("n")), ("y", px.ir.UserOutput())],
     )
     result = px.inplace_mutations(program)
     assert [node.name for node in result.main.nodes] == ["a", "copy_", "y"]
     assert result.main.nodes[1].args == (px.Ref("bn"), px.Ref("a"))
-    assert result.signature.outputs == (px.UserOutput(),)
+    assert result.signature.outputs == (px.ir.UserOutput(),)
     assert px.inplace_mutations(result) is result
 
 
@@ -58,7 +64,7 @@ def test_a_write_waits_for_the_last_read_of_the_old_contents() -> None:
     """An exporter, or any pass, may put a read of the old value after the new one: pytorch's unflatten writes too early."""
     program = mutating(
         [px.Node("a", ADD, (px.Ref("bn"), 1)), px.Node("y", MUL, (px.Ref("bn"), px.Ref("x")))],
-        [("a", px.StateMutation("n")), ("y", px.UserOutput())],
+        [("a", px.ir.StateMutation("n")), ("y", px.ir.UserOutput())],
     )
     assert [node.name for node in px.inplace_mutations(program).main.nodes] == ["a", "y", "copy_"]
     assert run(program, torch.ones(2))[0] == [[1.0, 1.0], [2.0, 2.0]]
@@ -68,7 +74,7 @@ def test_buffers_that_swap_swap() -> None:
     """n' = m and m' = n: copying one into the other first would lose a value."""
     program = mutating(
         [px.Node("a", MUL, (px.Ref("bn"), 2)), px.Node("y", NEG, (px.Ref("a"),))],
-        [("bm", px.StateMutation("n")), ("a", px.StateMutation("m")), ("y", px.UserOutput())],
+        [("bm", px.ir.StateMutation("n")), ("a", px.ir.StateMutation("m")), ("y", px.ir.UserOutput())],
     )
     outputs, n, m, _ = run(program, torch.ones(2))
     assert (outputs, n, m) == ([[-2.0, -2.0], [-2.0, -2.0]], [2.0, 2.0], [2.0, 2.0])
@@ -76,17 +82,17 @@ def test_buffers_that_swap_swap() -> None:
 
 def test_the_old_value_handed_out_keeps_its_contents() -> None:
     """Returning the buffer as it was before the write gives a copy of it."""
-    program = mutating([px.Node("a", ADD, (px.Ref("bn"), 1))], [("a", px.StateMutation("n")), ("bn", px.UserOutput())])
+    program = mutating([px.Node("a", ADD, (px.Ref("bn"), 1))], [("a", px.ir.StateMutation("n")), ("bn", px.ir.UserOutput())])
     outputs, n, _, _ = run(program, torch.ones(2))
     assert (outputs, n) == ([[1.0, 1.0], [2.0, 2.0]], [3.0, 3.0])
 
 
 def test_a_view_of_the_old_value_is_read_before_the_write() -> None:
     """A value that shares memory with the buffer is an old read too."""
-    view = px.Node("v", op_of(torch.ops.aten.view.default), (px.Ref("bn"), px.Items([2])))
+    view = px.Node("v", op_of(torch.ops.aten.view.default), (px.Ref("bn"), px.ir.Items([2])))
     program = mutating(
         [view, px.Node("a", ADD, (px.Ref("bn"), 1)), px.Node("y", MUL, (px.Ref("v"), px.Ref("x")))],
-        [("a", px.StateMutation("n")), ("y", px.UserOutput())],
+        [("a", px.ir.StateMutation("n")), ("y", px.ir.UserOutput())],
     )
     assert run(program, torch.ones(2))[0] == [[1.0, 1.0], [2.0, 2.0]]
 
@@ -95,7 +101,7 @@ def test_inputs_are_written_for_the_caller() -> None:
     """The caller's tensor changes exactly as it says."""
     program = mutating(
         [px.Node("a", ADD, (px.Ref("x"), 1)), px.Node("y", NEG, (px.Ref("a"),))],
-        [("a", px.InputMutation(2)), ("y", px.UserOutput())],
+        [("a", px.ir.InputMutation(2)), ("y", px.ir.UserOutput())],
     )
     outputs, _, _, x = run(program, torch.zeros(2))
     assert (outputs, x) == ([[-1.0, -1.0], [-2.0, -2.0]], [2.0, 2.0])
@@ -103,7 +109,7 @@ def test_inputs_are_written_for_the_caller() -> None:
 
 def test_a_mutation_to_the_same_value_is_none() -> None:
     """Returning a buffer as its own new value writes nothing."""
-    program = mutating([px.Node("y", NEG, (px.Ref("x"),))], [("bn", px.StateMutation("n")), ("y", px.UserOutput())])
+    program = mutating([px.Node("y", NEG, (px.Ref("x"),))], [("bn", px.ir.StateMutation("n")), ("y", px.ir.UserOutput())])
     assert [node.name for node in px.inplace_mutations(program).main.nodes] == ["y"]
 
 
@@ -111,7 +117,7 @@ def test_writes_that_may_stand_in_any_order_stand_in_the_exporters() -> None:
     """State first, then inputs, each in the order of the inputs, whatever the order of the outputs."""
     program = mutating(
         [px.Node("y", NEG, (px.Ref("x"),))],
-        [("y", px.InputMutation(2)), ("y", px.StateMutation("m")), ("y", px.StateMutation("n"))],
+        [("y", px.ir.InputMutation(2)), ("y", px.ir.StateMutation("m")), ("y", px.ir.StateMutation("n"))],
     )
     assert [node.args[0] for node in px.inplace_mutations(program).main.nodes[1:]] == [px.Ref("bn"), px.Ref("bm"), px.Ref("x")]
 
@@ -122,7 +128,7 @@ def test_a_write_stands_in_the_calls_that_its_value_and_the_last_read_share() ->
     for stack, expected in (((frame, px.Frame("a.b")), ()), ((made, px.Frame("a.b")), (made,)), ((), ())):
         program = mutating(
             [px.Node("v", ADD, (px.Ref("x"), 1), stack=(made,)), px.Node("y", NEG, (px.Ref("bn"),), stack=stack)],
-            [("v", px.StateMutation("n")), ("y", px.UserOutput())],
+            [("v", px.ir.StateMutation("n")), ("y", px.ir.UserOutput())],
         )
         copy = px.inplace_mutations(program.evolve(modules=())).main.nodes[2]
         assert (copy.name, copy.stack) == ("copy_", expected)
@@ -184,7 +190,7 @@ def parsed(nodes: str, *gives: str, body: str = "", token: bool = False) -> px.P
 def test_a_write_that_nothing_sees_is_returned() -> None:
     result = px.functionalize(parsed("c = aten.copy_.default(bn, y)\nreturn (y,)", "user"))
     assert lines(result) == ["y = aten.neg.default(x)", "return (y, y)"]
-    assert result.signature.outputs == (px.StateMutation("n"), px.UserOutput())
+    assert result.signature.outputs == (px.ir.StateMutation("n"), px.ir.UserOutput())
 
 
 WAYS = {
@@ -217,7 +223,7 @@ def test_an_input_that_is_returned_already_is_not_returned_twice() -> None:
 def test_branches_that_see_another_buffer_are_not_in_the_way(body: str) -> None:
     cond = 'r = higher_order.cond(x, @"$t", @"$t", (x,))\nreturn (y,)'
     result = px.functionalize(parsed(f"c = aten.copy_.default(bn, y)\n{cond}", "user", body=body))
-    assert result.signature.outputs == (px.StateMutation("n"), px.UserOutput())
+    assert result.signature.outputs == (px.ir.StateMutation("n"), px.ir.UserOutput())
 
 
 def test_a_value_that_a_branch_writes_later_is_not_returned() -> None:
@@ -232,7 +238,7 @@ def test_a_value_that_a_branch_writes_later_is_not_returned() -> None:
 def test_returned_contents_stand_behind_tokens() -> None:
     program = parsed("c = aten.copy_.default(bn, y)\nd = aten.copy_.default(x, y)\nreturn (t, y)", "token", "user", token=True)
     result = px.functionalize(program)
-    assert result.signature.outputs == (px.Token(), px.StateMutation("n"), px.InputMutation(2), px.UserOutput())
+    assert result.signature.outputs == (px.ir.Token(), px.ir.StateMutation("n"), px.ir.InputMutation(2), px.ir.UserOutput())
     assert lines(result)[-1] == "return (t, y, y, y)"
 
 
@@ -281,7 +287,7 @@ def test_names_that_are_no_buffers() -> None:
         (["scale"], "'scale' is a constant, which is never saved"),
         (["zzz", "lin.bias"], "'zzz'.*'lin.bias'"),
     ):
-        with pytest.raises(px.NamingError, match=said):
+        with pytest.raises(px.errors.NamingError, match=said):
             px.mark_non_persistent(program, names)
     for wrong in ("mask", 3):
         with pytest.raises(TypeError, match=r'write \["mask"\]'):

@@ -128,7 +128,7 @@ def test_stacks_in_meta_are_read_by_a_grammar(capsys: pytest.CaptureFixture[str]
         node("c", "b", (px.Frame("L['self'].up[0]", 7),)),
         node("d", "c", (px.Frame("up.0"),), nn_module_stack={"k": ("up.0", "Up"), "z": ("a[b](", "M")}),
     ]
-    program = flat(nodes, px.Ref("d"), "x").evolve(modules=(px.Module("", "M"),))
+    program = flat(nodes, px.Ref("d"), "x").evolve(modules=(px.ir.Module("", "M"),))
     result = px.normalize_stacks(program)
     assert stacks(result) == {"a": "up.0 / up.0.act", "b": "", "c": "up.0@1", "d": "up.0"}
     assert [dict(made.meta) for made in result.main.nodes] == [{"stack_trace": "here"}, {}, {}, {}]
@@ -169,7 +169,7 @@ def test_preserved_signatures_move_with_their_calls() -> None:
         for n in program.main.nodes
     ]
     graph = px.Graph(program.main.inputs, tuple(nodes), program.main.output)
-    odd = program.with_main(graph, call_signatures=px.pmap({frames[1]: program.call_signatures[frames[0]]}))
+    odd = program.with_main(graph, call_signatures=px.ir.pmap({frames[1]: program.call_signatures[frames[0]]}))
     assert px.verify(odd) == ()
     assert px.normalize_stacks(odd) == program
 
@@ -177,9 +177,9 @@ def test_preserved_signatures_move_with_their_calls() -> None:
 @pytest.mark.parametrize(
     ("aliases", "error", "told"),
     [
-        ({"a.upp": "a"}, px.NamingError, "no module 'a.upp'; did you mean 'a.up'"),
-        ({"a": "x y'"}, px.NamingError, "no module"),
-        ({"a": "b", "b": "a"}, px.NamingError, "'a' is 'b' is 'a': one of them must be the path to keep"),
+        ({"a.upp": "a"}, px.errors.NamingError, "no module 'a.upp'; did you mean 'a.up'"),
+        ({"a": "x y'"}, px.errors.NamingError, "no module"),
+        ({"a": "b", "b": "a"}, px.errors.NamingError, "'a' is 'b' is 'a': one of them must be the path to keep"),
         ("a", TypeError, "a mapping of paths, or the module, not a str"),
     ],
 )
@@ -191,7 +191,7 @@ def test_wrong_aliases(aliases: Any, error: type[Exception], told: str) -> None:
 
 def test_outlined_programs_are_refused() -> None:
     program = px.transform(px.capture(Tower(2), (X,)))
-    with pytest.raises(px.PipelineError, match="flat"):
+    with pytest.raises(px.errors.PipelineError, match="flat"):
         px.normalize_stacks(program)
 
 
@@ -200,8 +200,8 @@ def test_names_of_symbols_are_names() -> None:
     one, other, apart = (
         px.Program.of(
             {"": px.Graph((px.Input("x"), px.Input("y")), (), ())},
-            signature=px.Signature(tuple([px.UserInput(px.TensorType(torch.float32, (Sym(name),))) for name in names])),
-            constraints=px.Constraints((px.Range(Sym(names[0]), 3, None),)),
+            signature=px.ir.Signature(tuple([px.ir.UserInput(px.ir.TensorType(torch.float32, (Sym(name),))) for name in names])),
+            constraints=px.ir.Constraints((px.ir.Range(Sym(names[0]), 3, None),)),
         )
         for names in (("s7", "s7"), ("s1", "s1"), ("s7", "s1"))
     )  # fmt: skip

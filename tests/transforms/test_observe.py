@@ -191,7 +191,9 @@ def test_a_preserved_module_gives_what_it_returned() -> None:
 
 def test_nothing_inside_of_a_preserved_module_can_be_observed() -> None:
     ep = torch.export.export(Several(), (X,), preserve_module_call_signature=("block",))
-    with pytest.raises(px.UnsupportedProgram, match=r"block.up cannot be observed: it stands in block, whose call signature"):
+    with pytest.raises(
+        px.errors.UnsupportedProgram, match=r"block.up cannot be observed: it stands in block, whose call signature"
+    ):
         px.observe(px.transform(px.import_ep(ep)), "block.up")
 
 
@@ -228,7 +230,7 @@ def test_modules_in_bodies_of_operators_are_refused(paths: Any, transform: Any) 
     module = Quiet()
     program = transform(px.import_ep(exported(module, X)))
     with pytest.raises(
-        px.UnsupportedProgram, match=r"front.0 runs inside of \S+, whose body gives nothing else: observe the module"
+        px.errors.UnsupportedProgram, match=r"front.0 runs inside of \S+, whose body gives nothing else: observe the module"
     ):
         px.observe(program, paths)
     eager, seen = hooked(module)
@@ -244,7 +246,9 @@ def test_state_between_two_calls_is_no_value() -> None:
     assert torch.equal(px.lower(px.observe(px.import_ep(ep), "norm"))(X)[1]["norm@1"], seen["norm@1"])
     flat = px.import_ep(ep.run_decompositions({}))
     for program in (flat, px.transform(flat)):
-        with pytest.raises(px.UnsupportedProgram, match=r"norm writes norm\.\w+, which is written in several calls, so here"):
+        with pytest.raises(
+            px.errors.UnsupportedProgram, match=r"norm writes norm\.\w+, which is written in several calls, so here"
+        ):
             px.observe(program, "norm")
 
 
@@ -269,24 +273,26 @@ def test_state_that_is_written_outside_is_no_value() -> None:
     for program in (flat, px.transform(flat)):
         assert list(px.lower(px.observe(program, "0"))(X)[1]) == ["0"]
         with pytest.raises(
-            px.UnsupportedProgram, match=r"norm writes 0.norm\.running_mean, which is written outside of it as well"
+            px.errors.UnsupportedProgram, match=r"norm writes 0.norm\.running_mean, which is written outside of it as well"
         ):
             px.observe(program, "0.*")
 
 
 def test_what_is_there_and_gives_nothing() -> None:
     program = px.import_ep(exported(Quiet(), X))
-    with pytest.raises(px.NamingError, match=r"of what 'unused' gives, the program uses nothing"):
+    with pytest.raises(px.errors.NamingError, match=r"of what 'unused' gives, the program uses nothing"):
         px.observe(program, "unused")
     branches = px.import_ep(exported(Branches(), torch.ones(3, 4)))
     path = next(module.path for module in branches.modules if module.path)
-    with pytest.raises(px.NamingError, match=rf"'{path}' is in the program, but no call of it: .* observe the module around it"):
+    with pytest.raises(
+        px.errors.NamingError, match=rf"'{path}' is in the program, but no call of it: .* observe the module around it"
+    ):
         px.observe(branches, path)
 
 
 def test_a_tree_whose_state_leaves_its_modules() -> None:
     ep = torch.export.export(nn.Sequential(nn.BatchNorm1d(4)), (X,)).run_decompositions({})
-    with pytest.raises(px.UnsupportedProgram, match="takes a tree whose state is written in place"):
+    with pytest.raises(px.errors.UnsupportedProgram, match="takes a tree whose state is written in place"):
         px.observe(px.outline(px.import_ep(ep)), "0")
 
 
@@ -306,7 +312,7 @@ def test_drawn_programs_do_what_they_did(tier: Tier, stage: str) -> None:
     for case in drawn_cases(tier, stage, 60 if tier == "toy" else 20, 3):
         try:
             result = px.observe(case.program, "*")
-        except (px.NamingError, px.UnsupportedProgram):
+        except (px.errors.NamingError, px.errors.UnsupportedProgram):
             continue
         observed += 1
         assert px.verify(result, infer=True) == ()
@@ -331,7 +337,7 @@ def test_drawn_modules_are_what_hooks_see(tree: ModuleTree) -> None:
             reject()
         try:
             lowered = [px.lower(px.observe(program, "*")) for program in (flat, px.transform(flat))]
-        except (px.NamingError, px.UnsupportedProgram):  # no module gives anything, or one runs in a region
+        except (px.errors.NamingError, px.errors.UnsupportedProgram):  # no module gives anything, or one runs in a region
             reject()
         (eager, seen), names = hooked(tree.build()), list[list[str]]()
         for args, kwargs in tree.calls:
@@ -353,7 +359,7 @@ def test_drawn_modules_are_what_hooks_see(tree: ModuleTree) -> None:
 @pytest.mark.parametrize("paths", ["nowhere", ["item", "0"], "1.upp"])
 def test_a_glob_that_matches_nothing(paths: Any) -> None:
     program = px.import_ep(exported(nn.Sequential(Block(), Block()), X))
-    with pytest.raises(px.NamingError, match=r"observe: no module '\S+' is called that gives a value"):
+    with pytest.raises(px.errors.NamingError, match=r"observe: no module '\S+' is called that gives a value"):
         px.observe(program, paths)
 
 
@@ -365,5 +371,5 @@ def test_wrong_use() -> None:
         with pytest.raises(TypeError, match="observe takes globs of module paths"):
             px.observe(program, paths)  # type: ignore[arg-type]
     split = px.split_by_tags(program, ("a",), tag_of=lambda _: "a")
-    with pytest.raises(px.UnsupportedProgram, match="before it is split"):
+    with pytest.raises(px.errors.UnsupportedProgram, match="before it is split"):
         px.observe(split, "*")

@@ -99,8 +99,8 @@ def test_a_preserved_call_that_is_really_cut_is_refused() -> None:
         px.Node("gives", GIVES, (px.Ref("last"),), stack=a),
     ]
     structure = pytree.tree_structure
-    signatures = px.pmap({a[0]: px.CallSignature(structure(((0,), {})), structure(0))})
-    with pytest.raises(px.UnsupportedProgram, match=r"the call signature of a \(call 0\) was preserved"):
+    signatures = px.ir.pmap({a[0]: px.ir.CallSignature(structure(((0,), {})), structure(0))})
+    with pytest.raises(px.errors.UnsupportedProgram, match=r"the call signature of a \(call 0\) was preserved"):
         px.outline(flat(nodes, (px.Ref("last"),), "x", call_signatures=signatures))
 
 
@@ -205,9 +205,11 @@ VISITS = """
 
 def test_of_two_preserved_calls_that_need_one_another_none_is_whole() -> None:
     """That is said; export it without preserving one."""
-    with pytest.raises(px.UnsupportedProgram, match=r"other modules need its results .* export again without preserving it"):
+    with pytest.raises(
+        px.errors.UnsupportedProgram, match=r"other modules need its results .* export again without preserving it"
+    ):
         outlined(CIRCLE, preserved("a"), preserved("b"))
-    with pytest.raises(px.UnsupportedProgram, match=r"the call signature of a \(call 0\) was preserved"):
+    with pytest.raises(px.errors.UnsupportedProgram, match=r"the call signature of a \(call 0\) was preserved"):
         outlined(VISITS, preserved("a"))
 
 

@@ -46,12 +46,12 @@ def test_a_strangers_result_is_verified() -> None:
     def breaks(program: px.Program) -> px.Program:
         return program.with_main(attrs.evolve(program.main, nodes=()))
 
-    with pytest.raises(px.InvalidProgram) as caught:
+    with pytest.raises(px.errors.InvalidProgram) as caught:
         px.transform(program, breaks, px.deduplicate)
     assert [violation.rule for violation in caught.value.violations] == ["defined-values"]
     assert caught.value.__notes__ == ["in step 1 of 2, breaks"]
     nameless = functools.partial(breaks)
-    with pytest.raises(px.InvalidProgram) as caught:
+    with pytest.raises(px.errors.InvalidProgram) as caught:
         px.transform(program, px.deduplicate, nameless)
     assert caught.value.__notes__ == [f"in step 2 of 2, {nameless!r}"]
 
@@ -59,7 +59,9 @@ def test_a_strangers_result_is_verified() -> None:
 def test_the_order_is_checked_behind_a_strangers_step_too() -> None:
     """What a function of the user's does is not known, so it changes nothing of what is known."""
     program = px.import_ep(exported(Tower(1), torch.ones(1, 4)))
-    with pytest.raises(px.PipelineError, match="step 3, sink_state, requires a program that is 'flat', but outline before it"):
+    with pytest.raises(
+        px.errors.PipelineError, match="step 3, sink_state, requires a program that is 'flat', but outline before it"
+    ):
         px.transform(program, px.outline, lambda program: program, px.sink_state)
 
 
@@ -77,7 +79,7 @@ def test_a_transformation_that_calls_another_claims_what_that_one_leaves(inner: 
     for program, _ in drawn(stage, 12):
         try:
             expected = inner(program)
-        except px.UnsupportedProgram:
+        except px.errors.UnsupportedProgram:
             continue
         result = outer(program)
         assert result.facts == expected.facts | ({"mine"} if result is not program else set())
@@ -110,7 +112,7 @@ def test_a_corrupt_program_is_refused_everywhere() -> None:
     for door in (px.transform, px.lower):
         with pytest.raises(ValueError, match="breaks 3 invariants") as caught:
             door(program)  # type: ignore[operator]
-        assert isinstance(caught.value, px.InvalidProgram)
+        assert isinstance(caught.value, px.errors.InvalidProgram)
         assert {violation.rule for violation in caught.value.violations} == {"earlier-values", "defined-values", "unique-names"}
     assert hash(program) == before
 
@@ -120,7 +122,7 @@ def test_an_exported_program_that_was_broken_is_refused_at_the_door() -> None:
     ep = exported(Tower(1), torch.ones(1, 4))
     nodes = [node for node in ep.graph.nodes if node.op == "call_function"]
     nodes[0].append(nodes[-1])
-    with pytest.raises(px.InvalidProgram, match="earlier-values") as caught:
+    with pytest.raises(px.errors.InvalidProgram, match="earlier-values") as caught:
         px.import_ep(ep)
     assert "programs.py" in str(caught.value)
 
@@ -129,7 +131,7 @@ def test_an_exported_program_that_was_broken_is_refused_at_the_door() -> None:
 def test_a_step_is_a_function(step: Any) -> None:
     """A list of steps, or a value that is none, is said before anything runs."""
     program = px.import_ep(exported(Tower(1), torch.ones(1, 4)))
-    with pytest.raises(px.PipelineError, match=f"step 2 is a {type(step).__name__}"):
+    with pytest.raises(px.errors.PipelineError, match=f"step 2 is a {type(step).__name__}"):
         px.transform(program, px.infer, step)
 
 
@@ -216,7 +218,7 @@ def test_sizes_are_refused_by_the_graph_alone() -> None:
         bare(torch.ones(rows, 4), torch.ones(other, 3))
         with pytest.raises(RuntimeError, match=told):
             run(torch.ones(rows, 4), torch.ones(other, 3))
-        with pytest.raises(px.InputValueError, match="argument"):
+        with pytest.raises(px.errors.InputValueError, match="argument"):
             px.lower(result)(torch.ones(rows, 4), torch.ones(other, 3))
 
 
@@ -270,7 +272,7 @@ def test_outlined_programs_get_checks_in_the_root_and_split_ones_are_refused() -
     assert asserts(result) == asserts(px.add_runtime_assertions(pair()))
     assert torch.equal(px.lower(result)(torch.ones(5, 4), torch.ones(5, 3))[0], torch.full((5, 4), 2.0))
     split = px.split_by_tags(px.sink_state(pair()), ("a",), tag_of=lambda _: "a")
-    with pytest.raises(px.PartitionError, match="before split_by_tags"):
+    with pytest.raises(px.errors.PartitionError, match="before split_by_tags"):
         px.add_runtime_assertions(split)
 
 
@@ -318,10 +320,14 @@ def renamed(graph: px.Graph) -> px.Graph:
 
 def test_nodes_give_way() -> None:
     """The argument ``mul`` gets its name, and the node that has it a number."""
-    specs = (px.UserInput(px.ObjectType(), "mul"), px.UserInput(px.ObjectType(), "args[0]"), px.UserInput(px.ObjectType(), "mul"))
+    specs = (
+        px.ir.UserInput(px.ir.ObjectType(), "mul"),
+        px.ir.UserInput(px.ir.ObjectType(), "args[0]"),
+        px.ir.UserInput(px.ir.ObjectType(), "mul"),
+    )
     nodes = (px.Node("mul", NEG, (px.Ref("a"),)), px.Node("mul_2", ADD, (px.Ref("mul"), px.Ref("b"))))
     graph = px.Graph(tuple(map(px.Input, "abc")), nodes, (px.Ref("mul_2"), px.Ref("c"), px.Ref("mul")))
-    program = px.Program.of({"": graph}, signature=px.Signature(specs, (px.UserOutput(),) * 3))
+    program = px.Program.of({"": graph}, signature=px.ir.Signature(specs, (px.ir.UserOutput(),) * 3))
     result = px.name_inputs(program)
     assert names(result) == ["mul", "args_0", "mul_1"]
     assert [(node.name, node.args) for node in result.main.nodes] == [
@@ -362,16 +368,16 @@ def test_names_that_can_not_be_given() -> None:
         ({"a": "b"}, "one name"),
     )
     for given, said in cases:
-        with pytest.raises(px.NamingError, match=said):
+        with pytest.raises(px.errors.NamingError, match=said):
             px.name_inputs(program.evolve(signature=evolved(program.signature)), given)
     for wrong in ("ab", 3):
         with pytest.raises(TypeError, match="one for each user input"):
             px.name_inputs(program, wrong)
 
 
-def evolved(signature: px.Signature) -> px.Signature:
+def evolved(signature: px.ir.Signature) -> px.ir.Signature:
     """Return a signature that knows what its arguments are called."""
-    return px.Signature(signature.inputs, signature.outputs, arg_names=("a", "b"))
+    return px.ir.Signature(signature.inputs, signature.outputs, arg_names=("a", "b"))
 
 
 def test_one_at_a_time() -> None:

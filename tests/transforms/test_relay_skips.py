@@ -139,7 +139,7 @@ def test_with_fuel_some_values_are_relayed() -> None:
 def test_a_program_that_is_not_split_is_refused(step: px.Transformation) -> None:
     node = px.Node("y", px.Op("toy.neg"), (px.Ref("x"),))
     flat = px.Program.of({"": px.Graph((px.Input("x"),), (node,), (px.Ref("y"),))})
-    with pytest.raises(px.UnsupportedProgram, match=r"node y of the root is in no part; begin with split_by_tags"):
+    with pytest.raises(px.errors.UnsupportedProgram, match=r"node y of the root is in no part; begin with split_by_tags"):
         step(flat)
 
 

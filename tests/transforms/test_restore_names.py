@@ -94,9 +94,9 @@ def test_inputs_that_are_the_modules_tensors() -> None:
     assert [formal.name for formal in named.main.inputs] == ["ids"] and named.signature.arg_names == ("ids",)
     reads = {(node.do.slot, node.stack[-1:]) for node in named.main.nodes if isinstance(node.do, px.Get)}
     assert {(f"{path}.weight", (px.Frame(path),)) for path in ("embed", "head")} <= reads
-    with pytest.raises(px.NamingError, match=r"takes parameters as inputs .*give `inputs=`"):
+    with pytest.raises(px.errors.NamingError, match=r"takes parameters as inputs .*give `inputs=`"):
         px.restore_names(program, module)
-    with pytest.raises(px.NamingError, match="inputs are 1 values"):
+    with pytest.raises(px.errors.NamingError, match="inputs are 1 values"):
         px.restore_names(program, module, inputs=[IDS])
     with pytest.raises(TypeError, match="in a tuple or a list"):
         px.restore_names(program, module, inputs=IDS)  # type: ignore[arg-type]
@@ -116,7 +116,7 @@ def test_a_functional_call() -> None:
             "ids": IDS,
         }
     )
-    with pytest.raises(px.NamingError, match="of the argument 'both' some tensors"):
+    with pytest.raises(px.errors.NamingError, match="of the argument 'both' some tensors"):
         px.restore_names(px.import_fx(mixed), module, inputs=({"w": module.embed.weight, "ids": IDS},))
 
 
@@ -135,7 +135,7 @@ def test_a_mapping_says_names_alone() -> None:
     module = Tied()
     program = px.import_fx(make_fx(module)(IDS))
     named = px.restore_names(program, module.state_dict())
-    assert named.state["embed.weight"].kind is px.SlotKind.PARAMETER and named.state["head.weight"].cell == 2
+    assert named.state["embed.weight"].kind is px.ir.SlotKind.PARAMETER and named.state["head.weight"].cell == 2
     assert named.state["count"].persistent and "_tensor_constant2" in named.state
     assert_equal(named, module)
 
@@ -152,7 +152,7 @@ def test_bodies_name_state_relative_to_their_module() -> None:
     assert torch.equal(px.lower(moved)(x), px.lower(program)(x))
     back = px.restore_names(moved, values)
     assert (back.graphs, back.signature) == (outlined.graphs, outlined.signature) and back.state.order == outlined.state.order
-    with pytest.raises(px.UnsupportedProgram, match="before deduplicate"):
+    with pytest.raises(px.errors.UnsupportedProgram, match="before deduplicate"):
         px.restore_names(px.transform(program), {**values, "layers.0.up.weight": x, "w": values["layers.0.up.weight"]})
 
 
@@ -161,15 +161,15 @@ def test_other_modules_are_refused() -> None:
     module = Tied()
     program = px.import_fx(make_fx(module)(IDS))
     named = px.restore_names(program, module)
-    with pytest.raises(px.NamingError, match="the module itself that was traced, not a copy"):
+    with pytest.raises(px.errors.NamingError, match="the module itself that was traced, not a copy"):
         px.restore_names(program, copy.deepcopy(module))
     changed = copy.copy(module)
     changed._buffers = {**module._buffers, "count": torch.zeros(())}
-    with pytest.raises(px.NamingError, match="another tensor under the name 'count'"):
+    with pytest.raises(px.errors.NamingError, match="another tensor under the name 'count'"):
         px.restore_names(named, changed)
     for wrong, error, said in (
-        ({"a..b": IDS}, px.NamingError, "separated by dots"),
-        ({"a": 3}, px.NamingError, "'a' is the int 3"),
+        ({"a..b": IDS}, px.errors.NamingError, "separated by dots"),
+        ({"a": 3}, px.errors.NamingError, "'a' is the int 3"),
         ([IDS], TypeError, "module that was traced, or a mapping"),
     ):
         with pytest.raises(error, match=said):
@@ -177,7 +177,7 @@ def test_other_modules_are_refused() -> None:
     empty = px.import_fx(torch.fx.symbolic_trace(nn.ReLU()))
     assert px.restore_names(empty, module) is empty
     made = px.restore_names(px.import_fx(make_fx(lambda x: x + torch.tensor([2.0]))(torch.ones(4))), module)
-    assert made.state["_tensor_constant0"].kind is px.SlotKind.CONSTANT, "the trace uses nothing of the module"
+    assert made.state["_tensor_constant0"].kind is px.ir.SlotKind.CONSTANT, "the trace uses nothing of the module"
 
 
 def test_names_of_others_give_way_and_fuel() -> None:
@@ -198,7 +198,7 @@ def test_leaf_modules_and_parts_keep_what_is_theirs() -> None:
     """State inside a module that is held as it is stays there; state of a split program stays in its parts."""
     module = Tied()
     leaves = px.import_fx(torch.fx.symbolic_trace(module))
-    assert leaves.state["embed"].kind is px.SlotKind.MODULE
+    assert leaves.state["embed"].kind is px.ir.SlotKind.MODULE
     for add_unused in (False, True):
         named = px.restore_names(leaves, module, add_unused=add_unused)
         assert px.verify(named) == () and "embed.weight" not in named.state
@@ -206,7 +206,7 @@ def test_leaf_modules_and_parts_keep_what_is_theirs() -> None:
     program = px.transform(px.import_ep(exported(Tower(2), torch.ones(3, 4))))
     split = px.split_by_module(program, {"layers.0": "a", "layers.1": "b"})
     weight = split.state["a.layers.0.up.weight"].value
-    with pytest.raises(px.UnsupportedProgram, match="join the parts first"):
+    with pytest.raises(px.errors.UnsupportedProgram, match="join the parts first"):
         px.restore_names(split, {"up.weight": weight})
     inside = px.restore_names(split, {"a.up.weight": weight})
     assert px.verify(inside) == () and "a.up.weight" in inside.state
@@ -219,8 +219,8 @@ def test_of_two_objects_that_show_one_window_each_keeps_its_names() -> None:
     module.register_buffer("b", module.a.view(2))
     module.register_buffer("c", module.b)
     slots = {"t0": module.a, "t1": module.b}
-    state = {name: px.Slot(px.SlotKind.BUFFER, value, cell, 0) for cell, (name, value) in enumerate(slots.items())}
-    program = px.Program.of({"": px.Graph((), (), ())}, state=px.State(tuple(state), px.pmap(state)))
+    state = {name: px.ir.Slot(px.ir.SlotKind.BUFFER, value, cell, 0) for cell, (name, value) in enumerate(slots.items())}
+    program = px.Program.of({"": px.Graph((), (), ())}, state=px.ir.State(tuple(state), px.ir.pmap(state)))
     named = px.restore_names(program, module)
     assert {name: slot.value is getattr(module, name) for name, slot in named.state.pairs} == dict.fromkeys("abc", True)
     assert named.state["c"].cell == named.state["b"].cell != named.state["a"].cell

@@ -334,7 +334,7 @@ WRONG: list[tuple[str, Function, str]] = [
 
 @pytest.mark.parametrize(("name", "pattern", "said"), WRONG, ids=[case[0] for case in WRONG])
 def test_a_wrong_pattern_is_explained(name: str, pattern: Function, said: str) -> None:
-    with pytest.raises((px.RuleError, AttributeError), match=said):
+    with pytest.raises((px.errors.RuleError, AttributeError), match=said):
         px.rule(pattern)
 
 
@@ -344,38 +344,38 @@ def test_a_rule_without_replacement_is_explained() -> None:
         return torch.exp(x + y)
 
     program = px.import_ep(torch.export.export(Plain(lambda m, x: x.exp()), (X,)))
-    with pytest.raises(px.RuleError, match=r"@widened.becomes`, over `def _\(m, x, y\)`"):
+    with pytest.raises(px.errors.RuleError, match=r"@widened.becomes`, over `def _\(m, x, y\)`"):
         widened(program)
 
 
 def test_other_variables_are_explained() -> None:
-    with pytest.raises(px.RuleError, match=r"takes \(m, x\), not \(x\)"):
+    with pytest.raises(px.errors.RuleError, match=r"takes \(m, x\), not \(x\)"):
         exp_becomes(lambda x: x)
 
 
 def test_a_replacement_is_said_once() -> None:
     rule = exp_becomes(lambda m, x: x.sin())
-    with pytest.raises(px.RuleError, match="has a replacement already"):
+    with pytest.raises(px.errors.RuleError, match="has a replacement already"):
         rule.becomes(lambda m, x: x.cos())
 
 
 def test_a_value_of_another_place_is_explained() -> None:
     rule = exp_becomes(lambda m, x: torch.sin(Var("elsewhere")))
-    with pytest.raises(px.RuleError, match="elsewhere is not a value of the program"):
+    with pytest.raises(px.errors.RuleError, match="elsewhere is not a value of the program"):
         rule(px.import_ep(torch.export.export(Plain(lambda m, x: x.exp()), (X,))))
 
 
 @pytest.mark.parametrize("becomes", [lambda m, x: None, lambda m, x: (x, x), lambda m, x: 1])
 def test_what_is_no_value_is_explained(becomes: Function) -> None:
     program = px.import_ep(torch.export.export(Plain(lambda m, x: x.exp()), (X,)))
-    with pytest.raises(px.RuleError, match=r"node exp .*: a replacement returns one value"):
+    with pytest.raises(px.errors.RuleError, match=r"node exp .*: a replacement returns one value"):
         exp_becomes(becomes)(program)
 
 
 @pytest.mark.parametrize("becomes", [lambda m, x: torch.exp(torch.sin(x)), lambda m, x: torch.exp(x)], ids=["grows", "itself"])
 def test_rules_without_an_end_are_named(becomes: Function) -> None:
     program = px.import_ep(torch.export.export(Plain(lambda m, x: x.exp()), (X,)))
-    with pytest.raises(px.RuleError, match=r"come to no end in the root: <lambda> matched"):
+    with pytest.raises(px.errors.RuleError, match=r"come to no end in the root: <lambda> matched"):
         exp_becomes(becomes)(program)
 
 
@@ -383,7 +383,7 @@ def test_rules_without_an_end_over_several_walks_are_named() -> None:
     # In a graph that writes, what is new is looked at by the next walk.
     rule = px.rule(lambda x: neg(neg(x))).becomes(lambda m, x: neg(neg(neg(neg(x)))))
     program = px.import_ep(torch.export.export(Plain(lambda m, x: neg(neg(x.exp())) + m.seen.add_(1)), (X,)))
-    with pytest.raises(px.RuleError, match="come to no end in the root: <lambda> matched"):
+    with pytest.raises(px.errors.RuleError, match="come to no end in the root: <lambda> matched"):
         rule(program)
 
 
@@ -397,7 +397,7 @@ def test_other_effects_are_refused() -> None:
         return x.clone()
 
     program = px.import_ep(torch.export.export(Plain(lambda m, x: functional.dropout(x, 0.5).sin()), (X,)))
-    with pytest.raises(px.RuleError, match="draws random numbers"):
+    with pytest.raises(px.errors.RuleError, match="draws random numbers"):
         dropped(program)
     allowed = evolve(dropped, any_effects=True)
     assert names_of_operators(allowed(program)) == ["aten.clone.default", "aten.sin.default"]
@@ -407,7 +407,7 @@ def test_other_types_are_seen_by_verify() -> None:
     # The value of the new node is inferred, and what depends on it.
     rule = exp_becomes(lambda m, x: torch.exp(x.double()))
     program = px.import_ep(torch.export.export(Plain(lambda m, x: x.exp() + 1), (X,)))
-    with pytest.raises(px.RuleError, match="come to no end"):
+    with pytest.raises(px.errors.RuleError, match="come to no end"):
         rule(program)
     sined = px.rule(lambda x: torch.sin(x)).becomes(lambda m, x: torch.cos(x.double()))
     program = px.import_ep(torch.export.export(Plain(lambda m, x: x.sin() + 1), (X,)))
@@ -479,7 +479,7 @@ def test_a_variable_of_a_term_that_is_not_there_is_none() -> None:
     either.becomes(lambda m, x, low: torch.tanh(x))
     either(px.import_ep(torch.export.export(Plain(lambda m, x: torch.relu(x) + torch.clamp_min(x, 2)), (X,))))
     assert set(found) == {None, 2}
-    with pytest.raises(px.RuleError, match="any_of takes terms"):
+    with pytest.raises(px.errors.RuleError, match="any_of takes terms"):
         px.any_of(torch.relu)
 
 

@@ -117,7 +117,7 @@ WRONG: list[tuple[Function, list[Any], str]] = [
 
 @pytest.mark.parametrize(("pattern", "example", "said"), WRONG)
 def test_what_cannot_be_is_explained(pattern: Function, example: list[Any], said: str) -> None:
-    with pytest.raises(px.RuleError, match=said):
+    with pytest.raises(px.errors.RuleError, match=said):
         px.rule(pattern, example=example)
 
 

@@ -219,14 +219,14 @@ WRONG: list[tuple[str, Function, str]] = [
 
 @pytest.mark.parametrize(("name", "pattern", "said"), WRONG, ids=[case[0] for case in WRONG])
 def test_a_wrong_pattern_is_explained(name: str, pattern: Function, said: str) -> None:
-    with pytest.raises(px.RuleError, match=said):
+    with pytest.raises(px.errors.RuleError, match=said):
         px.rule(pattern)
 
 
 @pytest.mark.parametrize("becomes", [lambda m, x: x, lambda m, x: (x,), lambda m, x: (x, x, x), lambda m, x: None])
 def test_a_replacement_has_as_many(becomes: Function) -> None:
     program = px.import_ep(torch.export.export(Plain(lambda m, x: x.sin() + x.cos()), (X,)))
-    with pytest.raises(px.RuleError, match="for 2 results returns a tuple of 2 values"):
+    with pytest.raises(px.errors.RuleError, match="for 2 results returns a tuple of 2 values"):
         of(lambda x: (x.sin(), x.cos()), becomes)(program)
 
 

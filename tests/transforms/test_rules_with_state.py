@@ -141,7 +141,7 @@ def test_low_rank_adapters_by_path() -> None:
 
 def test_without_once_a_rule_that_keeps_what_it_found_comes_to_no_end() -> None:
     endless = px.rule(at=torch.ops.aten.gelu)(lambda m: m.value * 2)
-    with pytest.raises(px.RuleError, match="once=True"):
+    with pytest.raises(px.errors.RuleError, match="once=True"):
         endless(programs()[1])
 
 
@@ -205,7 +205,7 @@ def test_a_tensor_of_the_rule_is_one_constant() -> None:
 def test_fuel_counts_matches_and_not_instances() -> None:
     tree = programs()[1]
     assert [adapted(tree, fuel=fuel) is tree for fuel in (0, 1)] == [True, False]
-    with pytest.raises(px.FuelError):
+    with pytest.raises(px.errors.FuelError):
         adapted(tree, fuel=-1)
 
 
@@ -224,17 +224,20 @@ def test_an_edit_of_one_module(number: int) -> None:
 
 def test_edits_say_what_is_wrong() -> None:
     tree = programs()[1]
-    with pytest.raises(px.NamingError, match=r"no module 'layers\.9' is called .*did you mean"), px.editing(tree, "layers.9"):
+    with (
+        pytest.raises(px.errors.NamingError, match=r"no module 'layers\.9' is called .*did you mean"),
+        px.editing(tree, "layers.9"),
+    ):
         pass
     with px.editing(tree) as edit:
-        with pytest.raises(px.NamingError, match="has no value called 'ad'; did you mean 'add"):
+        with pytest.raises(px.errors.NamingError, match="has no value called 'ad'; did you mean 'add"):
             edit["ad"]
-        with pytest.raises(px.RuleError, match="at the end of the block"):
+        with pytest.raises(px.errors.RuleError, match="at the end of the block"):
             assert edit.program
     assert edit.program is tree
-    with pytest.raises(px.RuleError, match="is a tensor with numbers"), px.editing(tree) as edit:
+    with pytest.raises(px.errors.RuleError, match="is a tensor with numbers"), px.editing(tree) as edit:
         edit.buffer("b", 3)  # type: ignore[arg-type]
-    with pytest.raises(px.InvalidProgram), px.editing(tree, "layers.0.act") as edit:
+    with pytest.raises(px.errors.InvalidProgram), px.editing(tree, "layers.0.act") as edit:
         edit.replace("gelu", torch.mm(edit["gelu"], edit["gelu"]))
 
 
@@ -260,7 +263,7 @@ def test_a_pattern_over_two_modules() -> None:
     flat, tree = programs()
     eager = changed("layers.*.act", lambda _: nn.ReLU())
     assert_like(_activated(None)(flat), eager)
-    with pytest.warns(px.RuleWarning, match=r"4 matches lie in several modules.*activated at node layers.0.act / gelu"):
+    with pytest.warns(px.errors.RuleWarning, match=r"4 matches lie in several modules.*activated at node layers.0.act / gelu"):
         assert _activated(None)(tree) is tree
     assert _activated(False)(tree) is tree
     across = _activated(True)

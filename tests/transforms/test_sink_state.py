@@ -78,14 +78,14 @@ def test_a_siblings_state_is_handed_down() -> None:
 def test_unused_state_is_no_input_and_stays_in_the_state() -> None:
     """What is not read is dropped from the inputs and kept in the program."""
     program = px.sink_state(px.import_ep(exported(Shared(), torch.ones(3, 4))))
-    assert [type(spec) for spec in program.signature.inputs] == [px.UserInput]
+    assert [type(spec) for spec in program.signature.inputs] == [px.ir.UserInput]
     assert "unused.weight" in program.state
 
 
 def test_after_outline_is_a_mistake_of_order() -> None:
     """The pipeline is refused before anything runs, and says why."""
     program = px.import_ep(exported(Tower(1), torch.ones(2, 4)))
-    with pytest.raises(px.PipelineError, match=r"step 2, sink_state, requires .*'flat'.* outline before it"):
+    with pytest.raises(px.errors.PipelineError, match=r"step 2, sink_state, requires .*'flat'.* outline before it"):
         px.transform(program, px.outline, px.sink_state)
 
 
@@ -105,7 +105,7 @@ def lifted(nodes: str, *, fuel: int | None = None) -> px.Program:
 def taken(program: px.Program) -> list[str]:
     """Return each input of the root with the slot that it is, if any."""
     pairs = zip(program.main.inputs, program.signature.inputs, strict=True)
-    return [f"{formal.name} {spec.slot if isinstance(spec, px.StateInput) else ''}".strip() for formal, spec in pairs]
+    return [f"{formal.name} {spec.slot if isinstance(spec, px.ir.StateInput) else ''}".strip() for formal, spec in pairs]
 
 
 READS = """
@@ -201,7 +201,7 @@ def test_a_program_that_calls_modules_is_refused(where: str) -> None:
     """Also where only the bodies read."""
     root = 'graph @""(x) {\np = get k\ny = call @a(p) as a\nreturn (y,)\n}\ngraph @a(x) {\nreturn x\n}'
     inner = 'graph @""(x) {\ny = call @a(x) as a\nreturn (y,)\n}\ngraph @a(x) {\nn = get n\nreturn n\n}'
-    with pytest.raises(px.PipelineError, match=r"requires a program that is 'flat', .* outline.* inline"):
+    with pytest.raises(px.errors.PipelineError, match=r"requires a program that is 'flat', .* outline.* inline"):
         px.lift_state(tree(root if where == "here" else inner, STATE))
 
 

@@ -63,7 +63,7 @@ def test_the_example_of_the_documentation() -> None:
 def test_the_order_of_the_tags_is_kept() -> None:
     """Where nothing decides, the tags do: the second part of the graph runs first."""
     nodes = [node("a", NEG, "x"), node("b", NEG, "x"), node("a1", ADD, "a", "b")]
-    with pytest.raises(px.PartitionError, match="put 'b' before 'a'"):
+    with pytest.raises(px.errors.PartitionError, match="put 'b' before 'a'"):
         px.split_by_tags(flat(nodes, px.Ref("a1"), "x"), ("a", "b"), tag_of=by_first_letter)
     program = px.split_by_tags(flat(nodes, px.Ref("a1"), "x"), ("b", "a"), tag_of=by_first_letter)
     assert [part.name for part in px.parts(program)] == ["b", "a"]
@@ -174,7 +174,7 @@ def test_tags_of_meta_are_used_where_nothing_else_is_said() -> None:
 def test_no_value_gets_the_name_of_another_that_the_program_had() -> None:
     """The second read is one with the first; the one that the second part makes for itself is called after neither."""
     nodes = [px.Node("s", px.Get("w")), px.Node("s_1", px.Get("w")), node("a", NEG, "s"), node("b", ADD, "s_1", "a")]
-    state = px.State(("w",), px.pmap({"w": px.Slot(px.SlotKind.BUFFER, torch.ones(2), 0, 0, True)}))
+    state = px.ir.State(("w",), px.ir.pmap({"w": px.ir.Slot(px.ir.SlotKind.BUFFER, torch.ones(2), 0, 0, True)}))
     program = flat(nodes, px.Ref("b"), state=state, facts=frozenset({"flat", "state sunk"}))
     result = px.split_by_tags(program, ("a", "b"), tag_of=by_first_letter)
     assert lines(result, "b")[1:3] == ["s_2 = get w", "b = aten.add.Tensor(s_2, a)"]
@@ -184,13 +184,13 @@ def test_no_value_gets_the_name_of_another_that_the_program_had() -> None:
 def test_a_write_is_a_dependency() -> None:
     """What reads before the write cannot go to a later part, though no value says so."""
     nodes = [node("a1", NEG, "x"), node("b", ADD_, "x", 1), node("a2", NEG, "x")]
-    with pytest.raises(px.PartitionError, match=r"node 'a2' has the tag 'a'.*node 'b'[\s\S]*reads what 'b' writes"):
+    with pytest.raises(px.errors.PartitionError, match=r"node 'a2' has the tag 'a'.*node 'b'[\s\S]*reads what 'b' writes"):
         px.split_by_tags(flat(nodes, (px.Ref("a1"), px.Ref("a2")), "x"), ("a", "b"), tag_of=by_first_letter)
 
 
 def test_a_backward_edge_is_told_with_its_path() -> None:
     nodes = [node("a1", NEG, "x"), node("b", NEG, "a1"), node("m", NEG, "b"), node("a2", NEG, "m")]
-    with pytest.raises(px.PartitionError) as found:
+    with pytest.raises(px.errors.PartitionError) as found:
         px.split_by_tags(flat(nodes, px.Ref("a2"), "x"), ("a", "b"), tag_of={"a1": "a", "a2": "a", "b": "b"})
     text = str(found.value)
     assert "node 'm' uses 'b'" in text
@@ -263,7 +263,7 @@ def test_a_region_is_in_one_part() -> None:
         return px.Op(f"toy.region{scope}", px.Effects(ordered=True, scope=scope))
 
     nodes = [px.Node("open", region(1)), node("a", NEG, "x"), node("b", NEG, "a"), px.Node("shut", region(-1))]
-    with pytest.raises(px.PartitionError, match="the region that node 'open' opens would be cut"):
+    with pytest.raises(px.errors.PartitionError, match="the region that node 'open' opens would be cut"):
         px.split_by_tags(flat(nodes, px.Ref("b"), "x"), ("a", "b"), tag_of=by_first_letter)
     nodes[2] = node("c", NEG, "a")
     program = px.split_by_tags(
@@ -279,7 +279,7 @@ def test_a_preserved_call_is_in_one_part() -> None:
     program = px.split_by_module(base, {"layers.0": "a", "layers.1": "b"})
     assert list(program.call_signatures) == [px.Frame("b.layers.1")]
     assert torch.equal(px.lower(program).get_submodule("b.layers.1")(x), module.layers[1](x))
-    with pytest.raises(px.PartitionError, match=r"layers\.1, whose call signature was preserved, would be cut"):
+    with pytest.raises(px.errors.PartitionError, match=r"layers\.1, whose call signature was preserved, would be cut"):
         px.split_by_module(base, {"layers.1.up": "a", "layers.1.down": "b"})
 
 
@@ -308,14 +308,14 @@ def test_equal_parts_share_a_body() -> None:
     [
         ("ab", None, TypeError, "tags is a sequence"),
         ((1,), None, TypeError, "a tag is a string"),
-        ((), None, px.PartitionError, "there is none"),
-        (("a", "a"), None, px.PartitionError, "stand there twice"),
-        (("a.b",), None, px.PartitionError, "cannot be the name of a part"),
-        (("forward",), None, px.PartitionError, "cannot be the name of a part"),
-        (("a",), {"y": "b"}, px.PartitionError, "none of the tags"),
-        (("a",), {"yy": "a"}, px.PartitionError, "did you mean 'y'"),
+        ((), None, px.errors.PartitionError, "there is none"),
+        (("a", "a"), None, px.errors.PartitionError, "stand there twice"),
+        (("a.b",), None, px.errors.PartitionError, "cannot be the name of a part"),
+        (("forward",), None, px.errors.PartitionError, "cannot be the name of a part"),
+        (("a",), {"y": "b"}, px.errors.PartitionError, "none of the tags"),
+        (("a",), {"yy": "a"}, px.errors.PartitionError, "did you mean 'y'"),
         (("a",), 3, TypeError, "tag_of is a mapping"),
-        (("a",), lambda _: 3, px.PartitionError, "the tag 3"),
+        (("a",), lambda _: 3, px.errors.PartitionError, "the tag 3"),
     ],
 )
 def test_what_can_not_be_meant_is_told(tags: object, tag_of: object, error: type[Exception], text: str) -> None:
@@ -325,12 +325,12 @@ def test_what_can_not_be_meant_is_told(tags: object, tag_of: object, error: type
 
 def test_a_key_that_is_a_node_and_another_module_is_refused() -> None:
     nodes = [node("act", NEG, "x"), node("y", NEG, "act", stack=(px.Frame("act"),))]
-    with pytest.raises(px.PartitionError, match="a node that is not in the module 'act'"):
+    with pytest.raises(px.errors.PartitionError, match="a node that is not in the module 'act'"):
         px.split_by_tags(flat(nodes, px.Ref("y"), "x"), ("a",), tag_of={"act": "a"})
 
 
 def test_state_that_is_an_input_is_refused() -> None:
-    with pytest.raises(px.PipelineError, match="run sink_state, or transform, first"):
+    with pytest.raises(px.errors.PipelineError, match="run sink_state, or transform, first"):
         px.split_by_tags(px.import_ep(exported(Tower(1), torch.ones(2, 4))), ("a",), tag_of=lambda _: "a")
 
 

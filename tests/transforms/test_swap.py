@@ -159,7 +159,7 @@ def test_a_module_that_emits_nothing() -> None:
 
     model = Model()
     same(transformed(model, "none"), model, {"none": nn.Softplus()})
-    with pytest.raises(px.SwapError, match=r"not called .* preserve_module_call_signature=\('none',\)"):
+    with pytest.raises(px.errors.SwapError, match=r"not called .* preserve_module_call_signature=\('none',\)"):
         px.swap_modules(transformed(model), {"none": nn.Softplus()})
 
 
@@ -172,7 +172,7 @@ class Residual(parent(first=lambda: nn.Linear(3, 3), none=nn.Identity)):
 def test_what_is_given_back_as_it_was_is_asked_for() -> None:
     model = Residual()
     program = transformed(model, "none")
-    with pytest.raises(px.SwapError, match=r"returns linear as it was given, and mul, exp use it 2 times .* through="):
+    with pytest.raises(px.errors.SwapError, match=r"returns linear as it was given, and mul, exp use it 2 times .* through="):
         px.swap_modules(program, {"none": nn.Tanh()})
     y = model.first(X)
     for through, expected in (("result", y.tanh() * 2 + y.tanh().exp()), ("argument", y * 2 + y.exp())):
@@ -254,9 +254,9 @@ def test_state_that_others_read_is_that_of_the_replacement_as_in_eager() -> None
     program = transformed(model, "a")
     swapped = same(program, model, {"a": nn.Linear(3, 3)})
     assert swapped.state["a.weight"].value is swapped.state["a"].value.weight
-    with pytest.raises(px.SwapError, match="reads its weight, and its replacement has no such tensor"):
+    with pytest.raises(px.errors.SwapError, match="reads its weight, and its replacement has no such tensor"):
         px.swap_modules(program, {"a": nn.Tanh()})
-    with pytest.raises(px.SwapError, match=r"which is torch.float32 \(3, 3\), and its replacement has torch.float64"):
+    with pytest.raises(px.errors.SwapError, match=r"which is torch.float32 \(3, 3\), and its replacement has torch.float64"):
         px.swap_modules(program, {"a": nn.Linear(3, 3).double()})
 
 
@@ -297,7 +297,7 @@ def test_children_that_others_call() -> None:
     program = transformed(model, "p", "p.child")
     same(program, model, {"p": Parent(nn.Tanh())})
     same(program, model, {"p.child": nn.Tanh()})
-    with pytest.raises(px.SwapError, match=r"'p\.child' is called from outside of 'p'"):
+    with pytest.raises(px.errors.SwapError, match=r"'p\.child' is called from outside of 'p'"):
         px.swap_modules(program, {"p": nn.Tanh()})
 
 

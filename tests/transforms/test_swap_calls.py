@@ -102,7 +102,7 @@ def test_one_call_with_a_preserved_signature() -> None:
 def test_calls_that_are_not_there_are_told() -> None:
     program, _ = eager(None, None)
     for path, said in (("n@2", "no call 2.*n, n@1"), ("n@x", "no module 'n@x'"), ("m@1", "no module 'm@1'")):
-        with pytest.raises(px.SwapError, match=said):
+        with pytest.raises(px.errors.SwapError, match=said):
             px.swap_modules(program, {path: Plus()}, signature="flat")
 
 
@@ -111,11 +111,11 @@ def test_a_call_of_a_lowered_module_is_assigned() -> None:
     program, second = eager(None, Plus())
     for module in both(program):
         assert isinstance(getattr(module, "n@1"), nn.Module)
-        with pytest.raises(px.SwapError, match=r"'n@1' first, which gives that call a module of its own"):
+        with pytest.raises(px.errors.SwapError, match=r"'n@1' first, which gives that call a module of its own"):
             module.n = Plus()
-        with pytest.raises(px.SwapError, match="does not take that"):
+        with pytest.raises(px.errors.SwapError, match="does not take that"):
             setattr(module, "n@1", nn.Bilinear(4, 4, 4))
-        with pytest.raises(px.SwapError, match="no such call of 'n'"):
+        with pytest.raises(px.errors.SwapError, match="no such call of 'n'"):
             setattr(module, "n@2", Plus())
         setattr(module, "n@1", Plus())
         for each in (module, copy.deepcopy(module), pickle.loads(pickle.dumps(module))):
@@ -177,6 +177,6 @@ def test_a_call_of_a_module_with_several_bodies_is_not_assigned() -> None:
     torch.manual_seed(0)
     model = Twice(differ=True)
     module = px.lower(program_of(model))
-    with pytest.raises(px.SwapError, match="is called several times itself"):
+    with pytest.raises(px.errors.SwapError, match="is called several times itself"):
         setattr(module.part, "n@1", Plus())
     same(module, model)

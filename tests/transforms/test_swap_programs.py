@@ -79,7 +79,7 @@ def test_a_child_is_swapped_in_the_program_that_stands_in_for_its_parent() -> No
     inner.set_submodule("inner", nn.Tanh())
     eager.set_submodule("a", inner)
     compare(px.lower(result), eager, Case(lambda: eager, [(X,)] * 2))
-    with pytest.raises(px.SwapError, match=r"no module 'iner'.*did you mean 'inner'"):
+    with pytest.raises(px.errors.SwapError, match=r"no module 'iner'.*did you mean 'inner'"):
         px.swap_modules(transformed(model, "a"), {"a": replacement, "a.iner": nn.Tanh()})
 
 
@@ -92,11 +92,11 @@ def test_dynamic_sizes() -> None:
     eager.set_submodule("a", copy.deepcopy(other))
     compare(lowered, eager, Case(lambda: eager, [(torch.randn(rows, 3),) for rows in (4, 2, 9)]))
     with pytest.raises(
-        px.SwapError, match=r"in dimension 0 was exported for the size 4, .* export it with that dimension dynamic"
+        px.errors.SwapError, match=r"in dimension 0 was exported for the size 4, .* export it with that dimension dynamic"
     ):
         px.swap_modules(program, {"a": px.import_ep(export(other, (X,)))})
     limited = px.import_ep(export(other, (X,), dynamic_shapes=({0: torch.export.Dim("rows", min=3, max=8)},)))
-    with pytest.raises(px.SwapError, match="sizes from 3 on"):
+    with pytest.raises(px.errors.SwapError, match="sizes from 3 on"):
         px.swap_modules(program, {"a": limited})
 
 
@@ -119,9 +119,9 @@ def test_what_does_not_fit_is_told() -> None:
         (nn.Tanh(), (X[:2],), "was exported for the size 2, and that is 4 here"),
     ]
     for module, args, said in cases:
-        with pytest.raises(px.SwapError, match=said):
+        with pytest.raises(px.errors.SwapError, match=said):
             px.swap_modules(program, {"a": px.import_ep(export(module, args))})
-    with pytest.raises(px.SwapError, match="the program that shall stand in for it cannot"):
+    with pytest.raises(px.errors.SwapError, match="the program that shall stand in for it cannot"):
         px.swap_modules(program, {"a": px.Program.of({"": px.Graph((), (), (px.Ref("nowhere"),))})})
 
 
@@ -131,7 +131,7 @@ def test_constants_are_compared() -> None:
     same = export(Parts(), (X, {"a": X, "b": [X]}, False), kwargs)
     assert px.verify(px.swap_modules(program, {"part": px.import_ep(same)})) == ()
     other = export(Parts(), (X, {"a": X, "b": [X]}, True), kwargs)
-    with pytest.raises(px.SwapError, match="flag was exported as the constant True, and is False here"):
+    with pytest.raises(px.errors.SwapError, match="flag was exported as the constant True, and is False here"):
         px.swap_modules(program, {"part": px.import_ep(other)})
 
 
@@ -284,20 +284,20 @@ REFUSED: list[tuple[Any, str]] = [
 @pytest.mark.parametrize(("modules", "said"), REFUSED)
 def test_what_can_not_be_swapped_is_told_before_anything_happens(modules: Any, said: str) -> None:
     program = transformed(UsesAll(), "part")
-    with pytest.raises(px.SwapError, match=said):
+    with pytest.raises(px.errors.SwapError, match=said):
         px.swap_modules(program, modules)
 
 
 def test_other_options_and_stages_are_told() -> None:
     program = transformed(UsesAll(), "part")
     for options in ({"signature": "falt"}, {"through": "both"}):
-        with pytest.raises(px.SwapError, match="it is"):
+        with pytest.raises(px.errors.SwapError, match="it is"):
             px.swap_modules(program, {"part": PART}, **options)
     flat = px.import_ep(export(UsesAll(), (X,), preserve=("part",)))
-    with pytest.raises(px.PipelineError, match="requires a program that is"):
+    with pytest.raises(px.errors.PipelineError, match="requires a program that is"):
         px.swap_modules(flat, {"part": PART})
     sunk = px.transform(flat, px.inplace_mutations, px.sink_state)
-    with pytest.raises(px.PipelineError, match=r"the calls of 'part' are outlined, .* run transform"):
+    with pytest.raises(px.errors.PipelineError, match=r"the calls of 'part' are outlined, .* run transform"):
         px.swap_modules(sunk, {"part": PART})
 
 
@@ -313,7 +313,7 @@ def test_values_that_cross_unnamed_are_told() -> None:
         def forward(self, x: Any) -> Any:
             return self.a(x) + box[0]
 
-    with pytest.raises(px.SwapError, match="exp is used outside of it and is not part of its result"):
+    with pytest.raises(px.errors.SwapError, match="exp is used outside of it and is not part of its result"):
         px.swap_modules(transformed(Model(), "a"), {"a": Child()})
 
 

@@ -89,8 +89,8 @@ def devices_of(program: px.Program) -> set[str]:
     metas = [meta.get("val") for name in program.order for meta in program.graphs[name].metas.values()]
     found = {str(value.device) for value in metas if isinstance(value, torch.Tensor)}
     found |= {str(slot.value.device) for _, slot in program.state.pairs if isinstance(slot.value, torch.Tensor)}
-    kinds = [spec.type for spec in program.signature.inputs if isinstance(spec, px.UserInput)]
-    found |= {kind.device for kind in kinds if isinstance(kind, px.TensorType)}
+    kinds = [spec.type for spec in program.signature.inputs if isinstance(spec, px.ir.UserInput)]
+    found |= {kind.device for kind in kinds if isinstance(kind, px.ir.TensorType)}
     for _, node in program.nodes():
         values = (*node.args, *(value for _, value in node.kwargs))
         found |= {str(value) for value in values if isinstance(value, torch.device)}
@@ -163,12 +163,12 @@ def test_devices_that_are_not_said_are_said() -> None:
     """What makes a tensor out of none makes it on the CPU, unless it is told."""
     nodes = (
         px.Node("a", op_of(torch.ops.aten.arange.default), (4,)),
-        px.Node("b", op_of(torch.ops.aten.zeros.default), (px.Items([4]),), (("device", None), ("pin_memory", True))),
-        px.Node("c", op_of(torch.ops.aten.ones.default), (px.Items([4]),), (("device", "cpu"),)),
+        px.Node("b", op_of(torch.ops.aten.zeros.default), (px.ir.Items([4]),), (("device", None), ("pin_memory", True))),
+        px.Node("c", op_of(torch.ops.aten.ones.default), (px.ir.Items([4]),), (("device", "cpu"),)),
         px.Node("d", op_of(torch.ops.aten.ones_like.default), (px.Ref("c"),)),
-        px.Node("e", op_of(torch.ops.aten.stack.default), (px.Items([px.Ref(name) for name in "abcd"]),)),
+        px.Node("e", op_of(torch.ops.aten.stack.default), (px.ir.Items([px.Ref(name) for name in "abcd"]),)),
     )
-    program = px.Program.of({"": px.Graph((), nodes, (px.Ref("e"),))}, signature=px.Signature((), (px.UserOutput(),)))
+    program = px.Program.of({"": px.Graph((), nodes, (px.Ref("e"),))}, signature=px.ir.Signature((), (px.ir.UserOutput(),)))
     moved = px.to_device(program, "meta")
     said = {node.name: dict(node.kwargs) for node in moved.main.nodes}
     assert said["a"] == {"device": META}
@@ -181,7 +181,7 @@ def test_devices_that_are_not_said_are_said() -> None:
 
 def test_a_mapping_moves_all_at_once() -> None:
     nodes = [
-        px.Node(name, op_of(torch.ops.aten.zeros.default), (px.Items([4]),), (("device", torch.device(at)),))
+        px.Node(name, op_of(torch.ops.aten.zeros.default), (px.ir.Items([4]),), (("device", torch.device(at)),))
         for name, at in (("a", "cuda:0"), ("b", "cuda:1"), ("c", "cuda:2"), ("d", "cuda"), ("e", "cpu"))
     ]
     program = px.Program.of({"": px.Graph((), tuple(nodes), ())})
@@ -196,12 +196,12 @@ def test_a_mapping_moves_all_at_once() -> None:
 
 def test_literals_of_the_caller_move() -> None:
     program = imported(nn.ReLU(), X)
-    spec = px.UserInput(px.LiteralType((CPU, 1)), "where", px.LiteralType((CPU, 1)))
+    spec = px.ir.UserInput(px.ir.LiteralType((CPU, 1)), "where", px.ir.LiteralType((CPU, 1)))
     graph = px.Graph((*program.main.inputs, px.Input("where")), program.main.nodes, program.main.output)
     signature = attrs.evolve(program.signature, inputs=(*program.signature.inputs, spec), in_spec=None, arg_names=())
     moved = px.to_device(program.with_main(graph, signature=signature), "meta").signature.inputs[-1]
-    assert isinstance(moved, px.UserInput)
-    assert moved.type == moved.default == px.LiteralType((META, 1))
+    assert isinstance(moved, px.ir.UserInput)
+    assert moved.type == moved.default == px.ir.LiteralType((META, 1))
 
 
 def on_fake_cuda(module: nn.Module, *args: torch.Tensor) -> px.Program:
@@ -210,9 +210,10 @@ def on_fake_cuda(module: nn.Module, *args: torch.Tensor) -> px.Program:
     with FakeTensorMode() as mode:
         fakes = {slot.cell: mode.from_tensor(slot.value) for _, slot in program.state.pairs}
     slots = {
-        name: px.Slot(slot.kind, fakes[slot.cell], slot.cell, slot.storage, slot.persistent) for name, slot in program.state.pairs
+        name: px.ir.Slot(slot.kind, fakes[slot.cell], slot.cell, slot.storage, slot.persistent)
+        for name, slot in program.state.pairs
     }
-    return px.to_device(program.evolve(state=px.State(program.state.order, program.state.slots.update(slots))), "cuda")
+    return px.to_device(program.evolve(state=px.ir.State(program.state.order, program.state.slots.update(slots))), "cuda")
 
 
 @pytest.mark.parametrize("case", ["linear", "tower", "tied", "counter", "says"])
@@ -233,23 +234,25 @@ def test_regions_under_autocast_follow() -> None:
     assert [node.args[0] for _, node in px.to_device(program, {"cuda:0": "cuda:1"}).nodes() if "autocast" in str(node.do)] == [
         "cuda"
     ]
-    with pytest.raises(px.UnsupportedProgram, match=r"devices of that type go to cpu, cuda: map all of them with the key 'cuda'"):
+    with pytest.raises(
+        px.errors.UnsupportedProgram, match=r"devices of that type go to cpu, cuda: map all of them with the key 'cuda'"
+    ):
         px.to_device(program, {"cuda:0": "cpu"})
-    with pytest.raises(px.UnsupportedProgram, match="there is no autocast on 'meta'"):
+    with pytest.raises(px.errors.UnsupportedProgram, match="there is no autocast on 'meta'"):
         px.to_device(program, "meta")
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
 def test_contents_do_not_move_where_there_is_no_device() -> None:
     with pytest.raises(
-        px.UnsupportedProgram, match=r"'weight' cannot be moved: the device cuda:0 is not here .*move to the meta"
+        px.errors.UnsupportedProgram, match=r"'weight' cannot be moved: the device cuda:0 is not here .*move to the meta"
     ):
         px.to_device(imported(nn.Linear(4, 4), X), "cuda")
 
 
 def test_contents_do_not_come_back_from_meta() -> None:
     moved = px.to_device(imported(nn.Linear(4, 4), X), "meta")
-    with pytest.raises(px.UnsupportedProgram, match="'weight' is on the meta device and has no contents to move to cpu"):
+    with pytest.raises(px.errors.UnsupportedProgram, match="'weight' is on the meta device and has no contents to move to cpu"):
         px.to_device(moved, "cpu")
 
 
@@ -272,7 +275,7 @@ def test_kernels_of_one_device_stay_there() -> None:
 
     program = px.import_ep(exported(Attends(), torch.ones(1, 2, 4, 8)))
     with pytest.raises(
-        px.UnsupportedProgram, match="a decomposition chose for 'cpu' and 'cuda' has not: move the program before"
+        px.errors.UnsupportedProgram, match="a decomposition chose for 'cpu' and 'cuda' has not: move the program before"
     ):
         px.to_device(program, "cuda")
     assert devices_of(px.to_device(program, "meta")) == {"meta"}
@@ -317,9 +320,11 @@ def test_modules_that_a_program_holds_move_with_what_it_sees_of_them() -> None:
 
 def test_objects_in_state_cannot_move() -> None:
     program = imported(nn.Linear(4, 4), X)
-    slot = px.Slot(px.SlotKind.CONSTANT, torch.Generator(), 99, 99)
-    held = program.evolve(state=px.State((*program.state.order, "draws"), program.state.slots.set("draws", slot)))
-    with pytest.raises(px.UnsupportedProgram, match="the state 'draws' is a Generator, and to_device cannot move what is in it"):
+    slot = px.ir.Slot(px.ir.SlotKind.CONSTANT, torch.Generator(), 99, 99)
+    held = program.evolve(state=px.ir.State((*program.state.order, "draws"), program.state.slots.set("draws", slot)))
+    with pytest.raises(
+        px.errors.UnsupportedProgram, match="the state 'draws' is a Generator, and to_device cannot move what is in it"
+    ):
         px.to_device(held, "meta")
     assert px.to_device(held, "cpu") is held
 

@@ -180,7 +180,7 @@ def test_keep() -> None:
     eager = copy.deepcopy(module).to(BF16)
     eager[1].float()
     assert torch.equal(px.lower(program)(X.to(BF16)), eager(X.to(BF16)))
-    with pytest.raises(px.UnsupportedProgram, match="or keep the module that uses it"):
+    with pytest.raises(px.errors.UnsupportedProgram, match="or keep the module that uses it"):
         converted(module, X, keep="0.weight")
 
 
@@ -200,7 +200,7 @@ def test_what_eager_refuses_is_told() -> None:
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return functional.linear(x, torch.ones(2, 4))
 
-    with pytest.raises(px.UnsupportedProgram, match=r"linear gets torch.float32 and torch.bfloat16.*no cast is before it"):
+    with pytest.raises(px.errors.UnsupportedProgram, match=r"linear gets torch.float32 and torch.bfloat16.*no cast is before it"):
         converted(Own(), X)
     with pytest.raises(RuntimeError):
         Own()(X.to(BF16))
@@ -216,7 +216,7 @@ def test_tensors_that_share_memory_are_converted_together() -> None:
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return x + self.get_buffer("a") + self.get_buffer("b").sum()
 
-    with pytest.raises(px.UnsupportedProgram, match="'a', 'b' share memory"):
+    with pytest.raises(px.errors.UnsupportedProgram, match="'a', 'b' share memory"):
         converted(Views(), X, keep="b")
 
 

@@ -95,8 +95,8 @@ def test_an_operator_takes_what_is_no_token(how: str) -> None:
 
 def test_inputs_that_are_mutated_are_counted_without_tokens() -> None:
     result = px.remove_effect_tokens(parsed(OPERANDS["a tuple"][0]))
-    assert [type(spec) for spec in result.signature.inputs] == [px.UserInput, px.UserInput]
-    assert result.signature.outputs == (px.InputMutation(0), px.UserOutput())
+    assert [type(spec) for spec in result.signature.inputs] == [px.ir.UserInput, px.ir.UserInput]
+    assert result.signature.outputs == (px.ir.InputMutation(0), px.ir.UserOutput())
 
 
 def test_bodies_without_tokens_stay_the_same_objects() -> None:
@@ -166,7 +166,7 @@ def test_a_token_that_is_given_and_never_was_one() -> None:
     }""")
     result = px.remove_effect_tokens(program)
     assert shown(result) == 'graph @""(x) {\n  y = aten.neg.default(x)\n  return (y,)\n}'
-    assert result.signature.outputs == (px.UserOutput(),)
+    assert result.signature.outputs == (px.ir.UserOutput(),)
 
 
 # Effect tokens become ordered effects: same operators, same order, no tokens.
@@ -189,9 +189,9 @@ class Speaker(nn.Module):
 def test_tokens_go_and_order_stays(capfd: pytest.CaptureFixture[str]) -> None:
     """The decomposed program threads tokens; the result prints in eager's order, three calls in a row."""
     program = px.import_ep(exported(Speaker(), torch.ones(2), decomposed=True))
-    assert any(isinstance(spec, px.Token) for spec in program.signature.inputs)
+    assert any(isinstance(spec, px.ir.Token) for spec in program.signature.inputs)
     result = px.remove_effect_tokens(program)
-    assert not any(isinstance(spec, px.Token) for spec in (*result.signature.inputs, *result.signature.outputs))
+    assert not any(isinstance(spec, px.ir.Token) for spec in (*result.signature.inputs, *result.signature.outputs))
     assert [node.do.name for node in result.main.nodes if node.do.effects.ordered] == ["aten._print.default"] * 4  # type: ignore[union-attr]
     capfd.readouterr()
     model = Speaker()
@@ -266,8 +266,8 @@ def says(text: str, *, token: str = "t", x: str = "x") -> tuple[px.Node, ...]:
 
 
 def program_of(root: px.Graph, bodies: dict[str, px.Graph]) -> px.Program:
-    user = px.UserInput(px.TensorType(torch.float32, (2,)), "x")
-    signature = px.Signature((px.Token(), user), (px.Token(), px.UserOutput()))
+    user = px.ir.UserInput(px.ir.TensorType(torch.float32, (2,)), "x")
+    signature = px.ir.Signature((px.ir.Token(), user), (px.ir.Token(), px.ir.UserOutput()))
     return px.Program.of({"": root, **bodies}, signature=signature)
 
 
@@ -281,7 +281,7 @@ def branches() -> px.Program:
     def choice(then: str, other: str) -> tuple[px.Node, ...]:
         total = px.Node("total", op(torch.ops.aten.sum.default), (ref("x"),))
         positive = px.Node("positive", op(torch.ops.aten.gt.Scalar), (ref("total"), 0))
-        args = (ref("positive"), px.Body(then), px.Body(other), (ref("t"), ref("x")))
+        args = (ref("positive"), px.ir.Body(then), px.ir.Body(other), (ref("t"), ref("x")))
         chosen = px.Node("chosen", cond, args)
         return total, positive, chosen, getitem("t1", "chosen", 0), getitem("y", "chosen", 1)
 
@@ -297,7 +297,7 @@ def loop() -> px.Program:
     decide = px.Graph(carried, (total, px.Node("go", op(torch.ops.aten.lt.Scalar), (ref("total"), 9.0))), ref("go"))
     more = px.Node("z", op(torch.ops.aten.add.Tensor), (ref("x"), 1))
     body = px.Graph(carried, (*says("again"), more), (ref("t1"), ref("z")))
-    args = (px.Body("$decide"), px.Body("$body"), (ref("t"), ref("x")), ())
+    args = (px.ir.Body("$decide"), px.ir.Body("$body"), (ref("t"), ref("x")), ())
     nodes = (px.Node("w", op(torch.ops.higher_order.while_loop), args), getitem("t1", "w", 0), getitem("y", "w", 1))
     return program_of(px.Graph(carried, nodes, (ref("t1"), ref("y"))), {"$decide": decide, "$body": body})
 
@@ -341,7 +341,7 @@ def test_a_body_that_takes_a_token_here_and_a_value_there_is_refused() -> None:
     nodes = program.main.nodes
     other = px.Node("wrong", nodes[2].do, (*nodes[2].args[:3], (ref("x"), ref("x"))))
     twice = program.with_main(px.Graph(program.main.inputs, (*nodes, other), program.main.output))
-    with pytest.raises(px.UnsupportedProgram, match="is given an effect token as 't' in one place"):
+    with pytest.raises(px.errors.UnsupportedProgram, match="is given an effect token as 't' in one place"):
         px.remove_effect_tokens(twice)
 
 
@@ -352,5 +352,5 @@ def test_a_module_call_that_takes_a_token_is_refused() -> None:
         (ref("t1"), ref("y")),
     )
     body = px.Graph((px.Input("t"), px.Input("x")), says("hi"), (ref("t1"), ref("y")))
-    with pytest.raises(px.UnsupportedProgram, match="before outline"):
+    with pytest.raises(px.errors.UnsupportedProgram, match="before outline"):
         px.remove_effect_tokens(program_of(root, {"m": body}))

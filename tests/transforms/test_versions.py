@@ -224,7 +224,7 @@ def with_meta(program: px.Program) -> px.Program:
         inputs = tuple(px.Input(formal.name, told(name, formal.name)) for formal in graph.inputs)
         nodes = tuple(evolve(node, meta=told(name, node.name)) for node in graph.nodes)
         graphs[name] = px.Graph(inputs, nodes, graph.output)
-    return program.evolve(graphs=px.pmap(graphs))
+    return program.evolve(graphs=px.ir.pmap(graphs))
 
 
 @pytest.mark.parametrize(("transformation", "stage"), KEEPING_NAMES, ids=[f"{one.name}-{stage}" for one, stage in KEEPING_NAMES])
@@ -263,7 +263,7 @@ def test_what_is_added_bears_the_meta_of_its_value() -> None:
         cells = {
             (program.state[spec.slot].cell, formal.meta["stack_trace"])
             for formal, spec in zip(program.main.inputs, program.signature.inputs, strict=True)
-            if isinstance(spec, px.StateInput)
+            if isinstance(spec, px.ir.StateInput)
         }
         for node in px.sink_state(program).main.nodes:
             if isinstance(node.do, px.Get):
@@ -302,7 +302,7 @@ def with_keywords(program: px.Program) -> px.Program:
     for name in program.order:
         graph = program.graphs[name]
         graphs[name] = evolve(graph, nodes=tuple(map(by_keyword, graph.nodes)))
-    return program.evolve(graphs=px.pmap(graphs))
+    return program.evolve(graphs=px.ir.pmap(graphs))
 
 
 KEYWORDS = {

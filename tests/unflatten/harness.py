@@ -209,7 +209,7 @@ def agree(lowered: nn.Module, case: Case, expected: Iterable[tuple[Any, Any, Any
         where = f"{type(lowered).__name__} {note} call {number}: "
         mine = copy.deepcopy((args, case.kwargs))
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", category=px.ModeWarning)
+            warnings.filterwarnings("ignore", category=px.errors.ModeWarning)
             found = kept(lowered(*mine[0], **mine[1]))
         assert not list(differences(result, found)), f"{where}result: {next(differences(result, found))}"
         assert not list(differences(theirs, mine)), f"{where}inputs: {next(differences(theirs, mine))}"

@@ -173,7 +173,7 @@ def test_a_child_is_put_in_for_all_names_of_its_parent() -> None:
         listed.lin = other
     torch.testing.assert_close(ours(X), eager(X))
     assert ours.a.lin is other
-    with pytest.raises(px.SwapError, match="does not take"):
+    with pytest.raises(px.errors.SwapError, match="does not take"):
         ours.a.lin = nn.Bilinear(3, 3, 3)
 
 
@@ -249,11 +249,11 @@ def test_an_export_that_is_not_strict_names_places() -> None:
 @pytest.mark.parametrize(
     ("modules", "said"),
     [
-        ((px.Module(""), px.Module("a", cell=-1)), "no number of an object"),
-        ((px.Module("", cell=0),), "the root is one object"),
-        ((px.Module(""), px.Module("a", cell=0), px.Module("a.b", cell=0)), "no module is inside itself"),
+        ((px.ir.Module(""), px.ir.Module("a", cell=-1)), "no number of an object"),
+        ((px.ir.Module("", cell=0),), "the root is one object"),
+        ((px.ir.Module(""), px.ir.Module("a", cell=0), px.ir.Module("a.b", cell=0)), "no module is inside itself"),
     ],
 )
-def test_cells_that_no_modules_can_have(modules: tuple[px.Module, ...], said: str) -> None:
+def test_cells_that_no_modules_can_have(modules: tuple[px.ir.Module, ...], said: str) -> None:
     program = px.Program.of({"": px.Graph((), (), ())}, modules=modules)
     assert any(said in violation.message for violation in px.verify(program))

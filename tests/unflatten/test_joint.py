@@ -229,10 +229,10 @@ def test_without_the_forward_everything_stays_in_the_root(joint: Joint) -> None:
 def test_the_signature_says_what_the_gradients_are_of(joint: Joint) -> None:
     program = joint.program
     kinds = [type(spec) for spec in program.signature.outputs]
-    assert kinds.count(px.LossOutput) == 1
-    slots = [spec.slot for spec in program.signature.outputs if isinstance(spec, px.StateGradient)]
+    assert kinds.count(px.ir.LossOutput) == 1
+    slots = [spec.slot for spec in program.signature.outputs if isinstance(spec, px.ir.StateGradient)]
     assert slots == [name for name, _ in joint.eager.named_parameters()]
-    leaves = [spec.leaf for spec in program.signature.outputs if isinstance(spec, px.InputGradient)]
+    leaves = [spec.leaf for spec in program.signature.outputs if isinstance(spec, px.ir.InputGradient)]
     assert leaves == [number for number, argument in enumerate(joint.case.arguments()) if argument.requires_grad]
     lowered: Any = px.lower(px.transform(program))
     said = lowered.graph_signature.backward_signature
@@ -287,7 +287,7 @@ def test_outputs_that_are_given_keep_the_order_of_the_graph() -> None:
     program = px.import_ep(joint.joint)
     given = [spec for spec in program.signature.outputs if type(spec) in GIVEN]
     assert [type(spec).__name__ for spec in given[:3]] == ["LossOutput", "UserOutput", "StateGradient"]
-    assert any(isinstance(spec, px.StateMutation) for spec in program.signature.outputs)
+    assert any(isinstance(spec, px.ir.StateMutation) for spec in program.signature.outputs)
 
 
 def test_provenance_in_the_meta_is_taken_where_there_is_any() -> None:
@@ -305,11 +305,11 @@ def test_provenance_in_the_meta_is_taken_where_there_is_any() -> None:
 
 def test_a_forward_that_does_not_belong_to_it_is_refused() -> None:
     one, other = exported("perceptron", strict=False), exported("twice", strict=False)
-    with pytest.raises(px.UnsupportedProgram, match="their inputs differ"):
+    with pytest.raises(px.errors.UnsupportedProgram, match="their inputs differ"):
         px.import_ep(one.joint, forward=other.forward)
-    with pytest.raises(px.UnsupportedProgram, match="their inputs differ"):
+    with pytest.raises(px.errors.UnsupportedProgram, match="their inputs differ"):
         px.import_ep(one.joint, forward=one.joint)
-    with pytest.raises(px.UnsupportedProgram, match="this one has no backward"):
+    with pytest.raises(px.errors.UnsupportedProgram, match="this one has no backward"):
         px.import_ep(one.forward, forward=one.forward)
 
 
@@ -317,5 +317,5 @@ def test_preserved_call_signatures_are_refused() -> None:
     joint = exported("perceptron", strict=False)
     entries = joint.joint.module_call_graph  # torch's own check does not let such a program be made
     entries[1].signature = entries[0].signature
-    with pytest.raises(px.UnsupportedProgram, match="without preserve_module_call_signature"):
+    with pytest.raises(px.errors.UnsupportedProgram, match="without preserve_module_call_signature"):
         px.import_ep(joint.joint, forward=joint.forward)

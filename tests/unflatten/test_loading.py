@@ -313,7 +313,7 @@ def test_guarded(name: str, way: str) -> None:
         for argument, args in guarded.refused:
             with pytest.raises((AssertionError, IndexError, RuntimeError, ValueError)):
                 guarded.call(theirs, args)
-            with pytest.raises(px.InputValueError) as caught:
+            with pytest.raises(px.errors.InputValueError) as caught:
                 guarded.call(lowered, args)
             assert f"argument {argument}:" in str(caught.value)
 

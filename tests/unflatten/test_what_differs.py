@@ -125,7 +125,7 @@ def first_call() -> None:
     torchs, ours = modules(Twice)
     torchs.n = nn.Tanh()
     torch.testing.assert_close(torchs(X), getattr(torchs, "n@1")(X.tanh() * 2))
-    with pytest.raises(px.SwapError, match="called several times"):
+    with pytest.raises(px.errors.SwapError, match="called several times"):
         ours.n = nn.Tanh()
     setattr(ours, "n@1", nn.ReLU())
     ours.n = nn.Tanh()
@@ -145,7 +145,7 @@ def closures() -> None:
 def other_errors() -> None:
     torchs, ours = modules(Twice)
     few, shape = raised(ours), raised(ours, X[:1])
-    assert isinstance(few, px.InputError)
+    assert isinstance(few, px.errors.InputError)
     assert isinstance(few, TypeError)
     assert type(raised(torchs)) is TypeError
     assert isinstance(shape, RuntimeError)
@@ -167,7 +167,7 @@ def other_dtypes() -> None:
 def asked_first() -> None:
     torchs, ours = modules(Residual, ("n",))
     before = ours.n
-    with pytest.raises(px.SwapError, match="does not take that"):
+    with pytest.raises(px.errors.SwapError, match="does not take that"):
         ours.n = nn.Bilinear(3, 3, 3)
     assert ours.n is before
     torchs.n = nn.Bilinear(3, 3, 3)

@@ -57,7 +57,7 @@ def test_a_placeholder_with_a_default(ep: torch.export.ExportedProgram, ran: lis
         ep.graph_module.recompile()
     assert ran
     ran.clear()
-    with pytest.raises(px.InvalidProgram, match=r"'x=RAN.append\(1\)' is not a name of an input"):
+    with pytest.raises(px.errors.InvalidProgram, match=r"'x=RAN.append\(1\)' is not a name of an input"):
         px.import_ep(ep)
     assert not ran
 
@@ -68,7 +68,7 @@ def test_a_keyword(ep: torch.export.ExportedProgram, ran: list[int]) -> None:
     run(ep)
     assert ran
     ran.clear()
-    with pytest.raises(px.InvalidProgram, match="has no argument 'a = RAN"):
+    with pytest.raises(px.errors.InvalidProgram, match="has no argument 'a = RAN"):
         px.import_ep(ep)
     assert not ran
 
@@ -85,6 +85,6 @@ def test_what_an_object_prints(ep: torch.export.ExportedProgram, ran: list[int])
     run(ep)
     assert ran
     ran.clear()
-    with pytest.raises(px.UnsupportedProgram, match="Number is not supported"):
+    with pytest.raises(px.errors.UnsupportedProgram, match="Number is not supported"):
         px.import_ep(ep)
     assert not ran

@@ -26,7 +26,7 @@ aten = torch.ops.aten
 
 def program_of(*nodes: px.Node) -> px.Program:
     """Return a program of a float input of shape (2, 3)."""
-    signature = px.Signature((px.UserInput(px.TensorType(torch.float32, (2, 3)), "x"),), (px.UserOutput(),))
+    signature = px.ir.Signature((px.ir.UserInput(px.ir.TensorType(torch.float32, (2, 3)), "x"),), (px.ir.UserOutput(),))
     graph = px.Graph((px.Input("x", {"val": torch.ones(2, 3)}),), nodes, (px.Ref(nodes[-1].name),))
     return px.Program.of({"": graph}, signature=signature)
 
@@ -49,7 +49,7 @@ WRONG = {
     "kind": node(aten.sum.default, X, val=6),
     "function": node(operator.add, 2, 3, val=6),
     "in-place": node(aten.add_.Tensor, X, 1, val=torch.ones(3, 2)),
-    "random": node(aten.rand.default, px.Items([2]), val=torch.ones(3)),
+    "random": node(aten.rand.default, px.ir.Items([2]), val=torch.ones(3)),
 }
 
 
@@ -63,7 +63,7 @@ def test_wrong_meta_is_told(wrong: px.Node) -> None:
 
 
 REFUSED = {
-    "view": (node(aten.view.default, X, px.Items([4]), val=torch.ones(4)), "shape '[4]' is invalid for input of size 6"),
+    "view": (node(aten.view.default, X, px.ir.Items([4]), val=torch.ones(4)), "shape '[4]' is invalid for input of size 6"),
     "sizes": (node(aten.mm.default, X, X, val=torch.ones(2, 3)), "a and b must have same reduction dim"),
     "rank": (node(aten.transpose.int, X, 0, 5, val=torch.ones(3, 2)), "Dimension out of range"),
     "without meta": (px.Node("y", op_of(aten.mm.default), (X, X)), "a and b must have same reduction dim"),

@@ -131,8 +131,8 @@ def mark_non_persistent(program: Program, buffers: Iterable[str] | torch.nn.Modu
         TypeError: ``buffers`` is neither names nor a module.
 
     >>> import torch, purefx as px
-    >>> slot = px.Slot(px.SlotKind.BUFFER, torch.ones(2), 0, 0)
-    >>> program = px.Program.of({"": px.Graph((), ())}, state=px.State(("mask",), px.pmap({"mask": slot})))
+    >>> slot = px.ir.Slot(px.ir.SlotKind.BUFFER, torch.ones(2), 0, 0)
+    >>> program = px.Program.of({"": px.Graph((), ())}, state=px.ir.State(("mask",), px.ir.pmap({"mask": slot})))
     >>> px.mark_non_persistent(program, ["mask"]).state["mask"].persistent
     False
     """

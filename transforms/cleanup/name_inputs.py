@@ -113,7 +113,7 @@ def name_inputs(program: Program, names: Iterable[str] | Mapping[str, str] | Non
         TypeError: ``names`` is neither names nor a mapping.
 
     >>> import purefx as px
-    >>> signature = px.Signature((px.UserInput(px.ObjectType(), "batch['ids']"),))
+    >>> signature = px.ir.Signature((px.ir.UserInput(px.ir.ObjectType(), "batch['ids']"),))
     >>> program = px.Program.of({"": px.Graph((px.Input("l_batch_ids_"),), ())}, signature=signature)
     >>> px.name_inputs(program).main.inputs[0].name, px.name_inputs(program, ["ids"]).main.inputs[0].name
     ('batch_ids', 'ids')

@@ -87,9 +87,9 @@ def restore_names(
 
     >>> import torch, purefx as px
     >>> lin = torch.nn.Linear(2, 2)
-    >>> slot = px.Slot(px.SlotKind.CONSTANT, lin.weight, 0, 0, False)
+    >>> slot = px.ir.Slot(px.ir.SlotKind.CONSTANT, lin.weight, 0, 0, False)
     >>> graph = px.Graph((), (px.Node("w", px.Get("_tensor_constant0")),), px.Ref("w"))
-    >>> state = px.State(("_tensor_constant0",), px.pmap({"_tensor_constant0": slot}))
+    >>> state = px.ir.State(("_tensor_constant0",), px.ir.pmap({"_tensor_constant0": slot}))
     >>> named = px.restore_names(px.Program.of({"": graph}, state=state), lin)
     >>> named.main.nodes[0].do, named.state["weight"].kind
     (Get(slot='weight'), <SlotKind.PARAMETER: 'parameter'>)

@@ -58,7 +58,7 @@ def bodies_to_regions(program: Program, *, grad: bool = True, fuel: Fuel = UNLIM
     >>> import purefx as px
     >>> from purefx.transforms.modes.modes import WITH_GRAD
     >>> body = px.Graph((px.Input("a"),), (px.Node("b", px.Op("toy.neg"), (px.Ref("a"),)),), (px.Ref("b"),))
-    >>> run = px.Node("run", WITH_GRAD, (False, px.Body("body"), px.Ref("x")))
+    >>> run = px.Node("run", WITH_GRAD, (False, px.ir.Body("body"), px.Ref("x")))
     >>> program = px.Program.of({"": px.Graph((px.Input("x"),), (run,), ()), "body": body})
     >>> [node.name for node in px.bodies_to_regions(program).main.nodes]
     ['_set_grad_enabled', 'b', '_set_grad_enabled_1']

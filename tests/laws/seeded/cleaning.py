@@ -65,10 +65,10 @@ def restores_one_name_of_each_tensor(program: px.Program) -> px.Program:
 @mistake("tree", "marked only")
 def marks_all_that_is_no_parameter(program: px.Program) -> px.Program:
     slots = {
-        name: evolve(slot, persistent=False, kind=px.SlotKind.CONSTANT) if slot.kind is px.SlotKind.BUFFER else slot
+        name: evolve(slot, persistent=False, kind=px.ir.SlotKind.CONSTANT) if slot.kind is px.ir.SlotKind.BUFFER else slot
         for name, slot in program.state.pairs
     }
-    return program.evolve(state=px.State(program.state.order, px.pmap(slots))) if slots else program
+    return program.evolve(state=px.ir.State(program.state.order, px.ir.pmap(slots))) if slots else program
 
 
 @mistake("flat", "inputs named")
@@ -78,7 +78,7 @@ def names_state_like_arguments(program: px.Program) -> px.Program:
     words = {
         formal.name: spec.slot.replace(".", "_")
         for formal, spec in zip(graph.inputs, signature.inputs, strict=True)
-        if isinstance(spec, px.StateInput)
+        if isinstance(spec, px.ir.StateInput)
     }
     taken = {node.name for node in graph.nodes} | {formal.name for formal in graph.inputs}
     words = {old: new for old, new in words.items() if new not in taken}

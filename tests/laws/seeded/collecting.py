@@ -44,7 +44,7 @@ def forgets_the_signatures(program: px.Program) -> px.Program:
     # Calls get other numbers, and the signatures stay with the old ones.
     result = px.normalize_stacks(program)
     moved = {frame: evolve(frame, call=frame.call + 1) for frame in result.call_signatures}
-    return result.evolve(call_signatures=px.pmap({moved[frame]: result.call_signatures[frame] for frame in moved}))
+    return result.evolve(call_signatures=px.ir.pmap({moved[frame]: result.call_signatures[frame] for frame in moved}))
 
 
 @mistake("sunk", "one form")
@@ -70,7 +70,7 @@ def takes_the_end_of_a_range(program: px.Program) -> px.Program:
 def forgets_that_sizes_are_tied(program: px.Program) -> px.Program:
     inputs = [
         evolve(spec, type=evolve(spec.type, shape=(3, 3)))
-        if type(spec) is px.UserInput and type(spec.type) is px.TensorType
+        if type(spec) is px.ir.UserInput and type(spec.type) is px.ir.TensorType
         else spec
         for spec in program.signature.inputs
     ]

@@ -63,7 +63,7 @@ def relays_copies(program: px.Program) -> px.Program:
         made = [px.Node(copies[name], px.Op("toy.copy", target=lambda value: value), (px.Ref(name),)) for name in handed]
         output = replace_refs(body.output, {name: px.Ref(copy) for name, copy in copies.items()})
         graphs[part.graph] = evolve(body, nodes=(*body.nodes, *made), output=output) if made else body
-    return result.evolve(graphs=px.pmap(graphs))
+    return result.evolve(graphs=px.ir.pmap(graphs))
 
 
 @mistake("split", "tensors stay")
@@ -81,4 +81,4 @@ def computes_what_is_cheap_again(program: px.Program) -> px.Program:
         ]
         free = [node for node in cheap if node.name not in given]
         graphs[after.graph] = evolve(second, nodes=(*free, *second.nodes)) if free else second
-    return result.evolve(graphs=px.pmap(graphs))
+    return result.evolve(graphs=px.ir.pmap(graphs))

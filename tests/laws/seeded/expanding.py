@@ -26,7 +26,7 @@ def reads_the_state_of_the_first_instance(program: px.Program) -> px.Program:
 
     graphs = {name: program.graphs[name] for name in program.order}
     marked = {name: with_reads(graph, lambda slot, name=name: f"g{name}|{slot}") for name, graph in graphs.items()}
-    result = px.inline(program.evolve(graphs=px.pmap(marked)))
+    result = px.inline(program.evolve(graphs=px.ir.pmap(marked)))
     main = with_reads(result.main, absolute)
     return program if main == program.main else result.with_main(main)
 
@@ -57,10 +57,10 @@ def renames_one_name_after_the_other(program: px.Program) -> px.Program:
         instead[node.name] = in_turn((body.output,), known)[0].name
     output = using(program.main.output, instead)
     whole = program.with_main(px.Graph(program.main.inputs, tuple(nodes), output))
-    return program if not instead else whole.evolve(graphs=px.pmap({name: whole.graphs[name] for name in whole.order}))
+    return program if not instead else whole.evolve(graphs=px.ir.pmap({name: whole.graphs[name] for name in whole.order}))
 
 
-def in_turn(args: tuple[px.Arg, ...], known: dict[str, str]) -> tuple[px.Arg, ...]:
+def in_turn(args: tuple[px.ir.Arg, ...], known: dict[str, str]) -> tuple[px.ir.Arg, ...]:
     """Return arguments with one name replaced after the other."""
     for old, new in known.items():
         args = using(args, {old: new})
@@ -79,7 +79,7 @@ def keeps_the_names_of_bodies(program: px.Program) -> px.Program:
 def runs_a_shared_body_once(program: px.Program) -> px.Program:
     # Equal bodies with equal arguments give equal results, as long as nothing is drawn, seen or written.
     graphs = {name: with_calls_once(program.graphs[name]) for name in program.order}
-    whole = program.evolve(graphs=px.pmap(graphs))
+    whole = program.evolve(graphs=px.ir.pmap(graphs))
     return program if all(graphs[name] is program.graphs[name] for name in graphs) else whole
 
 

@@ -30,8 +30,8 @@ def merged(program: px.Program, key: Callable[[str], str]) -> px.Program:
             for node in program.graphs[name].nodes
         ]
         graphs[name] = evolve(program.graphs[name], nodes=tuple(nodes))
-    whole = program.evolve(graphs=px.pmap(graphs))
-    return whole.evolve(graphs=px.pmap({name: graphs[name] for name in whole.order}))
+    whole = program.evolve(graphs=px.ir.pmap(graphs))
+    return whole.evolve(graphs=px.ir.pmap({name: graphs[name] for name in whole.order}))
 
 
 @mistake("tree", "meaning")
@@ -118,7 +118,7 @@ def keeps_what_the_first_call_said(program: px.Program) -> px.Program:
     # Bodies are equal where they do the same; that calls of other sizes share one is forgotten.
     result = px.deduplicate(program)
     graphs = {name: with_meta_of(result.graphs[name], first) for name, first in firsts(program, result).items()}
-    return program if result is program else result.evolve(graphs=px.pmap(graphs))
+    return program if result is program else result.evolve(graphs=px.ir.pmap(graphs))
 
 
 def with_meta_of(graph: px.Graph, first: px.Graph) -> px.Graph:
@@ -133,7 +133,7 @@ def keeps_what_the_first_module_calls_its_reads(program: px.Program) -> px.Progr
     # Bodies are equal whatever reads are called, and the one that stays is taken as it is.
     result = px.deduplicate(program)
     graphs = {name: with_names_of(result.graphs[name], first) for name, first in firsts(program, result).items()}
-    return program if result is program else result.evolve(graphs=px.pmap(graphs))
+    return program if result is program else result.evolve(graphs=px.ir.pmap(graphs))
 
 
 @mistake("outlined", "named for all")
@@ -150,7 +150,7 @@ def numbers_values_as_in_the_first_module(program: px.Program) -> px.Program:
         kept = [evolve(theirs, name=mine.name) if mine.name in own else theirs for mine, theirs in pairs]
         is_free = len({node.name for node in kept}) == len(kept)
         graphs[name] = with_names_of(graph, evolve(first, nodes=tuple(kept))) if is_free else graph
-    return result.evolve(graphs=px.pmap(graphs))
+    return result.evolve(graphs=px.ir.pmap(graphs))
 
 
 @mistake("outlined", "pieces stay")
@@ -168,8 +168,8 @@ def numbers_each_piece_by_itself(program: px.Program) -> px.Program:
     for name in program.order:
         nodes = [evolve(node, do=becomes.get(node.do, node.do)) for node in program.graphs[name].nodes]
         graphs[name] = evolve(program.graphs[name], nodes=tuple(nodes))
-    whole = program.evolve(graphs=px.pmap(graphs))
-    return whole.evolve(graphs=px.pmap({name: graphs[name] for name in whole.order}))
+    whole = program.evolve(graphs=px.ir.pmap(graphs))
+    return whole.evolve(graphs=px.ir.pmap({name: graphs[name] for name in whole.order}))
 
 
 def firsts(program: px.Program, result: px.Program) -> dict[str, px.Graph]:

@@ -49,7 +49,7 @@ def loses_parts(program: px.Program) -> px.Program:
         name: evolve(graph, nodes=tuple(map(without_part, graph.nodes)))
         for name, graph in ((name, result.graphs[name]) for name in result.order)
     }
-    return result.evolve(graphs=px.pmap(graphs))
+    return result.evolve(graphs=px.ir.pmap(graphs))
 
 
 def without_part(node: px.Node) -> px.Node:
@@ -70,7 +70,7 @@ def gathers_by_data_alone(program: px.Program) -> px.Program:
         graph = result.graphs[name]
         nodes = [evolve(node, do=known.get(node.name, node.do)) if is_plain(node) else node for node in graph.nodes]
         graphs[name] = evolve(graph, nodes=tuple(nodes))
-    return result.evolve(graphs=px.pmap(graphs))
+    return result.evolve(graphs=px.ir.pmap(graphs))
 
 
 def is_plain(node: px.Node) -> bool:
@@ -89,7 +89,7 @@ def gives_back_what_nodes_use(program: px.Program) -> px.Program:
 def gives_back_everything(program: px.Program) -> px.Program:
     # Nothing is lost, but every value of every module lives until the end, and equal bodies are no longer equal.
     values = tuple(px.Ref(node.name) for node in program.main.nodes)
-    specs = tuple(px.UserOutput() for _ in values)
+    specs = tuple(px.ir.UserOutput() for _ in values)
     main = evolve(program.main, output=values)
     result = px.outline(program.with_main(main, signature=evolve(program.signature, outputs=specs)))
     return result.with_main(evolve(result.main, output=program.main.output), signature=program.signature)

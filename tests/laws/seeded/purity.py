@@ -23,7 +23,7 @@ def sorts_by_name(program: px.Program) -> px.Program:
 
 @mistake("outlined", "frame")
 def makes_everything_anew(program: px.Program) -> px.Program:
-    return program.evolve(graphs=px.pmap({name: evolve(program.graphs[name]) for name in program.order}))
+    return program.evolve(graphs=px.ir.pmap({name: evolve(program.graphs[name]) for name in program.order}))
 
 
 NUMBERS = itertools.count()

@@ -39,13 +39,13 @@ def lifts_without_counting_anew(program: px.Program) -> px.Program:
 @mistake("sunk", "meaning")
 def unties_state(program: px.Program) -> px.Program:
     seen: set[int] = set()
-    slots: dict[str, px.Slot] = {}
+    slots: dict[str, px.ir.Slot] = {}
     for number, (name, slot) in enumerate(program.state.pairs):
         own = slot.storage in seen
         value = slot.value.detach().clone() if own else slot.value
         slots[name] = evolve(slot, value=value, cell=100 + number, storage=100 + number) if own else slot
         seen.add(slot.storage)
-    return program.evolve(state=px.State(program.state.order, px.pmap(slots)))
+    return program.evolve(state=px.ir.State(program.state.order, px.ir.pmap(slots)))
 
 
 @mistake("sunk", "meaning")
@@ -53,7 +53,7 @@ def forgets_state_that_nobody_reads(program: px.Program) -> px.Program:
     # It is in the state_dict of the original all the same.
     read = {node.do.slot for node in program.main.nodes if type(node.do) is px.Get}
     slots = {name: slot for name, slot in program.state.pairs if name in read}
-    return program if len(slots) == len(program.state) else program.evolve(state=px.State(tuple(slots), px.pmap(slots)))
+    return program if len(slots) == len(program.state) else program.evolve(state=px.ir.State(tuple(slots), px.ir.pmap(slots)))
 
 
 @mistake("flat", "all read")
@@ -64,6 +64,6 @@ def reads_what_nobody_uses(program: px.Program) -> px.Program:
     unused: Nodes = [
         px.Node(formal.name, px.Get(spec.slot))
         for formal, spec in zip(program.main.inputs, program.signature.inputs, strict=True)
-        if type(spec) is px.StateInput and formal.name not in used
+        if type(spec) is px.ir.StateInput and formal.name not in used
     ]
     return with_nodes(result, [*unused, *result.main.nodes]) if unused else result

@@ -60,7 +60,7 @@ def sorts_what_bodies_take(program: px.Program) -> px.Program:
         called = name != program.root and not name.startswith("$")
         inputs = tuple(sorted(graph.inputs, key=lambda formal: formal.name)) if called else graph.inputs
         graphs[name] = graph if inputs == graph.inputs else evolve(graph, inputs=inputs)
-    return program if all(graphs[name] is program.graphs[name] for name in graphs) else program.evolve(graphs=px.pmap(graphs))
+    return program if all(graphs[name] is program.graphs[name] for name in graphs) else program.evolve(graphs=px.ir.pmap(graphs))
 
 
 @mistake("flat", "meaning")

@@ -37,7 +37,7 @@ def with_dos(program: px.Program, known: dict[str, px.Node]) -> px.Program:
         graph = program.graphs[name]
         nodes = [evolve(node, do=known.get(node.name, node.do)) if is_simple(node) else node for node in graph.nodes]
         graphs[name] = evolve(graph, nodes=tuple(nodes))
-    return program.evolve(graphs=px.pmap(graphs))
+    return program.evolve(graphs=px.ir.pmap(graphs))
 
 
 @mistake("sunk", "parts tight")
@@ -52,7 +52,7 @@ def passes_inputs_by_first_use(program: px.Program) -> px.Program:
             node = evolve(node, args=tuple(reversed(node.args)))
         nodes.append(node)
     graphs[result.root] = evolve(result.main, nodes=tuple(nodes))
-    return result.evolve(graphs=px.pmap(graphs))
+    return result.evolve(graphs=px.ir.pmap(graphs))
 
 
 @mistake("sunk", "state placed")
@@ -64,8 +64,8 @@ def gives_every_part_all_state(program: px.Program) -> px.Program:
         slots.update({f"{part}.{name.partition('.')[2]}": slot for part in names})
     modules = dict.fromkeys(result.modules)
     for part in names:
-        modules.update(dict.fromkeys([px.Module(f"{part}.{module.path}", module.type_name) for module in program.modules[1:]]))
-    return result.evolve(state=px.State(tuple(slots), px.pmap(slots)), modules=tuple(modules))
+        modules.update(dict.fromkeys([px.ir.Module(f"{part}.{module.path}", module.type_name) for module in program.modules[1:]]))
+    return result.evolve(state=px.ir.State(tuple(slots), px.ir.pmap(slots)), modules=tuple(modules))
 
 
 @mistake("sunk", "names move")
@@ -87,7 +87,7 @@ def orders_parts_by_need(program: px.Program) -> px.Program:
         used = {name for node in rest for name in node.refs()}
         if not used & {node.name for node in writes}:
             graphs[part.graph] = evolve(body, nodes=(*rest, *writes))
-    return result.evolve(graphs=px.pmap(graphs)) if graphs != dict(result.graphs) else result
+    return result.evolve(graphs=px.ir.pmap(graphs)) if graphs != dict(result.graphs) else result
 
 
 @mistake("split", "no parts")

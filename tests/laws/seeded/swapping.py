@@ -18,7 +18,7 @@ def makes_every_body_anew(program: px.Program) -> px.Program:
     result = swap_own_bodies(program)
     if result is program:
         return program
-    return result.evolve(graphs=px.pmap({name: evolve(result.graphs[name]) for name in result.order}))
+    return result.evolve(graphs=px.ir.pmap({name: evolve(result.graphs[name]) for name in result.order}))
 
 
 @mistake("tree", "called as often")
@@ -42,7 +42,7 @@ def loses_a_tie(program: px.Program) -> px.Program:
     result = swap_own_bodies(program)
     if result is program:
         return program
-    slots: dict[str, px.Slot] = {}
+    slots: dict[str, px.ir.Slot] = {}
     for number, (name, slot) in enumerate(result.state.pairs):
         slots[name] = evolve(slot, value=slot.value.clone(), cell=1000 + number, storage=1000 + number)
-    return result if not slots else result.evolve(state=px.State(tuple(slots), px.pmap(slots)))
+    return result if not slots else result.evolve(state=px.ir.State(tuple(slots), px.ir.pmap(slots)))

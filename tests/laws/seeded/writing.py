@@ -64,7 +64,7 @@ def without_output(program: px.Program, index: int) -> px.Program:
 @mistake("flat", "meaning")
 def forgets_a_mutation(program: px.Program) -> px.Program:
     for index, spec in enumerate(program.signature.outputs):
-        if type(spec) is px.StateMutation:
+        if type(spec) is px.ir.StateMutation:
             return without_output(program, index)
     return program
 
@@ -75,10 +75,10 @@ def writes_each_value_once(program: px.Program) -> px.Program:
     targets = {
         arg.name: index
         for index, (arg, spec) in enumerate(zip(program.main.output, program.signature.outputs, strict=True))
-        if type(spec) in (px.StateMutation, px.InputMutation)
+        if type(spec) in (px.ir.StateMutation, px.ir.InputMutation)
     }
     for index, spec in reversed(list(enumerate(program.signature.outputs))):
-        if type(spec) in (px.StateMutation, px.InputMutation) and targets[program.main.output[index].name] != index:
+        if type(spec) in (px.ir.StateMutation, px.ir.InputMutation) and targets[program.main.output[index].name] != index:
             program = without_output(program, index)
     return px.inplace_mutations(program)
 
@@ -86,10 +86,10 @@ def writes_each_value_once(program: px.Program) -> px.Program:
 @mistake("flat", "meaning")
 def counts_the_users_inputs_only(program: px.Program) -> px.Program:
     # A mutated input is named by its number among all inputs, state included.
-    users = [index for index, spec in enumerate(program.signature.inputs) if type(spec) is px.UserInput]
+    users = [index for index, spec in enumerate(program.signature.inputs) if type(spec) is px.ir.UserInput]
 
     def shifted(spec: object) -> object:
-        return px.InputMutation(users.index(spec.index)) if type(spec) is px.InputMutation else spec
+        return px.ir.InputMutation(users.index(spec.index)) if type(spec) is px.ir.InputMutation else spec
 
     outputs = tuple(map(shifted, program.signature.outputs))
     if outputs == program.signature.outputs:
@@ -103,7 +103,7 @@ def returns_every_copy(program: px.Program) -> px.Program:
     slots = {
         formal.name: spec.slot
         for formal, spec in zip(program.main.inputs, program.signature.inputs, strict=True)
-        if type(spec) is px.StateInput
+        if type(spec) is px.ir.StateInput
     }
     copies = {node.args[0].name: node for node in program.main.nodes if is_copy(node) and node.args[0].name in slots}
     copies = {target: node for target, node in copies.items() if node.name not in values_used(program)}
@@ -111,7 +111,7 @@ def returns_every_copy(program: px.Program) -> px.Program:
         return program
     nodes = [node for node in program.main.nodes if node not in copies.values()]
     signature = evolve(
-        program.signature, outputs=(*(px.StateMutation(slots[name]) for name in copies), *program.signature.outputs)
+        program.signature, outputs=(*(px.ir.StateMutation(slots[name]) for name in copies), *program.signature.outputs)
     )
     output = (*(node.args[1] for node in copies.values()), *program.main.output)
     return program.with_main(px.Graph(program.main.inputs, tuple(nodes), output), signature=signature)

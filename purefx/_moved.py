@@ -1,0 +1,39 @@
+"""The names that ``purefx`` once had at its front door, and where they are now.
+
+Each gives a ``DeprecationWarning`` for one version and goes with the next; nothing in the library says them.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+from purefx import errors, ir
+
+VALUES = frozenset({
+    "ANYTHING", "Arg", "ArgAt", "Body", "CallSignature", "Constraints", "InputGradient", "InputMutation", "Items", "LiteralType",
+    "LossOutput", "Module", "NumberType", "ObjectType", "PMap", "Range", "Record", "RestType", "Signature", "Slot", "SlotKind",
+    "State", "StateGradient", "StateInput", "StateMutation", "Step", "TensorType", "Token", "UserInput", "UserOutput", "pmap",
+})  # fmt: skip
+"""What is a value of a program and seldom written by hand: it is in ``purefx.ir``."""
+
+
+def moved(name: str) -> Any:
+    """Return what ``purefx`` called ``name`` before, with a ``DeprecationWarning`` that says where it is.
+
+    Raises:
+        AttributeError: it never had that name.
+
+    >>> with warnings.catch_warnings(record=True, action="always") as said:
+    ...     moved("Slot").__name__
+    'Slot'
+    >>> print(said[0].message)
+    purefx.Slot is purefx.ir.Slot now; the old name goes in the next version
+    """
+    home = ir if name in VALUES else errors
+    if home is errors and name not in errors.__all__:
+        message = f"module 'purefx' has no attribute {name!r}"
+        raise AttributeError(message, name=name)
+    message = f"purefx.{name} is {home.__name__}.{name} now; the old name goes in the next version"
+    warnings.warn(message, DeprecationWarning, stacklevel=3)
+    return getattr(home, name)

@@ -1,0 +1,54 @@
+"""What purefx raises and warns of, each also the builtin that a caller would catch: ``except px.errors.ParseError``.
+
+All errors are ``PurefxError``; warnings are ``UserWarning``.  ``Violation`` is what ``px.verify`` finds.
+"""
+
+from __future__ import annotations
+
+from purefx.ir.errors import (
+    CallError,
+    CaptureError,
+    DiffError,
+    EffectsError,
+    FuelError,
+    InputError,
+    InputValueError,
+    InvalidProgram,
+    ModeWarning,
+    NamingError,
+    ParseError,
+    PartitionError,
+    PipelineError,
+    PurefxError,
+    RuleError,
+    RuleWarning,
+    StageError,
+    StoreError,
+    SwapError,
+    UnsupportedProgram,
+    Violation,
+)
+
+__all__ = [
+    "CallError",
+    "CaptureError",
+    "DiffError",
+    "EffectsError",
+    "FuelError",
+    "InputError",
+    "InputValueError",
+    "InvalidProgram",
+    "ModeWarning",
+    "NamingError",
+    "ParseError",
+    "PartitionError",
+    "PipelineError",
+    "PurefxError",
+    "RuleError",
+    "RuleWarning",
+    "StageError",
+    "StoreError",
+    "SwapError",
+    "UnsupportedProgram",
+    "Violation",
+]
