@@ -1,20 +1,22 @@
 """``Memo``: what operators return on fake tensors of fixed sizes, worked out once for operands that are described alike.
 
-A model repeats its layers, and what an operator returns in one of them it returns in all.  A memo belongs to one inference.  What
-it gives is a tensor of its own each time, as if the operator had run, so nothing shares memory that would not do so otherwise.
+A model repeats its layers, and what an operator returns in one of them it returns in all, also in the next program that a
+rewrite makes of it.  A memo belongs to a fake mode, which all programs of one export have in common, and goes with it.  What it
+gives is a tensor of its own each time, as if the operator had run, so nothing shares memory that would not do so otherwise.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
+from weakref import WeakKeyDictionary, ref
 
 import torch
 
 from ..graph import Node, Op
 from ..torch_private import FakeTensor, OpOverload, fake_of, has_fixed_sizes, storage_key, without_overrides
 
-__all__ = ["UNASKED", "Memo"]
+__all__ = ["UNASKED", "Memo", "memo_of"]
 
 UNASKED: Any = object()
 """Stands for what the memo does not know."""
@@ -30,6 +32,9 @@ LITERALS = frozenset(
 )  # fmt: skip
 
 Described = tuple[Any, ...]
+
+LARGEST = 20_000
+"""Answers that a memo keeps at most: a search over sizes asks any number of questions."""
 
 PLAIN_FACTS = 5
 """How many of the facts of a tensor a new one is made by: its kind, dtype, shape, strides and device."""
@@ -56,9 +61,14 @@ class Memo:
     """
 
     def __init__(self, mode: Any) -> None:
-        self.mode = mode
+        self._mode = ref(mode)  # the mode's memo does not keep it
         self._answers: dict[Hashable, Described] = {}
         self._apt: dict[int, tuple[Any, bool]] = {}
+
+    @property
+    def mode(self) -> Any:
+        """The fake mode of the values."""
+        return self._mode()
 
     def question(self, node: Node, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Hashable | None:
         """Return what is asked of an operator; None if what it returns may depend on more than descriptions.
@@ -77,7 +87,8 @@ class Memo:
             apt = self._apt[id(target)] = target, _is_apt(target)  # held, so that nothing else has its id
         if not apt[1]:
             return None
-        given: list[Any] = [id(target)]
+        # What a factory or a promotion gives depends on these as well.
+        given: list[Any] = [id(target), torch.get_default_dtype(), torch.is_inference_mode_enabled()]
         for part in (*args, *kwargs, *kwargs.values()):
             described = self._described(part)
             if described is None:
@@ -121,6 +132,8 @@ class Memo:
             return
         own = {storage_key(tensor) for tensor in parts}
         if len(own) == len(parts) and own.isdisjoint(map(storage_key, _tensors(args))):
+            if len(self._answers) >= LARGEST:
+                self._answers.clear()
             made = [facts[:PLAIN_FACTS] for facts in described if facts is not None]
             self._answers[question] = (type(value), *made) if several else made[0]
 
@@ -142,6 +155,21 @@ class Memo:
             return None
         parts = [self._described(part) for part in value]
         return None if None in parts else (kind, *parts)
+
+
+_MEMOS: WeakKeyDictionary[Any, Memo] = WeakKeyDictionary()
+
+
+def memo_of(mode: Any) -> Memo:
+    """Return the memo of a fake mode.
+
+    >>> from purefx.ir.inference import fresh_mode
+    >>> mode = fresh_mode()
+    >>> memo_of(mode) is memo_of(mode), memo_of(mode).mode is mode
+    (True, True)
+    """
+    found = _MEMOS.get(mode)
+    return _MEMOS.setdefault(mode, Memo(mode)) if found is None else found
 
 
 def _is_apt(target: Any) -> bool:

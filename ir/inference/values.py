@@ -36,7 +36,7 @@ from ..torch_private import (
     without_cache,
     without_kernels,
 )
-from .memo import UNASKED, Memo
+from .memo import UNASKED, Memo, memo_of
 
 __all__ = ["FakeValues", "Symbols", "fresh_mode", "gives_nothing", "running"]
 
@@ -138,8 +138,8 @@ class FakeValues:
 
     @cached_property
     def memo(self) -> Memo:
-        """What operators returned so far."""
-        return Memo(self.mode)
+        """What operators returned so far, in this program and in others of its mode."""
+        return memo_of(self.mode)
 
     @cached_property
     def symbols(self) -> Symbols:

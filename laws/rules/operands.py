@@ -15,7 +15,8 @@ from typing import Any
 
 import torch
 
-from ...transforms.rules.terms import AnyOf, Applied, Item, Var, converted, numbers_as_tensors, parts_of
+from ...transforms.rules.overloads import converted, numbers_as_tensors
+from ...transforms.rules.terms import AnyOf, Applied, Item, Var, parts_of, subterms, written
 from ..purity import seeded
 from .candidates import candidate, kinds_of, operators_in
 from .contents import Operand
@@ -80,20 +81,14 @@ def patterns_of(rule: Any) -> list[tuple[Any, Pattern]]:
     for choice in _choices([len(each.terms) for each in several]):
         chosen = {id(each): each.terms[number] for each, number in zip(several, choice, strict=True)}
         term = _with_choice(rule.term, chosen, {})
-        found.setdefault(repr(term), term)
+        found.setdefault(written(term, math.inf), term)
         if len(found) == ALTERNATIVES:
             break
     return [(term, _computing(term, rule.variables)) for term in found.values()]
 
 
 def _alternatives_of(term: Any) -> list[AnyOf]:
-    todo, found = [term], dict[int, Any]()
-    while todo:
-        each = todo.pop()
-        if id(each) not in found:
-            found[id(each)] = each
-            todo += reversed(parts_of(each))
-    return [each for each in found.values() if isinstance(each, AnyOf)]
+    return [each for each in subterms(term) if isinstance(each, AnyOf)]
 
 
 def _choices(counts: Sequence[int]) -> Iterator[tuple[int, ...]]:

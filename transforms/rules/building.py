@@ -17,8 +17,9 @@ from ...ir.names import Names, stem_of, word_of
 from ...ir.operators import GETITEM, op_of
 from ...ir.torch_private import schema_of
 from .given import Given, Kept, Read
+from .overloads import converted, numbers_as_tensors
 from .place import Place
-from .terms import Applied, Item, Term, bound, converted, numbers_as_tensors, values_as_numbers
+from .terms import Applied, Item, Term, bound, values_as_numbers
 
 __all__ = ["OF_A_VALUE", "Builder"]
 

@@ -26,8 +26,8 @@ from ...ir.torch_private import OpOverload, schema_of
 from ..memory import Memory, handed_out
 from ..regions import HARMLESS
 from .matching import Found
+from .overloads import arranged
 from .place import Match
-from .terms import arranged
 
 __all__ = ["Legality"]
 

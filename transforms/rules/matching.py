@@ -19,7 +19,8 @@ from ...ir.effects.aliases import item_of
 from ...ir.errors import RuleError
 from ...ir.graph import Node, Op
 from ...ir.torch_private import OpOverload
-from .terms import AnyCall, AnyOf, Applied, Item, Var, arranged
+from .overloads import arranged
+from .terms import AnyCall, AnyOf, Applied, Item, Var
 
 __all__ = ["COMMUTING", "Found", "NodeOf", "key_of", "match", "operators_of", "root_of"]
 
@@ -55,6 +56,10 @@ class Found:
     def roots(self) -> tuple[Node, ...]:
         """The nodes whose values are replaced, in the order of the pattern; mostly the first of the nodes alone."""
         return self.several or self.nodes[:1]
+
+    def has(self, node: Node, term: Any) -> bool:
+        """Return whether a node was found as a term."""
+        return any(each is term and there is node for each, there in zip(self.terms, self.nodes, strict=True))
 
     def with_node(self, node: Node, term: Any) -> Found:
         """Return it with one more node."""
@@ -111,7 +116,9 @@ class _Search:
                         yield from self.match(each, value, found)
             case Item() | Applied() | AnyCall():
                 node = self._node(value)
-                if node is not None:
+                if node is not None and found.has(node, term):
+                    yield found  # a value that the pattern uses in several places
+                elif node is not None:
                     ways = self._ways(term, node)
                     for pairs in ways if len(ways) == 1 else [each for each in ways if self._are_possible(each)]:
                         yield from self._all(pairs, found.with_node(node, term))
@@ -194,7 +201,7 @@ def _ways(term: Any, node: Node) -> list[list[tuple[Any, Arg]]]:
             given[key] = wanted[key]
     orders = [wanted]
     one, other = COMMUTING.get(term.name, ("", ""))
-    if one in wanted and other in wanted and wanted.get("alpha", 1) == 1:
+    if one in wanted and other in wanted and wanted[one] is not wanted[other] and wanted.get("alpha", 1) == 1:
         orders.append({**wanted, one: wanted[other], other: wanted[one]})
     return [[(each[key], value) for key, value in given.items() if key not in WITHOUT_MEANING] for each in orders]
 

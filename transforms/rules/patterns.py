@@ -14,7 +14,8 @@ import torch
 from ...ir.errors import RuleError
 from ...ir.state import same_contents
 from .matching import key_of
-from .terms import AnyCall, AnyOf, Var, operator_named, parts_of
+from .overloads import operator_named
+from .terms import AnyCall, AnyOf, Var, subterms
 
 __all__ = ["any_call", "tensors_in", "variables_of"]
 
@@ -62,12 +63,7 @@ def tensors_in(term: Any) -> tuple[Callable[[Any], bool], ...]:
     >>> tensors_in(torch.add(Var("x"), 1)), len(tensors_in(torch.add(Var("x"), torch.tensor(1.0))))
     ((), 1)
     """
-    todo, tensors = [term], dict[str, torch.Tensor]()
-    while todo:
-        each = todo.pop()
-        if isinstance(each, torch.Tensor):
-            tensors[key_of(each)] = each
-        todo += parts_of(each)
+    tensors = {key_of(each): each for each in subterms(term) if isinstance(each, torch.Tensor)}
 
     def are_constants(m: Any) -> bool:
         found = [(m.constant(m[key]), tensor) for key, tensor in tensors.items() if m[key] is not None]

@@ -26,8 +26,9 @@ from ...ir.state import SlotKind
 from .given import Given, Kept, Read, size_of
 from .matching import Found, match
 from .new_state import Addition, NewState, parameter_of
+from .overloads import arranged
 from .patterns import variables_of
-from .terms import Applied, Term, applied, arranged
+from .terms import Applied, Term, applied
 
 __all__ = ["Match", "Place", "Places", "Scope"]
 

@@ -30,7 +30,7 @@ from .patterns import any_call, tensors_in, variables_of
 from .place import Match, Places
 from .several import check_results
 from .specialise import specialised
-from .terms import Var, parts_of
+from .terms import Var, subterms
 
 __all__ = ["Rule", "RuleSet", "rule"]
 
@@ -278,13 +278,7 @@ def _read(function: Callable[..., Any], example: Sequence[Any] | None) -> tuple[
 
 
 def _names(term: Any) -> set[str]:
-    todo, found = [term], set[str]()
-    while todo:
-        each = todo.pop()
-        if isinstance(each, Var):
-            found.add(each.name)
-        todo += parts_of(each)
-    return found
+    return {each.name for each in subterms(term) if isinstance(each, Var)}
 
 
 def _everywhere(program: Program, rules: RuleSet, fuel: Fuel) -> Program:

@@ -15,7 +15,7 @@ from ...ir.arguments import Ref, refs_in
 from ...ir.errors import RuleError
 from ...ir.graph import Node
 from .matching import Found, NodeOf, match, operators_of, root_of
-from .terms import AnyOf, Applied, Item, Var, parts_of
+from .terms import AnyOf, Applied, Item, Var, parts_of, subterms
 
 __all__ = ["check_results", "needed", "spot", "ways"]
 
@@ -53,13 +53,8 @@ def check_results(name: str, terms: tuple[Any, ...]) -> None:
 
 def _values_in(terms: Sequence[Any]) -> set[object]:
     # Variables by name, and what is computed of them.
-    todo, found = list(terms), set[object]()
-    while todo:
-        each = todo.pop()
-        if isinstance(each, Var | Applied | Item):
-            found.add(each.name if isinstance(each, Var) else id(each))
-        todo += parts_of(each)
-    return found
+    named = [each for each in subterms(*terms) if isinstance(each, Var | Applied | Item)]
+    return {each.name if isinstance(each, Var) else id(each) for each in named}
 
 
 def ways(term: Any, node: Node, node_of: NodeOf, users_of: UsersOf) -> Iterator[Found]:
@@ -91,7 +86,7 @@ def _with_others(
     known = {id(term): node.name for term, node in zip(found.terms, found.nodes, strict=True)}
     taken = {node.name for node in roots.values()}
     for number, term in enumerate(terms):
-        if number not in roots and (names := _candidates(term, known, found, users_of)) is not None:
+        if number not in roots and (names := _candidates(term, known, found, users_of, {})) is not None:
             for name in names:
                 node = node_of(name)
                 if node is not None and name not in taken:
@@ -104,19 +99,27 @@ def _refs(found: Found) -> set[str]:
     return set(refs_in(tuple(found.values.values()), ()))
 
 
-def _candidates(term: Any, known: Mapping[int, str], found: Found, users_of: UsersOf) -> list[str] | None:
+def _candidates(
+    term: Any, known: Mapping[int, str], found: Found, users_of: UsersOf, done: dict[int, list[str] | None]
+) -> list[str] | None:
     # The values that may be a term, as users of what is known; None where nothing in it is.
     if id(term) in known:
         return [known[id(term)]]
+    if id(term) not in done:
+        done[id(term)] = _by_parts(term, lambda part: _candidates(part, known, found, users_of, done), found, users_of)
+    return done[id(term)]
+
+
+def _by_parts(term: Any, candidates: Callable[[Any], list[str] | None], found: Found, users_of: UsersOf) -> list[str] | None:
     match term:
         case Var(name):
             value = found.values.get(name)
             return [value.name] if type(value) is Ref else None
         case AnyOf(terms):
-            several = [_candidates(each, known, found, users_of) for each in terms]
+            several = [candidates(each) for each in terms]
             return None if None in several else [*dict.fromkeys([name for names in several for name in names or ()])]
         case Applied() | Item() | list() | tuple():
-            several = [names for each in parts_of(term) if (names := _candidates(each, known, found, users_of)) is not None]
+            several = [names for each in parts_of(term) if (names := candidates(each)) is not None]
             if not several or isinstance(term, list | tuple):
                 return several[0] if several else None
             nearest = min(([users_of(name) for name in names] for names in several), key=lambda users: sum(map(len, users)))

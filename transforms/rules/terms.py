@@ -8,7 +8,6 @@ function of torch that is called with a term applies the operator of its name, w
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
 from types import CellType, FunctionType
 from typing import Any
 
@@ -17,8 +16,8 @@ from attrs import field, frozen
 
 from ...ir.arguments import Ref
 from ...ir.errors import RuleError
-from ...ir.names import did_you_mean
-from ...ir.torch_private import OpOverload, OpOverloadPacket, Parameter, overload_of, overloads_of, parameters_of, schema_of
+from ...ir.torch_private import overloads_of, parameters_of, schema_of
+from .overloads import arranged, operator_named, takes_sizes
 
 __all__ = [
     "AnyCall",
@@ -29,13 +28,11 @@ __all__ = [
     "Var",
     "any_of",
     "applied",
-    "arranged",
     "bound",
-    "converted",
-    "numbers_as_tensors",
-    "operator_named",
     "parts_of",
+    "subterms",
     "values_as_numbers",
+    "written",
 ]
 
 OF_PYTHON: Mapping[str, str] = {
@@ -140,7 +137,7 @@ class Applied(Term):
     kwargs: Mapping[str, Any]
 
     def __repr__(self) -> str:
-        return f"{self.name}({', '.join([*map(repr, self.args), *(f'{key}={value!r}' for key, value in self.kwargs.items())])})"
+        return written(self)
 
 
 @frozen(eq=False, repr=False)
@@ -151,7 +148,7 @@ class Item(Term):
     index: int
 
     def __repr__(self) -> str:
-        return f"{self.whole!r}[{self.index}]"
+        return written(self)
 
 
 @frozen(eq=False, repr=False)
@@ -172,7 +169,7 @@ class AnyOf(Term):
     terms: tuple[Any, ...] = field(converter=tuple)
 
     def __repr__(self) -> str:
-        return f"any_of({', '.join(map(repr, self.terms))})"
+        return written(self)
 
 
 def any_of(*terms: Any) -> AnyOf:
@@ -211,59 +208,11 @@ def applied(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Ap
     fitting = {one: found for one in overloads if (found := bound(one, args, kwargs)) is not None}
     if not fitting and len(args) > 2:
         args = (args[0], list(args[1:]))  # x.reshape(2, 3) is x.reshape([2, 3])
-        fitting = {one: found for one in filter(_takes_sizes, overloads) if (found := bound(one, args, kwargs)) is not None}
+        fitting = {one: found for one in filter(takes_sizes, overloads) if (found := bound(one, args, kwargs)) is not None}
     if not fitting:
         shown = ", ".join([*map(repr, args), *(f"{key}={value!r}" for key, value in kwargs.items())])
         raise RuleError(f"no overload of {name} takes ({shown}):\n  " + "\n  ".join(str(schema_of(one)) for one in overloads))
     return Applied(name, fitting, tuple(args), dict(kwargs))
-
-
-def _takes_sizes(overload: Any) -> bool:
-    # A list of integers of any length behind the tensor, which torch's methods take one by one as well.
-    return any(one.kind == "List[int]" and one.size is None for one in parameters_of(overload)[1:2])
-
-
-def operator_named(function: Any) -> tuple[str, Sequence[Any]]:
-    """Return the name of an operator, and its overloads that compute a new value.
-
-    >>> operator_named(torch.relu)
-    ('relu', [<OpOverload(op='aten.relu', overload='default')>])
-
-    Raises:
-        RuleError: there is none.
-    """
-    function = overload_of(function)
-    if isinstance(function, OpOverload):
-        name, overloads = schema_of(function).name.partition("::")[2], [function]
-    elif isinstance(function, OpOverloadPacket):
-        name, overloads = function.__name__, [getattr(function, overload) for overload in function.overloads()]
-    else:
-        name = function if isinstance(function, str) else getattr(function, "__name__", str(function))
-        overloads = _of_tensors(name)
-    if not overloads:
-        near = did_you_mean(name, dir(torch.ops.aten))
-        raise RuleError(f"{name!r} is not an operator of aten{near}; write torch.ops.<library>.<operator>")
-    found = [one for one in overloads if not _writes(one)]
-    if not found:
-        raise RuleError(f"{name} writes into its arguments: a rule looks for operators that compute a new value, and builds such")
-    return name, found
-
-
-def _of_tensors(name: str) -> Sequence[Any]:
-    # None is not for good: a library may be loaded.
-    found = _known_of_tensors(name)
-    if not found:
-        _known_of_tensors.cache_clear()
-    return found
-
-
-@lru_cache(maxsize=1024)
-def _known_of_tensors(name: str) -> tuple[Any, ...]:
-    return tuple([one for one in overloads_of(name) if any("Tensor" in each.kind for each in parameters_of(one))])
-
-
-def _writes(overload: Any) -> bool:
-    return any(one.is_written for one in parameters_of(overload))
 
 
 def bound(overload: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -276,40 +225,6 @@ def bound(overload: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict
     if found is None or not all(_fits(found[one.name], one.kind) for one in parameters_of(overload)):
         return None
     return found
-
-
-def arranged(overload: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return what each parameter of an overload gets, whatever it is; None if there are too few, too many or unknown ones.
-
-    >>> arranged(torch.ops.aten.relu.default, ("anything",), {}), arranged(torch.ops.aten.relu.default, (), {})
-    ({'self': 'anything'}, None)
-    """
-    parameters = parameters_of(overload)
-    plain = [one.name for one in parameters if not one.kwarg_only]
-    given = dict(zip(plain, args, strict=False))
-    if len(args) > len(plain) or not given.keys().isdisjoint(kwargs):
-        return None
-    given.update(kwargs)
-    found: dict[str, Any] = {}
-    for one in parameters:
-        if one.name in given:
-            found[one.name] = _converted(given.pop(one.name), one)
-        elif one.has_default:
-            found[one.name] = _converted(list(one.default) if type(one.default) is list else one.default, one)
-        else:
-            return None
-    return None if given else found
-
-
-def numbers_as_tensors(overload: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> int:
-    """Return how many numbers an overload would get where it takes tensors: the best one gets the fewest.
-
-    >>> numbers_as_tensors(torch.ops.aten.pow.Tensor_Tensor, (Var("x"), 2), {})
-    1
-    """
-    found = arranged(overload, args, kwargs) or {}
-    numbers = {name for name, value in found.items() if isinstance(value, int | float | complex)}
-    return sum([one.kind == "Tensor" and one.name in numbers for one in parameters_of(overload)]) if numbers else 0
 
 
 def values_as_numbers(overload: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> int:
@@ -336,27 +251,6 @@ def _fits(value: Any, kind: str) -> bool:
         is_number = any(word in kind for word in ("number", "float", "complex" if isinstance(value, complex) else "int"))
         return is_number or "Tensor" in kind or ("int" in kind and isinstance(value, int))
     return "Tensor" not in kind and "List[" not in kind
-
-
-def converted(overload: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-    """Return arguments as the dispatcher takes them: a list where one number stands for it, a float where an integer stands.
-
-    >>> converted(torch.ops.aten.conv2d.default, (Var("x"), Var("w"), None, 1), {"padding": 2})
-    ([x, w, None, [1, 1]], {'padding': [2, 2]})
-    """
-    of = {one.name: one for one in parameters_of(overload)}
-    plain = [one for one in of.values() if not one.kwarg_only]
-    by_position = [_converted(value, one) for value, one in zip(args, plain, strict=False)]
-    return by_position, {key: _converted(value, of[key]) for key, value in kwargs.items()}
-
-
-def _converted(value: Any, parameter: Parameter) -> Any:
-    if type(value) is not int:
-        return value
-    kind = parameter.kind
-    if kind in ("float", "Optional[float]"):
-        return float(value)
-    return [value] * (parameter.size or 1) if "List[int]" in kind else value
 
 
 def _followed(function: FunctionType) -> Callable[..., Any]:
@@ -386,3 +280,58 @@ def parts_of(term: Any) -> Sequence[Any]:
             return term
         case _:
             return []
+
+
+def subterms(*terms: Any) -> list[Any]:
+    """Return terms and all that they are made of, each object once: one value in many places of a pattern is walked once.
+
+    >>> x = Var("x")
+    >>> y = torch.relu(x)
+    >>> subterms(torch.add(y, y))
+    [add(relu(x), relu(x)), relu(x), x]
+    """
+    todo, found = [*reversed(terms)], dict[int, Any]()
+    while todo:
+        each = todo.pop()
+        if id(each) not in found:
+            found[id(each)] = each
+            todo += reversed(parts_of(each))
+    return list(found.values())
+
+
+SHOWN = 100
+"""Parts of a term that messages show at most: one in which values are used twice is longer than anybody reads."""
+
+
+def written(term: Any, most: float = SHOWN) -> str:
+    """Return a term as text, as far as it is shown.
+
+    Args:
+        term: what a rule looks for.
+        most: how many of its parts are shown.
+
+    >>> x = Var("x")
+    >>> written(torch.add(torch.relu(x), 1, alpha=2)), written(torch.add(torch.relu(x), 1), 3)
+    ('add(relu(x), 1, alpha=2)', 'add(relu(x), ...)')
+    """
+    left = most
+
+    def part(each: Any) -> str:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            return "..."
+        match each:
+            case Applied(name=name, args=args, kwargs=kwargs):
+                by_name = [f"{key}={part(value)}" for key, value in kwargs.items()]
+                return f"{name}({', '.join([*map(part, args), *by_name])})"
+            case Item(whole=whole, index=index):
+                return f"{part(whole)}[{index}]"
+            case AnyOf(terms=terms):
+                return f"any_of({', '.join(map(part, terms))})"
+            case list():
+                return f"[{', '.join(map(part, each))}]"
+            case _:
+                return repr(each)
+
+    return part(term)

@@ -1,0 +1,65 @@
+"""Patterns in which one value stands in many places: what is worked out of them is worked out once for each value.
+
+Written out, the pattern below has 2 ** 40 operators; a rule over it has to be made, shown, and to match, at once.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import purefx as px
+
+DOUBLINGS = 40
+ALL = 2.0**DOUBLINGS
+
+
+def doubled(x: torch.Tensor) -> torch.Tensor:
+    """Use each value twice."""
+    for _ in range(DOUBLINGS):
+        x = x + x
+    return x
+
+
+def inside(x: torch.Tensor) -> torch.Tensor:
+    """The same with alternatives on the way."""
+    for _ in range(DOUBLINGS):
+        x = px.any_of(x + x, x * x)
+    return x
+
+
+class Doubled(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return doubled(x).neg()
+
+
+@pytest.fixture(scope="module")
+def program() -> px.Program:
+    return px.import_ep(torch.export.export(Doubled(), (torch.ones(2),)))
+
+
+@pytest.mark.parametrize("pattern", [doubled, inside])
+def test_a_rule_over_values_that_are_used_twice_is_made_and_matches(pattern: px.Rule, program: px.Program) -> None:
+    rule = px.rule(pattern).becomes(lambda m, x: x * ALL)
+    assert [node.do.name for node in rule(program).main.nodes if isinstance(node.do, px.Op)] == [
+        "aten.mul.Tensor",
+        "aten.neg.default",
+    ]
+
+
+def test_one_over_several_results(program: px.Program) -> None:
+    rule = px.rule(lambda x: (doubled(x), doubled(x).neg())).becomes(lambda m, x: (x * ALL, x * -ALL))
+    assert [node.do.name for node in rule(program).main.nodes if isinstance(node.do, px.Op)] == ["aten.mul.Tensor"] * 2
+
+
+def test_one_over_tensors(program: px.Program) -> None:
+    tensor = torch.tensor(3.0)
+    rule = px.rule(lambda x: doubled(x * tensor)).becomes(lambda m, x: x)
+    assert rule(program) is program
+
+
+def test_one_that_does_not_use_a_variable_says_so_at_once() -> None:
+    with pytest.raises(px.errors.RuleError, match="does not use y"):
+        px.rule(lambda x, y: doubled(x)).becomes(lambda m, x, y: x)
+    with pytest.raises(px.errors.RuleError, match="no value in common"):
+        px.rule(lambda x, y: (doubled(x), doubled(y))).becomes(lambda m, x, y: (x, y))

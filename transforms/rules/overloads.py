@@ -1,0 +1,126 @@
+"""Overloads: which operator a name means, and what each of its parameters gets from the arguments of a call.
+
+Arguments are arranged as the schema orders them, defaults included.  Whether a term fits a parameter is said where terms are
+(``terms.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+import torch
+
+from ...ir.errors import RuleError
+from ...ir.names import did_you_mean
+from ...ir.torch_private import OpOverload, OpOverloadPacket, Parameter, overload_of, overloads_of, parameters_of, schema_of
+
+__all__ = ["arranged", "converted", "numbers_as_tensors", "operator_named", "takes_sizes"]
+
+
+def operator_named(function: Any) -> tuple[str, Sequence[Any]]:
+    """Return the name of an operator, and its overloads that compute a new value.
+
+    >>> operator_named(torch.relu)
+    ('relu', [<OpOverload(op='aten.relu', overload='default')>])
+
+    Raises:
+        RuleError: there is none.
+    """
+    function = overload_of(function)
+    if isinstance(function, OpOverload):
+        name, overloads = schema_of(function).name.partition("::")[2], [function]
+    elif isinstance(function, OpOverloadPacket):
+        name, overloads = function.__name__, [getattr(function, overload) for overload in function.overloads()]
+    else:
+        name = function if isinstance(function, str) else getattr(function, "__name__", str(function))
+        overloads = _of_tensors(name)
+    if not overloads:
+        near = did_you_mean(name, dir(torch.ops.aten))
+        raise RuleError(f"{name!r} is not an operator of aten{near}; write torch.ops.<library>.<operator>")
+    found = [one for one in overloads if not _writes(one)]
+    if not found:
+        raise RuleError(f"{name} writes into its arguments: a rule looks for operators that compute a new value, and builds such")
+    return name, found
+
+
+def _of_tensors(name: str) -> Sequence[Any]:
+    # None is not for good: a library may be loaded.
+    found = _known_of_tensors(name)
+    if not found:
+        _known_of_tensors.cache_clear()
+    return found
+
+
+@lru_cache(maxsize=1024)
+def _known_of_tensors(name: str) -> tuple[Any, ...]:
+    return tuple([one for one in overloads_of(name) if any("Tensor" in each.kind for each in parameters_of(one))])
+
+
+def _writes(overload: Any) -> bool:
+    return any(one.is_written for one in parameters_of(overload))
+
+
+def takes_sizes(overload: Any) -> bool:
+    """Return whether a list of integers of any length stands behind the tensor, which torch's methods take one by one as well.
+
+    >>> takes_sizes(torch.ops.aten.reshape.default), takes_sizes(torch.ops.aten.relu.default)
+    (True, False)
+    """
+    return any(one.kind == "List[int]" and one.size is None for one in parameters_of(overload)[1:2])
+
+
+def arranged(overload: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return what each parameter of an overload gets, whatever it is; None if there are too few, too many or unknown ones.
+
+    >>> arranged(torch.ops.aten.relu.default, ("anything",), {}), arranged(torch.ops.aten.relu.default, (), {})
+    ({'self': 'anything'}, None)
+    """
+    parameters = parameters_of(overload)
+    plain = [one.name for one in parameters if not one.kwarg_only]
+    given = dict(zip(plain, args, strict=False))
+    if len(args) > len(plain) or not given.keys().isdisjoint(kwargs):
+        return None
+    given.update(kwargs)
+    found: dict[str, Any] = {}
+    for one in parameters:
+        if one.name in given:
+            found[one.name] = _as_taken(given.pop(one.name), one)
+        elif one.has_default:
+            found[one.name] = _as_taken(list(one.default) if type(one.default) is list else one.default, one)
+        else:
+            return None
+    return None if given else found
+
+
+def converted(overload: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+    """Return arguments as the dispatcher takes them: a list where one number stands for it, a float where an integer stands.
+
+    >>> converted(torch.ops.aten.conv2d.default, ("x", "w", None, 1), {"padding": 2})
+    (['x', 'w', None, [1, 1]], {'padding': [2, 2]})
+    """
+    of = {one.name: one for one in parameters_of(overload)}
+    plain = [one for one in of.values() if not one.kwarg_only]
+    by_position = [_as_taken(value, one) for value, one in zip(args, plain, strict=False)]
+    return by_position, {key: _as_taken(value, of[key]) for key, value in kwargs.items()}
+
+
+def _as_taken(value: Any, parameter: Parameter) -> Any:
+    if type(value) is not int:
+        return value
+    kind = parameter.kind
+    if kind in ("float", "Optional[float]"):
+        return float(value)
+    return [value] * (parameter.size or 1) if "List[int]" in kind else value
+
+
+def numbers_as_tensors(overload: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> int:
+    """Return how many numbers an overload would get where it takes tensors: the best one gets the fewest.
+
+    >>> numbers_as_tensors(torch.ops.aten.pow.Tensor_Tensor, ("x", 2), {})
+    1
+    """
+    found = arranged(overload, args, kwargs) or {}
+    numbers = {name for name, value in found.items() if isinstance(value, int | float | complex)}
+    return sum([one.kind == "Tensor" and one.name in numbers for one in parameters_of(overload)]) if numbers else 0
