@@ -12,6 +12,7 @@ from . import (
     collecting,
     crossing,
     expanding,
+    hoisting,
     merging,
     moving,
     outlining,
@@ -40,6 +41,7 @@ SUBJECTS = (
     crossing,
     cleaning,
     collecting,
+    hoisting,
 )
 
 MISTAKES: tuple[Mistake, ...] = tuple(

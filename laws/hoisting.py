@@ -1,0 +1,105 @@
+"""Laws of ``hoist`` and ``replicate``: how often operators run, and what runs when nothing is called any more.
+
+Each is asked of the result alone or of both programs, and shares no code with the transformations.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from ..ir.analysis.numbers import SYMBOLIC
+from ..ir.effects.aliases import storages
+from ..ir.effects.declared import PURE
+from ..ir.effects.resolved import node_effects
+from ..ir.graph import Call, Graph, Node, Op
+from ..ir.program import Program
+from ..transforms import eliminate_common_subexpressions, inline
+from .law import Case, Transform, law
+
+__all__ = ["nothing_twice", "runs_less", "same_inlined"]
+
+NUMBERS = (*SYMBOLIC, int, float)
+
+
+def _runs(program: Program) -> Counter[str]:
+    # How often each operator runs, through all calls; numbers are computed wherever they are used.
+    times: Counter[str] = Counter({program.root: 1})
+    found: Counter[str] = Counter()
+    for name in reversed(program.bottom_up):
+        graph = program.graphs[name]
+        for callee in graph.callees:
+            times[callee] += times[name]
+        for node in graph.nodes:
+            if type(node.do) is Op and not isinstance(node.meta.get("val"), NUMBERS):
+                found[node.do.name] += times[name]
+    return found
+
+
+@law("no operator runs more often than before, and one runs less often where anything changes")
+def runs_less(transform: Transform, case: Case) -> list[str]:
+    before, result = _runs(case.program), transform(case.program)
+    after = _runs(result)
+    found = [f"{name} runs {after[name]} times, and ran {before[name]} times" for name in after if after[name] > before[name]]
+    same = result is not case.program and after == before
+    return [*found, "every operator runs as often as before, in another program"] if same else found
+
+
+@law("where nothing is written, calls that are given the same compute nothing from it alone")
+def nothing_twice(transform: Transform, case: Case) -> list[str]:
+    program = transform(case.program)
+    if _acts(program) or len(program.call_signatures) or any(module.type_name == "purefx.Part" for module in program.modules):
+        return []
+    handed = {name for _, graph in _graphs(program) for node in graph.callers if type(node.do) is Op for name in graph.callees}
+    found: list[str] = []
+    for caller, graph in _graphs(program):
+        calls = [(node.do.graph, node) for node in graph.nodes if type(node.do) is Call]
+        for place, (body, call) in enumerate(calls):
+            for other_body, other in calls[:place]:
+                if body == other_body and body not in handed:
+                    same = {
+                        one.name for one, a, b in zip(program.graphs[body].inputs, call.args, other.args, strict=True) if a == b
+                    }
+                    found += [f"{caller}: {call.name} and {other.name} compute {name}" for name in _from(program, body, same)]
+    return found
+
+
+def _acts(program: Program) -> bool:
+    # Whether anything is written, or a region begins or ends.
+    effects = [does for _, graph in _graphs(program) for does in node_effects(program, graph)]
+    return any(does.writes or does.writes_slots or does.completes or does.scope != (0, 0) for does in effects)
+
+
+def _graphs(program: Program) -> list[tuple[str, Graph]]:
+    return [(name, program.graphs[name]) for name in program.order]
+
+
+def _from(program: Program, body: str, same: set[str]) -> list[str]:
+    # What a body computes from some inputs, and does not give back.
+    graph = program.graphs[body]
+    memory = storages(program, graph, node_effects(program, graph))
+    given = {memory.find(name) for name in graph.output_refs()}
+    used = set(graph.output_refs())
+    for node in reversed(graph.nodes):
+        if node.name in used or type(node.do) is not Op or node.do.effects != PURE:
+            used.update(node.refs())
+    taken_apart = {item[0] for node in graph.nodes if (item := node.projection) is not None}
+
+    def moves(node: Node) -> bool:
+        is_one = node.name in used and node.name not in taken_apart and node.projection is None
+        is_tensor = not isinstance(node.meta.get("val"), (*NUMBERS, tuple, list, type(None))) or "val" not in node.meta
+        return is_one and is_tensor and memory.find(node.name) not in given and same.issuperset(node.refs())
+
+    return [node.name for node in graph.nodes if type(node.do) is Op and node.do.effects == PURE and moves(node)]
+
+
+@law("where nothing is written, with all calls inlined and equal nodes computed once the same operators run as before")
+def same_inlined(transform: Transform, case: Case) -> list[str]:
+    def left(program: Program) -> Counter[str]:
+        return _runs(eliminate_common_subexpressions(inline(program)))
+
+    if _acts(case.program):
+        return []
+    before, after = left(case.program), left(transform(case.program))
+    return [
+        f"{name} runs {after[name]} times, and ran {before[name]} times" for name in before | after if after[name] != before[name]
+    ]
