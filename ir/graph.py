@@ -280,16 +280,20 @@ class Graph:
     def users(self) -> Mapping[str, tuple[str, ...]]:
         """For each value, the names of the nodes that use it, in order; values without a user are left out."""
         # Most values have one user, and most operands stand by themselves: a program asks this of every node.
-        users: dict[str, list[str]] = {}
+        users: dict[str, tuple[str, ...]] = {}
+        several: dict[str, list[str]] = {}
         for node in self.nodes:
             user = node.name
             for name in node.refs():
-                of = users.get(name)
-                if of is None:
-                    users[name] = [user]
-                elif of[-1] is not user:
-                    of.append(user)
-        return MappingProxyType(dict(zip(users, map(tuple, users.values()), strict=True)))
+                if name not in users:
+                    users[name] = (user,)
+                elif name in several:
+                    if several[name][-1] is not user:
+                        several[name].append(user)
+                elif users[name][0] is not user:
+                    several[name] = [users[name][0], user]
+        users.update(zip(several, map(tuple, several.values()), strict=True))
+        return MappingProxyType(users)
 
     @cached_property
     def last_uses(self) -> Mapping[int, tuple[str, ...]]:
