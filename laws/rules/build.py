@@ -6,7 +6,8 @@ It is built node by node and has no graph of torch; its values are inferred.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -23,7 +24,9 @@ from ...ir.signature import Constraints, InputSpec, Range, Signature, StateInput
 from ...ir.state import State
 from ...ir.verify import verify
 from ...transforms import infer
-from ..toy import GETITEM
+from ..evaluate import evaluate
+from ..purity import seeded
+from ..toy import GETITEM, TensorMachine
 from .contents import CALLS
 from .flow import READING, Flow, step, supplied
 from .instances import Instance, changed
@@ -58,11 +61,12 @@ def build(recipe: Recipe, pool: Sequence[Instance]) -> Drawn | None:
     """
     flow = Flow(is_pure=recipe.place == BRANCH, is_dynamic=recipe.place == ROOT and recipe.dynamic > 1)
     results: list[str] = []
+    finite: set[str] = set()
     with quiet():
         for each in recipe.before:
             step(flow, each.kind, each.value)
         for hit in recipe.hits:
-            results += _hit(flow, hit, pool)
+            results += _hit(flow, hit, pool, finite)
         for each in recipe.after:
             step(flow, each.kind, each.value)
         drawn = [flow.value(number) for number in recipe.outputs] if results else []
@@ -80,18 +84,37 @@ def build(recipe: Recipe, pool: Sequence[Instance]) -> Drawn | None:
         return None
     if verify(program):
         return None
-    return Drawn(program, tuple([_leaves(flow, recipe, call, size) for call in range(CALLS)]))
+    drawn_calls = tuple([_leaves(flow, recipe, call, size) for call in range(CALLS)])
+    if finite and not _are_finite(program, drawn_calls, finite):
+        return None
+    return Drawn(program, drawn_calls)
 
 
-def _hit(flow: Flow, hit: Hit, pool: Sequence[Instance]) -> list[str]:
-    # The values that are returned for it: nothing if it does not run on what it got.
+def _are_finite(program: Program, calls: Sequence[Sequence[Any]], names: Collection[str]) -> bool:
+    # Operands that are computed, as an inner value of another match, may be infinite where those that are given are not.
+    found: list[str] = []
+
+    def seen(_: str, part: Any, value: Any) -> None:
+        is_real = isinstance(value, torch.Tensor) and (value.is_floating_point() or value.is_complex())
+        if part.name in names and is_real and not value.isfinite().all():
+            found.append(part.name)
+
+    with seeded(0), torch.no_grad(), suppress(Exception):  # what does not run is left out by those who run it
+        evaluate(program, calls, TensorMachine(), seen=seen)
+    return not found
+
+
+def _hit(flow: Flow, hit: Hit, pool: Sequence[Instance], finite: set[str]) -> list[str]:
+    # The values that are returned for it: nothing if it does not run on what it got.  Notes operands that have to be finite.
     instance = pool[hit.instance % len(pool)]
     found = changed(instance, hit.changed - 1) if hit.changed else instance
     if found is None:
         return []
     instance = found
     feeds = zip(instance.leaves, (*hit.feeds, *[0] * len(instance.leaves)), strict=False)
+    computed = {node.name for node in flow.nodes}
     renamed = {name: supplied(flow, operand, _feed(instance, name, feed)) for (name, operand), feed in feeds}
+    finite.update([renamed[name] for name, operand in instance.leaves if operand.finite and renamed[name] in computed])
     first: str | None = None
     for number, node in enumerate(instance.nodes):
         name = flow.put(node, renamed)

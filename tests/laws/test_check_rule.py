@@ -5,6 +5,7 @@ A check that cannot fail says nothing; so most of what is here must fail, each b
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -19,6 +20,10 @@ from purefx.laws.asking import LawBroken
 from purefx.laws.checking import NothingChecked
 from purefx.laws.law import GRADIENTS
 from purefx.laws.rules import RULE_LAWS, check_rule
+from purefx.laws.rules.build import ROOT, build
+from purefx.laws.rules.contents import Operand, only_finite
+from purefx.laws.rules.instances import instance_of
+from purefx.laws.rules.recipe import Hit, Recipe
 
 Function = Callable[..., Any]
 
@@ -149,6 +154,20 @@ RIGHT: dict[str, tuple[px.RuleSet, dict[str, Any]]] = {
         {"finite": True},
     ),
 }  # fmt: skip
+
+
+@pytest.mark.parametrize("is_finite", [False, True])
+def test_what_a_match_computes_is_no_operand_of_the_next_where_it_is_infinite(is_finite: bool) -> None:
+    def hidden(x: Any) -> Any:
+        return torch.full_like(x, -math.inf) + (x - x)
+
+    given = only_finite([Operand(torch.ones(3))]) if is_finite else [Operand(torch.ones(3))]
+    instance = instance_of(hidden, given, rule="hidden", variables=("x",))
+    assert instance is not None
+    latest, before = 2, 3  # the sum, which is infinite, and the difference, which is not
+    hits = [(Hit(0, (0,), (), 1, 0), Hit(0, (feed,), (), 1, 0)) for feed in (latest, before)]
+    drawn = [build(Recipe((), each, (), (), ROOT, False, 0, 0), [instance]) for each in hits]
+    assert [each is not None for each in drawn] == [not is_finite, True]
 
 
 def reads_floats(m: px.Match) -> bool:
