@@ -13,10 +13,10 @@ from ..ir.effects.declared import PURE
 from ..ir.effects.resolved import node_effects
 from ..ir.graph import Call, Graph, Node, Op
 from ..ir.program import Program
-from ..transforms import eliminate_common_subexpressions, inline
+from ..transforms import eliminate_common_subexpressions, hoist, inline
 from .law import Case, Transform, law
 
-__all__ = ["nothing_twice", "runs_less", "same_inlined"]
+__all__ = ["hoisted_comes_back", "nothing_twice", "runs_less", "runs_no_less", "same_inlined"]
 
 NUMBERS = (*SYMBOLIC, int, float)
 
@@ -102,4 +102,20 @@ def same_inlined(transform: Transform, case: Case) -> list[str]:
     before, after = left(case.program), left(transform(case.program))
     return [
         f"{name} runs {after[name]} times, and ran {before[name]} times" for name in before | after if after[name] != before[name]
+    ]
+
+
+@law("no operator runs less often than before")
+def runs_no_less(transform: Transform, case: Case) -> list[str]:
+    before, after = _runs(case.program), _runs(transform(case.program))
+    return [f"{name} runs {after[name]} times, and ran {before[name]} times" for name in before if after[name] < before[name]]
+
+
+@law("what hoist moved comes back: the same operators run, as often, whether it was there before or not")
+def hoisted_comes_back(transform: Transform, case: Case) -> list[str]:
+    before, after = _runs(transform(case.program)), _runs(transform(hoist(case.program)))
+    return [
+        f"{name} runs {after[name]} times, and {before[name]} times without"
+        for name in before | after
+        if after[name] != before[name]
     ]

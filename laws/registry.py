@@ -38,6 +38,7 @@ from ..transforms import (
     relay_skips,
     remove_effect_tokens,
     remove_noops,
+    replicate,
     sink_state,
 )
 from .checked import CHECKED, COLLECTED, NORMAL_STACKS
@@ -53,7 +54,7 @@ from .cleaning import (
 )
 from .devices import devices_back, meta_says_what_it_computes, to_meta_and_back
 from .dtypes import double_says_what_it_computes, there_and_back
-from .hoisting import nothing_twice, runs_less, same_inlined
+from .hoisting import hoisted_comes_back, nothing_twice, runs_less, runs_no_less, same_inlined
 from .law import GENERIC, Law
 from .modes import markers_come_back, modes_stay, no_markers, no_wrappers, regions_and_back
 from .partition import (
@@ -195,6 +196,7 @@ REGISTRY: tuple[Entry, ...] = (
     Entry(bodies_to_regions, ("flat", "sunk", "deduplicated"), (modes_stay, no_wrappers)),
     Entry(regions_and_back, ("flat", "sunk", "deduplicated"), (modes_stay, no_markers, markers_come_back)),
     Entry(hoist, ("tree", "deduplicated"), (runs_less, nothing_twice, same_inlined, boundary_stays)),
+    Entry(replicate, ("tree", "deduplicated", "outlined"), (runs_no_less, same_inlined, hoisted_comes_back, boundary_stays)),
     Entry(fold_constants, ("flat", "sunk", "deduplicated"), (copies_fold, constants_added, boundary_stays), NEW_CONSTANTS),
 )
 """Every transformation of ``purefx.transforms``."""

@@ -20,7 +20,7 @@ from .convert import to_device, to_dtype
 from .deduplicate import deduplicate
 from .effect_tokens import remove_effect_tokens
 from .expand import expand
-from .hoist import hoist
+from .hoist import hoist, replicate
 from .inline import inline
 from .insert_ivals import insert_ivals
 from .modes import bodies_to_regions, regions_to_bodies
@@ -42,6 +42,6 @@ __all__ = [
     "eliminate_common_subexpressions", "eliminate_dead_code", "expand", "fold_constants", "functionalize", "hoist", "infer",
     "inline", "inplace_mutations", "insert_ivals", "join", "lift_constants", "lift_state", "mark_non_persistent",
     "move_non_tensor_nodes", "name_inputs", "normalize_stacks", "observe", "outline", "regions_to_bodies", "relay_skips",
-    "remove_effect_tokens", "remove_noops", "restore_names", "rule", "sink_state", "split_balanced", "split_by_module",
-    "split_by_tags", "swap_modules", "to_device", "to_dtype", "transform", "transformation",
+    "remove_effect_tokens", "remove_noops", "replicate", "restore_names", "rule", "sink_state", "split_balanced",
+    "split_by_module", "split_by_tags", "swap_modules", "to_device", "to_dtype", "transform", "transformation",
 ]  # fmt: skip

@@ -334,6 +334,7 @@ LABELS: dict[px.Transformation, tuple[str, tuple[str, ...]]] = {
     px.fold_constants: (UNTIDY, ("fold d",)),
     px.remove_noops: (UNTIDY, ("remove c of x",)),
     px.hoist: (ALIKE, ("hoist m out of 'f'", "hoist n out of 'f'")),
+    px.replicate: (str(px.hoist(px.parse(ALIKE))), ("replicate n in 'f'",)),
     px.canonicalize: (UNTIDY, ("put in order the root",)),
     px.regions_to_bodies: (REGION, ("region 0 in ''",)),
     px.bodies_to_regions: (str(px.regions_to_bodies(px.parse(REGION))), ("body of wrap_with_set_grad_enabled in ''",)),

@@ -11,13 +11,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from attrs import define, frozen
 
 from ...ir.arguments import Arg, Ref
-from ...ir.graph import Do, Get, Graph, Input, Node, Stack, common_prefix
-from ...ir.names import FROM_ROOT, relative
+from ...ir.graph import Get, Graph, Input, Node, Stack, common_prefix
+from ...ir.names import FROM_ROOT
 from ...ir.program import Program
 from ...ir.rewriter import Rewriter
 from ..shared_bodies import value_only
 from ..transformation import UNLIMITED, Fuel, transformation
-from .movable import Movable
+from .movable import Movable, read_of
 from .sites import Site, Survey
 
 __all__ = ["hoist"]
@@ -26,6 +26,7 @@ __all__ = ["hoist"]
 @transformation(
     proven=True,
     forgets={"deduplicated"},
+    inverse="replicate",
     laws=[
         "no operator runs more often, and one runs less often",
         "calls that are given the same compute nothing from it alone",
@@ -56,9 +57,9 @@ def hoist(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
       in between, or passes on what its own callers pass twice.
 
     Then all calls of the body get it as one more argument.  Numbers, such as sizes, and reads of state are computed on both
-    sides where both need them.  The inputs that only it used stay; ``eliminate_dead_code`` takes them out.  Calls, results of
-    operators that give several, operators with bodies and their bodies, calls with a preserved signature, and parts of a split
-    program stay as they are.
+    sides where both need them.  The inputs that only it used stay, so that ``replicate`` can undo it; ``eliminate_dead_code``
+    takes them out.  Calls, results of operators that give several, operators with bodies and their bodies, calls with a
+    preserved signature, and parts of a split program stay as they are.
 
     Args:
         program: a program at any stage.
@@ -175,7 +176,10 @@ def _computed(survey: Survey, site: Site, nodes: Iterable[Node], made: dict[obje
     # What stands in the caller for values of the body; what an earlier call uses already is made once.
     known, leaves = dict(site.known), survey.movable[site.body].leaves
     for node in nodes:
-        there = node.using(known).evolve(do=_do_there(survey, site, node, leaves[node.name]))
+        there = node.using(known)
+        if type(node.do) is Get:
+            (leaf,) = leaves[node.name]
+            there = there.evolve(do=read_of(leaf.removeprefix(FROM_ROOT), survey.paths[site.caller]))
         same = Node("", there.do, there.args, there.kwargs)
         versions = () if type(node.do) is Get else tuple([site.versions[leaf] for leaf in sorted(leaves[node.name])])
         one = made.setdefault((same, versions, site.region), _Made(site.number, there, []))
@@ -184,14 +188,3 @@ def _computed(survey: Survey, site: Site, nodes: Iterable[Node], made: dict[obje
         one.stacks.append(site.node.stack)
         known[node.name] = Ref(one.node.name)
     return known
-
-
-def _do_there(survey: Survey, site: Site, node: Node, leaves: Iterable[str]) -> Do:
-    # A read of state names the slot from where the caller stands.
-    if type(node.do) is not Get:
-        return node.do
-    (slot,) = [leaf.removeprefix(FROM_ROOT) for leaf in leaves]
-    if site.caller == survey.program.root:
-        return Get(slot)
-    paths = survey.paths[site.caller]
-    return Get(relative(slot, paths[0]) if len(paths) == 1 else FROM_ROOT + slot)

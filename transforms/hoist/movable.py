@@ -15,12 +15,12 @@ from ...ir.calls.call_graph import bodies_of_calls
 from ...ir.calls.parts import part_names
 from ...ir.effects.declared import NodeEffects
 from ...ir.graph import Call, Frame, Get, Graph, Node, Op
-from ...ir.names import FROM_ROOT, join
+from ...ir.names import FROM_ROOT, join, relative
 from ...ir.own_operators import is_boundary
 from ...ir.program import Program
 from ..memory import Memory, computes
 
-__all__ = ["Leaves", "Movable", "adjustable", "canonical_slot", "shared_slots"]
+__all__ = ["Leaves", "Movable", "adjustable", "canonical_slot", "is_pure", "read_of", "shared_slots"]
 
 Leaves = frozenset[str]
 """What a value of a body is computed from: inputs by name, and state as ``/`` and its slot."""
@@ -80,6 +80,31 @@ def shared_slots(program: Program, graph: Graph, paths: Sequence[str]) -> dict[s
     return found
 
 
+def read_of(slot: str, paths: Sequence[str]) -> Get:
+    """Return the read of a slot as a body writes it.
+
+    Args:
+        slot: from the root.
+        paths: of the modules that the body stands in.
+
+    >>> read_of("a.w", ["a"]), read_of("a.w", ["a", "b"]), read_of("a.w", [""])
+    (Get(slot='w'), Get(slot='/a.w'), Get(slot='a.w'))
+    """
+    return Get(relative(slot, paths[0]) if len(paths) == 1 else FROM_ROOT + slot)
+
+
+def is_pure(node: Node, does: NodeEffects) -> bool:
+    """Return whether a node is an operator that does nothing but compute, wherever it stands.
+
+    >>> is_pure(Node("y", Op("toy.neg")), NodeEffects()), is_pure(Node("y", Call(Frame("a"), "a")), NodeEffects())
+    (True, False)
+    """
+    do = node.do
+    if type(do) is not Op or do.effects.through_bodies or node.meta.get("unbacked_bindings"):
+        return False
+    return computes(does) and not is_boundary(node)
+
+
 class Movable:
     """What of one body its callers could compute, in order.
 
@@ -132,18 +157,12 @@ class Movable:
         if type(node.do) is Get:
             if node.name in self.reads:
                 self.leaves[node.name] = frozenset([FROM_ROOT + self.reads[node.name]])
-        elif self._is_pure(node, does) and self._operands_last(node):
+        elif is_pure(node, does) and self._operands_last(node):
             if not is_number(node.meta):
                 if not self._may_be_passed(node):
                     return
                 self.values.append(node.name)
             self.leaves[node.name] = frozenset[str]().union(*[self.leaves[name] for name in node.refs()])
-
-    def _is_pure(self, node: Node, does: NodeEffects) -> bool:
-        do = node.do
-        if type(do) is not Op or do.effects.through_bodies or node.meta.get("unbacked_bindings"):
-            return False
-        return computes(does) and not is_boundary(node)
 
     def _operands_last(self, node: Node) -> bool:
         # Whether all operands are at hand before the call, and nothing has written them by now.

@@ -68,3 +68,24 @@ def hoists_draws(program: px.Program) -> px.Program:
 @mistake("tree", "runs less")
 def hoists_without_sharing(program: px.Program) -> px.Program:
     return hoisted(program, is_pure, share=False)
+
+
+@mistake("outlined", "meaning")
+def replicates_whatever_was_written(program: px.Program) -> px.Program:
+    # What the caller computed before a write to the operand is computed after it.
+    for number, call in enumerate(program.main.nodes):
+        if type(call.do) is not px.Call or sum(one.do == call.do for one in program.main.nodes) > 1:
+            continue
+        body = program.graphs[call.do.graph]
+        passed = dict(zip([one.name for one in body.inputs], call.args, strict=True))
+        for formal, arg in passed.items():
+            node = program.main.by_name.get(arg.name) if type(arg) is px.Ref else None
+            back = {ref.name: px.Ref(one) for one, ref in passed.items() if type(ref) is px.Ref}
+            if node is None or not is_pure(program.main, node) or not back.keys() >= set(node.refs()):
+                continue
+            made = evolve(node.using(back), name=formal, stack=())
+            inside = px.Graph(tuple(one for one in body.inputs if one.name != formal), (made, *body.nodes), body.output)
+            fewer = evolve(call, args=tuple(other for one, other in passed.items() if one != formal))
+            nodes = (*program.main.nodes[:number], fewer, *program.main.nodes[number + 1 :])
+            return program.with_main(evolve(program.main, nodes=nodes)).with_graphs({call.do.graph: inside})
+    return program
