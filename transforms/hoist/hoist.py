@@ -52,14 +52,14 @@ def hoist(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
     - it is computed by operators without effects from inputs, from literals, and from state that is one tensor in all modules
       that share the body;
     - nothing has written its operands by then, nothing writes it, and the body neither returns it nor a view of it;
-    - it stands before the first region of the body (autocast, gradient modes, vmap);
+    - it stands before the first region of the body (autocast, gradient modes, vmap), of which ``regions_to_bodies`` leaves fewer;
     - and it is worth it: some caller passes the same for it in two calls, with no write to that and no region's begin or end
       in between, or passes on what its own callers pass twice.
 
-    Then all calls of the body get it as one more argument.  Numbers, such as sizes, and reads of state are computed on both
-    sides where both need them.  The inputs that only it used stay, so that ``replicate`` can undo it; ``eliminate_dead_code``
-    takes them out.  Calls, results of operators that give several, operators with bodies and their bodies, calls with a
-    preserved signature, and parts of a split program stay as they are.
+    Then all calls of the body get it as one more argument.  Numbers, such as sizes, views of inputs, and reads of state are
+    computed on both sides where both need them.  The inputs that only it used stay, so that ``replicate`` can undo it;
+    ``eliminate_dead_code`` takes them out.  Calls, results of operators that give several, operators with bodies and their
+    bodies, calls with a preserved signature, and parts of a split program stay as they are.
 
     Args:
         program: a program at any stage.
@@ -110,7 +110,7 @@ def _taken(survey: Survey, name: str, fuel: Fuel) -> list[str]:
             stays.add(node.name)
         elif is_value and survey.is_worth(name, node.name) and fuel.burn("hoist", node.name, "out of", repr(name)):
             taken.append(node.name)
-        elif is_value:
+        elif is_value and not body.is_free(node):
             stays.add(node.name)
     return taken
 

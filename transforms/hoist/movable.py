@@ -130,7 +130,7 @@ class Movable:
         self.leaves: dict[str, Leaves] = {formal.name: frozenset([formal.name]) for formal in self.graph.inputs}
         """For each value that callers could compute, what it is computed from."""
         self.values: list[str] = []
-        """Those that it could be given: the rest are inputs, reads, numbers, and what nothing uses."""
+        """Those that it could be given: the rest are inputs, reads, numbers, views, and what nothing uses."""
         self._written: set[object] = set()
         self._apart = {item[0] for node in self.graph.nodes if (item := node.projection) is not None}
         for node, does in zip(self.graph.nodes, effects, strict=True):
@@ -158,11 +158,15 @@ class Movable:
             if node.name in self.reads:
                 self.leaves[node.name] = frozenset([FROM_ROOT + self.reads[node.name]])
         elif is_pure(node, does) and self._operands_last(node):
-            if not is_number(node.meta):
-                if not self._may_be_passed(node):
-                    return
+            if self._may_be_passed(node):
                 self.values.append(node.name)
+            elif not self.is_free(node):
+                return
             self.leaves[node.name] = frozenset[str]().union(*[self.leaves[name] for name in node.refs()])
+
+    def is_free(self, node: Node) -> bool:
+        """Return whether a node costs little where it is computed a second time: a number, a read, or a view of what is there."""
+        return type(node.do) is not Op or is_number(node.meta) is True or bool(node.do.effects.aliases)
 
     def _operands_last(self, node: Node) -> bool:
         # Whether all operands are at hand before the call, and nothing has written them by now.
@@ -172,6 +176,8 @@ class Movable:
     def _may_be_passed(self, node: Node) -> bool:
         # Several calls are given one tensor: nobody writes it, and nobody can tell.
         memory, name = self.memory, node.name
+        if is_number(node.meta):
+            return False
         is_tensor = "val" not in node.meta or isinstance(node.meta["val"], torch.Tensor)
         if name in self._apart or node.projection is not None or not is_tensor:
             return False
