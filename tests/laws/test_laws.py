@@ -82,7 +82,8 @@ SELDOM = {
     "remove_noops", "to_device", "to_dtype", "regions_to_bodies", "bodies_to_regions", "replicate",
 }  # fmt: skip
 """What these rewrite (tracepoints, ranges of sizes, numbers that cross a module boundary, constants, other dtypes, gradient
-modes, arguments that follow from others) programs of integers hardly have: their own laws make it first, and the other tiers draw it."""
+modes, arguments that follow from others) programs of integers hardly have: their own laws make it first, and the other tiers
+draw it."""
 
 
 @pytest.mark.parametrize("name", [entry.transformation.name for entry in REGISTRY])
