@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from .arguments import Arg, Body, Items, Record, Ref, same_arg
 from .effects.declared import ANYTHING, PURE, ArgAt, Effects, Unless
+from .effects.dependencies import dependencies
 from .effects.registered import declare
+from .effects.resolved import node_effects
 from .errors import (
     CaptureError,
     DiffError,
@@ -56,6 +58,7 @@ from .signature import (
     UserOutput,
 )
 from .state import Slot, SlotKind, State
+from .state_changes import state_uses
 
 __all__ = [
     "ANYTHING", "PURE", "Apply", "Arg", "ArgAt", "Body", "Call", "CallSignature", "CaptureError", "Constraints",
@@ -66,5 +69,6 @@ __all__ = [
     "RuleWarning", "Signature",
     "Slot", "SlotKind", "Stack", "StageError", "State", "StateGradient", "StateInput", "StateMutation", "Step",
     "StoreError", "SwapError", "Sym", "TensorType", "Token", "Unless", "UnsupportedProgram", "UserInput",
-    "UserOutput", "declare", "freeze_meta", "op", "pmap", "same_arg",
+    "UserOutput", "declare", "dependencies", "freeze_meta", "node_effects", "op", "pmap",
+    "same_arg", "state_uses",
 ]  # fmt: skip

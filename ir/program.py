@@ -7,7 +7,8 @@ keeps.  Nothing here transforms or runs.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from functools import cached_property
+from functools import cached_property, singledispatch
+from types import MappingProxyType
 from typing import Any
 
 from attrs import evolve, field, frozen
@@ -20,7 +21,7 @@ from .persistent import PMap, pmap, text_of
 from .signature import Constraints, InputMutation, InputSpec, OutputSpec, Signature
 from .state import State
 
-__all__ = ["CallSignature", "Module", "Program", "Step"]
+__all__ = ["CallSignature", "Module", "Program", "Step", "state_changed"]
 
 
 @frozen
@@ -196,6 +197,31 @@ class Program:
         changed = {name: graph for name, graph in graphs.items() if self.graphs.get(name) is not graph}
         return evolve(self, graphs=pmap(graphs) if only else self.graphs.update(changed)) if changed else self
 
+    def with_state(self, *, add: Mapping[str, Any] = MappingProxyType({}), remove: Iterable[str] = ()) -> Program:
+        """Return a copy with more state, or with less.
+
+        New state comes where ``state_dict`` would have it if its module had registered it last; modules on the way are listed.  A
+        tensor that is state under another path is tied to it, one that shares memory with state shares it.  Nothing reads it yet:
+        write ``Get(path)`` (in a body the path from its module); a program that takes its state as inputs has one more of them
+        for each new tensor.  Of a tensor with several names those go that are removed.
+
+        Args:
+            add: what it is, by path: a ``torch.nn.Parameter``, a tensor (a persistent buffer), or a ``Slot``, whose kind and
+                persistence count and whose numbers do not.
+            remove: paths of state that nothing uses; inputs that were that state go as well.
+
+        Raises:
+            NamingError: a path to add is taken, or cannot be one; a path to remove is not there, or something uses it, which the
+                message names.
+            TypeError: what is added is no tensor and no slot.
+
+        >>> import torch
+        >>> program = Program.of({"": Graph((), ())}).with_state(add={"lora.a": torch.nn.Parameter(torch.ones(2))})
+        >>> program.state.order, program.state["lora.a"].kind.name, program.with_state(remove=["lora.a"]).state.order
+        (('lora.a',), 'PARAMETER', ())
+        """
+        return state_changed(self, add, remove)
+
     def pruned(self) -> Program:
         """Return a copy without the graphs that the root does not reach; the same object if it reaches all."""
         reached = self.order
@@ -225,3 +251,15 @@ class Program:
         return (
             self.root, self.graphs, self.state, self.signature, self.modules, self.call_signatures, self.constraints,
         )  # fmt: skip
+
+
+@singledispatch
+def state_changed(program: Program, add: Mapping[str, Any], remove: Iterable[str]) -> Program:  # noqa: ARG001
+    """Return a program with other state: ``state_changes.py`` registers how, which walks the call graph.
+
+    Args:
+        program: a program.
+        add: as ``Program.with_state`` takes it.
+        remove: likewise.
+    """
+    raise TypeError(f"a {type(program).__name__} has no state")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any
@@ -260,6 +260,31 @@ class State:
 
     def __len__(self) -> int:
         return len(self.order)
+
+    def with_slots(self, added: Mapping[str, Slot]) -> State:
+        """Return the state with more slots; those of a module come behind what it and the modules below it have.
+
+        >>> slot = Slot(SlotKind.BUFFER, torch.ones(1), 0, 0)
+        >>> State(("a.w", "b.w"), pmap({"a.w": slot, "b.w": slot})).with_slots({"a.v": slot}).order
+        ('a.w', 'a.v', 'b.w')
+        """
+        behind: dict[str, list[str]] = {}
+        for name in added:
+            behind.setdefault(self._last_below(name.rpartition(".")[0]), []).append(name)
+        order = behind.pop("", []) if not self.order else []
+        for name in self.order:
+            order += [name, *behind.pop(name, ())]
+        order += [name for names in behind.values() for name in names]
+        return State(tuple(order), self.slots.update(added))
+
+    def without(self, gone: Collection[str]) -> State:
+        """Return the state without some slots; tensors that have other names stay."""
+        order = tuple([name for name in self.order if name not in gone])
+        return State(order, pmap({name: self.slots[name] for name in order}))
+
+    def _last_below(self, owner: str) -> str:
+        prefix = f"{owner}." if owner else ""
+        return next((name for name in reversed(self.order) if name.startswith(prefix)), "")
 
     @cached_property
     def pairs(self) -> tuple[tuple[str, Slot], ...]:

@@ -129,6 +129,20 @@ def bounds(draw: Draw) -> tuple[Any, ...]:
     return (_numbers(*draw(st.sampled_from(((2, 3), (4,), (0, 2), ())))) * 4, *draw(pair), *draw(pair))
 
 
+def flipped(draw: Draw) -> tuple[Any, ...]:
+    """Return a tensor and some of its dimensions."""
+    shape = draw(st.sampled_from(((2, 3), (4,), (0, 2), (2, 1, 3))))
+    dims = draw(st.lists(st.integers(0, len(shape) - 1), unique=True, max_size=len(shape)))
+    return _numbers(*shape), [dim - len(shape) * draw(st.integers(0, 1)) for dim in dims]
+
+
+def averaged(draw: Draw) -> tuple[Any, ...]:
+    """Return a tensor, some of its dimensions, and how many numbers each sum is of."""
+    shape = draw(st.sampled_from(((2, 3), (4,), (2, 1, 3))))
+    dims = draw(st.lists(st.integers(0, len(shape) - 1), unique=True, min_size=1, max_size=len(shape)))
+    return _numbers(*shape), dims, draw(st.booleans()), math.prod([shape[dim] for dim in dims])
+
+
 def parts(name: str) -> Draw:
     """Return a value and how it is cut into as many parts as a rule joins."""
     how, count = name.rpartition("_")[0], int(name[-1])
@@ -152,6 +166,8 @@ OPERANDS: dict[str, Any] = {
     "linear_batch_norm": batch_norm(0),
     **{rule.name: parts(rule.name) for rule in rules.algebra.rules if rule.name[:-1].endswith(("_cat_", "_stack_"))},
     "clamp_clamp": bounds,
+    "flip_flip": flipped,
+    "mean": averaged,
     "gelu": activation(0.5, 1, ROOT),
     "gelu_over_root": activation(0.5, 1, 1 / ROOT),
     "gelu_tanh": activation(0.5, 1, (2 / math.pi) ** 0.5, 0.044715),

@@ -183,6 +183,45 @@ def test_state_that_is_read_elsewhere_is_not_dropped() -> None:
         assert "inner.weight" in quantized(program).state
 
 
+class Between(nn.Module):
+    """Draws numbers, and writes, between a read of state and the end of what reads it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.w = nn.Parameter(torch.randn(3, 3))
+        self.register_buffer("count", torch.zeros(1))
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        y = functional.linear(x, self.w)
+        drawn = torch.rand_like(self.w)
+        self.count.add_(1)
+        return torch.relu(y), drawn + self.count
+
+
+def test_reads_of_state_that_is_dropped_do_not_stand_in_the_way() -> None:
+    @px.rule
+    def doubled(x: Any, w: Any) -> Any:
+        return torch.relu(functional.linear(x, w))
+
+    @doubled.becomes
+    def _(m: px.Match, x: Any, w: Any) -> Any:
+        m.drop(w)
+        return torch.relu(functional.linear(x, m.parameter("w2", m.tensor(w) * 2)) / 2)
+
+    model, x = Between(), torch.randn(2, 3)
+    flat = px.import_ep(torch.export.export(copy.deepcopy(model), (x,)))
+    for program in (flat, px.sink_state(flat), px.transform(flat)):
+        result = doubled(program)
+        assert not px.verify(result, infer=True)
+        assert "w2" in result.state
+        lowered, eager = px.lower(px.transform(result)), copy.deepcopy(model)
+        for _ in range(3):
+            torch.manual_seed(0)
+            given = lowered(x)
+            torch.manual_seed(0)
+            torch.testing.assert_close(given, eager(x))
+
+
 def test_state_that_is_written_is_not_known() -> None:
     asked: list[object] = []
     ask = px.rule(where=lambda m: bool(asked.append(m.tensor("b"))))(lambda a, b: a + b).becomes(lambda m, a, b: a - b)

@@ -185,10 +185,10 @@ class Sweep:
         self.hits.add(rule.name, root.name, made)
         self._note_state(answers)
         gone = {node.name: node for node in (*first.place.nodes, *self._checks(first.place.found))}
-        # The reads of state that is dropped go with the match, if nothing else uses them.
-        gone.update({name: self.draft.nodes[name] for name in first.place.notes.reads if name in self.draft.nodes})
         before = self._spot(first.place.found, gone, at)
         assert before is not None
+        # The reads of state that is dropped go with the match, if nothing else uses them; they do not stand in its way.
+        gone.update({name: self.draft.nodes[name] for name in first.place.notes.reads if name in self.draft.nodes})
         self._take(rule, first, gone, before, at)
         return [node.name for node in made if node.name in self.draft.nodes and before == root.name]
 

@@ -11,18 +11,15 @@ from functools import cached_property
 from typing import Any
 
 import torch
-from attrs import evolve, frozen
+from attrs import frozen
 
-from ...ir.calls.call_graph import all_instances
-from ...ir.calls.parts import with_listed
 from ...ir.effects.resolved import node_effects, summary
 from ...ir.errors import RuleError
-from ...ir.graph import Get
 from ...ir.names import join, nested
-from ...ir.persistent import pmap
 from ...ir.program import Program
-from ...ir.signature import InputMutation, StateInput, StateMutation
-from ...ir.state import Slot, SlotKind, State
+from ...ir.signature import StateInput, StateMutation
+from ...ir.state import Slot, SlotKind
+from ...ir.state_changes import state_uses, with_slots, without_slots
 from ...ir.tensors import TensorIds
 from ..state import lift_state
 from ..transformation import observed
@@ -113,65 +110,12 @@ class NewState:
     def applied(self, program: Program) -> Program:
         """Return a program with the state that is added, and without what is dropped and not read any more."""
         if self.added:
-            self.state = _with_slots(program.state, self.added)
-            owners = [slot.rpartition(".")[0] for slot in self.added]
-            program = program.evolve(state=self.state, modules=with_listed(program.modules, owners))
-            self.program, self.added = program, {}
+            program = with_slots(program, self.added)
+            self.program, self.state, self.added = program, program.state, {}
         if self.dropped:
-            program = _without(program, self.dropped.keys() - _needed(program))
+            program = without_slots(program, self.dropped.keys() - state_uses(program).keys())
             self.program, self.state = program, program.state
         return program
-
-
-def _with_slots(state: State, added: Mapping[str, Slot]) -> State:
-    # New state of a module comes behind what the module and those below it have.
-    waiting: dict[str, list[str]] = {}
-    for name in added:
-        waiting.setdefault(name.rpartition(".")[0], []).append(name)
-    last: dict[str, list[str]] = {}
-    behind = {owner: _last_below(state, owner) for owner in waiting}
-    for owner, names in waiting.items():
-        last.setdefault(behind[owner], []).extend(names)
-    order = list(last.pop("", ())) if not len(state) else []
-    for name in state.order:
-        order += [name, *last.pop(name, ())]
-    order += [name for names in last.values() for name in names]
-    slots = {**dict(state.pairs), **added}
-    return State(tuple(order), pmap(slots))
-
-
-def _last_below(state: State, owner: str) -> str:
-    prefix = f"{owner}." if owner else ""
-    return next((name for name in reversed(state.order) if name.startswith(prefix)), "")
-
-
-def _needed(program: Program) -> set[str]:
-    # The slots that something reads or writes, or that the signature promises.
-    found = {getattr(spec, "slot", "") for spec in program.signature.outputs}
-    main = program.main
-    used = {name for node in main.nodes for name in node.refs()}.union(main.output_refs())
-    mutated = {spec.index for spec in program.signature.outputs if type(spec) is InputMutation}
-    for number, (formal, spec) in enumerate(program.inputs):
-        if type(spec) is StateInput and (formal.name in used or number in mutated):
-            found.add(spec.slot)
-    for name, paths in all_instances(program).items():
-        reads = [node.do.slot for node in program.graphs[name].nodes if type(node.do) is Get]
-        found.update(join(path, slot) for path in paths for slot in reads)
-    return found
-
-
-def _without(program: Program, gone: Iterable[str]) -> Program:
-    slots = frozenset(gone)
-    if slots.isdisjoint(program.state.order):
-        return program
-    left = [(formal, spec) for formal, spec in program.inputs if type(spec) is not StateInput or spec.slot not in slots]
-    if len(left) < len(program.inputs):
-        main = program.main.with_nodes(program.main.nodes, inputs=tuple([formal for formal, _ in left]))
-        program = program.with_boundary(main, [spec for _, spec in left])
-    order = tuple([name for name in program.state.order if name not in slots])
-    state = State(order, pmap({name: program.state[name] for name in order}))
-    lifted = tuple([place for place in program.signature.lifted if place.slot not in slots])
-    return program.evolve(state=state, signature=evolve(program.signature, lifted=lifted))
 
 
 def parameter_of(value: Any) -> Any:

@@ -9,19 +9,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
-from attrs import evolve, frozen
+from attrs import frozen
 
 from ...ir.arguments import Ref
-from ...ir.calls.call_graph import all_instances, module_calls
+from ...ir.calls.call_graph import module_calls
 from ...ir.calls.parts import PART
-from ...ir.graph import Call, Get, Graph, Node
+from ...ir.graph import Call, Graph, Node
 from ...ir.meta import Meta
-from ...ir.names import join, way_to
-from ...ir.persistent import pmap
+from ...ir.names import way_to
 from ...ir.program import Module, Program
 from ...ir.rewriter import Rewriter
 from ...ir.signature import StateGradient, StateInput, StateMutation
-from ...ir.state import State
+from ...ir.state_changes import state_uses, without_slots
 from ..transformation import UNLIMITED, Fuel, transformation
 from .liveness import Liveness, results_of
 
@@ -208,15 +207,13 @@ def _meta_of_some(meta: Meta, left: list[int], *, one: bool) -> Meta:
 def _without_state(program: Program, fuel: Fuel) -> Program:
     program = _without_inputs(program, fuel)
     used = _slots_used(program)
-    state, signature = program.state, program.signature
+    state = program.state
     gone = {name for name in state.order if name not in used and fuel.burn("remove state", name)}
     kept = {name: slot for name, slot in state.pairs if name not in gone}
     modules = _modules_used(program, kept, fuel)
     if not gone and len(modules) == len(program.modules):
         return program
-    lifted = tuple([place for place in signature.lifted if place.slot in kept])
-    state = State(tuple(kept), pmap(kept)) if gone else state
-    return program.evolve(state=state, modules=modules, signature=evolve(signature, lifted=lifted))
+    return without_slots(program, gone).evolve(modules=modules)
 
 
 def _without_inputs(program: Program, fuel: Fuel) -> Program:
@@ -238,13 +235,8 @@ def _without_inputs(program: Program, fuel: Fuel) -> Program:
 
 
 def _slots_used(program: Program) -> set[str]:
-    places = all_instances(program)
-    specs = (*program.signature.inputs, *program.signature.outputs)
-    found = {spec.slot for spec in specs if isinstance(spec, StateInput | StateMutation | StateGradient)}
-    for name, node in program.nodes():
-        if type(node.do) is Get:
-            found.update([join(place, node.do.slot) for place in places[name]])
-    return found
+    # What is left of the inputs stays, and with it its state.
+    return {*state_uses(program), *[spec.slot for spec in program.signature.inputs if type(spec) is StateInput]}
 
 
 def _modules_used(program: Program, slots: Mapping[str, object], fuel: Fuel) -> tuple[Module, ...]:
