@@ -524,3 +524,35 @@ def test_users_of_a_value_with_other_strides_are_inferred_again() -> None:
     assert result is not program
     assert not px.verify(result, infer=True)
     assert result.main.nodes[-1].meta["val"].stride() == px.lower(result)(X).stride()
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+def test_a_result_that_nothing_uses_goes_with_the_match(is_late: bool) -> None:
+    first = px.rule(lambda x: torch.relu(x.chunk(2, -1)[0])).becomes(lambda m, x: torch.relu(x.narrow(-1, 0, 2)))
+    program = px.import_ep(torch.export.export(Plain(lambda _, x: torch.relu(x.chunk(2, -1)[0]) + 1), (torch.ones(2, 4),)))
+    nodes = list(program.main.nodes)
+    dead = next(node for node in nodes if node.projection is not None and node.projection[1] == 1)
+    if is_late:
+        nodes.remove(dead)
+        nodes.append(dead)
+        program = program.with_main(program.main.with_nodes(nodes))
+    result = first(program)
+    assert [node.name for node in result.main.nodes] == ["narrow", "relu_1", "add"]
+    assert px.verify(result, infer=True) == ()
+    used = px.Node("more", px.op(torch.ops.aten.neg.default), (px.Ref(dead.name),))
+    kept = px.infer(program.with_main(px.Graph(program.main.inputs, (*nodes, used), (*program.main.output, px.Ref("more")))))
+    kept = kept.evolve(signature=px.ir.Signature(kept.signature.inputs, (px.ir.UserOutput(), px.ir.UserOutput())))
+    assert first(kept) is kept, "the other half is used"
+
+
+@pytest.mark.parametrize("one", [torch.relu, torch.sigmoid])
+@pytest.mark.parametrize("other", [torch.relu, torch.sigmoid])
+def test_an_alternative_is_the_same_one_wherever_it_is_used(one: Function, other: Function) -> None:
+    def gated(x: Any, y: Any) -> Any:
+        either: Any = px.any_of(torch.relu(x), torch.sigmoid(x))
+        return either * torch.neg(either) + y
+
+    rule = px.rule(gated).becomes(lambda m, x, y: x - y)
+    model = Plain(lambda _, x: one(x) * torch.neg(other(x)) + 3)
+    program = px.import_ep(torch.export.export(model, (torch.ones(2),)))
+    assert (rule(program) is not program) is (one is other)

@@ -213,14 +213,19 @@ class Sweep:
         return None if place is None else span[place].name
 
     def _checks(self, found: Found) -> list[Node]:
-        # What torch asserts about the types of inner values, which goes with them; where others use them, it stays.
+        # What torch asserts about the types of inner values, and results of them that nothing uses, which go with them; where
+        # others use them, they stay.
         matched = {node.name: node for node in found.nodes}
         inner = matched.keys() - {root.name for root in found.roots}
-        checks = {user.name: user for name in inner for user in self._others(name, matched) if is_check(user)}
+        checks = {user.name: user for name in inner for user in self._others(name, matched) if self._is_idle(user)}
         if not checks:
             return []
         taken = matched | checks
         return [check for check in checks.values() if not any(self.draft.is_used_beyond(name, taken) for name in check.refs())]
+
+    def _is_idle(self, user: Node) -> bool:
+        # Whether nothing is computed of a use: it asserts a type, or takes one of several results that nobody wants.
+        return is_check(user) or (user.projection is not None and not self.draft.is_used_beyond(user.name, ()))
 
     # -- what is put there ------------------------------------------------------------------------------------------------------
 

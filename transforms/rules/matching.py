@@ -111,9 +111,11 @@ class _Search:
                 elif same_arg(found.values[name], value):
                     yield found
             case AnyOf(terms):
-                for each in terms:
-                    if self.is_possible(each, value):
-                        yield from self.match(each, value, found)
+                key = f"alternative {id(term)}"
+                chosen = found.values.get(key)  # one that stands in several places is the same one in all of them
+                for number, each in enumerate(terms):
+                    if chosen in (None, number) and self.is_possible(each, value):
+                        yield from self.match(each, value, evolve(found, values={**found.values, key: number}))
             case Item() | Applied() | AnyCall():
                 node = self._node(value)
                 if node is not None and found.has(node, term):
