@@ -112,9 +112,8 @@ def _hit(flow: Flow, hit: Hit, pool: Sequence[Instance], finite: set[str]) -> li
         return []
     instance = found
     feeds = zip(instance.leaves, (*hit.feeds, *[0] * len(instance.leaves)), strict=False)
-    computed = {node.name for node in flow.nodes}
     renamed = {name: supplied(flow, operand, _feed(instance, name, feed)) for (name, operand), feed in feeds}
-    finite.update([renamed[name] for name, operand in instance.leaves if operand.finite and renamed[name] in computed])
+    finite.update([renamed[name] for name, operand in instance.leaves if operand.is_finite])
     first: str | None = None
     for number, node in enumerate(instance.nodes):
         name = flow.put(node, renamed)

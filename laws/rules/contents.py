@@ -46,6 +46,12 @@ class Operand:
         """Whether it is a tensor."""
         return isinstance(self.value, torch.Tensor)
 
+    @property
+    def is_finite(self) -> bool:
+        """Whether its numbers have to be finite in all calls; those that somebody gave may be what they are."""
+        is_own = self.style in ("given", "held") and self.is_tensor
+        return self.finite and not (is_own and not bool(self.value.isfinite().all()))
+
     def at(self, call: int, index: int = 0) -> torch.Tensor:
         """Return the tensor that is passed in a call.
 

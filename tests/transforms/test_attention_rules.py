@@ -20,6 +20,7 @@ from tests.transforms.rulesets import Function, Plain, applied, assert_equal, ex
 
 INF = math.inf
 LOWEST = torch.finfo(torch.float32).min
+LOWEST_HALF = torch.finfo(torch.float16).min
 
 torch.manual_seed(0)
 Q, K, V, BIAS = torch.randn(2, 3, 5, 8), torch.randn(2, 3, 5, 8), torch.randn(2, 3, 5, 8), torch.randn(2, 1, 5, 5)
@@ -124,3 +125,18 @@ def test_what_is_almost_attention_stays(name: str, function: Function) -> None:
 
 def test_the_softmax_of_attention_gives_zeros() -> None:
     assert torch.equal(SAFE_SOFTMAX(torch.full((2,), -INF), -1), torch.zeros(2))
+
+
+@pytest.mark.parametrize("fill", [2.0 * LOWEST_HALF, LOWEST_HALF, LOWEST_HALF * 1.0002])
+@pytest.mark.parametrize("is_hidden", [False, True])
+def test_a_number_that_is_too_large_for_half_precision_hides(fill: float, is_hidden: bool) -> None:
+    """``where`` makes it infinite, ``masked_fill`` refuses it."""
+
+    def attended(m: Any, q: Tensor, k: Tensor, v: Tensor, b: Tensor) -> Tensor:
+        scores = q @ turned(k) / 8.0
+        return soft(torch.where(b > 1, fill, scores) if is_hidden else torch.where(b > -1, scores, fill)) @ v
+
+    model = Plain(half(attended))
+    result, names = applied(rules.attention, exported(model, QKV))
+    assert names
+    assert_equal(result, model, QKV, 3e-3)

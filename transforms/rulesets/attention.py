@@ -216,7 +216,8 @@ def _hides(m: Match, dtype: torch.dtype) -> bool:
 def _mask(m: Match, given: Any) -> Any:
     if "fill" not in given:
         return given.get("mask")
-    fill, dtype = _number(m, "fill"), given["q"].dtype
+    dtype = given["q"].dtype
+    fill = torch.tensor(_number(m, "fill"), dtype=torch.float64).to(dtype).item()  # what is too large for half precision is -inf
     if "mask" in given:
         return torch.where(given["seen"], given["mask"], given["mask"] + fill)
     if fill == -math.inf:
