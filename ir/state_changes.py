@@ -6,7 +6,7 @@ tensor, and no node is made: what reads new state is written by whoever adds it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -89,32 +89,49 @@ def state_uses(program: Program) -> Mapping[str, Node | None]:
 def _changed(program: Program, add: Mapping[str, Any], remove: Iterable[str]) -> Program:
     if isinstance(remove, str):
         raise TypeError(f"remove is a list of paths, not {remove!r}: write [{remove!r}]")
-    gone = list(dict.fromkeys(remove))
+    program = _without(program, list(dict.fromkeys(remove)))
+    if not add:
+        return program
+    ids = TensorIds(program.state)
+    added = {path: _slot(path, value, ids) for path, value in add.items()}
+    tied = {slot.cell: (path, slot.kind) for path, slot in reversed(program.state.pairs)}
+    for path, slot in added.items():
+        _check_place(program, path, added)
+        there, kind = tied.setdefault(slot.cell, (path, slot.kind))
+        if kind is not slot.kind:
+            raise NamingError(
+                f"{path!r} would be a {slot.kind.value} and is the same tensor as {there!r}, a {kind.value}: clone it, or "
+                f"give px.ir.Slot(px.ir.SlotKind.{kind.name}, ...)"
+            )
+    program = with_slots(program, added)
+    return _with_inputs(program, added) if "state as inputs" in program.facts else program
+
+
+def _without(program: Program, gone: Sequence[str]) -> Program:
     for path in gone:
         if path not in program.state:
             raise NamingError(f"no state is called {path!r}{did_you_mean(path, program.state)}")
-    used = state_uses(program) if gone else {}
+    renamed = _under_other_names(program, gone)
+    used = state_uses(renamed) if gone else {}
     for path in gone:
         if path in used:
             user = used[path]
             by = place_of(user) if user is not None else "the signature of the program"
             raise NamingError(f"the state {path!r} is used by {by}, so it cannot go: let something else be used there first")
-    program = without_slots(program, gone)
-    if not add:
-        return program
-    ids, cells = TensorIds(program.state), program.state.by_cell
-    added = {path: _slot(path, value, ids) for path, value in add.items()}
-    for path, slot in added.items():
-        _check_place(program, path, added)
-        tied = program.state[cells[slot.cell][0]] if slot.cell in cells else slot
-        if tied.kind is not slot.kind:
-            there = cells[slot.cell][0]
-            raise NamingError(
-                f"{path!r} would be a {slot.kind.value} and is the same tensor as {there!r}, a {tied.kind.value}: clone it, or "
-                f"give px.ir.Slot(px.ir.SlotKind.{tied.kind.name}, ...)"
-            )
-    program = with_slots(program, added)
-    return _with_inputs(program, added) if "state as inputs" in program.facts else program
+    return without_slots(renamed, gone)
+
+
+def _under_other_names(program: Program, gone: Sequence[str]) -> Program:
+    # An input that is a tensor with several names is called after one that stays.
+    state, specs = program.state, program.signature.inputs
+    taken = {spec.slot for spec in specs if type(spec) is StateInput}
+    others: dict[str, str] = {}
+    for path in gone:
+        left = [name for name in state.by_cell[state[path].cell] if name not in gone]
+        if path in taken and left and taken.isdisjoint(left):
+            others[path] = left[0]
+            taken.add(left[0])
+    return program.evolve(signature=program.signature.with_slots(lambda slot: others.get(slot, slot))) if others else program
 
 
 def _with_inputs(program: Program, added: Mapping[str, Slot]) -> Program:

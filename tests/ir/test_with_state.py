@@ -14,6 +14,9 @@ import torch
 from torch import Tensor, nn
 
 import purefx as px
+from purefx.laws.evaluate import meaning_differences
+from purefx.laws.strategies import Stage
+from purefx.laws.tiers import Tier, drawn_cases
 
 X = torch.randn(2, 2)
 
@@ -144,6 +147,30 @@ def test_a_tie_of_another_kind_is_refused() -> None:
         program.with_state(add={"n": slot})
 
 
+def test_two_new_names_of_one_tensor_are_of_one_kind() -> None:
+    tensor = torch.nn.Parameter(X.clone())
+    slots = {kind: px.ir.Slot(kind, tensor, 0, 0) for kind in (px.ir.SlotKind.PARAMETER, px.ir.SlotKind.BUFFER)}
+    with pytest.raises(px.errors.NamingError, match=r"'n' would be a buffer and is the same tensor as 'm', a parameter"):
+        PROGRAMS["tree"].with_state(add=dict(zip("mn", slots.values(), strict=True)))
+
+
+@pytest.mark.parametrize("is_used", [False, True])
+def test_the_name_of_an_input_goes_and_another_name_stays(is_used: bool) -> None:
+    program = PROGRAMS["flat"]
+    more = program.with_state(add={"n": X, "o": X})
+    (old,) = [formal.name for formal, spec in more.inputs if spec == px.ir.StateInput("n")]
+    if is_used:
+        user = px.Node("used", px.op(torch.ops.aten.neg.default), (px.Ref(old),))
+        more = px.infer(more.with_main(more.main.with_nodes([*more.main.nodes, user])))
+    left = more.with_state(remove=["n"])
+    assert [formal.name for formal, spec in left.inputs if spec == px.ir.StateInput("o")] == [old]
+    assert "n" not in left.state
+    assert px.verify(left, infer=True) == ()
+    eager = Two()
+    eager.load_state_dict(px.lower(program).state_dict())
+    torch.testing.assert_close(px.lower(left)(X), eager(X))
+
+
 def test_a_slot_says_its_kind() -> None:
     slot = px.ir.Slot(px.ir.SlotKind.BUFFER, torch.ones(1), 7, 7, persistent=False)
     made = PROGRAMS["tree"].with_state(add={"a.cache": slot})
@@ -167,4 +194,27 @@ def test_a_program_with_more_state_is_as_eager() -> None:
     for _ in range(3):
         torch.testing.assert_close(lowered(X), model(X), rtol=0, atol=0)
     assert lowered.get_buffer("a.n").item() == 1
+    assert "a.n" in px.to_ep(made).state_dict
+
+
+@pytest.mark.parametrize("tier", ["toy", "aten"])
+@pytest.mark.parametrize("stage", ["flat", "sunk", "tree"])
+def test_drawn_programs_get_state_and_lose_it(tier: Tier, stage: Stage) -> None:
+    tied = 0
+    for case in drawn_cases(tier, stage, 12):
+        program = case.program
+        held = [name for name, slot in program.state.pairs if isinstance(slot.value, torch.Tensor)]
+        more = {"new.here": torch.ones(1), "new.there": nn.Parameter(torch.zeros(1))}
+        again_there = {"new.tied": program.state[held[0]]} if held else {}
+        made = program.with_state(add={**more, **again_there})
+        tied += len(again_there)
+        assert px.verify(made) == ()
+        assert meaning_differences(case.meaning(made), case.meaning(program), what=("outputs", "inputs")) == []
+        again = made.with_state(remove=[name for name in made.state if name not in program.state])
+        assert again.evolve(modules=program.modules) == program
+    assert tied
+
+
+def test_lowering_to_the_exporter_keeps_unread_state() -> None:
+    made = PROGRAMS["flat"].with_state(add={"a.n": torch.ones(1)})
     assert "a.n" in px.to_ep(made).state_dict
