@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import purefx as px
+from purefx.transforms.rules import across
 
 X = torch.linspace(-1, 1, 8).reshape(2, 4)
 
@@ -311,3 +312,18 @@ def test_a_pattern_over_two_modules() -> None:
     assert {"MLP", "Linear"} < set(result.order) and "GELU" not in result.order
     assert across(result) is result
     assert sum(node.do.name == "aten.relu.default" for _, node in result.nodes() if type(node.do) is px.Op) == 1
+
+
+def test_a_tree_is_inlined_only_for_operators_that_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(program: px.Program) -> px.Program:
+        raise AssertionError("the tree is inlined")
+
+    monkeypatch.setattr(across, "inline", refuse)
+    tree = px.transform(
+        px.import_ep(torch.export.export(nn.Sequential(nn.Linear(2, 2), nn.GELU(), nn.Linear(2, 2)), (torch.ones(1, 2),)))
+    )
+    absent = px.rule(lambda x, w, b: functional.linear(px.any_of(torch.sigmoid(x), torch.tanh(x)), w, b))
+    assert absent.becomes(lambda m, x, w, b: functional.linear(x, w, b))(tree) is tree
+    there = px.rule(lambda x, w, b: functional.linear(px.any_of(torch.sigmoid(x), functional.gelu(x)), w, b))
+    with pytest.raises(AssertionError, match="the tree is inlined"):
+        there.becomes(lambda m, x, w, b: functional.linear(x, w, b))(tree)

@@ -7,9 +7,10 @@ afterwards.  In a flat program modules are stacks of nodes, and nothing lies bet
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any
 
-from ...ir.graph import Call, Node, place_of
+from ...ir.graph import Call, Node, Op, place_of
 from ...ir.inference import CallValues, values_of
 from ...ir.program import Program
 from ..deduplicate import deduplicate
@@ -19,8 +20,9 @@ from .matching import Found
 from .new_state import NewState
 from .place import Match, Scope
 from .several import ways
+from .terms import AnyCall, AnyOf, Applied, parts_of
 
-__all__ = ["is_tree", "near_misses", "through_modules"]
+__all__ = ["is_tree", "may_match", "near_misses", "through_modules"]
 
 
 def is_tree(program: Program) -> bool:
@@ -53,6 +55,10 @@ def near_misses(program: Program, rules: Mapping[Any, Sequence[Any]], root_of: C
         rules: by the operator at their root.
         root_of: gives that of a node.
     """
+    targets = frozenset([node.do.target for _, node in program.nodes() if type(node.do) is Op])
+    rules = {root: [each for each in several if may_match(each.term, targets)] for root, several in rules.items()}
+    if not any(rules.values()):
+        return []
     flat = inline(program)
     graph = flat.main
     scope = Scope(flat, flat.root, lambda: ("",), values_of(graph), graph.by_name.get, NewState(flat), CallValues(flat))
@@ -71,6 +77,33 @@ def near_misses(program: Program, rules: Mapping[Any, Sequence[Any]], root_of: C
                 found.append(f"{rule.name} at {place_of(node)} with {place_of(inner[0])}")
         seen[node.name] = node
     return found
+
+
+def may_match(term: Any, targets: AbstractSet[Any]) -> bool:
+    """Return whether operators are there that a term may be made of: without them it stands nowhere, however modules lie.
+
+    Args:
+        term: what a rule looks for.
+        targets: the operators of a program.
+
+    >>> import torch
+    >>> from .terms import Var
+    >>> term = torch.relu(torch.exp(Var("x")))
+    >>> may_match(term, {torch.ops.aten.relu.default}), may_match(term, {torch.ops.aten.relu.default, torch.ops.aten.exp.default})
+    (False, True)
+    """
+    done: dict[int, bool] = {}
+
+    def may(each: Any) -> bool:
+        if id(each) not in done:
+            if isinstance(each, AnyOf):
+                done[id(each)] = any(map(may, each.terms))
+            else:
+                is_there = not isinstance(each, Applied | AnyCall) or not targets.isdisjoint(each.overloads)
+                done[id(each)] = is_there and all(map(may, parts_of(each)))
+        return done[id(each)]
+
+    return may(term)
 
 
 def _crosses(way: Found) -> bool:
