@@ -91,12 +91,13 @@ def build(recipe: Recipe, pool: Sequence[Instance]) -> Drawn | None:
 
 
 def _are_finite(program: Program, calls: Sequence[Sequence[Any]], names: Collection[str]) -> bool:
-    # Operands that are computed, as an inner value of another match, may be infinite where those that are given are not.
+    # Operands that are computed, as an inner value of another match, may be infinite where those that are given are not, or so
+    # large that a product is.
     found: list[str] = []
 
     def seen(_: str, part: Any, value: Any) -> None:
         is_real = isinstance(value, torch.Tensor) and (value.is_floating_point() or value.is_complex())
-        if part.name in names and is_real and not value.isfinite().all():
+        if part.name in names and is_real and not bool((value.abs() <= torch.finfo(value.dtype).max ** 0.5).all()):
             found.append(part.name)
 
     with seeded(0), torch.no_grad(), suppress(Exception):  # what does not run is left out by those who run it

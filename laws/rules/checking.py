@@ -119,7 +119,8 @@ def check_rule(
             ``ExportedProgram`` or a ``torch.nn.Module``.
         tolerance: how far floating point numbers may be from those before, relative to them and absolutely; by default they are
             equal to the last bit.  A ``purefx.laws.evaluate.Tolerance`` says the two apart.
-        finite: whether numbers that are infinite, or none, are left out, also of computed values that a pattern is applied to.
+        finite: whether numbers that are infinite, or none, are left out; of computed values that a pattern is applied to also
+            those whose square is infinite.
         changes_state: whether the rule may bring state and drop some; then only the state counts that is there before and after.
 
     Returns:

@@ -157,14 +157,15 @@ RIGHT: dict[str, tuple[px.RuleSet, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("is_finite", [False, True])
-def test_what_a_match_computes_is_no_operand_of_the_next_where_it_is_infinite(is_finite: bool) -> None:
+@pytest.mark.parametrize("fill", [-math.inf, torch.finfo(torch.float32).min])
+def test_what_a_match_computes_is_no_operand_of_the_next_where_it_is_infinite(is_finite: bool, fill: float) -> None:
     def hidden(x: Any) -> Any:
-        return torch.full_like(x, -math.inf) + (x - x)
+        return torch.full_like(x, fill) + (x - x)
 
     given = only_finite([Operand(torch.ones(3))]) if is_finite else [Operand(torch.ones(3))]
     instance = instance_of(hidden, given, rule="hidden", variables=("x",))
     assert instance is not None
-    latest, before = 2, 3  # the sum, which is infinite, and the difference, which is not
+    latest, before = 2, 3  # the sum, which is infinite or nearly so, and the difference, which is not
     hits = [(Hit(0, (0,), (), 1, 0), Hit(0, (feed,), (), 1, 0)) for feed in (latest, before)]
     drawn = [build(Recipe((), each, (), (), ROOT, False, 0, 0), [instance]) for each in hits]
     assert [each is not None for each in drawn] == [not is_finite, True]

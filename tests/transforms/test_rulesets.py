@@ -213,6 +213,7 @@ UNFUSED: list[tuple[str, Function]] = [
     ("a bias of another size", lambda m, x: functional.linear(x, m.full.weight) + m.b[:, None].expand(4, 4)[:3]),
     ("a vector as a weight", lambda m, x: functional.linear(x[0], m.w) + m.b),
     ("a sum of something else", lambda m, x: torch.exp(x) / torch.exp(x - x.amax(-1, keepdim=True)).sum(-1, keepdim=True)),
+    ("booleans, of which torch takes nothing", lambda m, x: (x > 0) + torch.neg(x)),
     ("strides that torch says otherwise", lambda m, x: torch.log(torch.sigmoid(x.t()))),
 ]  # fmt: skip
 

@@ -256,9 +256,14 @@ def _are_real(m: Match) -> bool:
     return all(dtype is not None and not dtype.is_complex for dtype in dtypes)
 
 
+def _may_be_less(m: Match) -> bool:
+    # torch adds to booleans, and takes nothing from them.
+    return _are_real(m) and m.dtype("x") is not torch.bool
+
+
 SIGNS = RuleSet((
     named("minus_neg", lambda x, y: x - torch.neg(y), lambda m, x, y: x + y, _are_real),
-    named("plus_neg", lambda x, y: x + torch.neg(y), lambda m, x, y: x - y, _are_real),
+    named("plus_neg", lambda x, y: x + torch.neg(y), lambda m, x, y: x - y, _may_be_less),
     named("neg_times_neg", lambda x, y: torch.neg(x) * torch.neg(y), lambda m, x, y: x * y, _are_real),
     named("maximum_of_one", lambda x: any_of(torch.maximum(x, x), torch.minimum(x, x)), lambda m, x: x, alike),
 ))  # fmt: skip
