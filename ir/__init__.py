@@ -16,6 +16,7 @@ from .errors import (
     DiffError,
     EffectsError,
     FuelError,
+    FxPassError,
     InputError,
     InputValueError,
     InvalidProgram,
@@ -62,8 +63,8 @@ from .state_changes import state_uses
 
 __all__ = [
     "ANYTHING", "PURE", "Apply", "Arg", "ArgAt", "Body", "Call", "CallSignature", "CaptureError", "Constraints",
-    "DiffError", "Effects", "EffectsError", "Expr", "Frame", "FuelError", "Get", "Graph", "Input", "InputDim", "InputError",
-    "InputGradient", "InputMutation", "InputValue", "InputValueError", "InvalidProgram", "Items", "LiteralType",
+    "DiffError", "Effects", "EffectsError", "Expr", "Frame", "FuelError", "FxPassError", "Get", "Graph", "Input", "InputDim",
+    "InputError", "InputGradient", "InputMutation", "InputValue", "InputValueError", "InvalidProgram", "Items", "LiteralType",
     "LossOutput", "Meta", "ModeWarning", "Module", "NamingError", "Node", "NumberType", "ObjectType", "Op", "PMap", "ParseError",
     "PartitionError", "PipelineError", "Program", "PurefxError", "Range", "Record", "Ref", "RestType", "RuleError",
     "RuleWarning", "Signature",

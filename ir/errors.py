@@ -17,6 +17,7 @@ __all__ = [
     "CallError",
     "CaptureError",
     "DiffError",
+    "FxPassError",
     "InputError",
     "InputValueError",
     "InvalidProgram",
@@ -204,6 +205,14 @@ class FuelError(PurefxError, TypeError, ValueError):
 
     >>> issubclass(FuelError, TypeError), issubclass(FuelError, ValueError)
     (True, True)
+    """
+
+
+class FxPassError(PurefxError, TypeError, ValueError):
+    """Something is no pass over fx graphs, or gave something that is not the graph of the same program.
+
+    >>> issubclass(FxPassError, TypeError)
+    True
     """
 
 

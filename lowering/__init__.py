@@ -5,6 +5,7 @@ Code is generated once for each distinct body, fx graphs on demand.  A program i
 
 from __future__ import annotations
 
+from .fx import as_fx_pass, from_fx_pass, to_fx
 from .lower import lower
 from .modules.context import LoweringContext
 from .modules.pickling import reduce_context, reduce_module
@@ -15,4 +16,6 @@ LoweringContext.reduce_context = staticmethod(reduce_context)
 LoweringContext.reduce_module = staticmethod(reduce_module)
 LoweringContext.admitted = staticmethod(admitted)
 
-__all__ = ["Stages", "Tie", "lower", "lower_stages", "pipeline_stage", "sum_tied_gradients"]
+__all__ = [
+    "Stages", "Tie", "as_fx_pass", "from_fx_pass", "lower", "lower_stages", "pipeline_stage", "sum_tied_gradients", "to_fx",
+]  # fmt: skip

@@ -5,6 +5,8 @@ What those writes would change is cloned first (``with_saved_values``), which th
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from attrs import evolve
 
@@ -12,10 +14,12 @@ from ..ir.arguments import Arg, Items, Ref
 from ..ir.effects.aliases import slot_storage, storages
 from ..ir.effects.resolved import node_effects
 from ..ir.graph import Get, Graph, Node
+from ..ir.inference import running
 from ..ir.names import word_of
 from ..ir.operators import op_of
 from ..ir.program import Program
 from ..ir.signature import GIVEN, InputMutation, OutputSpec, StateInput, StateMutation, Token, UserInput
+from ..ir.torch_private import FakeTensor
 
 __all__ = ["executable", "with_saved_values"]
 
@@ -53,6 +57,14 @@ def executable(program: Program) -> Program:
         outputs=tuple([spec for spec in outputs if type(spec) in GIVEN]),
     )
     return program.with_main(Graph(users, (*reads, *graph.nodes, *writes), given), signature=signature)
+
+
+def _cloned(value: Any) -> Any:
+    # A clone of a view that leaves gaps in memory has none.
+    if not isinstance(value, FakeTensor):
+        return value
+    with running(value.fake_mode):
+        return value.clone()
 
 
 def _writes(program: Program) -> tuple[list[Node], tuple[Arg, ...]]:
@@ -110,7 +122,7 @@ def with_saved_values(program: Program, *, distinct: bool = False) -> Program:
 
     def clone(value: Ref, original: Ref) -> Ref:
         meta = graph.metas[original.name]
-        clones.append(Node(names.fresh("clone"), CLONE, (value,), meta={"val": meta["val"]} if "val" in meta else {}))
+        clones.append(Node(names.fresh("clone"), CLONE, (value,), meta={"val": _cloned(meta["val"])} if "val" in meta else {}))
         return Ref(clones[-1].name)
 
     output: list[Arg] = []

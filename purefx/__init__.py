@@ -40,7 +40,17 @@ from purefx.ir.importing import import_ep, import_fx
 from purefx.ir.store import load, save
 from purefx.ir.text import mermaid, parse
 from purefx.ir.verify import verify
-from purefx.lowering import Stages, Tie, lower, lower_stages, pipeline_stage, sum_tied_gradients
+from purefx.lowering import (
+    Stages,
+    Tie,
+    as_fx_pass,
+    from_fx_pass,
+    lower,
+    lower_stages,
+    pipeline_stage,
+    sum_tied_gradients,
+    to_fx,
+)
 from purefx.stats import ModuleStats, Stats, stats
 from purefx.transforms import (
     DEFAULT,
@@ -126,6 +136,7 @@ __all__ = [
     "add_runtime_assertions",
     "alpha_equal",
     "any_of",
+    "as_fx_pass",
     "bisect",
     "bodies_to_regions",
     "canonicalize",
@@ -141,6 +152,7 @@ __all__ = [
     "eliminate_dead_code",
     "expand",
     "fold_constants",
+    "from_fx_pass",
     "functionalize",
     "hoist",
     "import_ep",
@@ -184,6 +196,7 @@ __all__ = [
     "to_device",
     "to_dtype",
     "to_ep",
+    "to_fx",
     "transform",
     "transformation",
     "unflatten",

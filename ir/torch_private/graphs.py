@@ -51,6 +51,7 @@ __all__ = [
     "set_guards",
     "state_of",
     "storage_key",
+    "times_written",
     "tree_flatten_spec",
     "uncompiled",
     "unsaved_buffers",
@@ -263,6 +264,17 @@ def storage_key(tensor: torch.Tensor) -> int:
     (True, False)
     """
     return cast(int, cast(Any, tensor.untyped_storage())._cdata)
+
+
+def times_written(tensor: torch.Tensor) -> int:
+    """Return how often a tensor, or a view of its memory, was written so far.
+
+    >>> a = torch.ones(4)
+    >>> before = times_written(a)
+    >>> times_written(a[1:].add_(1)) > before
+    True
+    """
+    return tensor._version
 
 
 def window_on(memory: torch.UntypedStorage, like: torch.Tensor) -> torch.Tensor:

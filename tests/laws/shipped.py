@@ -143,6 +143,18 @@ def averaged(draw: Draw) -> tuple[Any, ...]:
     return _numbers(*shape), dims, draw(st.booleans()), math.prod([shape[dim] for dim in dims])
 
 
+def with_zero(draw: Draw) -> tuple[Any, ...]:
+    """Return whole numbers, or truths, and a zero of the same kind."""
+    dtype = draw(st.sampled_from((torch.int64, torch.int32, torch.bool, torch.uint8)))
+    zero = draw(st.sampled_from((0, False)))
+    return torch.arange(6).reshape(draw(st.sampled_from(((2, 3), (6,), (3, 1, 2))))).to(dtype), zero
+
+
+def normed(draw: Draw) -> tuple[Any, ...]:
+    """Return a tensor and what is added to its variance."""
+    return _numbers(*draw(st.sampled_from(((2, 3), (4,), (2, 1, 3), (3, 2))))), draw(st.sampled_from((1e-5, 1e-3, 0.5, 2)))
+
+
 def parts(name: str) -> Draw:
     """Return a value and how it is cut into as many parts as a rule joins."""
     how, count = name.rpartition("_")[0], int(name[-1])
@@ -168,6 +180,8 @@ OPERANDS: dict[str, Any] = {
     "clamp_clamp": bounds,
     "flip_flip": flipped,
     "mean": averaged,
+    "plus_zero": with_zero,
+    "layer_norm": normed,
     "gelu": activation(0.5, 1, ROOT),
     "gelu_over_root": activation(0.5, 1, 1 / ROOT),
     "gelu_tanh": activation(0.5, 1, (2 / math.pi) ** 0.5, 0.044715),

@@ -25,6 +25,7 @@ PAGES = {
     "docs/import.md": 2,
     "docs/laws.md": 1,
     "docs/partition.md": 4,
+    "docs/passes.md": 0,
     "docs/stages.md": 1,
     "docs/swap.md": 0,
     "docs/tour.md": 8,

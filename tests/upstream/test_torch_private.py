@@ -132,6 +132,17 @@ def test_the_joint_graph_says_where_its_nodes_come_from() -> None:
     assert str(ep.graph) == before
 
 
+def test_writes_are_counted() -> None:
+    """Those through a view and under ``no_grad`` too."""
+    a = torch.zeros(4)
+    counts = [torch_private.times_written(a)]
+    with torch.no_grad():
+        for write in (lambda: a.add_(1), lambda: a[1:].mul_(2), lambda: a.copy_(torch.ones(4))):
+            write()
+            counts.append(torch_private.times_written(a))
+    assert counts == sorted(set(counts))
+
+
 def test_storages_have_keys() -> None:
     """Meta and empty tensors too have a key, shared by views alone."""
     for device in ("cpu", "meta"):

@@ -31,6 +31,7 @@ from ....ir.torch_private import TrainingIRVerifier, Verifier, pytree, symbolic_
 from ..recipe import CallRecipe, ItemRecipe, NodeRecipe, OutputRecipe, PrintedWhole
 from .flow import TOKEN, Flow, Frames, Kind, Style, Value, number_kind, size, tensor_kind
 from .menu import MENU
+from .narrow import Narrow, narrowed
 from .recipe import PATHS, Recipe, recipes, split, windows
 
 __all__ = ["Exported", "Users", "build", "exported_programs", "outputs", "ranges", "users"]
@@ -245,6 +246,8 @@ class _Builder:
 
 CALLS = 3
 
+ANYTHING = Narrow()
+
 
 @frozen(eq=False)
 class Exported(PrintedWhole):
@@ -263,8 +266,11 @@ class Exported(PrintedWhole):
 
 
 @cache
-def exported_programs() -> st.SearchStrategy[Exported]:
+def exported_programs(narrow: Narrow = ANYTHING) -> st.SearchStrategy[Exported]:
     """Return a strategy of exported programs, which shrink by dropping module calls.
+
+    Args:
+        narrow: what programs may do.
 
     The program is new, but its tensors and fake values are shared: do not write to them.
 
@@ -273,7 +279,7 @@ def exported_programs() -> st.SearchStrategy[Exported]:
     >>> len(exported.calls)
     3
     """
-    return recipes().map(_exported)
+    return recipes().map(lambda recipe: _exported(narrowed(recipe, narrow)))
 
 
 def _exported(recipe: Recipe) -> Exported:

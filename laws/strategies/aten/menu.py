@@ -6,7 +6,7 @@ the operators that ``run_decompositions`` would have made of a write.  Which ent
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -15,7 +15,7 @@ from ....ir.torch_private import resolve_operator
 from .flow import REFUSED, Flow, Value, infer, tensor_kind
 from .regions import add_cond, add_region
 
-__all__ = ["MENU"]
+__all__ = ["DOING", "MENU"]
 
 aten: Any = torch.ops.aten
 PRINT: Any = resolve_operator("aten", "_print", "default")
@@ -346,3 +346,13 @@ MENU: tuple[Callable[[Flow, int, int], None], ...] = (
     _combine_into, _view, _through_view, _through_view, _out, _random, _random_write, _print, _assert, add_cond, add_region,
     _several, _sizes, _batch_norm, _hidden, _stack, _reduce,
 )  # fmt: skip
+
+DOING: Mapping[str, tuple[Callable[[Flow, int, int], None], ...]] = {
+    "random": (_random, _random_write, _hidden),
+    "effects": (_print, _assert),
+    "regions": (add_cond, add_region),
+    "training": (_batch_norm,),
+    "views": (_view, _through_view, _several, _hidden),
+    "new_contents": (_update, _update_own, _copy, _combine_into, _random_write),
+}
+"""Which entries do what, for programs that do not."""

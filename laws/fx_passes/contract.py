@@ -1,0 +1,179 @@
+"""``Contract``: what a pass over fx graphs may assume of the programs that it is given, and what it claims of itself.
+
+A pass of a compiler is written for graphs of a certain form.  Programs of another form are not drawn for it, and what it does
+to them is not held against it; what it claims beyond keeping the meaning is asked of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Literal
+
+from attrs import evolve, field, frozen
+from attrs.validators import in_
+
+from ...ir.effects.declared import NodeEffects
+from ...ir.effects.resolved import node_effects
+from ...ir.graph import Node, Op
+from ...ir.program import Program
+from ...ir.signature import InputMutation, StateMutation
+from ..strategies.aten.narrow import Narrow
+
+__all__ = ["ANYTHING", "FUNCTIONAL", "INFERENCE", "POINTWISE", "Contract", "Writes"]
+
+Writes = Literal["anywhere", "at the end", "nowhere"]
+
+TRAINS = {"aten.dropout.default": 2, "aten.native_dropout.default": 2, "aten.batch_norm.default": 5}
+"""Which argument of an operator says that it trains."""
+
+ALWAYS_TRAINS = frozenset({"aten._native_batch_norm_legit_functional.default", "aten._native_batch_norm_legit.default"})
+
+
+@frozen(kw_only=True)
+class Contract:
+    """What a pass may assume, and what it claims.
+
+    By default it may assume nothing beyond a valid graph, and claims no more than that the meaning stays.
+
+    >>> Contract(writes="nowhere", random=False).random
+    False
+    """
+
+    writes: Writes = field(default="anywhere", validator=in_(("anywhere", "at the end", "nowhere")))
+    """Where programs may write: ``"at the end"`` allows what compilers call the epilogue, copies of new contents into state and
+    inputs after everything else."""
+    random: bool = True
+    """Whether programs may draw random numbers."""
+    effects: bool = True
+    """Whether programs may print, assert, or do anything else whose order is seen."""
+    views: bool = True
+    """Whether values may share memory: views, tied state, an output that is an input."""
+    regions: bool = True
+    """Whether operators may be given graphs: branches, loops, gradient modes."""
+    dynamic: bool = True
+    """Whether sizes may be known only when a program runs."""
+    training: bool = True
+    """Whether programs may do what only training does: dropout, statistics of a batch."""
+    operators: frozenset[str] | None = field(default=None, converter=lambda given: None if given is None else frozenset(given))
+    """The only operators that programs may have, by name (``"aten.add.Tensor"``); None for all."""
+    tolerance: float = 0.0
+    """How far numbers may be from those before, relative and absolute; 0 compares bit by bit."""
+    aliasing: bool = True
+    """Whether the pass claims that outputs share memory with inputs, state and one another as before."""
+    same_numbers: bool = False
+    """Whether the pass claims that the same random numbers are drawn in the same order, unused ones included."""
+    compiled: bool = False
+    """Whether the pass claims that the module it gives runs its new graph; else who calls it recompiles, as pass managers do."""
+    returns_new: bool = False
+    """Whether the pass claims that it leaves the module that it is given as it was."""
+    idempotent: bool = False
+    """Whether the pass claims that the second time it finds nothing to do."""
+    values: bool = True
+    """Whether the pass claims that ``meta["val"]``, where a node has one, is what runs."""
+
+    def broken_by(self, program: Program) -> str:
+        """Return what in a program the pass need not reckon with, in words; empty where the program is within the contract.
+
+        Args:
+            program: a flat one.
+
+        >>> import torch, purefx as px
+        >>> program = px.import_ep(torch.export.export(torch.nn.Dropout(), (torch.ones(2),)))
+        >>> ANYTHING.broken_by(program), FUNCTIONAL.broken_by(program), INFERENCE.broken_by(program)
+        ('', '', 'it draws random numbers')
+        """
+        if not self.dynamic and (program.constraints.ranges or program.constraints.guards):
+            return "it has sizes that are known only when it runs"
+        if not self.regions and len(program.graphs) > 1:
+            return "its operators are given graphs"
+        if not self.views and _shares_state(program):
+            return "state is tied or shares memory"
+        return self._broken_by_nodes(program) or self._broken_by_outputs(program)
+
+    def _broken_by_nodes(self, program: Program) -> str:
+        for name in program.order:
+            graph = program.graphs[name]
+            for node, does in zip(graph.nodes, node_effects(program, graph), strict=True):
+                if told := self._broken_by_node(node, does):
+                    return told
+        returns_contents = any(type(spec) in (StateMutation, InputMutation) for spec in program.signature.outputs)
+        return WRITES if self.writes == "nowhere" and returns_contents else ""
+
+    def _broken_by_node(self, node: Node, does: NodeEffects) -> str:
+        if self.writes != "anywhere" and (does.writes or does.writes_slots):
+            return WRITES
+        if not self.random and does.random:
+            return "it draws random numbers"
+        if not self.effects and (does.ordered or does.domains):
+            return "it has effects whose order is seen"
+        if not isinstance(node.do, Op):
+            return ""
+        if not self.views and (does.aliases or does.aliases_slots) and node.do.name != "operator.getitem":
+            return "values share memory"
+        if not self.training and _trains(node, node.do.name):
+            return "it trains"
+        known = self.operators is None or node.do.name in self.operators or node.do.name == "operator.getitem"
+        return "" if known else f"it has the operator {node.do.name}"
+
+    def _broken_by_outputs(self, program: Program) -> str:
+        if self.views:
+            return ""
+        given = list(program.main.output_refs())
+        formals = {formal.name for formal in program.main.inputs}
+        twice = len(set(given)) != len(given) or not formals.isdisjoint(given)
+        return "an output is an input or another output" if twice else ""
+
+    @property
+    def narrow(self) -> Narrow:
+        """What is drawn, so that most programs are within the contract."""
+        return Narrow(
+            functional=self.writes != "anywhere",
+            random=self.random,
+            effects=self.effects,
+            regions=self.regions,
+            training=self.training,
+            views=self.views,
+            new_contents=self.writes != "nowhere",
+            dynamic=self.dynamic,
+        )
+
+    def without(self, *claims: str) -> Contract:
+        """Return the contract without some of its claims: ``"aliasing"``, ``"values"``.
+
+        >>> ANYTHING.without("aliasing").aliasing
+        False
+        """
+        return evolve(self, **dict.fromkeys(claims, False))
+
+    def only(self, operators: Collection[str]) -> Contract:
+        """Return the contract for programs of some operators alone."""
+        return evolve(self, operators=frozenset(operators))
+
+
+WRITES = "it writes"
+
+
+def _trains(node: Node, name: str) -> bool:
+    place = TRAINS.get(name)
+    return name in ALWAYS_TRAINS or (place is not None and node.args[place : place + 1] == (True,))
+
+
+def _shares_state(program: Program) -> bool:
+    slots = [slot for _, slot in program.state.pairs]
+    return len({slot.storage for slot in slots}) != len(slots)
+
+
+ANYTHING = Contract()
+"""Any valid graph: what a pass must be ready for that says nothing of what it needs."""
+
+FUNCTIONAL = Contract(writes="at the end", aliasing=False)
+"""What compilers of torch give their passes: functional graphs with the copies of mutated inputs and state at the end.  Callers
+restore aliases of outputs."""
+
+INFERENCE = Contract(writes="at the end", aliasing=False, random=False, training=False, effects=False)
+"""Functional graphs for inference."""
+
+POINTWISE = Contract(
+    writes="nowhere", aliasing=False, random=False, training=False, effects=False, views=False, regions=False, dynamic=False
+)
+"""The least: graphs of operators that compute, of fixed sizes, and nothing else."""

@@ -1,0 +1,161 @@
+"""What a program means where random numbers need not be the same ones, and what a graph module does when it is called.
+
+Two draws that a pass exchanges are as good as before; two that it merges are not, and neither is one that something else now
+depends on.  So a program is run a second time with each draw seeded by itself, and draws are counted.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+import torch.fx
+from attrs import evolve, frozen
+
+from ...ir.arguments import bodies_in
+from ...ir.effects.resolved import node_effects
+from ...ir.graph import Call, Graph, Op
+from ...ir.persistent import pmap
+from ...ir.program import Program
+from ...ir.torch_private import resolve_operator, storage_key
+from ..evaluate import Contents, Meaning, contents_of, evaluate
+from ..oracles import groups
+from ..purity import seeded
+from ..toy import TensorMachine
+
+__all__ = ["Called", "Draws", "called", "drawn_alone", "is_random", "shared_memory", "without_idle_draws"]
+
+PRINT: Any = resolve_operator("aten", "_print", "default")
+
+
+@frozen
+class Draws:
+    """What a program means with each draw seeded by itself, and how many there are in all calls."""
+
+    meaning: Meaning
+    count: int
+
+
+def is_random(program: Program) -> bool:
+    """Return whether a program draws random numbers.
+
+    >>> is_random(Program.of({"": Graph((), (), ())}))
+    False
+    """
+    return any(type(node.do) is Op and node.do.effects.random for _, node in program.nodes())
+
+
+def drawn_alone(program: Program, calls: Sequence[Sequence[Any]]) -> Draws:
+    """Return what a program means if every operator that draws numbers draws the same ones.
+
+    Args:
+        program: a program of real operators at any stage, on the CPU.
+        calls: the leaves of the user inputs, for each call.
+
+    >>> drawn_alone(Program.of({"": Graph((), (), ())}), [()]).count
+    0
+    """
+    machine, count = TensorMachine(), [0]
+
+    def reseeding(target: Callable[..., Any]) -> Callable[..., Any]:
+        def draw(*args: Any, **kwargs: Any) -> Any:
+            count[0] += 1
+            with seeded(7):
+                return target(*args, **kwargs)
+
+        return draw
+
+    functions = dict(machine.functions)
+    for _, node in program.nodes():
+        if type(node.do) is Op and node.do.effects.random and node.do.target is not None and not bodies_in(node.args):
+            functions.setdefault(node.do.name, reseeding(node.do.target))
+    machine.functions = functions
+    with torch.no_grad():
+        return Draws(evaluate(program, calls, machine), count[0])
+
+
+def without_idle_draws(program: Program) -> Program:
+    """Return a program without what nothing depends on, draws of random numbers included; the same object if there is none.
+
+    Args:
+        program: a program at any stage.
+
+    >>> program = Program.of({"": Graph((), (), ())})
+    >>> without_idle_draws(program) is program
+    True
+    """
+    graphs: dict[str, Graph] = {}
+    for name in program.order:
+        graph = program.graphs[name]
+        needed = set(graph.output_refs())
+        kept: list[Any] = []
+        for node, does in zip(reversed(graph.nodes), reversed(node_effects(program, graph)), strict=True):
+            acts = does.writes or does.writes_slots or does.ordered or does.domains or any(does.scope)
+            if acts or node.name in needed or type(node.do) is Call:
+                needed.update(node.refs())
+                kept.append(node)
+        graphs[name] = graph if len(kept) == len(graph.nodes) else graph.with_nodes(tuple(kept[::-1]))
+    same = all(graphs[name] is program.graphs[name] for name in graphs)
+    return program if same else evolve(program, graphs=pmap(graphs))
+
+
+@frozen
+class Called:
+    """What came of one call of a graph module.
+
+    >>> Called((), {}).outputs
+    ()
+    """
+
+    outputs: tuple[Any, ...]
+    """Contents of tensors; type and text of anything else."""
+    memory: Mapping[str, int]
+    """For each input, output and piece of state that is a tensor, which memory it lies in: a number of this call."""
+
+
+def called(module: torch.fx.GraphModule, leaves: Sequence[Any]) -> Called:
+    """Return what a call of a graph module gives; the module and the leaves stay as they are, and nothing is printed.
+
+    Args:
+        module: takes leaves and gives a tuple of leaves.
+        leaves: of the inputs.
+
+    >>> made = called(torch.fx.symbolic_trace(lambda x: (x, x + 1)), [torch.ones(1)])
+    >>> made.outputs, shared_memory(made, made)
+    ((float32[1] (1.0), float32[1] (2.0)), ['input 0 = output 0'])
+    """
+    module = _silent(copy.deepcopy(module))
+    given = [leaf.detach().clone() if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
+    with seeded(0), torch.no_grad():
+        outputs = module(*given)
+    outputs = outputs if isinstance(outputs, tuple | list) else (outputs,)
+    tensors: dict[str, Any] = {f"input {number}": leaf for number, leaf in enumerate(given)}
+    tensors |= {f"output {number}": leaf for number, leaf in enumerate(outputs)}
+    tensors |= dict(module.named_parameters(remove_duplicate=False)) | dict(module.named_buffers(remove_duplicate=False))
+    strided = {name: leaf for name, leaf in tensors.items() if isinstance(leaf, torch.Tensor) and leaf.layout is torch.strided}
+    memory = {name: storage_key(leaf) for name, leaf in strided.items() if leaf.numel()}
+    return Called(tuple(map(_shown, outputs)), memory)
+
+
+def shared_memory(one: Called, other: Called) -> list[str]:
+    """Return which tensors share memory in one call, of those that both have: each group as one text."""
+    return groups({name: one.memory[name] for name in sorted(one.memory.keys() & other.memory.keys())})
+
+
+def _shown(value: Any) -> Contents | tuple[str, str]:
+    return contents_of(value) if isinstance(value, torch.Tensor) else (type(value).__name__, repr(value))
+
+
+def _silent(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
+    for inner in list(module.modules()):
+        if isinstance(inner, torch.fx.GraphModule):
+            for node in inner.graph.find_nodes(op="call_function", target=PRINT):
+                node.target = _nothing
+            inner.recompile()
+    return module
+
+
+def _nothing(_: object) -> None:
+    """Take the place of what prints."""

@@ -1,0 +1,235 @@
+"""``check_fx_pass``: passes that are right are found right, and a mistake of each kind is found and shown small."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from typing import Any
+
+import pytest
+import torch
+from torch.fx.passes.dialect.common.cse_pass import CSEPass
+from torch.fx.passes.tools_common import legalize_graph
+
+import purefx as px
+from purefx.errors import FxPassError
+from purefx.laws.arguments import WrongQuestion
+from purefx.laws.asking import LawBroken
+from purefx.laws.checking import NothingChecked
+from purefx.laws.fx_passes import ANYTHING, FUNCTIONAL, INFERENCE, POINTWISE, Contract, PassReport, check_fx_pass, survey_pass
+from purefx.laws.tiers import share
+
+aten: Any = torch.ops.aten
+EXAMPLES = share(40)
+
+
+def rebuilt(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
+    return torch.fx.GraphModule(module, copy.deepcopy(module.graph))
+
+
+def calls(module: torch.fx.GraphModule, *targets: Any) -> list[torch.fx.Node]:
+    return [node for node in module.graph.nodes if node.op == "call_function" and (not targets or node.target in targets)]
+
+
+@pytest.mark.parametrize(
+    "contract", [ANYTHING, FUNCTIONAL, INFERENCE, POINTWISE], ids=["any", "functional", "inference", "plain"]
+)
+def test_the_same_graph_made_anew_is_right(contract: Contract) -> None:
+    report = survey_pass(rebuilt, contract=contract, examples=EXAMPLES)
+    assert report.wrong == 0
+    assert report.right == report.drawn > EXAMPLES // 3
+
+
+def test_modules_of_the_exporter_made_anew_are_right() -> None:
+    report = survey_pass(rebuilt, tier="modules", examples=share(10))
+    assert (report.wrong, report.right) == (0, report.drawn)
+
+
+def test_our_own_transformations_are_right_passes() -> None:
+    for ours in (px.eliminate_common_subexpressions, px.eliminate_dead_code, px.remove_noops, px.canonicalize):
+
+        def as_pass(module: torch.fx.GraphModule, ours: Any = ours) -> Any:
+            return px.as_fx_pass(ours, over="graph")(module.graph)
+
+        report = survey_pass(as_pass, contract=ANYTHING.without("aliasing"), examples=EXAMPLES // 2)
+        assert report.wrong == 0, report.findings[0].message
+
+
+def upside_down(module: torch.fx.GraphModule) -> None:
+    for node in calls(module, aten.add.Tensor, aten.sub.Tensor):
+        node.target = aten.sub.Tensor if node.target is aten.add.Tensor else aten.add.Tensor
+
+
+def without_prints(module: torch.fx.GraphModule) -> None:
+    for node in calls(module, aten._print.default):
+        module.graph.erase_node(node)
+
+
+def clones_results(module: torch.fx.GraphModule) -> None:
+    output = module.graph.output_node()
+    for node in [node for node in output.all_input_nodes if node.target in (aten.expand.default, aten.select.int)]:
+        with module.graph.inserting_before(output):
+            output.replace_input_with(node, module.graph.call_function(aten.clone.default, (node,)))
+
+
+def other_values(module: torch.fx.GraphModule) -> None:
+    for node in calls(module, aten.neg.default, aten.sin.default):
+        node.meta["val"] = node.meta["val"].new_empty((9, 9))
+
+
+def behind_the_output(module: torch.fx.GraphModule) -> None:
+    for node in calls(module, aten.neg.default, aten.add.Tensor)[:1]:
+        module.graph.output_node().append(node)
+
+
+NUMBERS = itertools.count()
+
+
+def by_turns(module: torch.fx.GraphModule) -> None:
+    for node in calls(module, aten.neg.default):
+        with module.graph.inserting_before(node):
+            for _ in range(next(NUMBERS) % 2):
+                module.graph.call_function(aten.neg.default, node.args)
+
+
+def keeps_the_code(module: torch.fx.GraphModule) -> None:
+    for node in calls(module, aten.neg.default):
+        node.target = aten.negative.default
+
+
+def edits_what_it_copies(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
+    keeps_the_code(module)
+    return rebuilt(module)
+
+
+def one_more(module: torch.fx.GraphModule) -> None:
+    for node in calls(module, aten.neg.default)[:1]:
+        with module.graph.inserting_before(node):
+            module.graph.call_function(aten.neg.default, node.args)
+
+
+def draws_more(module: torch.fx.GraphModule) -> None:
+    for node in calls(module, aten.rand_like.default, aten.randn_like.default):
+        with module.graph.inserting_before(node):
+            module.graph.call_function(node.target, node.args)  # pyright: ignore[reportArgumentType]
+
+
+def breaks_its_own_result(module: torch.fx.GraphModule) -> None:
+    if calls(module, aten.negative.default):
+        for node in calls(module, aten.negative.default):
+            node.target = aten.abs.default
+    else:
+        keeps_the_code(module)
+
+
+MISTAKES: dict[str, tuple[Any, Contract]] = {
+    "meaning": (upside_down, ANYTHING),
+    "effects": (without_prints, ANYTHING),
+    "aliasing": (clones_results, ANYTHING),
+    "values": (other_values, ANYTHING),
+    "graph": (behind_the_output, ANYTHING),
+    "deterministic": (by_turns, ANYTHING),
+    "compiled": (keeps_the_code, Contract(compiled=True)),
+    "input": (edits_what_it_copies, Contract(returns_new=True)),
+    "idempotent": (one_more, Contract(idempotent=True)),
+    "numbers": (draws_more, Contract(same_numbers=True)),
+    "again": (breaks_its_own_result, ANYTHING),
+}
+
+
+@pytest.mark.parametrize("law", MISTAKES)
+def test_a_mistake_of_each_kind_is_found(law: str) -> None:
+    a_pass, contract = MISTAKES[law]
+    report = survey_pass(a_pass, contract=contract, examples=100, seed=0, seconds=1)
+    assert law in [found.law for found in report.findings], report
+    found = next(found for found in report.findings if found.law == law)
+    assert found.program is not None
+    assert str(px.parse(str(found.program), state={name: found.program.state[name].value for name in found.program.state}))
+
+
+@pytest.mark.parametrize("law", ["numbers", "compiled", "input", "idempotent"])
+def test_what_a_pass_does_not_claim_is_not_asked(law: str) -> None:
+    report = survey_pass(MISTAKES[law][0], examples=EXAMPLES, seed=0)
+    assert report.wrong == 0, report.findings[0].message
+
+
+def test_merged_draws_are_found_and_draws_that_change_places_are_not() -> None:
+    with pytest.raises(LawBroken, match="random numbers"):
+        check_fx_pass(CSEPass(), contract=Contract(writes="at the end", aliasing=False, effects=False), examples=200, seed=1)
+
+    def reordered(module: torch.fx.GraphModule) -> None:
+        draws = [node for node in calls(module, aten.rand_like.default) if node.all_input_nodes[0].op == "placeholder"]
+        for node in draws[1:]:
+            draws[0].prepend(node)
+
+    report = survey_pass(reordered, contract=FUNCTIONAL, examples=EXAMPLES)
+    assert "meaning" not in [found.law for found in report.findings]
+
+
+def test_a_pass_of_torch_is_right_within_its_contract_and_wrong_outside() -> None:
+    assert survey_pass(CSEPass(), contract=INFERENCE, examples=EXAMPLES).wrong == 0
+    with pytest.raises(LawBroken) as error:
+        check_fx_pass(legalize_graph, examples=100, seed=0)
+    assert "legalize_graph breaks the law" in str(error.value)
+    case: Any = error.value.case
+    assert len(case.program.main.nodes) < 12
+    assert "The programs: tier='aten', examples=100, seed=0" in str(error.value)
+
+
+def test_your_own_programs_are_asked_first() -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU())
+
+    def no_relu(module: torch.fx.GraphModule) -> None:
+        for node in calls(module, aten.relu.default):
+            node.replace_all_uses_with(node.args[0])  # pyright: ignore[reportArgumentType]
+
+    with pytest.raises(LawBroken, match="no_relu breaks the law 'meaning'"):
+        check_fx_pass(no_relu, programs=[(model, (-torch.ones(1, 2),))], examples=0)
+
+
+def test_what_was_not_checked_is_said() -> None:
+    def raises(module: torch.fx.GraphModule) -> None:
+        raise KeyError(module)
+
+    with pytest.raises(NothingChecked, match="changed none"):
+        check_fx_pass(lambda module: None, examples=5)
+    with pytest.raises(NothingChecked, match="KeyError 5"):
+        check_fx_pass(raises, examples=5)
+    with pytest.raises(FxPassError, match="is a class"):
+        check_fx_pass(CSEPass, examples=5)
+    with pytest.raises(WrongQuestion, match="tier='toy'"):
+        check_fx_pass(rebuilt, tier="toy")
+    with pytest.raises(WrongQuestion, match="examples"):
+        check_fx_pass(rebuilt, examples=0)
+    with pytest.raises(WrongQuestion, match="contract is a"):
+        check_fx_pass(rebuilt, contract="functional")  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ValueError, match="writes"):
+        Contract(writes="never")  # pyright: ignore[reportArgumentType]
+
+
+def test_programs_are_within_the_contract() -> None:
+    for contract in (FUNCTIONAL, INFERENCE, POINTWISE):
+        seen: list[px.Program] = []
+
+        def look(module: torch.fx.GraphModule, seen: list[px.Program] = seen) -> None:
+            seen.append(px.import_fx(module))
+
+        survey_pass(look, contract=contract, examples=EXAMPLES // 2)
+        operators = {node.do.name for program in seen for _, node in program.nodes() if isinstance(node.do, px.Op)}
+        writes = {name for name in operators if name.split(".")[-2].endswith("_") and "_print" not in name}
+        assert writes <= ({"aten.copy_.default"} if contract is not POINTWISE else set())
+        if not contract.random:
+            assert operators.isdisjoint({"aten.rand_like.default", "aten.bernoulli.p", "aten.native_dropout.default"})
+        if not contract.regions:
+            assert not any(name.startswith("higher_order.") for name in operators)
+
+
+def test_exported_programs() -> None:
+    def decomposed(ep: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
+        return ep.run_decompositions({})
+
+    contract = Contract(writes="at the end", aliasing=False, regions=False, effects=False, dynamic=False, values=False)
+    report = survey_pass(decomposed, over="exported_program", contract=contract, examples=share(8))
+    assert isinstance(report, PassReport)
+    assert report.wrong == 0, report.findings[0].message
+    assert report.right > 1
