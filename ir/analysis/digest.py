@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Any
 
 import torch
-from attrs import astuple, evolve, has
+from attrs import evolve, fields, has
 
 from ..arguments import CONTAINERS, Arg, Body, Items, Record, Ref, children_of
 from ..effects.declared import PURE
@@ -66,9 +66,8 @@ def _digest(program: Program) -> str:
     inputs, constraints = _with_numbered_symbols(signature.inputs, program.constraints)
     parts = [
         known.get(program.root, ""),
-        _printed((inputs, signature.outputs, signature.arg_names)),
+        _written((inputs, signature.outputs, signature.arg_names, constraints)),
         f"{signature.in_spec}{signature.out_spec}",
-        _printed(constraints),
         repr([module.path for module in program.modules]),
         repr(
             [
@@ -117,20 +116,34 @@ def _with_numbered_symbols(inputs: tuple[InputSpec, ...], constraints: Constrain
     return tuple(specs), Constraints(tuple(ranges), tuple(map(numbered, constraints.guards)))
 
 
-def _printed(value: object) -> str:
+def _written(value: object) -> str:
+    # Not ``repr``: that of an attrs value prints "..." in place of one whose address an earlier repr that ran out of stack has
+    # left behind, and ``shown`` prints one placeholder for all that nest deep.
+    written: list[str] = []
+    todo: list[Any] = [value]
+    while todo:
+        part = todo.pop()
+        kind = type(part)
+        if part is CLOSING:
+            written.append(")")
+        elif kind in CONTAINERS:
+            written.append(OPENING[kind])
+            todo.append(CLOSING)
+            todo.extend(reversed(children_of(part)))
+        elif has(kind):
+            written.append(f"{kind.__name__}(")
+            todo.append(CLOSING)
+            todo.extend([getattr(part, each.name) for each in reversed(fields(kind)) if each.eq])
+        else:
+            written.append(literal_token(part))
+    return "\n".join(written)
+
+
+def _digits(value: Any) -> str:
     try:
         return repr(value)
     except ValueError:  # an integer of more digits than Python writes
-        return "\n".join(_parts(value))
-
-
-def _parts(value: Any) -> list[str]:
-    if type(value) is int:
-        return [hex(value)]
-    inside = value if type(value) is tuple else astuple(value, recurse=False) if has(type(value)) else None
-    if inside is None:
-        return [repr(value)]
-    return [f"{type(value).__name__} {len(inside)}", *[text for part in inside for text in _parts(part)]]
+        return hex(value)
 
 
 def _described(value: Any) -> object:
@@ -243,7 +256,7 @@ def literal_token(value: Any) -> str:
     """
     kind = type(value)
     if kind in (int, bool, float, complex, str, bytes, type(None)):
-        return f"{kind.__name__} {_printed(value)}"
+        return f"{kind.__name__} {_digits(value)}"
     if kind.__module__ == "torch":
         # dtype, device, layout, memory_format print what they are; a symbolic number must not be asked anything.
         return f"{kind.__name__} {id(value)}" if kind.__name__.startswith("Sym") else f"{kind.__name__} {value}"
