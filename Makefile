@@ -27,7 +27,7 @@ export HF_HUB_OFFLINE := 1
 # Tests of one file share what they export and draw, so a file is run by one process: make test PARALLEL= for one in all.
 PARALLEL ?= -n 2 --dist loadfile
 
-.PHONY: demo test check static fast deep mutants audit house bench plot format clean install
+.PHONY: demo test check static fast deep mutants vacuity audit audit-effects house bench plot format clean install
 .DEFAULT_GOAL := test
 
 install: .venv/installed
@@ -73,13 +73,21 @@ deep: .venv/installed
 	@$(BIN)/pytest $(PARALLEL) --timeout 0 --ir-profile=deep $(DRAWING)
 	@$(BIN)/python -m purefx.laws.deep --minutes $(MINUTES) $(DEEP_ARGS)
 
+# On how many drawn programs each law tells something.
+vacuity: .venv/installed
+	@$(BIN)/python -W ignore -m tests.laws.vacuity
+
 # Which changes of the sources no test finds: make mutants FILES="transforms/state.py"
 mutants: .venv/installed
 	@$(BIN)/python -m tests.mutants $(FILES)
 
+# Are the passes of the installed torch right?  Writes docs/audit.md: half an hour; make audit ONLY="legalize_graph" prints alone.
+audit: .venv/installed
+	@OMP_NUM_THREADS=1 $(BIN)/python -W ignore -m tests.upstream.audit_passes $(ONLY)
+
 # Runs every operator of the installed torch on drawn arguments and on torch's own samples, and compares what it did with what
 # the tables of ir/effects say: half an hour.
-audit: .venv/installed
+audit-effects: .venv/installed
 	@OMP_NUM_THREADS=1 $(BIN)/python -m tests.upstream.audit_effects $(ONLY)
 
 # Prints the tables, and leaves the figures and the picture in build/.

@@ -7,10 +7,12 @@ is in ``purefx.laws.pytest_plugin``.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import Any
 
-if TYPE_CHECKING:
-    import pytest
+import pytest
+
+SAID = "purefx fx pass"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -34,3 +36,24 @@ def pytest_configure(config: pytest.Config) -> None:
         from purefx.laws import pytest_plugin
 
         pytest_plugin.start(config)
+
+
+@pytest.fixture
+def check_fx_pass(request: pytest.FixtureRequest) -> Callable[..., Any]:
+    """``purefx.laws.check_fx_pass``, whose reports are listed at the end of the session."""
+    from purefx.laws.fx_passes import check_fx_pass as check
+
+    def checked(a_pass: Any, **options: Any) -> Any:
+        report = check(a_pass, **options)
+        request.node.user_properties.append((SAID, str(report)))
+        return report
+
+    return checked
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """List what was found of passes over fx graphs, from processes of xdist as well."""
+    for report in terminalreporter.stats.get("passed", []):
+        for name, said in getattr(report, "user_properties", ()):
+            if name == SAID and report.when == "call":
+                terminalreporter.write_line(f"purefx: {said}")

@@ -21,6 +21,7 @@ __all__ = [
     "InputError",
     "InputValueError",
     "InvalidProgram",
+    "MinimizeError",
     "ModeWarning",
     "NamingError",
     "ParseError",
@@ -212,6 +213,14 @@ class FxPassError(PurefxError, TypeError, ValueError):
     """Something is no pass over fx graphs, or gave something that is not the graph of the same program.
 
     >>> issubclass(FxPassError, TypeError)
+    True
+    """
+
+
+class MinimizeError(PurefxError, ValueError):
+    """A program cannot be reduced, because it does not have the fault that the smaller ones should have.
+
+    >>> issubclass(MinimizeError, ValueError)
     True
     """
 

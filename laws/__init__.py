@@ -6,6 +6,10 @@ means equal.  Nothing here transforms or lowers a program.
 
 from __future__ import annotations
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from .example_args import example_args
 from .oracles import (
     Calls,
     assert_same_as_eager,
@@ -17,6 +21,20 @@ from .oracles import (
 from .purity import changes_in_export, changes_in_program
 
 __all__ = [
-    "Calls", "assert_same_as_eager", "behaviour_differences", "changes_in_export", "changes_in_program", "gradient_differences",
-    "structure_differences", "value_differences",
+    "Calls", "Contract", "assert_same_as_eager", "behaviour_differences", "changes_in_export", "changes_in_program",
+    "check_fx_pass", "check_rule", "check_transformation", "example_args", "gradient_differences", "structure_differences",
+    "value_differences",
 ]  # fmt: skip
+
+if TYPE_CHECKING:
+    from .checking import check_transformation
+    from .fx_passes import Contract, check_fx_pass
+    from .rules import check_rule
+else:
+    LATER = {"check_transformation": "checking", "check_rule": "rules", "check_fx_pass": "fx_passes", "Contract": "fx_passes"}
+    """What draws programs, and so requires hypothesis, which the rest does without."""
+
+    def __getattr__(name: str) -> Any:
+        if name not in LATER:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(importlib.import_module(f"{__name__}.{LATER[name]}"), name)

@@ -56,6 +56,10 @@ class Case:
     """How far floating point numbers may be apart in what programs mean; gradients always may be a little."""
 
 
+def _always(transform: Transform, case: Case) -> bool:  # noqa: ARG001  it is a premise
+    return True
+
+
 @frozen
 class Law:
     """A sentence about a transformation, and how to find out whether it holds.
@@ -68,15 +72,20 @@ class Law:
     name: str
     statement: str
     check: Callable[[Transform, Case], list[str]]
-    """Says what is wrong on a case; an empty list when the law holds."""
+    """Says what is wrong on a case; an empty list when the law holds, or says nothing of the case."""
+    premise: Callable[[Transform, Case], bool] = _always
+    """Says whether the law speaks of a case at all; most speak of all."""
 
 
-def law(statement: str, *, name: str = "") -> Callable[[Callable[[Transform, Case], list[str]]], Law]:
+def law(
+    statement: str, *, name: str = "", where: Callable[[Transform, Case], bool] | None = None
+) -> Callable[[Callable[[Transform, Case], list[str]]], Law]:
     """Return a decorator: a check becomes the law with its name, underscores as blanks.
 
     Args:
         statement: the sentence that the check is about.
         name: of the law, where the check cannot have it.
+        where: the premise of the law: it says nothing of other cases, and the check is not asked there.
 
     >>> @law("no graph has a node")
     ... def no_nodes(transform: Transform, case: Case) -> list[str]:
@@ -84,7 +93,15 @@ def law(statement: str, *, name: str = "") -> Callable[[Callable[[Transform, Cas
     >>> no_nodes.name, no_nodes.statement
     ('no nodes', 'no graph has a node')
     """
-    return lambda check: Law(name or check.__name__.strip("_").replace("_", " "), statement, check)
+
+    def made(check: Callable[[Transform, Case], list[str]]) -> Law:
+        def checked(transform: Transform, case: Case) -> list[str]:
+            return check(transform, case) if where is None or where(transform, case) else []
+
+        asked = check if where is None else checked
+        return Law(name or check.__name__.strip("_").replace("_", " "), statement, asked, where or _always)
+
+    return made
 
 
 @law("the result is valid")

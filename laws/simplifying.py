@@ -98,11 +98,15 @@ def _results_taken(program: Program) -> dict[str, set[int | None]]:
     return found
 
 
-@law("no operator of no effects at all does what an earlier one did, in programs that write nothing")
+def _writes_nothing(transform: Transform, case: Case) -> bool:
+    program = transform(case.program)
+    effects = [does for name in program.order for does in node_effects(program, program.graphs[name])]
+    return not any(does.writes or does.writes_slots for does in effects)
+
+
+@law("no operator of no effects at all does what an earlier one did, in programs that write nothing", where=_writes_nothing)
 def computed_once(transform: Transform, case: Case) -> list[str]:
     program = transform(case.program)
-    if any(does.writes or does.writes_slots for name in program.order for does in node_effects(program, program.graphs[name])):
-        return []
     found: list[str] = []
     for name in program.order:
         graph, seen = program.graphs[name], dict[object, str]()

@@ -58,10 +58,13 @@ class TensorMachine:
     def __init__(self) -> None:
         self.effects: dict[str, list[Any]] = {"emitted": []}
         self.functions: Mapping[str, Callable[..., Any]] = {
-            "aten._print.default": self.effects["emitted"].append,
+            "aten._print.default": self._print,
             "higher_order.with_effects": self._thread,
             "higher_order.cond": lambda condition, yes, no, operands: (yes if condition else no)(*operands),
         }
+
+    def _print(self, s: str) -> None:
+        self.effects["emitted"].append(s)
 
     def _thread(self, token: None, target: Any, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         result = self.functions.get(str(target), target)(*args, **kwargs)

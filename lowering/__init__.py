@@ -5,6 +5,7 @@ Code is generated once for each distinct body, fx graphs on demand.  A program i
 
 from __future__ import annotations
 
+from .code.script import to_script
 from .fx import as_fx_pass, from_fx_pass, to_fx
 from .lower import lower
 from .modules.context import LoweringContext
@@ -18,4 +19,5 @@ LoweringContext.admitted = staticmethod(admitted)
 
 __all__ = [
     "Stages", "Tie", "as_fx_pass", "from_fx_pass", "lower", "lower_stages", "pipeline_stage", "sum_tied_gradients", "to_fx",
+    "to_script",
 ]  # fmt: skip

@@ -50,6 +50,7 @@ from purefx.lowering import (
     pipeline_stage,
     sum_tied_gradients,
     to_fx,
+    to_script,
 )
 from purefx.stats import ModuleStats, Stats, stats
 from purefx.transforms import (
@@ -83,6 +84,7 @@ from purefx.transforms import (
     lift_constants,
     lift_state,
     mark_non_persistent,
+    minimize,
     move_non_tensor_nodes,
     name_inputs,
     normalize_stacks,
@@ -151,6 +153,7 @@ __all__ = [
     "eliminate_common_subexpressions",
     "eliminate_dead_code",
     "expand",
+    "first_difference",
     "fold_constants",
     "from_fx_pass",
     "functionalize",
@@ -169,6 +172,7 @@ __all__ = [
     "lower_stages",
     "mark_non_persistent",
     "mermaid",
+    "minimize",
     "move_non_tensor_nodes",
     "name_inputs",
     "normalize_stacks",
@@ -197,6 +201,7 @@ __all__ = [
     "to_dtype",
     "to_ep",
     "to_fx",
+    "to_script",
     "transform",
     "transformation",
     "unflatten",
@@ -204,14 +209,21 @@ __all__ = [
     "where_went",
 ]  # fmt: skip
 
-if not TYPE_CHECKING:  # a type checker would believe every name
+if TYPE_CHECKING:
+    from purefx.laws.first_difference import first_difference
+else:  # a type checker would believe every name
 
     def __getattr__(name: str):  # noqa: ANN202
         if name in {"laws", "rules"}:
             return _importlib.import_module(f"purefx.{name}")
+        if name == "first_difference":  # laws are imported when they are asked for
+            return _importlib.import_module("purefx.laws.first_difference").first_difference
         from purefx._moved import moved
 
         return moved(name)
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), "first_difference"})
 
 
 del TYPE_CHECKING, annotations

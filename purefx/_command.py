@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from purefx._check_command import check_command
 from purefx.ir import InvalidProgram, Program, PurefxError
 from purefx.ir.analysis.diff import diff
 from purefx.ir.analysis.digest import digest
@@ -130,6 +131,7 @@ def _parser() -> argparse.ArgumentParser:
     show.add_argument("--graph", metavar="ID", help='this graph alone; "" is the root')
     check = command("verify", _verify, "Say everything that is wrong with a program; status 1 if anything is.", "FILE")
     check.add_argument("--infer", action="store_true", help="run every operator on fake values too, and compare")
+    check_command(commands, shared)
     command("digest", _digest, "Print the identity of a program up to names.", "FILE")
     command("diff", _diff, "Print what makes one program another; status 1 if anything does.", "A", "B")
     convert = command("convert", _convert, "Save a program as data that can be loaded without trust.", "IN")

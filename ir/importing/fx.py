@@ -300,4 +300,6 @@ def _read(module: torch.fx.GraphModule, out_spec: Any, values: Mapping[Any, Any]
         modules=reader.attributes.hierarchy(reader.stacks.types),
         facts=frozenset({"state sunk"} if called else {"flat", "state sunk"}),
     )
+    if len(program.order) != len(program.graphs):  # attributes that nodes name and nothing uses
+        program = program.evolve(graphs=pmap({name: program.graphs[name] for name in program.order}))
     return with_constants(program)

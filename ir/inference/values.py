@@ -32,6 +32,7 @@ from ..torch_private import (
     new_symbol,
     schema_of,
     silence,
+    size_number,
     symbols_of,
     without_cache,
     without_kernels,
@@ -72,6 +73,15 @@ class Symbols:
                 low, high = self._bounds.get(name, (None, None))
                 self._known[name] = new_symbol(self.mode.shape_env, name, self._numbers[name], low, high)
         return evaluate(expr, {Sym(name): self._known[name] for name in names}) if isinstance(expr, Apply | Sym) else expr
+
+    def example(self, expr: Expr) -> Any:
+        """Return a number that a size can be: what the export saw, or what bounds and guards allow; None if only a run knows.
+
+        Args:
+            expr: of integers and symbols.
+        """
+        number = self.number(expr)
+        return size_number(number) if isinstance(number, SYMBOLIC) else number
 
     @cached_property
     def _bounds(self) -> Mapping[str, tuple[int | None, int | None]]:

@@ -43,6 +43,7 @@ __all__ = [
     "has_fixed_sizes",
     "have_fixed_sizes",
     "is_refusal",
+    "new_guards",
     "new_shape_env",
     "new_symbol",
     "ranges_in",
@@ -248,6 +249,33 @@ def new_symbol(env: Any, name: str, number: int, low: int | None, high: int | No
 def _symbol(name: str) -> Any:
     # As torch makes it: a size that an input determines is positive.
     return sympy.Symbol(name, integer=True, positive=True) if name.startswith("s") else sympy.Symbol(name, integer=True)
+
+
+@contextmanager
+def new_guards(env: Any) -> Generator[list[str]]:
+    """Collect what is assumed of sizes meanwhile, and take it back afterwards; the list is filled at the end.
+
+    Args:
+        env: the shape environment of fake values that others use too.
+
+    >>> env = new_shape_env()
+    >>> size = new_symbol(env, "s0", 4, 2, 9)
+    >>> with new_guards(env) as found:
+    ...     _ = bool(size > 3)
+    >>> found, len(env.guards)
+    (['s0 > 3'], 0)
+    """
+    found: list[str] = []
+    ranges, replacements, count = dict(env.var_to_range), dict(env.replacements), len(env.guards)
+    try:
+        yield found
+    finally:
+        found += [str(guard.expr) for guard in env.guards[count:]]
+        del env.guards[count:]
+        for symbol in ranges.keys() & env.replacements.keys() - replacements.keys():
+            del env.replacements[symbol]
+        env.var_to_range.update(ranges)
+        env._update_version_counter()
 
 
 def symbols_of(env: Any) -> dict[str, Any]:

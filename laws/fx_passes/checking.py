@@ -8,37 +8,42 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cache, partial
+from contextlib import suppress
 from typing import Any
 
 import hypothesis.strategies as st
 from attrs import evolve, field, frozen
-from hypothesis import Phase, given
-from hypothesis import seed as drawing
 
-from ...ir.importing import import_ep
+from ...ir.errors import MinimizeError, UnsupportedProgram
 from ...ir.names import escaped
 from ...ir.program import Program
 from ...lowering.fx import FxPass, Over
+from ...transforms import minimize
 from ..arguments import WrongQuestion, cases_of
 from ..asking import LawBroken, assert_law, smallest
 from ..checking import NothingChecked
 from ..evaluate import Tolerance
+from ..example_args import example_args
 from ..law import Case, Law
 from ..live import changes_what_is_live
-from ..strategies.aten import exported_programs
-from ..strategies.aten.narrow import Narrow
-from ..tiers import VARIANTS, Source, Tier, active, attempts, case_of, draw_settings, drawn_cases, share
+from ..rules.instances import Instance
+from ..tiers import Tier, active, attempts, case_with_calls, drawn_cases, share
+from .around import cases_around, seeds_of
 from .contract import ANYTHING, Contract
+from .drawing import cases_narrow, cases_of_strategy, within
 from .judge import Judge
 from .laws import laws_of
+from .lifted import lifted
 
-__all__ = ["Finding", "PassReport", "check_fx_pass", "survey_pass"]
+__all__ = ["Finding", "PassReport", "cases_within", "check_fx_pass", "survey_pass"]
 
 EXAMPLES: Mapping[Tier, int] = {"aten": 100, "modules": 20}
 
 MORE = 4
 """How many times as many are drawn where few are within the contract."""
+
+CALLS = 3
+"""How often in a row a part of a program is run."""
 
 SECONDS = 10.0
 """How long smaller programs are looked for, for each law."""
@@ -112,6 +117,7 @@ def check_fx_pass(
     examples: int | None = None,
     seed: int | None = None,
     programs: Iterable[Any] = (),
+    around: Iterable[Any] = (),
 ) -> PassReport:
     """Raise unless a pass over fx graphs is right on programs that are drawn within its contract, and on those given.
 
@@ -130,6 +136,8 @@ def check_fx_pass(
         seed: draws other programs; by default always the same ones, or others each time where the profile says so.
         programs: your own, asked first: ``(program, args)`` or ``(program, args, kwargs)``, where a program is a flat
             ``Program``, an ``ExportedProgram`` or a ``torch.nn.Module``.
+        around: what the pass looks for: programs are drawn around it instead.  Rules, ``px.rule(pattern)``, whose operands are
+            found, and examples, ``(function, args)`` or ``(function, args, kwargs)``, where modules and programs count as well.
 
     Returns:
         On how many programs it was right, where it was wrong on none.
@@ -147,7 +155,7 @@ def check_fx_pass(
     >>> print(check_fx_pass(dead_code, examples=10))  # doctest: +ELLIPSIS
     dead_code was right on 10 of 10 programs, of which it changed ...
     """
-    asking = _Asking.of(a_pass, over, contract, tier, examples, seed, programs)
+    asking = _Asking.of(a_pass, over, contract, tier, examples, seed, programs, around)
     report = asking.report(first_only=True)
     if report.findings:
         found = report.findings[0]
@@ -171,6 +179,7 @@ def survey_pass(
     examples: int | None = None,
     seed: int | None = None,
     programs: Iterable[Any] = (),
+    around: Iterable[Any] = (),
     seconds: float = SECONDS,
     progress: Callable[[int, int], object] | None = None,
 ) -> PassReport:
@@ -184,13 +193,15 @@ def survey_pass(
         examples: how many are drawn.
         seed: draws others.
         programs: the user's own.
+        around: what programs are drawn around.
         seconds: how long smaller programs are looked for, for each law.
         progress: is called with the number of programs done and all of them.
 
     >>> survey_pass(lambda module: None, examples=5).right
     5
     """
-    return _Asking.of(a_pass, over, contract, tier, examples, seed, programs).report(seconds=seconds, progress=progress)
+    asking = _Asking.of(a_pass, over, contract, tier, examples, seed, programs, around)
+    return asking.report(seconds=seconds, progress=progress)
 
 
 @frozen(eq=False)
@@ -204,20 +215,24 @@ class _Asking:
     count: int
     number: int
     given: tuple[Case, ...]
+    seeds: tuple[Instance, ...] = ()
+    """What programs are drawn around; empty for programs of any kind."""
 
     @classmethod
-    def of(cls, a_pass: Any, over: Over, contract: Any, tier: Any, examples: Any, seed: Any, programs: Any) -> _Asking:
+    def of(
+        cls, a_pass: Any, over: Over, contract: Any, tier: Any, examples: Any, seed: Any, programs: Any, around: Any = ()
+    ) -> _Asking:
         if not isinstance(contract, Contract):
             raise WrongQuestion(f"contract is a purefx.laws.Contract, not a {type(contract).__name__}")
         if tier not in EXAMPLES:
             raise WrongQuestion(f"tier={tier!r}: programs over fx graphs are of {' or '.join(map(repr, EXAMPLES))}")
-        given = tuple(cases_of(programs))
+        given, seeds = tuple(cases_of(programs)), seeds_of(around)
         if examples is not None and (type(examples) is not int or examples < (0 if given else 1)):
             raise WrongQuestion(f"examples is how many programs are drawn, a whole number above 0, not {examples!r}")
         judge = Judge(FxPass.of(a_pass, over))
         count = share(EXAMPLES[tier]) if examples is None else examples
         number = (0 if active().always_the_same else secrets.randbits(32)) if seed is None else seed
-        return cls(judge, contract, laws_of(judge, contract), tier, count, number, given)
+        return cls(judge, contract, laws_of(judge, contract), tier, count, number, given, seeds)
 
     def law(self, name: str) -> Law:
         """Return a law by its name."""
@@ -225,12 +240,17 @@ class _Asking:
 
     def made(self) -> st.SearchStrategy[Case | None]:
         """Return the strategy of cases, None where a program is not within the contract."""
-        made = attempts(self.tier, "flat") if self.tier != "aten" else _within(self.contract.narrow)
+        if self.seeds:
+            return cases_around(self.seeds, self.contract).map(self.admitted)
+        made = attempts(self.tier, "flat") if self.tier != "aten" else within(self.contract.narrow)
         return made.map(self.admitted)
 
     def admitted(self, case: Case | None) -> Case | None:
         """Return a case with the tolerance of the contract; None where its program is not within the contract."""
         if case is None or self.contract.broken_by(case.program):
+            return None
+        case = lifted(case) if self.contract.state == "inputs" else case
+        if case is None:
             return None
         limit = self.contract.tolerance
         return evolve(case, tolerance=Tolerance(limit, limit)) if limit else case
@@ -242,13 +262,16 @@ class _Asking:
         admitted = [one for case in drawn if (one := self.admitted(case)) is not None]
         if 5 * len(admitted) < 4 * self.count:
             drawn = self.drawn(MORE * self.count)
-            admitted = [one for case in drawn if (one := self.admitted(case)) is not None][: self.count]
-        return given + admitted, len(self.given) - len(given) + len(drawn) - len(admitted)
+            admitted = [one for case in drawn if (one := self.admitted(case)) is not None]
+        outside = len(self.given) - len(given) + len(drawn) - len(admitted)
+        return given + admitted[: self.count], outside
 
     def drawn(self, count: int) -> Sequence[Case]:
         """Return drawn cases, the same ones whenever it is asked, most of them within the contract."""
+        if self.seeds:
+            return cases_of_strategy(cases_around(self.seeds, self.contract), count, self.number)
         if self.tier == "aten":
-            return _drawn(self.contract.narrow, count, self.number)
+            return cases_narrow(self.contract.narrow, count, self.number)
         return drawn_cases(self.tier, "flat", count, self.number) if count else ()
 
     def report(
@@ -291,42 +314,60 @@ class _Asking:
 
     def finding(self, law: Law, errors: Sequence[LawBroken], seconds: float) -> Finding:
         """Return what is said of a broken law, with the smallest program that was found in some time."""
-        tolerance = Tolerance(self.contract.tolerance, self.contract.tolerance)
         shown = min(errors, key=_size)
-        if self.count and shown.case not in self.given:
-            made, silent = self.made(), Judge(self.judge.called)
-            asked = next(one for one in laws_of(silent, self.contract) if one.name == law.name)
-            found = smallest(silent, asked, made, examples=self.count, number=self.number, seconds=seconds, tolerance=tolerance)
-            shown = min(shown, found or shown, key=_size)
-        drawn = f"The programs: tier={self.tier!r}, examples={self.count}, seed={self.number}, within the contract."
+        found = self.reduced(law, shown, seconds) or self.redrawn(law, seconds, given=shown.case in self.given)
+        shown = min(shown, found or shown, key=_size)
+        kind = "around what was given" if self.seeds else f"of tier={self.tier!r}"
+        drawn = f"Found among programs {kind}, examples={self.count}, seed={self.number}, within the contract."
         return Finding(law.name, law.statement, len(errors), shown.wrong, shown.case, f"{shown}\n{drawn}")
+
+    def reduced(self, law: Law, error: LawBroken, seconds: float) -> LawBroken | None:
+        """Return the same mistake on a part of the program, called with other arguments; None where those do not show it."""
+        assert error.case is not None
+        judge = Judge(self.judge.called)
+        asked = next(one for one in laws_of(judge, self.contract) if one.name == law.name)
+
+        def case_of_part(program: Program) -> Case | None:
+            calls = [example_args(program, seed=number) for number in range(CALLS)]
+            return self.admitted(case_with_calls(program, calls))
+
+        def is_wrong(program: Program) -> bool:
+            case = case_of_part(program)
+            return case is not None and judge.outcome(program).raised is None and bool(asked.check(judge, case))
+
+        with suppress(MinimizeError, UnsupportedProgram):
+            part = minimize(error.case.program, is_wrong, seconds=seconds).program
+            try:
+                assert_law(judge, asked, case_of_part(part) or error.case)
+            except LawBroken as found:
+                return found
+        return None
+
+    def redrawn(self, law: Law, seconds: float, *, given: bool) -> LawBroken | None:
+        """Return the same mistake on the smallest program that can be drawn."""
+        if given or not self.count:
+            return None
+        judge, tolerance = Judge(self.judge.called), Tolerance(self.contract.tolerance, self.contract.tolerance)
+        asked = next(one for one in laws_of(judge, self.contract) if one.name == law.name)
+        made = self.made()
+        return smallest(judge, asked, made, examples=self.count, number=self.number, seconds=seconds, tolerance=tolerance)
+
+
+def cases_within(contract: Contract, examples: int, seed: int, around: Iterable[Any] = ()) -> list[Case]:
+    """Return drawn cases within a contract, at most so many.
+
+    Args:
+        contract: what programs may do.
+        examples: how many.
+        seed: draws others.
+        around: what programs are drawn around.
+
+    >>> len(cases_within(ANYTHING, 3, 0))
+    3
+    """
+    return _Asking.of(lambda _: None, "graph_module", contract, "aten", examples, seed, (), around).cases()[0]
 
 
 def _size(error: LawBroken) -> tuple[int, int]:
     program = error.case.program if error.case else None
     return (sum(1 for _ in program.nodes()), len(str(program))) if program else (0, 0)
-
-
-@cache
-def _within(narrow: Narrow) -> st.SearchStrategy[Case | None]:
-    return st.builds(partial(_case_of), exported_programs(narrow), VARIANTS)
-
-
-def _case_of(made: Any, variant: int) -> Case | None:
-    return case_of(Source(import_ep(made.ep), variant, made.calls), tier="aten", stage="flat")
-
-
-@cache
-def _drawn(narrow: Narrow, examples: int, number: int) -> tuple[Case, ...]:
-    found: list[Case] = []
-
-    @drawing(number)
-    @draw_settings(max(examples, 1), Phase.generate)
-    @given(_within(narrow))
-    def keep(case: Case | None) -> None:
-        if case is not None:
-            found.append(case)
-
-    if examples:
-        keep()
-    return tuple(found)

@@ -23,6 +23,8 @@ __all__ = ["ANYTHING", "FUNCTIONAL", "INFERENCE", "POINTWISE", "Contract", "Writ
 
 Writes = Literal["anywhere", "at the end", "nowhere"]
 
+State = Literal["read", "inputs"]
+
 TRAINS = {"aten.dropout.default": 2, "aten.native_dropout.default": 2, "aten.batch_norm.default": 5}
 """Which argument of an operator says that it trains."""
 
@@ -42,6 +44,9 @@ class Contract:
     writes: Writes = field(default="anywhere", validator=in_(("anywhere", "at the end", "nowhere")))
     """Where programs may write: ``"at the end"`` allows what compilers call the epilogue, copies of new contents into state and
     inputs after everything else."""
+    state: State = field(default="read", validator=in_(("read", "inputs")))
+    """How programs come by parameters and buffers: ``"read"`` with ``get_attr``, or as ``"inputs"`` like any others, which is
+    how graphs of AOTAutograd have them."""
     random: bool = True
     """Whether programs may draw random numbers."""
     effects: bool = True
@@ -166,11 +171,11 @@ def _shares_state(program: Program) -> bool:
 ANYTHING = Contract()
 """Any valid graph: what a pass must be ready for that says nothing of what it needs."""
 
-FUNCTIONAL = Contract(writes="at the end", aliasing=False)
-"""What compilers of torch give their passes: functional graphs with the copies of mutated inputs and state at the end.  Callers
-restore aliases of outputs."""
+FUNCTIONAL = Contract(writes="at the end", state="inputs", effects=False, aliasing=False)
+"""What compilers of torch give their passes: functional graphs of inputs alone, with the copies of mutated ones at the end.
+Callers restore aliases of outputs."""
 
-INFERENCE = Contract(writes="at the end", aliasing=False, random=False, training=False, effects=False)
+INFERENCE = Contract(writes="at the end", state="inputs", aliasing=False, random=False, training=False, effects=False)
 """Functional graphs for inference."""
 
 POINTWISE = Contract(

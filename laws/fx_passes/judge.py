@@ -7,7 +7,10 @@ on which the laws are asked.
 from __future__ import annotations
 
 import copy
+import warnings
 from collections import Counter
+from collections.abc import Mapping
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -17,10 +20,14 @@ from attrs import define, field
 from ...ir.errors import FxPassError, InvalidProgram, PurefxError, UnsupportedProgram
 from ...ir.importing import import_ep
 from ...ir.program import Program
+from ...ir.torch_private import FakeTensor, OpOverload, new_guards, schema_of
 from ...lowering.fx import FxPass, to_fx
 from ...lowering.fx.applied import same_graph, seen_of
-from ...lowering.fx.passes import exported, taken_back
+from ...lowering.fx.passes import exported, paths_of, taken_back
+from ...transforms import remove_effect_tokens
+from ..example_args import example_args
 from ..oracles import value_differences
+from .runs import called
 
 __all__ = ["Judge", "Outcome"]
 
@@ -36,6 +43,8 @@ class Outcome:
     """What it was given."""
     result: Program | None = None
     """What it made of it; None where it refused, or where what it made is no program."""
+    given: Mapping[str, Any] = field(factory=dict)
+    """The tensors of the module that it was given, by path."""
     module: torch.fx.GraphModule | None = None
     """The module that it gave."""
     raised: Exception | None = None
@@ -94,12 +103,19 @@ class Judge:
 
     def fresh(self, program: Program) -> Outcome:
         """Return what the pass does to a program, now."""
-        return self._on_export(program) if self.called.over == "exported_program" else self._on_module(program)
+        run = self._on_export if self.called.over == "exported_program" else self._on_module
+        env = _sizes_of(program)
+        with warnings.catch_warnings(), new_guards(env) if env is not None else nullcontext[list[str]]([]) as guards:
+            warnings.simplefilter("ignore")  # where warnings are errors, a pass that warns would refuse everything
+            outcome = run(program)
+        if guards and outcome.raised is None:  # a compiler would check them before each call
+            outcome.raised = UnsupportedProgram(f"it is for sizes of which {' and '.join(guards)}")
+        return outcome
 
     def _on_module(self, program: Program) -> Outcome:
         module = to_fx(program)
         before, contents = seen_of(module), _contents(module)
-        outcome = Outcome(program)
+        outcome = Outcome(program, given=paths_of(module))
         try:
             outcome.module = self.called.on_module(module)
         except FxPassError as error:
@@ -121,23 +137,40 @@ class Judge:
     def _back(self, outcome: Outcome) -> Outcome:
         assert outcome.module is not None
         try:
-            outcome.result = taken_back(outcome.program, outcome.module, self.name)
-        except (InvalidProgram, FxPassError) as error:
+            outcome.result = taken_back(outcome.program, outcome.module, self.name, given=outcome.given)
+        except FxPassError as error:
             outcome.wrong.append(str(error))
-        except PurefxError as error:  # nothing that we can run as a program: no verdict
-            outcome.raised = error
+        except PurefxError as error:
+            self._unreadable(outcome, error)
         return outcome
+
+    def _unreadable(self, outcome: Outcome, error: PurefxError) -> None:
+        # No program for us; it may be a module that runs all the same, and then there is no verdict.
+        assert outcome.module is not None
+        if isinstance(error, InvalidProgram):
+            try:
+                called(outcome.module, example_args(outcome.program))
+            except Exception as raised:  # noqa: BLE001  whatever the graph runs into
+                outcome.wrong += [f"called, it raises {type(raised).__name__}: {raised}", str(error)]
+                return
+        outcome.raised = error
 
     def _on_export(self, program: Program) -> Outcome:
         outcome = Outcome(program)
         given = exported(program)
         try:
-            outcome.result = import_ep(self.called.on_export(given))
+            outcome.result = remove_effect_tokens(import_ep(self.called.on_export(given)))
         except (InvalidProgram, FxPassError) as error:
             outcome.wrong.append(str(error))
         except Exception as error:  # noqa: BLE001  see above
             outcome.raised = error
         return outcome
+
+
+def _sizes_of(program: Program) -> Any:
+    # Drawn programs share the symbols of their sizes: what is assumed of one would be assumed of all.
+    values = [formal.meta.get("val") for formal in program.main.inputs]
+    return next((value.fake_mode.shape_env for value in values if isinstance(value, FakeTensor)), None)
 
 
 def _contents(module: torch.nn.Module) -> dict[str, torch.Tensor]:
@@ -155,10 +188,16 @@ def _lint(module: torch.fx.GraphModule) -> list[str]:
             except Exception as error:  # noqa: BLE001  lint raises what it meets
                 found.append(f"lint of {path or 'the graph'}: {type(error).__name__}: {error}")
             nodes = list(inner.graph.nodes)
-            late = [node.name for node in nodes[[node.op for node in nodes].index("output") + 1 :]] if nodes else []
+            behind = nodes[[node.op for node in nodes].index("output") + 1 :] if nodes else []
+            late = [node.name for node in behind if _acts(node)]  # others are dead code, wherever they stand
             if late:
                 found.append(f"{path or 'the graph'} has {', '.join(late)} after its output, where nothing runs")
     return found
+
+
+def _acts(node: torch.fx.Node) -> bool:
+    target: Any = node.target
+    return node.is_impure() or (isinstance(target, OpOverload) and schema_of(target).is_mutable)
 
 
 def _is_stale(module: torch.fx.GraphModule) -> bool:

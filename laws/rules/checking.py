@@ -35,7 +35,7 @@ from .instances import Instance
 from .laws import BY_RESULT, RULE_LAWS, for_rule, on_meaning, on_state_of_both, remembering
 from .recipe import Recipe, recipes
 
-__all__ = ["RuleReport", "check_rule"]
+__all__ = ["RuleReport", "case_of_drawn", "check_rule"]
 
 EXAMPLES = 50
 """How many programs are drawn by default."""
@@ -225,7 +225,7 @@ class _Question:
         """Return the cases of the patterns by themselves, the simplest first: what breaks there need not be made smaller."""
         found = [each for pool in self.pools for each in pool.plain]
         drawn = [each for _, each in sorted(found, key=lambda pair: pair[0].size)]
-        return [self.prepared(case) for each in drawn if (case := _case_of(each, 0, self.tolerance)) is not None]
+        return [self.prepared(case) for each in drawn if (case := case_of_drawn(each, 0, self.tolerance)) is not None]
 
     def made(self, *, changed: bool) -> st.SearchStrategy[Case | None]:
         """Return a strategy of cases."""
@@ -305,10 +305,17 @@ def _labels(transform: Any, case: Case) -> list[str]:
 
 def _case(recipe: Recipe, *, pool: Sequence[Instance], tolerance: Tolerance) -> Case | None:
     drawn = build(recipe, pool)
-    return None if drawn is None else _case_of(drawn, recipe.variant, tolerance)
+    return None if drawn is None else case_of_drawn(drawn, recipe.variant, tolerance)
 
 
-def _case_of(drawn: Drawn, variant: int, tolerance: Tolerance) -> Case | None:
+def case_of_drawn(drawn: Drawn, variant: int, tolerance: Tolerance) -> Case | None:
+    """Return the case of a program that was drawn around patterns; None where it cannot be run, or does not keep its sizes.
+
+    Args:
+        drawn: the program and its arguments.
+        variant: a seed.
+        tolerance: how far numbers may be apart.
+    """
     case = evolve(case_with_calls(drawn.program, drawn.calls, seed=variant), tolerance=tolerance)
     try:
         case.meaning(case.program)

@@ -24,7 +24,7 @@ from .contents import Operand, leaves_of, only_finite
 from .instances import Instance, instance_of
 from .operands import Assignment, Pattern, assignments, patterns_of, quiet
 
-__all__ = ["Found", "found_of", "is_drawable"]
+__all__ = ["Found", "found_of", "is_drawable", "searched"]
 
 COARSE = (torch.float16, torch.bfloat16)
 
@@ -104,7 +104,7 @@ def found_of(
         exact: whether numbers are compared bit by bit; a tolerance is for single precision, and no coarser type is looked for.
     """
     found = Found(rule)
-    drawn = _searched(rule, number) if operands is None else _given(rule, operands, number)
+    drawn = searched(rule, number) if operands is None else _given(rule, operands, number)
     traced = 0
     seen: set[tuple[int, str]] = set()
     with quiet():
@@ -190,7 +190,17 @@ def matches_of(transform: Any, program: Program) -> int:
     return fuel.burnt
 
 
-def _searched(rule: Any, number: int) -> Iterator[tuple[Pattern, Assignment | None]]:
+def searched(rule: Any, number: int) -> Iterator[tuple[Pattern, Assignment | None]]:
+    """Iterate over the patterns of a rule with operands that they may run on; None in place of some that they do not.
+
+    Args:
+        rule: one with a pattern.
+        number: chooses.
+
+    >>> import purefx as px
+    >>> len(list(searched(px.rule(lambda x: torch.relu(x)), 0))) == ATTEMPTS
+    True
+    """
     # The alternatives of a pattern take turns.
     sources = [(pattern, assignments(term, rule.variables, number=number + place))
                for place, (term, pattern) in enumerate(patterns_of(rule))]  # fmt: skip

@@ -7,7 +7,8 @@ given a copy, and what it returns is taken back as the body of the same program.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -29,7 +30,7 @@ from ..to_ep import make_ep
 from .applied import FxPass, Over, same_graph, seen_of
 from .plain import to_fx
 
-__all__ = ["as_fx_pass", "exported", "from_fx_pass", "taken_back"]
+__all__ = ["as_fx_pass", "exported", "from_fx_pass", "paths_of", "taken_back"]
 
 
 def as_fx_pass(transformation: Callable[[Program], Program], *, over: Over = "graph_module") -> Callable[[Any], Any]:
@@ -149,11 +150,11 @@ def from_fx_pass(a_pass: Any, *, over: Over = "graph_module", name: str | None =
         if called.over == "exported_program":
             return import_ep(called.on_export(exported(program), **options))
         module = to_fx(program)
-        before = seen_of(module)
+        before, tensors = seen_of(module), paths_of(module)
         result = called.on_module(module, **options)
         if result is module and same_graph(before, seen_of(module)):
             return program
-        return taken_back(program, result, called.name)
+        return taken_back(program, result, called.name, given=tensors)
 
     def with_fuel(program: Program, *, fuel: Fuel) -> Program:
         return apply(program, fuel=fuel)
@@ -167,13 +168,21 @@ def from_fx_pass(a_pass: Any, *, over: Over = "graph_module", name: str | None =
     return transformation(requires={"flat"})(chosen)
 
 
-def taken_back(program: Program, module: torch.fx.GraphModule, name: str) -> Program:
+def paths_of(module: torch.nn.Module) -> Mapping[str, Any]:
+    """Return the tensors of a module by path, to know them again wherever a pass puts them."""
+    return dict(module.named_parameters(remove_duplicate=False)) | dict(module.named_buffers(remove_duplicate=False))
+
+
+def taken_back(
+    program: Program, module: torch.fx.GraphModule, name: str, *, given: Mapping[str, Any] = MappingProxyType({})
+) -> Program:
     """Return a program with the graph that a pass made of it.
 
     Args:
         program: what the pass was given, flat.
         module: what the pass made of ``to_fx(program)``.
         name: of the pass, for messages.
+        given: the tensors of that module, by path: those that the pass has put elsewhere are still the same state.
 
     Raises:
         FxPassError: inputs or outputs are others.
@@ -189,11 +198,11 @@ def taken_back(program: Program, module: torch.fx.GraphModule, name: str) -> Pro
     modules = (*program.modules, *[one for one in made.modules if one.path not in known])
     result = evolve(
         made,
-        state=_state(program.state, made.state),
+        state=_state(program.state, made.state, given),
         signature=was.signature,
         constraints=program.constraints,
         modules=modules,
-        facts=(program.facts - {"state as inputs"}) | made.facts,
+        facts=(program.facts - {"state as inputs", "flat"}) | made.facts,
         trail=program.trail,
     )
     return check(result)
@@ -211,9 +220,11 @@ def _check_interface(made: Program, was: Program, name: str) -> None:
         raise FxPassError(f"the pass {name} gave a graph with {gives} outputs, where the program gives {wanted}")
 
 
-def _state(before: State, after: State) -> State:
+def _state(before: State, after: State, given: Mapping[str, Any]) -> State:
     """Return the state after a pass: what it did not change is the tensor that was there, in the order that was there."""
-    values = _unchanged(before, after)
+    paths = {id(tensor): path for path, tensor in reversed([*given.items()]) if path in before}
+    was = {name: name if name in before else paths.get(id(slot.value), name) for name, slot in after.pairs}
+    values = _unchanged(before, after, was)
     ids, slots = TensorIds(), dict[str, Slot]()
     for name in (*before, *[name for name in after if name not in before]):
         slot = after[name] if name in after else before[name]
@@ -222,16 +233,16 @@ def _state(before: State, after: State) -> State:
     return State().with_slots(slots)
 
 
-def _unchanged(before: State, after: State) -> dict[str, Any]:
+def _unchanged(before: State, after: State, was: Mapping[str, str]) -> dict[str, Any]:
     # By memory: tensors that overlap are taken together, or their overlap would be lost.
     groups: dict[int, list[str]] = {}
     for name, slot in after.pairs:
         groups.setdefault(slot.storage, []).append(name)
     found: dict[str, Any] = {}
     for names in groups.values():
-        same = all(name in before and same_value(before[name].value, after[name].value) for name in names)
-        if same and _ties(before, names) == _ties(after, names):
-            found.update({name: before[name].value for name in names})
+        same = all(was[name] in before and same_value(before[was[name]].value, after[name].value) for name in names)
+        if same and _ties(before, [was[name] for name in names]) == _ties(after, names):
+            found.update({name: before[was[name]].value for name in names})
     return found
 
 

@@ -24,6 +24,7 @@ PAGES = {
     "docs/format.md": 0,
     "docs/import.md": 2,
     "docs/laws.md": 1,
+    "docs/minimize.md": 3,
     "docs/partition.md": 4,
     "docs/passes.md": 0,
     "docs/stages.md": 1,

@@ -4,7 +4,7 @@ A schema is a claim.  Every overload is called on drawn arguments, in forked chi
 version counters, storages and the state of the generator are compared before and after.  What was seen and is not said is a
 finding; what is said and was never seen is reported and is none, because a few draws prove no absence.
 
-``python -m tests.upstream.audit_effects`` runs all of it and prints what it found; ``make audit`` does that.
+``python -m tests.upstream.audit_effects`` runs all of it and prints what it found; ``make audit-effects`` does that.
 """
 
 from __future__ import annotations

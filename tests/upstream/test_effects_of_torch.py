@@ -1,7 +1,7 @@
 """What we say of torch's operators, compared with what they do, and with what torch itself says elsewhere.
 
 The tables of ``ir/effects/schema.py`` are claims about the installed torch, so the installed torch is run.  A short
-audit of every overload is here, the long one is ``make audit``.
+audit of every overload is here, the long one is ``make audit-effects``.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def by_schema() -> dict[str, list[Any]]:
 
 
 def test_no_overload_does_more_than_is_said() -> None:
-    """A few calls of the overloads of the tables and of a third of all others; ``make audit`` has all."""
+    """A few calls of the overloads of the tables and of a third of all others; ``make audit-effects`` has all."""
     done = subprocess.run(  # threads of this process would not live on in forked children
         [sys.executable, "-m", "tests.upstream.audit_effects", "--short"],
         cwd=Path(__file__).parents[2], env={**os.environ, "OMP_NUM_THREADS": "1"},
@@ -139,7 +139,7 @@ def test_attention_that_only_gpus_run_draws(name: str) -> None:
 
 
 def test_operators_that_are_not_run_are_operators() -> None:
-    """Each has a reason, and none is in a table of what was run; ``make audit`` fails for what is not among them."""
+    """Each has a reason, and none is in a table of what was run; ``make audit-effects`` fails for what is not among them."""
     reasons = reasons_by_name()
     assert reasons.keys() <= {str(target).rpartition(".")[0] for target in overloads()}
     assert len(set(reasons.values())) == 7

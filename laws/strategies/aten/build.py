@@ -199,12 +199,12 @@ class _Builder:
             flow.token = self._placeholder("token", TOKEN.val)
             specs.append(InputSpec(InputKind.TOKEN, TokenArgument("token"), None))
         for window in self.state:
-            node = self._placeholder(window.placeholder, window.kind.val)
+            node = self._placeholder(window.placeholder, flow.fake(window.kind))
             is_writable = window.role not in ("parameter", "constant")
             flow.given.append(Value(node, window.kind, ("memory", window.memory), window.name, is_writable))
             specs.append(window.spec)
         for name, kind in self.users.leaves:
-            node = self._placeholder(name, kind.val)
+            node = self._placeholder(name, flow.fake(kind))
             argument: Any = TensorArgument(name) if kind.dtype else ConstantArgument(name, kind.val)
             if kind.dtype:
                 flow.given.append(Value(node, kind, object()))

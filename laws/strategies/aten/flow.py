@@ -6,6 +6,7 @@ A kind is what the exporter knows of a value without computing it.
 from __future__ import annotations
 
 import operator
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
@@ -83,6 +84,14 @@ def tensor_kind(dtype: torch.dtype, *sizes: Any, requires_grad: bool = False) ->
         with fake_mode():
             found = _KINDS[text] = _kind(torch.empty(sizes, dtype=dtype, requires_grad=requires_grad))
     return found
+
+
+@cache
+def nth_fake(kind: Kind, number: int, is_body: bool) -> Any:  # noqa: ARG001, FBT001  bodies and roots have others
+    """Return one of the fake values of a kind, each in memory of its own."""
+    like = kind.val
+    with fake_mode() as mode, mode.shape_env.error_on_new_guards():
+        return torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, requires_grad=like.requires_grad)
 
 
 def number_kind(value: Any) -> Kind:
@@ -224,8 +233,9 @@ def stack_meta(frames: Frames, *, is_strict: bool) -> dict[str, tuple[str, str]]
 class Flow:
     """What exists so far."""
 
-    def __init__(self, graph: torch.fx.Graph, style: Style) -> None:
+    def __init__(self, graph: torch.fx.Graph, style: Style, *, is_body: bool = False) -> None:
         self.graph = graph
+        self.is_body = is_body
         self.style = style
         self.frames: Frames = ()
         self.values: list[Value] = []
@@ -239,6 +249,15 @@ class Flow:
         self.modules: dict[str, torch.fx.GraphModule] = {}
         """The bodies of higher-order operators, by attribute."""
         self.token: torch.fx.Node | None = None
+        self.fakes: Counter[str] = Counter()
+        """How many fake values of each kind are in use: no two nodes of a graph have one, as in what the exporter writes."""
+
+    def fake(self, kind: Any) -> Any:
+        """Return a fake value of a kind that nothing else in this graph has; a number is itself, None is None."""
+        if type(kind) is not Kind or kind.dtype is None:
+            return kind.val if type(kind) is Kind else kind
+        self.fakes[kind.text] += 1
+        return nth_fake(kind, self.fakes[kind.text], self.is_body)
 
     def emit(self, target: Callable[..., Any], *args: Any, of: Value | None = None, **kwargs: Any) -> Any:
         """Add a node; return its value, a tuple of values, None if it gives nothing, or where it cannot be.
@@ -271,7 +290,7 @@ class Flow:
         made = self.graph.create_node("call_function", target, _nodes(tuple(args)), given, name=_name(target))
         made.meta["nn_module_stack"] = stack_meta(self.frames, is_strict=self.style.is_strict)
         made.meta["torch_fn"] = (f"{made.name}_1", f"OpOverload.{made.name}")
-        made.meta["val"] = tuple(part and part.val for part in result) if isinstance(result, tuple) else result and result.val
+        made.meta["val"] = tuple(map(self.fake, result)) if isinstance(result, tuple) else self.fake(result)
         return made
 
     def order(self, target: Any, text: str) -> None:

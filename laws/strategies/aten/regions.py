@@ -98,12 +98,12 @@ def _region(number: int, style: Style, frames: Frames, p: Kind, q: Kind) -> tupl
 def _module(
     style: Style, frames: Frames | None, operands: dict[str, Kind], fill: Callable[..., list[Value]]
 ) -> torch.fx.GraphModule:
-    flow = Flow(torch.fx.Graph(), style)
+    flow = Flow(torch.fx.Graph(), style, is_body=True)
     flow.frames = frames or ()
     values: list[Value] = []
     for name, kind in operands.items():
         node = flow.graph.placeholder(name)
-        node.meta["val"] = kind.val
+        node.meta["val"] = flow.fake(kind)
         values.append(Value(node, kind, object()))
     flow.graph.output(tuple(value.node for value in fill(flow, *values)))
     if frames is None:

@@ -1,0 +1,273 @@
+"""``to_script``: a program as Python text that needs only torch: the graph node by node, its state, arguments, and a pass to try.
+
+It is what an issue of a project wants that has never heard of this library.  Names of a program are written as strings, or as
+variables where they are identifiers; they never become code.  ``written.py`` writes literals and operators.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from ...ir.arguments import Arg, Body, Ref
+from ...ir.callables import Method
+from ...ir.drawn import NUMBERS, drawn
+from ...ir.errors import UnsupportedProgram
+from ...ir.graph import Get, Graph, Node, Op
+from ...ir.inference import FakeValues
+from ...ir.names import Names, is_identifier
+from ...ir.own_operators import is_boundary
+from ...ir.program import Program
+from ...ir.signature import LiteralType, NumberType, TensorType, UserInput, UserOutput
+from ...ir.state import SlotKind
+from ...ir.verify import check
+from ...transforms import inline, inplace_mutations, join, remove_effect_tokens, sink_state
+from .script_parts import attach, difference, differences, observed
+from .written import code_of, contents_code, target_code
+
+__all__ = ["to_script"]
+
+UNCHANGED = '''def a_pass(gm: torch.fx.GraphModule) -> torch.fx.GraphModule:
+    """Put the pass here that gets the program wrong: it may change the module that it is given."""
+    return gm
+'''
+
+
+def to_script(program: Program, *, rewrite: str = "", calls: int = 2) -> str:
+    r"""Return a script that makes a program with torch alone, runs a pass on it, and says what it computes otherwise.
+
+    The script has the graph node by node as calls of ``torch.fx.Graph``, so anybody who has torch can run it and read it; the
+    place for the pass is the function ``a_pass``.  It exits with 1 where a result, an argument afterwards or the state differs
+    between a copy of the module and what the pass makes of another copy, in any of several calls.  Tensors of at most 64 numbers
+    are written as they are, larger ones are drawn again from a generator; arguments are those of ``px.laws.example_args`` for
+    the seeds 0, 1 and so on.  A small program is meant: reduce it first (``px.minimize``).
+
+    Args:
+        program: at any stage; in the script it is flat, reads its state by ``get_attr`` and writes in place.
+        rewrite: the source of a function ``a_pass(gm)`` that returns a module; by default one that changes nothing.
+        calls: how many calls are compared.
+
+    Raises:
+        UnsupportedProgram: it has an operator that is not found by name, state or arguments that no text makes.
+        InvalidProgram: it breaks invariants.
+        ValueError: ``rewrite`` is not the source of such a function.
+
+    >>> import purefx as px
+    >>> program = px.import_ep(torch.export.export(torch.nn.ReLU(), (torch.ones(2),)))
+    >>> print(*[line for line in px.to_script(program).splitlines() if "graph." in line], sep="\n")
+        input = graph.placeholder('input')
+        relu = graph.create_node("call_function", torch.ops.aten.relu.default, (input,), {}, 'relu')
+        graph.output((relu,))
+    """
+    flat = _flat(check(program))
+    parts = [
+        f'"""{_told(flat)}"""',
+        IMPORTS,
+        *[_body(flat, name) for name in reversed(flat.bottom_up)],
+        _state(flat),
+        _arguments(flat),
+        rewrite if _is_pass(rewrite) else UNCHANGED,
+        *map(_source, (drawn, attach, observed, difference, differences)),
+        MAIN.format(calls=calls),
+    ]
+    return parts[0] + "\n\n" + "\n\n\n".join([part.strip("\n") for part in parts[1:]]) + "\n"
+
+
+IMPORTS = """from __future__ import annotations
+
+import builtins
+import copy
+import math
+import operator
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.fx
+"""
+
+MAIN = """if __name__ == "__main__":
+    module = program(state())
+    expected = observed(copy.deepcopy(module), arguments, calls={calls})
+    rewritten = a_pass(copy.deepcopy(module))
+    try:
+        given = observed(rewritten, arguments, calls={calls})
+    except Exception as error:
+        print(f"what came of it raises {{type(error).__name__}}: {{error}}")
+        sys.exit(1)
+    found = differences(given, expected)
+    print("\\n".join(found) or "no difference")
+    sys.exit(bool(found))
+"""
+
+
+ARGUMENTS = re.compile(r"\n\n    Args:\n.*?\n    (?=\"\"\")", re.DOTALL)
+
+
+def _source(function: Callable[..., Any]) -> str:
+    # Who reads the script reads what a function does; its arguments and examples are tested here.
+    return ARGUMENTS.sub("", inspect.getsource(function), count=1)
+
+
+def _told(program: Program) -> str:
+    count = sum(type(node.do) is Op for _, node in program.nodes())
+    return f"A program of {count} operator{'' if count == 1 else 's'}; the function `a_pass` is what is tried on it."
+
+
+def _is_pass(rewrite: str) -> bool:
+    if not rewrite.strip():
+        return False
+    try:
+        tree = ast.parse(rewrite)
+    except SyntaxError as error:
+        raise ValueError(f"rewrite is not Python: {error}") from error
+    if not any(isinstance(part, ast.FunctionDef) and part.name == "a_pass" for part in tree.body):
+        raise ValueError("rewrite has to define the function that the script calls: def a_pass(gm): ... return gm")
+    return True
+
+
+def _flat(program: Program) -> Program:
+    program = join(program) if "split" in program.facts else program
+    flat = sink_state(inplace_mutations(remove_effect_tokens(inline(program))))
+    for _, node in flat.nodes():
+        if type(node.do) is Op and node.do.name.startswith("purefx.") and not is_boundary(node):
+            raise UnsupportedProgram(f"{node.do.name} has no counterpart in torch.fx; reduce the program first, px.minimize(...)")
+    if any(type(spec) is not UserOutput for spec in flat.signature.outputs):
+        raise UnsupportedProgram("a script gives results only; gradients and losses of a joint program have no place in it")
+    return flat
+
+
+# -- state ----------------------------------------------------------------------------------------------------------------------
+
+
+def _state(program: Program) -> str:
+    memories: dict[int, set[int]] = {}
+    for name, slot in program.state.pairs:
+        if not isinstance(slot.value, torch.Tensor) or slot.value.layout is not torch.strided or slot.kind is SlotKind.MODULE:
+            raise UnsupportedProgram(f"the state {name!r} is a {type(slot.value).__name__}, which no script can make")
+        memories.setdefault(slot.storage, set()).add(slot.cell)
+    whole: set[int] = set()
+    first: dict[int, str] = {}
+    lines: list[str] = []
+    for name, slot in program.state.pairs:
+        if slot.cell in first:
+            lines.append(f"    found[{name!r}] = found[{first[slot.cell]!r}]")
+            continue
+        first[slot.cell] = name
+        lines += _tensor_lines(name, slot.value, slot.storage, shared=len(memories[slot.storage]) > 1, whole=whole)
+    head = ["def state() -> dict[str, torch.Tensor]:", '    """Return the state by name; tied names are one tensor."""']
+    draw = ["    draw = torch.Generator().manual_seed(0)"] if any("draw)" in line for line in lines) else []
+    return "\n".join([*head, *draw, "    found: dict[str, torch.Tensor] = {}", *lines, "    return found"])
+
+
+def _tensor_lines(name: str, tensor: torch.Tensor, storage: int, *, shared: bool, whole: set[int]) -> Iterator[str]:
+    plain = tensor.detach()
+    window = f"{list(plain.shape)}, {list(plain.stride())}"
+    if shared:
+        if storage not in whole:
+            whole.add(storage)
+            count = plain.untyped_storage().nbytes() // plain.element_size()
+            yield f"    memory_{storage} = {contents_code(torch.as_strided(plain, (count,), (1,), 0))}"
+        made = f"memory_{storage}.view({plain.dtype}).as_strided({window}, {plain.storage_offset()})"
+    elif plain.is_contiguous():
+        made = contents_code(plain)
+    else:
+        made = f"torch.empty_strided({window}, dtype={plain.dtype}).copy_({contents_code(plain)})"
+    if isinstance(tensor, torch.nn.Parameter):
+        made = f"torch.nn.Parameter({made}, requires_grad={tensor.requires_grad})"
+    yield f"    found[{name!r}] = {made}"
+
+
+# -- graphs ---------------------------------------------------------------------------------------------------------------------
+
+
+RESERVED = (
+    "attach", "bool", "builtins", "complex", "float", "graph", "list", "math", "operator", "range", "root", "slice", "tensors",
+    "torch",
+)  # fmt: skip
+"""What the code around the values says."""
+
+
+def _body(program: Program, name: str) -> str:
+    graph, ids = program.graphs[name], _function_names(program)
+    variables, known = Names([*RESERVED, *ids.values()]), dict[str, str]()
+
+    def new(value: str) -> str:
+        known[value] = variables.fresh(value if is_identifier(value) else "value")
+        return known[value]
+
+    def leaf(arg: Arg) -> str | None:
+        if type(arg) is Ref:
+            return known[arg.name]
+        return f"graph.get_attr({ids[arg.graph]!r})" if type(arg) is Body else None
+
+    lines = [f"def {ids[name]}(tensors: dict[str, torch.Tensor]) -> torch.fx.GraphModule:"]
+    lines += [f'    """Return {"the program" if name == program.root else "what an operator runs"} as a graph module."""']
+    lines += ["    root = torch.nn.Module()", *_attributes(program, graph, ids), "    graph = torch.fx.Graph()"]
+    for formal in graph.inputs:
+        made = new(formal.name)
+        lines.append(f"    {made} = graph.placeholder({made!r})")
+    for node in graph.nodes:
+        if not is_boundary(node):
+            code = _node(node, leaf)
+            lines.append(f"    {new(node.name)} = {code}")
+    return "\n".join([*lines, f"    graph.output({code_of(graph.output, leaf)})", "    return torch.fx.GraphModule(root, graph)"])
+
+
+def _function_names(program: Program) -> dict[str, str]:
+    inner = [name for name in program.order if name != program.root]
+    return {program.root: "program", **{name: f"body_{number}" for number, name in enumerate(inner, 1)}}
+
+
+def _attributes(program: Program, graph: Graph, ids: dict[str, str]) -> Iterator[str]:
+    reads = dict.fromkeys(node.do.slot for node in graph.nodes if type(node.do) is Get)
+    for slot in reads:
+        persistent = "" if program.state[slot].persistent else ", persistent=False"
+        yield f"    attach(root, {slot!r}, tensors[{slot!r}]{persistent})"
+    for name in dict.fromkeys(graph.callees):
+        yield f"    root.add_module({ids[name]!r}, {ids[name]}(tensors))"
+
+
+def _node(node: Node, leaf: Callable[[Arg], str | None]) -> str:
+    name = f", {node.name!r}" if is_identifier(node.name) else ""
+    if type(node.do) is Get:
+        return f'graph.create_node("get_attr", {node.do.slot!r}, (), {{}}{name})'
+    assert type(node.do) is Op
+    method = node.do.target if isinstance(node.do.target, Method) else None
+    kind, target = ("call_function", target_code(node)) if method is None else ("call_method", repr(method.name))
+    kwargs = ", ".join(f"{key!r}: {code_of(arg, leaf)}" for key, arg in node.kwargs)
+    return f'graph.create_node("{kind}", {target}, {code_of(node.args, leaf)}, {{{kwargs}}}{name})'
+
+
+# -- arguments ------------------------------------------------------------------------------------------------------------------
+
+
+def _arguments(program: Program) -> str:
+    values = FakeValues(program)
+    made = [_argument(formal.name, spec, values) for formal, spec in program.inputs if type(spec) is UserInput]
+    lines = ["def arguments(call: int) -> list[Any]:", '    """Return the arguments of a call."""']
+    draw = ["    draw = torch.Generator().manual_seed(call)"] if any("draw)" in one for one in made) else []
+    return "\n".join([*lines, *draw, "    return [", *[f"        {one}," for one in made], "    ]"])
+
+
+def _argument(name: str, spec: UserInput, values: FakeValues) -> str:
+    match spec.type:
+        case TensorType(dtype=dtype, shape=shape, device=device):
+            sizes = [values.symbols.example(size) for size in shape]
+            if None not in sizes:
+                return f"drawn({sizes}, {dtype}, draw)" + ("" if device == "cpu" else f".to({device!r})")
+        case NumberType(kind=kind, expr=expr):
+            number = NUMBERS[kind] if expr is None else values.symbols.example(expr)
+            if number is not None:
+                return repr(number)
+        case LiteralType(value=value):
+            return code_of(value)
+        case _:
+            pass
+    raise UnsupportedProgram(f"no text makes an argument for the input {name!r}; reduce the program first, px.minimize(...)")

@@ -1,0 +1,228 @@
+"""``to_script``: a text that needs only torch, makes the program again, and finds what a pass gets wrong.
+
+One test runs scripts in a process in which purefx cannot be imported; the others run them here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import HealthCheck, assume, given, settings
+from torch import nn
+
+import purefx as px
+from purefx.ir.torch_private import pytree
+from purefx.laws import example_args, value_differences
+from purefx.laws.purity import seeded
+from purefx.laws.strategies import Exported, exported_programs
+from purefx.laws.toy import TensorMachine, tensor_meaning
+from tests.programs import Aliased, Block, Counter, Shared, Tower, exported, flat, node
+
+aten: Any = torch.ops.aten
+
+WRONG = """def a_pass(gm):
+    for node in gm.graph.nodes:
+        if node.target is torch.ops.aten.relu.default:
+            node.target = torch.ops.aten.tanh.default
+    gm.recompile()
+    return gm
+"""
+
+
+class Branched(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.cond(x.sum() > 0, lambda x: x.relu(), lambda x: x.cos(), (x.exp() - 1,))
+
+
+class Draws(nn.Module):
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return torch.rand_like(x) * x, nn.functional.dropout(x, 0.5)
+
+
+class Wide(nn.Module):
+    """Holds more numbers than are written, in a layout of its own, and small ones of several dtypes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("small", torch.tensor([[1.0, float("inf")], [float("nan"), -0.1]], dtype=torch.bfloat16).t())
+        self.register_buffer("flags", torch.tensor([True, False]), persistent=False)
+        self.register_buffer("unit", torch.tensor([1j, 2 - 3j]))
+        self.count = torch.tensor(7)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return x[:, self.flags].relu() + self.count, self.small * 2, self.unit * self.unit
+
+
+def imported(module: nn.Module, *args: Any, **options: Any) -> px.Program:
+    return px.import_ep(exported(module, *args, **options))
+
+
+PROGRAMS = {
+    "tower": lambda: imported(Tower(2), torch.randn(2, 4)),
+    "tree": lambda: px.transform(imported(Tower(2), torch.randn(2, 4))),
+    "parts": lambda: px.split_balanced(px.transform(imported(Tower(3), torch.randn(2, 4))), 2),
+    "shared": lambda: px.transform(imported(Shared().eval(), torch.randn(2, 4))),
+    "views": lambda: imported(Aliased(), torch.randn(1, 2)),
+    "writes": lambda: imported(Counter(), torch.randn(1, 4), decomposed=True),
+    "branches": lambda: imported(Branched(), torch.randn(3)),
+    "draws": lambda: imported(Draws().train(), torch.randn(5)),
+    "sizes": lambda: imported(Block(), torch.randn(3, 4), dynamic_shapes=({0: torch.export.Dim("n", max=9)},)),
+    "dtypes": lambda: imported(Wide(), torch.randn(1, 2)),
+}
+
+
+def run(script: str) -> tuple[dict[str, Any], int, str]:
+    """Return what a script defines, its exit status, and what it prints."""
+    told = io.StringIO()
+    namespace: dict[str, Any] = {"__name__": "__main__"}
+    with contextlib.redirect_stdout(told), pytest.raises(SystemExit) as ended:
+        exec(compile(script, "script", "exec"), namespace)
+    return namespace, int(ended.value.code or 0), told.getvalue()
+
+
+@pytest.mark.parametrize("name", list(PROGRAMS))
+def test_the_module_of_a_script_computes_what_the_program_computes(name: str) -> None:
+    program = PROGRAMS[name]()
+    namespace, status, told = run(px.to_script(program))
+    assert (status, told) == (0, "no difference\n")
+    ours, theirs = px.lower(program), namespace["program"](namespace["state"]())
+    leaves = [spec for spec in program.signature.inputs if isinstance(spec, px.ir.UserInput)]
+    for call in range(3):
+        args, again = example_args(program, seed=call), namespace["arguments"](call)
+        assert value_differences(args, again) == [] and len(args) == len(leaves)
+        torch.manual_seed(call)
+        mine = pytree.tree_leaves(ours(*args))
+        torch.manual_seed(call)
+        assert value_differences(list(theirs(*again)), mine) == []
+        assert value_differences(again, args) == []
+    held = dict(px.lower(program).state_dict(keep_vars=True))
+    for path, value in theirs.state_dict(keep_vars=True).items():
+        assert type(value) is type(held.get(path, value))
+
+
+@pytest.mark.parametrize("name", ["tower", "branches", "dtypes"])
+def test_a_wrong_pass_is_found(name: str) -> None:
+    _, status, told = run(px.to_script(PROGRAMS[name](), rewrite=WRONG if name != "branches" else WRONG.replace("relu", "exp")))
+    assert status == 1 and told.startswith("call 0, results: up to ")
+
+
+def test_what_raises_because_of_a_pass_is_a_difference() -> None:
+    resized = """
+def a_pass(gm):
+    [*gm.graph.nodes][-2].args = ()
+    gm.recompile()
+    return gm
+"""
+    _, status, told = run(px.to_script(PROGRAMS["tower"](), rewrite=resized))
+    assert status == 1 and told.startswith("what came of it raises ")
+
+
+def test_scripts_run_where_purefx_cannot_be_imported(tmp_path: Path) -> None:
+    for name in ("tower", "branches", "views"):
+        (tmp_path / f"{name}.py").write_text(px.to_script(PROGRAMS[name](), rewrite=WRONG), encoding="utf-8")
+        assert "purefx" not in (tmp_path / f"{name}.py").read_text(encoding="utf-8")
+    runner = tmp_path / "runner.py"
+    runner.write_text(
+        "import pathlib, runpy, sys\n"
+        "class Refusing:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name.partition('.')[0] in ('purefx', 'attrs', 'pyrsistent', 'hypothesis'):\n"
+        "            raise ImportError(name)\n"
+        "sys.meta_path.insert(0, Refusing())\n"
+        "try:\n"
+        "    import purefx\n"
+        "except ImportError:\n"
+        "    print('refused')\n"
+        "for path in sorted(pathlib.Path(sys.argv[1]).glob('[btv]*.py')):\n"
+        "    try:\n"
+        "        runpy.run_path(str(path), run_name='__main__')\n"
+        "    except SystemExit as ended:\n"
+        "        print(path.stem, ended.code)\n",
+        encoding="utf-8",
+    )
+    found = subprocess.run([sys.executable, "-I", runner, tmp_path], capture_output=True, text=True, check=False)
+    lines = found.stdout.splitlines()
+    assert lines[0] == "refused", found.stderr
+    assert {"tower True", "views False"} <= set(lines) and any(line.startswith("call 0, results: up to") for line in lines)
+    assert any(line.startswith("branches ") for line in lines)
+
+
+def test_names_are_never_code() -> None:
+    odd = ['x"]; raise SystemExit(7) #', "graph", "class", "a b", "torch"]
+    nodes = [
+        node("y\nraise SystemExit(8)", px.op(aten.mul.Tensor), odd[0], odd[1]),
+        node("z", px.op(aten.add.Tensor), odd[2], odd[3]),
+    ]
+    nodes += [node("w", px.op(aten.add.Tensor), "z", "y\nraise SystemExit(8)"), node("v", px.op(aten.sub.Tensor), "w", odd[4])]
+    program = flat(nodes, (px.Ref("v"),), *odd)
+    namespace, status, _ = run(px.to_script(program))
+    assert status == 0
+    args = example_args(program)
+    assert torch.equal(namespace["program"]({})(*args)[0], args[2] + args[3] + args[0] * args[1] - args[4])
+
+
+def test_what_no_script_can_say_is_refused() -> None:
+    program = PROGRAMS["tower"]()
+    with pytest.raises(ValueError, match="rewrite is not Python"):
+        px.to_script(program, rewrite="def a_pass(gm")
+    with pytest.raises(ValueError, match="has to define the function that the script calls"):
+        px.to_script(program, rewrite="def other(gm): return gm")
+    mine = flat([node("y", px.Op("tests.mine", target=lambda x: x), "x")], (px.Ref("y"),), "x")
+    with pytest.raises(px.errors.UnsupportedProgram, match=r"tests.mine at node y is nothing that a script finds by name"):
+        px.to_script(mine)
+
+
+def test_what_stands_in_state_is_a_tensor() -> None:
+    modules = px.import_fx(torch.fx.symbolic_trace(Tower(1)))
+    with pytest.raises(px.errors.UnsupportedProgram, match=r"purefx.call_module has no counterpart in torch.fx"):
+        px.to_script(modules)
+    slot = px.ir.Slot(px.ir.SlotKind.CONSTANT, "text", 0, 0)
+    held = PROGRAMS["tower"]().with_state(add={"held": slot})
+    with pytest.raises(px.errors.UnsupportedProgram, match=r"the state 'held' is a str, which no script can make"):
+        px.to_script(held)
+    opaque = px.import_fx(torch.fx.symbolic_trace(lambda x: x + 1))
+    with pytest.raises(px.errors.UnsupportedProgram, match=r"no text makes an argument for the input 'x'"):
+        px.to_script(opaque)
+
+
+def test_operators_of_libraries_are_named() -> None:
+    with torch.library._scoped_library("purefx_script", "DEF") as library:
+        library.define("twice(Tensor x) -> Tensor")
+        library.impl("twice", lambda x: 2 * x, "CompositeExplicitAutograd")
+        twice = px.op(torch.ops.purefx_script.twice.default)
+        script = px.to_script(flat([node("y", twice, "x")], (px.Ref("y"),), "x"), rewrite=WRONG)
+        assert "torch.ops.purefx_script.twice.default, (x,)" in script
+        assert run(script)[1:] == (0, "no difference\n")
+
+
+def test_many_numbers_are_drawn() -> None:
+    program = imported(nn.Linear(20, 20), torch.randn(1, 20))
+    script = px.to_script(program)
+    assert len(script) < 8000 and "drawn([20, 20], torch.float32, draw)" in script
+    assert run(script)[1:] == (0, "no difference\n")
+
+
+@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much], deadline=None)
+@given(exported_programs())
+def test_drawn_programs(drawn: Exported) -> None:
+    program = px.import_ep(drawn.ep)
+    namespace: dict[str, Any] = {"__name__": "script"}
+    try:
+        exec(compile(px.to_script(program), "script", "exec"), namespace)
+    except px.errors.UnsupportedProgram:
+        assume(False)
+    try:
+        meaning = tensor_meaning(program, [example_args(program)])
+    except RuntimeError:  # an index beyond a size, an assertion about what was drawn
+        assume(False)
+    machine, module = TensorMachine(), namespace["program"](namespace["state"]())
+    with seeded(0), torch.no_grad():
+        results = module(*namespace["arguments"](0))
+    assert tuple(machine.shown(machine.save(result)) for result in results) == meaning.outputs[0]

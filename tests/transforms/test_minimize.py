@@ -1,0 +1,307 @@
+"""``minimize``: what is left is valid, still wrong, never larger, and cannot be reduced again.
+
+Rewrites that are wrong somewhere are written here; what is asked is what a user asks: does a program mean something else after
+the rewrite.
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from attrs import evolve
+from hypothesis import HealthCheck, assume, given, settings
+from torch import nn
+
+import purefx as px
+from purefx.laws import example_args
+from purefx.laws.strategies import Exported, exported_programs
+from purefx.laws.toy import tensor_meaning
+from purefx.transforms.minimize.weight import operators_in, weight
+from tests.programs import Block, Counter, Tower, exported
+
+Rewrite = Callable[[px.Program], px.Program]
+
+
+def is_wrong(rewrite: Rewrite) -> Callable[[px.Program], bool]:
+    """Return the question that a user asks: does the program mean something else after a rewrite, in two calls."""
+
+    def asked(program: px.Program) -> bool:
+        calls = [example_args(program, seed=seed) for seed in range(2)]
+        return tensor_meaning(rewrite(program), calls) != tensor_meaning(program, calls)
+
+    return asked
+
+
+def with_nodes(change: Callable[[px.Node], px.Node]) -> Rewrite:
+    """Return a rewrite of every node of every graph."""
+
+    def rewrite(program: px.Program) -> px.Program:
+        graphs = {name: program.graphs[name] for name in program.order}
+        return program.with_graphs(
+            {name: graph.with_nodes([change(node) for node in graph.nodes]) for name, graph in graphs.items()}
+        )
+
+    return rewrite
+
+
+def swapped(one: Any, other: Any, *, name: str | None = None) -> Rewrite:
+    """Return a rewrite that puts one operator in the place of another, everywhere or at one node."""
+    was, now = px.op(one), px.op(other)
+    return with_nodes(lambda node: node.evolve(do=now) if node.do == was and name in (None, node.name) else node)
+
+
+aten: Any = torch.ops.aten
+RELU_IS_TANH = swapped(aten.relu.default, aten.tanh.default)
+
+
+def names(program: px.Program) -> list[str]:
+    """Return the operators of a program in order."""
+    return [node.do.name for _, node in program.nodes() if isinstance(node.do, px.Op)]
+
+
+def check(program: px.Program, wrong: Callable[[px.Program], bool]) -> px.ir.Program:
+    """Return what is left of a program, after the laws of the reducer were asked."""
+    found = px.minimize(program, wrong)
+    left = found.program
+    assert px.verify(left, infer=True) == ()
+    assert wrong(left)
+    assert weight(left) <= weight(program)
+    assert px.minimize(program, wrong) == found, "it is deterministic"
+    again = px.minimize(left, wrong)
+    assert again.steps == () and str(again) == str(found) == str(left)
+    state = {name: slot.value for name, slot in left.state.pairs}
+    assert px.parse(str(found), state=state, allow=left.foreign_operators) == left
+    return left
+
+
+def imported(module: nn.Module, *args: Any, **options: Any) -> px.Program:
+    """Return the program of an exported module."""
+    return px.import_ep(exported(module, *args, **options))
+
+
+class Chain(nn.Module):
+    """Operators in a row, one of which is a relu."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return ((x.sin() + 1).relu() * 2).cos() + x
+
+
+def test_one_operator_is_left_with_one_input() -> None:
+    left = check(imported(Chain(), torch.randn(3, 4)), is_wrong(RELU_IS_TANH))
+    assert names(left) == ["aten.relu.default"]
+    assert len(left.main.inputs) == len(left.main.output) == 1
+
+
+def test_two_neighbours_stay_together() -> None:
+    def joined(program: px.Program) -> px.Program:
+        by_name = program.main.by_name
+
+        def change(node: px.Node) -> px.Node:
+            first = node.args[0] if node.do == px.op(aten.mul.Tensor) else None
+            if isinstance(first, px.Ref) and first.name in by_name and by_name[first.name].do == px.op(aten.relu.default):
+                return node.evolve(do=px.op(aten.add.Tensor))
+            return node
+
+        return program.with_main(program.main.with_nodes([change(node) for node in program.main.nodes]))
+
+    left = check(imported(Chain(), torch.randn(3, 4)), is_wrong(joined))
+    assert names(left) == ["aten.relu.default", "aten.mul.Tensor"]
+
+
+@pytest.mark.parametrize("stage", ["flat", "sunk", "tree", "split"])
+def test_a_tree_with_shared_bodies_comes_down_to_one_operator(stage: str) -> None:
+    program = imported(Tower(6), torch.randn(2, 4))
+    stages: dict[str, Rewrite] = {
+        "flat": lambda program: program,
+        "sunk": px.sink_state,
+        "tree": px.transform,
+        "split": lambda program: px.split_balanced(px.transform(program), 3),
+    }
+    left = check(stages[stage](program), is_wrong(RELU_IS_TANH))
+    assert names(left) == ["aten.relu.default"]
+    assert not len(left.state) and not left.modules
+
+
+def test_a_fault_of_the_tree_keeps_the_tree() -> None:
+    def twice(program: px.Program) -> bool:
+        calls = [node.do.graph for _, node in program.nodes() if isinstance(node.do, px.Call)]
+        return max(map(calls.count, calls), default=0) > 1
+
+    left = check(px.transform(imported(Tower(4), torch.randn(2, 4))), twice)
+    assert len(left.graphs) == 2
+    assert [type(node.do) for node in left.main.nodes] == [px.Call, px.Call]
+    assert operators_in(left) == 0
+
+
+def test_a_write_stays() -> None:
+    class Writes(nn.Module):
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            z = x.sin()
+            seen = z.view(-1)
+            z.add_(y.exp())
+            return (seen.cos() + z).tanh() * y
+
+    program = imported(Writes(), torch.randn(3), torch.randn(3))
+    left = check(program, is_wrong(swapped(aten.add_.Tensor, aten.add.Tensor)))  # does not write any more
+    assert names(left) == ["aten.add_.Tensor"]
+
+
+def test_what_is_drawn() -> None:
+    class Draws(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.rand_like(x.sin()) + torch.rand_like(x) * nn.functional.dropout(x.cos(), 0.5)
+
+    def turned(program: px.Program) -> px.Program:  # draws in the opposite order
+        nodes = list(program.main.nodes)
+        places = [number for number, node in enumerate(nodes) if node.do == px.op(aten.rand_like.default)]
+        if len(places) == 2 and nodes[places[1]].args[0] == px.Ref(program.main.inputs[0].name):
+            nodes.insert(places[0], nodes.pop(places[1]))
+        return program.with_main(program.main.with_nodes(nodes))
+
+    left = check(imported(Draws().train(), torch.randn(4)), is_wrong(turned))
+    assert names(left) == ["aten.rand_like.default"] * 2
+
+
+class Branched(nn.Module):
+    """A relu in one branch of a cond."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = torch.cond(x.sum() > 0, lambda x: (x.sin() * 2).relu() + 1, lambda x: x.cos(), (x.exp(),))
+        return y * 2
+
+
+def test_a_branch_takes_the_place_of_its_operator() -> None:
+    left = check(imported(Branched(), torch.randn(3)), is_wrong(RELU_IS_TANH))
+    assert names(left) == ["aten.relu.default"]
+    assert list(left.graphs) == [""]
+
+
+def test_an_operator_with_branches_stays_where_it_is_the_fault() -> None:
+    def other(program: px.Program) -> px.Program:  # takes the wrong branch
+        return with_nodes(
+            lambda node: (
+                node.evolve(args=(node.args[0], node.args[2], node.args[1], *node.args[3:]))
+                if isinstance(node.do, px.Op) and node.do.name == "higher_order.cond"
+                else node
+            )
+        )(program)
+
+    left = check(imported(Branched(), torch.ones(3)), is_wrong(other))
+    assert names(left)[0] == "higher_order.cond"
+    assert len(names(left)) <= 3
+
+
+def test_symbolic_sizes() -> None:
+    program = imported(Chain(), torch.randn(3, 4), dynamic_shapes=({0: torch.export.Dim("n", max=64)},))
+    left = check(program, is_wrong(RELU_IS_TANH))
+    assert names(left) == ["aten.relu.default"]
+
+
+def test_state_that_is_written() -> None:
+    program = imported(Counter(), torch.randn(2, 4), decomposed=True)
+    wrong = is_wrong(swapped(aten.add.Tensor, aten.mul.Tensor))
+    assert names(check(program, wrong)) == ["aten.add.Tensor"]
+    assert names(check(px.transform(program), wrong)) == ["aten.add.Tensor"]
+
+
+def test_tokens() -> None:
+    class Prints(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            torch.ops.aten._print("before")
+            return x.relu().sin()
+
+    program = imported(Prints(), torch.randn(3), decomposed=True)
+    left = check(program, is_wrong(RELU_IS_TANH))
+    assert names(left) == ["aten.relu.default"]
+
+
+def test_a_graph_that_was_traced_without_examples() -> None:
+    program = px.import_fx(torch.fx.symbolic_trace(Tower(3)))
+
+    def wrong(program: px.Program) -> bool:
+        runs = px.lower(program)
+        runs(*[torch.ones(2, 4)] * len(program.main.inputs))
+        return names(program).count("method.relu") > 0
+
+    left = px.minimize(program, wrong).program
+    assert names(left) == ["method.relu"] and not len(left.state)
+
+
+def test_inputs_that_are_written_stay_written() -> None:
+    class Writes(nn.Module):
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            x.add_(y.sin())
+            return x.cos() * y
+
+    program = imported(Writes(), torch.randn(3), torch.randn(3), decomposed=True)
+
+    def lost(program: px.Program) -> px.Program:
+        specs = [px.ir.UserOutput() if isinstance(spec, px.ir.InputMutation) else spec for spec in program.signature.outputs]
+        return program.with_boundary(program.main, program.signature.inputs, specs, in_spec=None, out_spec=None)
+
+    left = check(program, is_wrong(lost))
+    assert [type(spec) for spec in left.signature.outputs] == [px.ir.InputMutation] and not names(left)
+
+
+def test_time_is_kept() -> None:
+    asked: list[float] = []
+
+    def slowly(program: px.Program) -> bool:
+        time.sleep(0.02)
+        asked.append(time.monotonic())
+        return "aten.relu.default" in names(program)
+
+    program = imported(Tower(8), torch.randn(2, 4))
+    found = px.minimize(program, slowly, seconds=0.1)
+    assert found.seconds < 1 and found.tried == len(asked) <= 6
+    assert found.steps[-1] == "the time was up"
+    assert px.verify(found.program) == () and weight(found.program) <= weight(program)
+
+
+def test_what_is_not_wrong_is_refused() -> None:
+    program = imported(Block(), torch.randn(2, 4))
+    with pytest.raises(px.errors.MinimizeError, match=r"there is nothing to reduce: is_wrong.program. has to be true"):
+        px.minimize(program, lambda program: False)
+    with pytest.raises(px.errors.MinimizeError, match=r"is_wrong raised KeyError for the given program: 'x'; .* catch it"):
+        px.minimize(program, lambda program: {}["x"])
+    with pytest.raises(px.errors.InvalidProgram):
+        px.minimize(program.with_main(evolve(program.main, output=(px.Ref("nothing"),))), lambda program: True)
+
+
+def test_a_question_that_fails_on_a_candidate_is_no_yes() -> None:
+    def wrong(program: px.Program) -> bool:
+        if "aten.relu.default" not in names(program):
+            raise RuntimeError
+        return True
+
+    assert names(px.minimize(imported(Chain(), torch.randn(3, 4)), wrong).program) == ["aten.relu.default"]
+
+
+def test_nothing_is_asked_twice_and_the_program_stays() -> None:
+    program = imported(Tower(2), torch.randn(2, 4))
+    before, asked = copy.copy(program), list[px.Program]()
+
+    def wrong(candidate: px.Program) -> bool:
+        asked.append(candidate)
+        return is_wrong(RELU_IS_TANH)(candidate)
+
+    px.minimize(program, wrong)
+    assert program == before and len(set(asked)) == len(asked)
+
+
+@settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much], deadline=None)
+@given(exported_programs())
+def test_drawn_programs(drawn: Exported) -> None:
+    program = px.import_ep(drawn.ep)
+    shifted = with_nodes(lambda node: node.evolve(do=px.op(aten.sub.Tensor)) if node.do == px.op(aten.add.Tensor) else node)
+    wrong = is_wrong(shifted)
+    try:
+        assume(wrong(program))
+    except RuntimeError:
+        assume(False)
+    assert len(names(check(program, wrong))) <= 2

@@ -1,0 +1,119 @@
+"""``minimize`` makes sizes, dtypes and literals simple, and keeps those that are part of the fault."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+import purefx as px
+from purefx.laws import example_args
+from purefx.transforms.minimize.retyping import Changes
+from purefx.transforms.minimize.weight import weight
+from tests.programs import Aliased
+from tests.transforms.test_minimize import Chain, check, imported, is_wrong, names, swapped
+
+aten: Any = torch.ops.aten
+
+
+def tensors(program: px.Program) -> list[px.ir.TensorType]:
+    """Return the types of the tensors that the caller passes."""
+    kinds = [spec.type for spec in program.signature.inputs if isinstance(spec, px.ir.UserInput)]
+    return [kind for kind in kinds if isinstance(kind, px.ir.TensorType)]
+
+
+def shapes(program: px.Program) -> list[tuple[Any, ...]]:
+    """Return their shapes."""
+    return [kind.shape for kind in tensors(program)]
+
+
+def test_sizes_that_do_not_matter_become_one() -> None:
+    left = check(imported(Chain(), torch.randn(64, 48)), is_wrong(swapped(aten.relu.default, aten.tanh.default)))
+    assert names(left) == ["aten.relu.default"] and shapes(left) == [(1, 1)]
+
+
+def test_a_size_that_matters_stays_and_others_go() -> None:
+    def over_twenty(program: px.Program) -> bool:
+        nodes = [node for node in program.main.nodes if node.do == px.op(aten.relu.default)]
+        return any(node.meta["val"].shape[-1] > 20 for node in nodes)
+
+    left = check(imported(Chain(), torch.randn(64, 48)), over_twenty)
+    assert shapes(left) == [(1, 24)]
+
+
+def test_state_gets_small_with_what_it_meets() -> None:
+    class Heads(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(64, 64)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.linear(x).view(2, 5, 4, 16).transpose(1, 2)
+
+    def reads(program: px.Program) -> bool:
+        parameters = [slot for _, slot in program.state.pairs if slot.kind is px.ir.SlotKind.PARAMETER]
+        return names(program)[:2] == ["aten.linear.default", "aten.view.default"] and len(parameters) == 2
+
+    left = check(imported(Heads(), torch.randn(2, 5, 64)), reads)
+    assert shapes(left) == [(1, 1, 1)]
+    assert {tuple(slot.value.shape) for _, slot in left.state.pairs} == {(1, 1), (1,)}
+    assert all(isinstance(slot.value, nn.Parameter) for _, slot in left.state.pairs)
+
+
+def test_symbols_become_numbers() -> None:
+    program = imported(Chain(), torch.randn(7, 4), dynamic_shapes=({0: torch.export.Dim("n", max=64)},))
+    assert [leaf.shape for leaf in example_args(program)] == [(7, 4)]
+    left = check(program, is_wrong(swapped(aten.relu.default, aten.tanh.default)))
+    assert shapes(left) == [(1, 1)] and left.constraints == px.ir.Constraints()
+
+
+def test_symbols_that_are_the_fault_stay() -> None:
+    program = imported(Chain(), torch.randn(7, 4), dynamic_shapes=({0: torch.export.Dim("n", max=64)},))
+    left = check(program, lambda program: "aten.relu.default" in names(program) and "s" in str(shapes(program)))
+    assert names(left) == ["aten.relu.default"] and isinstance(shapes(left)[0][0], px.ir.Sym)
+    assert len(left.constraints.ranges) == 1 and shapes(left)[0][1] == 1
+
+
+def test_dtypes_become_the_usual_ones() -> None:
+    class Half(nn.Module):
+        def forward(self, x: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
+            return x.relu().to(torch.float64)[at]
+
+    program = imported(Half(), torch.randn(3, dtype=torch.bfloat16), torch.ones(2, dtype=torch.int32))
+    left = check(program, lambda program: names(program)[-2:] == ["aten.to.dtype", "aten.index.Tensor"])
+    assert {kind.dtype for kind in tensors(left)} == {torch.float32, torch.int64}
+    double = check(
+        imported(Half(), torch.randn(3), torch.ones(2, dtype=torch.int64)), lambda program: "float64" in str(program.main)
+    )
+    assert names(double) == ["aten.to.dtype"]
+
+
+def test_arguments_that_do_not_matter_go() -> None:
+    class Sums(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.add(x, 17.25, alpha=3).sum([-2, -1], keepdim=True, dtype=torch.float64)
+
+    left = check(imported(Sums(), torch.randn(2, 3, 4)), lambda program: "aten.sum.dim_IntList" in names(program))
+    assert [node.kwargs for node in left.main.nodes] == [()]
+    assert left.main.nodes[0].args[1:] == (px.ir.Items([0, 1]),)
+    left = check(imported(Sums(), torch.randn(2, 3, 4)), lambda program: "aten.add.Tensor" in names(program))
+    assert [(node.args[1:], node.kwargs) for node in left.main.nodes] == [((1.0,), ())]
+
+
+def test_tensors_that_share_memory_keep_their_sizes() -> None:
+    program = imported(Aliased(), torch.randn(1, 2))
+    assert Changes(size=lambda size: 1 if size == 2 else size).program(program) is None
+
+
+def test_what_is_simpler_weighs_less() -> None:
+    def add(dtype: torch.dtype, size: int, number: Any) -> px.Program:
+        class Add(nn.Module):
+            def forward(self, x: torch.Tensor) -> torch.Tensor:
+                return x + number
+
+        return imported(Add(), torch.ones(size, dtype=dtype))
+
+    heavy = add(torch.bfloat16, 3, 77)
+    for lighter in (add(torch.float32, 3, 77), add(torch.bfloat16, 2, 77), add(torch.bfloat16, 3, 1)):
+        assert weight(lighter) < weight(heavy)

@@ -1,0 +1,116 @@
+"""``minimize``: from a program on which something goes wrong to the smallest one found on which it still does.
+
+Here is the order in which programs get smaller; what is proposed is in the other files of this folder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from attrs import field, frozen
+
+from ...ir.program import Program
+from ...ir.verify import check
+from .bodies import bypass_nodes, describe_less, open_bodies
+from .dropping import drop_nodes, drop_outputs, find_window
+from .literals import simplify_literals
+from .search import Search, TimeIsUp
+from .shrinking import shrink_sizes, usual_dtypes, without_symbols
+from .values import join_inputs, read_less
+
+__all__ = ["Minimized", "minimize"]
+
+PASSES = (
+    find_window, describe_less, find_window, drop_nodes, drop_outputs, open_bodies, bypass_nodes, read_less, join_inputs,
+    without_symbols, shrink_sizes, usual_dtypes, simplify_literals,
+)  # fmt: skip
+"""What is done, in order, until none of it finds anything smaller: what cuts most comes first, for questions about large programs
+take long, and a window may be found only when what describes the program does not stand in the way."""
+
+
+@frozen
+class Minimized:
+    """What is left of a program, and how it was found.
+
+    >>> from purefx.ir import Graph
+    >>> print(str(Minimized(Program.of({"": Graph((), ())}), 3, 0.1, ("take out y",))).rstrip())
+    program {
+      graph @""() {
+        return ()
+      }
+    }
+    """
+
+    program: Program
+    """A valid program that is wrong as well."""
+    tried: int = field(eq=False)
+    """How many programs ``is_wrong`` was asked about."""
+    seconds: float = field(eq=False)
+    """How long that took."""
+    steps: tuple[str, ...]
+    """What was cut away, in order."""
+
+    def __str__(self) -> str:
+        return str(self.program)
+
+
+def minimize(program: Program, is_wrong: Callable[[Program], bool], *, seconds: float = 60.0) -> Minimized:
+    """Reduce a program on which something goes wrong to a small one on which it still does.
+
+    Before::
+
+        graph ""(ids, ...)         a Llama: 2,000 nodes in 300 modules, of which a rewrite gets one wrong
+
+    After::
+
+        graph ""(linear_118)       silu = aten.silu.default(linear_118);  return (silu,)
+
+    What is cut off is replaced by inputs of the same types: first all before and behind a window of the root, then nodes and
+    calls of modules.  Outputs and state go, calls and branches are opened, nodes give one of their operands; then sizes, dtypes
+    and literals get simpler.  A candidate is asked about if it is valid and smaller than what is there.  One that means something
+    else is a candidate like any other, so ``is_wrong`` has to say of any program whether it is wrong, on arguments that it makes
+    for it (``px.laws.example_args``).
+
+    Laws: the result is valid and wrong, never larger, and is found again; reduced again it stays as it is.
+
+    Args:
+        program: any valid program, at any stage.
+        is_wrong: whether a program is wrong, such as
+            ``lambda program: meaning(rewrite(program)) != meaning(program)``.  Where it raises, the program counts as not wrong:
+            if raising is what is wrong, let it catch that.  It must not depend on how often it was asked.
+        seconds: after these no more questions are asked, and the smallest program so far is returned; a question that is
+            being answered is not interrupted.
+
+    Returns:
+        The smallest program found.  Its text is that of the program; its signature has no pytrees, so
+        ``px.lower(found.program)`` takes and gives the values one by one.
+
+    Raises:
+        InvalidProgram: the program breaks invariants.
+        MinimizeError: ``is_wrong`` does not hold of the program itself, or fails on it.
+
+    >>> import torch, purefx as px
+    >>> model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU(), torch.nn.Linear(2, 2))
+    >>> program = px.import_ep(torch.export.export(model, (torch.ones(1, 2),)))
+    >>> found = px.minimize(program, lambda program: "aten.relu.default" in str(program))
+    >>> print(found.program.main)
+    graph @""(linear) {
+      relu = aten.relu.default(linear)
+      return ()
+    }
+    """
+    search = Search(check(program), is_wrong, seconds=seconds)
+    search.begin()
+    try:
+        _reduce(search)
+    except TimeIsUp:
+        search.steps.append("the time was up")
+    return Minimized(search.best, search.tried, search.seconds, tuple(search.steps))
+
+
+def _reduce(search: Search) -> None:
+    before = None
+    while search.program is not before:
+        before = search.program
+        for step in PASSES:
+            step(search)
