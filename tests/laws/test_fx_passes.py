@@ -20,7 +20,7 @@ from purefx.laws.fx_passes import ANYTHING, FUNCTIONAL, INFERENCE, POINTWISE, Co
 from purefx.laws.tiers import share
 
 aten: Any = torch.ops.aten
-EXAMPLES = share(24)
+EXAMPLES = share(16)
 
 
 def rebuilt(module: torch.fx.GraphModule) -> torch.fx.GraphModule:

@@ -43,13 +43,13 @@ def test_passes_that_are_asked() -> None:
 def test_a_mistake_is_confirmed_by_torch_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(audit_passes, "SCRIPTS", tmp_path)
     published = next(one for one in PASSES if one.name == "NormalizeArgs")
-    audited = audit_passes.audited(published, 40, 0, 3.0)
+    audited = audit_passes.audited(published, 12, 0, 2.0)
     assert "graph" in audited.confirmed, audited.report
     assert "missing value for argument 'self'" in audited.confirmed["graph"]
     script = (tmp_path / "normalizeargs_graph.py").read_text("utf-8")
     assert "purefx" not in script
     assert "def the_pass(module" in script
-    assert "| `torch.fx.experimental.normalize.NormalizeArgs` | any graph |" in audit_passes.page([audited], 40, 0)
+    assert "| `torch.fx.experimental.normalize.NormalizeArgs` | any graph |" in audit_passes.page([audited], 12, 0)
 
 
 def test_the_page_and_its_scripts_agree() -> None:
