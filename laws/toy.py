@@ -47,6 +47,11 @@ __all__ = [
 ]
 
 
+def _cond(pred: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any], operands: Sequence[Any] = ()) -> Any:
+    # With torch's names: a pass may write them.
+    return (true_fn if pred else false_fn)(*operands)
+
+
 class TensorMachine:
     """Runs the operators of torch on the CPU; use it for one evaluation.
 
@@ -60,7 +65,7 @@ class TensorMachine:
         self.functions: Mapping[str, Callable[..., Any]] = {
             "aten._print.default": self._print,
             "higher_order.with_effects": self._thread,
-            "higher_order.cond": lambda condition, yes, no, operands: (yes if condition else no)(*operands),
+            "higher_order.cond": _cond,
         }
 
     def _print(self, s: str) -> None:

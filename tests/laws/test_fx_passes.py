@@ -198,6 +198,20 @@ def test_a_pass_of_torch_is_right_within_its_contract_and_wrong_outside() -> Non
     assert "Found among programs around what was given, examples=40, seed=0" in str(error.value)
 
 
+def test_a_branch_that_is_given_by_name_means_the_same() -> None:
+    class Branches(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.cond(x.sum() > 0, lambda a: a.sin(), lambda a: a.cos(), (x,))
+
+    def by_name(module: torch.fx.GraphModule) -> None:
+        (node,) = calls(module, torch.ops.higher_order.cond)
+        node.kwargs = dict(zip(("pred", "true_fn", "false_fn", "operands"), node.args, strict=True))
+        node.args = ()
+
+    report = survey_pass(by_name, programs=[(Branches(), (torch.ones(2),)), (Branches(), (-torch.ones(2),))], examples=0)
+    assert (report.right, report.refused) == (2, {}), report
+
+
 def test_your_own_programs_are_asked_first() -> None:
     model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU())
 
