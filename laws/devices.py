@@ -11,7 +11,7 @@ import torch
 from attrs import evolve
 
 from ..ir.program import Program
-from ..ir.torch_private import FakeTensor
+from ..ir.torch_private import FakeTensor, device_of
 from ..ir.verify import verify
 from ..transforms.convert import to_device
 from ..transforms.transformation import Transformation
@@ -45,7 +45,7 @@ def meta_says_what_it_computes(transform: Transform, case: Case) -> list[str]:
         return []  # it says something wrong already
     moved = to_device(program, "meta")
     found = [f"a tensor of the state is on {tensor.device}" for tensor in _tensors(moved) if not tensor.is_meta]
-    found += [f"a value is on {value.device}" for value in _values(moved) if value.device.type != "meta"]
+    found += [f"a value is on {device_of(value)}" for value in _values(moved) if device_of(value).type != "meta"]
     return [*found, *(str(violation) for violation in verify(moved, infer=True))]
 
 

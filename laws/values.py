@@ -19,7 +19,7 @@ from ..ir.graph import Graph, Node, Op
 from ..ir.inference.values import running
 from ..ir.persistent import pmap
 from ..ir.program import Program
-from ..ir.torch_private import FakeTensor, OpOverload, UnsupportedOperatorException, schema_of
+from ..ir.torch_private import FakeTensor, OpOverload, UnsupportedOperatorException, device_of, schema_of
 from .evaluate import evaluate
 from .law import Case, Transform, law
 from .purity import seeded
@@ -85,7 +85,7 @@ def _is_number(said: Any, real: Any) -> bool:
 
 
 def _is_tensor(said: torch.Tensor, real: torch.Tensor, sizes: dict[str, Any]) -> bool:
-    if (said.dtype, said.device.type, said.dim()) != (real.dtype, real.device.type, real.dim()):
+    if (said.dtype, device_of(said).type, said.dim()) != (real.dtype, real.device.type, real.dim()):
         return False
     pairs = list(zip(said.shape, real.shape, strict=True))
     if said.layout is torch.strided and real.layout is torch.strided:
@@ -191,7 +191,7 @@ def _text(value: Any, names: dict[str, str]) -> str:
         return f"[{', '.join([_text(part, names) for part in value])}]"
     if isinstance(value, torch.Tensor):
         sizes, strides = (", ".join([_size(size, names) for size in of]) for of in (value.shape, value.stride()))
-        return f"{value.dtype} {value.device} ({sizes}) ({strides})"
+        return f"{value.dtype} {device_of(value)} ({sizes}) ({strides})"
     return _size(value, names) if isinstance(value, int | torch.SymInt) else f"{type(value).__name__}"
 
 

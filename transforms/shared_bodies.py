@@ -24,6 +24,7 @@ from ..ir.meta import EMPTY_META, Meta
 from ..ir.names import Names, is_identifier, stem_of, word_of
 from ..ir.program import Program
 from ..ir.state import NAME_PREFIXES, path_in_names
+from ..ir.torch_private import device_of
 
 __all__ = [
     "RESERVED",
@@ -81,7 +82,7 @@ def alike(left: Any, right: Any) -> bool:
 
 
 def _facts(tensor: torch.Tensor) -> tuple[object, ...]:
-    return (tensor.dtype, tensor.device, tuple([size if type(size) is int else str(size) for size in tensor.shape]))
+    return (tensor.dtype, device_of(tensor), tuple([size if type(size) is int else str(size) for size in tensor.shape]))
 
 
 def common_meta(meta: Meta, others: Sequence[Meta]) -> Meta:

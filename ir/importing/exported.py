@@ -43,6 +43,7 @@ from ..signature import (
 )
 from ..state import Slot, SlotKind, State
 from ..tensors import TensorIds, cell_key
+from ..torch_private import device_of
 from ..verify import check
 from .constraints import read_constraints, read_size
 from .module_calls import check_paths, frame_of, read_call_signatures, with_boundaries
@@ -191,7 +192,7 @@ def _type_of(arg: Any, value: Any) -> ArgumentType:
     if isinstance(arg, CustomObjArgument):
         return ObjectType(arg.class_fqn)
     if isinstance(value, torch.Tensor):
-        return TensorType(value.dtype, tuple(read_size(size) for size in value.shape), str(value.device))
+        return TensorType(value.dtype, tuple(read_size(size) for size in value.shape), str(device_of(value)))
     if isinstance(value, SYMBOLIC):
         kind = {torch.SymInt: "int", torch.SymFloat: "float", torch.SymBool: "bool"}[type(value)]
         return NumberType(kind, read_size(value) if kind == "int" else None)

@@ -146,7 +146,7 @@ class Memo:
                 if value.layout is not torch.strided:
                     return None
                 return (
-                    kind, value.dtype, value.shape, value.stride(), value.device,
+                    kind, value.dtype, value.shape, value.stride(), value.fake_device,
                     value.storage_offset(), value.requires_grad, value.is_conj(), value.is_neg(),
                 )  # fmt: skip
         if kind in LITERALS:

@@ -21,7 +21,7 @@ from ..names import join
 from ..program import Program
 from ..signature import RestType, Token, UserInput
 from ..tensors import disagreement
-from ..torch_private import FakeTensor
+from ..torch_private import FakeTensor, device_of
 from .results import agrees, gives_nothing, is_runnable
 from .values import FakeValues, running
 from .walk import UNKNOWN, Called, Request, Walk, bodies_of, without_value
@@ -240,7 +240,7 @@ class Propagation:
         if not isinstance(value, torch.Tensor):
             return slot if slot is None else id(value)
         strides = value.stride() if value.layout is torch.strided else ()
-        return (value.dtype, value.device, value.layout, value.shape, strides)
+        return (value.dtype, device_of(value), value.layout, value.shape, strides)
 
     def _unsaid(self) -> dict[str, tuple[list[str], list[tuple[str, str]]]]:
         # For each body the reads whose values its meta does not say, and the bodies in it that have such or in which are some.

@@ -17,7 +17,7 @@ from ..effects.declared import ArgAt
 from ..graph import Call, Get, Graph, Node, Op
 from ..own_operators import is_boundary
 from ..program import Program
-from ..torch_private import FakeTensor, OpOverload, has_fixed_sizes, have_fixed_sizes, without_overrides
+from ..torch_private import FakeTensor, OpOverload, device_of, has_fixed_sizes, have_fixed_sizes, without_overrides
 from .values import gives_nothing as has_no_result
 from .values import running
 
@@ -209,7 +209,7 @@ def plain_facts(value: Any) -> tuple[Any, ...] | None:
     """
     if type(value) is not FakeTensor or not has_fixed_sizes(value) or value.layout is not torch.strided:
         return None
-    return (value.dtype, value.shape, value.stride(), value.device)
+    return (value.dtype, value.shape, value.stride(), value.fake_device)
 
 
 def plainly_alike(value: Any, others: Sequence[Any]) -> bool:
@@ -230,7 +230,7 @@ def plainly_alike(value: Any, others: Sequence[Any]) -> bool:
         for other in others:
             if other.shape != shape or other.dtype is not dtype or other.layout is not strided:
                 return False
-            if other.stride() != stride or other.device != device:
+            if other.stride() != stride or other.fake_device != device:
                 return False
     return True
 
@@ -261,7 +261,12 @@ def agrees(new: Any, old: Any, fresh: Collection[str] = ()) -> bool:
                 return False
             todo += [(mine[key], theirs[key]) for key in mine]
         elif isinstance(mine, torch.Tensor) and isinstance(theirs, torch.Tensor):
-            if (mine.dtype, mine.device, mine.layout, mine.dim()) != (theirs.dtype, theirs.device, theirs.layout, theirs.dim()):
+            if (mine.dtype, device_of(mine), mine.layout, mine.dim()) != (
+                theirs.dtype,
+                device_of(theirs),
+                theirs.layout,
+                theirs.dim(),
+            ):
                 return False
             todo += zip(_numbers(mine), _numbers(theirs), strict=True)
         elif isinstance(mine, SYMBOLIC) and type(mine) is type(theirs):

@@ -178,7 +178,7 @@ class FakeValues:
             case StateInput(slot=slot):
                 return self.of_state(self.program.state[slot].value)
             case Token():
-                with self.mode:
+                with LOCK, self.mode:
                     return torch.empty(0)
             case UserInput(type=kind):
                 return self.of_type(formal.name, kind)
@@ -187,9 +187,10 @@ class FakeValues:
         """Return the fake value of what a slot holds: a tensor of fixed sizes; another object stands for itself."""
         if isinstance(value, torch.Tensor) and value.is_meta and value.layout is torch.strided:
             # A program that was read without its contents: they are where the inputs are.
-            with self.mode:
+            with LOCK, self.mode:
                 return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=self.device)
-        return self.mode.from_tensor(value, static_shapes=True) if isinstance(value, torch.Tensor) else value
+        with LOCK:
+            return self.mode.from_tensor(value, static_shapes=True) if isinstance(value, torch.Tensor) else value
 
     def of_type(self, name: str, kind: Any) -> Any:
         """Return a fake value of a type.
@@ -206,7 +207,7 @@ class FakeValues:
                 return freeze(thawed(value))  # as meta has it: a dict, and not the program's record of one
             case TensorType(dtype=dtype, shape=shape, device=device):
                 sizes = [self.symbols.number(size) for size in shape]
-                with self.mode:
+                with LOCK, self.mode:
                     return torch.empty(sizes, dtype=dtype, device=device)
             case NumberType(kind="int", expr=expr) if expr is not None:
                 return self.symbols.number(expr)
@@ -280,7 +281,7 @@ class FakeValues:
     def _taken(self, arg: Any, *, fresh: bool) -> Any:
         # An operator that writes may change the shape of what it takes, which others go on to use.
         if fresh and isinstance(arg, FakeTensor):
-            return torch.empty_strided(arg.shape, arg.stride(), dtype=arg.dtype, device=arg.device)
+            return torch.empty_strided(arg.shape, arg.stride(), dtype=arg.dtype, device=arg.fake_device)
         return arg
 
     def is_ours(self, value: Any) -> bool:

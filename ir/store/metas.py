@@ -24,7 +24,7 @@ from ..text.arguments import print_arg, read_arg
 from ..text.lexer import MAX_DEPTH, Cursor
 from ..text.operators import Known
 from ..text.state import DTYPE
-from ..torch_private import FakeTensor, FakeTensorMode, NodeSource, read_node_source
+from ..torch_private import FakeTensor, FakeTensorMode, NodeSource, device_of, read_node_source
 from .symbols import NUMBERS, Symbols, SymbolTable
 
 __all__ = ["read_metas", "write_metas"]
@@ -113,7 +113,7 @@ class _Writer:
             DTYPE.write(tensor.dtype),
             [self._size(size) for size in tensor.shape],
             [self._size(step) for step in tensor.stride()],
-            str(tensor.device),
+            str(device_of(tensor)),
             tensor.requires_grad,
         ]
 
@@ -145,7 +145,7 @@ def _key(value: Any) -> Any:
     if kind is FakeTensor:
         sizes = (*value.shape, *value.stride())
         if INTEGERS.issuperset(map(type, sizes)):
-            return value.dtype, sizes, value.device, value.requires_grad, value.layout
+            return value.dtype, sizes, value.fake_device, value.requires_grad, value.layout
     return None
 
 

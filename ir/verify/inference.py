@@ -18,7 +18,7 @@ from ..graph import Input, Node, Op
 from ..inference import CallValues, running
 from ..inference.walk import Called
 from ..tensors import geometry, value_in
-from ..torch_private import FakeTensorMode, OpOverload, is_refusal, pytree, size_number
+from ..torch_private import FakeTensorMode, OpOverload, device_of, is_refusal, pytree, size_number
 from .findings import INPUTS, Finding
 from .survey import Census, Survey
 
@@ -188,7 +188,7 @@ class _Inference:
             if value.layout is not torch.strided or value.is_quantized:
                 raise Unknown(value)
             sizes, strides = ([_number(number) for number in numbers] for numbers in (value.shape, value.stride()))
-            twin = torch.empty_strided(sizes, strides, dtype=value.dtype, device=value.device)
+            twin = torch.empty_strided(sizes, strides, dtype=value.dtype, device=device_of(value))
             if not fresh:
                 self.twins[id(value)] = twin
         return twin
@@ -228,14 +228,14 @@ def _number(value: Any) -> Any:
 def _facts(value: Any) -> tuple[Any, ...]:
     if isinstance(value, torch.Tensor):
         # "cuda" is the current device, whichever that is
-        return (value.dtype, value.device.type, *(_number(size) for size in value.shape))
+        return (value.dtype, device_of(value).type, *(_number(size) for size in value.shape))
     number = _number(value)
     return (type(number), number) if type(number) in NUMBERS else (type(number),)
 
 
 def _shown(value: Any) -> str:
     if isinstance(value, torch.Tensor):
-        return f"a {value.dtype} of shape {tuple(value.shape)} on {value.device.type}"
+        return f"a {value.dtype} of shape {tuple(value.shape)} on {device_of(value).type}"
     return (
         f"the {type(value).__name__} {value}"
         if type(value) in NUMBERS or isinstance(value, SYMBOLIC)

@@ -14,6 +14,7 @@ from attrs import evolve
 from ...ir.program import Program
 from ...ir.signature import InputMutation, InputSpec, OutputSpec, StateInput, StateMutation, TensorType, UserInput
 from ...ir.state import SlotKind, State
+from ...ir.torch_private import device_of
 from ..law import Case
 from ..tiers import case_with_calls
 
@@ -63,7 +64,7 @@ def _input(program: Program, spec: InputSpec) -> InputSpec:
     if type(spec) is not StateInput:
         return spec
     value = program.state[spec.slot].value
-    return UserInput(TensorType(value.dtype, tuple(value.shape), str(value.device)), spec.slot)
+    return UserInput(TensorType(value.dtype, tuple(value.shape), str(device_of(value))), spec.slot)
 
 
 def _output(places: dict[str, int], spec: OutputSpec) -> OutputSpec:

@@ -25,7 +25,7 @@ from ...ir.program import CallSignature, Module, Program
 from ...ir.relocation import Relocation
 from ...ir.signature import ArgumentType, Constraints, ObjectType, Signature, TensorType, UserInput, UserOutput
 from ...ir.state import State
-from ...ir.torch_private import pytree
+from ...ir.torch_private import device_of, pytree
 from .plan import StagePlan
 
 __all__ = ["stage_program"]
@@ -153,7 +153,7 @@ def _type(meta: Meta) -> ArgumentType:
     if not isinstance(value, torch.Tensor):
         return ObjectType("Tensor")
     try:
-        return TensorType(value.dtype, tuple([read_size(size) for size in value.shape]), str(value.device))
+        return TensorType(value.dtype, tuple([read_size(size) for size in value.shape]), str(device_of(value)))
     except UnsupportedProgram:
         return ObjectType("Tensor")  # a size that we cannot write is one that we do not check
 

@@ -25,6 +25,7 @@ from ...ir.torch_private import (
     SpecViolationError,
     TrainingIRVerifier,
     Verifier,
+    device_of,
     pytree,
     ranges_in,
     set_guards,
@@ -204,7 +205,7 @@ def _example(value: Any) -> Any:
             raise Unknown
         sizes = [_number(size) for size in value.shape]
         strides = [_number(size) for size in value.stride()]
-        return torch.empty_strided(sizes, strides, dtype=value.dtype, device=value.device).zero_()
+        return torch.empty_strided(sizes, strides, dtype=value.dtype, device=device_of(value)).zero_()
     if value is None or isinstance(value, (bool, int, float, str, *SYMBOLIC)):
         return _number(value)
     raise Unknown

@@ -102,4 +102,46 @@ def numbered_marks(source: Source) -> Iterator[str]:
             yield f"{source.path}:{line}: {found[0]} without the number of an issue"
 
 
-CHECKERS = (arrows, pyrsistent_door, file_size, function_size, opening, no_print, numbered_marks)
+REAL_DEVICES = {
+    "ir/inference/values.py": {"self.device", "kind.device"},
+    "ir/state.py": {"tensor.device"},
+    "ir/store/files.py": {"place.device"},
+    "ir/store/tensors.py": {
+        "tensor.device",
+        "plain.device",
+        "left.device",
+        "right.device",
+        "next(iter(cells.values())).device",
+        "storage.device",
+    },
+    "ir/text/state.py": {"storage.device", "tensor.device"},
+    "ir/torch_private/fakes.py": {"tensor.device"},
+    "ir/torch_private/graphs.py": {"memory.device"},
+    "ir/verify/well_formed.py": {"kind.device"},
+    "laws/devices.py": {"tensor.device"},
+    "laws/oracles.py": {"tensor.device"},
+    "laws/values.py": {"real.device"},
+    "lowering/code/written.py": {"tensor.device"},
+    "lowering/modules/conversion.py": {"value.device", "self.convert(torch.empty(0, device=device)).device"},
+    "lowering/stages/lower_stages.py": {"tensor.device"},
+    "lowering/stages/plan.py": {"spec.type.device"},
+    "transforms/convert/memory.py": {"plain.device"},
+    "transforms/convert/to_device.py": {"kind.device"},
+    "transforms/minimize/retyping.py": {"kind.device"},
+    "transforms/rulesets/attention.py": {"mask.device"},
+    "transforms/simplify/constants.py": {"tensor.device"},
+}
+"""What is asked for its device and is never a fake tensor: real tensors, and values of our own."""
+
+
+def devices_of_fakes(source: Source) -> Iterator[str]:
+    """A fake value is not asked for its device: it says ``meta`` while another thread runs an operator on its mode."""
+    known = REAL_DEVICES.get(source.path, set())
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Attribute) and node.attr == "device" and isinstance(node.ctx, ast.Load):
+            text = ast.unparse(node)
+            if text != "torch.device" and text not in known:
+                yield f"{source.path}:{node.lineno}: asks {text}; use device_of of ir/torch_private"
+
+
+CHECKERS = (devices_of_fakes, arrows, pyrsistent_door, file_size, function_size, opening, no_print, numbered_marks)

@@ -39,6 +39,8 @@ CASES: list[tuple[Checker, str, str, str]] = [
     (checkers.opening, "ir/x.py", "x = 1", '"""Two\nlines."""'),
     (checkers.no_print, "ir/x.py", "print(1)", "out.print(1)"),
     (checkers.numbered_marks, "ir/x.py", f"# {LEFT}: later", f"# {LEFT} #12: later"),
+    (checkers.devices_of_fakes, "ir/x.py", "value.device", "device_of(value), torch.device('cpu')"),
+    (checkers.devices_of_fakes, "ir/state.py", "value.device", "tensor.device"),
     (torch_privates, "ir/x.py", "import torch._ops", "import torch.fx"),
     (torch_privates, "ir/x.py", "from torch._dynamo import reset", "from torch.fx import Graph"),
     (torch_privates, "ir/x.py", "from torch.utils import _pytree", "from ..torch_private import pytree"),

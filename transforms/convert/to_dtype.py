@@ -18,6 +18,7 @@ from ...ir.arguments import CONTAINERS, Ref, children_of, with_children
 from ...ir.calls.parts import part_names
 from ...ir.errors import UnsupportedProgram
 from ...ir.graph import Call, Graph, Input, Node, Op
+from ...ir.inference import running
 from ...ir.program import Program
 from ...ir.signature import TensorType, UserInput
 from ...ir.state import Slot, SlotKind, State
@@ -231,7 +232,7 @@ def _typed(formal: Input, spec: Any, program: Program) -> Input:
         wanted = slot.value.dtype if slot is not None and isinstance(slot.value, torch.Tensor) else val.dtype
     if val.dtype is wanted:
         return formal
-    with val.fake_mode, torch.no_grad():
+    with running(val.fake_mode):
         made = val.to(wanted)
     return evolve(formal, meta={**formal.meta, "val": made})
 

@@ -18,6 +18,7 @@ from ...ir.persistent import pmap
 from ...ir.program import Program
 from ...ir.rewriter import Rewriter
 from ...ir.signature import Token
+from ...ir.torch_private import device_of
 from ..effect_tokens import remove_effect_tokens
 from ..inline import inline, inlined
 from ..partition import join
@@ -160,5 +161,5 @@ def _bypassed(graph: Graph, gone: frozenset[str]) -> Graph | None:
 def _facts(graph: Graph, name: str) -> object:
     value = graph.metas[name].get("val")
     if isinstance(value, torch.Tensor):
-        return (value.dtype, str(tuple(value.shape)), str(value.device))
+        return (value.dtype, str(tuple(value.shape)), str(device_of(value)))
     return None if value is None else (type(value), str(value))

@@ -33,7 +33,7 @@ from ...ir.signature import (
     UserOutput,
 )
 from ...ir.state_changes import state_uses, without_slots
-from ...ir.torch_private import size_number
+from ...ir.torch_private import device_of, size_number
 from ..transformation import observed
 
 __all__ = ["claiming_less", "type_of", "with_interface", "without", "without_unused"]
@@ -57,7 +57,7 @@ def type_of(value: Any) -> TensorType | None:
     """
     if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
         return None
-    return TensorType(value.dtype, tuple([read_size(size) for size in value.shape]), str(value.device))
+    return TensorType(value.dtype, tuple([read_size(size) for size in value.shape]), str(device_of(value)))
 
 
 def without(program: Program, gone: Collection[str]) -> Program | None:

@@ -24,7 +24,7 @@ from ...ir.program import Program
 from ...ir.rewriter import Rewriter
 from ...ir.signature import StateGradient, StateInput, StateMutation
 from ...ir.state import Slot, SlotKind, describe_tensor
-from ...ir.torch_private import FakeTensor, OpOverload
+from ...ir.torch_private import FakeTensor, OpOverload, device_of
 from ..cleanup import infer
 from ..memory import Memory, computes
 from ..transformation import UNLIMITED, Fuel, transformation
@@ -236,7 +236,7 @@ class _Folding:
 
 def _bytes(said: torch.Tensor) -> float:
     sizes = list(said.shape)
-    if not all(type(size) is int for size in sizes) or said.device.type != "cpu":
+    if not all(type(size) is int for size in sizes) or device_of(said).type != "cpu":
         return float("inf")
     count = 1
     for size in sizes:

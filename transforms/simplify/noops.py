@@ -20,7 +20,7 @@ from ...ir.inference import values_of
 from ...ir.own_operators import is_boundary
 from ...ir.program import Program
 from ...ir.rewriter import Rewriter
-from ...ir.torch_private import OpOverload, schema_of
+from ...ir.torch_private import OpOverload, device_of, schema_of
 from ..memory import Memory, computes
 from ..transformation import UNLIMITED, Fuel, transformation
 
@@ -170,7 +170,7 @@ class _Step:
         one, other = self.before, self.after
         if not isinstance(one, torch.Tensor) or not isinstance(other, torch.Tensor):
             return False
-        same = one.dtype == other.dtype and one.device == other.device and one.layout == other.layout is torch.strided
+        same = one.dtype == other.dtype and device_of(one) == device_of(other) and one.layout == other.layout is torch.strided
         same = same and one.is_conj() == other.is_conj() and one.is_neg() == other.is_neg()
         return same and [str(size) for size in one.shape] == [str(size) for size in other.shape]
 
