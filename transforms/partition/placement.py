@@ -6,8 +6,9 @@ Nodes that must be in one part form a unit, whatever their tags; a tag that come
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from graphlib import TopologicalSorter
+from types import MappingProxyType
 
 from attrs import frozen
 
@@ -235,47 +236,65 @@ def place(program: Program, tags: tuple[str, ...], tag_of: TagOf, *, allow_reuse
 def _settled(
     program: Program, tags: tuple[str, ...], wanted: list[int | None], before: list[list[int]], units: Units
 ) -> list[int]:
-    # A unit without a tag goes to the latest part among those of its nodes; what follows it may have to move then.
+    # A unit without a tag goes where a node would go: to the part of its last dependency; where it has none, to the first part
+    # that depends on it; and where it has no such either, to the part of what it depends on.
+    free = [members for _, members in units if wanted[members[0]] is None]
+    low = _agreed(free, lambda least: _lowest(program, tags, wanted, before, least), max)
+    used = _agreed(free, lambda most: _from_users(low, before, most), min)
+    return _agreed(free, lambda least: _placed(used, before, least), max)
+
+
+def _agreed(free: list[list[int]], found: Callable[[dict[int, int]], list[int]], of_all: Callable[[list[int]], int]) -> list[int]:
+    # The parts of nodes, where all nodes of a unit have one: the last, or the first, that is found for any of them.
+    known: dict[int, int] = {}
     while True:
-        of = _placed(program, tags, wanted, before)
-        moved = False
-        for _, members in units:
-            latest = max(of[number] for number in members)
-            if any(of[number] != latest for number in members) and wanted[members[0]] is None:
+        parts, moved = found(known), False
+        for members in free:
+            told = [parts[number] for number in members if parts[number] != NONE]
+            part = of_all(told) if told else NONE
+            if any(parts[number] != part for number in members):
+                known.update(dict.fromkeys(members, part))
                 moved = True
-                for number in members:
-                    wanted[number] = latest
         if not moved:
-            return of
+            return parts
 
 
-def _placed(program: Program, tags: tuple[str, ...], wanted: Sequence[int | None], before: list[list[int]]) -> list[int]:
+def _lowest(
+    program: Program, tags: tuple[str, ...], wanted: Sequence[int | None], before: list[list[int]], known: Mapping[int, int]
+) -> list[int]:
+    # The tag of each node, or the part of its last dependency; NONE for what depends on nothing tagged.
     low: list[int] = []
     for number, earlier in enumerate(before):
-        tag, least = wanted[number], NONE
+        tag, least = wanted[number], known.get(number, NONE)
         for other in earlier:
             if low[other] > least:  # noqa: PLR1730  a call of `max` for each takes twice the time of all this
                 least = low[other]
         if tag is not None and least > tag:
-            raise PartitionError(backward_edge(program, tags, wanted, before, low, number))
+            placed = [known.get(other) if said is None else said for other, said in enumerate(wanted)]
+            raise PartitionError(backward_edge(program, tags, placed, before, low, number))
         low.append(least if tag is None else tag)
-    of = _from_users(low, before)
-    for number, earlier in enumerate(before):
-        if of[number] == NONE:  # nothing that has a part depends on it, nor on what depends on it
-            of[number] = max([of[other] for other in earlier], default=0)
-    return of
+    return low
 
 
-def _from_users(low: list[int], before: list[list[int]]) -> list[int]:
+def _from_users(low: list[int], before: list[list[int]], known: Mapping[int, int] = MappingProxyType({})) -> list[int]:
     # What depends on nothing that has a part goes to the first part that depends on it.
-    of = list(low)
-    first: dict[int, int] = {}
+    of, first = list(low), dict(known)
     for number in range(len(of) - 1, -1, -1):
         if of[number] == NONE:
             of[number] = first.get(number, NONE)
         for earlier in before[number] if of[number] != NONE else ():
             if low[earlier] == NONE:
                 first[earlier] = min(of[number], first.get(earlier, of[number]))
+    return of
+
+
+def _placed(used: list[int], before: list[list[int]], known: Mapping[int, int]) -> list[int]:
+    # Nothing that has a part depends on what has none yet, nor on what depends on that.
+    of = list(used)
+    for number, earlier in enumerate(before):
+        if of[number] == NONE:
+            of[number] = max([of[other] for other in earlier], default=0)
+            of[number] = max(of[number], known.get(number, NONE))
     return of
 
 
