@@ -94,7 +94,11 @@ import torch.fx
 
 MAIN = """if __name__ == "__main__":
     module = program(state())
-    expected = observed(copy.deepcopy(module), arguments, calls={calls})
+    try:
+        expected = observed(copy.deepcopy(module), arguments, calls={calls})
+    except Exception as error:
+        print(f"the program itself raises {{type(error).__name__}}: {{error}}; arguments() draws none that suit it")
+        sys.exit(2)
     rewritten = a_pass(copy.deepcopy(module))
     try:
         given = observed(rewritten, arguments, calls={calls})

@@ -124,6 +124,17 @@ def a_pass(gm):
     assert status == 1 and told.startswith("what came of it raises ")
 
 
+def test_a_program_that_raises_by_itself_says_nothing_of_a_pass() -> None:
+    class Asserts(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            torch.ops.aten._assert_async.msg((x > 1000).all(), "too small")
+            return x
+
+    program = px.import_ep(torch.export.export(Asserts(), (torch.full((3,), 1001.0),)))
+    _, status, told = run(px.to_script(program, rewrite=WRONG))
+    assert status == 2 and told.startswith("the program itself raises RuntimeError: too small")
+
+
 def test_scripts_run_where_purefx_cannot_be_imported(tmp_path: Path) -> None:
     for name in ("tower", "branches", "views"):
         (tmp_path / f"{name}.py").write_text(px.to_script(PROGRAMS[name](), rewrite=WRONG), encoding="utf-8")

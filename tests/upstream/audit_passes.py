@@ -39,6 +39,9 @@ SLOW = 6
 CALLS = 3
 """How often in a row a reduced program is run."""
 
+UNSUITED = 2
+"""The status of a script whose program raises before the pass is tried: it shows nothing."""
+
 PRINTED = re.compile(r"^t\d+$")
 """What drawn programs print."""
 
@@ -146,7 +149,7 @@ def confirmed(published: Published, found: Finding) -> str:
     if found.law == "effects":
         told = _prints(lines, as_given)
     raises = "Traceback" in done.stderr and found.law != "graph"  # the script, and not what it is about
-    if not told or told == ["no difference"] or raises:
+    if not told or told == ["no difference"] or raises or done.returncode == UNSUITED:
         return ""
     (SCRIPTS / f"{slug(published)}_{found.law}.py").write_text(script, "utf-8")
     return "\n".join(told[-3:])
