@@ -23,9 +23,9 @@ from ..ir.own_operators import tensors_of
 from ..ir.program import Program
 from ..ir.state import same_contents
 from ..transforms import Transformation
+from .draws import RUN, draw_settings, runs_of
 from .evaluate import EXACT, Tolerance, contents_of
 from .law import GENERIC, Case, Law, Transform
-from .tiers import draw_settings
 
 __all__ = ["LawBroken", "NoTransformation", "assert_law", "name_of", "refuses", "smallest", "watched"]
 
@@ -246,6 +246,7 @@ def smallest(
     number: int,
     seconds: float = SECONDS,
     tolerance: Tolerance = EXACT,
+    longest: int = RUN,
 ) -> LawBroken | None:
     """Return what is said about the smallest case found; None if none of the drawn ones breaks the law.
 
@@ -257,6 +258,7 @@ def smallest(
         number: draws the same cases again as ``drawn_cases`` did.
         seconds: how long to look for smaller ones after the first.
         tolerance: how far floating point numbers may be apart.
+        longest: how many one run of hypothesis draws, as where the cases were drawn.
 
     >>> from .law import GENERIC
     >>> from .tiers import cases
@@ -266,9 +268,6 @@ def smallest(
     broken: list[LawBroken] = []
     until: list[float] = []
 
-    @seed(number)
-    @draw_settings(examples, Phase.generate, Phase.shrink)
-    @given(made)
     def holds(case: Case | None) -> None:
         if until and time.monotonic() > until[0]:
             raise _TimeIsUp
@@ -283,7 +282,8 @@ def smallest(
 
     # The errors of hypothesis say where a test failed; ours say what the program is.
     with suppress(LawBroken, _TimeIsUp):
-        holds()
+        for start, size in runs_of(examples, number, longest=longest):
+            seed(start)(draw_settings(size, Phase.generate, Phase.shrink)(given(made)(holds)))()
     return min(broken, key=_size, default=None)
 
 

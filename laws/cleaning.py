@@ -6,6 +6,7 @@ what comes out must be the program that it was.  It shares no code with the pass
 
 from __future__ import annotations
 
+import re
 import zlib
 from typing import Any
 
@@ -254,7 +255,7 @@ def inputs_named(transform: Transform, case: Case) -> list[str]:
     found: list[str] = []
     for formal, spec in result.inputs:
         if isinstance(spec, StateInput):
-            wanted = f"{result.state[spec.slot].kind.value[0]}_{spec.slot.replace('.', '_')}"
+            wanted = f"{result.state[spec.slot].kind.value[0]}_{re.sub('[^0-9A-Za-z]', '_', spec.slot)}"
         else:
             wanted = "token" if isinstance(spec, Token) else formal.name if not spec.argument.isidentifier() else spec.argument
         rest = formal.name.removeprefix(wanted.lower())

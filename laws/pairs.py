@@ -37,7 +37,7 @@ from ..transforms import (
 )
 from ..transforms.mutations import COPY
 from .law import Case, Transform
-from .partition import again_coarser, as_one, resplit, split_again, split_and_joined
+from .partition import again_coarser, as_one, had_one_read_each, resplit, split_again, split_and_joined
 from .specific import is_gathered
 from .strategies.programs import Stage
 from .variants import renamed, reordered
@@ -307,7 +307,11 @@ INVERSES: tuple[PairLaw, ...] = (
     PairLaw("join after split_by_tags", "join undoes split_by_tags, but for second reads and a legal order",
             ("split_by_tags", "join"), ("sunk", "ivals", "deduplicated"), split_and_joined, exact=True),
     PairLaw("split_by_tags after join", "split_by_tags with the same tags undoes join", ("join", "split_by_tags"), ("split",),
-            split_again, exact=True),
+            split_again),
+    PairLaw("names of split_by_tags after join",
+            "it undoes join names and all, where no call had read state twice before the split",
+            ("join", "split_by_tags"), ("split",),
+            split_again, condition=had_one_read_each, exact=True),
     PairLaw("parse after print", "parse undoes printing", ("print", "parse"), ("tokens", "flat", "sunk", "deduplicated", "tree"),
             _read_back, exact=True),
     PairLaw("parse and parse", "two readings of one text are equal, although each makes tensors of its own",

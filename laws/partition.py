@@ -161,6 +161,16 @@ def split_again(case: Case) -> tuple[Program, Program]:
     return split_somewhere(join(case.program)), case.program
 
 
+def had_one_read_each(program: Program) -> bool:
+    """Return whether a program read no slot twice in one call before it was split: else a name is gone that is not given again.
+
+    Args:
+        program: of the stage ``"split"``.
+    """
+    before = [step.before for step in program.trail if step.name == split_by_tags.name]
+    return all(one_read_each(flat := inline(source)).main == flat.main for source in before)
+
+
 def as_one(case: Case) -> tuple[Program, Program]:
     """Return a program without calls that has the nodes of the parts, split by one tag, and the program without calls.
 
@@ -196,14 +206,10 @@ def resplit(case: Case) -> tuple[Program, Program]:
     first, second = (legal_tags(case.program, seed=case.seed + number) for number in (0, 1))
     once = split_by_tags(case.program, first[0], tag_of=first[1])
     joined = join(once)
-    if _order(joined) != _order(once):
+    left, right = ([node.name for node in inline(program).main.nodes] for program in (joined, once))
+    if left != [name for name in right if name in frozenset(left)]:  # second reads, which each part makes for itself, are gone
         return once, once
     return split_by_tags(once, second[0], tag_of=second[1]), split_by_tags(joined, second[0], tag_of=second[1])
-
-
-def _order(program: Program) -> list[str]:
-    # Reads apart, which each part makes for itself.
-    return [node.name for node in inline(program).main.nodes if type(node.do) is not Get]
 
 
 SIZE = "aten.sym_size.int"

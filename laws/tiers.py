@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any, Generic, Literal, TypeVar, cast, get_args
 
 from attrs import frozen
-from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from ..ir.errors import UnsupportedProgram
@@ -19,6 +19,7 @@ from ..ir.importing import import_ep
 from ..ir.program import Program
 from ..ir.torch_private import pytree
 from ..transforms import remove_effect_tokens
+from .draws import examples_of
 from .law import Case
 from .oracles import tensor_gradients
 from .strategies import STAGES, Stage, programs
@@ -42,7 +43,6 @@ __all__ = [
     "case_of",
     "case_with_calls",
     "cases",
-    "draw_settings",
     "drawn_cases",
     "forget",
     "register",
@@ -164,8 +164,7 @@ def cases(tier: Tier = "toy", stage: Stage = "flat") -> st.SearchStrategy[Case]:
             by hand, ``"modules"`` generated ``nn.Module`` trees that ``torch.export`` exported.
         stage: how far the programs are along the default pipeline; see ``purefx.laws.strategies.programs``.
 
-    >>> from hypothesis import find
-    >>> case = find(cases("toy", "sunk"), lambda case: True, settings=draw_settings(1, Phase.generate))
+    >>> case = examples_of(cases("toy", "sunk"), 1, 0)[0]
     >>> case.meaning(case.program) == toy_meaning(case.program)
     True
     """
@@ -318,16 +317,7 @@ def drawn_cases(tier: Tier, stage: Stage, examples: int, number: int = 0) -> tup
 
 @cache
 def _drawn(tier: Tier, examples: int, number: int, *, directly: bool) -> tuple[Source, ...]:
-    found: list[Source] = []
-
-    @seed(number)
-    @draw_settings(examples, Phase.generate)
-    @given(_sources(tier, directly=directly))
-    def keep(source: Source) -> None:
-        found.append(source)
-
-    keep()
-    return tuple(found)
+    return tuple(examples_of(_sources(tier, directly=directly), examples, number))
 
 
 def forget() -> None:
@@ -337,30 +327,3 @@ def forget() -> None:
     """
     drawn_cases.cache_clear()
     _drawn.cache_clear()
-
-
-def draw_settings(examples: int, *phases: Phase) -> settings:
-    """Return the settings under which cases are drawn: nothing is kept on disk, and no program is too slow.
-
-    Args:
-        examples: how many are drawn.
-        phases: of hypothesis.
-
-    >>> draw_settings(3, Phase.generate).max_examples
-    3
-    """
-    return settings(
-        max_examples=examples,
-        derandomize=False,
-        database=None,
-        deadline=None,
-        suppress_health_check=[
-            HealthCheck.too_slow,
-            HealthCheck.data_too_large,
-            HealthCheck.filter_too_much,
-            HealthCheck.large_base_example,
-        ],
-        phases=phases,
-        report_multiple_bugs=False,
-        print_blob=False,
-    )

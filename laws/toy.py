@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from ..ir.effects.declared import ArgAt, Effects, Unless
+from ..ir.effects.declared import COMMUNICATION, LIBRARIES, ArgAt, Effects, Unless
 from ..ir.graph import Op
 from ..ir.operators import GETITEM, op_of
 from ..ir.program import Program
@@ -21,6 +21,7 @@ from ..ir.state import SlotKind, State
 from ..ir.torch_private import resolve_operator, storage_key, window_on
 from .evaluate import Meaning, contents_of, evaluate
 from .purity import seeded
+from .tally import TALLY, TALLY_NAME
 
 __all__ = [
     "ADD",
@@ -28,6 +29,7 @@ __all__ = [
     "CLONE",
     "COND",
     "COPY_",
+    "COUNT",
     "EMIT",
     "ENTER",
     "GETITEM",
@@ -37,8 +39,10 @@ __all__ = [
     "PAIR",
     "PRINT",
     "RAND",
+    "SEND",
     "THREAD",
     "VIEW",
+    "WAIT",
     "Cell",
     "TensorMachine",
     "ToyMachine",
@@ -61,8 +65,9 @@ class TensorMachine:
     """
 
     def __init__(self) -> None:
-        self.effects: dict[str, list[Any]] = {"emitted": []}
+        self.effects: dict[str, list[Any]] = {"emitted": [], "counted": []}
         self.functions: Mapping[str, Callable[..., Any]] = {
+            TALLY_NAME: self._tally,
             "aten._print.default": self._print,
             "higher_order.with_effects": self._thread,
             "higher_order.cond": _cond,
@@ -70,6 +75,10 @@ class TensorMachine:
 
     def _print(self, s: str) -> None:
         self.effects["emitted"].append(s)
+
+    def _tally(self, x: torch.Tensor) -> Any:
+        self.effects["counted"].append(self.shown(self.save(x)))
+        return TALLY(x)
 
     def _thread(self, token: None, target: Any, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         result = self.functions.get(str(target), target)(*args, **kwargs)
@@ -151,10 +160,22 @@ COND = Op("toy.cond", Effects(through_bodies=True))
 """``cond(a, then, else, (operands))``: what one of the bodies does, depending on ``a``."""
 ENTER, LEAVE = Op("toy.enter", Effects(ordered=True, scope=1)), Op("toy.leave", Effects(ordered=True, scope=-1))
 """The boundaries of a region in which ``neg``, ``add`` and ``mul`` give something else, as operators do under a vmap."""
+SEND = Op("toy.send", Effects(domain=COMMUNICATION, group=ArgAt(1, "group")))
+"""``send(a, group)``: what a group gives back for ``a``, as one of torch's functional collectives; a number to wait for."""
+WAIT = Op("toy.wait", Effects(aliases=(A,), completes=(A,)))
+"""``wait(a)``: ``a``, when what was sent is there."""
+COUNT = Op("toy.count", Effects(domain=LIBRARIES))
+"""``count(a)``: ``a`` plus how often it was called, which no schema says."""
 COPY_ = op_of(torch.ops.aten.copy_.default)
 CLONE = op_of(torch.ops.aten.clone.default)
 PRINT = op_of(resolve_operator("aten", "_print", "default"))
 THREAD = op_of(torch.ops.higher_order.with_effects)
+
+GROUPS = ("g0", "g1")
+"""The process groups of generated programs."""
+
+UNSENT = -1
+"""What is in memory until what was sent there is waited for."""
 
 MODULUS = 1_000_003
 """Keeps numbers small; a prime, so that products do not meet in zero."""
@@ -183,8 +204,15 @@ class ToyMachine:
     """
 
     def __init__(self) -> None:
-        self.effects: dict[str, list[Any]] = {"drawn": [], "emitted": []}
+        self.effects: dict[str, list[Any]] = {
+            "drawn": [],
+            "emitted": [],
+            "counted": [],
+            **{f"sent to {each}": [] for each in GROUPS},
+        }
         self.level = 0
+        self.pending: dict[int, tuple[list[int], int]] = {}
+        """What was sent and nobody waited for, by the memory that it is for."""
         self.functions: Mapping[str, Callable[..., Any]] = {
             "toy.neg": lambda a: _cell(-a.memory[0] + 131 * self.level),
             "toy.add": lambda a, b: _cell(a.memory[0] + b.memory[0] + 137 * self.level),
@@ -195,6 +223,9 @@ class ToyMachine:
             "toy.pair": lambda a, b: (a, b),
             "toy.add_": self._add_,
             "toy.rand": self._rand,
+            "toy.send": self._send,
+            "toy.wait": self._wait,
+            "toy.count": self._count,
             "toy.emit": lambda a, tag: self.effects["emitted"].append((tag, a.memory[0])),
             "toy.cond": lambda a, yes, no, operands: (yes if a.memory[0] % 2 else no)(*operands),
             "operator.getitem": operator.getitem,
@@ -206,6 +237,22 @@ class ToyMachine:
 
     def _step(self, by: int) -> None:
         self.level = max(0, self.level + by)
+
+    def _send(self, a: Cell, group: str) -> Cell:
+        sent = self.effects[f"sent to {group}"]
+        sent.append(a.memory[0])
+        made = Cell([UNSENT])
+        self.pending[id(made.memory)] = (made.memory, _cell(a.memory[0] + 149 * len(sent)).memory[0])
+        return made
+
+    def _wait(self, a: Cell) -> Cell:
+        memory, contents = self.pending.pop(id(a.memory), (a.memory, a.memory[0]))
+        memory[0] = contents
+        return Cell(memory)
+
+    def _count(self, a: Cell) -> Cell:
+        self.effects["counted"].append(a.memory[0])
+        return _cell(a.memory[0] + 151 * len(self.effects["counted"]))
 
     def _add_(self, a: Cell, number: int) -> Cell:
         self.write(a, a.memory[0] + number)

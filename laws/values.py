@@ -149,18 +149,21 @@ def _is_drawn(seed: int, name: str, index: int) -> bool:
 def _says_alone(graph: Graph, node: Node) -> bool:
     # Whether only the meta of a node says its value: the operator has no fake kernel, and a tracer ran the real one on zeros.
     target: Any = node.do.target if type(node.do) is Op else None
-    if not isinstance(target, OpOverload) or schema_of(target).is_mutable:
+    if not isinstance(target, OpOverload):
         return False
     values = {part.name: part.meta["val"] for parts in (graph.inputs, graph.nodes) for part in parts if "val" in part.meta}
     modes = [value.fake_mode for name in node.refs() if isinstance(value := values.get(name), FakeTensor)]
+    changes = schema_of(target).is_mutable
     if not modes or not values.keys() >= set(node.refs()):
-        return False
-    args, kwargs = (
-        thawed(part, lambda leaf: values[leaf.name] if type(leaf) is Ref else leaf) for part in (node.args, node.kwargs)
-    )
+        return changes  # it cannot be asked; few operators that write say a value of their own
+
+    def given(leaf: Any) -> Any:
+        value = values[leaf.name] if type(leaf) is Ref else leaf
+        return torch.empty_like(value) if changes and isinstance(value, FakeTensor) else value
+
     try:
         with running(modes[0]):
-            target(*args, **kwargs)
+            target(*thawed(node.args, given), **{key: thawed(part, given) for key, part in node.kwargs})
     except UnsupportedOperatorException:
         return True
     except Exception:  # noqa: BLE001  there is a kernel, and whatever it has to say `infer` is to hear

@@ -168,7 +168,8 @@ def inline(program: Program, *, at_most: int = LIMIT, fuel: Fuel = UNLIMITED) ->
         if any(type(node.do) is not Op for node in graph.nodes):
             whole, inside = inlined(own, graph, into=gone.__contains__), Relocation(partial(join, path))
             nodes = [node.evolve(do=inside.do(node.do) if path else None, stack=stacks.stack(node.stack)) for node in whole.nodes]
-            graphs[name] = whole.with_nodes(nodes)
+            made = whole.with_nodes(nodes)
+            graphs[name] = graph if made == graph else made  # what an operator is given may read state and call nothing
     return own.evolve(graphs=pmap(graphs))
 
 

@@ -9,14 +9,13 @@ from functools import cache, partial
 from typing import Any
 
 import hypothesis.strategies as st
-from hypothesis import Phase, given
-from hypothesis import seed as drawing
 
 from ...ir.importing import import_ep
+from ..draws import examples_of
 from ..law import Case
 from ..strategies.aten import exported_programs
 from ..strategies.aten.narrow import Narrow
-from ..tiers import VARIANTS, Source, case_of, draw_settings
+from ..tiers import VARIANTS, Source, case_of
 
 __all__ = ["cases_narrow", "cases_of_strategy", "forget_drawn", "within"]
 
@@ -58,18 +57,7 @@ def cases_of_strategy(made: st.SearchStrategy[Case | None], examples: int, numbe
         examples: how many are drawn.
         number: draws others.
     """
-    found: list[Case] = []
-
-    @drawing(number)
-    @draw_settings(max(examples, 1), Phase.generate)
-    @given(made)
-    def keep(case: Case | None) -> None:
-        if case is not None:
-            found.append(case)
-
-    if examples:
-        keep()
-    return tuple(found)
+    return tuple(case for case in examples_of(made, examples, number) if case is not None)
 
 
 def forget_drawn() -> None:

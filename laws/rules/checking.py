@@ -15,8 +15,6 @@ from typing import Any
 
 import hypothesis.strategies as st
 from attrs import evolve, frozen
-from hypothesis import Phase, given
-from hypothesis import seed as drawing
 
 from ...ir.graph import Graph
 from ...ir.names import escaped
@@ -25,9 +23,10 @@ from ...transforms import Fuel
 from ..arguments import WrongQuestion, cases_of, check_question
 from ..asking import LawBroken, assert_law, smallest
 from ..checking import NothingChecked
+from ..draws import examples_of
 from ..evaluate import Tolerance
 from ..law import Case, Law, Transform
-from ..tiers import active, case_with_calls, draw_settings, share
+from ..tiers import active, case_with_calls, share
 from ..values import false_values
 from .build import Drawn, build
 from .found import WANTED, Found, did, found_of, is_drawable
@@ -39,6 +38,9 @@ __all__ = ["RuleReport", "case_of_drawn", "check_rule"]
 
 EXAMPLES = 50
 """How many programs are drawn by default."""
+
+LONGEST = 100
+"""How many programs one run of hypothesis draws: the first of a run have nothing that a rule looks for."""
 
 LEAST = 30
 """Fewer programs do not tell whether a rule matches in half of them."""
@@ -234,17 +236,10 @@ class _Question:
 
     def cases(self, count: int, *, changed: bool = False) -> list[Case]:
         """Return drawn cases, the same ones whenever it is asked."""
-        found: list[Case] = []
+        return [case for case in self._drawn(count, changed=changed) if case is not None]
 
-        @drawing(self.number)
-        @draw_settings(count, Phase.generate)
-        @given(self.made(changed=changed))
-        def keep(case: Case | None) -> None:
-            if case is not None:
-                found.append(case)
-
-        keep()
-        return found
+    def _drawn(self, count: int, *, changed: bool) -> list[Case | None]:
+        return examples_of(self.made(changed=changed), count, self.number, longest=LONGEST)
 
     def enough(self, count: int) -> list[Case]:
         """Return drawn cases; some more than asked for where so few do not say whether the rule matches in half of them."""
@@ -271,8 +266,9 @@ class _Question:
             return error  # small already, or the user's own
         named = self.transform if law not in BY_RESULT else _plain(self.transform, self.name)
         found = smallest(
-            named, law, self.made(changed=changed), examples=count, number=self.number, seconds=SECONDS, tolerance=self.tolerance
-        )
+            named, law, self.made(changed=changed), examples=count, number=self.number, seconds=SECONDS, tolerance=self.tolerance,
+            longest=LONGEST,
+        )  # fmt: skip
         shown = found or error
         shown.add_note(f"The programs: examples={count}, seed={self.number}; check_rule draws them again.")
         return shown

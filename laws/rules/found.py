@@ -13,12 +13,11 @@ from typing import Any
 import hypothesis.strategies as st
 import torch
 from attrs import define, evolve, field
-from hypothesis import Phase, given, seed
 
 from ...ir.graph import Op
 from ...ir.program import Program
 from ...transforms import Fuel
-from ..tiers import draw_settings
+from ..draws import examples_of
 from .build import Drawn, simplest
 from .contents import Operand, leaves_of, only_finite
 from .instances import Instance, instance_of
@@ -210,15 +209,7 @@ def searched(rule: Any, number: int) -> Iterator[tuple[Pattern, Assignment | Non
 
 def _given(rule: Any, operands: Any, number: int) -> Iterator[tuple[Pattern, Assignment | None]]:
     strategy = operands if isinstance(operands, st.SearchStrategy) else _composite(operands)
-    drawn: list[Any] = []
-
-    @seed(number)
-    @draw_settings(2 * WANTED, Phase.generate)
-    @given(strategy)
-    def keep(values: Any) -> None:
-        drawn.append(values)
-
-    keep()
+    drawn = examples_of(strategy, 2 * WANTED, number, longest=2 * WANTED)
     patterns = [pattern for _, pattern in patterns_of(rule)]
     for start in range(len(patterns)):  # each pattern in turn, and in the end each on all that was drawn
         yield from ((patterns[(start + place) % len(patterns)], _assignment(rule, values)) for place, values in enumerate(drawn))

@@ -27,7 +27,8 @@ from ..corruptions import CORRUPTORS, Corruption, Corruptor
 from ..evaluate import Meaning
 from ..toy import toy_meaning
 from ..variants import renamed, reordered
-from .recipe import build, recipes
+from .build import build
+from .recipe import recipes
 from .trees import some_numbers, trees
 
 __all__ = [

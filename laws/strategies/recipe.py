@@ -1,33 +1,22 @@
-"""``recipes`` and ``build``: what is drawn for a toy program, and the flat program that it becomes.
+"""``recipes``: what is drawn for a toy program, and strategies of it; ``build.py`` makes the flat program.
 
-Module calls are drawn first, nodes inside, then outputs; building draws nothing.
+Module calls are drawn first, nodes inside, then outputs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 import hypothesis.strategies as st
-import torch
 from attrs import frozen
 
-from ...ir.arguments import Arg, Body, Ref
-from ...ir.graph import Frame, Graph, Input, Node, Op, Stack
-from ...ir.names import is_below, join
-from ...ir.own_operators import GIVES, TAKES
-from ...ir.persistent import pmap
-from ...ir.program import CallSignature, Module, Program
-from ...ir.signature import InputMutation, OutputSpec, Signature, StateInput, StateMutation, TensorType, UserInput, UserOutput
-from ...ir.state import Slot, SlotKind, State
-from ...ir.torch_private import pytree
-from .. import toy
-from ..variants import reordered
+Drawn = TypeVar("Drawn")
 
 __all__ = [
     "CallRecipe", "ItemRecipe", "NodeRecipe", "OutputRecipe", "PrintedWhole", "Recipe", "SlotRecipe",
-    "build", "nested", "recipes",
+    "filled", "nested", "recipes",
 ]  # fmt: skip
 
 
@@ -101,11 +90,13 @@ class Recipe(PrintedWhole):
     outputs: tuple[OutputRecipe, ...]
     order: int
     """0 leaves the nodes of each call side by side; others seed a legal reordering."""
+    swarm: int = 0
+    """Which kinds of nodes it may have; 0 is all of them."""
 
 
 SMALL = st.integers(0, 7)
 
-KINDS = st.integers(0, 14)
+KINDS = st.integers(0, 15)
 
 # Hypothesis drops at most five numbers at a time (its `node_program("X" * 5)`), and the list and the choice of an item take
 # two of them: what takes more is never dropped whole, and the smallest program found is not small.  So flags share a number.
@@ -118,6 +109,11 @@ SLOTS = st.builds(
     lambda module, kind, sharing, other: SlotRecipe(module, kind % 3, sharing, other, is_input=kind // 3 != 3),
     SMALL, st.integers(0, 11), st.integers(0, 4), SMALL,
 )  # fmt: skip
+
+SWARMS = st.integers(0, 119).map(lambda drawn: drawn - 104 if drawn > 104 else 0)
+"""Which kinds of nodes a program may have: 0, in seven of eight, is all of them; what three divides leaves out what acts.
+
+Programs that have everything seldom have two of anything near each other, and where all may act a pass has nothing to do."""
 
 OUTPUTS = st.builds(OutputRecipe, st.integers(0, 6), st.integers(0, 11), SMALL)
 
@@ -144,11 +140,24 @@ def nested(
     (NodeRecipe(kind=0, first=0, second=0),)
     """
     found = st.lists(nodes, max_size=sizes[-1]).map(tuple)
-    for depth in reversed(range(len(sizes) - 1)):
-        call = calls(found)
-        items: st.SearchStrategy[ItemRecipe] = st.one_of(nodes, call) if depth else st.one_of(nodes, call, call)
-        found = st.lists(items, max_size=sizes[depth]).map(tuple)
-    return found
+    for depth in reversed(range(1, len(sizes) - 1)):
+        found = st.lists(st.one_of(nodes, calls(found)), max_size=sizes[depth]).map(tuple)
+    call = calls(found)
+    return filled(st.one_of(nodes, call, call), sizes[0]).map(tuple)
+
+
+def filled(parts: st.SearchStrategy[Drawn], size: int) -> st.SearchStrategy[list[Drawn]]:
+    """Return a strategy of lists that are at least half full as often as not: by itself one in three has an element or none.
+
+    Args:
+        parts: the elements.
+        size: the most of them.
+
+    >>> from hypothesis import find
+    >>> find(filled(st.just(1), 4), lambda found: len(found) > 2), find(filled(st.just(1), 4), lambda found: True)
+    ([1, 1, 1], [])
+    """
+    return st.one_of(st.lists(parts, max_size=size), st.lists(parts, min_size=size // 2, max_size=size))
 
 
 ITEMS = nested(NODES, lambda inside: st.builds(_call, SMALL, FLAGS, inside), (10, 8, 5, 3))
@@ -167,222 +176,7 @@ def recipes() -> st.SearchStrategy[Recipe]:
         st.lists(SLOTS, max_size=4).map(tuple),
         st.integers(1, 2),
         ITEMS,
-        st.lists(OUTPUTS, max_size=6).map(tuple),
+        filled(OUTPUTS, 6).map(tuple),
         st.one_of(st.just(0), st.integers(1, 1 << 16)),
+        SWARMS,
     )
-
-
-PATHS = ("a", "a.c", "a.c.e", "b", "b.c", "d")
-"""Modules that can be called; the call of ``a.c`` from the root leaves out ``a``."""
-
-SLOT_KINDS = (SlotKind.BUFFER, SlotKind.PARAMETER, SlotKind.CONSTANT)
-
-CONSTANTS: tuple[Arg, ...] = (1, None, 0.5, True)
-
-TREES = tuple(
-    (pytree.tree_structure(args), pytree.tree_structure(result))
-    for args, result in ((((1, 2), {}), (1, 2)), (((1,), {"k": 2}), [1, 2]), (((1, [2, 3]), {}), {"a": 1, "b": (2, 3)}))
-)
-"""The pytrees of preserved calls; the last leaf is a constant."""
-
-SCALAR = TensorType(torch.int64, ())
-
-
-def build(recipe: Recipe) -> Program:
-    """Return the flat program of a recipe.
-
-    >>> build(Recipe((), 1, (CallRecipe(0, False, False, False, False, (NodeRecipe(0, 0, 0),)),), (), 0)).main.nodes[0].stack
-    (Frame(path='a', call=0, part=0),)
-    """
-    return _Builder(recipe).program()
-
-
-@cache
-def _memory(storage: int, cell: int, *, is_parameter: bool) -> torch.Tensor:
-    # Programs share these: nothing ever writes to a tensor of a program.
-    if is_parameter:
-        return torch.nn.Parameter(_memory(storage, cell, is_parameter=False), requires_grad=False)
-    return torch.tensor(1 + 2 * storage) if cell == storage else _memory(storage, storage, is_parameter=False).view(())
-
-
-class _Builder:
-    """What exists so far while a recipe is walked."""
-
-    def __init__(self, recipe: Recipe) -> None:
-        self.recipe = recipe
-        self.slots: dict[str, Slot] = {}
-        self.given: list[str] = []
-        """The inputs, state and user's."""
-        self.state_of: dict[str, str] = {}
-        self.values: list[str] = []
-        """Results that are cells, the latest last."""
-        self.tuples: list[tuple[str, int]] = []
-        self.nodes: list[Node] = []
-        self.bodies: dict[str, Graph] = {}
-        self.calls: dict[str, int] = {}
-        self.left: dict[tuple[Stack, str], Frame] = {}
-        self.again: set[Frame] = set()
-        self.kept: dict[Frame, CallSignature] = {}
-        for index, slot in enumerate(recipe.slots):
-            self._slot(index, slot)
-        self.given += [f"x{index}" for index in range(recipe.inputs)]
-
-    def program(self) -> Program:
-        self._items(self.recipe.items, ())
-        outputs = self._outputs()
-        inputs = [StateInput(self.state_of[name]) if name in self.state_of else UserInput(SCALAR, name) for name in self.given]
-        main = Graph(tuple(map(Input, self.given)), tuple(self.nodes), tuple(arg for arg, _ in outputs))
-        program = Program.of(
-            {"": main, **self.bodies},
-            state=State(tuple(self.slots), pmap(self.slots)),
-            signature=Signature(tuple(inputs), tuple(spec for _, spec in outputs)),
-            modules=tuple(Module(path, "toy.Module") for path in ("", *PATHS)),
-            call_signatures=pmap(self.kept),
-            facts=frozenset({"flat"}),
-        )
-        return reordered(program, seed=self.recipe.order) if self.recipe.order else program
-
-    def _slot(self, index: int, drawn: SlotRecipe) -> None:
-        path = ("", *PATHS)[drawn.module % (len(PATHS) + 1)]
-        name = join(path, f"s{index}")
-        kind = SLOT_KINDS[drawn.kind]
-        cell = storage = index
-        is_parameter = kind is SlotKind.PARAMETER
-        if drawn.sharing > 2 and self.slots:
-            other = list(self.slots.values())[drawn.other % len(self.slots)]
-            storage = other.storage
-            if drawn.sharing == 3:
-                cell, kind = other.cell, other.kind
-                is_parameter = isinstance(other.value, torch.nn.Parameter)
-        value = _memory(storage, cell, is_parameter=is_parameter)
-        if cell != index:
-            value = next(slot.value for slot in self.slots.values() if slot.cell == cell)
-        self.slots[name] = Slot(kind, value, cell, storage, kind is not SlotKind.CONSTANT)
-        if drawn.is_input:
-            self.given.append(f"s{index}")
-            self.state_of[f"s{index}"] = name
-
-    def _items(self, items: tuple[ItemRecipe, ...], stack: Stack) -> None:
-        for item in items:
-            if type(item) is NodeRecipe:
-                self._node(item, stack)
-            elif type(item) is CallRecipe:
-                self._call(item, self._entered(item, stack, 0), stack)
-                if item.twice:
-                    self._call(item, self._entered(item, stack, item.module % 2), stack)
-
-    def _call(self, call: CallRecipe, stack: Stack, outside: Stack) -> None:
-        frame = stack[-1] if len(stack) > len(outside) else None
-        if frame is None or not call.kept or frame in self.again or frame in self.kept:
-            self._items(call.items, stack)
-            return
-        # What a call takes is there before it, what it gives is there at its end.
-        args_spec, result_spec = TREES[call.module % len(TREES)]
-        self.kept[frame] = CallSignature(args_spec, result_spec)
-        self._boundary(TAKES, args_spec.num_leaves, stack)
-        self._items(call.items, stack)
-        self._boundary(GIVES, result_spec.num_leaves, stack)
-
-    def _boundary(self, op: Op, count: int, stack: Stack) -> None:
-        leaves = tuple(Ref(self._value(3 * number)) for number in range(count - 1))
-        self.nodes.append(Node(f"{op.name.split('.')[1]}{len(self.nodes)}", op, (*leaves, 2), (), stack))
-
-    def _entered(self, call: CallRecipe, stack: Stack, shift: int) -> Stack:
-        outer = "" if call.elsewhere or not stack else stack[-1].path
-        below = [path for path in PATHS if is_below(path, outer)]
-        if not below:
-            return stack
-        path = below[(call.module + shift) % len(below)]
-        frame = self.left.get((stack, path)) if call.again else None
-        frame = None if frame in self.kept else frame
-        if frame is not None:
-            self.again.add(frame)
-        if frame is None:
-            frame = Frame(path, self.calls.get(path, 0))
-            self.calls[path] = frame.call + 1
-        self.left[stack, path] = frame
-        return (*stack, frame)
-
-    def _value(self, number: int) -> str:
-        # Below 6: one of the latest results; from 6 on: one of the inputs, however many results there are.  0 is the
-        # latest of either, so that a value keeps its number while what is not needed is dropped.
-        if number < 6 and self.values:
-            return self.values[-1 - number % len(self.values)]
-        return self.given[-1 - number % 6 % len(self.given)]
-
-    def _node(self, node: NodeRecipe, stack: Stack) -> None:
-        a, b = Ref(self._value(node.first)), Ref(self._value(node.second + 2))
-        tag = f"t{node.second}"
-        match node.kind:
-            case 0:
-                self._add(toy.NEG, (a,), stack)
-            case 1:
-                self._add(toy.ADD, (a, b), stack)
-            case 2:
-                self._add(toy.MUL, (a, node.second + 2), stack)
-            case 3 | 4:
-                self._add(toy.ADD_, (a, node.second + 1), stack)
-            case 5:
-                self._add(toy.COPY_, (a, b), stack)
-            case 6:
-                self._add(toy.VIEW, (a,), stack)
-            case 7:
-                self._add(toy.CLONE, (a,), stack)
-            case 8:
-                self._add(toy.RAND, (a, tag, *((False,) if node.second == 7 else ())), stack)
-            case 9:
-                self._add(toy.EMIT, (a, tag), stack, length=0)
-            case 10:
-                self._add(toy.PRINT, (tag,), stack, length=0)
-            case 11:
-                self._add(toy.PAIR, (a, b), stack, length=2)
-            case 12 if self.tuples:
-                name, length = self.tuples[-1 - node.first % len(self.tuples)]
-                self._add(toy.GETITEM, (Ref(name), node.second % length), stack)
-            case 14:
-                self._add(toy.LEAVE if node.second % 3 == 2 else toy.ENTER, (), stack, length=0)
-            case _:
-                bodies = tuple(Body(self._body(number)) for number in (node.second, node.first))
-                self._add(toy.COND, (a, *bodies, (a, b)), stack, length=1)
-
-    def _add(self, op: Op, args: tuple[Arg, ...], stack: Stack, *, length: int | None = None) -> None:
-        name = f"{op.name.split('.')[1]}{len(self.nodes)}"
-        self.nodes.append(Node(name, op, args, (), stack))
-        if length is None:
-            self.values.append(name)
-        elif length:
-            self.tuples.append((name, length))
-
-    def _body(self, number: int) -> str:
-        p, q = Ref("p"), Ref("q")
-        menu: tuple[tuple[Op, tuple[Arg, ...]], ...] = (
-            (toy.NEG, (p,)), (toy.ADD, (p, q)), (toy.ADD_, (p, 1)), (toy.RAND, (q, "body")), (toy.COPY_, (p, q)),
-        )  # fmt: skip
-        op, args = menu[number % len(menu)]
-        nodes = (Node("r", op, args),)
-        if number % 8 > len(menu):
-            nodes = (Node("seen", toy.EMIT, (q, "body")), *nodes)
-        name = f"$body_{len(self.bodies)}"
-        self.bodies[name] = Graph((Input("p"), Input("q")), nodes, (Ref("r"),))
-        return name
-
-    def _outputs(self) -> list[tuple[Arg, OutputSpec]]:
-        found: list[tuple[Arg, OutputSpec]] = []
-        mutated: set[object] = set()
-        for drawn in self.recipe.outputs:
-            found.append(self._output(drawn, mutated))
-        # An exporter gives new contents before what the user gets back; the order means nothing to us.
-        return found
-
-    def _output(self, drawn: OutputRecipe, mutated: set[object]) -> tuple[Arg, OutputSpec]:
-        value: Arg = Ref(self._value(drawn.value))
-        if drawn.kind == 6:
-            return CONSTANTS[drawn.value % len(CONSTANTS)], UserOutput()
-        target = self.given[drawn.target % len(self.given)]
-        slot = self.state_of.get(target)
-        # Two new contents of one memory would leave open which is the last.
-        memory = self.slots[slot].storage if slot is not None else target
-        if drawn.kind < 3 or memory in mutated:
-            return value, UserOutput()
-        mutated.add(memory)
-        return value, InputMutation(self.given.index(target)) if slot is None else StateMutation(slot)

@@ -13,7 +13,7 @@ import hypothesis.strategies as st
 import torch
 from attrs import evolve, frozen
 
-from ...ir.arguments import Arg, Ref
+from ...ir.arguments import Arg, Body, Ref
 from ...ir.calls.call_graph import instances
 from ...ir.effects.aliases import storages
 from ...ir.effects.declared import NOTHING
@@ -37,6 +37,16 @@ SLOTS = ("w", "n")
 NUMBERS = (1, True, 2, True)
 LARGEST = 6
 """How many bodies there are at most, besides the root."""
+BRANCHES = tuple(
+    Graph((Input("p"),), nodes, Ref(nodes[-1].name))
+    for nodes in (
+        (Node("r", toy.NEG, (Ref("p"),)),),
+        (Node("s", Get("w")), Node("r", toy.ADD, (Ref("p"), Ref("s")))),
+        (Node("s", Get("n")), Node("r", toy.ADD_, (Ref("s"), 1))),
+        (Node("s", Get("w")), Node("e", toy.EMIT, (Ref("s"), "branch")), Node("r", toy.CLONE, (Ref("s"),))),
+    )
+)
+"""The branches of conditions: they read the state of the module that the condition stands in, and write it."""
 LATER = 10
 """More than the calls that a body has by itself."""
 
@@ -56,7 +66,7 @@ class _Body:
     merging gets wrong."""
 
 
-STEPS = st.lists(st.builds(_Step, st.integers(0, 8), st.integers(0, 3), st.integers(0, 5)), min_size=3, max_size=8)
+STEPS = st.lists(st.builds(_Step, st.integers(0, 9), st.integers(0, 3), st.integers(0, 5)), min_size=3, max_size=8)
 
 BODIES = st.lists(st.builds(_Body, STEPS.map(tuple), st.integers(0, 4)), min_size=2, max_size=LARGEST // 2 + 1)
 
@@ -74,7 +84,7 @@ def trees() -> st.SearchStrategy[Program]:
 
 def _tree(drawn: list[_Body], ties: list[bool]) -> Program:
     # The last body is the root; the ids of those that it does not reach are dropped.
-    graphs: dict[str, Graph] = {}
+    graphs: dict[str, Graph] = {f"$b{number}": branch for number, branch in enumerate(BRANCHES)}
     bodies: list[tuple[_Step, ...]] = []
     for body in drawn:
         bodies.append(body.steps)
@@ -108,7 +118,8 @@ def _plain(root: Graph) -> Graph:
 def _with_rest(root: Graph, graphs: dict[str, Graph]) -> Graph:
     # Bodies without a call would be lost: the root calls them at its end.
     called = {node.do.graph for graph in (root, *graphs.values()) for node in graph.nodes if type(node.do) is Call}
-    rest = [index for index, name in enumerate(graphs) if name not in called]
+    own = [name for name in graphs if not name.startswith("$b")]
+    rest = [index for index, name in enumerate(own) if name not in called]
     calls = [
         Node(f"r{index}", Call(Frame(CHILDREN[index % 3], LATER * LARGEST + index), f"g{index}"), (Ref("x"),)) for index in rest
     ]
@@ -124,7 +135,7 @@ def _changed(steps: tuple[_Step, ...], place: int) -> tuple[_Step, ...]:
     changed = [*steps]
     step = steps[index]
     # Another kind of call calls another body, of the same module.
-    changed[index] = evolve(step, kind=5 + (step.kind - 4) % 4) if step.kind > 4 else evolve(step, second=step.second + 1)
+    changed[index] = evolve(step, kind=5 + (step.kind - 4) % 4) if 4 < step.kind < 9 else evolve(step, second=step.second + 1)
     return tuple(changed)
 
 
@@ -143,6 +154,9 @@ def _graph(steps: tuple[_Step, ...], known: int) -> Graph:
                 node = Node(name, toy.RAND, (a, "t"))
             case 3 | 4:
                 node = Node(name, Get(SLOTS[step.second % 2]))
+            case 9:
+                bodies = [Body(f"$b{number % len(BRANCHES)}") for number in (step.second, step.first + 1)]
+                node = Node(name, toy.COND, (a, *bodies, (a,)))
             case _ if known:
                 child, body = CALLED[step.second % 6], (step.kind + step.second) % known
                 count = numbers[child] = numbers.get(child, -1) + 1

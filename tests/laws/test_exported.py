@@ -13,11 +13,12 @@ from typing import Any, Literal
 
 import pytest
 import torch
-from hypothesis import HealthCheck, Phase, find, given, seed, settings
+from hypothesis import HealthCheck, find, settings
 from torch.export.graph_signature import InputKind, OutputKind
 
 import purefx as px
 from purefx.laws import changes_in_export
+from purefx.laws.draws import examples_of
 from purefx.laws.evaluate import Meaning, meaning_differences
 from purefx.laws.strategies import Exported, exported_programs
 from purefx.laws.strategies.aten.flow import fake_mode
@@ -32,19 +33,7 @@ HOP = torch.ops.higher_order
 @cache
 def cases() -> tuple[Exported, ...]:
     """Return the programs that all tests are asked of."""
-    found: list[Exported] = []
-
-    @seed(3)  # programs that reach all that is hard
-    @settings(
-        max_examples=EXAMPLES, database=None, deadline=None, phases=[Phase.generate],
-        suppress_health_check=list(HealthCheck),
-    )  # fmt: skip
-    @given(exported_programs())
-    def keep(exported: Exported) -> None:
-        found.append(exported)
-
-    keep()
-    return tuple(found)
+    return tuple(examples_of(exported_programs(), EXAMPLES, 0))
 
 
 @cache

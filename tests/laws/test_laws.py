@@ -79,11 +79,11 @@ def test_as_many_programs_as_promised(tier: Tier) -> None:
 
 SELDOM = {
     "restore_names", "collect_call_signatures", "add_runtime_assertions", "move_non_tensor_nodes", "fold_constants",
-    "remove_noops", "to_device", "to_dtype", "regions_to_bodies", "bodies_to_regions", "replicate",
+    "remove_noops", "to_device", "to_dtype", "regions_to_bodies", "bodies_to_regions", "insert_ivals", "hoist",
 }  # fmt: skip
 """What these rewrite (tracepoints, ranges of sizes, numbers that cross a module boundary, constants, other dtypes, gradient
-modes, arguments that follow from others) programs of integers hardly have: their own laws make it first, and the other tiers
-draw it."""
+modes, values that one part takes from another, what all calls of a body compute alike) programs of integers hardly have: their
+own laws make it first, and the other tiers draw it."""
 
 
 @pytest.mark.parametrize("name", [entry.transformation.name for entry in REGISTRY])

@@ -141,9 +141,16 @@ def test_effects_come_in_order() -> None:
         px.Node("s", toy.RAND, (px.Ref("x"), "off", False)),
         px.Node("e", toy.EMIT, (px.Ref("r"), "seen")),
         px.Node("o", toy.PRINT, ("printed",)),
+        px.Node("m", toy.SEND, (px.Ref("r"), "g1")),
+        px.Node("n", toy.COUNT, (px.Ref("m"),)),
+        px.Node("d", toy.WAIT, (px.Ref("m"),)),
+        px.Node("c", toy.COUNT, (px.Ref("d"),)),
     ]
     effects = dict(toy_meaning(program(nodes, ()), calls=1).effects)
-    assert effects == {"drawn": ("first",), "emitted": (("seen", 3 + 7919), "printed")}
+    assert effects == {
+        "drawn": ("first",), "emitted": (("seen", 3 + 7919), "printed"), "sent to g0": (), "sent to g1": (3 + 7919,),
+        "counted": (toy.UNSENT, 3 + 7919 + 149),
+    }  # fmt: skip
 
 
 def test_the_state_of_a_body_is_below_the_module_that_it_stands_in() -> None:
@@ -190,7 +197,7 @@ def test_real_programs_mean_the_same_at_every_stage_and_as_eager() -> None:
 def test_what_fails_is_shown_at_once(strategy: SearchStrategy[object], size: int) -> None:
     """Hypothesis prints what a test was given when it fails: deep nesting must not take it hours."""
 
-    @settings(max_examples=100, derandomize=True, database=None, deadline=None, phases=[Phase.generate])
+    @settings(max_examples=400, derandomize=True, database=None, deadline=None, phases=[Phase.generate])
     @given(strategy)
     def fails_on_large_ones(value: object) -> None:
         assert len(repr(value)) < size

@@ -32,7 +32,7 @@ from ..recipe import CallRecipe, ItemRecipe, NodeRecipe, OutputRecipe, PrintedWh
 from .flow import TOKEN, Flow, Frames, Kind, Style, Value, number_kind, size, tensor_kind
 from .menu import MENU
 from .narrow import Narrow, narrowed
-from .recipe import PATHS, Recipe, recipes, split, windows
+from .recipe import OWN_CONTENTS, PATHS, Recipe, recipes, split, windows
 
 __all__ = ["Exported", "Users", "build", "exported_programs", "outputs", "ranges", "users"]
 
@@ -104,7 +104,7 @@ def outputs(flow: Flow, drawn: Sequence[OutputRecipe]) -> tuple[list[tuple[Any, 
     users: list[tuple[Any, OutputSpec]] = []
     for output in drawn:
         target = flow.given[output.value % len(flow.given)]
-        contents = flow.same(output.value, target) if output.kind == 9 and target.is_writable else None
+        contents = flow.same(output.value, target) if output.kind == OWN_CONTENTS and target.is_writable else None
         # The verifier of torch knows mutations by the value's name: one value is the new contents of one tensor.
         used = {value for value, _ in results.values()}
         if contents is not None and target.memory not in results and contents.node not in used:

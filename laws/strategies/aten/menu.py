@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from ....ir.torch_private import resolve_operator
+from ...tally import TALLY
 from .flow import REFUSED, Flow, Value, infer, tensor_kind
 from .regions import add_cond, add_region
 
@@ -277,7 +278,7 @@ def _hidden(flow: Flow, first: int, second: int) -> None:
         case 2:
             flow.emit(aten.lift.default, a, of=a)
         case 3:
-            flow.emit(aten.data.default, a, of=a)
+            flow.emit(TALLY, a) if first % 2 else flow.emit(aten.data.default, a, of=a)
         case 4:
             b = flow.value(first + 1)
             kinds = infer(aten.atleast_3d.Sequence, ([a.kind, b.kind],), {})

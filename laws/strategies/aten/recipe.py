@@ -14,7 +14,7 @@ import torch
 from attrs import evolve, frozen
 from torch.export.graph_signature import InputKind, InputSpec, TensorArgument
 
-from ..recipe import CallRecipe, ItemRecipe, NodeRecipe, OutputRecipe, PrintedWhole, SlotRecipe, nested
+from ..recipe import CallRecipe, ItemRecipe, NodeRecipe, OutputRecipe, PrintedWhole, SlotRecipe, filled, nested
 from .flow import Kind, tensor_kind
 
 __all__ = ["PATHS", "Recipe", "Window", "recipes", "windows"]
@@ -56,7 +56,10 @@ SLOTS = st.integers(0, 8 * 8 * 8 * 4 - 1).map(
 )
 """Below 4, ``sharing`` is nothing; 4 and 5: it is tied, 6 and 7: it lies in the same memory."""
 
-OUTPUTS = st.integers(0, 10 * 12 - 1).map(lambda number: OutputRecipe(number % 10, number // 10))
+OWN_CONTENTS = 9
+"""The kind of outputs that are new contents of state or of an input: a quarter of them."""
+
+OUTPUTS = st.integers(0, 12 * 12 - 1).map(lambda number: OutputRecipe(min(number % 12, OWN_CONTENTS), number // 12))
 
 ITEMS = nested(NODES, lambda inside: st.builds(_call, st.integers(0, 8 * 6 - 1), inside), (8, 6, 4, 3))
 
@@ -73,7 +76,7 @@ def recipes() -> st.SearchStrategy[Recipe]:
         Recipe,
         st.lists(SLOTS, max_size=6).map(tuple),
         ITEMS,
-        st.lists(OUTPUTS, max_size=6).map(tuple),
+        filled(OUTPUTS, 6).map(tuple),
         st.integers(0, 23),
         st.integers(0, 7),
         st.integers(0, 7).map(lambda drawn: drawn == 7),

@@ -43,7 +43,8 @@ def _compute(number: int, flow: Flow, p: Value, q: Value) -> Value:
         case 0:
             return flow.emit(aten.neg.default, p)
         case 1:
-            return _same(flow.emit(aten.mul.Tensor, p, q), p) or flow.emit(aten.mul.Tensor, p, 0.5)
+            by = 0.5 if p.kind.dtype is torch.float32 else 3  # a branch gives what the other gives
+            return _same(flow.emit(aten.mul.Tensor, p, q), p) or flow.emit(aten.mul.Tensor, p, by)
         case 2 | 3 if p.kind.dtype is torch.float32:
             return flow.emit(aten.add.Tensor, flow.emit(aten.rand_like.default, p), p)
         case 4 if p.kind.dtype is torch.float32:
