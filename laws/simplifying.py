@@ -114,7 +114,9 @@ def computed_once(transform: Transform, case: Case) -> list[str]:
         given = {memory.find(output) for output in graph.output_refs()}
         for node in graph.nodes:
             if type(node.do) is Op and node.do.effects == PURE:
-                first = seen.setdefault(Node("", node.do, node.args, node.kwargs), node.name)
+                # A preserved call computes what it gives, and says by itself what it takes.
+                within = tuple(frame for frame in node.stack if frame in program.call_signatures)
+                first = seen.setdefault((Node("", node.do, node.args, node.kwargs), within), node.name)
                 # Where both are handed out, or views of both, they are two tensors to whoever gets them.
                 if first != node.name and not {memory.find(first), memory.find(node.name)} <= given:
                     found.append(f"{name} / {node.name} is computed a second time")

@@ -10,18 +10,15 @@ from __future__ import annotations
 import argparse
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
-from functools import wraps
-from typing import Any
+from collections.abc import Iterable, Sequence
 
-from attrs import define, evolve
+from attrs import define
 
-from purefx.ir.program import Program
 from purefx.laws.arguments import check_fits
 from purefx.laws.deep import Question, questions
 from purefx.laws.law import Case
+from purefx.laws.telling import Listening
 from purefx.laws.tiers import TIERS, Tier, drawn_cases
-from purefx.transforms import Transformation
 
 __all__ = ["ENOUGH", "RARE", "Share", "main", "scarce", "shares"]
 
@@ -73,30 +70,13 @@ def _fitting(one: Question, cases: Sequence[Case]) -> Sequence[Case]:
 
 
 def _add(share: Share, one: Question, cases: Iterable[Case]) -> None:
-    acted: list[bool] = []
-
-    def told(given: Program, result: Program) -> Program:
-        acted.append(result is not given)
-        return result
-
-    recorded = _recorded(one.transform, told)
+    heard = Listening(one.transform)
     for case in cases:
-        acted.clear()
         share.asked += 1
-        if one.law.premise(recorded, case):
-            one.law.check(recorded, case)
-            share.held += any(acted)
-
-
-def _recorded(transform: Any, told: Callable[[Program, Program], Program]) -> Any:
-    if not isinstance(transform, Transformation):
-        return lambda program: told(program, transform(program))
-
-    @wraps(transform.apply)
-    def applied(program: Program, *args: Any, **options: Any) -> Program:
-        return told(program, transform.apply(program, *args, **options))
-
-    return evolve(transform, apply=applied)
+        if one.law.premise(heard.transform, case):
+            heard.acted = False
+            one.law.check(heard.transform, case)
+            share.held += heard.told(one.law, case)
 
 
 def scarce(found: dict[tuple[str, Tier], Share]) -> dict[str, float]:
@@ -112,8 +92,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser("python -m tests.laws.vacuity", description=__doc__)
     parser.add_argument("--draws", type=int, default=6)
     parser.add_argument("--tiers", nargs="+", choices=TIERS, default=TIERS)
+    parser.add_argument("--laws", nargs="+", default=(), help="their names; all without")
     given = parser.parse_args(arguments)
-    found = shares(given.draws, tiers=given.tiers)
+    found = shares(given.draws, tiers=given.tiers, laws=given.laws)
     names = sorted(
         {law for law, _ in found}, key=lambda law: max(found[law, tier].share for tier in TIERS if (law, tier) in found)
     )
