@@ -148,7 +148,7 @@ class _Writes:
             for name in node.refs():
                 uses[find(name)] = number
             uses[find(node.name)] = number
-            for name in node_effect.writes:
+            for name in (*node_effect.writes, *node_effect.completes):
                 writes[find(name)] = number
         return uses, writes
 
@@ -293,7 +293,7 @@ class _Backwards:
         find, source = self.memory.find, self.source
         refs = node.refs()
         self.used.update(refs)
-        written = {find(name) for name in node_effect.writes}
+        written = {find(name) for name in (*node_effect.writes, *node_effect.completes)}
         written.update(find(slot_storage(source, slot)) for slot in node_effect.writes_slots)
         self.written |= written
         self.touched |= written
