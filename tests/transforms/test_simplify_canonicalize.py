@@ -35,6 +35,21 @@ PROGRAMS = {
         'p = aten._print.default("one")', "a = aten.rand_like.default(x)", 'q = aten._print.default("two")',
         "b = aten.rand_like.default(x)", "c = aten.sub.Tensor(b, a)", "(c,)",
     ),
+    **{
+        f"twins of exp and {user}": (
+            "a = aten.exp.default(x)", "b = aten.exp.default(x)", f"c = aten.{user}.Tensor(a, x)",
+            f"d = aten.{user}.Tensor(b, x)", "w = aten.add_.Tensor(x, 1)", "(x,)",
+        )
+        for user in ("add", "sub", "mul", "div")
+    },
+    "twins of three nodes": (
+        "a = aten.exp.default(x)", "b = aten.exp.default(x)", "c = aten.sin.default(a)", "d = aten.sin.default(b)",
+        "e = aten.add.Tensor(c, x)", "f = aten.add.Tensor(d, x)", "w = aten.add_.Tensor(x, 1)", "(x,)",
+    ),
+    "twins in twins": (
+        *(f"a{i} = aten.exp.default(x)" for i in range(4)), *(f"b{i} = aten.add.Tensor(a{i}, x)" for i in range(4)),
+        "c0 = aten.mul.Tensor(b0, b1)", "c1 = aten.mul.Tensor(b2, b3)", "w = aten.add_.Tensor(x, 1)", "(x,)",
+    ),
     "dead code": ("a = aten.exp.default(x)", "b = aten.sin.default(x)", "c = aten.cos.default(b)", "(x,)"),
 }  # fmt: skip
 

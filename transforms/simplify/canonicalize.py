@@ -1,17 +1,23 @@
 """``canonicalize``: one order and one set of names for all legal orders of a program.
 
-Nodes are told apart by what they are, never by where they stand or how they are called: a key of each is made of its operator, of
-what it comes from and of what comes of it.  From the outputs on, each node then stands right before the first that needs it.
+Nodes are told apart by what they are, never by where they stand or how they are called: colour refinement over operators,
+operands and users.  Nodes that stay alike (twins) are told apart one after another, as they are met, and each choice is
+refined before the next: what comes of the first twin stands before what comes of the second.  From the outputs on, each node
+then stands right before the first that needs it.  Graphs that refinement cannot tell apart (strongly regular ones) may get
+more than one order.
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 
 from ...ir.analysis.digest import graph_digest, graph_tokens
 from ...ir.arguments import Ref
 from ...ir.calls.call_graph import all_instances
+from ...ir.effects.aliases import UnionFind
 from ...ir.effects.declared import NodeEffects
 from ...ir.effects.dependencies import dependencies
 from ...ir.effects.resolved import program_effects
@@ -26,9 +32,6 @@ from ..shared_bodies import RESERVED, word_of_operator
 from ..transformation import UNLIMITED, Fuel, transformation
 
 __all__ = ["canonicalize"]
-
-ROUNDS = 2
-"""How often keys are handed on, down to the operands and up to the users; each reaches all of a graph."""
 
 
 @transformation(
@@ -111,19 +114,43 @@ def _keep_outside(memory: Memory, found: list[set[int]]) -> None:
         writer, readers = (number, []) if writes else (writer, [*readers, number])
 
 
-# -- keys -----------------------------------------------------------------------------------------------------------------------
+# -- ranks ----------------------------------------------------------------------------------------------------------------------
 
 
 def _hash(*parts: object) -> str:
     return hashlib.blake2b(repr(parts).encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()
 
 
-def _keys(graph: Graph, before: Sequence[Sequence[int]], digests: Mapping[str, str]) -> list[str]:
-    # For each node a text that does not depend on order and names, other for nodes that differ in anything else.
-    keys = [_own(node, digests) for node in graph.nodes]
-    for _ in range(ROUNDS):
-        keys = _handed_up(graph, _handed_down(graph, keys, before), before)
-    return keys
+def _ranked(keys: Sequence[tuple[object, ...]]) -> list[int]:
+    # Which key is whose, counted from the least.
+    ranks = {key: rank for rank, key in enumerate(sorted(set(keys)))}
+    return [ranks[key] for key in keys]
+
+
+def _refined(graph: Graph, ranks: list[int], before: Sequence[Sequence[int]]) -> list[int]:
+    # Handed on down to the operands and up to the users, until that tells no more nodes apart; what is apart keeps its order.
+    known = 0
+    while known < len(set(ranks)) < len(ranks):
+        known = len(set(ranks))
+        keys = _handed_up(graph, _handed_down(graph, [str(rank) for rank in ranks], before), before)
+        ranks = _ranked(list(zip(ranks, keys, strict=True)))
+    return ranks
+
+
+def _marked(graph: Graph, ranks: Sequence[int], rank: int, before: Sequence[Sequence[int]]) -> list[int]:
+    # Twins of one rank: the first in each group of twins that hang together comes first, so that groups stay whole.
+    counts, groups = Counter(ranks), UnionFind()
+    position = {node.name: number for number, node in enumerate(graph.nodes) if counts[ranks[number]] > 1}
+    for name, number in position.items():
+        for other in (*graph.nodes[number].refs(), *[graph.nodes[earlier].name for earlier in before[number]]):
+            if other in position:
+                groups.join(name, other)
+    first: dict[object, int] = {}
+    for name, number in position.items():
+        if ranks[number] == rank:
+            first.setdefault(groups.find(name), number)
+    marks = {number: mark for mark, number in enumerate(first.values())}
+    return _ranked([(old, marks.get(number, len(marks))) for number, old in enumerate(ranks)])
 
 
 def _own(node: Node, digests: Mapping[str, str]) -> str:
@@ -161,25 +188,36 @@ def _handed_up(graph: Graph, keys: Sequence[str], before: Sequence[Sequence[int]
 
 
 def _order(graph: Graph, before: Sequence[Sequence[int]], digests: Mapping[str, str]) -> list[int]:
-    keys = _keys(graph, before, digests)
     position = {node.name: number for number, node in enumerate(graph.nodes)}
-    needed = [
-        [*dict.fromkeys([position[name] for name in node.refs() if name in position]), *sorted(earlier, key=keys.__getitem__)]
-        for node, earlier in zip(graph.nodes, before, strict=True)
-    ]
-    inner = {number for of in needed for number in of}
-    given = [position[name] for name in graph.output_refs() if name in position]
-    ends = sorted([number for number in range(len(graph.nodes)) if number not in inner], key=keys.__getitem__)
+    operands = [list(dict.fromkeys([position[name] for name in node.refs() if name in position])) for node in graph.nodes]
+    results = [position[name] for name in graph.output_refs() if name in position]
+    inner = {number for of in (*operands, *before) for number in of}
+    ends = [number for number in range(len(graph.nodes)) if number not in inner]
+    lists = [*zip(operands, before, strict=True), (results, ends)]
+    ranks = _refined(graph, _ranked([(_own(node, digests),) for node in graph.nodes]), before)
+    while type(found := _visited(lists, ranks)) is int:
+        ranks = _refined(graph, _marked(graph, ranks, found, before), before)
+    return found
+
+
+def _visited(lists: Sequence[tuple[Sequence[int], Sequence[int]]], ranks: Sequence[int]) -> list[int] | int:
+    # Each node after what it needs, or the rank of the first twins that could go in one order or another.  Of what a node needs
+    # the first list has an order, the second gets one; the last are those of the whole graph.
     done: dict[int, None] = {}
-    todo = [(number, False) for number in reversed([*given, *ends])]
+    todo = [(len(lists) - 1, False)]
     while todo:
         number, closing = todo.pop()
         if closing:
             done.setdefault(number)
         elif number not in done:
+            in_order, others = lists[number]
+            rest = sorted({*others}.difference(in_order, done), key=ranks.__getitem__)
+            for one, other in pairwise(rest):
+                if ranks[one] == ranks[other]:
+                    return ranks[one]
             todo.append((number, True))
-            todo.extend([(earlier, False) for earlier in reversed(needed[number]) if earlier not in done])
-    return list(done)
+            todo.extend([(earlier, False) for earlier in reversed([*in_order, *rest]) if earlier not in done])
+    return list(done)[:-1]
 
 
 def _named(program: Program, name: str, graph: Graph) -> Graph:
