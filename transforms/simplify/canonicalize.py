@@ -195,7 +195,7 @@ def _order(graph: Graph, before: Sequence[Sequence[int]], digests: Mapping[str, 
     ends = [number for number in range(len(graph.nodes)) if number not in inner]
     lists = [*zip(operands, before, strict=True), (results, ends)]
     ranks = _refined(graph, _ranked([(_own(node, digests),) for node in graph.nodes]), before)
-    while type(found := _visited(lists, ranks)) is int:
+    while isinstance(found := _visited(lists, ranks), int):
         ranks = _refined(graph, _marked(graph, ranks, found, before), before)
     return found
 
