@@ -180,10 +180,14 @@ def _renamed(program: Program, names: dict[str, str], state: State, places: dict
 
 
 def _restore_own_names(program: Program) -> Program:
-    if not program.state.order or len(_values(program)) < len(program.state) or _shares(program):
+    if not _is_renamed(program):
         return program
     result = restore_names.apply(dirty_names(program), _values(program))
     return program if result == _counted(program) else _with_old_graphs(result, program)
+
+
+def _is_renamed(program: Program) -> bool:
+    return bool(program.state.order) and len(_values(program)) == len(program.state) and not _shares(program)
 
 
 def _counted(program: Program) -> Program:
@@ -223,7 +227,11 @@ def _but_reads(nodes: tuple[Node, ...]) -> list[tuple[object, ...]]:
     return [(node.name, node.do, node.stack, len(node.args)) for node in nodes if type(node.do) is not Get]
 
 
-@law("state that lost its names gets them back")
+def _loses_names(transform: Transform, case: Case) -> bool:  # noqa: ARG001  the names that state lost come back
+    return _is_renamed(case.program)
+
+
+@law("state that lost its names gets them back", acts=_loses_names)
 def names_restored(transform: Transform, case: Case) -> list[str]:
     program, result = _counted(case.program), _counted(transform(case.program))
     found = [] if result.state == program.state else ["the state has other names"]

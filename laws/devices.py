@@ -37,7 +37,11 @@ to_meta_and_back: Transformation = evolve(to_device, apply=_to_meta_and_back)
 """``to_device`` to the meta device and back, with the state that the program had."""
 
 
-@law("on the meta device everything is there, and every value is what is said of it")
+def _moves(transform: Transform, case: Case) -> bool:  # noqa: ARG001  what went to the meta device comes back
+    return to_device(case.program, "meta") is not case.program
+
+
+@law("on the meta device everything is there, and every value is what is said of it", acts=_moves)
 def meta_says_what_it_computes(transform: Transform, case: Case) -> list[str]:
     """Say what is not on the meta device, and what is not what is said of it."""
     program = transform(case.program)
@@ -54,7 +58,7 @@ def _values(program: Program) -> list[Any]:
     return [meta["val"] for meta in metas if isinstance(meta.get("val"), FakeTensor)]
 
 
-@law("back from the meta device everything is where it was")
+@law("back from the meta device everything is where it was", acts=_moves)
 def devices_back(transform: Transform, case: Case) -> list[str]:
     """Say what is not as it was."""
     program = transform(case.program)

@@ -20,6 +20,7 @@ from ..ir.program import Program
 from ..ir.signature import GIVEN
 from ..transforms import inline, join, split_by_tags
 from ..transforms.partition.cut import one_read_each
+from .aims import split_across_sizes
 from .law import Case, Transform, law
 from .strategies.programs import coarser, in_order_of, legal_tags, split_somewhere
 
@@ -263,7 +264,7 @@ def _is_number(node: Node) -> bool:
     return bool(is_number(node.meta)) or (type(node.do) is Op and node.do.name == SIZE)
 
 
-@law("every part computes the tensors that it computed")
+@law("every part computes the tensors that it computed", aim=split_across_sizes)
 def tensors_stay(transform: Transform, case: Case) -> list[str]:
     before, after = case.program, transform(case.program)
     names = [part.name for part in parts(before)]
@@ -276,7 +277,11 @@ def _numbers_may_stay(transform: Transform, case: Case) -> bool:
     return is_plain and bool(_numbers_that_cross(case.program))
 
 
-@law("where nothing is written and no region is open, no number crosses between parts", where=_numbers_may_stay)
+@law(
+    "where nothing is written and no region is open, no number crosses between parts",
+    where=_numbers_may_stay,
+    aim=split_across_sizes,
+)
 def no_number_crosses(transform: Transform, case: Case) -> list[str]:
     return _numbers_that_cross(transform(case.program))
 

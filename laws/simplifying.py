@@ -23,6 +23,7 @@ from ..ir.program import Program
 from ..ir.rewriter import Rewriter
 from ..ir.signature import StateGradient, StateInput, StateMutation
 from ..ir.state import SlotKind
+from .aims import without_writes
 from .evaluate import meaning_differences
 from .law import Case, Transform, law
 from .toy import CLONE
@@ -41,6 +42,64 @@ __all__ = [
     "sharing_stays",
     "views_go",
 ]
+
+
+def _repeated(program: Program) -> Program:
+    # Of the values that nobody writes or hands out, every second use is of a copy that is computed where it is used.
+    graphs = {name: _with_repetitions(program, program.graphs[name]) for name in program.order}
+    return program.with_graphs(graphs)
+
+
+def _with_repetitions(program: Program, graph: Graph) -> Graph:
+    effects = node_effects(program, graph)
+    acts = any(does.writes or does.writes_slots or does.scope != (0, 0) or does.completes for does in effects)
+    if acts:
+        return graph
+    memory = storages(program, graph, effects)
+    given = {memory.find(name) for name in graph.output_refs()}
+    pure = {node.name: node for node in graph.nodes if type(node.do) is Op and node.do.effects == PURE}
+    pure = {name: node for name, node in pure.items() if memory.find(name) not in given}
+    edit = Rewriter(graph)
+    for number, node in enumerate(graph.nodes):
+        for name in dict.fromkeys(node.refs()):
+            if name in pure and graph.users[name][0] != node.name:
+                copy = pure[name].evolve(name=edit.names.fresh(name))
+                edit.before(number, copy)
+                edit.use(number, name, Ref(copy.name))
+    return edit.graph()
+
+
+def _repeated_without_writes(program: Program) -> Program:
+    return _repeated(without_writes(program))
+
+
+def _with_views(program: Program) -> Program:
+    # Of values of the root that nobody writes or hands out.
+    graph, effects = program.main, node_effects(program, program.main)
+    memory = storages(program, graph, effects)
+    if any(does.scope != (0, 0) for of in program.order for does in node_effects(program, program.graphs[of])):
+        return program
+    seen = {memory.find(name) for does in effects for name in (*does.writes, *does.completes)}
+    seen.update(memory.find(name) for name in graph.output_refs())
+    seen.update(memory.find(slot_storage(program, slot)) for does in effects for slot in does.writes_slots)
+    edit = Rewriter(graph)
+    for number, node in enumerate(graph.nodes):
+        value = node.meta.get("val")
+        plain = isinstance(value, torch.Tensor) and all(type(size) is int for size in value.shape)
+        known = any(is_boundary(graph.by_name[user]) for user in graph.users.get(node.name, ()))
+        if plain and not known and memory.find(node.name) not in seen and isinstance(value, torch.Tensor):
+            meta = MappingProxyType({**node.meta, MADE: True})
+            view = Node(edit.names.fresh(node.name), VIEW, (Ref(node.name), Items(value.shape)), (), node.stack, meta)
+            edit.after(number, view)
+            edit.replace(node.name, Ref(view.name))
+    return program.with_graphs({program.root: edit.graph()})
+
+
+VIEW = op_of(torch.ops.aten.view.default)
+
+
+def _untidy(program: Program) -> Program:
+    return _with_views(_repeated_without_writes(program))
 
 
 @law("every node is used or does something, and every input and result of a body is used")
@@ -104,7 +163,11 @@ def _writes_nothing(transform: Transform, case: Case) -> bool:
     return not any(does.writes or does.writes_slots for does in effects)
 
 
-@law("no operator of no effects at all does what an earlier one did, in programs that write nothing", where=_writes_nothing)
+@law(
+    "no operator of no effects at all does what an earlier one did, in programs that write nothing",
+    where=_writes_nothing,
+    aim=_repeated_without_writes,
+)
 def computed_once(transform: Transform, case: Case) -> list[str]:
     program = transform(case.program)
     found: list[str] = []
@@ -131,31 +194,6 @@ def repeats_go(transform: Transform, case: Case) -> list[str]:
     if digest(result) != digest(again):
         return [f"with nodes repeated it becomes another program:\n{again}"]
     return meaning_differences(case.meaning(again), case.meaning(case.program), tolerance=case.tolerance)
-
-
-def _repeated(program: Program) -> Program:
-    # Of the values that nobody writes or hands out, every second use is of a copy that is computed where it is used.
-    graphs = {name: _with_repetitions(program, program.graphs[name]) for name in program.order}
-    return program.with_graphs(graphs)
-
-
-def _with_repetitions(program: Program, graph: Graph) -> Graph:
-    effects = node_effects(program, graph)
-    acts = any(does.writes or does.writes_slots or does.scope != (0, 0) or does.completes for does in effects)
-    if acts:
-        return graph
-    memory = storages(program, graph, effects)
-    given = {memory.find(name) for name in graph.output_refs()}
-    pure = {node.name: node for node in graph.nodes if type(node.do) is Op and node.do.effects == PURE}
-    pure = {name: node for name, node in pure.items() if memory.find(name) not in given}
-    edit = Rewriter(graph)
-    for number, node in enumerate(graph.nodes):
-        for name in dict.fromkeys(node.refs()):
-            if name in pure and graph.users[name][0] != node.name:
-                copy = pure[name].evolve(name=edit.names.fresh(name))
-                edit.before(number, copy)
-                edit.use(number, name, Ref(copy.name))
-    return edit.graph()
 
 
 @law("legal orders of one program become one program, to the names of the nodes")
@@ -192,45 +230,12 @@ def views_go(transform: Transform, case: Case) -> list[str]:
     return found or meaning_differences(case.meaning(result), case.meaning(case.program), tolerance=case.tolerance)
 
 
-def _with_views(program: Program) -> Program:
-    # Of values of the root that nobody writes or hands out.
-    graph, effects = program.main, node_effects(program, program.main)
-    memory = storages(program, graph, effects)
-    if any(does.scope != (0, 0) for of in program.order for does in node_effects(program, program.graphs[of])):
-        return program
-    seen = {memory.find(name) for does in effects for name in (*does.writes, *does.completes)}
-    seen.update(memory.find(name) for name in graph.output_refs())
-    seen.update(memory.find(slot_storage(program, slot)) for does in effects for slot in does.writes_slots)
-    edit = Rewriter(graph)
-    for number, node in enumerate(graph.nodes):
-        value = node.meta.get("val")
-        plain = isinstance(value, torch.Tensor) and all(type(size) is int for size in value.shape)
-        known = any(is_boundary(graph.by_name[user]) for user in graph.users.get(node.name, ()))
-        if plain and not known and memory.find(node.name) not in seen and isinstance(value, torch.Tensor):
-            meta = MappingProxyType({**node.meta, MADE: True})
-            view = Node(edit.names.fresh(node.name), VIEW, (Ref(node.name), Items(value.shape)), (), node.stack, meta)
-            edit.after(number, view)
-            edit.replace(node.name, Ref(view.name))
-    return program.with_graphs({program.root: edit.graph()})
-
-
-VIEW = op_of(torch.ops.aten.view.default)
-
-
-@law("what is computed of a constant and used inside is a constant, and means the same")
-def copies_fold(transform: Transform, case: Case) -> list[str]:
-    dirty = _with_copies(case.program)
-    result = transform(dirty)
-    left = [node for name in dirty.order for node in result.graphs[name].nodes if node.meta.get(MADE)]
-    found = [f"{node.name} is computed of a constant" for node in left]
-    return found or meaning_differences(case.meaning(result), case.meaning(case.program), tolerance=case.tolerance)
-
-
 MADE = "copied_by_the_law"
 
 
 def _with_copies(program: Program) -> Program:
-    # Users of constants of the root that nothing writes use copies of them.
+    # Users of constants of the root that nothing writes use copies of them; not those of which a value may be a view that may be
+    # one of something else as well, which is then as good as handed out.
     graph, effects = program.main, node_effects(program, program.main)
     memory = storages(program, graph, effects)
     if any(does.writes or does.writes_slots or does.scope != (0, 0) or does.completes for does in effects):
@@ -240,11 +245,13 @@ def _with_copies(program: Program) -> Program:
     written = {spec.slot for spec in program.signature.outputs if isinstance(spec, StateMutation | StateGradient)}
     cells = {program.state[slot].storage for slot in written}
     given = {memory.find(name) for name in graph.output_refs()}
+    mixed = {one for views in _views(program).values() if len(views) > 1 for one in views}
     edit = Rewriter(graph)
     for name, slot in slots.items():
         state = program.state[slot]
         free = state.kind in (SlotKind.BUFFER, SlotKind.CONSTANT) and state.storage not in cells
-        if free and isinstance(state.value, torch.Tensor) and memory.find(name) not in given:
+        inside = memory.find(name) not in given and slot_storage(program, slot) not in mixed
+        if free and inside and isinstance(state.value, torch.Tensor):
             meta = MappingProxyType({**graph.metas[name], "val": graph.metas[name].get("val", state.value), MADE: True})
             users = [number for number, node in enumerate(graph.nodes) if name in node.refs() and not is_boundary(node)]
             copy = Node(edit.names.fresh(name), CLONE, (Ref(name),), (), (), meta)
@@ -254,27 +261,62 @@ def _with_copies(program: Program) -> Program:
     return program.with_graphs({program.root: edit.graph()})
 
 
-@law("state that was there stays, and what is added are constants")
+def _copying(program: Program) -> Program:
+    return _with_copies(without_writes(program))
+
+
+@law("what is computed of a constant and used inside is a constant, and means the same", aim=without_writes)
+def copies_fold(transform: Transform, case: Case) -> list[str]:
+    dirty = _with_copies(case.program)
+    result = transform(dirty)
+    left = [node for name in dirty.order for node in result.graphs[name].nodes if node.meta.get(MADE)]
+    found = [f"{node.name} is computed of a constant" for node in left]
+    return found or meaning_differences(case.meaning(result), case.meaning(case.program), tolerance=case.tolerance)
+
+
+@law("state that was there stays, and what is added are constants", aim=_copying)
 def constants_added(transform: Transform, case: Case) -> list[str]:
     before, after = case.program.state, transform(case.program).state
     found = [f"{name} is another" for name in before if name not in after or after[name] is not before[name]]
     return found + [f"{name} is new" for name in after if name not in before and after[name].kind is not SlotKind.CONSTANT]
 
 
-@law("outputs share memory as they did")
+@law("outputs share memory as they did", aim=_untidy)
 def sharing_stays(transform: Transform, case: Case) -> list[str]:
     before, after = _shared(case.program), _shared(transform(case.program))
     return [f"outputs {pair} come to share memory" for pair in sorted(after - before)]
 
 
 def _shared(program: Program) -> set[tuple[int, int]]:
-    memory = storages(program, program.main, node_effects(program, program.main))
-    output = [memory.find(arg.name) if type(arg) is Ref else None for arg in program.main.output]
-    pairs = combinations(range(len(output)), 2)
-    return {(one, other) for one, other in pairs if output[one] is not None and output[one] == output[other]}
+    # Two outputs may share memory where both may be views of one value; what holds two values is no bridge between them.
+    views = _views(program)
+    output = [views.get(arg.name, {arg.name}) if type(arg) is Ref else set() for arg in program.main.output]
+    return {(one, other) for one, other in combinations(range(len(output)), 2) if output[one] & output[other]}
 
 
-@law("no node is added, and none does something else")
+def _views(program: Program) -> dict[str, set[object]]:
+    # What each value of the root may be a view of: inputs, state, and values that are views of nothing.
+    graph, found = program.main, dict[str, set[object]]()
+    known = {formal.name: spec.slot for formal, spec in program.inputs if isinstance(spec, StateInput)}
+    for formal in graph.inputs:
+        found[formal.name] = {slot_storage(program, known[formal.name]) if formal.name in known else formal.name}
+    effects = dict(zip([node.name for node in graph.nodes], node_effects(program, graph), strict=True))
+    for node in graph.nodes:
+        does = effects[node.name]
+        if type(node.do) is Get:
+            found[node.name] = {slot_storage(program, node.do.slot)}
+            continue
+        own: object = node.name
+        of, slots = does.aliases, does.aliases_slots
+        if (item := node.projection) is not None and item[0] in effects and (results := effects[item[0]].results):
+            shared = results[item[1] % len(results)]
+            of, slots, own = shared.values, shared.slots, (item[0], shared.first)
+        views = {one for name in of for one in found[name]} | {slot_storage(program, slot) for slot in slots}
+        found[node.name] = views or {own}
+    return found
+
+
+@law("no node is added, and none does something else", aim=_untidy)
 def nothing_new(transform: Transform, case: Case) -> list[str]:
     def shown(program: Program) -> Counter[str]:
         graphs = {name: program.graphs[name] for name in program.order}
@@ -287,7 +329,7 @@ def nothing_new(transform: Transform, case: Case) -> list[str]:
     return [f"{line} was not there" for line in shown(transform(case.program)) - shown(case.program)]
 
 
-@law("the inputs and outputs of the program stay")
+@law("the inputs and outputs of the program stay", aim=_untidy)
 def boundary_stays(transform: Transform, case: Case) -> list[str]:
     before, after = case.program, transform(case.program)
     found: list[str] = []

@@ -42,7 +42,7 @@ class Listening:
             law: the law.
             case: the program.
         """
-        acted, self.acted = self.acted, False
+        acted, self.acted = self.acted if law.acts is None else law.acts(self.transform, case), False
         told = acted and law.premise(self.transform, case)
         self.acted = False  # a premise may ask what the transformation does
         return told

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
+from attrs import evolve
+
 import purefx as px
+from purefx.ir.effects.resolved import program_effects
+from purefx.laws.aims import called_twice, half_hoisted, hoisted, split_across_sizes, without_writes
 from purefx.laws.law import Case, Transform, law
-from purefx.laws.tiers import drawn_cases
+from purefx.laws.strategies import Stage
+from purefx.laws.tiers import Tier, drawn_cases
 from tests.laws.vacuity import ENOUGH, RARE, Share, scarce, shares
 
 
@@ -20,6 +26,48 @@ def test_a_law_is_asked_where_its_premise_holds() -> None:
     found = [small.check(px.eliminate_dead_code, case) for case in cases]
     assert len(asked) == found.count(["looked at"]) == sum(small.premise(px.eliminate_dead_code, case) for case in cases)
     assert 0 < len(asked) < len(cases)
+
+
+def test_a_law_with_an_aim_is_asked_of_what_is_made_of_two_programs_of_three() -> None:
+    made: list[px.Program] = []
+
+    def twice(program: px.Program) -> px.Program:
+        made.append(called_twice(program))
+        return made[-1]
+
+    @law("there is no call", aim=twice)
+    def no_call(transform: Transform, case: Case) -> list[str]:
+        return [node.name for node in case.program.main.nodes if type(node.do) is px.Call]
+
+    cases = drawn_cases("toy", "tree", 12)
+    for seed in range(3):
+        case = evolve(cases[0], seed=seed)
+        wrong = no_call.check(px.inline, case)
+        assert len(made) == seed
+        assert wrong[-1].startswith("(of this program") == (seed > 0)
+        assert seed == 0 or str(made[-1]) in wrong[-1]
+
+
+@pytest.mark.parametrize("tier", ["toy", "aten"])
+@pytest.mark.parametrize("stage", ["flat", "sunk", "deduplicated", "split", "outlined"])
+def test_aims_keep_programs_valid_and_do_what_they_are_for(tier: Tier, stage: Stage) -> None:
+    calls, writes, hoists, crossings = 0, 0, 0, 0
+    for case in drawn_cases(tier, stage, 12, 1):
+        plain = without_writes(case.program)
+        assert px.verify(plain) == ()
+        writes += any(does.writes or does.completes for of in program_effects(plain).values() for does in of)
+        if stage == "split":
+            split = split_across_sizes(case.program)
+            assert px.verify(split) == ()
+            crossings += px.move_non_tensor_nodes(split) is not split
+        else:
+            twice, half, whole = (aim(case.program) for aim in (called_twice, half_hoisted, hoisted))
+            assert px.verify(twice) == px.verify(half) == px.verify(whole) == ()
+            calls += len(twice.main.nodes) > len(plain.main.nodes)
+            hoists += half is not twice
+    assert writes <= 4, "some operators write in ways of their own"
+    assert crossings > 4 or stage != "split"
+    assert (calls > 4 and hoists > 0) or stage not in ("deduplicated", "outlined")
 
 
 def test_what_is_counted() -> None:

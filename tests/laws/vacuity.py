@@ -30,6 +30,7 @@ ENOUGH = 0.3
 RARE: dict[str, str] = {
     "no fuel": "without fuel a transformation does nothing, which is what the law says",
     "no-op": "it speaks of programs in which there is nothing to do as well",
+    "gradients": "of programs of tensors a transformation changes a third, and of some of those autograd refuses any gradient",
 }
 """Laws that tell less by their nature, each with its reason."""
 

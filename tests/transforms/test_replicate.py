@@ -46,6 +46,11 @@ CALLERS = {
         ["y", "z"],
         ["m", "y"],
     ),
+    "from what is passed, computed a second time": (
+        ("n = aten.neg.default(k)", "o = aten.neg.default(k)", "m = aten.exp.default(o)", "z = call @f(x, n, m) as a"),
+        ["n", "o", "z"],
+        ["m", "y"],
+    ),
     "for other uses too": (
         ("m = aten.exp.default(k)", "y = call @f(x, k, m) as a", "z = aten.mul.Tensor(y, m)"), ["m", "y", "z"], ["m", "y"],
     ),

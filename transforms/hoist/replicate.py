@@ -65,8 +65,8 @@ def replicate(
       or ends;
     - the body neither writes it nor returns it or a view of it.
 
-    What the callers do not use any more goes.  Bodies of operators, calls with a preserved signature, and parts of a split
-    program stay as they are.
+    What the callers do not use any more goes, but for equals of what they still pass: ``eliminate_dead_code`` takes those.
+    Bodies of operators, calls with a preserved signature, and parts of a split program stay as they are.
 
     Args:
         program: a program at any stage.
@@ -149,6 +149,12 @@ class _Written:
             return False
         return not any(_between(self.writes.get(self.memory.find(name), ()), start, number) for name in (node.name, *node.refs()))
 
+    def is_the_same_always(self, node: Node) -> bool:
+        """Return whether equal nodes give the same, wherever they stand in the graph."""
+        if self.regions or not is_pure(node, self.memory.effects[node.name]):
+            return False
+        return not any(self.memory.find(name) in self.writes for name in (node.name, *node.refs()))
+
     def is_written_at(self, name: str, number: int) -> bool:
         """Return whether a node writes a value."""
         return number in self.writes.get(self.memory.find(name), ())
@@ -195,13 +201,18 @@ class _Facts:
             self._reads[name] = shared_slots(self.program, self.program.graphs[name], self.paths[name])
         return self._reads[name]
 
-    def first_reads(self, name: str) -> Mapping[str, str]:
-        """Return the first of the reads of each tensor, for all reads of a graph."""
+    def first_of(self, name: str) -> Mapping[str, str]:
+        """Return the first node of each value that a graph reads, or computes by equal operators, for all such nodes."""
         if name not in self._first:
-            reads, first, found = self.reads(name), dict[str, str](), dict[str, str]()
+            reads, first, found = self.reads(name), dict[object, str](), dict[str, str]()
+            written = self.written(name)
             for node in self.program.graphs[name].nodes:
                 if type(node.do) is Get:
                     found[node.name] = first.setdefault(reads.get(node.name) or f"as {node.do.slot}", node.name)
+                elif written.is_the_same_always(node):
+                    made = node.using({known: Ref(of) for known in node.refs() if (of := found.get(known, known)) != known})
+                    key = Node("", made.do, made.args, made.kwargs, made.stack if self.stacks_matter else ())
+                    found[node.name] = first.setdefault(key, node.name)
             self._first[name] = found
         return self._first[name]
 
@@ -256,8 +267,8 @@ class _Matching:
         return self._named(names) if len(names) == len(self.sites) else None
 
     def _named(self, names: Iterable[str]) -> Key:
-        # All reads of one tensor are one value.
-        return tuple([self.facts.first_reads(site.caller).get(name, name) for site, name in zip(self.sites, names, strict=True)])
+        # All reads of one tensor are one value, and so is what equal operators compute.
+        return tuple([self.facts.first_of(site.caller).get(name, name) for site, name in zip(self.sites, names, strict=True)])
 
     def computes(self, formal: str) -> bool:
         """Return whether the body can compute an input itself."""
@@ -321,15 +332,21 @@ class _Matching:
     def move(self, taken: Sequence[str]) -> _Move:
         """Return what moves into the body for some of its inputs."""
         found = {key: node for formal in taken for key, node in self.found[formal].items()}
-        return _Move(frozenset(taken), tuple(self._written_out(found, taken)), self._used(found))
+        return _Move(frozenset(taken), tuple(self._written_out(found, taken)), self._used(found, taken))
 
-    def _used(self, found: Iterable[Key]) -> Mapping[str, frozenset[str]]:
+    def _used(self, found: Iterable[Key], taken: Iterable[str]) -> Mapping[str, frozenset[str]]:
+        # What calls pass and what that is computed of; a value may be computed a second time for something else.
         used: dict[str, set[str]] = {site.caller: set() for site in self.sites}
-        for key in found:
-            for site, name in zip(self.sites, key, strict=True):
-                used[site.caller].add(name)
-        for caller, names in used.items():
-            names.update([name for name, first in self.facts.first_reads(caller).items() if first in names])
+        keys = list(found)
+        for number, site in enumerate(self.sites):
+            nodes, first = self.facts.program.graphs[site.caller].by_name, self.facts.first_of(site.caller)
+            moved, names = {key[number] for key in keys}, used[site.caller]
+            todo = [arg.name for formal in taken if type(arg := site.known[formal]) is Ref]
+            while todo:
+                name = todo.pop()
+                if name not in names and first.get(name, name) in moved:
+                    names.add(name)
+                    todo += nodes[name].refs()
         return {caller: frozenset(names) for caller, names in used.items()}
 
     def _written_out(self, found: Mapping[Key, Node], taken: Sequence[str]) -> list[Node]:
