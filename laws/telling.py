@@ -12,6 +12,7 @@ from typing import Any
 
 from attrs import evolve
 
+from ..ir.errors import UnsupportedProgram
 from ..ir.program import Program
 from ..transforms import Transformation
 from .law import Case, Law, Transform
@@ -42,8 +43,11 @@ class Listening:
             law: the law.
             case: the program.
         """
-        acted, self.acted = self.acted if law.acts is None else law.acts(self.transform, case), False
-        told = acted and law.premise(self.transform, case)
+        acted, self.acted = self.acted, False
+        try:
+            told = (acted if law.acts is None else law.acts(self.transform, case)) and law.premise(self.transform, case)
+        except UnsupportedProgram:
+            told = False  # nothing is said of what the transformation refuses
         self.acted = False  # a premise may ask what the transformation does
         return told
 

@@ -7,9 +7,11 @@ from attrs import evolve
 
 import purefx as px
 from purefx.ir.effects.resolved import program_effects
+from purefx.ir.errors import UnsupportedProgram
 from purefx.laws.aims import called_twice, half_hoisted, hoisted, split_across_sizes, without_writes
 from purefx.laws.law import Case, Transform, law
 from purefx.laws.strategies import Stage
+from purefx.laws.telling import Listening
 from purefx.laws.tiers import Tier, drawn_cases
 from tests.laws.vacuity import ENOUGH, RARE, Share, scarce, shares
 
@@ -82,3 +84,12 @@ def test_what_tells_too_little() -> None:
     found = {("often", "toy"): Share(10, 4), ("seldom", "toy"): Share(10, 1), ("seldom", "aten"): Share(10, 2)}
     assert scarce(found) == {"seldom": 0.2}  # type: ignore[arg-type]
     assert all(len(reason.split()) > 3 for reason in RARE.values())
+
+
+def test_what_a_transformation_refuses_is_not_told_of() -> None:
+    def refuses(transform: Transform, case: Case) -> bool:
+        raise UnsupportedProgram("not this one")
+
+    (case,) = drawn_cases("toy", "flat", 1)
+    refused = law("nothing is wrong", acts=refuses)(lambda transform, case: [])
+    assert not Listening(px.eliminate_dead_code).told(refused, case)
