@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
@@ -15,16 +16,32 @@ from ..ir.arguments import Ref, bodies_in
 from ..ir.calls.call_graph import module_calls
 from ..ir.effects.declared import PURE, NodeEffects
 from ..ir.effects.resolved import program_effects
-from ..ir.graph import Call, Frame, Graph, Node, Op
-from ..ir.own_operators import is_boundary
-from ..ir.program import Program
+from ..ir.graph import Call, Do, Frame, Get, Graph, Input, Node, Op, Stack
+from ..ir.names import Names
+from ..ir.operators import op_of
+from ..ir.own_operators import GIVES, TAKES, is_boundary
+from ..ir.program import CallSignature, Module, Program
 from ..ir.rewriter import Rewriter
-from ..transforms import hoist, inline, join, split_by_tags
+from ..ir.torch_private import pytree
+from ..transforms import hoist, infer, inline, join, regions_to_bodies, split_by_tags
+from ..transforms.modes.modes import SET_GRAD
 from .strategies.programs import legal_tags
 from .strategies.trees import ADD, SIZE
 from .toy import CLONE
 
-__all__ = ["called_twice", "half_hoisted", "hoisted", "split_across_sizes", "without_writes"]
+__all__ = [
+    "called_twice",
+    "crossing",
+    "half_hoisted",
+    "hoisted",
+    "split_across_sizes",
+    "with_markers",
+    "with_wrappers",
+    "without_writes",
+]
+
+COPY = op_of(torch.ops.aten.copy_.default)
+TO = op_of(torch.ops.aten.to.dtype)
 
 
 def without_writes(program: Program) -> Program:
@@ -135,3 +152,110 @@ def _is_tensor(node: Node) -> bool:
         type(node.do) is Op and node.do.effects == PURE and value is None and node.projection is None and not is_boundary(node)
     )
     return is_toy or (isinstance(value, torch.Tensor) and value.dim() > 0)
+
+
+def crossing(program: Program) -> Program:
+    """Return a program with two preserved calls and a plain one, which use what their signatures do not name.
+
+    Both preserved calls have one buffer: the second makes its new contents of those that the first one made, which the root uses
+    too.  The root also uses what the first call converts to the dtype that it has, and the plain call is given a size.  A
+    program without values that they could take stays.
+
+    >>> from purefx.ir import Input
+    >>> made = crossing(Program.of({"": Graph((Input("x"),), (), ())}))
+    >>> [str(node) for node in made.main.nodes if node.stack == () or type(node.do) is Get]
+    ['n = get aimed.n  in aimed', 'outside = aten.add.Scalar(made, 1)', 'copy = aten.copy_.default(n, next)']
+    """
+    given = _operand(program)
+    if given is None:
+        return program
+    path = Names(module.path for module in program.modules).fresh("aimed")
+    first, second, plain = (Frame(path),), (Frame(path, 1),), (Frame(f"{path}.plain"),)
+    value = given.meta.get("val")
+    rows: list[_Row] = [
+        ("size", SIZE, ("given", 0), ()),
+        ("takes", TAKES, ("given",), first),
+        ("n", Get(f"{path}.n"), (), first),
+        ("made", ADD, ("n", 1), first),
+        ("same", TO, ("given", getattr(value, "dtype", None)), first),
+        ("result", ADD, ("given", 1), first),
+        ("gives", GIVES, ("result",), first),
+        ("outside", ADD, ("made", 1), ()),
+        ("converted", ADD, ("same", 1), ()),
+        ("takes", TAKES, ("result",), second),
+        ("next", ADD, ("made", 1), second),
+        ("gives", GIVES, ("next",), second),
+        ("copy", COPY, ("n", "next"), ()),
+        ("here", ADD, ("given", 1), plain),
+        ("sized", ADD, ("here", "size"), plain),
+    ]
+    has_values = isinstance(value, torch.Tensor)
+    return _with_rows(
+        _with_calls(program, path, first + second),
+        [row for row in rows if has_values or row[0] not in ("size", "same", "converted", "here", "sized")],
+        given.name,
+    )
+
+
+def with_markers(program: Program) -> Program:
+    """Return a program of which the root runs the middle third of its nodes without gradients, between markers.
+
+    >>> from purefx.ir import Input
+    >>> node = Node("y", ADD, (Ref("x"), 1))
+    >>> [node.name for node in with_markers(Program.of({"": Graph((Input("x"),), (node,), ())})).main.nodes]
+    ['_set_grad_enabled', 'y', '_set_grad_enabled_1']
+    """
+    edit, count = Rewriter(program.main), len(program.main.nodes)
+    for number, enabled in ((count // 3, False), (count - count // 3, True)):
+        edit.before(number, Node(edit.names.fresh("_set_grad_enabled"), SET_GRAD, (enabled,)))
+    return program.with_main(edit.graph())
+
+
+def with_wrappers(program: Program) -> Program:
+    """Return a program of which the root runs the middle third of its nodes in the body of an operator, where it can.
+
+    >>> from purefx.ir import Input
+    >>> node = Node("y", ADD, (Ref("x"), 1))
+    >>> print(with_wrappers(Program.of({"": Graph((Input("x"),), (node,), (Ref("y"),))})).main.nodes[0])
+    wrap_with_set_grad_enabled = higher_order.wrap_with_set_grad_enabled(False, @$no_grad, x)
+    """
+    made = regions_to_bodies(with_markers(program))
+    return program if any(type(node.do) is Op and node.do.name == SET_GRAD.name for node in made.main.nodes) else made
+
+
+_Row = tuple[str, Do, tuple[Any, ...], Stack]
+"""A name, what is done, operands (strings are names of rows) and the stack."""
+
+
+def _operand(program: Program) -> Input | Node | None:
+    values = [value for value in (*program.main.inputs, *program.main.nodes) if _is_operand(value)]
+    with_sizes = [value for value in values if isinstance(value.meta["val"].shape[0], torch.SymInt)]
+    if not values and not any(node.meta.get("val") is not None for node in program.main.nodes):
+        values = list(program.main.inputs)
+    return next(reversed(with_sizes or values), None)
+
+
+def _is_operand(value: Input | Node) -> bool:
+    told = value.meta.get("val")
+    return isinstance(told, torch.Tensor) and told.dtype is torch.float32 and told.dim() > 0
+
+
+def _with_calls(program: Program, path: str, frames: Stack) -> Program:
+    taken, given = pytree.tree_structure(((0,), {})), pytree.tree_structure(0)
+    kept = program.call_signatures.update(dict.fromkeys(frames, CallSignature(taken, given)))
+    plain = Module(f"{path}.plain", "purefx.laws.Aimed")
+    read = program.evolve(facts=program.facts - {"state as inputs"})
+    made = read.with_state(add={f"{path}.n": torch.zeros(2)})
+    return made.evolve(call_signatures=kept, modules=(*made.modules, plain))
+
+
+def _with_rows(program: Program, rows: Sequence[_Row], given: str) -> Program:
+    edit, known = Rewriter(program.main), {"given": given}
+    made: list[Node] = []
+    for name, do, args, stack in rows:
+        refs = tuple(Ref(known[arg]) if type(arg) is str else arg for arg in args)
+        known[name] = edit.names.fresh(name)
+        made.append(Node(known[name], do, refs, (), stack))
+    edit.before(edit.end, *made)
+    result = program.with_main(edit.graph())
+    return infer(result, changed=[node.name for node in made]) if "size" in known else result

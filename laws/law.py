@@ -113,8 +113,11 @@ def law(
         def premise(transform: Transform, case: Case) -> bool:
             return where is None or where(transform, _aimed(case, aim))
 
+        def does(transform: Transform, case: Case) -> bool:
+            return acts is not None and acts(transform, _aimed(case, aim))
+
         asked, speaks = (check, _always) if where is aim is None else (checked, premise)
-        return Law(name or check.__name__.strip("_").replace("_", " "), statement, asked, speaks, acts)
+        return Law(name or check.__name__.strip("_").replace("_", " "), statement, asked, speaks, does if acts else None)
 
     return made
 

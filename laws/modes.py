@@ -1,11 +1,13 @@
 """Laws of regions and bodies: what runs in which gradient mode and under which autocast, told by running through the program.
 
-Drawn programs have bodies; ``regions_and_back`` puts them between markers and makes bodies of them again.
+Few drawn programs have bodies, and an aim makes more of them; ``regions_and_back`` puts them between markers and makes bodies
+of them again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 from attrs import evolve
 
@@ -14,7 +16,9 @@ from ..ir.arguments import Arg, Ref, bodies_in
 from ..ir.graph import Call, Node, Op
 from ..ir.program import Program
 from ..transforms.modes import bodies_to_regions, regions_to_bodies
+from ..transforms.modes.modes import Modes
 from ..transforms.transformation import Transformation
+from .aims import with_wrappers
 from .law import Case, Transform, law
 
 __all__ = ["markers_come_back", "modes_stay", "no_markers", "no_wrappers", "regions_and_back"]
@@ -42,7 +46,15 @@ regions_and_back: Transformation = evolve(regions_to_bodies, apply=_regions_and_
 """``regions_to_bodies`` after ``bodies_to_regions``."""
 
 
-@law("every operator runs in the gradient mode and under the autocast that it ran in, as often, in the same order")
+def _has_bodies(transform: Transform, case: Case) -> bool:  # noqa: ARG001  what goes between markers becomes bodies again
+    return bodies_to_regions(case.program) is not case.program
+
+
+@law(
+    "every operator runs in the gradient mode and under the autocast that it ran in, as often, in the same order",
+    aim=with_wrappers,
+    acts=_has_bodies,
+)
 def modes_stay(transform: Transform, case: Case) -> list[str]:
     """Say how what runs differs."""
     before, after = _run(case.program), _run(transform(case.program))
@@ -51,19 +63,37 @@ def modes_stay(transform: Transform, case: Case) -> list[str]:
     )
 
 
-@law("no region is left between markers, of those that `bodies_to_regions` writes")
+@law("no region is left between markers, of those that `bodies_to_regions` writes", aim=with_wrappers, acts=_has_bodies)
 def no_markers(transform: Transform, case: Case) -> list[str]:
     """Say which markers are left."""
     return [f"{node.name} is left" for _, node in transform(case.program).nodes() if _named(node) in (SET_GRAD, ENTER, EXIT)]
 
 
-@law("no operator is left that runs a body in another gradient mode or under autocast")
+@law("no operator is left that runs a body in another gradient mode or under autocast", aim=with_wrappers, acts=_has_bodies)
 def no_wrappers(transform: Transform, case: Case) -> list[str]:
     """Say which operators are left."""
     return [f"{node.name} is left" for _, node in transform(case.program).nodes() if _named(node) in (WITH_GRAD, WITH_AUTOCAST)]
 
 
-@law("what it was made of comes back with `bodies_to_regions`")
+def _markers_count(transform: Transform, case: Case) -> bool:  # noqa: ARG001  markers that change nothing go
+    flat = bodies_to_regions(case.program)
+    modes = Modes(flat, grad=True)
+    for name in flat.order:
+        markers = [_named(node) == SET_GRAD for node in flat.graphs[name].nodes]
+        pairs = zip(flat.graphs[name].nodes, modes.before(name), strict=False)
+        if any(marks and node.args[0] is mode for marks, (node, mode) in zip(markers, pairs, strict=True)):
+            return False
+        if any(first and second for first, second in pairwise(markers)):
+            return False
+    return True
+
+
+@law(
+    "where every marker changes the mode of an operator, what it was made of comes back with `bodies_to_regions`",
+    where=_markers_count,
+    aim=with_wrappers,
+    acts=_has_bodies,
+)
 def markers_come_back(transform: Transform, case: Case) -> list[str]:
     """Say what differs."""
     flat = bodies_to_regions(case.program)

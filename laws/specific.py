@@ -23,6 +23,7 @@ from ..ir.own_operators import GIVES, TAKES, is_boundary
 from ..ir.program import Program
 from ..ir.signature import InputMutation, StateInput, StateMutation, Token
 from ..transforms.inline import inline, inlined
+from .aims import crossing
 from .law import Case, Transform, law
 from .shared_names import became
 from .written_out import written_out
@@ -283,7 +284,7 @@ def copies_go(transform: Transform, case: Case) -> list[str]:
     return found if given == expected else [*found, "a node was added or moved"]
 
 
-@law("only copies, reads and sizes are added, only sizes without uses go, and nothing moves")
+@law("only copies, reads and sizes are added, only sizes without uses go, and nothing moves", aim=crossing)
 def crossings_added(transform: Transform, case: Case) -> list[str]:
     before, after = case.program.main.nodes, transform(case.program).main.nodes
     kept = {node.name for node in before}
@@ -299,7 +300,7 @@ def _is_number(node: Node) -> bool:
     return isinstance(node.meta.get("val"), SYMBOLIC) and type(node.do) is Op and not node.do.effects.acts
 
 
-@law("no call takes a size that it can read off what else it takes")
+@law("no call takes a size that it can read off what else it takes", aim=crossing)
 def sizes_at_home(transform: Transform, case: Case) -> list[str]:
     program = transform(case.program)
     nodes = program.main.nodes
@@ -323,7 +324,7 @@ def sizes_at_home(transform: Transform, case: Case) -> list[str]:
     return found
 
 
-@law("what a preserved call converts to the type that it has, and does not return, goes by its own name outside")
+@law("what a preserved call converts to the type that it has, and does not return, goes by its own name outside", aim=crossing)
 def named_as_given(transform: Transform, case: Case) -> list[str]:
     program = transform(case.program)
     nodes = program.main.by_name

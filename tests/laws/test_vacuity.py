@@ -8,7 +8,16 @@ from attrs import evolve
 import purefx as px
 from purefx.ir.effects.resolved import program_effects
 from purefx.ir.errors import UnsupportedProgram
-from purefx.laws.aims import called_twice, half_hoisted, hoisted, split_across_sizes, without_writes
+from purefx.laws.aims import (
+    called_twice,
+    crossing,
+    half_hoisted,
+    hoisted,
+    split_across_sizes,
+    with_markers,
+    with_wrappers,
+    without_writes,
+)
 from purefx.laws.law import Case, Transform, law
 from purefx.laws.strategies import Stage
 from purefx.laws.telling import Listening
@@ -70,6 +79,18 @@ def test_aims_keep_programs_valid_and_do_what_they_are_for(tier: Tier, stage: St
     assert writes <= 4, "some operators write in ways of their own"
     assert crossings > 4 or stage != "split"
     assert (calls > 4 and hoists > 0) or stage not in ("deduplicated", "outlined")
+
+
+@pytest.mark.parametrize("tier", ["toy", "aten"])
+def test_programs_that_cross_boundaries_or_have_regions_are_valid(tier: Tier) -> None:
+    crossed = wrapped = 0
+    for case in drawn_cases(tier, "sunk", 12):
+        aimed, marked, inside = (aim(case.program) for aim in (crossing, with_markers, with_wrappers))
+        assert px.verify(aimed, infer=tier == "aten") == px.verify(marked) == px.verify(inside) == ()
+        crossed += px.insert_ivals(aimed) is not aimed
+        wrapped += px.bodies_to_regions(inside) is not inside
+    assert crossed > 8
+    assert wrapped > (8 if tier == "aten" else 0), "regions of the toy operators overlap and nest as they like"
 
 
 def test_what_is_counted() -> None:

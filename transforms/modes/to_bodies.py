@@ -32,7 +32,7 @@ __all__ = ["regions_to_bodies"]
     laws=[
         "every operator runs in the gradient mode and under the autocast that it ran in, as often, in the same order",
         "no region is left between markers, of those that `bodies_to_regions` writes",
-        "what it was made of comes back with `bodies_to_regions`",
+        "where every marker changes the mode of an operator, what it was made of comes back with `bodies_to_regions`",
     ],
 )
 def regions_to_bodies(program: Program, *, grad: bool = True, fuel: Fuel = UNLIMITED) -> Program:
