@@ -14,13 +14,14 @@ import torch
 
 from ..ir.arguments import Ref, bodies_in
 from ..ir.calls.call_graph import module_calls
+from ..ir.calls.parts import with_listed
 from ..ir.effects.declared import PURE, NodeEffects
 from ..ir.effects.resolved import program_effects
 from ..ir.graph import Call, Do, Frame, Get, Graph, Input, Node, Op, Stack
 from ..ir.names import Names
 from ..ir.operators import op_of
 from ..ir.own_operators import GIVES, TAKES, is_boundary
-from ..ir.program import CallSignature, Module, Program
+from ..ir.program import CallSignature, Program
 from ..ir.rewriter import Rewriter
 from ..ir.torch_private import pytree
 from ..transforms import hoist, infer, inline, join, regions_to_bodies, split_by_tags
@@ -41,6 +42,7 @@ __all__ = [
 ]
 
 COPY = op_of(torch.ops.aten.copy_.default)
+NEG = op_of(torch.ops.aten.neg.default)
 TO = op_of(torch.ops.aten.to.dtype)
 
 
@@ -81,11 +83,12 @@ def _without_writes(graph: Graph, effects: Sequence[NodeEffects]) -> Graph:
 def called_twice(program: Program) -> Program:
     """Return a program without writes whose root makes each of its calls a second time, given the same, for nobody.
 
+    One more body is called twice as well, if there is something to give it, and computes something of that alone.
+
     >>> from purefx.ir import Input
-    >>> call = Node("y", Call(Frame("a"), "f"), (Ref("x"),))
-    >>> graphs = {"": Graph((Input("x"),), (call,), (Ref("y"),)), "f": Graph((Input("x"),), (), Ref("x"))}
-    >>> [str(node.do.instance) for node in called_twice(Program.of(graphs)).main.nodes]
-    ['a', 'a@1']
+    >>> twice = called_twice(Program.of({"": Graph((Input("x"),), (), ())}))
+    >>> [str(node.do.instance) for node in twice.main.nodes], [str(node) for node in twice.graphs["aimed"].nodes]
+    (['aimed', 'aimed@1'], ['neg = aten.neg.default(x)', 'copy = aten.clone.default(neg)'])
     """
     program = without_writes(program)
     edit = Rewriter(program.main)
@@ -96,7 +99,24 @@ def called_twice(program: Program) -> Program:
             again = Call(Frame(path, calls[path]), node.do.graph)
             calls[path] += 1
             edit.after(number, Node(edit.names.fresh(node.name), again, node.args, node.kwargs, node.stack, node.meta))
-    return program.with_main(edit.graph()) if not edit.idle else program
+    return _with_pair(program.with_main(edit.graph()) if not edit.idle else program)
+
+
+def _with_pair(program: Program) -> Program:
+    # Two calls of one more body, which are given the same and compute the same of it.
+    given = next((formal for formal in program.main.inputs if _is_operand(formal) or "val" not in formal.meta), None)
+    if given is None:
+        return program
+    path = Names(module.path for module in program.modules).fresh("aimed")
+    name, meta = Names(program.graphs).fresh(path), given.meta
+    nodes = (Node("neg", NEG, (Ref("x"),), (), (), meta), Node("copy", CLONE, (Ref("neg"),), (), (), meta))
+    edit = Rewriter(program.main)
+    for number in (0, 1):
+        call = Call(Frame(path, number), name)
+        edit.before(edit.end, Node(edit.names.fresh(path), call, (Ref(given.name),), (), (), meta))
+    made = program.with_graphs({**program.graphs, name: Graph((Input("x", meta),), nodes, Ref("copy"))})
+    listed = with_listed(program.modules, [path])
+    return made.with_main(edit.graph()).evolve(modules=listed, facts=program.facts - {"flat"})
 
 
 def half_hoisted(program: Program) -> Program:
@@ -159,7 +179,7 @@ def crossing(program: Program) -> Program:
 
     Both preserved calls have one buffer: the second makes its new contents of those that the first one made, which the root uses
     too.  The root also uses what the first call converts to the dtype that it has, and the plain call is given a size.  A
-    program without values that they could take stays.
+    program without values that they could take, or with outlined calls, stays.
 
     >>> from purefx.ir import Input
     >>> made = crossing(Program.of({"": Graph((Input("x"),), (), ())}))
@@ -167,7 +187,7 @@ def crossing(program: Program) -> Program:
     ['n = get aimed.n  in aimed', 'outside = aten.add.Scalar(made, 1)', 'copy = aten.copy_.default(n, next)']
     """
     given = _operand(program)
-    if given is None:
+    if given is None or "outlined" in program.facts:
         return program
     path = Names(module.path for module in program.modules).fresh("aimed")
     first, second, plain = (Frame(path),), (Frame(path, 1),), (Frame(f"{path}.plain"),)
@@ -243,10 +263,9 @@ def _is_operand(value: Input | Node) -> bool:
 def _with_calls(program: Program, path: str, frames: Stack) -> Program:
     taken, given = pytree.tree_structure(((0,), {})), pytree.tree_structure(0)
     kept = program.call_signatures.update(dict.fromkeys(frames, CallSignature(taken, given)))
-    plain = Module(f"{path}.plain", "purefx.laws.Aimed")
     read = program.evolve(facts=program.facts - {"state as inputs"})
     made = read.with_state(add={f"{path}.n": torch.zeros(2)})
-    return made.evolve(call_signatures=kept, modules=(*made.modules, plain))
+    return made.evolve(call_signatures=kept, modules=with_listed(made.modules, [f"{path}.plain"]))
 
 
 def _with_rows(program: Program, rows: Sequence[_Row], given: str) -> Program:

@@ -100,7 +100,7 @@ def _from(program: Program, body: str, same: set[str]) -> list[str]:
     given = {memory.find(name) for name in graph.output_refs()}
     used = set(graph.output_refs())
     for node in reversed(graph.nodes):
-        if node.name in used or type(node.do) is not Op or node.do.effects != PURE:
+        if node.name in used or type(node.do) is not Op or node.do.effects.acts:
             used.update(node.refs())
     taken_apart = {item[0] for node in graph.nodes if (item := node.projection) is not None}
 

@@ -359,12 +359,12 @@ def _op_name(node: Node) -> str:
     return node.do.name if type(node.do) is Op else ""
 
 
-@law("no graph changes")
+@law("no graph changes", aim=crossing)
 def graphs_stay(transform: Transform, case: Case) -> list[str]:
     return [] if transform(case.program).graphs == case.program.graphs else ["a graph is another"]
 
 
-@law("the calls of a module go to one callable where all have one preserved signature, and only there")
+@law("the calls of a module go to one callable where all have one preserved signature, and only there", aim=crossing)
 def one_callable(transform: Transform, case: Case) -> list[str]:
     result = transform(case.program)
     signatures = result.call_signatures

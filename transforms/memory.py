@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from ..ir.effects.aliases import UnionFind, slot_storage, storages
+from ..ir.effects.aliases import UnionFind, item_of, slot_storage, storages, taken_apart
 from ..ir.effects.declared import NodeEffects
 from ..ir.graph import Graph
 from ..ir.program import Program
@@ -57,8 +57,18 @@ class Memory:
         for does in effects:
             self.written |= self.touched(does)
         self.outside = {self.sets.find(key) for key in self._keys_outside()}
-        self.given = handed_out(self.graph, lambda name: self.effects[name].aliases if name in self.effects else ())
+        self._apart = taken_apart(self.graph, effects)
+        self.given = handed_out(self.graph, self._sources)
         """The values that an output is, or may share memory with."""
+
+    def _sources(self, name: str) -> tuple[str, ...]:
+        # What a value may share memory with: a result of a call with that of which it is, not with all that the call returns.
+        if name not in self.effects or name in self._apart:
+            return ()
+        item = item_of(self.graph.by_name[name])
+        if item is None or item[0] not in self._apart:
+            return self.effects[name].aliases
+        return item[0], *self.effects[item[0]].results[item[1]].values
 
     def find(self, name: str) -> object:
         """Return the set that a value is in."""

@@ -6,6 +6,7 @@ from collections import Counter
 
 import pytest
 import torch
+from attrs import evolve
 from torch import nn
 
 import purefx as px
@@ -149,6 +150,36 @@ def test_through_levels() -> None:
     assert fuel.labels == ("hoist n out of 'outer'", "hoist m out of 'inner'", "hoist m out of 'outer'")
     for limit in range(4):
         assert px.verify(HOIST(program, fuel=limit), infer=True) == ()
+
+
+def test_what_only_the_other_result_of_a_call_is() -> None:
+    """`inner` returns its operands: the body gives back the first of them, so the second, which it made, can be passed."""
+    program = text(
+        """
+graph @""(x, k) {
+  p = call @f(x, k) as a
+  y = operator.getitem(p, 0)
+  q = call @f(y, k) as b
+  z = operator.getitem(q, 0)
+  return (z,)
+}
+graph @f(x, k) {
+  m = aten.exp.default(k)
+  r = call @inner(x, m) as i
+  s = operator.getitem(r, 0)
+  t = operator.getitem(r, 1)
+  y = aten.add.Tensor(s, t)
+  return (y, s)
+}
+graph @inner(x, m) {
+  return (x, m)
+}
+""",
+        inputs="x: f32[2]; k: f32[2]",
+    )
+    assert nodes(sound(HOIST, program)) == ["m", "p", "y", "q", "z"]
+    back = program.with_graphs({"f": evolve(program.graphs["f"], output=(px.Ref("y"), px.Ref("t")))})
+    assert HOIST(back) is back
 
 
 def test_nothing_moves_out_of_the_bodies_of_operators() -> None:
