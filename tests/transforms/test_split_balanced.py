@@ -1,0 +1,90 @@
+"""Where ``split_balanced`` cuts: as small a largest part as there can be, and what counts as its size."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+import purefx as px
+from purefx.laws.toy import ADD, NEG
+from purefx.transforms.partition.split import balanced
+from tests.programs import exported, flat, node
+
+
+def by_hand(sizes: list[int], depths: list[int], parts: int) -> list[int]:
+    """Return where the parts end, found among all ways to cut: the smallest bound, then cut by cut the best that is left."""
+    count = len(sizes)
+    ways = [(*inner, count) for inner in combinations(range(1, count), parts - 1)]
+
+    def largest(ends: tuple[int, ...]) -> int:
+        return max(sum(sizes[start:end]) for start, end in zip((0, *ends), ends, strict=False))
+
+    bound = min(map(largest, ways))
+    left = [ends for ends in ways if largest(ends) == bound]
+    start = 0
+    for number in range(parts - 1):
+        shares = parts - number
+
+        def worth(end: int, start: int = start, shares: int = shares) -> tuple[int, int]:
+            return depths[end], abs(sum(sizes[start:end]) * shares - sum(sizes[start:]))
+
+        start = min({ends[number] for ends in left}, key=lambda end: (*worth(end), end))
+        left = [ends for ends in left if ends[number] == start]
+    return list(left[0])
+
+
+@given(st.data())
+def test_the_largest_part_is_as_small_as_it_can_be(data: st.DataObject) -> None:
+    sizes = data.draw(st.lists(st.integers(0, 9), min_size=1, max_size=8).filter(any))
+    depths = data.draw(st.lists(st.integers(0, 2), min_size=len(sizes) + 1, max_size=len(sizes) + 1))
+    parts = data.draw(st.integers(1, len(sizes)))
+    assert balanced(sizes, depths, parts) == by_hand(sizes, depths, parts)
+
+
+class Tied(nn.Module):
+    """Two layers of one weight of 16 numbers, one of 4, and a buffer of 100."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(4, 4, bias=False), nn.Linear(4, 4, bias=False)
+        self.second.weight = self.first.weight
+        self.scale = nn.Parameter(torch.ones(4))
+        self.register_buffer("wide", torch.ones(25, 4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Both layers, scaled, and the buffer."""
+        return self.second(self.first(x)) * self.scale + self.wide.sum(0)
+
+
+def test_bytes_of_parameters_count_once_and_buffers_do_not() -> None:
+    """The first layer has all of the weight that the second uses as well, so the cut is right behind it."""
+    program = px.sink_state(px.import_ep(exported(Tied(), torch.ones(2, 4))))
+    parts = px.parts(split := px.split_balanced(program, 2))
+    sizes = [[node.name for node in split.graphs[part.graph].nodes if not isinstance(node.do, px.Get)] for part in parts]
+    assert sizes == [["linear"], ["linear_1", "mul", "sum_1", "add"]]
+
+
+def test_what_follows_others_costs_nothing() -> None:
+    """The cost is not asked of reads and of parts of tuples."""
+    asked: list[str] = []
+    program = px.sink_state(px.import_ep(exported(Tied(), torch.ones(2, 4))))
+
+    def cost(of: px.Node) -> float:
+        asked.append(of.name)
+        return 1
+
+    px.split_balanced(program, 2, cost=cost)
+    assert asked == ["linear", "linear_1", "mul", "sum_1", "add"]
+
+
+@pytest.mark.parametrize(("costs", "first"), [((5, 1, 1, 1), 1), ((1, 1, 1, 5), 3), ((1, 1, 1, 1), 2), ((0.1, 0.2, 0.3, 0.6), 3)])
+def test_costs_decide(costs: tuple[float, ...], first: int) -> None:
+    nodes = [node("a", NEG, "x"), node("b", NEG, "a"), node("c", ADD, "b", "a"), node("d", NEG, "c")]
+    of = dict(zip("abcd", costs, strict=True))
+    split = px.split_balanced(flat(nodes, px.Ref("d"), "x"), 2, cost=lambda node: of[node.name])
+    assert len(split.graphs[px.parts(split)[0].graph].nodes) == first
