@@ -243,8 +243,11 @@ def test_what_is_written_later_in_its_part_is_read_there(number: str, recompute:
 
 
 @BOTH
-def test_nothing_moves_over_a_part_that_writes(recompute: bool) -> None:
-    program = split_tree("""
+@pytest.mark.parametrize("first", [True, False])
+def test_nothing_moves_over_a_part_that_writes(first: bool, recompute: bool) -> None:
+    """Whether its part is the first, or stands behind another one."""
+    program = split_tree(
+        """
         graph @""(x) {
           n = call @s0(x) as s0
           w = call @s1(x) as s1
@@ -263,7 +266,9 @@ def test_nothing_moves_over_a_part_that_writes(recompute: bool) -> None:
           a = aten.mul.Scalar(x, n)
           return a
         }
-    """)
+        """.replace("n = call", "n = call" if first else "z = call @z() as z\n          n = call")
+        + ("" if first else "graph @z() {\n return ()\n}")
+    )
     assert moved(program, recompute=recompute) is program
 
 
@@ -327,3 +332,112 @@ def test_a_number_that_is_made_in_a_module_moves_and_the_part_stays_outlined() -
 def test_with_fuel_some_numbers_are_moved() -> None:
     program = split_tree(TWO_TARGETS)
     assert nodes(px.move_non_tensor_nodes(program, fuel=1)) == {"s0": ["size"], "s1": ["a"], "s2": ["n", "a"]}
+
+
+def test_a_part_that_writes_holds_only_what_runs_before_it() -> None:
+    """The first part has nothing to do with the third, which writes into what the second gives."""
+    program = split_tree(
+        """
+        graph @""(x, y) {
+          n = call @s0(y) as s0
+          p = call @s1(x) as s1
+          t = operator.getitem(p, 0)
+          u = operator.getitem(p, 1)
+          w = call @s2(t) as s2
+          z = call @s3(n, u, w) as s3
+          return (z,)
+        }
+        graph @s0(y) {
+          n = aten.sym_size.int(y, 0)
+          return n
+        }
+        graph @s1(x) {
+          t = aten.neg.default(x)
+          u = aten.abs.default(x)
+          return (t, u)
+        }
+        graph @s2(t) {
+          s = aten.add_.Scalar(t, 1)
+          return s
+        }
+        graph @s3(n, u, w) {
+          a = aten.add.Scalar(w, n)
+          z = aten.add.Tensor(a, u)
+          return z
+        }
+        """,
+        takes="user x: f32[2]\nuser y: f32[2]",
+    )
+    assert nodes(moved(program)) == {"s0": [], "s1": ["t", "u"], "s2": ["s"], "s3": ["n", "a", "z"]}
+
+
+@BOTH
+def test_what_the_caller_passes_as_a_number_is_taken_along(recompute: bool) -> None:
+    program = split_tree(
+        """
+        graph @""(x, k) {
+          n = call @s0(k) as s0
+          y = call @s1(x, n) as s1
+          return (y,)
+        }
+        graph @s0(j) {
+          n = operator.mul(j, 2)
+          return n
+        }
+        graph @s1(x, n) {
+          y = aten.mul.Scalar(x, n)
+          return y
+        }
+        """,
+        takes="user x: f32[2]\nuser k: number int",
+    )
+    inputs = tuple(evolve(formal, meta={"val": 2}) if formal.name == "k" else formal for formal in program.main.inputs)
+    result = moved(program.with_main(evolve(program.main, inputs=inputs)), recompute=recompute)
+    assert nodes(result) == {"s0": [], "s1": ["n", "y"]}
+    assert str(result.main.nodes[-1].args) == "(Ref(name='x'), Ref(name='k'))"
+
+
+def test_a_number_that_another_one_brought_along_is_used_from_there() -> None:
+    program = split_tree("""
+        graph @""(x) {
+          p = call @s0(x) as s0
+          m = operator.getitem(p, 0)
+          n = operator.getitem(p, 1)
+          y = call @s1(x, m, n) as s1
+          return (y,)
+        }
+        graph @s0(x) {
+          n = aten.sym_size.int(x, 0)
+          m = operator.mul(n, 2)
+          return (m, n)
+        }
+        graph @s1(x, m, n) {
+          a = aten.mul.Scalar(x, m)
+          y = aten.mul.Scalar(a, n)
+          return y
+        }
+    """)
+    result = moved(program)
+    assert nodes(result) == {"s0": [], "s1": ["n_1", "m", "a", "y"]}
+    assert [str(node.args[1]) for node in result.graphs["s1"].nodes[2:]] == ["Ref(name='m')", "Ref(name='n_1')"]
+
+
+def test_a_number_that_is_written_down_crosses() -> None:
+    program = split_tree("""
+        graph @""(x) {
+          p = call @s0(x) as s0
+          n = operator.getitem(p, 0)
+          b = operator.getitem(p, 1)
+          y = call @s1(b, n) as s1
+          return (y,)
+        }
+        graph @s0(x) {
+          b = aten.neg.default(x)
+          return (3, b)
+        }
+        graph @s1(b, n) {
+          y = aten.mul.Scalar(b, n)
+          return y
+        }
+    """)
+    assert moved(program) is program

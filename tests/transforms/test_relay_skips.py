@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 import torch
-from torch import fx
+from torch import fx, nn
 
 import purefx as px
+from tests.programs import exported, parent
 from tests.transforms.small import lines, shown
 from tests.transforms.split_by_hand import split_tree
 
@@ -139,8 +140,41 @@ def test_with_fuel_some_values_are_relayed() -> None:
 def test_a_program_that_is_not_split_is_refused(step: px.Transformation) -> None:
     node = px.Node("y", px.Op("toy.neg"), (px.Ref("x"),))
     flat = px.Program.of({"": px.Graph((px.Input("x"),), (node,), (px.Ref("y"),))})
-    with pytest.raises(px.errors.UnsupportedProgram, match=r"node y of the root is in no part; begin with split_by_tags"):
+    with pytest.raises(px.errors.UnsupportedProgram) as found:
         step(flat)
+    assert str(found.value) == (
+        f"{step.name} takes a split program, whose root only calls its parts, and node y of the root is in no part; begin with "
+        "split_by_tags, split_by_module or split_balanced"
+    )
+
+
+def test_without_a_signature_everything_that_is_returned_is_for_the_caller() -> None:
+    nodes = [px.Node(name, px.Op("toy.neg"), (px.Ref(of),)) for name, of in ("ax", "ba")]
+    base = px.Program.of({"": px.Graph((px.Input("x"),), tuple(nodes), (px.Ref("a"), px.Ref("b")))})
+    result = px.relay_skips(px.split_by_tags(base, ("p", "q"), tag_of={"a": "p", "b": "q"}))
+    assert lines(result)[-4:] == [
+        "q = call @q(a) as q",
+        "b = operator.getitem(q, 0)",
+        "a_1 = operator.getitem(q, 1)",
+        "return (a_1, b)",
+    ]
+
+
+class Skip(parent(first=lambda: nn.Linear(4, 8), second=lambda: nn.Linear(8, 3), third=lambda: nn.Linear(3, 4))):
+    """Three layers of different sizes, and the input once more at the end."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.third(self.second(self.first(x))) + x
+
+
+def test_values_of_the_new_root() -> None:
+    """A call that gives several has all of their values, in order; one that gives one has that."""
+    base = px.transform(px.import_ep(exported(Skip(), torch.ones(2, 4))))
+    result = px.relay_skips(px.split_by_module(base, {"first": "p", "second": "q", "third": "r"}))
+    vals = [node.meta["val"] for node in result.main.nodes]
+    shapes = [tuple(one.shape for one in val) if isinstance(val, tuple) else tuple(val.shape) for val in vals]
+    assert shapes == [((2, 8), (2, 4)), (2, 8), (2, 4), ((2, 3), (2, 4)), (2, 3), (2, 4), (2, 4)]
+    assert [formal.meta["val"].shape for formal in result.graphs["r"].inputs] == [(2, 4), (2, 3)]
 
 
 # Drawn programs of operators whose schema says too little, split along drawn tags: numbers, state and draws are those of fx.

@@ -165,6 +165,23 @@ def test_an_untagged_node_follows_what_it_depends_on() -> None:
     assert bodies == {"a": ["a", "after"], "b": ["free", "b"], "c": ["c"]}
 
 
+def test_an_untagged_node_follows_what_it_depends_on_with_reuse_too() -> None:
+    nodes = [node("a", NEG, "x"), node("after", NEG, "a"), node("b", ADD, "after", "x"), node("a1", NEG, "b")]
+    tags = {"a": "a", "b": "b", "a1": "a"}
+    program = px.split_by_tags(flat(nodes, px.Ref("a1"), "x"), ("a", "b"), tag_of=tags, allow_reuse=True)
+    bodies = {part.name: [n.name for n in program.graphs[part.graph].nodes] for part in px.parts(program)}
+    assert bodies == {"a": ["a", "after"], "b": ["b"], "a_1": ["a1"]}
+
+
+def test_a_path_above_all_calls_is_the_path_of_a_module() -> None:
+    """Also where the program does not list it."""
+    nodes = [node("y", NEG, "x", stack=(px.Frame("m.n.k"),)), node("z", NEG, "y")]
+    program = flat(nodes, px.Ref("z"), "x")
+    for path in ("m", "m.n", "m.n.k"):
+        split = px.split_by_module(program, {path: "a", "": "b"})
+        assert [n.name for n in split.graphs["b"].nodes] == ["z"]
+
+
 def test_tags_of_meta_are_used_where_nothing_else_is_said() -> None:
     nodes = [px.Node("y", NEG, (px.Ref("x"),), meta={"tag": "b"}), px.Node("z", NEG, (px.Ref("y"),), meta={"tag": "c"})]
     program = px.split_by_tags(flat(nodes, px.Ref("z"), "x"), ["b", "c"])
@@ -294,6 +311,77 @@ def test_modules_and_state_that_do_nothing_are_kept() -> None:
     assert (went["idle"], went["1.never"]) == (("a.idle",), ("a.1.never",))
     assert [m.path for m in program.modules if m.path.endswith("3.0")] == ["b.3.0"]
     assert (px.join(program).modules, px.join(program).state) == (base.modules, base.state)
+
+
+BODIES = """
+program {
+  facts (flat, "state sunk")
+  modules {
+    "": toy.Module
+    b: toy.Module
+    b.c: toy.Module
+    a: toy.Module
+  }
+  state {
+    parameter b.c.w: f32[2]
+    parameter a.v: f32[1]
+  }
+  takes {
+    user x: f32[2]
+  }
+  gives {
+    user
+  }
+  graph @""(x) {
+    v = get a.v
+    y = aten.mul.Tensor(x, v)  in a
+    z = toy.region(@$outer, y) ! through_bodies
+    t = aten.mul.Tensor(z, v)
+    return (t,)
+  }
+  graph @$outer(x) {
+    y = toy.region(@$inner, x) ! through_bodies
+    return y
+  }
+  graph @$inner(x) {
+    w = get b.c.w
+    y = aten.mul.Tensor(x, w)
+    return y
+  }
+}
+"""
+
+
+def test_state_that_bodies_of_operators_read_goes_with_the_operator() -> None:
+    """And so does the module that has it, however deep the body is."""
+    base = px.parse(BODIES)
+    split = px.split_by_tags(base, ("p", "q"), tag_of={"y": "p", "z": "q", "t": "q"})
+    assert split.state.order == ("q.b.c.w", "p.a.v", "q.a.v")
+    assert [module.path for module in split.modules] == ["", "p", "q", "q.b", "q.b.c", "p.a", "q.a"]
+    assert px.verify(split) == () and px.join(split) == base
+
+
+def test_parts_whose_state_is_not_the_same_any_more_are_not_joined() -> None:
+    split = px.split_by_tags(px.parse(BODIES), ("p", "q"), tag_of={"y": "p", "z": "q", "t": "q"})
+    slots = dict(split.state.pairs)
+    slots["q.a.v"] = px.ir.Slot(px.ir.SlotKind.PARAMETER, torch.ones(1), 7, 7)
+    with pytest.raises(px.errors.UnsupportedProgram) as found:
+        px.join(split.evolve(state=px.ir.State(split.state.order, px.ir.pmap(slots))))
+    assert str(found.value) == (
+        "'a.v' was one tensor in several parts, and 'q.a.v' is another one now, so the parts cannot be joined; replace it in "
+        "all of them, or in none"
+    )
+
+
+def test_signatures_go_where_their_calls_go() -> None:
+    class Twice(parent(lin=lambda: nn.Linear(4, 4))):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.lin(self.lin(x).relu())
+
+    ep = exported(Twice(), torch.ones(2, 4), preserve_module_call_signature=("lin",))
+    base = px.sink_state(px.import_ep(ep))
+    split = px.split_by_tags(base, ("p", "q"), tag_of=lambda of: "p" if of.stack[:1] != (px.Frame("lin", 1),) else "q")
+    assert set(split.call_signatures) == {px.Frame("p.lin", 0), px.Frame("q.lin", 1)}
 
 
 def test_equal_parts_share_a_body() -> None:

@@ -46,6 +46,12 @@ def test_the_largest_part_is_as_small_as_it_can_be(data: st.DataObject) -> None:
     assert balanced(sizes, depths, parts) == by_hand(sizes, depths, parts)
 
 
+@pytest.mark.parametrize("sizes", [[8, 8, 6, 8], [9, 8, 8, 4, 1, 1, 6], [3, 1, 8, 4, 7], [2, 4, 6, 6, 2, 0, 3]])
+def test_bounds_that_a_later_part_decides(sizes: list[int]) -> None:
+    depths = [0] * (len(sizes) + 1)
+    assert balanced(sizes, depths, 3) == by_hand(sizes, depths, 3)
+
+
 class Tied(nn.Module):
     """Two layers of one weight of 16 numbers, one of 4, and a buffer of 100."""
 
@@ -88,3 +94,61 @@ def test_costs_decide(costs: tuple[float, ...], first: int) -> None:
     of = dict(zip("abcd", costs, strict=True))
     split = px.split_balanced(flat(nodes, px.Ref("d"), "x"), 2, cost=lambda node: of[node.name])
     assert len(split.graphs[px.parts(split)[0].graph].nodes) == first
+
+
+def sized(*slots: px.ir.Slot) -> px.Program:
+    """Return a program whose nodes are named by number, each of which reads one slot."""
+    state = {f"s{number}": slot for number, slot in enumerate(slots)}
+    reads = [px.Node(f"r{number}", px.Get(name)) for number, name in enumerate(state)]
+    uses = [node(f"n{number}", ADD, f"n{number - 1}" if number else "x", f"r{number}") for number in range(len(slots))]
+    nodes = [each for pair in zip(reads, uses, strict=True) for each in pair]
+    facts = frozenset({"flat", "state sunk"})
+    return flat(nodes, px.Ref(uses[-1].name), "x", state=px.ir.State(tuple(state), px.ir.pmap(state)), facts=facts)
+
+
+def slot(number: int, kind: px.ir.SlotKind, count: int, dtype: torch.dtype = torch.float32) -> px.ir.Slot:
+    """Return a slot of its own tensor, with so many numbers."""
+    value = torch.ones(count, dtype=dtype)
+    return px.ir.Slot(kind, nn.Parameter(value) if kind is px.ir.SlotKind.PARAMETER else value, number, number)
+
+
+def first_part(program: px.Program, parts: int) -> list[str]:
+    """Return the names of what the first of several equal parts does."""
+    split = px.split_balanced(program, parts)
+    return [each.name for each in split.graphs[px.parts(split)[0].graph].nodes if not isinstance(each.do, px.Get)]
+
+
+def test_the_size_of_a_parameter_is_its_bytes() -> None:
+    """24, 16 and 16 bytes, though the first has fewest numbers; the large buffer in front counts for nothing."""
+    buffer, parameter = px.ir.SlotKind.BUFFER, px.ir.SlotKind.PARAMETER
+    small = [slot(1, parameter, 3, torch.float64), slot(2, parameter, 4), slot(3, parameter, 4)]
+    assert first_part(sized(slot(0, buffer, 100), *small), 2) == ["n0", "n1"]
+    assert first_part(sized(slot(0, buffer, 100), slot(1, parameter, 1), slot(2, parameter, 9)), 2) == ["n0", "n1"]
+
+
+def test_what_bodies_of_operators_read_counts() -> None:
+    """16 bytes in the second of four nodes, and 4 in the last."""
+    body = px.Graph((px.Input("x"),), (px.Node("w", px.Get("s0")), node("y", ADD, "x", "w")), px.Ref("y"))
+    region = px.Op("toy.region", px.Effects(through_bodies=True))
+    nodes = [
+        node("a", NEG, "x"),
+        px.Node("b", region, (px.ir.Body("$body"), px.Ref("a"))),
+        node("c", NEG, "b"),
+        px.Node("v", px.Get("s1")),
+        node("d", ADD, "c", "v"),
+    ]
+    kind = px.ir.SlotKind.PARAMETER
+    state = px.ir.State(("s0", "s1"), px.ir.pmap({"s0": slot(0, kind, 4), "s1": slot(1, kind, 1)}))
+    base = flat(nodes, px.Ref("d"), "x", state=state, facts=frozenset({"flat", "state sunk"}))
+    program = base.evolve(graphs=base.graphs.set("$body", body))
+    assert px.verify(program) == ()
+    assert first_part(program, 2) == ["a", "b"]
+
+
+def test_it_is_not_cut_inside_of_a_preserved_call() -> None:
+    module = nn.Sequential(nn.Linear(4, 4), nn.Sequential(nn.Linear(4, 4), nn.ReLU()), nn.ReLU())
+    ep = exported(module, torch.ones(2, 4), preserve_module_call_signature=("1",))
+    program = px.sink_state(px.import_ep(ep))
+    with pytest.raises(px.errors.PartitionError, match="it can be split into 1 to 3 parts"):
+        px.split_balanced(program, 4)
+    assert [part.name for part in px.parts(px.split_balanced(program, 3))] == ["stage0", "stage1", "stage2"]
