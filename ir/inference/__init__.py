@@ -7,7 +7,7 @@ inferred, and where they are stored.
 from __future__ import annotations
 
 from .by_call import CallValues
-from .memo import UNASKED
+from .memo import UNASKED, Memo
 from .propagation import Propagation, shared_bodies
 from .results import agrees, input_given_back, operand_given_back, plainly_alike, values_of
 from .values import FakeValues, Symbols, fresh_mode, gives_nothing, running
@@ -16,6 +16,7 @@ __all__ = [
     "UNASKED",
     "CallValues",
     "FakeValues",
+    "Memo",
     "Propagation",
     "Symbols",
     "agrees",

@@ -90,7 +90,7 @@ class Memo:
         # What a factory or a promotion gives depends on these as well.
         given: list[Any] = [id(target), torch.get_default_dtype(), torch.is_inference_mode_enabled()]
         for part in (*args, *kwargs, *kwargs.values()):
-            described = self._described(part)
+            described = self.described(part)
             if described is None:
                 return None
             given.append(described)
@@ -104,11 +104,18 @@ class Memo:
             free: values that nothing has any more; one of them is taken out and given back where it is described just so.
         """
         known = None if question is None else self._answers.get(question)
-        if known is None:
-            return UNASKED
-        free = [] if free is None else free
+        return UNASKED if known is None else self.made(known, [] if free is None else free)
+
+    def made(self, known: Described, free: list[Any]) -> Any:
+        """Return a value of which facts are known.
+
+        Args:
+            known: what ``facts`` gave of one that is alike.
+            free: values that nothing has any more; one of them is taken out and given back where it is described just so.
+        """
+        wanted = (*known, *NOTHING_ELSE)
         for number, value in enumerate(free):
-            if self._described(value) == (*known, *NOTHING_ELSE):
+            if self.described(value) == wanted:
                 return free.pop(number)
         kind, *parts = known
         if kind is FakeTensor:
@@ -125,19 +132,28 @@ class Memo:
         """
         if question is None:
             return
-        several = type(value) is tuple or type(value) is list
-        parts: list[Any] = list(value) if several else [value]
-        described = [self._described(part) if type(part) is FakeTensor else None for part in parts]
-        if any(facts is None or facts[PLAIN_FACTS:] != NOTHING_ELSE for facts in described):
+        facts = self.facts(value)
+        if facts is None:
             return
+        parts = _tensors([value])
         own = {storage_key(tensor) for tensor in parts}
         if len(own) == len(parts) and own.isdisjoint(map(storage_key, _tensors(args))):
             if len(self._answers) >= LARGEST:
                 self._answers.clear()
-            made = [facts[:PLAIN_FACTS] for facts in described if facts is not None]
-            self._answers[question] = (type(value), *made) if several else made[0]
+            self._answers[question] = facts
 
-    def _described(self, value: Any) -> Described | None:
+    def facts(self, value: Any) -> Described | None:
+        """Return what a new value like this one is made by; None where that is not all that describes it."""
+        several = type(value) is tuple or type(value) is list
+        parts: list[Any] = list(value) if several else [value]
+        described = [self.described(part) if type(part) is FakeTensor else None for part in parts]
+        plain = [facts[:PLAIN_FACTS] for facts in described if facts is not None and facts[PLAIN_FACTS:] == NOTHING_ELSE]
+        if len(plain) < len(parts):
+            return None
+        return (type(value), *plain) if several else plain[0]
+
+    def described(self, value: Any) -> Described | None:
+        """Return what describes a value: tensors of which it says the same are alike; None where that would not be all."""
         kind = type(value)
         if kind is FakeTensor:
             if value.fake_mode is not self.mode or value.constant is not None or not has_fixed_sizes(value):
@@ -153,7 +169,7 @@ class Memo:
             return kind, value
         if kind is not list and kind is not tuple:
             return None
-        parts = [self._described(part) for part in value]
+        parts = [self.described(part) for part in value]
         return None if None in parts else (kind, *parts)
 
 

@@ -29,6 +29,7 @@ from .matching import Found, root_of
 from .new_state import NewState
 from .place import Match, Places, Scope
 from .several import needed, spot, ways
+from .templates import Template, Templates
 
 __all__ = ["Sweep"]
 
@@ -49,6 +50,10 @@ class _Rule(Protocol):
     @property
     def once(self) -> bool: ...
     @property
+    def variables(self) -> Sequence[str]: ...
+    @property
+    def replacement(self) -> Callable[..., Any] | None: ...
+    @property
     def may_leave(self) -> bool: ...
     def build(self, found: Match) -> Any: ...
 
@@ -61,6 +66,7 @@ class _Answer:
     nodes: Sequence[Node]
     results: Sequence[Ref]
     has_tensors: bool
+    template: Template | None
 
     def code(self, like: _Answer) -> object:
         """What is written, whatever the new nodes are called: instances that have it alike share it."""
@@ -84,6 +90,7 @@ class Sweep:
         state: what is added to the state is noted here.
         calls: the values of each call.
         values: works out values of new nodes.
+        templates: what rules wrote for matches that are alike.
     """
 
     def __init__(
@@ -97,6 +104,7 @@ class Sweep:
         state: NewState,
         calls: CallValues,
         values: FakeValues,
+        templates: Templates,
     ) -> None:
         self.program = program
         self.name = name
@@ -108,6 +116,7 @@ class Sweep:
         self.state = state
         self.calls = calls
         self._inference = values
+        self.templates = templates
         self.classes: Mapping[str, int] = {}
         """Where instances disagree, the class of each: the walk ends there, and goes on when they are apart."""
         self.has_tensors = False
@@ -173,7 +182,8 @@ class Sweep:
         return [user for user in users if position[user.name] < position[at] and name in user.refs()]
 
     def _applied(self, rule: _Rule, found: Found, at: str) -> list[str] | None:
-        if not self._is_possible(rule, found, at):
+        possible = self._possible(rule, found, at)
+        if possible is None:
             return None
         answers = self._answers(rule, found, at)
         first = answers[0]
@@ -184,19 +194,22 @@ class Sweep:
             return None
         self.hits.add(rule.name, root.name, made)
         self._note_state(answers)
-        gone = {node.name: node for node in (*first.place.nodes, *self._checks(first.place.found))}
-        before = self._spot(first.place.found, gone, at)
-        assert before is not None
+        if first.place.found is not found:
+            possible = self._possible(rule, first.place.found, at)
+            assert possible is not None
+        gone, before = possible
         # The reads of state that is dropped go with the match, if nothing else uses them; they do not stand in its way.
         gone.update({name: self.draft.nodes[name] for name in first.place.notes.reads if name in self.draft.nodes})
         self._take(rule, first, gone, before, at)
         return [node.name for node in made if node.name in self.draft.nodes and before == root.name]
 
-    def _is_possible(self, rule: _Rule, found: Found, at: str) -> bool:
-        inner = {node.name: node for node in (*found.nodes, *self._checks(found))}
+    def _possible(self, rule: _Rule, found: Found, at: str) -> tuple[dict[str, Node], str] | None:
+        # The nodes that go with a match if nothing else uses them, and where what replaces it stands; None where it may not be.
+        inner = self._inner(found)
         if not self._is_free(rule, found, inner) or not self.legality.is_one(found):
-            return False
-        return self._spot(found, inner, at) is not None
+            return None
+        before = self._spot(found, inner, at)
+        return None if before is None else (inner, before)
 
     def _spot(self, found: Found, inner: Mapping[str, Node], at: str) -> str | None:
         # The node before which what replaces a match stands: the last of the match, or for several results another.
@@ -212,16 +225,21 @@ class Sweep:
         place = spot(span, inner, found, follows, leads)
         return None if place is None else span[place].name
 
-    def _checks(self, found: Found) -> list[Node]:
-        # What torch asserts about the types of inner values, and results of them that nothing uses, which go with them; where
-        # others use them, they stay.
+    def _inner(self, found: Found) -> dict[str, Node]:
+        # The nodes of a match; and what torch asserts about the types of inner values, and results of them that nothing uses,
+        # which go with them; where others use them, they stay.
         matched = {node.name: node for node in found.nodes}
-        inner = matched.keys() - {root.name for root in found.roots}
-        checks = {user.name: user for name in inner for user in self._others(name, matched) if self._is_idle(user)}
+        if len(matched) == 1:
+            return matched
+        roots = {root.name for root in found.roots}
+        checks = {user.name: user for name in matched if name not in roots
+                  for user in self._others(name, matched) if self._is_idle(user)}  # fmt: skip
         if not checks:
-            return []
+            return matched
         taken = matched | checks
-        return [check for check in checks.values() if not any(self.draft.is_used_beyond(name, taken) for name in check.refs())]
+        unused = {name: check for name, check in checks.items()
+                  if not any(self.draft.is_used_beyond(name, taken) for name in check.refs())}  # fmt: skip
+        return matched | unused
 
     def _is_idle(self, user: Node) -> bool:
         # Whether nothing is computed of a use: it asserts a type, or takes one of several results that nobody wants.
@@ -247,19 +265,32 @@ class Sweep:
     def _answer(self, rule: _Rule, found: Found, at: str, instance: int, names: Names) -> tuple[Match, _Answer | None]:
         # None where a condition does not hold, the rule builds nothing, or what it builds may not stand there.
         place = Match(self._scope, common_prefix([node.stack for node in found.nodes]), instance, found)
-        if not all(condition(place) for condition in rule.conditions) or ((term := rule.build(place)) is None and rule.may_leave):
+        if not all(condition(place) for condition in rule.conditions):
             return place, None
+        answer = self._written(rule, place, names)
+        if answer is None or (len(place.found.nodes) > len(found.nodes) and self._possible(rule, place.found, at) is None):
+            return place, None
+        roots, nodes, results = place.roots, answer.nodes, answer.results
+        if all(result.name == root.name for result, root in zip(results, roots, strict=True)):
+            return place, None
+        self.legality.check_effects(rule.name, place, nodes, any_effects=rule.any_effects)
+        if not self.legality.shares_alike(roots, place.nodes, nodes, results):
+            return place, None
+        return place, answer
+
+    def _written(self, rule: _Rule, place: Match, names: Names) -> _Answer | None:
+        # What a rule writes for a match; None where it leaves that as it is.
+        key, given = self.templates.key(rule, place) or (None, ())
+        template = None if key is None else self.templates.find(key)
+        if template is not None:
+            return _Answer(place, *template.written(given, place, names), has_tensors=False, template=template)
+        term = rule.build(place)
+        if term is None and rule.may_leave:
+            return None
         builder = Builder(place, names, place.root)
-        roots = place.roots
-        results = builder.results(term, len(roots)) if found.several else (builder.result(term),)
-        if len(place.found.nodes) > len(found.nodes) and not self._is_possible(rule, place.found, at):
-            return place, None
-        if all(result == Ref(root.name) for result, root in zip(results, roots, strict=True)):
-            return place, None
-        self.legality.check_effects(rule.name, place, builder.nodes, any_effects=rule.any_effects)
-        if not self.legality.shares_alike(roots, place.nodes, builder.nodes, results):
-            return place, None
-        return place, _Answer(place, builder.nodes, results, builder.has_tensors)
+        results = builder.results(term, len(place.roots)) if place.found.several else (builder.result(term),)
+        template = None if key is None else self.templates.keep(key, given, builder, results)
+        return _Answer(place, builder.nodes, results, builder.has_tensors, template)
 
     @cached_property
     def _scope(self) -> Scope:
@@ -299,7 +330,7 @@ class Sweep:
         results = dict(zip(roots, answer.results, strict=True))
         values = None if self.name in self.places.decided else self._inference
         goes = roots if rule.keeps_inner else [*inner]
-        draft.insert(draft.said(answer.nodes, results, values, goes), before)
+        draft.insert(draft.said(answer.nodes, results, values, goes, answer.template), before)
         for root in sorted(roots, key=span.index, reverse=True):
             draft.replace(root, results[root], inner)
 

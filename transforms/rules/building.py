@@ -6,6 +6,7 @@ Which overload an operator is follows from the operands, as torch chooses it.  V
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -44,11 +45,18 @@ class Builder:
         self.place = place
         self.names = names
         self.root = root
-        self.meta = {key: value for key, value in root.meta.items() if key not in OF_A_VALUE}
+        self.meta = self.meta_of(root)
         self.nodes: list[Node] = []
+        self.words: list[str] = []
+        """What each of them wants to be called."""
         self.has_tensors = False
         """Whether a tensor stands among the arguments, which is to become a constant of the program."""
         self._made: dict[str | int, tuple[Term, Ref]] = {} if made is None else made
+
+    @staticmethod
+    def meta_of(root: Node) -> dict[str, Any]:
+        """Return the meta of nodes that stand for one: where it comes from, and not what it computes."""
+        return {key: value for key, value in root.meta.items() if key not in OF_A_VALUE}
 
     @property
     def _at(self) -> str:
@@ -100,9 +108,8 @@ class Builder:
         args, kwargs = (), ()
         match term:
             case Kept():
-                kept = self.root.evolve(name=self.names.fresh(stem_of(self.root.name)))
-                self.nodes.append(kept)
-                return Ref(kept.name)
+                word = stem_of(self.root.name)
+                return self._add(word, lambda name: self.root.evolve(name=name))
             case Read(slot):
                 do, word = Get(slot), slot
             case Item(whole, index):
@@ -113,8 +120,12 @@ class Builder:
                 do, word = op_of(overload), term.name
                 args = tuple([self.arg(one) for one in given])
                 kwargs = tuple([(key, self.arg(one)) for key, one in named.items()])
-        name = self.names.fresh(word_of(word))
-        self.nodes.append(Node(name, do, args, kwargs, self.place.stack, self.meta))
+        return self._add(word_of(word), lambda name: Node(name, do, args, kwargs, self.place.stack, self.meta))
+
+    def _add(self, word: str, make: Callable[[str], Node]) -> Ref:
+        name = self.names.fresh(word)
+        self.nodes.append(make(name))
+        self.words.append(word)
         return Ref(name)
 
     def _overload(self, term: Applied) -> Any:

@@ -15,6 +15,7 @@ from ...ir.graph import Graph, Node, Op
 from ...ir.inference import UNASKED, FakeValues, agrees
 from ...ir.rewriter import Rewriter
 from .building import OF_A_VALUE
+from .templates import Template
 
 __all__ = ["Draft"]
 
@@ -36,6 +37,7 @@ class Draft:
 
     def __init__(self, graph: Graph) -> None:
         self.source = graph
+        self.inputs = {formal.name: formal for formal in graph.inputs}
         self.nodes: dict[str, Node] = dict(graph.by_name)
         """The nodes as they are now, and none that went."""
         self.edit = Rewriter(graph)
@@ -164,7 +166,12 @@ class Draft:
     # -- values -----------------------------------------------------------------------------------------------------------------
 
     def said(
-        self, made: Sequence[Node], results: Mapping[str, Ref], values: FakeValues | None, goes: Iterable[str] = ()
+        self,
+        made: Sequence[Node],
+        results: Mapping[str, Ref],
+        values: FakeValues | None,
+        goes: Iterable[str] = (),
+        template: Template | None = None,
     ) -> Sequence[Node]:
         """Return new nodes with their values, if those are known now and are described as the values that they stand for.
 
@@ -175,12 +182,20 @@ class Draft:
             results: what stands in place of each value.
             values: works them out; None where something around the graph decides as well.
             goes: nodes that go; their values can be those of new ones.
+            template: what the nodes were written by, which says what their values are once they were worked out.
         """
-        found = None if values is None else self._inferred(made, results, values, self._values_to_take(goes, made))
+        found = None
+        if values is not None:
+            free, replaced = self._values_to_take(goes, made), [self.values.get(root) for root in results]
+            found = None if template is None else template.values_at(made, replaced, values.memo, free)
+            if found is None:
+                found = self._inferred(made, results, values, free)
+                if template is not None and found is not None:
+                    template.keep_values([found[node.name] for node in made], replaced, values.memo)
         if found is None:
             self.is_said = False
             return made
-        return [node.evolve(meta=MappingProxyType({**node.meta, "val": found[node.name]})) for node in made]
+        return [_with_value(node, found[node.name]) for node in made]
 
     def _inferred(
         self, made: Sequence[Node], results: Mapping[str, Ref], values: FakeValues, free: list[Any]
@@ -210,18 +225,31 @@ class Draft:
         return [value for value in found if value is not None and not any(value is one for one in kept)]
 
 
+def _with_value(node: Node, value: Any) -> Node:
+    meta = MappingProxyType({**node.meta, "val": value})
+    return Node(node.name, node.do, node.args, node.kwargs, node.stack, meta)
+
+
 class _Values(Mapping[str, Any]):
     """The fake values of a draft, looked up where they are."""
 
     def __init__(self, draft: Draft) -> None:
         self.draft = draft
 
+    def get(self, name: str, default: Any = None) -> Any:
+        """Return a value; the default where it is not known."""
+        draft = self.draft
+        node = draft.nodes.get(name) or draft.source.by_name.get(name) or draft.inputs.get(name)
+        return default if node is None else node.meta.get("val", default)
+
     def __getitem__(self, name: str) -> Any:
-        node = self.draft.nodes.get(name)
-        return (self.draft.source.metas[name] if node is None else node.meta)["val"]
+        value = self.get(name, UNASKED)
+        if value is UNASKED:
+            raise KeyError(name)
+        return value
 
     def __iter__(self) -> Iterator[str]:
-        return iter([name for name in (*self.draft.source.metas, *self.draft.nodes) if name in self])
+        return iter([name for name in (*self.draft.inputs, *self.draft.nodes) if name in self])
 
     def __len__(self) -> int:
         return len(list(iter(self)))

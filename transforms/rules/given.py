@@ -18,7 +18,11 @@ from ...ir.arguments import Ref
 from ...ir.errors import RuleError
 from .terms import Term
 
-__all__ = ["Given", "Kept", "Read", "Size", "size_of"]
+__all__ = ["ASKED", "Given", "Kept", "Read", "Size", "size_of"]
+
+
+ASKED = frozenset({"dtype", "device", "ndim", "shape", "dim"})
+"""Attributes of tensors that can be asked of a value."""
 
 
 @frozen(eq=False, repr=False)
@@ -34,7 +38,7 @@ class Given(Term):
 
     def __getattr__(self, name: str) -> Any:
         """Return what is known of a tensor, or a method that applies the operator of its name."""
-        if name in ("dtype", "device", "ndim", "shape", "dim") and isinstance(value := self.val(self.ref), torch.Tensor):
+        if name in ASKED and isinstance(value := self.val(self.ref), torch.Tensor):
             return tuple(map(size_of, value.shape)) if name == "shape" else getattr(value, name)
         return super().__getattr__(name)
 

@@ -83,7 +83,12 @@ def match(term: Any, value: Arg, node_of: NodeOf, found: Found = Found()) -> Ite
     >>> list(match(Var("x") + 2, Ref("y"), {"y": y}.get))
     []
     """
-    return _Search(node_of).match(term, value, found)
+    search = _Search(node_of)
+    only = search.only_way(term, value, found)
+    if only is None:
+        yield from search.match(term, value, found)
+    elif only is not STOP:
+        yield only
 
 
 def key_of(tensor: torch.Tensor) -> str:
@@ -101,6 +106,36 @@ class _Search:
         self.node_of = node_of
         self._possible: dict[tuple[int, str], bool] = {}
         self._pairs: dict[tuple[int, str], list[list[tuple[Any, Arg]]]] = {}
+
+    def only_way(self, term: Any, value: Arg, found: Found) -> Found | None:
+        """Return the one way in which a value is a term, ``STOP`` if it is not one; None where there may be several.
+
+        Nearly all patterns have no alternatives where they match, and most places fail at once.
+        """
+        values, nodes, terms = dict(found.values), list(found.nodes), list(found.terms)
+        todo = [(term, value)]
+        while todo:
+            term, value = todo.pop()
+            kind = type(term)
+            if kind is Var:
+                if not same_arg(values.setdefault(term.name, value), value):
+                    return STOP
+            elif kind is Applied or kind is Item or kind is AnyCall:
+                node = self._node(value)
+                ways = () if node is None else self._ways(term, node)
+                if len(ways) > 1:
+                    return None
+                if node is None or not ways:
+                    return STOP
+                if not any(there is node and each is term for there, each in zip(nodes, terms, strict=True)):
+                    nodes.append(node)
+                    terms.append(term)
+                    todo += reversed(ways[0])
+            elif kind is AnyOf or kind is list or isinstance(term, tuple | torch.Tensor):
+                return None
+            elif not same_arg(term, value):
+                return STOP
+        return Found(values, tuple(nodes), tuple(terms), found.several)
 
     def match(self, term: Any, value: Arg, found: Found) -> Iterator[Found]:
         """Find the ways in which a value is a term."""

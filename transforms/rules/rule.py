@@ -30,6 +30,7 @@ from .patterns import any_call, tensors_in, variables_of
 from .place import Match, Places
 from .several import check_results
 from .specialise import specialised
+from .templates import Templates
 from .terms import Var, subterms
 
 __all__ = ["Rule", "RuleSet", "rule"]
@@ -309,6 +310,7 @@ class _Application:
         self.fuel = fuel
         self.state = NewState(program)
         self.values = FakeValues(program)
+        self.templates = Templates(self.values)
         self.is_near = False
         self.hits = {name: Hits(name, program.graphs[name]) for name in program.order}
 
@@ -322,7 +324,7 @@ class _Application:
     def _walk(self, todo: Iterable[str]) -> list[str]:
         # A match makes another one possible behind it; so graphs that changed are walked again.
         program, places = self.program, Places(self.program)
-        shared = self.rules, self.fuel, self.state, CallValues(program), self.values
+        shared = self.rules, self.fuel, self.state, CallValues(program), self.values, self.templates
         walks = [Sweep(program, name, places, self.hits[name], *shared) for name in todo]
         graphs = {walk.name: walk.run() for walk in walks}
         self.is_near |= any(walk.is_near for walk in walks)
