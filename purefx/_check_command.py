@@ -28,6 +28,8 @@ CONTRACTS = ("anything", "functional", "inference", "pointwise")
 
 FLAGS = ("random", "effects", "views", "regions", "dynamic", "training")
 
+CLAIMS = ("aliasing", "values", "assertions")
+
 EXAMPLE = "example: python -m purefx check torch.fx.passes.tools_common:legalize_graph --minutes 1"
 
 
@@ -44,6 +46,8 @@ def check_command(commands: Any, shared: argparse.ArgumentParser) -> None:
     add("--over", choices=("graph_module", "graph", "exported_program"), default="graph_module", help="what it takes")
     add("--contract", choices=CONTRACTS, default="anything", help="what it may assume of programs")
     add("--without", choices=FLAGS, action="append", default=[], help="what programs need not have; several times")
+    told = "what it does not claim: shared memory, meta['val'] or assertions as they were; several times"
+    add("--unclaimed", choices=CLAIMS, action="append", default=[], help=told)
     add("--tolerance", type=float, default=0.0, help="how far numbers may be apart; 0 compares bits")
     told = "operators, modules that torch.export exports, or programs of nnsmith (an extra)"
     add("--tier", choices=("aten", "modules", "nnsmith"), default="aten", help=told)
@@ -127,7 +131,7 @@ def _contract_of(given: argparse.Namespace) -> Contract:
     from purefx.laws import fx_passes
 
     contract: Contract = getattr(fx_passes, given.contract.upper())
-    return evolve(contract, tolerance=given.tolerance, **dict.fromkeys(given.without, False))
+    return evolve(contract, tolerance=given.tolerance, **dict.fromkeys([*given.without, *given.unclaimed], False))
 
 
 def _progress(seconds: float, report: PassReport) -> None:
@@ -149,7 +153,7 @@ def _depends_on_hashes(given: argparse.Namespace) -> list[str]:
     # The results of one pass on the same programs, in processes whose hashes differ.
     command = [sys.executable, "-W", "ignore", "-m", "purefx", "check", given.what, "--over", given.over, "--texts", "10"]
     command += ["--contract", given.contract, "--seed", str(given.seed), *[f"--without={flag}" for flag in given.without]]
-    command += [f"--around={what}" for what in given.around]
+    command += [*[f"--unclaimed={claim}" for claim in given.unclaimed], *[f"--around={what}" for what in given.around]]
     found: dict[str, int] = {}
     for number in range(given.hash_seeds):
         environment = {**os.environ, "PYTHONHASHSEED": str(number)}

@@ -75,6 +75,8 @@ class Contract:
     """Whether the pass claims that the second time it finds nothing to do."""
     values: bool = True
     """Whether the pass claims that ``meta["val"]``, where a node has one, is what runs."""
+    assertions: bool = True
+    """Whether the pass claims that what a program asserts is asserted still, in order; what is printed stays in any case."""
 
     def broken_by(self, program: Program) -> str:
         """Return what in a program the pass need not reckon with, in words; empty where the program is within the contract.
@@ -143,7 +145,7 @@ class Contract:
         )
 
     def without(self, *claims: str) -> Contract:
-        """Return the contract without some of its claims: ``"aliasing"``, ``"values"``.
+        """Return the contract without some of its claims: ``"aliasing"``, ``"values"``, ``"assertions"``.
 
         >>> ANYTHING.without("aliasing").aliasing
         False

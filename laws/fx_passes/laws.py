@@ -18,7 +18,7 @@ from ..evaluate import Meaning, differences, meaning_differences
 from ..law import Case, Law, Transform
 from .contract import Contract
 from .judge import Judge
-from .runs import called, drawn_alone, is_random, shared_memory, without_idle_draws
+from .runs import asserted, called, drawn_alone, is_random, shared_memory, without_idle_draws
 
 __all__ = ["laws_of"]
 
@@ -41,7 +41,7 @@ def laws_of(judge: Judge, contract: Contract) -> tuple[Law, ...]:
     asked: list[tuple[str, str, Check, bool]] = [
         ("graph", "what it gives is a graph that runs, with the same inputs and outputs", _graph(judge), True),
         ("meaning", "outputs, mutated inputs and state are those of the program, in every call", _meaning, True),
-        ("effects", "what is printed and asserted stays, in order", _effects, True),
+        ("effects", "what is printed and asserted stays, in order", _effects(contract), True),
         ("numbers", "the same random numbers are drawn in the same order", _numbers, contract.same_numbers),
         ("aliasing", "outputs share memory with inputs, state and one another as before", _aliasing, contract.aliasing),
         ("values", 'where a node has meta["val"], that is what runs', _values, contract.values),
@@ -91,9 +91,23 @@ def _compared(given: Meaning, expected: Meaning, case: Case) -> list[str]:
     return meaning_differences(mine, theirs, what=FACTS, tolerance=case.tolerance)
 
 
-def _effects(transform: Transform, case: Case) -> list[str]:
-    given, expected = case.meaning(transform(case.program)), case.meaning(case.program)
-    return meaning_differences(given, expected, what=("effects",))
+def _effects(contract: Contract) -> Check:
+    def check(transform: Transform, case: Case) -> list[str]:
+        result = transform(case.program)
+        found = meaning_differences(case.meaning(result), case.meaning(case.program), what=("effects",))
+        return found or (_assertions(result, case) if contract.assertions and result is not case.program else [])
+
+    return check
+
+
+def _assertions(result: Program, case: Case) -> list[str]:
+    # More may be asserted than before, and the same again.
+    expected = asserted(case.program, case.calls)
+    given = [told for told in asserted(result, case.calls) if told in expected] if expected else []
+    lost = [told for told in expected if told not in given]
+    if lost:
+        return [f"it no longer asserts {told}" for told in lost]
+    return [] if given == list(expected) else [f"it asserts {', '.join(given)}, where it was {', '.join(expected)}"]
 
 
 def _numbers(transform: Transform, case: Case) -> list[str]:

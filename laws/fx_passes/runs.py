@@ -25,9 +25,20 @@ from ..oracles import groups, value_differences
 from ..purity import seeded
 from ..toy import TensorMachine
 
-__all__ = ["Called", "Draws", "called", "drawn_alone", "is_random", "shared_memory", "without_idle_draws"]
+__all__ = ["Called", "Draws", "asserted", "called", "drawn_alone", "is_random", "shared_memory", "without_idle_draws"]
 
 PRINT: Any = resolve_operator("aten", "_print", "default")
+
+ASSERTIONS = frozenset(
+    {
+        "aten._assert_async.default",
+        "aten._assert_async.msg",
+        "aten._assert_scalar.default",
+        "aten._assert_tensor_metadata.default",
+        "aten._functional_assert_async.msg",
+    }
+)
+"""Operators that raise where something does not hold, and otherwise do nothing."""
 
 
 @frozen
@@ -117,6 +128,44 @@ def without_idle_draws(program: Program) -> Program:
         graphs[name] = graph if len(kept) == len(graph.nodes) else graph.with_nodes(tuple(kept[::-1]))
     same = all(graphs[name] is program.graphs[name] for name in graphs)
     return program if same else evolve(program, graphs=pmap(graphs))
+
+
+def asserted(program: Program, calls: Sequence[Sequence[Any]]) -> tuple[str, ...]:
+    """Return what a program asserts when it runs, in order, each once; what is true of any call is left out.
+
+    Args:
+        program: a program of real operators at any stage, on the CPU.
+        calls: the leaves of the user inputs, for each call.
+
+    >>> asserted(Program.of({"": Graph((), (), ())}), [()])
+    ()
+    """
+    nodes = [node for _, node in program.nodes() if type(node.do) is Op and node.do.name in ASSERTIONS]
+    may_fail = [node for node in nodes if node.args[:1] != (True,)]
+    if not may_fail:
+        return ()
+    machine, heard = TensorMachine(), dict[str, None]()
+
+    def hearing(target: Callable[..., Any]) -> Callable[..., Any]:
+        def asserts(*args: Any, **kwargs: Any) -> Any:
+            heard[_statement(args, kwargs)] = None
+            return target(*args, **kwargs)
+
+        return asserts
+
+    known = {node.do.name: hearing(node.do.target) for node in nodes if type(node.do) is Op and node.do.target is not None}
+    machine.functions = {**machine.functions, **known}
+    with seeded(0), torch.no_grad():
+        evaluate(program, calls, machine)
+    always = {_statement(node.args, dict(node.kwargs)) for node in nodes if node not in may_fail}
+    always -= {_statement(node.args, dict(node.kwargs)) for node in may_fail}
+    return tuple([statement for statement in heard if statement not in always])
+
+
+def _statement(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+    # The text, or what metadata should be; the condition itself may be computed in another way.
+    said = [arg for arg in (*args[1:], *kwargs.values()) if isinstance(arg, str | torch.dtype | torch.device | list | tuple)]
+    return ", ".join(map(repr, said)) or "a condition"
 
 
 @frozen

@@ -28,6 +28,11 @@ def upside_down(module):
         node.target = torch.ops.aten.sub.Tensor
 
 
+def no_assertions(module):
+    for node in module.graph.find_nodes(op="call_function", target=torch.ops.aten._assert_async.msg):
+        module.graph.erase_node(node)
+
+
 class Pass:
     def __init__(self, kind="dead"):
         self.kind = kind
@@ -94,6 +99,12 @@ def test_our_own_are_asked_as_well(module: str, capsys: pytest.CaptureFixture[st
     assert check("purefx:eliminate_dead_code", *around) == 0
     assert check(f"{module}:tanh", "--contract", "inference", *around) == 0
     assert "eliminate_dead_code" in capsys.readouterr().out
+
+
+def test_what_a_pass_does_not_claim_is_not_asked(module: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert check(f"{module}:no_assertions", "--without", "regions") == 1
+    assert "no longer asserts" in capsys.readouterr().out
+    assert check(f"{module}:no_assertions", "--without", "regions", "--unclaimed", "assertions") == 0
 
 
 def test_what_does_nothing_was_not_checked(module: str, capsys: pytest.CaptureFixture[str]) -> None:

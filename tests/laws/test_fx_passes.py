@@ -65,6 +65,11 @@ def without_prints(module: torch.fx.GraphModule) -> None:
         module.graph.erase_node(node)
 
 
+def without_assertions(module: torch.fx.GraphModule) -> None:
+    for node in calls(module, aten._assert_async.msg, aten._assert_tensor_metadata.default):
+        module.graph.erase_node(node)
+
+
 def clones_results(module: torch.fx.GraphModule) -> None:
     output = module.graph.output_node()
     for node in [node for node in output.all_input_nodes if node.target in (aten.expand.default, aten.select.int)]:
@@ -151,6 +156,49 @@ def test_a_mistake_of_each_kind_is_found(law: str) -> None:
 def test_what_a_pass_does_not_claim_is_not_asked(law: str) -> None:
     report = survey_pass(MISTAKES[law][0], examples=EXAMPLES, seed=0)
     assert report.wrong == 0, report.findings[0].message
+
+
+def test_a_pass_that_drops_assertions_says_so_in_its_contract() -> None:
+    class Checked(torch.nn.Module):
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            aten._assert_async.msg((x > 0).all(), "first")
+            aten._assert_async.msg((y > 0).all(), "second")
+            return x * y
+
+    def turned_around(module: torch.fx.GraphModule) -> None:
+        one, other = calls(module, aten._assert_async.msg)
+        other.append(one)
+
+    programs, functional = [(Checked(), (torch.ones(2), torch.ones(2)))], Contract(writes="at the end", aliasing=False)
+    with pytest.raises(LawBroken, match="it no longer asserts 'first'"):
+        check_fx_pass(without_assertions, programs=programs, examples=0)
+    with pytest.raises(LawBroken, match="it asserts 'second', 'first', where it was 'first', 'second'"):
+        check_fx_pass(turned_around, programs=programs, examples=0)
+    with pytest.raises(LawBroken, match="no longer asserts"):
+        check_fx_pass(without_assertions, contract=functional, examples=EXAMPLES, seed=0)
+    report = check_fx_pass(without_assertions, contract=functional.without("assertions"), examples=EXAMPLES, seed=0)
+    assert 0 < report.changed <= report.right == report.drawn
+    with pytest.raises(LawBroken, match="breaks the law 'effects'"):
+        check_fx_pass(without_prints, contract=functional.without("assertions"), examples=70, seed=0)
+
+
+def test_what_holds_in_any_call_need_not_be_asserted_and_more_may_be() -> None:
+    def checked(x: torch.Tensor) -> torch.Tensor:
+        aten._assert_scalar.default(True, "so")
+        aten._assert_async.msg((x == x).all(), "equal")
+        return x + 1
+
+    def otherwise(module: torch.fx.GraphModule) -> None:
+        for node in calls(module, aten._assert_scalar.default):
+            module.graph.erase_node(node)
+        for node in calls(module, aten._assert_async.msg)[:1]:
+            with module.graph.inserting_before(node):
+                module.graph.call_function(aten._assert_async.msg, (node.args[0], "more"))
+                module.graph.call_function(aten._assert_async.msg, node.args)
+
+    contract = ANYTHING.without("aliasing")
+    report = survey_pass(otherwise, around=[(checked, (torch.ones(2),))], examples=EXAMPLES, contract=contract)
+    assert report.wrong == 0 < report.changed, report.findings[0].message
 
 
 def test_merged_draws_are_found_and_draws_that_change_places_are_not() -> None:

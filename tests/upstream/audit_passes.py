@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 import purefx as px
 from purefx.laws.fx_passes import Contract, Finding, PassReport, survey_pass
@@ -116,8 +116,9 @@ def audited(published: Published, examples: int, seed: int, seconds: float) -> A
     count = examples // SLOW if published.over == "exported_program" else examples
     options: dict[str, Any] = {"over": published.over, "examples": count, "seed": seed}
     report = survey_pass(published.run, contract=published.contract, seconds=seconds, **options)
-    narrow = published.contract not in (GRAPH, listing.ANYTHING) and published.over != "exported_program"
-    outside = survey_pass(published.run, contract=GRAPH, seconds=0.0, **options) if narrow else None
+    anything = evolve(GRAPH, assertions=published.contract.assertions)
+    narrow = published.contract not in (anything, listing.ANYTHING) and published.over != "exported_program"
+    outside = survey_pass(published.run, contract=anything, seconds=0.0, **options) if narrow else None
     around = None
     if published.looks_for:
         seeds: dict[str, Any] = {**options, "around": published.looks_for}
@@ -249,7 +250,8 @@ def told(contract: Contract) -> str:
     absent = [name for name in ("random", "effects", "views", "regions", "dynamic", "training") if not getattr(contract, name)]
     words = [] if contract.writes == "anywhere" else [f"writes {contract.writes}"]
     words += ["state as inputs"] if contract.state == "inputs" else []
-    return "; ".join([*words, *([f"no {', '.join(absent)}"] if absent else [])]) or "any graph"
+    words += [f"no {', '.join(absent)}"] if absent else []
+    return "; ".join([*(words or ["any graph"]), *([] if contract.assertions else ["assertions may go"])])
 
 
 def mistake(each: Audited, found: Finding) -> str:

@@ -170,6 +170,7 @@ SCATTERED = (
 ASSERTED = (
     (lambda x: (aten._assert_async.msg(aten.all.default(x == x), "equal"), x * 2)[1], (X,)),
     (lambda x: (aten._assert_scalar.default(True, "so"), x * 2)[1], (X,)),
+    (lambda x: (aten._assert_tensor_metadata.default(x, None, None, torch.float32), x * 2)[1], (X,)),
 )
 
 SEPARATE = tuple((lambda x, n=n: x.transpose(0, 1).reshape(n) * 2, (X,)) for n in (6, -1))

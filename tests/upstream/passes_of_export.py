@@ -37,7 +37,7 @@ def export_constant_fold(module: GraphModule) -> None:
 
 @published(
     "torch._export.passes.remove_runtime_assertions._RemoveRuntimeAssertionsPass",
-    GRAPH,
+    GRAPH.without("assertions"),
     "its documentation: exported graphs",
     looks_for=ASSERTED,
 )

@@ -22,7 +22,7 @@ from .looked_for import (
     SEPARATE,
     SIDE_BY_SIDE,
 )
-from .published import FROZEN, FUNCTIONAL, GRAPH, INFERENCE, STATIC, GraphModule, fakes_of, in_inductor, published
+from .published import CHECKED, FROZEN, FUNCTIONAL, GRAPH, INFERENCE, STATIC, GraphModule, fakes_of, in_inductor, published
 
 
 @published(
@@ -37,7 +37,7 @@ def remove_noop_ops(module: GraphModule) -> None:
 
 @published(
     "torch._inductor.fx_passes.post_grad.remove_assert_ops",
-    FUNCTIONAL,
+    CHECKED,
     "called by inductor on functional graphs",
     looks_for=ASSERTED,
 )

@@ -18,8 +18,8 @@ from purefx.laws.fx_passes import Contract
 from purefx.lowering.fx import Over
 
 __all__ = [
-    "ANY", "ANYTHING", "AOT", "FROZEN", "FUNCTIONAL", "GRAPH", "INFERENCE", "PASSES", "STATIC", "GraphModule", "Published",
-    "fakes_of", "in_inductor", "mode_of", "published",
+    "ANY", "ANYTHING", "AOT", "CHECKED", "FROZEN", "FUNCTIONAL", "GRAPH", "INFERENCE", "PASSES", "STATIC", "GraphModule",
+    "Published", "fakes_of", "in_inductor", "mode_of", "published",
 ]  # fmt: skip
 
 GraphModule = torch.fx.GraphModule
@@ -33,6 +33,9 @@ ANYTHING, FUNCTIONAL, INFERENCE = (
 
 GRAPH = ANYTHING.without("aliasing")
 """Any graph, but callers do not write to what is returned."""
+
+CHECKED = evolve(FUNCTIONAL, effects=True).without("assertions")
+"""Functional graphs that assert and print, for a pass whose work is that nothing is asserted any more."""
 
 STATIC = evolve(INFERENCE, dynamic=False)
 
