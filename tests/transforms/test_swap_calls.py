@@ -76,6 +76,10 @@ def test_each_call_goes_to_another_module_and_the_rest_with_the_module() -> None
     program, model = eager(Plus(), nn.Tanh())
     swapped = px.swap_modules(program, {"n@1": nn.Tanh(), "n": Plus()}, signature="flat")
     assert list(swapped.state.order) == ["n", "n_1"]
+    assert {module.path: module.type_name for module in swapped.modules if module.path[:1] == "n"} == {
+        "n": f"{__name__}.Plus",
+        "n_1": "torch.nn.modules.activation.Tanh",
+    }
     for module in both(swapped):
         torch.testing.assert_close(module(X), model(X), rtol=0, atol=0)
 
@@ -97,6 +101,13 @@ def test_one_call_with_a_preserved_signature() -> None:
         assert px.verify(swapped) == ()
         for module in both(swapped):
             torch.testing.assert_close(module(X), copy.deepcopy(model)(X))
+
+
+def test_rewrites_name_the_call() -> None:
+    program, _ = eager(None, None)
+    fuel = px.Fuel(2)
+    px.swap_modules.spend(program, fuel, modules={"n@1": Plus(), "n": Plus()}, signature="flat")
+    assert fuel.labels == ("swap n@1", "swap n")
 
 
 def test_calls_that_are_not_there_are_told() -> None:

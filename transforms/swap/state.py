@@ -5,7 +5,7 @@ Leaves are packed into the pytrees of the original; containers that are passed w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -116,14 +116,13 @@ def _way(outer: Any, leaf: int, wanted: Any) -> list[Any] | None:
     return keys
 
 
-def covering(paths: Iterable[str], name: str) -> str | None:
+def covering(paths: Container[str], name: str) -> str | None:
     """Return the swapped module that a path or a slot is at or below; None for one that stays.
 
     >>> covering({"a.b"}, "a.b.weight"), covering({"a.b"}, "a.bc")
     ('a.b', None)
     """
-    known = paths if isinstance(paths, set | dict) else set(paths)
-    while name and name not in known:
+    while name and name not in paths:
         name = name.rpartition(".")[0]
     return name or None
 

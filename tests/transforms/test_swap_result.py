@@ -1,0 +1,356 @@
+"""The program after a swap, as text: what stands where, under which names, with which values, and what stays."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from attrs import evolve
+from torch import nn
+
+import purefx as px
+from tests.programs import calls, exported, parent
+
+ROWS = torch.ones(2, 3)
+
+
+class Point(NamedTuple):
+    """A container that only a function of torch can put together."""
+
+    x: Any
+    y: Any
+
+
+class Mlp(parent(up=lambda: nn.Linear(3, 3), n=lambda: torch.zeros(3))):
+    """Takes containers and constants, and gives back one of its arguments."""
+
+    def forward(self, x: torch.Tensor, pair: Point, *, scale: float = 1.0) -> tuple[torch.Tensor, torch.Tensor]:
+        return self.up(x) * scale + self.n, pair.y
+
+
+class Block(parent(mlp=Mlp)):
+    """Calls it."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y, z = self.mlp(x, Point(x + 1, x[0]), scale=0.5)
+        return y + z
+
+
+class Model(nn.Module):
+    """Two equal blocks, a tied weight, and a read of state of another module."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([Block(), Block()])
+        self.head = nn.Linear(3, 3)
+        self.head.weight = self.layers[0].get_parameter("mlp.up.weight")
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = layer(x)
+        return self.head(x) + self.layers[1].get_parameter("mlp.up.bias")
+
+
+class New(parent(up=lambda: nn.Linear(3, 3), extra=lambda: torch.zeros(2))):
+    """Is called like ``Mlp``."""
+
+    def forward(self, x: torch.Tensor, pair: Point, *, scale: float) -> tuple[torch.Tensor, torch.Tensor]:
+        return x * scale, pair.x + self.extra.sum()
+
+
+PATHS = ("layers.0.mlp", "layers.1.mlp", "layers.0.mlp.up", "layers.1.mlp.up", "head")
+
+
+@cache
+def model() -> px.Program:
+    """Return it with all calls preserved; its two blocks share their bodies."""
+    return px.transform(px.import_ep(exported(Model(), ROWS, preserve_module_call_signature=PATHS)))
+
+
+@cache
+def other(make: type[nn.Module] = Mlp) -> px.Program:
+    """Return another module like that, as a program."""
+    args, kwargs = (ROWS, Point(ROWS + 1, ROWS[0])), {"scale": 0.5}
+    return px.transform(px.import_ep(torch.export.export(make(), args, kwargs, preserve_module_call_signature=("up",))))
+
+
+def lines(program: px.Program, graph: str = "") -> list[str]:
+    """Return the text of the nodes of a graph, and of its result, one blank between words."""
+    return [" ".join(line.split()) for line in str(program.graphs[graph]).splitlines()[1:-1]]
+
+
+def shapes(program: px.Program, graph: str) -> dict[str, tuple[int, ...]]:
+    """Return the shapes that are known of the values of the nodes."""
+    return {node.name: tuple(node.meta["val"].shape) for node in program.graphs[graph].nodes if "val" in node.meta}
+
+
+def listed(program: px.Program) -> dict[str, str]:
+    """Return the types of the modules below the first block, the last words of their names."""
+    types = [(module.path, (module.type_name or "").rpartition(".")[2]) for module in program.modules]
+    return {path: name for path, name in types if path.startswith("layers.0.")}
+
+
+def test_a_module() -> None:
+    before = model()
+    after = px.swap_modules(before, {"layers.0.mlp": New()})
+    assert px.verify(after) == ()
+    assert lines(after)[:2] == ["add_2 = call @Block_1(x) as layers.0", "add_5 = call @Block(add_2) as layers.1"]
+    assert lines(after, "Block_1") == [
+        "add = aten.add.Tensor(arg, 1)",
+        "select = aten.select.int(arg, 0, 0)",
+        "mlp_module = get mlp",
+        f'packed = purefx.pack([add, select], tree(custom "{__name__}.Point"(*, *)))',
+        "mlp = purefx.call_module(mlp_module, arg, packed, scale=0.5)",
+        "leaves = purefx.unpack(mlp, tree((*, *)))",
+        "add_1 = operator.getitem(leaves, 0)",
+        "mlp_1 = operator.getitem(leaves, 1)",
+        "add_2 = aten.add.Tensor(add_1, mlp_1)",
+        "return add_2",
+    ]
+    assert shapes(after, "Block_1") == {"add": (2, 3), "select": (3,), "add_1": (2, 3), "add_2": (2, 3)}
+    assert all(after.graphs[name] is before.graphs[name] for name in ("Block", "Mlp", "Linear"))
+    left = ("layers.1.mlp.up.weight", "layers.1.mlp.up.bias", "head.weight", "head.bias", "layers.1.mlp.n")
+    assert after.state.order == ("layers.0.mlp", *left)
+    assert tuple(place.slot for place in after.signature.lifted) == left
+    assert listed(after) == {"layers.0.mlp": "New"}
+    assert set(map(str, after.call_signatures)) == {"layers.1.mlp", "layers.1.mlp.up", "head"}
+
+
+def test_a_program() -> None:
+    before = model()
+    after = px.swap_modules(before, {"layers.0.mlp": other()})
+    assert px.verify(after) == ()
+    assert lines(after, "Block_1") == [
+        "add = aten.add.Tensor(arg, 1)",
+        "select = aten.select.int(arg, 0, 0)",
+        "mlp = call @layers.0.mlp(arg, add, select, 0.5) as mlp",
+        "add_1 = operator.getitem(mlp, 0)",
+        "mlp_1 = operator.getitem(mlp, 1)",
+        "add_2 = aten.add.Tensor(add_1, mlp_1)",
+        "return add_2",
+    ]
+    assert lines(after, "layers.0.mlp") == [
+        "layers_0_mlp_takes = purefx.takes(x, pair_x, pair_y, scale)",
+        "linear = call @layers.0.mlp.up(x) as up",
+        "mul = aten.mul.Tensor(linear, 0.5)",
+        "b_n = get n",
+        "add = aten.add.Tensor(mul, b_n)",
+        "layers_0_mlp_gives = purefx.gives(add, pair_y)",
+        "return (add, pair_y)",
+    ]
+    assert shapes(after, "Block_1") == {"add": (2, 3), "select": (3,), "add_1": (2, 3), "add_2": (2, 3)}
+    assert after.state.order == before.state.order, "names that were there keep their place"
+    assert all(len(names) == 1 for names in after.state.by_cell.values()), "what was tied has gone"
+    kept = ("layers.1.mlp.up.weight", "layers.1.mlp.up.bias", "head.weight", "head.bias", "layers.1.mlp.n")
+    assert tuple(place.slot for place in after.signature.lifted) == kept
+    assert listed(after) == {"layers.0.mlp": "Mlp", "layers.0.mlp.up": "Linear"}
+    signed = {"layers.0.mlp", "layers.0.mlp.up", "layers.1.mlp", "layers.1.mlp.up", "head"}
+    assert set(map(str, after.call_signatures)) == signed
+    assert after.call_signatures[px.Frame("layers.0.mlp")] == before.call_signatures[px.Frame("layers.0.mlp")]
+
+
+def test_new_state_comes_where_the_first_of_its_module_was() -> None:
+    after = px.swap_modules(model(), {"layers.0.mlp": other(New)})
+    assert after.state.order[:3] == ("layers.0.mlp.extra", "layers.0.mlp.up.weight", "layers.0.mlp.up.bias")
+    assert px.verify(after) == ()
+    assert "layers.0.mlp.n" not in after.state
+
+
+def test_bodies_of_which_the_same_becomes_stay_one() -> None:
+    last = New()
+    after = px.swap_modules(model(), {"layers.0.mlp": New(), "layers.1.mlp": last})
+    assert px.verify(after) == ()
+    assert after.order == ("", "Block", "Linear")
+    state = ("layers.0.mlp", "layers.1.mlp", "layers.1.mlp.up.bias", "head.weight", "head.bias")
+    assert after.state.order == state
+    assert after.state["layers.1.mlp.up.bias"].value is last.up.bias
+    assert tuple(place.slot for place in after.signature.lifted) == ("head.weight", "head.bias")
+
+
+def test_what_others_read_is_that_of_the_program() -> None:
+    after = px.swap_modules(model(), {"layers.1.mlp": other()})
+    assert after.state["layers.1.mlp.up.bias"].value is other().state["up.bias"].value
+    assert [node.do.slot for node in after.main.nodes if isinstance(node.do, px.Get)] == ["layers.1.mlp.up.bias"]
+
+
+def test_a_tied_tensor_is_read_under_a_name_that_stays() -> None:
+    graph, slot = model().main, "layers.0.mlp.up.weight"
+    value = model().graphs["Linear"].by_name["weight"].meta
+    nodes = [node.evolve(do=px.Get(slot), meta=value) if isinstance(node.do, px.Get) else node for node in graph.nodes]
+    after = px.swap_modules(model().with_main(evolve(graph, nodes=tuple(nodes))), {"layers.0.mlp": New()})
+    assert [node.do.slot for node in after.main.nodes if isinstance(node.do, px.Get)] == ["head.weight"]
+
+
+class Deaf(nn.Module):
+    """Is called alike, and has nothing of what others read."""
+
+    def forward(self, x: torch.Tensor, pair: Point, *, scale: float) -> tuple[torch.Tensor, torch.Tensor]:
+        return x, pair.x
+
+
+def test_what_others_read_must_be_there() -> None:
+    with pytest.raises(px.errors.SwapError) as found:
+        px.swap_modules(model(), {"layers.1.mlp": Deaf()})
+    assert str(found.value) == (
+        "module 'layers.1.mlp': the root (p_layers_1_mlp_up_bias_1) reads its up.bias, and its replacement has no such tensor; "
+        "give it one, or swap a module around both"
+    )
+
+
+def with_gradient(program: px.Program, slot: str) -> px.Program:
+    """Return a program that says of what it gives that it is the gradient of some state, too."""
+    graph, signature = program.main, program.signature
+    outputs = (*signature.outputs, px.ir.StateGradient(slot))
+    return program.with_main(evolve(graph, output=(*graph.output, graph.output[0])), signature=evolve(signature, outputs=outputs))
+
+
+def test_a_program_of_a_loss_does_not_stand_in_for_a_module() -> None:
+    plain = px.capture(nn.Flatten(0), (ROWS,))
+    signature = evolve(plain.signature, outputs=(px.ir.UserOutput(), px.ir.LossOutput()))
+    by = plain.with_main(evolve(plain.main, output=plain.main.output * 2), signature=signature)
+    with pytest.raises(px.errors.SwapError) as found:
+        px.swap_modules(model(), {"head": by})
+    assert (
+        str(found.value) == "module 'head': the program has a LossOutput in its signature, which no module has; give one without"
+    )
+
+
+def test_gradients_of_what_goes_are_refused() -> None:
+    with pytest.raises(px.errors.SwapError) as found:
+        px.swap_modules(with_gradient(model(), "head.bias"), {"head": nn.Linear(3, 3)})
+    assert str(found.value) == (
+        "module 'head': the program returns the gradient of its head.bias, which would go; swap modules of the program that was "
+        "exported without gradients"
+    )
+    after = px.swap_modules(with_gradient(model(), "layers.1.mlp.up.bias"), {"head": nn.Linear(3, 3)})
+    assert "head" in after.state
+
+
+class Takes(nn.Module):
+    """Takes containers of all kinds."""
+
+    def forward(self, table: Any, odd: Any, *, pair: Any) -> torch.Tensor:
+        return table["a"] + table[1][0] + odd[2.5] + pair[0]
+
+
+class Gives(nn.Module):
+    """Gives some."""
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return {"a": [x + 1, (x + 2, x + 3)], 2.5: [x + 4], "b": (x + 5, x + 6)}
+
+
+class Handed(parent(gives=Gives, takes=Takes)):
+    """Hands containers on, whole and in parts."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        given = self.gives(x)
+        first, pair = given["a"]
+        one = self.takes({"a": x, 1: [first]}, {2.5: x}, pair=(x, pair[0]))
+        return one + self.takes({"a": x, 1: given[2.5]}, {2.5: given["b"][1]}, pair=pair)
+
+
+@cache
+def handed() -> px.Program:
+    return px.transform(px.import_ep(exported(Handed(), ROWS, preserve_module_call_signature=("gives", "takes"))))
+
+
+def test_containers_are_written_down_and_others_packed() -> None:
+    """Those whose keys are no text and no integers are made by a function of torch."""
+    after = px.swap_modules(handed(), {"takes": Takes()})
+    assert px.verify(after) == ()
+    assert [line for line in lines(after) if "call_module" in line or "pack" in line] == [
+        "packed = purefx.pack([x], tree({2.5: *}))",
+        'add_8 = purefx.call_module(takes_module, {"a": x, 1: [add]}, packed, pair=(x, add_1))',
+        "packed_1 = purefx.pack([add_5], tree({2.5: *}))",
+        'add_11 = purefx.call_module(takes_module, {"a": x, 1: [add_3]}, packed_1, pair=(add_1, add_2))',
+    ]
+
+
+def test_containers_that_come_whole_go_whole() -> None:
+    """Where something in them is asked for by a key that is no text and no integer, they are made anew of their leaves."""
+    after = px.swap_modules(handed(), {"gives": Gives(), "takes": Takes()})
+    assert px.verify(after) == ()
+    assert lines(after) == [
+        "gives_module = get gives",
+        "gives_1 = purefx.call_module(gives_module, x)",
+        'leaves = purefx.unpack(gives_1, tree({"a": [*, (*, *)], 2.5: [*], "b": (*, *)}))',
+        "add = operator.getitem(leaves, 0)",
+        "add_1 = operator.getitem(leaves, 1)",
+        "add_3 = operator.getitem(leaves, 3)",
+        "add_5 = operator.getitem(leaves, 5)",
+        "takes_module = get takes",
+        "packed = purefx.pack([x], tree({2.5: *}))",
+        'add_8 = purefx.call_module(takes_module, {"a": x, 1: [add]}, packed, pair=(x, add_1))',
+        "packed_1 = purefx.pack([add_5], tree({2.5: *}))",
+        'part = operator.getitem(gives_1, "a")',
+        "part_1 = operator.getitem(part, 1)",
+        'add_11 = purefx.call_module(takes_module, {"a": x, 1: [add_3]}, packed_1, pair=part_1)',
+        "add_12 = aten.add.Tensor(add_8, add_11)",
+        "return (add_12,)",
+    ]
+
+
+class Pointed(nn.Module):
+    """Gives a container that has no keys, with a tuple in it."""
+
+    def forward(self, x: torch.Tensor) -> Point:
+        return Point(x + 1, (x + 2, x + 3))
+
+
+class Sums(nn.Module):
+    """Takes a tuple."""
+
+    def forward(self, pair: Any) -> torch.Tensor:
+        return pair[0] + pair[1]
+
+
+class Parts(parent(gives=Pointed, sums=Sums)):
+    """Hands on a part of a container."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.sums(self.gives(x).y)
+
+
+def test_parts_of_a_container_without_keys_are_put_together_again() -> None:
+    program = px.transform(px.import_ep(exported(Parts(), ROWS, preserve_module_call_signature=("gives", "sums"))))
+    after = px.swap_modules(program, {"gives": Pointed(), "sums": Sums()})
+    assert lines(after)[-2].startswith("add_3 = purefx.call_module(sums_module, (")
+    assert torch.equal(px.lower(after)(ROWS), Parts()(ROWS))
+
+
+class Twice(parent(lin=lambda: nn.Linear(3, 3))):
+    """Calls one module twice."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.lin(self.lin(x))
+
+
+def test_calls_of_a_program_keep_their_numbers() -> None:
+    ep = exported(Twice(), ROWS, preserve_module_call_signature=("lin",))
+    program = px.transform(px.import_ep(ep), *px.DEFAULT[:5])
+    after = px.swap_modules(program, {"lin": px.capture(nn.Tanh(), (ROWS,))})
+    assert calls(after) == ["lin", "lin@1"]
+    assert set(map(str, after.call_signatures)) == {"lin", "lin@1"}
+
+
+class Cast(nn.Module):
+    """Gives back what it is given, under another name."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.to(x.dtype)
+
+
+class Casts(parent(first=Cast, second=Cast)):
+    """One cast behind another."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.second(self.first(x)) * 2
+
+
+def test_what_was_given_back_twice_is_the_first_argument() -> None:
+    program = px.transform(px.import_ep(exported(Casts(), ROWS, preserve_module_call_signature=("first", "second"))))
+    after = px.swap_modules(program, {"first": nn.Tanh(), "second": nn.Tanh()}, through="argument")
+    assert lines(after)[-2:] == ["mul = aten.mul.Tensor(x, 2)", "return (mul,)"]
