@@ -26,6 +26,8 @@ def main() -> int:
     parser.add_argument("files", nargs="*", default=FILES, help="files or folders from the root of the repository")
     parser.add_argument("--budget", type=float, default=20, help="seconds of tests that a mutant may take")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="mutants at a time")
+    parser.add_argument("--seed", type=int, default=0, help="of the order in which mutants are asked")
+    parser.add_argument("--sample", type=int, default=0, help="how many mutants are asked, drawn by the seed; else all")
     parser.add_argument("--tests", nargs="+", default=(), help="tests that are asked; else those of the layers of the files")
     parser.add_argument("--again", action="store_true", help="only mutants that survived the last run, of the files")
     parser.add_argument("--report", action="store_true", help="judge the last run, or what is done of it, once more")
@@ -37,7 +39,8 @@ def main() -> int:
         files = chosen.files if again is None else sorted({one["file"] for one in again})
         asked = {"files": make_tree(files), "tests": chosen.tests, "again": again}
         (TREE / "asked.json").write_text(json.dumps(asked))
-        command = [sys.executable, "-m", "tests.mutants.session", str(chosen.budget), str(chosen.workers)]
+        options = [str(option) for option in (chosen.budget, chosen.workers, chosen.seed, chosen.sample)]
+        command = [sys.executable, "-m", "tests.mutants.session", *options]
         # Plugins of other packages, ours too, would be imported before the copy can be; one thread, because it forks.
         alone = {"PYTHONPATH": "", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
         subprocess.run(command, cwd=TREE, env={**os.environ, **alone}, check=True)

@@ -61,8 +61,7 @@ class Session:
         gc.collect()
         gc.freeze()
         running: dict[int, tuple[Mutant, int]] = {}
-        # In an order that is random, so that a run which is stopped has asked a fair sample.
-        for mutant in Random(0).sample(self.mutants, len(self.mutants)):
+        for mutant in self.mutants:
             if len(running) == self.workers:
                 self._wait(running)
             chosen = [items[test] for test in self._chosen(mutant)]
@@ -145,7 +144,7 @@ def _fails(item: pytest.Item) -> bool:
     return any(report.failed for report in runtestprotocol(item, log=False, nextitem=None))
 
 
-def main(budget: float, workers: int) -> int:
+def main(budget: float, workers: int, seed: int, sample: int) -> int:
     """Run the mutants that ``asked.json`` names, and write what becomes of each to ``verdicts`` as soon as it is known."""
     asked = json.loads(Path("asked.json").read_text())
     mutants = [mutant for file in asked["files"] for mutant in make_mutants(file)]
@@ -154,6 +153,8 @@ def main(budget: float, workers: int) -> int:
         mutants = [mutant for mutant in mutants if change_of(asdict(mutant)) in again]
     if not mutants:
         return 0
+    # In an order that is random, so that a run which is stopped has asked a fair sample.
+    mutants = Random(seed).sample(mutants, min(sample or len(mutants), len(mutants)))
     Path("mutants.json").write_text(json.dumps([asdict(mutant) for mutant in mutants]))
     selected = asked["tests"] or dict.fromkeys(test for file in asked["files"] for test in SELECTED[file.split("/")[1]])
     session = Session(mutants, budget=budget, workers=workers)
@@ -166,4 +167,4 @@ def change_of(mutant: Mapping[str, str]) -> tuple[str, ...]:
 
 
 if __name__ == "__main__":
-    sys.exit(main(float(sys.argv[1]), int(sys.argv[2])))
+    sys.exit(main(float(sys.argv[1]), *map(int, sys.argv[2:])))
