@@ -1,0 +1,365 @@
+"""The clean-up passes at their edges: checks of sizes, names of inputs, stacks in bodies, tracepoints, and names of state."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import Any
+
+import pytest
+import torch
+from attrs import evolve
+from torch import nn
+
+import purefx as px
+from purefx.ir.operators import GETITEM, op_of
+from purefx.ir.torch_private import pytree
+from tests.programs import NEG, flat, node
+
+HEAD = """program {
+  takes {
+    user x: f32[s0, (s0 * 2)]
+    user n: number int s1
+    user y: f32[s0]
+    user m: number int (s0 + 1)
+    user k: number int 4
+  }
+  gives {
+    user
+  }
+  constraints {
+"""
+
+SIZES = (
+    HEAD
+    + """
+    range s0 from 3 to 9
+    range s1 from 2
+    range u0 from 7 to 8
+    guard ((value(#1) % 4) == 0) and (size(#0, 0) != value(#1))
+    guard 12 > value(#1)
+    guard ceildiv(value(#1), 2) <= stride(#0, 0)
+    guard (size(#0, 0) + value(#1) + 3) < 40
+  }
+  graph @""(x, n, y, m, k) {
+    z = aten.neg.default(x)
+    return (z,)
+  }
+}"""
+)
+
+
+def checked(program: px.Program) -> list[str]:
+    """Return the text of the nodes that check sizes."""
+    return [" ".join(line.split()) for line in str(px.add_runtime_assertions(program).main).splitlines()[1:-3]]
+
+
+def test_ties_ranges_and_guards_in_every_form() -> None:
+    """What is computed twice is computed once; sizes that a run decides, and fixed ones, are not the signature's to check."""
+    program = px.parse(SIZES)
+    assert px.verify(program) == ()
+    assert checked(program) == [
+        "size = aten.sym_size.int(x, 1)",
+        "size_1 = aten.sym_size.int(x, 0)",
+        "mul = operator.mul(size_1, 2)",
+        "eq = operator.eq(size, mul)",
+        'check = aten._assert_scalar.default(eq, "x: the program is for x.size(1) == x.size(0) * 2")',
+        "size_2 = aten.sym_size.int(y, 0)",
+        "eq_1 = operator.eq(size_2, size_1)",
+        'check_1 = aten._assert_scalar.default(eq_1, "y, x: the program is for y.size(0) == x.size(0)")',
+        "add = operator.add(size_1, 1)",
+        "eq_2 = operator.eq(m, add)",
+        'check_2 = aten._assert_scalar.default(eq_2, "m, x: the program is for m == x.size(0) + 1")',
+        "ge = operator.ge(size_1, 3)",
+        'check_3 = aten._assert_scalar.default(ge, "x: the program is for x.size(0) >= 3")',
+        "le = operator.le(size_1, 9)",
+        'check_4 = aten._assert_scalar.default(le, "x: the program is for x.size(0) <= 9")',
+        "mod = operator.mod(n, 4)",
+        "eq_3 = operator.eq(mod, 0)",
+        'check_5 = aten._assert_scalar.default(eq_3, "n: the program is for n % 4 == 0")',
+        "ne = operator.ne(n, size_1)",
+        'check_6 = aten._assert_scalar.default(ne, "n, x: the program is for n != x.size(0)")',
+        "lt = operator.lt(n, 12)",
+        'check_7 = aten._assert_scalar.default(lt, "n: the program is for n < 12")',
+        "stride = aten.sym_stride.int(x, 0)",
+        "neg = operator.neg(n)",
+        "floordiv = operator.floordiv(neg, 2)",
+        "neg_1 = operator.neg(floordiv)",
+        "ge_1 = operator.ge(stride, neg_1)",
+        'check_8 = aten._assert_scalar.default(ge_1, "x, n: the program is for x.stride(0) >= neg(neg(n) // 2)")',
+        "add_1 = operator.add(size_1, n)",
+        "add_2 = operator.add(add_1, 3)",
+        "lt_1 = operator.lt(add_2, 40)",
+        'check_9 = aten._assert_scalar.default(lt_1, "x, n: the program is for x.size(0) + n + 3 < 40")',
+    ]
+    result = px.add_runtime_assertions(program)
+    assert px.add_runtime_assertions(result) is result
+
+
+ROWS = """program {
+  takes {
+    user x: f32[s0, 4]
+  }
+  gives {
+    user
+  }
+  constraints {
+    range s0 from 3 to 9
+  }
+  graph @""(x) {
+    NODES
+    return (x,)
+  }
+}"""
+
+LOW, HIGH = "x: the program is for x.size(0) >= 3", "x: the program is for x.size(0) <= 9"
+SIZE = "size = aten.sym_size.int(x, 0)\n"
+CHECK = 'check = aten._assert_scalar.default(one, "")\n'
+
+
+@pytest.mark.parametrize(
+    ("nodes", "lacking"),
+    [
+        (SIZE + "one = operator.ge(size, 3)\n" + CHECK, [HIGH]),
+        (SIZE + "one = operator.le(3, size)\n" + CHECK, [HIGH]),
+        (SIZE + "one = operator.gt(size, 3)\n" + CHECK, [LOW, HIGH]),
+        (SIZE + "a = operator.le(3, size)\nb = operator.le(size, 9)\none = operator.and_(a, b)\n" + CHECK, []),
+        (SIZE + "a = operator.le(3, size)\nb = operator.le(size, 9)\none = operator.or_(a, b)\n" + CHECK, [LOW, HIGH]),
+        (SIZE + "one = operator.ge(size, 3)\n", [LOW, HIGH]),
+        ("size = aten.sym_size.int(x, 1)\none = operator.ge(size, 3)\n" + CHECK, [LOW, HIGH]),
+        ("size = aten.sym_stride.int(x, 0)\none = operator.ge(size, 3)\n" + CHECK, [LOW, HIGH]),
+        ("y = aten.neg.default(x)\nsize = aten.sym_size.int(y, 0)\none = operator.ge(size, 3)\n" + CHECK, [LOW, HIGH]),
+        (SIZE + "t = aten.t_.default(x)\none = operator.ge(size, 3)\n" + CHECK, [LOW, HIGH]),
+        (SIZE + "f = call @f(x) as f\none = operator.ge(size, 3)\n" + CHECK, [HIGH]),
+        (SIZE + "one = operator.ge(size, b=3)\n" + CHECK, [LOW, HIGH]),
+    ],
+)
+def test_what_is_checked_already_in_some_form(nodes: str, lacking: list[str]) -> None:
+    body = "\n  graph @f(x) {\n    return x\n  }\n}"
+    text = ROWS.replace("NODES", nodes)
+    program = px.parse(text[: text.rindex("}")] + body if "@f" in nodes else text)
+    before = [one for one in program.main.nodes if one.name == "check"]
+    found = [str(one.args[1]) for one in px.add_runtime_assertions(program).main.nodes if "_assert_scalar" in str(one.do)]
+    assert found == [*lacking, *([""] if before else [])]
+
+
+def test_values_of_checks_are_those_of_sizes() -> None:
+    rows = {0: torch.export.Dim("rows", min=3, max=9)}
+    result = px.add_runtime_assertions(px.capture(nn.ReLU(), (torch.ones(4, 2),), dynamic_shapes=(rows,)))
+    vals = {one.name: one.meta.get("val") for one in result.main.nodes}
+    assert isinstance(vals["sym_size"] if "sym_size" in vals else vals["size"], torch.SymInt)
+    assert isinstance(vals["ge"], torch.SymBool) and isinstance(vals["le"], torch.SymBool)
+    assert "val" not in result.main.by_name["check"].meta
+
+
+# What inputs are called.
+
+
+def called(program: px.Program) -> list[str]:
+    """Return the names of the inputs."""
+    return [formal.name for formal in px.name_inputs(program).main.inputs]
+
+
+def with_inputs(*specs: Any, names: tuple[str, ...] = (), **fields: Any) -> px.Program:
+    """Return a program that does nothing with its inputs, which have these names."""
+    names = names or tuple(f"i{number}" for number in range(len(specs)))
+    return px.Program.of({"": px.Graph(tuple(map(px.Input, names)), (), ())}, signature=px.ir.Signature(specs, (), **fields))
+
+
+def some(path: str = "") -> px.ir.UserInput:
+    """Return a user input that is called so by the caller."""
+    return px.ir.UserInput(px.ir.ObjectType(), path)
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("batch['ids'][0]", "batch_ids_0"),
+        ("batch['a-b']['c']", "batch_a_b_c"),
+        ("Batch.x", "batch_x"),
+        ("é", "_"),
+        ("lambda", "lambda_"),
+        ("0", "_0"),
+        ("", "i0"),
+    ],
+)
+def test_an_input_is_called_after_its_path(path: str, name: str) -> None:
+    assert called(with_inputs(some(path))) == [name]
+
+
+def test_inputs_without_a_path_are_called_after_the_pytree_of_the_arguments() -> None:
+    spec = pytree.tree_structure(((0, {"k": [0, 0]}), {"Key": 0}))
+    program = with_inputs(some(), some(), some(), some(), in_spec=spec, arg_names=("x", "table", "Key"))
+    assert called(program) == ["x", "table_k_0", "table_k_1", "key"]
+    fewer = evolve(program.signature, inputs=program.signature.inputs[:3])
+    assert called(px.Program.of({"": px.Graph(program.main.inputs[:3], (), ())}, signature=fewer)) == ["i0", "i1", "i2"]
+
+
+def test_tokens_and_state_have_names_of_their_kind() -> None:
+    slots = {"a.w": nn.Parameter(torch.ones(1)), "L__self___n": torch.ones(1)}
+    program = px.Program.of({"": px.Graph((), (), ())}).with_state(add=slots)
+    specs = (px.ir.Token(), px.ir.StateInput("a.w"), px.ir.StateInput("L__self___n"), px.ir.Token(), some("w"))
+    inputs = tuple(px.Input(f"i{number}") for number in range(len(specs)))
+    program = program.with_main(px.Graph(inputs, (), ()), signature=px.ir.Signature(specs, ()))
+    assert called(program) == ["token", "p_a_w", "b_n", "token_1", "w"]
+
+
+def test_a_node_that_gives_way_takes_no_name_of_an_input() -> None:
+    nodes = [node("mul", NEG, "a"), node("y", NEG, "mul")]
+    program = flat(nodes, px.Ref("y"), "a", "mul_1")
+    named = px.name_inputs(program, {"a": "mul"})
+    assert [formal.name for formal in named.main.inputs] == ["mul", "mul_1"]
+    assert [one.name for one in named.main.nodes] == ["mul_2", "y"]
+
+
+def test_user_inputs_choose_their_names_first() -> None:
+    program = px.Program.of({"": px.Graph((), (), ())}).with_state(add={"w": nn.Parameter(torch.ones(1))})
+    graph = px.Graph((px.Input("i0"), px.Input("i1")), (), ())
+    program = program.with_main(graph, signature=px.ir.Signature((px.ir.StateInput("w"), some("p_w")), ()))
+    assert called(program) == ["p_w_1", "p_w"]
+
+
+def test_too_few_names_are_told_with_what_the_inputs_are_called() -> None:
+    with pytest.raises(px.errors.NamingError) as found:
+        px.name_inputs(with_inputs(some("batch['k']"), some()), ["z"])
+    assert str(found.value) == "1 names for 2 user inputs: batch['k'], i1; give a mapping to name some of them"
+    with pytest.raises(px.errors.NamingError) as found:
+        px.name_inputs(with_inputs(), ["z"])
+    assert str(found.value) == "1 names for 0 user inputs: none; give a mapping to name some of them"
+
+
+# Stacks, tracepoints.
+
+
+def test_stacks_in_bodies_of_operators_are_those_below_their_module() -> None:
+    region = px.Op("toy.region", px.Effects(through_bodies=True))
+    inner = node("z", NEG, "x", stack=(px.Frame("sub", 3), px.Frame("sub.act", 1)))
+    nodes = [px.Node("y", region, (px.ir.Body("$b"), px.Ref("x")), (), (px.Frame("L['self'].m", 2),))]
+    base = flat(nodes, px.Ref("y"), "x")
+    graphs = base.graphs.set("$b", px.Graph((px.Input("x"),), (inner,), px.Ref("z")))
+    program = base.evolve(graphs=graphs, modules=(px.ir.Module(""),))
+    result = px.normalize_stacks(program)
+    assert result.main.nodes[0].stack == (px.Frame("m"),)
+    assert result.graphs["$b"].nodes[0].stack == (px.Frame("sub"), px.Frame("sub.act"))
+    assert [module.path for module in result.modules] == ["", "m", "m.sub", "m.sub.act"]
+    assert px.normalize_stacks(result) is result
+
+
+def test_pieces_of_a_call_stay_pieces() -> None:
+    nodes = [node("y", NEG, "x", stack=(px.Frame("m", 3, 1),)), node("z", NEG, "y", stack=(px.Frame("m", 3),))]
+    result = px.normalize_stacks(flat(nodes, px.Ref("z"), "x"))
+    assert [one.stack for one in result.main.nodes] == [(px.Frame("m", 0, 1),), (px.Frame("m"),)]
+
+
+def test_parts_of_tracepoints_may_be_counted_from_the_end() -> None:
+    point, item = op_of(torch.ops.higher_order._export_tracepoint), GETITEM
+    kinds = [(("kind", f"module_call_{kind}puts"), ("path", "m")) for kind in ("in", "out")]
+    nodes = [
+        px.Node("t", point, (px.Ref("x"), px.Ref("y")), kinds[0]),
+        px.Node("a", item, (px.Ref("t"), -2)),
+        px.Node("b", item, (px.Ref("t"), -1)),
+        node("s", px.Op("toy.add"), "a", "b"),
+        px.Node("u", point, (px.Ref("s"),), kinds[1]),
+        px.Node("r", item, (px.Ref("u"), 0)),
+    ]
+    result = px.collect_call_signatures(flat(nodes, px.Ref("r"), "x", "y"))
+    assert [(one.name, [str(arg) for arg in one.args]) for one in result.main.nodes] == [
+        ("m_takes", ["Ref(name='x')", "Ref(name='y')"]),
+        ("s", ["Ref(name='x')", "Ref(name='y')"]),
+        ("m_gives", ["Ref(name='s')"]),
+    ]
+    outside = [*nodes[:1], px.Node("a", item, (px.Ref("t"), 2)), *nodes[2:]]
+    with pytest.raises(px.errors.UnsupportedProgram, match="the result of the tracepoint t is used whole"):
+        px.collect_call_signatures(flat(outside, px.Ref("r"), "x", "y"))
+
+
+@pytest.mark.parametrize(("path", "kind"), [(3, "module_call_inputs"), ("", "module_call_inputs"), ("m", "other"), ("m", 3)])
+def test_a_tracepoint_has_a_path_and_a_kind(path: Any, kind: Any) -> None:
+    point = op_of(torch.ops.higher_order._export_tracepoint)
+    nodes = [px.Node("t", point, (px.Ref("x"),), (("kind", kind), ("path", path))), node("y", NEG, "x")]
+    with pytest.raises(px.errors.UnsupportedProgram, match="a path and a kind"):
+        px.collect_call_signatures(flat(nodes, px.Ref("y"), "x"))
+
+
+# Names of state.
+
+
+def test_a_mapping_makes_parameters_of_what_it_has_as_parameters() -> None:
+    value = nn.Parameter(torch.ones(2))
+    slot = px.ir.Slot(px.ir.SlotKind.CONSTANT, value.detach(), 0, 0, False)
+    program = px.Program.of({"": px.Graph((), (), ())}, state=px.ir.State(("c",), px.ir.pmap({"c": slot})))
+    named = px.restore_names(program, {"w": value}).state["w"]
+    assert (named.kind, named.persistent, named.value is value) == (px.ir.SlotKind.PARAMETER, True, True)
+    kept = px.restore_names(program, {"w": value.detach()}).state["w"]
+    assert (kept.kind, kept.persistent) == (px.ir.SlotKind.CONSTANT, False)
+
+
+def test_arguments_that_become_state_leave_the_pytree() -> None:
+    """By position or by keyword, also where the program knows no names of arguments."""
+    weights = {name: torch.ones(2) for name in "wk"}
+    for names in ((), ("w", "x", "k", "j")):
+        spec = pytree.tree_structure(((0, 0), {"k": 0, "j": 0}))
+        program = flat([node("y", NEG, "x")], px.Ref("y"), "w", "x", "k", "j")
+        program = program.evolve(signature=evolve(program.signature, in_spec=spec, arg_names=names))
+        named = px.restore_names(program, weights, inputs=(weights["w"], torch.ones(2), weights["k"], torch.ones(2)))
+        assert named.signature.in_spec == pytree.tree_structure(((0,), {"j": 0}))
+        assert named.signature.arg_names == tuple(name for name in names if name in "xj")
+        assert [getattr(one, "slot", None) for one in named.signature.inputs] == ["w", None, "k", None]
+
+
+def test_an_input_does_not_become_other_state() -> None:
+    program = flat([node("y", NEG, "i")], px.Ref("y"), "i").with_state(add={"w": torch.zeros(2)})
+    weight = torch.ones(2)
+    with pytest.raises(px.errors.NamingError) as found:
+        px.restore_names(program, {"w": weight}, inputs=(weight,))
+    assert str(found.value) == "the program has other state under the name 'w', which an input would become"
+
+
+def test_a_shared_body_cannot_read_one_slot_under_several_names() -> None:
+    names = [f"m{number}" for number in range(5)]
+    body = px.Graph((), (px.Node("v", px.Get("w")),), px.Ref("v"))
+    nodes = [px.Node(name, px.Call(px.Frame(name), "m"), ()) for name in names]
+    values = {f"{name}.w": torch.full((2,), float(number)) for number, name in enumerate(names)}
+    program = px.Program.of({"": px.Graph((), tuple(nodes), ()), "m": body}).with_state(add=values)
+    with pytest.raises(px.errors.UnsupportedProgram) as found:
+        px.restore_names(program, {f"k{number}.{number}": value for number, value in enumerate(values.values())})
+    assert str(found.value) == (
+        "the body 'm' is shared by 'm0', 'm1', 'm2', and what it reads as 'w' is to be called 'k0.0', 'k1.1', 'k2.2'; give the "
+        "names before deduplicate, or expand the program first"
+    )
+
+
+class Held(nn.Module):
+    """A buffer that is saved, two that are not, and a parameter."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("saved", torch.ones(1))
+        self.register_buffer("left", torch.ones(2), persistent=False)
+        self.inner = nn.Linear(1, 1)
+        self.inner.register_buffer("left", torch.ones(3), persistent=False)
+
+
+def test_a_module_says_which_buffers_are_not_saved() -> None:
+    """Those that the program has as buffers; it need not have all of them."""
+    module = Held()
+    values = {"saved": module.saved, "left": module.left, "other": torch.ones(1)}
+    program = px.Program.of({"": px.Graph((), (), ())}).with_state(add=values)
+    result = px.mark_non_persistent(program, module)
+    assert {name: slot.persistent for name, slot in result.state.pairs} == {"saved": True, "left": False, "other": True}
+    inner = px.Program.of({"": px.Graph((), (), ())}).with_state(add={"inner.left": module.inner.left})
+    assert not px.mark_non_persistent(inner, module).state["inner.left"].persistent
+    parameter = px.Program.of({"": px.Graph((), (), ())}).with_state(add={"left": nn.Parameter(torch.ones(2))})
+    assert px.mark_non_persistent(parameter, module) is parameter
+
+
+def test_parameters_among_the_inputs_are_told() -> None:
+    module = nn.Linear(2, 2)
+    program = flat([node("y", NEG, "w")], px.Ref("y"), "w")
+    formal = px.Input("w", MappingProxyType({"val": module.weight}))
+    program = program.with_main(evolve(program.main, inputs=(formal,)))
+    with pytest.raises(px.errors.NamingError) as found:
+        px.restore_names(program, module)
+    assert str(found.value) == (
+        "the program has no tensor of the module, and takes parameters as inputs ('w'), as graphs of Dynamo do: give `inputs=`, "
+        "what the graph was called with"
+    )
