@@ -146,7 +146,7 @@ def test_values_of_checks_are_those_of_sizes() -> None:
     rows = {0: torch.export.Dim("rows", min=3, max=9)}
     result = px.add_runtime_assertions(px.capture(nn.ReLU(), (torch.ones(4, 2),), dynamic_shapes=(rows,)))
     vals = {one.name: one.meta.get("val") for one in result.main.nodes}
-    assert isinstance(vals["sym_size"] if "sym_size" in vals else vals["size"], torch.SymInt)
+    assert isinstance(vals["size"], torch.SymInt)
     assert isinstance(vals["ge"], torch.SymBool) and isinstance(vals["le"], torch.SymBool)
     assert "val" not in result.main.by_name["check"].meta
 

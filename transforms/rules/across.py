@@ -16,6 +16,7 @@ from ...ir.program import Program
 from ..deduplicate import deduplicate
 from ..inline import inline
 from ..outline import outline
+from .given import holds
 from .matching import Found
 from .new_state import NewState
 from .place import Match, Scope
@@ -71,8 +72,8 @@ def near_misses(program: Program, rules: Mapping[Any, Sequence[Any]], root_of: C
     for node in graph.nodes:
         for rule in rules.get(root_of(node), ()):
             several = ways(rule.term, node, graph.by_name.get, users_of)
-            places = [Match(scope, node.stack, 0, way) for way in several if _crosses(way)]
-            if any(all(condition(place) for condition in rule.conditions) for place in places):
+            places = [Match(scope, node.stack, 0, way, rule.variables) for way in several if _crosses(way)]
+            if any(all(holds(condition, place) for condition in rule.conditions) for place in places):
                 inner = [one for one in places[0].nodes if one.stack != node.stack]
                 found.append(f"{rule.name} at {place_of(node)} with {place_of(inner[0])}")
         seen[node.name] = node

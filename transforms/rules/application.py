@@ -23,6 +23,7 @@ from ..regions import HARMLESS
 from ..transformation import Fuel
 from .building import Builder
 from .draft import Draft
+from .given import Unproven, holds
 from .hits import Hits
 from .legality import Legality
 from .matching import Found, root_of
@@ -264,8 +265,8 @@ class Sweep:
 
     def _answer(self, rule: _Rule, found: Found, at: str, instance: int, names: Names) -> tuple[Match, _Answer | None]:
         # None where a condition does not hold, the rule builds nothing, or what it builds may not stand there.
-        place = Match(self._scope, common_prefix([node.stack for node in found.nodes]), instance, found)
-        if not all(condition(place) for condition in rule.conditions):
+        place = Match(self._scope, common_prefix([node.stack for node in found.nodes]), instance, found, rule.variables)
+        if not all(holds(condition, place) for condition in rule.conditions):
             return place, None
         answer = self._written(rule, place, names)
         if answer is None or (len(place.found.nodes) > len(found.nodes) and self._possible(rule, place.found, at) is None):
@@ -284,7 +285,12 @@ class Sweep:
         template = None if key is None else self.templates.find(key)
         if template is not None:
             return _Answer(place, *template.written(given, place, names), has_tensors=False, template=template)
-        term = rule.build(place)
+        try:
+            term = rule.build(place)
+        except Unproven:
+            if not rule.may_leave:
+                raise
+            term = None  # what is not proven does not hold
         if term is None and rule.may_leave:
             return None
         builder = Builder(place, names, place.root)

@@ -6,7 +6,8 @@ Which overload an operator is follows from the operands, as torch chooses it.  V
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import operator
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -17,15 +18,21 @@ from ...ir.graph import Get, Node, place_of
 from ...ir.names import Names, stem_of, word_of
 from ...ir.operators import GETITEM, op_of
 from ...ir.torch_private import schema_of
-from .given import Given, Kept, Read
+from .given import Given, Kept, Read, Size
 from .overloads import converted, numbers_as_tensors
 from .place import Place
-from .terms import Applied, Item, Term, bound, values_as_numbers
+from .terms import Applied, Item, Number, Term, bound, values_as_numbers
 
 __all__ = ["OF_A_VALUE", "Builder"]
 
 AS_TENSORS = frozenset({"add", "sub", "mul", "div"})
 """Operators that torch calls with a number as it does with a tensor: ``x * 2`` is ``mul.Tensor``."""
+
+ARITHMETIC: Mapping[str, Callable[..., Any]] = {
+    "add": operator.add, "sub": operator.sub, "mul": operator.mul, "neg": operator.neg, "div": operator.truediv,
+    "floor_divide": operator.floordiv, "remainder": operator.mod,
+}  # fmt: skip
+"""What computes numbers of numbers, where the same name computes tensors of tensors."""
 
 OF_A_VALUE = frozenset({"val", "tensor_meta", "example_value", "unbacked_bindings"})
 """Meta that says what a node computes; the rest says where it comes from, and new nodes have it from the root of the match."""
@@ -41,7 +48,7 @@ class Builder:
         made: the values of terms that are made already.
     """
 
-    def __init__(self, place: Place, names: Names, root: Node, made: dict[str | int, tuple[Term, Ref]] | None = None) -> None:
+    def __init__(self, place: Place, names: Names, root: Node, made: dict[str | int, tuple[Any, Ref]] | None = None) -> None:
         self.place = place
         self.names = names
         self.root = root
@@ -51,7 +58,7 @@ class Builder:
         """What each of them wants to be called."""
         self.has_tensors = False
         """Whether a tensor stands among the arguments, which is to become a constant of the program."""
-        self._made: dict[str | int, tuple[Term, Ref]] = {} if made is None else made
+        self._made: dict[str | int, tuple[Any, Ref]] = {} if made is None else made
 
     @staticmethod
     def meta_of(root: Node) -> dict[str, Any]:
@@ -90,6 +97,8 @@ class Builder:
                 if key not in self._made:
                     self._made[key] = term, self._node(term)  # held, so that no other term has its id
                 return self._made[key][1]
+            case Size():
+                return self._size(term)
             case list():
                 return Items([self.arg(one) for one in term])
             case tuple():
@@ -114,6 +123,8 @@ class Builder:
                 do, word = Get(slot), slot
             case Item(whole, index):
                 do, word, args = GETITEM, "getitem", (self.arg(whole), index)
+            case _ if (function := self._arithmetic(term)) is not None:
+                do, word, args = op_of(function), function.__name__, tuple(map(self.arg, term.args))
             case _:
                 overload = self._overload(term)
                 given, named = converted(overload, term.args, term.kwargs)
@@ -127,6 +138,32 @@ class Builder:
         self.nodes.append(make(name))
         self.words.append(word)
         return Ref(name)
+
+    def _size(self, size: Size) -> Ref:
+        # One node for each number: sizes that are proven to be equal are printed alike.
+        key = f"size {size.value}"
+        if key not in self._made:
+            if not size.source:
+                raise RuleError(f"{self._at}: nothing here computes the size {size}: take it of a variable, as in x.shape[0]")
+            function, *operands = size.source
+            do, args = op_of(function), tuple(map(self.arg, operands))
+            word = word_of(function.__name__.partition(".")[0])
+            self._made[key] = size, self._add(word, lambda name: Node(name, do, args, (), self.place.stack, self.meta))
+        return self._made[key][1]
+
+    def _arithmetic(self, term: Any) -> Callable[..., Any] | None:
+        # The function of Python that computes a term of numbers alone, as the exporter has it; None for one of tensors.
+        function = ARITHMETIC.get(term.name) if isinstance(term, Applied) and not term.kwargs else None
+        return function if function is not None and all(map(self._is_number, term.args)) else None
+
+    def _is_number(self, term: Any) -> bool:
+        match term:
+            case Given(ref=ref):
+                return isinstance(self.place.scope.known.get(ref.name), int | float | torch.SymInt | torch.SymFloat)
+            case Applied():
+                return self._arithmetic(term) is not None or all(map(_gives_number, term.overloads))
+            case _:
+                return isinstance(term, Number | int | float)
 
     def _overload(self, term: Applied) -> Any:
         # A use of a value is a tensor unless it is known to be a number.
@@ -148,3 +185,7 @@ class Builder:
         if isinstance(value, torch.SymInt | torch.SymFloat):
             return 1 if isinstance(value, torch.SymInt) else 1.0
         return value if type(value) in (int, float, bool) else term
+
+
+def _gives_number(overload: Any) -> bool:
+    return [str(one.type) for one in schema_of(overload).returns] in (["int"], ["SymInt"], ["float"])

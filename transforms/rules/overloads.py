@@ -102,8 +102,13 @@ def converted(overload: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
     """
     of = {one.name: one for one in parameters_of(overload)}
     plain = [one for one in of.values() if not one.kwarg_only]
-    by_position = [_as_taken(value, one) for value, one in zip(args, plain, strict=False)]
-    return by_position, {key: _as_taken(value, of[key]) for key, value in kwargs.items()}
+    by_position = [_as_listed(value, one) for value, one in zip(args, plain, strict=False)]
+    return by_position, {key: _as_listed(value, of[key]) for key, value in kwargs.items()}
+
+
+def _as_listed(value: Any, parameter: Parameter) -> Any:
+    # Sizes are a tuple where they are asked for, and a list among the arguments of an operator.
+    return list(value) if type(value) is tuple and "List[" in parameter.kind else _as_taken(value, parameter)
 
 
 def _as_taken(value: Any, parameter: Parameter) -> Any:

@@ -66,7 +66,8 @@ def tensors_in(term: Any) -> tuple[Callable[[Any], bool], ...]:
     tensors = {key_of(each): each for each in subterms(term) if isinstance(each, torch.Tensor)}
 
     def are_constants(m: Any) -> bool:
-        found = [(m.constant(m[key]), tensor) for key, tensor in tensors.items() if m[key] is not None]
+        values = m.found.values
+        found = [(m.constant(values[key]), tensor) for key, tensor in tensors.items() if key in values]
         return all(held is not None and same_contents(held, tensor) for held, tensor in found)
 
     return (are_constants,) if tensors else ()

@@ -6,7 +6,7 @@ where all agree, and otherwise gets a body for each of the answers (``specialise
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -15,15 +15,15 @@ from attrs import Factory, define, field, frozen
 
 from ...ir.arguments import Arg, Ref
 from ...ir.calls.call_graph import all_instances
-from ...ir.errors import RuleError
+from ...ir.errors import NamingError, RuleError
 from ...ir.graph import Get, Node, Op, Stack, place_of
 from ...ir.inference import CallValues, values_of
 from ...ir.inference.walk import bodies_of
-from ...ir.names import join, nested
+from ...ir.names import did_you_mean, join, nested
 from ...ir.program import Program
 from ...ir.signature import StateInput
 from ...ir.state import SlotKind
-from .given import Given, Kept, Read, size_of
+from .given import Given, Kept, Read, known_of
 from .matching import Found, match
 from .new_state import Addition, NewState, parameter_of
 from .overloads import arranged
@@ -164,7 +164,7 @@ class Place:
     def given(self, arg: Arg) -> Any:
         """Return an argument in the form that a replacement is written with."""
         if type(arg) is Ref:
-            return Given(arg, self.val)
+            return Given(arg, self._val)
         return type(arg)([self.given(one) for one in arg]) if isinstance(arg, tuple) else arg
 
     def arg(self, what: Any) -> Any:
@@ -178,8 +178,14 @@ class Place:
                 return what
 
     def val(self, what: Any) -> Any:
-        """Return the fake value of a value, or the name of one; None if unknown; anything else is returned as it stands."""
+        """Return the fake value of a value, or the name of one; None if unknown; anything else is returned as it stands.
+
+        Where only a run knows a size it can be asked for the same, and its sizes are ``Size``.
+        """
         arg = self.arg(what)
+        return known_of(self._val(arg), arg if type(arg) is Ref else None)
+
+    def _val(self, arg: Any) -> Any:
         if type(arg) is not Ref:
             return arg
         known = self.scope.known.get(arg.name)
@@ -191,7 +197,7 @@ class Place:
     def shape(self, what: Any) -> tuple[Any, ...] | None:
         """Return the sizes of a tensor, numbers or ``Size``; None if it is unknown, or is not a tensor."""
         value = self.val(what)
-        return tuple(map(size_of, value.shape)) if isinstance(value, torch.Tensor) else None
+        return tuple(value.shape) if isinstance(value, torch.Tensor) else None
 
     def dtype(self, what: Any) -> torch.dtype | None:
         """Return the data type of a tensor; None if it is unknown, or is not a tensor."""
@@ -330,6 +336,8 @@ class Match(Place):
 
     found: Found
     """What variables are, and the nodes."""
+    variables: Sequence[str] = ()
+    """The variables of the rule: one that is in an alternative that is not there is None."""
     _value: Kept = field(factory=Kept, repr=False, init=False)
 
     @property
@@ -361,12 +369,40 @@ class Match(Place):
         """Return what a variable is: the use of a value, or a number, a type, a list as it stands.
 
         It is None where it is in a term of ``any_of`` that is not there.
+
+        Raises:
+            NamingError: the rule has no such variable.
         """
-        return self.found.values.get(variable)
+        values = self.found.values
+        if variable not in values and variable not in self.variables:
+            raise NamingError(f"the rule has no variable {variable!r}{did_you_mean(variable, self.variables)}")
+        return values.get(variable)
 
     def arg(self, what: Any) -> Any:
-        """Return the argument behind a variable, a value, or the name of a value."""
-        return self.found.values[what] if type(what) is str and what in self.found.values else super().arg(what)
+        """Return the argument behind a variable, a value, or the name of a value.
+
+        Raises:
+            NamingError: nothing has that name.
+        """
+        if type(what) is not str:
+            return super().arg(what)
+        values = self.found.values
+        if what in values or what in self.variables:
+            return values.get(what)
+        if self.scope.node_of(what) is None and what not in self.scope.known and what not in self._formals:
+            raise NamingError(f"the rule has no variable {what!r}, and {self._where} no value{self._meant(what)}")
+        return Ref(what)
+
+    @property
+    def _formals(self) -> set[str]:
+        return {formal.name for formal in self.program.graphs[self.graph].inputs}
+
+    @property
+    def _where(self) -> str:
+        return f"the body {self.graph!r}" if self.graph else "the program"
+
+    def _meant(self, name: str) -> str:
+        return did_you_mean(name, [*self.variables, *[node.name for node in self.program.graphs[self.graph].nodes]])
 
     @property
     def arguments(self) -> Mapping[str, Any]:

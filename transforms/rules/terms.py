@@ -24,6 +24,7 @@ __all__ = [
     "AnyOf",
     "Applied",
     "Item",
+    "Number",
     "Term",
     "Var",
     "any_of",
@@ -110,6 +111,10 @@ def _add_operators() -> None:
 
 
 _add_operators()
+
+
+class Number:
+    """A number that only a run knows, in the place of one that is written."""
 
 
 @frozen(eq=False, repr=False)
@@ -245,6 +250,8 @@ def _fits(value: Any, kind: str) -> bool:
         return value is not None or kind.startswith("Optional")
     if isinstance(value, list | tuple):
         return "List[" in kind
+    if isinstance(value, Number):
+        return "List[" not in kind and any(word in kind for word in ("number", "float", "int", "Tensor"))
     if isinstance(value, bool):
         return "bool" in kind or "number" in kind or "Tensor" in kind
     if isinstance(value, int | float | complex):

@@ -1,0 +1,167 @@
+"""Sizes that only a run knows: conditions hold where they are proven, nothing is assumed of a program, sizes are computed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import purefx as px
+from purefx.errors import RuleError
+
+X, Y = torch.randn(4, 4), torch.randn(6, 4)
+
+
+class Relu(nn.Module):
+    """One operator."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Apply it."""
+        return torch.relu(x)
+
+
+def dynamic() -> px.Program:
+    """Return a program whose first size is 2 to 64."""
+    sizes = ({0: torch.export.Dim("d", min=2, max=64)},)
+    return px.import_ep(torch.export.export(Relu(), (X,), dynamic_shapes=sizes))
+
+
+def assumed(program: px.Program) -> tuple[int, dict[Any, Any]]:
+    """Return what was assumed of the sizes of a program."""
+    environment = program.main.inputs[0].meta["val"].shape[0].node.shape_env
+    return len(environment.guards), dict(environment.replacements)
+
+
+def tanh(where: Callable[[Any], Any]) -> px.Rule:
+    """Return a rule with a condition."""
+    return px.rule(lambda x: torch.relu(x), where=where).becomes(lambda m, x: torch.tanh(x))
+
+
+PROVEN: list[Callable[[Any], Any]] = [
+    lambda m: m.shape("x")[0] >= 2,
+    lambda m: m.shape("x")[0] != 1,
+    lambda m: not m.shape("x")[0] == 65,  # noqa: SIM201
+    lambda m: m.val("x").dim() == 2 and m.val("x").dtype == torch.float32,
+    lambda m: m.val("x").shape[0] * 2 > 3,
+    lambda m: m.val("x").numel() == m.shape("x")[0] * 4,
+    lambda m: m.val("x").stride() == (4, 1),
+    lambda m: m.shape("x")[0] == 4 or m.shape("x")[0] != 4,
+    lambda m: m.shape("x")[0] == 5 or m.shape("x")[1] == 4,
+    lambda m: bool(m.shape("x")[0]),
+    lambda m: isinstance(m.val("x"), torch.Tensor),
+]
+
+OPEN: list[Callable[[Any], Any]] = [
+    lambda m: m.shape("x")[0] == 4,
+    lambda m: not m.shape("x")[0] == 4,  # noqa: SIM201
+    lambda m: m.shape("x")[0] != 4,
+    lambda m: m.val("x").shape[0] == 4,
+    lambda m: m.val("x").size(0) >= 5,
+    lambda m: m.val("x").numel() > 16,
+    lambda m: m.shape("x") == (4, 4),
+    lambda m: (m.shape("x")[0] == 4) == (m.shape("x")[0] == 8),
+    lambda m: m.shape("x")[0] % 2 == 0,
+    lambda m: m.shape("x")[0] == 65,
+]
+
+
+@pytest.mark.parametrize(("holds", "condition"), [(True, each) for each in PROVEN] + [(False, each) for each in OPEN])
+def test_conditions_hold_where_they_are_proven(holds: bool, condition: Callable[[Any], Any]) -> None:
+    program = dynamic()
+    before = assumed(program)
+    made = tanh(condition)(program)
+    assert (made is not program) is holds
+    assert assumed(program) == before
+
+
+def test_a_condition_installs_no_guard_and_the_program_stays_dynamic() -> None:
+    program = dynamic()
+    rule = px.rule(lambda x: torch.relu(x), where=lambda m: m.val("x").shape[0] == 4).becomes(lambda m, x: torch.relu(x) * 0)
+    assert rule(program) is program
+    assert str(program.main.inputs[0].meta["val"].shape[0]).startswith("s")
+    assert torch.equal(px.lower(rule(program))(Y), Y.relu())
+
+
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [
+        (lambda m, x: torch.tanh(x).reshape(x.size(0), 2, 2), lambda x: x.tanh().reshape(x.size(0), 2, 2)),
+        (lambda m, x: torch.tanh(x).reshape([x.shape[0], 2, 2]), lambda x: x.tanh().reshape(x.size(0), 2, 2)),
+        (lambda m, x: torch.tanh(x).reshape([x.shape[0] * 2, 2]), lambda x: x.tanh().reshape(x.size(0) * 2, 2)),
+        (lambda m, x: torch.tanh(x).reshape([2, x.shape[0] * 4 // 2]), lambda x: x.tanh().reshape(2, x.size(0) * 2)),
+        (lambda m, x: x.sum(0).expand(x.shape), lambda x: x.sum(0).expand(x.shape)),
+        (lambda m, x: x.sum(0).expand(m.shape("x")), lambda x: x.sum(0).expand(x.shape)),
+        (lambda m, x: torch.tanh(x).reshape([m.val(x).shape[0], 2, 2]), lambda x: x.tanh().reshape(x.size(0), 2, 2)),
+        (lambda m, x: torch.tanh(x) / x.shape[0], lambda x: x.tanh() / x.size(0)),
+        (lambda m, x: torch.tanh(x) * x.numel(), lambda x: x.tanh() * x.numel()),
+        (
+            lambda m, x: torch.tanh(x).reshape([m.call(torch.ops.aten.sym_size.int, x, 0) * 2, 2]),
+            lambda x: x.tanh().reshape(x.size(0) * 2, 2),
+        ),
+    ],
+)
+def test_replacements_compute_with_sizes(written: Any, expected: Any) -> None:
+    program = dynamic()
+    before = assumed(program)
+    made = px.rule(lambda x: torch.relu(x)).becomes(written)(program)
+    assert not px.verify(made, infer=True)
+    assert assumed(program) == before
+    module = px.lower(made)
+    exported = px.to_ep(made).run_decompositions({}).module()
+    for x in (X, Y):
+        assert torch.equal(module(x), expected(x))
+        assert torch.equal(exported(x), expected(x))
+
+
+def test_sizes_that_are_known_are_numbers() -> None:
+    program = px.import_ep(torch.export.export(Relu(), (X,)))
+    made = px.rule(lambda x: torch.relu(x)).becomes(lambda m, x: torch.tanh(x).reshape(x.size(0), 2, 2))(program)
+    assert [node.do.name for node in made.main.nodes] == ["aten.tanh.default", "aten.reshape.default"]
+    assert tuple(made.main.nodes[1].args[1]) == (4, 2, 2)
+
+
+def test_one_size_is_computed_once() -> None:
+    made = px.rule(lambda x: torch.relu(x)).becomes(lambda m, x: torch.tanh(x) * x.shape[0] + x.shape[0])(dynamic())
+    assert [node.do.name for node in made.main.nodes].count("aten.sym_size.int") == 1
+
+
+def test_a_replacement_cannot_branch_on_what_is_not_proven() -> None:
+    rule = px.rule(lambda x: torch.relu(x)).becomes(lambda m, x: torch.tanh(x) if x.shape[0] == 4 else torch.sin(x))
+    with pytest.raises(RuleError, match=r"(?s)known only when the program runs.*where="):
+        rule(dynamic())
+
+
+def test_a_rule_of_one_operator_leaves_what_is_not_proven() -> None:
+    @px.rule(at=torch.relu)
+    def unless_four(m: Any) -> Any:
+        return None if m.arguments["self"].shape[0] == 4 else torch.tanh(m.arguments["self"])
+
+    program = dynamic()
+    assert unless_four(program) is program
+
+
+def test_attributes_that_depend_on_sizes_are_explained() -> None:
+    with pytest.raises(AttributeError, match="what can be asked: shape, size"):
+        tanh(lambda m: m.val("x").is_contiguous())(dynamic())
+
+
+@pytest.mark.parametrize(
+    "misspelled",
+    [
+        lambda m: m.dtype("X"),
+        lambda m: m.shape("y") == (2,),
+        lambda m: m["xx"],
+        lambda m: m.tensor("ww") is not None,
+        lambda m: m.val("rellu") is None,
+    ],
+)
+def test_a_name_that_is_not_there_is_an_error(misspelled: Callable[[Any], Any]) -> None:
+    with pytest.raises(px.errors.NamingError, match="the rule has no variable"):
+        tanh(misspelled)(dynamic())
+
+
+def test_values_of_the_program_can_be_named() -> None:
+    assert tanh(lambda m: m.dtype("relu") == m.dtype("x") == torch.float32)(dynamic()) is not None
