@@ -329,6 +329,13 @@ def test_a_number_that_is_made_in_a_module_moves_and_the_part_stays_outlined() -
     assert nodes(result)["s1"] == ["n_1", "a"]
 
 
+def test_a_part_that_gives_one_value_less_has_the_value_of_the_other() -> None:
+    program = px.infer(split_tree(THIRD_PART.replace("b = aten.mul.Scalar(x, n)", "b = aten.neg.default(x)")))
+    assert isinstance(program.main.nodes[0].meta["val"], tuple)
+    result = moved(program)
+    assert (result.main.nodes[0].name, result.main.nodes[0].meta["val"].shape) == ("b", (2,))
+
+
 def test_with_fuel_some_numbers_are_moved() -> None:
     program = split_tree(TWO_TARGETS)
     assert nodes(px.move_non_tensor_nodes(program, fuel=1)) == {"s0": ["size"], "s1": ["a"], "s2": ["n", "a"]}

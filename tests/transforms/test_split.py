@@ -171,6 +171,9 @@ def test_an_untagged_node_follows_what_it_depends_on_with_reuse_too() -> None:
     program = px.split_by_tags(flat(nodes, px.Ref("a1"), "x"), ("a", "b"), tag_of=tags, allow_reuse=True)
     bodies = {part.name: [n.name for n in program.graphs[part.graph].nodes] for part in px.parts(program)}
     assert bodies == {"a": ["a", "after"], "b": ["b"], "a_1": ["a1"]}
+    nodes = [node("free", NEG, "x"), node("a", NEG, "x"), node("b", ADD, "free", "a")]
+    program = px.split_by_tags(flat(nodes, px.Ref("b"), "x"), ("a", "b"), tag_of={"a": "a", "b": "b"}, allow_reuse=True)
+    assert [n.name for n in program.graphs["b"].nodes] == ["free", "b"]
 
 
 def test_a_path_above_all_calls_is_the_path_of_a_module() -> None:
