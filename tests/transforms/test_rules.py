@@ -17,6 +17,7 @@ from torch.nn import functional
 
 import purefx as px
 from purefx.transforms.rules.terms import Var
+from tests.programs import exported
 
 Function = Callable[..., Any]
 
@@ -556,3 +557,26 @@ def test_an_alternative_is_the_same_one_wherever_it_is_used(one: Function, other
     model = Plain(lambda _, x: one(x) * torch.neg(other(x)) + 3)
     program = px.import_ep(torch.export.export(model, (torch.ones(2),)))
     assert (rule(program) is not program) is (one is other)
+
+
+class Nested(nn.Module):
+    """What one pattern looks for lies in what another one does, twice."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Apply them."""
+        return torch.relu(torch.sin(torch.relu(torch.sin(x)))) + torch.sin(x)
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_top_down_a_large_pattern_is_found_before_a_part_of_it(is_first: bool) -> None:
+    """Whichever of the rules stands first; by default the part is rewritten before what uses it is looked at."""
+    part = px.rule(lambda x: torch.sin(x)).becomes(lambda m, x: torch.cos(x))
+    whole = px.rule(lambda x: torch.relu(torch.sin(x))).becomes(lambda m, x: torch.tanh(x))
+    rules = part + whole if is_first else whole + part
+    program = px.import_ep(exported(Nested(), torch.ones(2)))
+    made, other = rules.top_down()(program), rules(program)
+    assert [node.do.name.split(".")[1] for node in made.main.nodes] == ["tanh", "tanh", "cos", "add"]
+    assert [node.do.name.split(".")[1] for node in other.main.nodes] == ["cos", "relu", "cos", "relu", "cos", "add"]
+    assert rules.top_down()(made) is made
+    assert not px.verify(made, infer=True)
+    assert (rules + part.top_down()).is_top_down

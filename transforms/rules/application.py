@@ -141,11 +141,15 @@ class Sweep:
         """What may be done."""
         return Legality(self.program, self.name, lambda: self.paths, self.draft.values)
 
-    def run(self) -> Graph:
-        """Return the graph after the rules; the same object if none matched."""
+    def run(self, *, is_top_down: bool = False) -> Graph:
+        """Return the graph after the rules; the same object if none matched.
+
+        Args:
+            is_top_down: whether the last nodes are tried first.
+        """
         wanted = {*map(id, self.rules)}
         candidates = [node.name for node in self.graph.nodes if type(do := node.do) is Op and id(do.target) in wanted]
-        for at in candidates:
+        for at in reversed(candidates) if is_top_down else candidates:
             todo = [at]
             while todo and not self.fuel.refused and not self.classes:
                 name = todo.pop()

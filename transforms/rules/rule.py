@@ -56,10 +56,33 @@ class RuleSet:
     """
 
     rules: tuple[Rule, ...]
+    is_top_down: bool = field(default=False, kw_only=True, repr=False)
+    """Whether values are tried from the results of a graph to its inputs."""
 
     def __add__(self, other: RuleSet) -> RuleSet:
-        """Return the rules of both, these first."""
-        return RuleSet((*self.rules, *other.rules)) if isinstance(other, RuleSet) else NotImplemented
+        """Return the rules of both, these first; top-down if one of the two is."""
+        if not isinstance(other, RuleSet):
+            return NotImplemented
+        return RuleSet((*self.rules, *other.rules), is_top_down=self.is_top_down or other.is_top_down)
+
+    def top_down(self) -> RuleSet:
+        """Return the same rules, tried from the results of a graph to its inputs: a large pattern is found before a part of it.
+
+        By default operands are tried before what uses them, so that what is built for one is seen by the next.
+
+        >>> import torch, purefx as px
+        >>> inner = px.rule(lambda x: torch.sin(x)).becomes(lambda m, x: torch.cos(x))
+        >>> outer = px.rule(lambda x: torch.relu(torch.sin(x))).becomes(lambda m, x: torch.tanh(x))
+        >>> class Both(torch.nn.Module):
+        ...     def forward(self, x):
+        ...         return torch.relu(torch.sin(x))
+        >>> program = px.import_ep(torch.export.export(Both(), (torch.ones(2),)))
+        >>> [node.do.name for node in (inner + outer)(program).main.nodes]
+        ['aten.cos.default', 'aten.relu.default']
+        >>> [node.do.name for node in (inner + outer).top_down()(program).main.nodes]
+        ['aten.tanh.default']
+        """
+        return RuleSet(self.rules, is_top_down=True)
 
     def __call__(self, program: Program, *, fuel: int | None = None) -> Program:
         """Return the program with what the rules look for replaced.
@@ -284,13 +307,13 @@ def _names(term: Any) -> set[str]:
 
 def _everywhere(program: Program, rules: RuleSet, fuel: Fuel) -> Program:
     index = rules.index
-    work = _Application(program, index, fuel)
+    work = _Application(program, index, fuel, is_top_down=rules.is_top_down)
     made = work.run()
     if not work.is_near or fuel.refused or not is_tree(made):
         return made
     if any(each.across_modules for each in rules.rules):
         across = {root: tuple(each for each in found if each.across_modules) for root, found in index.items()}
-        return through_modules(made, lambda flat: _Application(flat, across, fuel).run())
+        return through_modules(made, lambda flat: _Application(flat, across, fuel, is_top_down=rules.is_top_down).run())
     if any(each.across_modules is None for each in rules.rules) and (missed := near_misses(made, index, root_of)):
         warn(
             f"{len(missed)} matches lie in several modules, where a rule does not look in a tree: {'; '.join(missed[:3])}.\n"
@@ -304,8 +327,9 @@ def _everywhere(program: Program, rules: RuleSet, fuel: Fuel) -> Program:
 class _Application:
     """Rules on a whole program: graphs are walked until nothing matches, and bodies go apart where instances disagree."""
 
-    def __init__(self, program: Program, rules: Mapping[Any, tuple[Rule, ...]], fuel: Fuel) -> None:
+    def __init__(self, program: Program, rules: Mapping[Any, tuple[Rule, ...]], fuel: Fuel, *, is_top_down: bool = False) -> None:
         self.before = self.program = program
+        self.is_top_down = is_top_down
         self.rules = rules
         self.fuel = fuel
         self.state = NewState(program)
@@ -326,7 +350,7 @@ class _Application:
         program, places = self.program, Places(self.program)
         shared = self.rules, self.fuel, self.state, CallValues(program), self.values, self.templates
         walks = [Sweep(program, name, places, self.hits[name], *shared) for name in todo]
-        graphs = {walk.name: walk.run() for walk in walks}
+        graphs = {walk.name: walk.run(is_top_down=self.is_top_down) for walk in walks}
         self.is_near |= any(walk.is_near for walk in walks)
         changed = {name: graph for name, graph in graphs.items() if graph is not program.graphs[name]}
         if changed:
