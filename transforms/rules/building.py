@@ -146,6 +146,8 @@ class Builder:
             if not size.source:
                 raise RuleError(f"{self._at}: nothing here computes the size {size}: take it of a variable, as in x.shape[0]")
             function, *operands = size.source
+            if type(function) is Ref:  # the program computes it
+                return function
             do, args = op_of(function), tuple(map(self.arg, operands))
             word = word_of(function.__name__.partition(".")[0])
             self._made[key] = size, self._add(word, lambda name: Node(name, do, args, (), self.place.stack, self.meta))

@@ -61,7 +61,7 @@ class Size(Number):
     value: Any
     """The symbolic number."""
     source: tuple[Any, ...] = ()
-    """What computes it: the value and the operator that takes its size, or a function of Python and its operands."""
+    """What computes it: an operator, or a function of Python, and its operands; a value of the program alone."""
 
     def __repr__(self) -> str:
         return str(self.value)
