@@ -67,7 +67,7 @@ class Size(Number):
         return str(self.value)
 
     def __bool__(self) -> bool:
-        return self != 0
+        return _is_true("!=", operator.ne, self, 0)
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -96,7 +96,7 @@ class Known:
     ref: Ref | None = None
 
     @property
-    def __class__(self) -> Any:
+    def __class__(self) -> Any:  # type: ignore[override]
         return type(self.value)
 
     def __repr__(self) -> str:

@@ -224,7 +224,8 @@ class Templates:
         sources = known[1]
         if sources is None or any(look() is not was for look, was in sources):
             return None
-        parts, numbers, values = [id(rule)], dict[str, int](), place.found.values
+        parts: list[Hashable] = [id(rule)]
+        numbers, values = dict[str, int](), place.found.values
         for variable in rule.variables:
             part = self._part(values.get(variable), numbers, place.scope.known)
             if part is None:
