@@ -28,7 +28,7 @@ from ..evaluate import evaluate
 from ..purity import seeded
 from ..toy import GETITEM, TensorMachine
 from .contents import CALLS
-from .flow import READING, Flow, step, supplied
+from .flow import CONSTANT, READING, Flow, step, supplied
 from .instances import Instance, changed
 from .operands import quiet
 from .recipe import Hit, Recipe
@@ -128,6 +128,8 @@ def _hit(flow: Flow, hit: Hit, pool: Sequence[Instance], finite: set[str]) -> li
 
 
 def _feed(instance: Instance, name: str, feed: int) -> int:
+    if name in instance.constants:
+        return CONSTANT
     return feed if name not in instance.from_state or feed in READING else READING[0]
 
 

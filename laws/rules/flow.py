@@ -21,7 +21,7 @@ from ..toy import PRINT
 from .contents import Operand
 from .instances import run_node
 
-__all__ = ["READING", "Flow", "Given", "step", "supplied"]
+__all__ = ["CONSTANT", "READING", "Flow", "Given", "step", "supplied"]
 
 aten: Any = torch.ops.aten
 
@@ -85,23 +85,25 @@ class Flow:
         self.known[name] = self.inputs[-1].at(0)
         return name
 
-    def read(self, operand: Operand, *, is_parameter: bool, tied: bool = False) -> str:
+    def read(self, operand: Operand, kind: SlotKind, *, tied: bool = False) -> str:
         """Add a read of state, and return its name.
 
         Args:
             operand: what it is like.
-            is_parameter: whether it is one, or a buffer.
+            kind: of the state; what cannot be trained is a buffer in place of a parameter.
             tied: whether it is the tensor of another slot, where one is like it.
         """
         like = operand.value
         others = [slot for slot in self.slots.values() if slot.value.dtype is like.dtype and slot.value.shape == like.shape]
         number = len(self.slots)
-        slot = self.names.fresh("w" if is_parameter else "b")
+        slot = self.names.fresh(WORDS[kind])
         value: Any = operand.at(0, number + 1)
-        if is_parameter and (like.dtype.is_floating_point or like.dtype.is_complex):
+        if kind is SlotKind.PARAMETER and (like.dtype.is_floating_point or like.dtype.is_complex):
             value = torch.nn.Parameter(value)
-        kind = SlotKind.PARAMETER if isinstance(value, torch.nn.Parameter) else SlotKind.BUFFER
-        self.slots[slot] = others[0] if tied and others else Slot(kind, value, number, number)
+        elif kind is SlotKind.PARAMETER:
+            kind = SlotKind.BUFFER
+        new = Slot(kind, value, number, number, persistent=kind is not SlotKind.CONSTANT)
+        self.slots[slot] = others[0] if tied and others else new
         name = self.reads[slot] = self.names.fresh(f"{slot}_read")
         shared = next((self.known[self.reads[other]] for other in self.reads if other != slot and self._ties(slot, other)), None)
         self.known[name] = value.detach().clone() if shared is None else shared
@@ -192,7 +194,9 @@ def supplied(flow: Flow, operand: Operand, feed: int) -> str:
         case 2 | 3 if there:
             found = there[(feed - 2) % len(there)]
         case 4 | 5 | 6 if not flow.is_pure:
-            found = flow.read(operand, is_parameter=feed == 4, tied=feed == 6)
+            found = flow.read(operand, SlotKind.PARAMETER if feed == 4 else SlotKind.BUFFER, tied=feed == 6)
+        case 12 if not flow.is_pure:
+            found = flow.read(operand, SlotKind.CONSTANT)
         case 7 if like.dim() > 1:
             found = flow.add(aten.transpose.int, flow.given(operand, lambda it: it.transpose(0, -1)), 0, -1)
         case 8 if sized:
@@ -255,6 +259,12 @@ SIMPLE: dict[int, tuple[Any, ...]] = {0: (aten.mul.Tensor, 2), 1: (aten.clone.de
 
 READING = (4, 5, 6)
 """Ways to come by an operand that read it from the state: a parameter, a buffer, a tied one."""
+
+CONSTANT = 12
+"""The way that reads a constant, where nothing else would do."""
+
+WORDS = {SlotKind.PARAMETER: "w", SlotKind.BUFFER: "b", SlotKind.CONSTANT: "c"}
+"""What slots are called."""
 
 SIZELESS = frozenset({0, 1, 2, 3, 7, 10})
 """Ways to come by an operand in which no size is written down."""

@@ -151,17 +151,20 @@ def _sort(found: Found, instance: Instance) -> None:
 
 
 def _from_state(found: Found, instance: Instance) -> Instance | None:
-    # Where the rule matches if operands are read from the state: as few of them as it takes.
+    # Where the rule matches if operands are read from the state, or are constants: as few of them as it takes.
     names = [name for name, _ in instance.leaves]
-    wanted = frozenset(names)
-    for without in (None, *names):
-        fewer = wanted - {without}
-        drawn = simplest(evolve(instance, from_state=fewer))
-        if drawn is not None and _tried(found, drawn):
-            wanted = fewer
-        elif without is None:
-            return None
-    return evolve(instance, from_state=wanted)
+    for some in (lambda wanted: evolve(instance, from_state=wanted), lambda wanted: evolve(instance, constants=wanted)):
+        wanted = frozenset(names)
+        if _matches(found, some(wanted)):
+            for name in names:
+                wanted = wanted - {name} if _matches(found, some(wanted - {name})) else wanted
+            return some(wanted)
+    return None
+
+
+def _matches(found: Found, instance: Instance) -> bool:
+    drawn = simplest(instance)
+    return drawn is not None and bool(_tried(found, drawn))
 
 
 def _tried(found: Found, drawn: Drawn) -> int:

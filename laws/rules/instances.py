@@ -41,7 +41,9 @@ class Instance:
     """What the pattern gives: mostly one value."""
     variables: tuple[str, ...] = ()
     from_state: frozenset[str] = frozenset()
-    """The tensors that have to be read from the state: those that stand in the pattern, or the rule asks what is in them."""
+    """The tensors that have to be read from the state: the rule asks what is in them."""
+    constants: frozenset[str] = frozenset()
+    """The tensors that have to be constants: those that stand in the pattern, or the rule asks what is always in them."""
 
     def __repr__(self) -> str:
         shown = [f"{name}={one!r}" for name, one in zip(self.variables, self.operands, strict=False)]
@@ -87,7 +89,7 @@ def instance_of(
     if not all(isinstance(value, torch.Tensor) for value in held.values()):
         return None
     given = [*zip(names, leaves, strict=True), *[(name, Operand(value.detach(), "held")) for name, value in held.items()]]
-    return Instance(rule, operands, tuple(given), nodes, results, variables, frozenset(held))
+    return Instance(rule, operands, tuple(given), nodes, results, variables, constants=frozenset(held))
 
 
 def run_node(node: Node, known: Mapping[str, Any]) -> Any:

@@ -188,6 +188,14 @@ def test_a_rule_that_asks_for_state_gets_it() -> None:
         check_rule(wrong, examples=10, changes_state=True)
 
 
+def test_a_rule_that_asks_for_a_constant_gets_one() -> None:
+    def negated(x: Any, w: Any) -> Any:
+        return neg(x * w)
+
+    is_fixed = px.rule(negated, where=lambda m: m.constant("w") is not None and m.dtype("x") == m.dtype("w") == torch.float32)
+    assert check_rule(is_fixed.becomes(lambda m, x, w: x * neg(w)), examples=10, finite=True).matched >= 5
+
+
 def test_a_rule_of_one_operator_is_asked_on_programs() -> None:
     shifted = px.rule(lambda m: m.value * 2, at=torch.ops.aten.linear, once=True)
     model = torch.nn.Linear(2, 2), (torch.ones(1, 2),)

@@ -37,7 +37,6 @@ def _made_and_written(m: Any, x: Tensor) -> Tensor:
 
 MATCHES: list[tuple[str, px.Rule, Function, str]] = [
     ("made in the program", shifted, lambda m, x: (x.sin() + torch.tensor(1.0)) * 2, "sin add mul"),
-    ("a buffer", seen, lambda m, x: x.exp() * m.seen + 1, "exp add"),
     ("captured", row, lambda m, x: x.sin() * torch.tensor([1.0, 2.0, 3.0, 4.0]) + 1, "neg sin neg mul add"),
 ]
 
@@ -55,6 +54,7 @@ LEFT: list[tuple[str, px.Rule, Function]] = [
     ("a number", shifted, lambda m, x: (x.sin() + 1.0) * 2),
     ("a computed value", shifted, lambda m, x: (x.sin() + torch.full((), 1.0)) * 2),
     ("an operand", shifted, lambda m, x: (x.sin() + x) * 2),
+    ("a buffer that others are loaded into", seen, lambda m, x: x.exp() * m.seen + 1),
     ("a buffer that is written", seen, _written_later),
     ("written before it is used", shifted, _made_and_written),
 ]
@@ -73,10 +73,47 @@ def test_a_decomposed_program_has_a_copy_of_another_operator() -> None:
 class Scaled(nn.Module):
     def __init__(self, by: Tensor) -> None:
         super().__init__()
-        self.register_buffer("by", by)
+        self.register_buffer("by", by, persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
         return x.sin() * self.by
+
+
+class Shifted(nn.Module):
+    """What is added is a parameter, a buffer, or neither, as fresh as the tensor of the pattern."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.by: Any
+        if kind == "parameter":
+            self.by = nn.Parameter(torch.zeros(4))
+        elif kind == "view of a parameter":
+            self.trained = nn.Parameter(torch.zeros(4))
+            self.by = self.trained.detach()
+        else:
+            self.register_buffer("by", torch.zeros(4), persistent=kind == "buffer")
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (x + self.by).sin()
+
+
+@pytest.mark.parametrize("kind", ["parameter", "view of a parameter", "buffer", "buffer of no state_dict"])
+def test_only_what_nobody_can_replace_is_a_constant(kind: str) -> None:
+    plain = px.rule(lambda x: x + torch.zeros(4)).becomes(lambda m, x: x.clone())
+    program = px.import_ep(torch.export.export(Shifted(kind), (X,)))
+    for stage in (program, px.transform(program)):
+        assert (plain(stage) is stage) == (kind != "buffer of no state_dict")
+
+
+def test_a_rule_says_that_buffers_and_parameters_are_constants() -> None:
+    def is_zero(**options: bool) -> Callable[[px.Match], bool]:
+        return lambda m: (held := m.constant("by", **options)) is not None and not held.any()
+
+    for kind, needed in (("parameter", "parameters"), ("buffer", "buffers")):
+        program = px.import_ep(torch.export.export(Shifted(kind), (X,)))
+        for given in ("parameters", "buffers"):
+            plain = px.rule(lambda x, by: x + by, where=is_zero(**{given: True})).becomes(lambda m, x, by: x.clone())
+            assert (plain(program) is not program) == (given == needed)
 
 
 def test_modules_that_share_a_body_are_asked_one_by_one() -> None:

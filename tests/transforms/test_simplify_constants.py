@@ -17,12 +17,17 @@ buffer n: f32[2]
 buffer view: f32[1] shares n
 constant c: f32[2]
 parameter p: f32[2]
+constant shown: f32[2] shares p
 }"""
 
 FLAT = {
     "a buffer": (("n = get n", "a = aten.exp.default(n)", "y = aten.add.Tensor(x, a)", "(y,)"), ["y"]),
     "a constant": (("c = get c", "a = aten.exp.default(c)", "y = aten.add.Tensor(x, a)", "(y,)"), ["y"]),
     "a parameter": (("p = get p", "a = aten.exp.default(p)", "y = aten.add.Tensor(x, a)", "(y,)"), ["a", "y"]),
+    "what a parameter is under another name": (
+        ("p = get shown", "a = aten.exp.default(p)", "y = aten.add.Tensor(x, a)", "(y,)"),
+        ["a", "y"],
+    ),
     "literals": (("a = aten.full.default([2], 1.5)", "y = aten.add.Tensor(x, a)", "(y,)"), ["y"]),
     "a chain": (
         ("a = aten.ones.default([2, 2])", "b = aten.tril.default(a)", "c = aten.select.int(b, 0, 0)",

@@ -17,7 +17,7 @@ from ...ir.effects.resolved import node_effects, summary
 from ...ir.errors import RuleError
 from ...ir.names import join, nested
 from ...ir.program import Program
-from ...ir.signature import StateInput, StateMutation
+from ...ir.signature import StateGradient, StateInput, StateMutation
 from ...ir.state import Slot, SlotKind
 from ...ir.state_changes import state_uses, with_slots, without_slots
 from ...ir.tensors import TensorIds
@@ -48,6 +48,7 @@ class NewState:
         self.state = program.state
         self.added: dict[str, Slot] = {}
         self.dropped: dict[str, None] = {}
+        self._replaceable: dict[frozenset[SlotKind], frozenset[int]] = {}
 
     @cached_property
     def _ids(self) -> TensorIds:
@@ -73,6 +74,25 @@ class NewState:
         if found is None or not isinstance(found.value, torch.Tensor):
             return None
         return found.value if slot in self.added or found.storage not in self._written else None
+
+    def constant(self, slot: str, *, buffers: bool, parameters: bool) -> torch.Tensor | None:
+        """Return the tensor that a slot always has, whatever is trained or loaded; None if there is none.
+
+        Args:
+            slot: from the root.
+            buffers: whether persistent buffers count as well, though others may be loaded.
+            parameters: whether parameters count as well, though they are trained and loaded.
+        """
+        kinds = frozenset([SlotKind.BUFFER] * buffers + [SlotKind.PARAMETER] * parameters)
+        value = self.tensor(slot)
+        if value is None:
+            return None
+        if kinds not in self._replaceable:
+            self._replaceable[kinds] = _replaceable(self.program, kinds)
+        storage = (self.added.get(slot) or self.state[slot]).storage
+        new = [each for each in self.added.values() if each.storage == storage]
+        is_replaceable = storage in self._replaceable[kinds] or any(_is_replaceable(each, kinds) for each in new)
+        return None if is_replaceable else value
 
     def free(self, owner: str, word: str, paths: Iterable[str], taken: Iterable[str] = ()) -> str:
         """Return a name for a slot that is free at all instances of a body, as the body writes it.
@@ -115,7 +135,23 @@ class NewState:
         if self.dropped:
             program = without_slots(program, self.dropped.keys() - state_uses(program).keys())
             self.program, self.state = program, program.state
+        self._replaceable = {}
         return program
+
+
+def _is_replaceable(slot: Slot, kinds: frozenset[SlotKind]) -> bool:
+    # Whether another tensor may be trained or loaded into a slot, as those see it who hold the program.
+    is_kept = slot.kind is SlotKind.PARAMETER or (slot.kind is SlotKind.BUFFER and slot.persistent)
+    return is_kept and slot.kind not in kinds
+
+
+def _replaceable(program: Program, kinds: frozenset[SlotKind]) -> frozenset[int]:
+    # The storages that are trained or loaded under some name, or that something outside of the program changes.
+    state = program.state
+    found = {slot.storage for _, slot in state.pairs if _is_replaceable(slot, kinds)}
+    trained = [spec.slot for spec in program.signature.outputs if type(spec) is StateGradient]
+    found.update([state[slot].storage for slot in trained if slot in state])
+    return frozenset(found.union(*state.entangled))
 
 
 def parameter_of(value: Any) -> Any:

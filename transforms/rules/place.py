@@ -28,12 +28,10 @@ from .matching import Found, match
 from .new_state import Addition, NewState, parameter_of
 from .overloads import arranged
 from .patterns import variables_of
+from .reading import copied_from
 from .terms import Applied, Term, applied
 
 __all__ = ["Match", "Place", "Places", "Scope"]
-
-COPYING = frozenset([f"aten.{name}.default" for name in ("lift_fresh_copy", "lift_fresh", "detach_", "detach", "alias", "clone")])
-"""Operators that the exporter puts behind a tensor that was made in the program, and others that keep its contents."""
 
 
 class Places:
@@ -229,23 +227,23 @@ class Place:
         slot = self.slot(what)
         return None if slot is None else self.scope.state.tensor(slot)
 
-    def constant(self, what: Any) -> Any:
+    def constant(self, what: Any, *, buffers: bool = False, parameters: bool = False) -> Any:
         """Return the tensor that a value always is, a copy of state included; None if there is none, or something writes it.
 
         What copies it goes with the match, where nothing else uses it.
+
+        Args:
+            what: a value, or its name.
+            buffers: whether persistent buffers are constants too, for programs into which no others are loaded.
+            parameters: whether parameters are, for programs that are not trained either.
         """
-        arg, reads, is_changed = self.arg(what), dict[str, None](), self.scope.is_changed
-        while type(arg) is Ref:
-            node = self.scope.node_of(arg.name)
-            if node is not None:
-                reads[arg.name] = None
-            if is_changed is not None and is_changed(arg.name):
-                return None
-            if node is None or type(node.do) is not Op or node.do.name not in COPYING:
-                break
-            arg = node.args[0]
+        found = copied_from(self.arg(what), self.scope.node_of, self.scope.is_changed)
+        if found is None:
+            return None
+        arg, reads = found
         self.notes.reads.update(reads)
-        return self.tensor(arg)
+        slot = self.slot(arg)
+        return None if slot is None else self.scope.state.constant(slot, buffers=buffers, parameters=parameters)
 
     # -- what is made -----------------------------------------------------------------------------------------------------------
 

@@ -18,7 +18,6 @@ from torch.nn import functional
 
 from ...ir.arguments import Ref
 from ...ir.graph import Op
-from ...ir.state import SlotKind
 from ...ir.torch_private import SAFE_SOFTMAX, device_of
 from ..rules import terms
 from ..rules.place import Match
@@ -266,8 +265,7 @@ def _(m: Match, q: Any, k: Any, v: Any, mask: Any, p: Any, causal: Any, scale: A
 
 
 def _is_causal(m: Match) -> bool:
-    slot, q, k = m.slot("mask"), m.shape("q"), m.shape("k")
-    mask = m.tensor("mask") if slot and m.program.state[slot].kind is not SlotKind.PARAMETER else None
+    mask, q, k = m.constant("mask", buffers=True), m.shape("q"), m.shape("k")
     if mask is None or q is None or k is None or mask.dim() < 2 or mask.shape[-2:] != (q[-2], k[-2]):
         return False
     seen = torch.ones(mask.shape, dtype=torch.bool, device=mask.device).tril()

@@ -111,13 +111,14 @@ class _Known:
         self.written = self._written(effects)
 
     def _written(self, effects: Mapping[str, list[NodeEffects]]) -> set[int]:
-        # The storages that a node may write, or that something outside of the program changes.
+        # The storages that a node may write, or that something outside of the program changes or loads.
         program, state = self.program, self.program.state
         does = summary(program.main, effects[program.root])
         inputs = {formal.name: spec.slot for formal, spec in program.inputs if type(spec) is StateInput}
         slots = [*does.writes_slots, *(inputs[name] for name in does.writes if name in inputs)]
         slots += [spec.slot for spec in program.signature.outputs if isinstance(spec, StateMutation | StateGradient)]
         found = {state[slot].storage for slot in slots if slot in state}
+        found |= {slot.storage for _, slot in state.pairs if slot.kind not in self.kinds}  # under another name it is trained
         return found.union(*state.entangled)
 
     def read(self, graph: str, slot: str) -> Any:
