@@ -327,3 +327,42 @@ def test_a_tree_is_inlined_only_for_operators_that_are_there(monkeypatch: pytest
     there = px.rule(lambda x, w, b: functional.linear(px.any_of(torch.sigmoid(x), functional.gelu(x)), w, b))
     with pytest.raises(AssertionError, match="the tree is inlined"):
         there.becomes(lambda m, x, w, b: functional.linear(x, w, b))(tree)
+
+
+class Counted(nn.Module):
+    """Reads a buffer between two writes to it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("w", torch.ones(4))
+        self.register_buffer("other", torch.ones(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.w.add_(1)
+        y = torch.relu(x)
+        self.w.add_(1)
+        return y + self.w
+
+
+def _by_state(name: str) -> px.Rule:
+    return px.rule(lambda m: m.value * m.read(name), at=torch.ops.aten.relu, once=True)
+
+
+def test_a_read_of_state_is_of_its_version_at_that_place_or_an_error() -> None:
+    written = px.import_ep(torch.export.export(Counted(), (X,)))
+    for program in (written, px.transform(written)):
+        eager = Counted()
+        expected = torch.relu(X) * (eager.w + 1) + 3
+        torch.testing.assert_close(px.lower(_by_state("w")(program))(X), expected)
+    versions = px.import_ep(torch.export.export(Counted(), (X,)).run_decompositions())
+    with pytest.raises(px.errors.RuleError, match="a read of 'w' would give what it held before the call"):
+        _by_state("w")(versions)
+    with pytest.raises(px.errors.RuleError, match="Apply the rule before\nrun_decompositions"), px.editing(versions) as edit:
+        edit.replace("relu", edit["relu"] * edit.read("w"))
+    other = _by_state("other")(versions)
+    torch.testing.assert_close(px.lower(px.transform(other))(X), torch.relu(X) + 3)
+    for program in (written, px.transform(written)):
+        with px.editing(program) as edit:
+            edit.replace("relu", edit["relu"] * edit.read("w"))
+        torch.testing.assert_close(px.lower(edit.program)(X), torch.relu(X) * 2 + 3)
+        assert edit.slot(program.main.inputs[0].name) == ("w" if program is written else None)

@@ -28,7 +28,7 @@ from .matching import Found, match
 from .new_state import Addition, NewState, parameter_of
 from .overloads import arranged
 from .patterns import variables_of
-from .reading import copied_from
+from .reading import check_current, copied_from
 from .terms import Applied, Term, applied
 
 __all__ = ["Match", "Place", "Places", "Scope"]
@@ -216,8 +216,8 @@ class Place:
         node = self.scope.node_of(arg.name) if type(arg) is Ref else None
         if node is not None:
             return node.do.slot if type(node.do) is Get else None
-        if type(arg) is Ref and self.graph == self.program.root:
-            specs = {formal.name: spec for formal, spec in self.program.inputs}
+        if type(arg) is Ref and self.graph == self.scope.program.root:
+            specs = {formal.name: spec for formal, spec in self.scope.program.inputs}
             spec = specs.get(arg.name)
             return spec.slot if type(spec) is StateInput else None
         return None
@@ -289,11 +289,10 @@ class Place:
         """Return state that is there: an attribute of the module that is called here, or ``"/a.b"`` from the root.
 
         Raises:
-            RuleError: there is none of that name.
+            RuleError: there is none of that name, or the program computes with versions of it and writes none.
         """
         slot = nested(self._owner, name)
-        if (place := join(self.scope.paths[self.instance], slot)) not in self.program.state:
-            raise RuleError(f"there is no state {place!r} to read")
+        check_current(self.scope.program, join(self.scope.paths[self.instance], slot))
         return Read(slot)
 
     def drop(self, what: Any) -> None:

@@ -1,4 +1,4 @@
-"""Reads of state as rules see them: which read a value is a copy of.
+"""Reads of state as rules see them: which read a value is a copy of, and whether a read gives what is current at its place.
 
 What is read is not looked at here (``new_state.py``).
 """
@@ -8,9 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ...ir.arguments import Arg, Ref
+from ...ir.errors import RuleError
 from ...ir.graph import Node, Op
+from ...ir.program import Program
+from ...ir.signature import StateMutation
 
-__all__ = ["copied_from"]
+__all__ = ["check_current", "copied_from"]
 
 COPYING = frozenset([f"aten.{name}.default" for name in ("lift_fresh_copy", "lift_fresh", "detach_", "detach", "alias", "clone")])
 """Operators that the exporter puts behind a tensor that was made in the program, and others that keep its contents."""
@@ -42,3 +45,27 @@ def copied_from(
             break
         arg = node.args[0]
     return arg, passed
+
+
+def check_current(program: Program, slot: str) -> None:
+    """Check that a read of state gives what it holds at the place of the read, wherever that is.
+
+    Args:
+        program: in which it is read.
+        slot: from the root.
+
+    Raises:
+        RuleError: there is no such state; or the program gives its new contents back, and computes with versions of them.
+    """
+    state = program.state
+    if slot not in state:
+        raise RuleError(f"there is no state {slot!r} to read")
+    outputs = program.signature.outputs
+    given_back = {state[spec.slot].storage for spec in outputs if type(spec) is StateMutation and spec.slot in state}
+    if state[slot].storage in given_back:
+        raise RuleError(
+            f"a read of {slot!r} would give what it held before the call: the program writes nothing in place, but computes new\n"
+            "contents and gives them back, and which of its values is current at some place is not known. Apply the rule before\n"
+            "run_decompositions, or make the value that is wanted a variable of the pattern; after px.inplace_mutations, or\n"
+            "px.transform, a read gives what was written by then."
+        )
