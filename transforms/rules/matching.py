@@ -28,7 +28,8 @@ COMMUTING: Mapping[str, tuple[str, str]] = {
     "transpose": ("dim0", "dim1"),
     **dict.fromkeys(("add", "mul", "maximum", "minimum", "eq", "ne"), ("self", "other")),
     **dict.fromkeys(("logical_and", "logical_or", "logical_xor"), ("self", "other")),
-    **dict.fromkeys(("bitwise_and", "bitwise_or", "bitwise_xor"), ("self", "other")),
+    **dict.fromkeys(("bitwise_and", "bitwise_or", "bitwise_xor", "__and__", "__or__", "__xor__"), ("self", "other")),
+    **dict.fromkeys(("logaddexp", "logaddexp2", "hypot", "fmax", "fmin", "gcd", "lcm"), ("self", "other")),
 }
 """Operators of which two parameters may change places."""
 

@@ -15,6 +15,7 @@ import torch
 from ...ir.errors import RuleError
 from ...ir.names import did_you_mean
 from ...ir.torch_private import OpOverload, OpOverloadPacket, Parameter, overload_of, overloads_of, parameters_of, schema_of
+from .spelling import EQUIVALENT
 
 __all__ = ["arranged", "converted", "numbers_as_tensors", "operator_named", "takes_sizes"]
 
@@ -35,7 +36,7 @@ def operator_named(function: Any) -> tuple[str, Sequence[Any]]:
         name, overloads = function.__name__, [getattr(function, overload) for overload in function.overloads()]
     else:
         name = function if isinstance(function, str) else getattr(function, "__name__", str(function))
-        overloads = _of_tensors(name)
+        overloads = [*_of_tensors(name), *(_of_tensors(EQUIVALENT[name]) if name in EQUIVALENT else ())]
     if not overloads:
         near = did_you_mean(name, dir(torch.ops.aten))
         raise RuleError(f"{name!r} is not an operator of aten{near}; write torch.ops.<library>.<operator>")

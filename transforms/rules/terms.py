@@ -18,6 +18,7 @@ from ...ir.arguments import Ref
 from ...ir.errors import RuleError
 from ...ir.torch_private import overloads_of, parameters_of, schema_of
 from .overloads import arranged, operator_named, takes_sizes
+from .spelling import ATTRIBUTES, CASTS, OF_PYTHON, TURNED
 
 __all__ = [
     "AnyCall",
@@ -35,23 +36,6 @@ __all__ = [
     "values_as_numbers",
     "written",
 ]
-
-OF_PYTHON: Mapping[str, str] = {
-    "truediv": "div", "mod": "remainder", "floordiv": "floor_divide", "and": "bitwise_and", "or": "bitwise_or",
-    "xor": "bitwise_xor", "invert": "bitwise_not", "abs": "abs", "radd": "add", "rmul": "mul", "rsub": "rsub",
-    **{name: name for name in ("add", "sub", "mul", "matmul", "pow", "neg", "eq", "ne", "lt", "le", "gt", "ge")},
-}  # fmt: skip
-"""The operator that each operator of Python is; ``x - 2`` and ``2 - x`` are two."""
-
-CASTS: Mapping[str, torch.dtype] = {
-    "float": torch.float32, "double": torch.float64, "half": torch.float16, "bfloat16": torch.bfloat16, "int": torch.int32,
-    "long": torch.int64, "bool": torch.bool,
-}  # fmt: skip
-"""Methods that are ``to``, with the type."""
-
-
-ATTRIBUTES = {"T": "numpy_T", "mT": "mT", "H": "matrix_H", "mH": "mH", "real": "real", "imag": "imag"}
-"""The operators that attributes of tensors are."""
 
 
 class Term:
@@ -107,6 +91,8 @@ class Term:
 def _add_operators() -> None:
     for python, name in OF_PYTHON.items():
         setattr(Term, f"__{python}__", lambda self, *others, name=name: applied(name, (self, *others), {}))
+    for python, name in TURNED.items():
+        setattr(Term, f"__{python}__", lambda self, other, name=name: applied(name, (other, self), {}))
     Term.__hash__ = object.__hash__  # `==` applies an operator, so a term is known by what it is
 
 
