@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from ...ir.torch_private import schema_of
-from ...transforms.rules.terms import Applied, Item, Var
+from ...transforms.rules.terms import Applied, Item, Known, Var
 from .contents import Operand
 
 __all__ = ["candidate", "kinds_of"]
@@ -184,7 +184,7 @@ def operators_in(term: Any, parts: Any) -> list[Any]:
             continue
         if closing:
             done[id(each)] = each
-        elif isinstance(each, Applied | Item):
+        elif isinstance(each, Applied | Item | Known):
             todo.append((each, True))
             todo += [(part, False) for part in reversed(parts(each))]
         elif isinstance(each, list | tuple):

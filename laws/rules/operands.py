@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from ...transforms.rules.overloads import converted, numbers_as_tensors
-from ...transforms.rules.terms import AnyOf, Applied, Item, Var, parts_of, subterms, written
+from ...transforms.rules.terms import AnyOf, Applied, Item, Known, Var, parts_of, subterms, written
 from ..purity import seeded
 from .candidates import candidate, kinds_of, operators_in
 from .contents import Operand
@@ -115,6 +115,8 @@ def _with_choice(term: Any, chosen: Mapping[int, Any], done: dict[int, Any]) -> 
         case Applied(name=name, overloads=overloads, args=args, kwargs=kwargs):
             by_name = {key: _with_choice(part, chosen, done) for key, part in kwargs.items()}
             found = Applied(name, overloads, tuple([_with_choice(part, chosen, done) for part in args]), by_name)
+        case Known(whole=whole, what=what, dim=dim):
+            found = Known(_with_choice(whole, chosen, done), what, dim)
         case Item(whole=whole, index=index):
             found = Item(_with_choice(whole, chosen, done), index)
         case list() | tuple():
@@ -147,6 +149,8 @@ def _run(term: Any, known: Mapping[int, Any], values: Mapping[str, Any]) -> Any:
 
     if isinstance(term, Item):
         return value(term.whole)[term.index]
+    if isinstance(term, Known):
+        return term.of(value(term.whole))
     args, kwargs = [*map(value, term.args)], {key: value(part) for key, part in term.kwargs.items()}
     error: Exception = TypeError(f"{term.name} has no overload")
     for overload in sorted(term.overloads, key=lambda one: numbers_as_tensors(one, args, kwargs)):

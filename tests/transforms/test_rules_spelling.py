@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 import purefx as px
 
@@ -29,7 +30,7 @@ class Plain(nn.Module):
 
 def exported(function: Function, *args: Tensor, dynamic: bool = False) -> px.Program:
     size = torch.export.Dim("size", min=2, max=64)
-    shapes = ([{0: size} for _ in args],) if dynamic else None
+    shapes = (tuple([{0: size} for _ in args]),) if dynamic else None
     return px.import_ep(torch.export.export(Plain(function), args, dynamic_shapes=shapes))
 
 
@@ -70,6 +71,88 @@ OPERATORS: list[tuple[str, Function, tuple[Tensor, ...]]] = [
 @pytest.mark.parametrize(("name", "function", "args"), OPERATORS, ids=[case[0] for case in OPERATORS])
 def test_operators_of_python(name: str, function: Function, args: tuple[Tensor, ...]) -> None:
     assert finds(function, function, *args)
+
+
+IMAGE = torch.randn(2, 4, 6, 6)
+PARTS = (X, X + 1)
+
+FUNCTIONS: list[tuple[str, Function, tuple[Tensor, ...]]] = [
+    ("normalize", lambda x: functional.normalize(x), (X,)),
+    ("x.norm()", lambda x: x.norm(), (X,)),
+    ("norm of 1", lambda x: torch.norm(x, 1, dim=(0, 1), keepdim=True), (X,)),
+    ("norm of a dimension", lambda x: x.norm(dim=-1), (X,)),
+    ("frobenius norm", lambda x: torch.norm(x, "fro", dim=(0, 1)), (X,)),
+    ("norm in double", lambda x: torch.norm(x, dtype=torch.float64), (X,)),
+    ("mse_loss", lambda x, y: functional.mse_loss(x, y), PARTS),
+    ("mse_loss sum", lambda x, y: functional.mse_loss(x, y, reduction="sum"), PARTS),
+    ("l1_loss", lambda x, y: functional.l1_loss(x, y), PARTS),
+    ("smooth_l1_loss", lambda x, y: functional.smooth_l1_loss(x, y), PARTS),
+    ("huber_loss", lambda x, y: functional.huber_loss(x, y), PARTS),
+    ("kl_div", lambda x, y: functional.kl_div(x, y, reduction="sum"), PARTS),
+    ("group_norm", lambda x: functional.group_norm(x, 2), (IMAGE,)),
+    ("instance_norm", lambda x: functional.instance_norm(x), (IMAGE,)),
+    ("glu", lambda x: functional.glu(x), (X,)),
+    ("dropout", lambda x: functional.dropout(x, 0.25), (X,)),
+    ("alpha_dropout", lambda x: functional.alpha_dropout(x, 0.25, True), (X,)),
+    ("cosine_similarity", lambda x, y: functional.cosine_similarity(x, y), PARTS),
+    ("binary_cross_entropy_with_logits", lambda x, y: functional.binary_cross_entropy_with_logits(x, y), PARTS),
+]
+
+
+@pytest.mark.parametrize(("name", "function", "args"), FUNCTIONS, ids=[case[0] for case in FUNCTIONS])
+def test_functions_that_torch_writes_in_python(name: str, function: Function, args: tuple[Tensor, ...]) -> None:
+    assert finds(function, function, *args)
+
+
+def test_a_check_of_torch_does_not_ask_a_variable() -> None:
+    assert finds(lambda x, p: functional.dropout(x, p), lambda x: functional.dropout(x, 0.25), X)
+    assert finds(lambda x, n, w, b: functional.group_norm(x, n, w, b), lambda x: functional.group_norm(x, 2), IMAGE)
+    assert not finds(lambda x: functional.group_norm(x, 4), lambda x: functional.group_norm(x, 2), IMAGE)
+    assert not finds(lambda x: x.norm(dim=0), lambda x: x.norm(dim=1), X)
+
+
+def test_what_cannot_be_followed_says_what_to_write() -> None:
+    with pytest.raises(px.errors.RuleError, match=r"what interpolate computes depends.*\n.*torch.ops.aten.upsample_nearest1d"):
+        px.rule(lambda x: functional.interpolate(x, scale_factor=2.0))
+    with pytest.raises(TypeError, match="dimension"):
+        px.rule(lambda x: functional.glu(x, dimension=1))
+
+
+SIZES: list[tuple[str, Function]] = [
+    ("size", lambda x: x / x.size(0)),
+    ("shape", lambda x: (y := x.exp()) / y.shape[0]),
+    ("numel", lambda x: x / x.numel()),
+    ("type", lambda x, y: x.to(y.dtype) * y),
+    ("batchmean", lambda x, y: functional.kl_div(x, y, reduction="batchmean")),
+    ("view", lambda x: x.view(x.size(0), -1)),
+]
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize(("name", "function"), SIZES, ids=[case[0] for case in SIZES])
+def test_what_is_known_of_a_value(name: str, function: Function, dynamic: bool) -> None:
+    args = (X,) if "y" not in inspect.signature(function).parameters else (X, X.double())
+    assert finds(function, function, *args, dynamic=dynamic)
+
+
+def test_another_size_is_another_one() -> None:
+    for dynamic in (False, True):
+        assert not finds(lambda x: x / x.size(1), lambda x: x / x.size(0), X, dynamic=dynamic)
+        assert not finds(lambda x: x / x.numel(), lambda x: x / x.size(0), X, dynamic=dynamic)
+        assert not finds(lambda x, y: x / y.size(0), lambda x, y: (x / x.size(0)) * y.t().size(0), X, X, dynamic=False)
+    assert not finds(lambda x, y: x.to(y.dtype) * y, lambda x, y: x.to(torch.float16) * y, X, X.double())
+    assert finds(lambda x: x / x.size(-2), lambda x: x / x.size(0), X, dynamic=True)
+    with pytest.raises(px.errors.RuleError, match=r"take one, x.shape\[0\]"):
+        px.rule(lambda x: x.reshape(len(x.shape)))
+
+
+def test_a_size_is_left_for_those_who_use_it_too() -> None:
+    rule = px.rule(lambda x: (y := x.exp()) / y.size(0)).becomes(lambda m, x: x.exp().neg())
+    for dynamic in (False, True):
+        program = exported(lambda x: ((y := x.exp()) / y.size(0)) * x.size(0), X, dynamic=dynamic)
+        names = [node.do.name for node in rule(program).main.nodes if type(node.do) is px.Op]
+        assert names[-2:] == ["aten.neg.default", "aten.mul.Tensor"]
+        assert not px.verify(rule(program), infer=True)
 
 
 def test_names_of_one_computation() -> None:

@@ -21,7 +21,7 @@ from ...ir.torch_private import schema_of
 from .given import Given, Kept, Read, Size
 from .overloads import converted, numbers_as_tensors
 from .place import Place
-from .terms import Applied, Item, Number, Term, bound, values_as_numbers
+from .terms import Applied, Item, Known, Number, Term, applied, bound, values_as_numbers
 
 __all__ = ["OF_A_VALUE", "Builder"]
 
@@ -99,6 +99,8 @@ class Builder:
                 return self._made[key][1]
             case Size():
                 return self._size(term)
+            case Known(whole=whole, what="size", dim=dim):
+                return self.arg(applied(torch.ops.aten.sym_size.int, (whole, dim), {}))
             case list():
                 return Items([self.arg(one) for one in term])
             case tuple():
@@ -181,6 +183,8 @@ class Builder:
 
     def _kind(self, term: Any) -> Any:
         # What is known to be a tensor fits no number.
+        if isinstance(term, Known):
+            return 1
         value = self.place.scope.known.get(term.ref.name) if isinstance(term, Given) else term
         if isinstance(value, torch.Tensor):
             return value

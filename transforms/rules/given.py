@@ -1,7 +1,7 @@
 """What a rule is given of a program: values to compute with, sizes to compare, state to read; nothing here is built.
 
-``Given`` is a value that is there, ``Known`` a tensor with sizes that only a run knows, ``Size`` such a size, ``Read`` state, new
-or old, and ``Kept`` the value that a match stands for.
+``Given`` is a value that is there, ``Symbolic`` a tensor with sizes that only a run knows, ``Size`` such a size, ``Read`` state,
+new or old, and ``Kept`` the value that a match stands for.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ...ir.errors import RuleError
 from ...ir.torch_private import has_fixed_sizes
 from .terms import Number, Term
 
-__all__ = ["ASKED", "Given", "Kept", "Known", "Read", "Size", "Unproven", "holds", "known_of", "size_of"]
+__all__ = ["ASKED", "Given", "Kept", "Read", "Size", "Symbolic", "Unproven", "holds", "known_of", "size_of"]
 
 
 class Unproven(RuleError):
@@ -86,7 +86,7 @@ def size_of(value: Any, *source: Any) -> Any:
 
 
 @frozen(eq=False)
-class Known:
+class Symbolic:
     """A tensor of which some sizes are known only to a run: attributes of its fake value, with sizes that compare by proof.
 
     It passes for a tensor where its class is asked, as fake values do.
@@ -149,7 +149,7 @@ def known_of(value: Any, ref: Ref | None = None) -> Any:
         ref: the value that it is of, for sizes that a replacement computes with.
     """
     if isinstance(value, torch.Tensor):
-        return value if has_fixed_sizes(value) else Known(value, ref)
+        return value if has_fixed_sizes(value) else Symbolic(value, ref)
     return size_of(value, ref) if ref is not None else size_of(value)
 
 

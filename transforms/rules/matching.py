@@ -20,7 +20,7 @@ from ...ir.errors import RuleError
 from ...ir.graph import Node, Op
 from ...ir.torch_private import OpOverload
 from .overloads import arranged
-from .terms import AnyCall, AnyOf, Applied, Item, Var
+from .terms import AnyCall, AnyOf, Applied, Item, Known, Var
 
 __all__ = ["COMMUTING", "Found", "NodeOf", "key_of", "match", "operators_of", "root_of"]
 
@@ -38,6 +38,9 @@ WITHOUT_MEANING = frozenset({"cudnn_enable", "cudnn_enabled"})
 
 LEFT_OUT: Mapping[str, Any] = {"pin_memory": False, "layout": torch.strided}
 """What torch's bindings write for arguments that were left out, where the schema says None."""
+
+COMPUTING = frozenset({torch.ops.aten.sym_size.int, torch.ops.aten.sym_numel.default})
+"""What computes a size that only a run knows."""
 
 NodeOf = Callable[[str], Node | None]
 
@@ -61,6 +64,10 @@ class Found:
     def has(self, node: Node, term: Any) -> bool:
         """Return whether a node was found as a term."""
         return any(each is term and there is node for each, there in zip(self.terms, self.nodes, strict=True))
+
+    def node_of(self, term: Any) -> Ref | None:
+        """Return the use of the value that a term was found as; None if it is none of an operator, or was not looked for."""
+        return next((Ref(there.name) for each, there in zip(self.terms, self.nodes, strict=True) if each is term), None)
 
     def with_node(self, node: Node, term: Any) -> Found:
         """Return it with one more node."""
@@ -92,9 +99,9 @@ def match(term: Any, value: Arg, node_of: NodeOf, found: Found = Found()) -> Ite
         yield only
 
 
-def key_of(tensor: torch.Tensor) -> str:
-    """Return what the values of a match call a tensor that stands in a pattern."""
-    return f"tensor {id(tensor)}"
+def key_of(part: Any) -> str:
+    """Return what the values of a match call a tensor that stands in a pattern, or what is known of a value there."""
+    return f"part {id(part)}"
 
 
 class _Search:
@@ -132,7 +139,7 @@ class _Search:
                     nodes.append(node)
                     terms.append(term)
                     todo += reversed(ways[0])
-            elif kind is AnyOf or kind is list or isinstance(term, tuple | torch.Tensor):
+            elif kind is AnyOf or kind is Known or kind is list or isinstance(term, tuple | torch.Tensor):
                 return None
             elif not same_arg(term, value):
                 return STOP
@@ -160,6 +167,8 @@ class _Search:
                     ways = self._ways(term, node)
                     for pairs in ways if len(ways) == 1 else [each for each in ways if self._are_possible(each)]:
                         yield from self._all(pairs, found.with_node(node, term))
+            case Known():
+                yield from self._known(term, value, found)
             case list() | tuple():
                 if isinstance(value, list | tuple) and len(value) == len(term):  # a list where both are the default
                     yield from self._all(list(zip(term, value, strict=True)), found)
@@ -170,6 +179,15 @@ class _Search:
                 if same_arg(term, value):
                     yield found
 
+    def _known(self, term: Known, value: Arg, found: Found) -> Iterator[Found]:
+        # As a literal, or computed from it or from another value; that it is so is for the rule to ask (``patterns.py``).
+        said = evolve(found, values={**found.values, key_of(term): value})
+        node = self._node(value)
+        if node is not None and node.do.target in COMPUTING:
+            for each in self.match(term.whole, node.args[0], said):
+                yield each.with_node(node, term)
+        yield said  # where others use the size as well, it stays for them
+
     def is_possible(self, term: Any, value: Arg) -> bool:
         """Return whether a value is a term if its variables may be anything, another value at each place."""
         match term:
@@ -179,6 +197,8 @@ class _Search:
                 return any(self.is_possible(each, value) for each in terms)
             case Item() | Applied() | AnyCall():
                 return type(value) is Ref and self._is_called(term, value)
+            case Known():
+                return True
             case list() | tuple():
                 is_list = isinstance(value, list | tuple) and len(value) == len(term)
                 return is_list and self._are_possible(list(zip(term, value, strict=True)))

@@ -113,6 +113,8 @@ def _as_listed(value: Any, parameter: Parameter) -> Any:
 
 
 def _as_taken(value: Any, parameter: Parameter) -> Any:
+    if type(value) is str and "Device" in parameter.kind:
+        return torch.device(value)
     if type(value) is not int:
         return value
     kind = parameter.kind

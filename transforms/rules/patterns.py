@@ -15,9 +15,9 @@ from ...ir.errors import RuleError
 from ...ir.state import same_contents
 from .matching import key_of
 from .overloads import operator_named
-from .terms import AnyCall, AnyOf, Var, subterms
+from .terms import AnyCall, AnyOf, Known, Number, Var, subterms
 
-__all__ = ["any_call", "tensors_in", "variables_of"]
+__all__ = ["any_call", "knowledge_in", "tensors_in", "variables_of"]
 
 
 def any_call(operators: Any) -> AnyOf:
@@ -71,3 +71,34 @@ def tensors_in(term: Any) -> tuple[Callable[[Any], bool], ...]:
         return all(held is not None and same_contents(held, tensor) for held, tensor in found)
 
     return (are_constants,) if tensors else ()
+
+
+def knowledge_in(term: Any) -> tuple[Callable[[Any], bool], ...]:
+    """Return the condition that what a pattern says to be known of values is so; none where it says nothing of that kind.
+
+    Args:
+        term: what a rule looks for.
+
+    >>> x = Var("x")
+    >>> knowledge_in(x * 2), len(knowledge_in(x / x.size(0)))
+    ((), 1)
+    """
+    several = [each for each in subterms(term) if isinstance(each, Known)]
+
+    def are_known(m: Any) -> bool:
+        return all(_is_known(m, each, m.found.values.get(key_of(each))) for each in several)
+
+    return (are_known,) if several else ()
+
+
+def _is_known(m: Any, term: Known, found: Any) -> bool:
+    if found is None:
+        return True  # in an alternative that is not there
+    whole = m[term.whole.name] if isinstance(term.whole, Var) else m.found.node_of(term.whole)
+    tensor = None if whole is None else m.val(whole)
+    if not isinstance(tensor, torch.Tensor):
+        return False
+    known, value = term.of(tensor), m.val(found)
+    if isinstance(known, int | Number):
+        return (type(value) is int or isinstance(value, Number)) and bool(known == value)
+    return known is value

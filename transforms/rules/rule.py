@@ -26,7 +26,7 @@ from .decomposed import decomposed
 from .hits import Hits
 from .matching import operators_of, root_of
 from .new_state import NewState, as_staged
-from .patterns import any_call, tensors_in, variables_of
+from .patterns import any_call, knowledge_in, tensors_in, variables_of
 from .place import Match, Places
 from .several import check_results
 from .specialise import specialised
@@ -270,7 +270,7 @@ def rule(
         for each in several:
             list(operators_of(each))
         check_results(function.__name__, several)
-        conditions = (*tensors_in(term), *like, *(() if where is None else (where,)))
+        conditions = (*tensors_in(term), *knowledge_in(term), *like, *(() if where is None else (where,)))
         return Rule(
             function,
             term,

@@ -8,7 +8,7 @@ function of torch that is called with a term applies the operator of its name, w
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from types import CellType, FunctionType
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -17,15 +17,19 @@ from attrs import field, frozen
 from ...ir.arguments import Ref
 from ...ir.errors import RuleError
 from ...ir.torch_private import overloads_of, parameters_of, schema_of
+from .following import Unanswered, follow, typical
 from .overloads import arranged, operator_named, takes_sizes
-from .spelling import ATTRIBUTES, CASTS, OF_PYTHON, TURNED
+from .spelling import ATTRIBUTES, CASTS, NEVER_WRITTEN, OF_PYTHON, TURNED
+from .writing import Made, parts_of, subterms, written
 
 __all__ = [
     "AnyCall",
     "AnyOf",
     "Applied",
     "Item",
+    "Known",
     "Number",
+    "Sizes",
     "Term",
     "Var",
     "any_of",
@@ -38,7 +42,14 @@ __all__ = [
 ]
 
 
-class Term:
+FOLLOWED = frozenset({"norm"})
+"""Methods of tensors that torch writes in Python, and which are not the operator of their name."""
+
+AS_MANY_AS_GIVEN = frozenset({"broadcast_tensors", "meshgrid"})
+"""Operators that have as many results as there are tensors in the list that they are given."""
+
+
+class Term(Made):
     """A value that a program computes, in the writing of a rule: torch's functions and Python's operators apply to it.
 
     >>> x = Var("x")
@@ -52,19 +63,26 @@ class Term:
     def __torch_function__(cls, function: Any, types: object, args: Sequence[Any] = (), kwargs: Any = None) -> Any:
         """Apply the operator that a function of torch calls, or follow the function to the operators that it calls."""
         if isinstance(function, FunctionType):
-            return _followed(function)(*args, **(kwargs or {}))
+            return follow(function, args, kwargs or {})
         return applied(function, args, kwargs or {})
 
     def __getattr__(self, name: str) -> Any:
         """Return a method of tensors that applies the operator of its name, or what an attribute computes."""
+        if (answer := typical(name)) is not None:
+            return answer
         if name in ATTRIBUTES:
             return applied(ATTRIBUTES[name], (self,), {})
         if name in CASTS:
             return lambda: applied("to", (self, CASTS[name]), {})
-        if name.startswith("__") or not overloads_of(name):
+        if name in ("shape", "size", "numel", "nelement", "dtype"):
+            return _known(self, name)
+        method = getattr(torch.Tensor, name, None)
+        if name in FOLLOWED and isinstance(method, FunctionType):
+            return lambda *args, **kwargs: follow(method, (self, *args), kwargs)
+        if name.startswith("__") or name in NEVER_WRITTEN or not overloads_of(name):
             raise AttributeError(
-                f"a rule cannot ask a value for {name!r}: no operator of that name exists, and sizes and types are known only\n"
-                "where the rule matches; use a variable for what may differ, and look at it in `where=`"
+                f"a rule cannot ask a value for {name!r}: no operator of that name is in a program, and what a tensor is\n"
+                "is known only where the rule matches; use a variable for what may differ, and look at it in `where=`"
             )
         return lambda *args, **kwargs: applied(name, (self, *args), kwargs)
 
@@ -82,10 +100,15 @@ class Term:
         most = max([len(schema_of(each).returns) for each in self.overloads]) if isinstance(self, Applied) else 0
         if most > 1:
             return iter([Item(self, number) for number in range(most)])
+        if isinstance(self, Applied) and self.name in AS_MANY_AS_GIVEN and isinstance(self.args[0], list | tuple):
+            return iter([Item(self, number) for number in range(len(self.args[0]))])
         raise RuleError("how many results there are is not known in a rule: write parts[0], parts[1]")
 
     def __bool__(self) -> bool:
-        raise RuleError("a rule cannot branch on a value: nothing is computed; look at the values that it matched in `where=`")
+        raise Unanswered("a rule cannot branch on a value: nothing is computed; look at the values that it matched in `where=`")
+
+    def __len__(self) -> int:
+        raise Unanswered("the length of a value is known only where a rule matches; write x.size(0), or a variable")
 
 
 def _add_operators() -> None:
@@ -127,8 +150,12 @@ class Applied(Term):
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
 
-    def __repr__(self) -> str:
-        return written(self)
+    def _parts(self) -> Sequence[Any]:
+        return [*self.args, *self.kwargs.values()]
+
+    def _text(self, part: Callable[[Any], str]) -> str:
+        by_name = [f"{key}={part(value)}" for key, value in self.kwargs.items()]
+        return f"{self.name}({', '.join([*map(part, self.args), *by_name])})"
 
 
 @frozen(eq=False, repr=False)
@@ -138,8 +165,72 @@ class Item(Term):
     whole: Term
     index: int
 
-    def __repr__(self) -> str:
-        return written(self)
+    def _parts(self) -> Sequence[Any]:
+        return [self.whole]
+
+    def _text(self, part: Callable[[Any], str]) -> str:
+        return f"{part(self.whole)}[{self.index}]"
+
+
+@frozen(eq=False, repr=False)
+class Known(Term):
+    """What is known of a value: a size, how many elements it has, or its type.
+
+    Programs have it as a literal, or, where only a run knows it, as what an operator computes.
+    """
+
+    whole: Term
+    what: str
+    dim: int | None = None
+
+    def _parts(self) -> Sequence[Any]:
+        return [self.whole]
+
+    def _text(self, part: Callable[[Any], str]) -> str:
+        return f"{self.what}({part(self.whole)}{'' if self.dim is None else f', {self.dim}'})"
+
+    def of(self, tensor: torch.Tensor) -> Any:
+        """Return what it is of a tensor; None if it has no such dimension."""
+        if self.dim is not None:
+            return tensor.shape[self.dim] if -tensor.dim() <= self.dim < tensor.dim() else None
+        return tensor.dtype if self.what == "dtype" else tensor.numel()
+
+
+class Sizes(Made):
+    """The sizes of a value, of which one can be taken: ``x.shape[0]``."""
+
+    def __init__(self, whole: Term) -> None:
+        self.whole = whole
+
+    def _parts(self) -> Sequence[Any]:
+        return [self.whole]
+
+    def _text(self, part: Callable[[Any], str]) -> str:
+        return f"shape({part(self.whole)})"
+
+    def __getitem__(self, dim: Any) -> Known:
+        if type(dim) is not int:
+            raise Unanswered(f"shape[{dim}]: in a rule one size is taken, by number, as in x.shape[0]")
+        return Known(self.whole, "size", dim)
+
+    def __getattr__(self, name: str) -> Any:
+        raise Unanswered("sizes are known only where a rule matches: take one, x.shape[0], or look at them in `where=`")
+
+    __eq__ = __ne__ = __iter__ = __len__ = lambda self, *_: self.all  # type: ignore[assignment]
+    __hash__ = None  # type: ignore[assignment]
+
+
+def _known(term: Term, name: str) -> Any:
+    # What an attribute or a method gives that asks for what is known of a value.
+    match name:
+        case "shape":
+            return Sizes(term)
+        case "size":
+            return lambda dim=None: Sizes(term) if dim is None else Sizes(term)[dim]
+        case "dtype":
+            return Known(term, "dtype")
+        case _:
+            return lambda: Known(term, "numel")
 
 
 @frozen(eq=False, repr=False)
@@ -159,8 +250,11 @@ class AnyOf(Term):
 
     terms: tuple[Any, ...] = field(converter=tuple)
 
-    def __repr__(self) -> str:
-        return written(self)
+    def _parts(self) -> Sequence[Any]:
+        return self.terms
+
+    def _text(self, part: Callable[[Any], str]) -> str:
+        return f"any_of({', '.join(map(part, self.terms))})"
 
 
 def any_of(*terms: Any) -> AnyOf:
@@ -243,88 +337,6 @@ def _fits(value: Any, kind: str) -> bool:
     if isinstance(value, int | float | complex):
         is_number = any(word in kind for word in ("number", "float", "complex" if isinstance(value, complex) else "int"))
         return is_number or "Tensor" in kind or ("int" in kind and isinstance(value, int))
-    return "Tensor" not in kind and "List[" not in kind
-
-
-def _followed(function: FunctionType) -> Callable[..., Any]:
-    # torch's Python functions hand an argument that overrides them to its class; here they run as for a tensor.
-    plain = {name: lambda *_: False for name in function.__globals__ if name.startswith("has_torch_function")}
-    inner = [cell.cell_contents for cell in function.__closure__ or ()]
-    closure = tuple([CellType(_followed(one) if isinstance(one, FunctionType) else one) for one in inner]) or None
-    same = FunctionType(function.__code__, {**function.__globals__, **plain}, function.__name__, function.__defaults__, closure)
-    same.__kwdefaults__ = function.__kwdefaults__
-    return same
-
-
-def parts_of(term: Any) -> Sequence[Any]:
-    """Return what a term is made of.
-
-    >>> parts_of(torch.add(Var("x"), 1))
-    [x, 1]
-    """
-    match term:
-        case Applied():
-            return [*term.args, *term.kwargs.values()]
-        case Item():
-            return [term.whole]
-        case AnyOf():
-            return term.terms
-        case list() | tuple():
-            return term
-        case _:
-            return []
-
-
-def subterms(*terms: Any) -> list[Any]:
-    """Return terms and all that they are made of, each object once: one value in many places of a pattern is walked once.
-
-    >>> x = Var("x")
-    >>> y = torch.relu(x)
-    >>> subterms(torch.add(y, y))
-    [add(relu(x), relu(x)), relu(x), x]
-    """
-    todo, found = [*reversed(terms)], dict[int, Any]()
-    while todo:
-        each = todo.pop()
-        if id(each) not in found:
-            found[id(each)] = each
-            todo += reversed(parts_of(each))
-    return list(found.values())
-
-
-SHOWN = 100
-"""Parts of a term that messages show at most: one in which values are used twice is longer than anybody reads."""
-
-
-def written(term: Any, most: float = SHOWN) -> str:
-    """Return a term as text, as far as it is shown.
-
-    Args:
-        term: what a rule looks for.
-        most: how many of its parts are shown.
-
-    >>> x = Var("x")
-    >>> written(torch.add(torch.relu(x), 1, alpha=2)), written(torch.add(torch.relu(x), 1), 3)
-    ('add(relu(x), 1, alpha=2)', 'add(relu(x), ...)')
-    """
-    left = most
-
-    def part(each: Any) -> str:
-        nonlocal left
-        left -= 1
-        if left < 0:
-            return "..."
-        match each:
-            case Applied(name=name, args=args, kwargs=kwargs):
-                by_name = [f"{key}={part(value)}" for key, value in kwargs.items()]
-                return f"{name}({', '.join([*map(part, args), *by_name])})"
-            case Item(whole=whole, index=index):
-                return f"{part(whole)}[{index}]"
-            case AnyOf(terms=terms):
-                return f"any_of({', '.join(map(part, terms))})"
-            case list():
-                return f"[{', '.join(map(part, each))}]"
-            case _:
-                return repr(each)
-
-    return part(term)
+    if isinstance(value, str | torch.device):
+        return "Device" in kind or (isinstance(value, str) and "str" in kind)
+    return "int" in kind and "List[" not in kind  # a type, a layout
