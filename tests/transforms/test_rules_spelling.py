@@ -155,6 +155,45 @@ def test_a_size_is_left_for_those_who_use_it_too() -> None:
         assert not px.verify(rule(program), infer=True)
 
 
+INDICES: list[tuple[str, Function, tuple[Tensor, ...]]] = [
+    ("[:, 0]", lambda x: x[:, 0], (X,)),
+    ("[1:]", lambda x: x[1:], (X,)),
+    ("[:-1]", lambda x: x[:-1], (X,)),
+    ("[::2]", lambda x: x[::2], (X,)),
+    ("[:, 1:3]", lambda x: x[:, 1:3], (X,)),
+    ("[:, None]", lambda x: x[:, None], (X,)),
+    ("[None, 1:, -1]", lambda x: x[None, 1:, -1], (X,)),
+    ("[0, 1:]", lambda x: x[0, 1:], (X,)),
+    ("[0] of what is computed", lambda x: x.exp()[0], (X,)),
+    ("[-1] of what is computed", lambda x: x.exp()[-1], (X,)),
+    ("[tensor]", lambda x, i: x[i, :], (X, torch.tensor([0, 1]))),
+    ("[:, tensor]", lambda x, i: x[:, i], (X, torch.tensor([0, 1]))),
+    ("[mask]", lambda x: x[x > 0], (X,)),
+    ("a part of a part", lambda x: x.chunk(2, -1)[1][:, 0], (X,)),
+]
+
+
+@pytest.mark.parametrize(("name", "function", "args"), INDICES, ids=[case[0] for case in INDICES])
+def test_indices(name: str, function: Function, args: tuple[Tensor, ...]) -> None:
+    assert finds(function, function, *args)
+
+
+def test_an_index_that_depends_on_the_value() -> None:
+    assert not finds(lambda x: x[:, 1], lambda x: x[:, 0], X)
+    assert finds(lambda x, i: x.select(1, i), lambda x: x[:, 2], X)
+    with pytest.raises(px.errors.RuleError, match=r"write an operator:\ntorch.select"):
+        px.rule(lambda x: x[..., 0])
+    with pytest.raises(px.errors.RuleError, match=r"write x.select\(0, -1\)"):
+        px.rule(lambda x: x[-1])
+
+
+def test_indices_in_a_replacement() -> None:
+    rule = px.rule(lambda x: x.exp()[:, 0]).becomes(lambda m, x: x[:, 0].exp())
+    program = rule(exported(lambda x: x.exp()[:, 0] + 1, X))
+    assert next(node.do.name for node in program.main.nodes if type(node.do) is px.Op) == "aten.select.int"
+    torch.testing.assert_close(px.lower(program)(X), X[:, 0].exp() + 1)
+
+
 def test_names_of_one_computation() -> None:
     assert finds(lambda x, y: torch.bitwise_and(x, y), lambda x, y: x & y, WHOLE, WHOLE + 1)
     assert finds(lambda x, y: x & y, torch.bitwise_and, WHOLE, WHOLE + 1)

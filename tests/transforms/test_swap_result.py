@@ -11,7 +11,7 @@ from attrs import evolve
 from torch import nn
 
 import purefx as px
-from tests.programs import calls, exported, parent
+from tests.programs import NEG, calls, exported, flat, node, parent
 
 ROWS = torch.ones(2, 3)
 
@@ -118,6 +118,27 @@ def test_a_module() -> None:
     assert set(map(str, after.call_signatures)) == {"layers.1.mlp", "layers.1.mlp.up", "head"}
 
 
+def test_a_module_that_gives_one_value_stands_where_its_call_stood() -> None:
+    after = px.swap_modules(model(), {"head": nn.Linear(3, 3)})
+    assert lines(after)[2:4] == ["head_module = get head", "linear_2 = purefx.call_module(head_module, add_5)"]
+    assert shapes(after, "")["linear_2"] == (2, 3)
+
+
+def test_calls_in_a_body_must_be_outlined() -> None:
+    """Cause of a wrong advice, to export again: stacks in a body are below its module, and were taken as they stand."""
+    body = px.Graph((px.Input("x"),), (node("y", NEG, "x", stack=(px.Frame("a"),)),), px.Ref("y"))
+    call = px.Node("z", px.Call(px.Frame("block"), "block"), (px.Ref("x"),))
+    facts = frozenset({"outlined", "state sunk", "mutations in place", "token free"})
+    base = flat([call], px.Ref("z"), "x", facts=facts, modules=(px.ir.Module("block"), px.ir.Module("block.a")))
+    program = base.evolve(graphs=base.graphs.set("block", body))
+    with pytest.raises(px.errors.PipelineError) as found:
+        px.swap_modules(program, {"block.a": nn.ReLU()})
+    assert str(found.value) == (
+        "swap_modules requires a program in which the calls of 'a' are outlined, and y in block stands in one; run transform, or "
+        "outline, first, or where that is the body of an operator, swap a module around it"
+    )
+
+
 def test_a_program() -> None:
     before = model()
     after = px.swap_modules(before, {"layers.0.mlp": other()})
@@ -165,7 +186,8 @@ def test_bodies_of_which_the_same_becomes_stay_one() -> None:
     assert after.order == ("", "Block", "Linear")
     state = ("layers.0.mlp", "layers.1.mlp", "layers.1.mlp.up.bias", "head.weight", "head.bias")
     assert after.state.order == state
-    assert after.state["layers.1.mlp.up.bias"].value is last.up.bias
+    slot = after.state["layers.1.mlp.up.bias"]
+    assert slot.value is last.up.bias and slot.kind is px.ir.SlotKind.PARAMETER
     assert tuple(place.slot for place in after.signature.lifted) == ("head.weight", "head.bias")
 
 
@@ -173,6 +195,11 @@ def test_what_others_read_is_that_of_the_program() -> None:
     after = px.swap_modules(model(), {"layers.1.mlp": other()})
     assert after.state["layers.1.mlp.up.bias"].value is other().state["up.bias"].value
     assert [node.do.slot for node in after.main.nodes if isinstance(node.do, px.Get)] == ["layers.1.mlp.up.bias"]
+
+
+def test_what_is_swapped_in_the_program_is_not_there_for_others() -> None:
+    with pytest.raises(px.errors.SwapError, match=r"reads its up\.bias, and its replacement has no such tensor"):
+        px.swap_modules(model(), {"layers.1.mlp": other(), "layers.1.mlp.up": nn.Tanh()})
 
 
 def test_a_tied_tensor_is_read_under_a_name_that_stays() -> None:

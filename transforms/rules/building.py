@@ -18,10 +18,12 @@ from ...ir.graph import Get, Node, place_of
 from ...ir.names import Names, stem_of, word_of
 from ...ir.operators import GETITEM, op_of
 from ...ir.torch_private import schema_of
+from .fitting import bound, values_as_numbers
 from .given import Given, Kept, Read, Size
 from .overloads import converted, numbers_as_tensors
 from .place import Place
-from .terms import Applied, Item, Known, Number, Term, applied, bound, values_as_numbers
+from .terms import Applied, Item, Known, Term, applied
+from .writing import Number
 
 __all__ = ["OF_A_VALUE", "Builder"]
 

@@ -19,7 +19,8 @@ from torch.fx.experimental.symbolic_shapes import statically_known_true
 from ...ir.arguments import Ref
 from ...ir.errors import RuleError
 from ...ir.torch_private import has_fixed_sizes
-from .terms import Number, Term
+from .terms import Term
+from .writing import Number
 
 __all__ = ["ASKED", "Given", "Kept", "Read", "Size", "Symbolic", "Unproven", "holds", "known_of", "size_of"]
 

@@ -15,7 +15,8 @@ from ...ir.errors import RuleError
 from ...ir.state import same_contents
 from .matching import key_of
 from .overloads import operator_named
-from .terms import AnyCall, AnyOf, Known, Number, Var, subterms
+from .terms import AnyCall, AnyOf, Known, Var, subterms
+from .writing import Number
 
 __all__ = ["any_call", "knowledge_in", "tensors_in", "variables_of"]
 

@@ -14,11 +14,12 @@ from typing import Any
 import torch
 from attrs import field, frozen
 
-from ...ir.arguments import Ref
 from ...ir.errors import RuleError
-from ...ir.torch_private import overloads_of, parameters_of, schema_of
+from ...ir.torch_private import overloads_of, schema_of
+from .fitting import bound
 from .following import Unanswered, follow, typical
-from .overloads import arranged, operator_named, takes_sizes
+from .indexing import steps
+from .overloads import operator_named, takes_sizes
 from .spelling import ATTRIBUTES, CASTS, NEVER_WRITTEN, OF_PYTHON, TURNED
 from .writing import Made, parts_of, subterms, written
 
@@ -28,16 +29,13 @@ __all__ = [
     "Applied",
     "Item",
     "Known",
-    "Number",
     "Sizes",
     "Term",
     "Var",
     "any_of",
     "applied",
-    "bound",
     "parts_of",
     "subterms",
-    "values_as_numbers",
     "written",
 ]
 
@@ -89,12 +87,18 @@ class Term(Made):
     def __rtruediv__(self, number: Any) -> Applied:
         return self.reciprocal() * number  # as torch computes it
 
-    def __getitem__(self, index: object) -> Item:
-        if type(index) is not int or index < 0:
-            raise RuleError(
-                f"[{index}] in a rule is one of several results, by number; for a part of a tensor write the operator"
-            )
-        return Item(self, index)
+    def __getitem__(self, index: Any) -> Term:
+        """Return one of several results, or the part of a tensor that an index takes."""
+        if type(index) is int and not (isinstance(self, Applied) and self.is_tensor):
+            if index < 0:
+                raise RuleError(
+                    f"[{index}] in a rule is one of several results, by number; write x.select(0, {index}) for a part of a tensor"
+                )
+            return Item(self, index)
+        found: Term = self
+        for name, args in steps(index, lambda part: isinstance(part, Term | torch.Tensor)):
+            found = applied(name, (found, *args), {})
+        return found
 
     def __iter__(self) -> Any:
         most = max([len(schema_of(each).returns) for each in self.overloads]) if isinstance(self, Applied) else 0
@@ -122,10 +126,6 @@ def _add_operators() -> None:
 _add_operators()
 
 
-class Number:
-    """A number that only a run knows, in the place of one that is written."""
-
-
 @frozen(eq=False, repr=False)
 class Var(Term):
     """Anything: a value, a number, a list of values; the same thing wherever it stands in one rule.
@@ -149,6 +149,12 @@ class Applied(Term):
     """What each parameter of an overload gets."""
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
+
+    @property
+    def is_tensor(self) -> bool:
+        """Whether it has one result, a tensor, whatever overload it is."""
+        returns = [schema_of(one).returns for one in self.overloads]
+        return all(len(each) == 1 and str(each[0].type) == "Tensor" for each in returns)
 
     def _parts(self) -> Sequence[Any]:
         return [*self.args, *self.kwargs.values()]
@@ -198,6 +204,8 @@ class Known(Term):
 
 class Sizes(Made):
     """The sizes of a value, of which one can be taken: ``x.shape[0]``."""
+
+    is_argument = False
 
     def __init__(self, whole: Term) -> None:
         self.whole = whole
@@ -298,45 +306,3 @@ def applied(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Ap
         shown = ", ".join([*map(repr, args), *(f"{key}={value!r}" for key, value in kwargs.items())])
         raise RuleError(f"no overload of {name} takes ({shown}):\n  " + "\n  ".join(str(schema_of(one)) for one in overloads))
     return Applied(name, fitting, tuple(args), dict(kwargs))
-
-
-def bound(overload: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return what each parameter of an overload gets, defaults included; None if the arguments do not fit.
-
-    >>> bound(torch.ops.aten.add.Tensor, (Var("x"), 2), {})
-    {'self': x, 'other': 2, 'alpha': 1}
-    """
-    found = arranged(overload, args, kwargs)
-    if found is None or not all(_fits(found[one.name], one.kind) for one in parameters_of(overload)):
-        return None
-    return found
-
-
-def values_as_numbers(overload: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> int:
-    """Return how many computed values an overload would get where it takes numbers: they are tensors as a rule.
-
-    >>> values_as_numbers(torch.ops.aten.pow.Tensor_Scalar, (Var("x"), Var("y")), {})
-    1
-    """
-    found = arranged(overload, args, kwargs) or {}
-    return sum(["Tensor" not in one.kind and isinstance(found.get(one.name), Term) for one in parameters_of(overload)])
-
-
-def _fits(value: Any, kind: str) -> bool:
-    # Whether a value as it stands can be what a parameter of a type takes; a term can be anything.
-    if isinstance(value, torch.Tensor):
-        return "Tensor" in kind
-    if isinstance(value, Term | Ref) or value is None:
-        return value is not None or kind.startswith("Optional")
-    if isinstance(value, list | tuple):
-        return "List[" in kind
-    if isinstance(value, Number):
-        return "List[" not in kind and any(word in kind for word in ("number", "float", "int", "Tensor"))
-    if isinstance(value, bool):
-        return "bool" in kind or "number" in kind or "Tensor" in kind
-    if isinstance(value, int | float | complex):
-        is_number = any(word in kind for word in ("number", "float", "complex" if isinstance(value, complex) else "int"))
-        return is_number or "Tensor" in kind or ("int" in kind and isinstance(value, int))
-    if isinstance(value, str | torch.device):
-        return "Device" in kind or (isinstance(value, str) and "str" in kind)
-    return "int" in kind and "List[" not in kind  # a type, a layout

@@ -8,11 +8,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-__all__ = ["Made", "parts_of", "subterms", "written"]
+__all__ = ["Made", "Number", "parts_of", "subterms", "written"]
+
+
+class Number:
+    """A number that only a run knows, in the place of one that is written."""
 
 
 class Made:
     """What may be made of other things."""
+
+    is_argument = True
+    """Whether it may be what an operator is given."""
 
     def _parts(self) -> Sequence[Any]:
         """Return what it is made of."""
