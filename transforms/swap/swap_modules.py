@@ -12,7 +12,7 @@ from typing import Any, Literal
 import torch
 from attrs import define, evolve, field
 
-from ...ir.calls.call_graph import Instance, calls_by_label
+from ...ir.calls.call_graph import Instance, all_instances, calls_by_label
 from ...ir.calls.call_sites import Convention, Through, conventions, flat_convention, passed_on, site_of
 from ...ir.calls.compatibility import check_module, check_program
 from ...ir.calls.parts import with_listed
@@ -155,7 +155,10 @@ class _Swapping:
 
     def _stands(self, path: str) -> bool:
         # Whether nodes are in a call that is not outlined; a later check has a better message.
-        return any(frame.path == path for _, node in self.program.nodes() for frame in node.stack)
+        program = self.program
+        found = {name: {frame.path for node in program.graphs[name].nodes for frame in node.stack} for name in program.order}
+        places = all_instances(program) if any(found.values()) else {}
+        return any(join(place, inner) == path for name, several in places.items() for place in several for inner in found[name])
 
     def program_after(self) -> Program:
         """Return the program with the replacements."""
