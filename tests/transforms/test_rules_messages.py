@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import purefx as px
+from purefx.ir.effects.declared import LIBRARIES, ArgAt, Effects
 from purefx.ir.operators import op_of
 from purefx.transforms.rules.terms import Var
 from tests.programs import flat, node
@@ -37,17 +38,12 @@ def edited(edit: Callable[[Any], object], path: str = "") -> Callable[[], object
     return run
 
 
-NOT_ASKED = (
-    "a rule cannot ask a value for 'shape': no operator of that name exists, and sizes and types are known only\n"
-    "where the rule matches; use a variable for what may differ, and look at it in `where=`"
-)
-
 NO_VARIABLE = "each parameter of a rule is a variable: no defaults, no *args; a variable matches a list as well"
 
 NO_VALUE = "is not a value of the program: write a replacement with the variables that it is given"
 
 SAID: list[tuple[Callable[[], object], str]] = [
-    (lambda: px.rule(lambda x: x.shape), NOT_ASKED),
+    (lambda: px.rule(lambda x: x.shape), "a rule looks for operators, and shape(x) is none: it would match everywhere"),
     (lambda: px.rule(lambda x: x), "a rule looks for operators, and x is none: it would match everywhere"),
     (lambda: px.rule(lambda x: 3), "<lambda> does not use x: nothing would say what that is"),
     (lambda: px.rule(lambda x, y, z: torch.relu(y)), "<lambda> does not use x, z: nothing would say what that is"),
@@ -72,11 +68,7 @@ SAID: list[tuple[Callable[[], object], str]] = [
     ),
     (
         lambda: px.rule(lambda x: torch.max(x, 0)[-1]),
-        "[-1] in a rule is one of several results, by number; for a part of a tensor write the operator",
-    ),
-    (
-        lambda: px.rule(lambda x: torch.max(x, 0)["a"]),
-        "[a] in a rule is one of several results, by number; for a part of a tensor write the operator",
+        "[-1] in a rule is one of several results, by number; write x.select(0, -1) for a part of a tensor",
     ),
     (
         lambda: px.rule(lambda x: px.any_of(torch.relu(x), len)),
@@ -161,6 +153,26 @@ def test_what_is_said(number: int) -> None:
     with pytest.raises((px.errors.PurefxError, AttributeError)) as caught:
         wrong()
     assert str(caught.value) == said
+
+
+@pytest.mark.parametrize(
+    ("effects", "said"),
+    [
+        (Effects(domain=LIBRARIES), "is in order in libraries"),
+        (Effects(random=True, domain=LIBRARIES), "draws random numbers, is in order in libraries"),
+        (Effects(ordered=True), "is in order"),
+        (Effects(unknown=True), "writes"),
+        (Effects(completes=(ArgAt(0, "self"),)), "completes"),
+    ],
+)
+def test_effects_that_would_go_are_told(effects: Effects, said: str) -> None:
+    op = px.Op("aten.exp.default", effects, target=torch.ops.aten.exp.default)
+    given = flat([node("exp", op, "x")], px.Ref("exp"), "x")
+    with pytest.raises(px.errors.RuleError) as caught:
+        px.rule(lambda x: torch.exp(x)).becomes(lambda m, x: torch.sin(x))(given)
+    assert str(caught.value).startswith(
+        f"<lambda> at node exp: what it matched {said},\nand what stands there instead only computes. A rule"
+    )
 
 
 def test_rules_without_an_end_are_told() -> None:

@@ -1,0 +1,147 @@
+"""Rules and edits at their edges: how terms are written, what a match says of itself, what is computed once, what is known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import purefx as px
+from tests.programs import Tower, exported, parent
+
+X = torch.ones(2, 4)
+
+
+class Model(parent(lin=lambda: nn.Linear(4, 4), act=nn.ReLU, n=lambda: torch.ones(4))):
+    """A layer, an activation, and a buffer that is read."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.act(self.lin(x)).exp() * self.n
+
+
+@cache
+def program() -> px.Program:
+    """Return it flat."""
+    return px.sink_state(px.import_ep(exported(Model(), X)))
+
+
+@cache
+def tree() -> px.Program:
+    """Return it as a tree of bodies."""
+    return px.transform(program())
+
+
+def operators(made: px.Program) -> list[str]:
+    """Return the names of its operators, without overloads."""
+    return [node.do.name.split(".")[1] for _, node in made.nodes() if isinstance(node.do, px.Op)]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "shown"),
+    [
+        (lambda x: torch.max(x, 0)[0], "max(x, 0)[0]"),
+        (lambda x: x.reshape(2, 3), "reshape(x, [2, 3])"),
+        (lambda x: torch.add(x, 1, alpha=2), "add(x, 1, alpha=2)"),
+        (lambda x: px.any_of(torch.relu(x), x.sin()), "any_of(relu(x), sin(x))"),
+        (lambda x: x.half(), "to(x, torch.float16)"),
+        (lambda x: x.mT.exp(), "exp(mT(x))"),
+        (lambda x: 1 / x, "mul(reciprocal(x), 1)"),
+        (lambda x: torch.cat([x, x]), "cat([x, x])"),
+    ],
+)
+def test_how_a_term_is_written(pattern: Callable[..., Any], shown: str) -> None:
+    with pytest.raises(px.errors.RuleError, match="which have no value in common") as found:
+        px.rule(lambda x, y: (pattern(x), torch.sin(y)))
+    assert f"looks for {shown} and for sin(y)" in str(found.value)
+
+
+def test_results_of_an_operator_can_be_unpacked() -> None:
+    class Largest(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            values, indices = torch.max(x, 0)
+            return values * indices
+
+    def pattern(x: Any) -> Any:
+        values, indices = torch.max(x, 0)
+        return values * indices
+
+    made = px.rule(pattern).becomes(lambda m, x: torch.sin(x))(px.import_ep(exported(Largest(), X)))
+    assert operators(made) == ["sin"]
+
+
+def test_what_is_replaced_in_a_tree_is_no_longer_deduplicated() -> None:
+    base = px.transform(px.import_ep(exported(Tower(2), X)))
+    made = px.rule(lambda x: torch.relu(x)).becomes(lambda m, x: torch.sin(x))(base)
+    assert "deduplicated" in base.facts and "deduplicated" not in made.facts
+    assert "outlined" in made.facts
+
+
+def test_state_that_is_read_twice_is_read_by_one_node() -> None:
+    made = px.rule(lambda x: torch.exp(x)).becomes(lambda m, x: x * m.read("n") + m.read("n"))(program())
+    assert [node.do.slot for node in made.main.nodes if isinstance(node.do, px.Get)].count("n") == 2, "the program's, and one"
+    assert px.verify(made) == ()
+
+
+def test_state_is_read_under_the_names_of_the_body() -> None:
+    @px.rule(at=torch.ops.aten.linear.default, once=True)
+    def biased(m: px.Match) -> Any:
+        return m.value + m.read("bias") + m.read("/n")
+
+    for given, graph in ((tree(), "lin"), (program(), "")):
+        made = biased(given)
+        assert px.verify(made) == ()
+        slots = [node.do.slot for node in made.graphs[graph].nodes if isinstance(node.do, px.Get)]
+        assert (slots.count("/n"), slots.count("bias" if graph else "lin.bias")) == (1, 2)
+
+
+def test_operators_that_a_rule_looks_for_further_go_with_the_match() -> None:
+    @px.rule(at=torch.exp)
+    def further(m: px.Match) -> Any:
+        found = m.match(lambda x: torch.relu(x), m.arguments["self"])
+        return None if found is None else torch.tanh(found[0])
+
+    assert operators(further(program())) == ["linear", "tanh", "mul"]
+
+
+class Written(parent(n=lambda: torch.ones(4), k=lambda: torch.ones(4))):
+    """Works on a copy of one buffer, and reads copies of two."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        mine, other = self.n.clone(), self.k.clone()
+        mine.add_(1)
+        return (x * mine) * other
+
+
+def test_a_copy_that_is_written_is_no_constant() -> None:
+    found: list[tuple[str, bool]] = []
+
+    def look(m: px.Match) -> bool:
+        found.append((m.root.name, m.constant("w") is not None))
+        return False
+
+    sunk = px.sink_state(px.inplace_mutations(px.import_ep(exported(Written(), X))))
+    given = px.mark_non_persistent(sunk, ["n", "k"])  # what is not loaded stays what it is
+    assert px.rule(lambda x, w: x * w, where=look).becomes(lambda m, x, w: x)(given) is given
+    assert {name for name, _ in found} == {"mul", "mul_1"} and {name for name, is_known in found if is_known} == {"mul_1"}
+
+
+def test_what_an_edit_and_a_match_say_of_themselves() -> None:
+    with px.editing(tree(), "lin") as edit:
+        assert (edit.path, edit.paths, edit.names[0]) == ("lin", ("lin",), "x")
+        assert edit.shape(edit["x"]) == (2, 4)
+        assert edit.dtype(edit["x"]) is torch.float32
+    assert edit.program is tree()
+    told: list[Any] = []
+
+    @px.rule(at=torch.ops.aten.linear.default)
+    def tells(m: px.Match) -> None:
+        given = m.arguments
+        told.append((m.path, m.paths, m.slot(given["weight"]), m.slot(given["input"]), m.tensor(given["bias"]).shape, m.dtype(3)))
+
+    tells(tree())
+    tells(program())
+    assert told == [("lin", ("lin",), "lin.weight", None, (4,), None)] * 2
