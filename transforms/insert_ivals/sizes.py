@@ -286,5 +286,5 @@ def _spans(nodes: tuple[Node, ...]) -> dict[Frame, tuple[int, int]]:
 
 @cache
 def _changes_sizes(target: Any) -> bool:
-    # `t_`, `resize_`: a tensor whose fake value says what it was before.
-    return torch.Tag.inplace_view in getattr(target, "tags", ())
+    # `t_`, `resize_`: a tensor whose fake value says what it was before.  `detach_` has the tag and keeps the sizes.
+    return torch.Tag.inplace_view in getattr(target, "tags", ()) and target is not torch.ops.aten.detach_.default
