@@ -25,7 +25,7 @@ from ..ir.own_operators import tensors_of
 from ..ir.persistent import pmap
 from ..ir.program import Program
 from ..ir.state import same_contents
-from ..ir.torch_private import storage_key
+from ..ir.torch_private import FakeTensor, storage_key
 
 __all__ = ["changes_in_export", "changes_in_process", "changes_in_program", "on_threads", "seeded"]
 
@@ -118,10 +118,28 @@ def _program_facts(program: Program) -> dict[str, object]:
         "digest": digest(program),
         "names": tuple((name, tuple(node.name for node in program.graphs[name].nodes)) for name in program.order),
         "meta": _meta_keys((node.name, node.meta) for _, node in program.nodes()),
+        "the sizes of its values": _sizes(program),
+        "what is assumed of its sizes": _guards(program),
         "facts": program.facts,
         "trail": tuple(map(str, program.trail)),
         **_tensor_facts(slots),
     }
+
+
+def _fake_tensors(program: Program) -> list[tuple[str, FakeTensor]]:
+    graphs = [program.graphs[name] for name in program.order]
+    values = [(value.name, value.meta.get("val")) for graph in graphs for value in (*graph.inputs, *graph.nodes)]
+    return [(name, value) for name, value in values if isinstance(value, FakeTensor)]
+
+
+def _sizes(program: Program) -> list[str]:
+    # A symbol that was found to be a number is printed as that number from then on.
+    return [f"{name}: {[*value.shape]}" for name, value in _fake_tensors(program)]
+
+
+def _guards(program: Program) -> list[str]:
+    environments = {id(env): env for _, value in _fake_tensors(program) if (env := value.fake_mode.shape_env) is not None}
+    return [str(guard.expr) for env in environments.values() for guard in env.guards]
 
 
 def _export_facts(ep: ExportedProgram) -> dict[str, object]:

@@ -190,6 +190,16 @@ def test_changes_of_the_state_of_a_program_are_seen() -> None:
     assert changed == ["the contents of running_mean changed"]
 
 
+def test_what_is_assumed_of_the_sizes_of_a_program_is_seen() -> None:
+    """A comparison of a symbolic size installs a guard, and the size is a number from then on."""
+    sizes = ({0: torch.export.Dim("d", min=2)},)
+    program = px.import_ep(torch.export.export(nn.ReLU(), (torch.ones(4, 2),), dynamic_shapes=sizes))
+    size = program.main.nodes[0].meta["val"].shape[0]
+    assert changes_in_program(program, lambda: px.lower(program)(torch.ones(3, 2))) == []
+    assert changes_in_program(program, lambda: bool(size > 3)) == ["what is assumed of its sizes changed"]
+    assert "the sizes of its values changed" in changes_in_program(program, lambda: bool(size == 4))
+
+
 def test_changes_of_the_process_are_seen() -> None:
     def act() -> None:
         print("here")  # noqa: T201
