@@ -163,7 +163,7 @@ class Sweep:
     def _rewritten(self, name: str, at: str) -> list[str]:
         # The names of the nodes that are new, where a rule matched.
         for rule in self.rules.get(root_of(self.draft.nodes[name]), ()):
-            if rule.once and (rule.name, name) in self.hits.made:
+            if rule.once and self.hits.is_by(rule.name, name):
                 continue
             for found in ways(rule.term, self.draft.nodes[name], self._node_of, lambda value: self._users_of(value, at)):
                 if (made := self._applied(rule, found, at)) is not None:
@@ -197,7 +197,7 @@ class Sweep:
         root, made = first.place.root, first.nodes
         if not self.fuel.burn("apply", rule.name, "at", root.name):
             return None
-        self.hits.add(rule.name, root.name, made)
+        self.hits.add(rule.name, root, first.place.roots if rule.keeps_inner else first.place.nodes, made)
         self._note_state(answers)
         if first.place.found is not found:
             possible = self._possible(rule, first.place.found, at)
