@@ -6,6 +6,7 @@ inferred, and where they are stored.
 
 from __future__ import annotations
 
+from .branches import branches_of, disagreement_of_branches
 from .by_call import CallValues
 from .memo import UNASKED, Memo
 from .propagation import Propagation, shared_bodies
@@ -20,6 +21,8 @@ __all__ = [
     "Propagation",
     "Symbols",
     "agrees",
+    "branches_of",
+    "disagreement_of_branches",
     "fresh_mode",
     "gives_nothing",
     "input_given_back",

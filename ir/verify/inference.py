@@ -15,7 +15,7 @@ from ..analysis.numbers import SYMBOLIC, too_much_work
 from ..arguments import Arg, Body, Ref, thawed
 from ..effects.registered import is_scalar_function
 from ..graph import Input, Node, Op
-from ..inference import CallValues, running
+from ..inference import CallValues, disagreement_of_branches, running
 from ..inference.walk import Called
 from ..tensors import geometry, value_in
 from ..torch_private import FakeTensorMode, OpOverload, device_of, is_refusal, pytree, size_number
@@ -99,7 +99,7 @@ class Unknown(Exception):
 
 
 def check_inferred(survey: Survey) -> Iterator[Finding]:
-    """Find nodes whose operator returns another dtype, shape or device than their meta says, or refuses its arguments."""
+    """Find nodes whose operator, or a branch of it, returns something else than their meta says, or refuses its arguments."""
     silent = _under_autocast(survey)
     inference = _Inference()
     with running(inference.mode):
@@ -107,6 +107,16 @@ def check_inferred(survey: Survey) -> Iterator[Finding]:
     for findings in found:
         yield from findings
     yield from check_calls(survey, silent)
+    yield from _check_branches(survey, silent)
+
+
+def _check_branches(survey: Survey, silent: Collection[str]) -> Iterator[Finding]:
+    # Operators of which a branch gives something else than another one, or than they do.
+    for name, census in survey.censuses.items():
+        for index in dict.fromkeys([index for index, _ in census.bodies]) if name not in silent else ():
+            difference = disagreement_of_branches(census.graph.nodes[index], survey.program.graphs)
+            if difference is not None:
+                yield census.at(index, difference)
 
 
 def _under_autocast(survey: Survey) -> set[str]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import operator
+import re
 from typing import Any
 
 import pytest
@@ -22,6 +23,8 @@ from tests.verify.changes import with_graph, with_node
 from tests.verify.test_exported import EXPORTS, Controlled, dynamic
 
 aten = torch.ops.aten
+
+COND, GETITEM = op_of(torch.ops.higher_order.cond), op_of(operator.getitem)
 
 
 def program_of(*nodes: px.Node) -> px.Program:
@@ -89,6 +92,30 @@ def test_a_violation_shows_both_sides() -> None:
     )
     assert violation.message == expected
     assert "to do: correct meta['val']" in str(violation)
+
+
+def chosen(*branches: px.Node, val: Any = None) -> px.Program:
+    """Return a program that gives what one of two operators gives."""
+    call = px.Node("y", COND, (px.Ref("p"), px.ir.Body("yes"), px.ir.Body("no"), (X,)), (), (), {"val": val} if val else {})
+    program = program_of(px.Node("p", op_of(aten.any.default), (X,)), call, px.Node("z", GETITEM, (px.Ref("y"), 0)))
+    bodies = {
+        name: px.Graph(program.main.inputs, (each,), (px.Ref("z"),)) for name, each in zip(("yes", "no"), branches, strict=True)
+    }
+    return program.evolve(graphs=program.graphs.update(bodies))
+
+
+def test_branches_that_disagree_are_told() -> None:
+    plain = node(aten.neg.default, X, val=torch.ones(2, 3), name="z")
+    double = node(aten.to.dtype, X, torch.float64, val=torch.ones(2, 3).double(), name="z")
+    row = node(aten.sum.dim_IntList, X, px.ir.Items([0]), val=torch.ones(3), name="z")
+    turned = node(aten.t.default, X, val=torch.ones(3, 2), name="z")
+    for other, said in ((double, "torch.float64"), (row, r"shape \(3,\)")):
+        (violation,) = verify(chosen(plain, other), infer=True)
+        assert (violation.rule, violation.node) == ("inferred-meta", "y")
+        assert re.search(f"the branch 'yes' gives .*, and the branch 'no' gives .*{said}", violation.message)
+    (violation,) = verify(chosen(turned, turned, val=(torch.ones(2, 3),)), infer=True)
+    assert "gives a torch.float32 of shape (3, 2) on cpu, and its meta says a torch.float32 of shape (2, 3)" in violation.message
+    assert verify(chosen(plain, turned), infer=True) == verify(chosen(plain, plain, val=(torch.ones(2, 3),)), infer=True) == ()
 
 
 SILENT = {

@@ -22,6 +22,7 @@ from ..cleanup import infer
 from ..transformation import UNLIMITED, Fuel, Transformation
 from .across import is_tree, near_misses, through_modules
 from .application import Sweep
+from .branches import check_branches
 from .decomposed import decomposed
 from .hits import Hits
 from .matching import operators_of, root_of
@@ -343,6 +344,7 @@ class _Application:
         todo: Iterable[str] = self.program.order
         while todo and not self.fuel.refused:
             todo = self._walk(todo)
+        check_branches(self.before, self.program, self.hits)
         return as_staged(self.program) if any(each.found for each in self.hits.values()) else self.before
 
     def _walk(self, todo: Iterable[str]) -> list[str]:
