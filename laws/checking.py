@@ -17,6 +17,7 @@ from attrs import evolve, frozen
 from ..ir.errors import PurefxError
 from ..ir.names import escaped
 from ..ir.program import Program
+from ..transforms.pipeline import as_step
 from .arguments import Fitting, WrongQuestion, cases_of, check_fits, check_question, fitting
 from .asking import LawBroken, assert_law, name_of, smallest
 from .evaluate import Tolerance
@@ -197,6 +198,7 @@ def ask_laws(
     >>> ask_laws(lambda program: program, examples=5).changed
     0
     """
+    transform = as_step(transform)
     own = cases_of(programs, stage=stage)
     asked = check_question(transform, laws, stage, tier, examples, given=bool(own), tolerances=(rtol, atol))
     tolerance = Tolerance(rtol, atol)

@@ -22,10 +22,11 @@ from .insert_ivals import insert_ivals
 from .mutations import inplace_mutations
 from .outline import outline
 from .regions import dispatch
+from .rules.rule import RuleSet
 from .state import sink_state
 from .transformation import ADVICE, Fuel, Transformation, observed, without_fuel
 
-__all__ = ["DEFAULT", "Rewrite", "bisect", "check_order", "transform"]
+__all__ = ["DEFAULT", "Rewrite", "as_step", "bisect", "check_order", "transform"]
 
 DEFAULT: tuple[Transformation, ...] = (
     remove_effect_tokens, inplace_mutations, sink_state, insert_ivals, outline, deduplicate, dispatch,
@@ -39,7 +40,7 @@ def transform(program: Program, *transformations: Callable[[Program], Program]) 
 
     Args:
         program: where to start; it is not changed.
-        transformations: ``Transformation`` values, or any functions from programs to programs.
+        transformations: ``Transformation`` values, rules and sets of them, or any functions from programs to programs.
 
     Returns:
         The last result; ``program`` itself when none had anything to do.
@@ -54,7 +55,7 @@ def transform(program: Program, *transformations: Callable[[Program], Program]) 
     >>> px.transform(program) is program
     True
     """
-    steps = transformations or DEFAULT
+    steps = tuple(map(as_step, transformations)) or DEFAULT
     check_order(check(program), steps)
     # One pause for all: with one for each step, the collector would walk what they made after every one of them.
     with collector_paused() if all(isinstance(step, Transformation) and step.proven for step in steps) else nullcontext():
@@ -76,7 +77,7 @@ def check_order(program: Program, steps: Sequence[Callable[[Program], Program]])
     """
     facts = program.facts | observed(program)
     taken: dict[str, str] = {}
-    for number, step in enumerate(steps, 1):
+    for number, step in enumerate(map(as_step, steps), 1):
         if not callable(step):
             advice = "; pass several one by one, as in transform(program, *steps)" if isinstance(step, Iterable) else ""
             raise PipelineError(f"step {number} is a {type(step).__name__}, and a step is a function of a program{advice}")
@@ -91,6 +92,17 @@ def check_order(program: Program, steps: Sequence[Callable[[Program], Program]])
 
 
 Step = Callable[[Program], Program]
+
+
+def as_step(step: Step) -> Step:
+    """Return the transformation of a rule or a set of them; itself for anything else.
+
+    >>> import torch, purefx as px
+    >>> soften = px.rule(lambda x: torch.relu(x)).becomes(lambda m, x: torch.tanh(x))
+    >>> as_step(soften).name, as_step(px.outline) is px.outline
+    ('<lambda>', True)
+    """
+    return step.transformation if isinstance(step, RuleSet) else step
 
 
 @frozen
@@ -125,8 +137,8 @@ def bisect(program: Program, transformation: Step | Sequence[Step], is_bad: Call
 
     Args:
         program: where to start; it must be good.
-        transformation: one that takes fuel, or a pipeline (``px.DEFAULT``), whose rewrites are counted through: when the fuel
-            is used up, later steps do not run.  A step of a pipeline that takes no fuel is one rewrite.
+        transformation: one that takes fuel, a rule or a set of them, or a pipeline of such (``px.DEFAULT``), whose rewrites are
+            counted through: when the fuel is used up, later steps do not run.  A step that takes no fuel is one rewrite.
         is_bad: says whether a result is wrong, for instance ``lambda result: not torch.equal(px.lower(result)(x), expected)``.
 
     Returns:
@@ -145,7 +157,7 @@ def bisect(program: Program, transformation: Step | Sequence[Step], is_bad: Call
     >>> px.bisect(program, px.outline, lambda result: False) is None
     True
     """
-    steps = (transformation,) if callable(transformation) else tuple(transformation)
+    steps = tuple(map(as_step, (transformation,) if callable(transformation) else transformation))
     if len(steps) == 1 and not _takes_fuel(steps[0]):
         raise without_fuel(_name(steps[0]))
     for step in steps:

@@ -78,6 +78,38 @@ def test_the_first_bad_rewrite_is_found_wherever_it_is(first: int) -> None:
     assert asked[:2] == [0, 13]
 
 
+def test_rules_and_sets_of_them_are_transformations() -> None:
+    relu = px.rule(lambda x: torch.relu(x)).becomes(lambda m, x: x.clamp_min(0))
+    sine = px.rule(lambda x: torch.sin(x)).becomes(lambda m, x: x.cos())
+
+    def wave(x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(torch.sin(torch.relu(x)))
+
+    program = px.import_ep(torch.export.export(Applied(wave), (torch.ones(2),)))
+
+    def is_bad(result: px.Program) -> bool:
+        return any(node.do.name == "aten.cos.default" for _, node in result.nodes() if type(node.do) is px.Op)
+
+    for given in (relu + sine, (relu, sine), [px.inplace_mutations, relu, sine], (relu + sine,)):
+        found = px.bisect(program, given, is_bad)
+        assert found is not None and found.label == "apply <lambda> at sin"
+    assert px.bisect(program, relu, is_bad) is px.bisect(program, (relu,), is_bad) is None
+    result = px.transform(program, *px.DEFAULT, relu, sine)
+    assert [step.name for step in result.trail[-2:]] == ["<lambda>", "<lambda>"]
+    assert px.laws.check_transformation(relu, programs=[(Applied(wave), (torch.ones(2),))], examples=0).given_changed == 1
+
+
+class Applied(torch.nn.Module):
+    """A function as a module."""
+
+    def __init__(self, function: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.function(x)
+
+
 def test_badness_that_goes_away_again_still_gives_a_rewrite_that_makes_it() -> None:
     """Without monotony some place where good turns bad is found."""
     found = px.bisect(chain(9), soften, lambda result: len(softened(result)) in {2, 3, 7, 9})
