@@ -99,6 +99,18 @@ def test_rules_and_sets_of_them_are_transformations() -> None:
     assert px.laws.check_transformation(relu, programs=[(Applied(wave), (torch.ones(2),))], examples=0).given_changed == 1
 
 
+def test_what_a_rule_did_is_told_with_the_body() -> None:
+    model = torch.nn.Sequential(
+        torch.nn.Linear(2, 2), torch.nn.GELU(), torch.nn.Sequential(torch.nn.GELU(), torch.nn.Linear(2, 2))
+    )
+    program = px.transform(px.import_ep(torch.export.export(model, (torch.ones(1, 2),))))
+    gelu = px.rule(lambda x: torch.nn.functional.gelu(x), where=lambda m: m.path.startswith("2")).becomes(
+        lambda m, x: torch.relu(x)
+    )
+    found = px.bisect(program, gelu, lambda result: result is not program)
+    assert found is not None and found.label == "apply <lambda> at gelu in '2.0'"
+
+
 class Applied(torch.nn.Module):
     """A function as a module."""
 

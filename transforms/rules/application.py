@@ -195,7 +195,8 @@ class Sweep:
         if self.classes or first is None:
             return None
         root, made = first.place.root, first.nodes
-        if not self.fuel.burn("apply", rule.name, "at", root.name):
+        where = ("in", repr(self.name)) if self.name else ()
+        if not self.fuel.burn("apply", rule.name, "at", root.name, *where):
             return None
         self.hits.add(rule.name, root, first.place.roots if rule.keeps_inner else first.place.nodes, made)
         self._note_state(answers)
