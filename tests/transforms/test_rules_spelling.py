@@ -155,6 +155,36 @@ def test_a_size_is_left_for_those_who_use_it_too() -> None:
         assert not px.verify(rule(program), infer=True)
 
 
+DEVICES: list[tuple[str, Function, tuple[Tensor, ...]]] = [
+    ("to a device", lambda x: x.to("cpu"), (X,)),
+    ("to a device by name", lambda x: x.to(device=torch.device("cpu")), (X,)),
+    ("cpu", lambda x: x.exp().cpu(), (X,)),
+    ("to a device, copied", lambda x: x.to("cpu", copy=True), (X,)),
+    ("to a device and a type", lambda x: x.to("cpu", torch.float16), (X,)),
+    ("to a device and a type by name", lambda x: x.to(device="cpu", dtype=torch.float16), (X,)),
+    ("to a type", lambda x: x.to(torch.float16), (X,)),
+]
+
+
+@pytest.mark.parametrize(("name", "function", "args"), DEVICES, ids=[case[0] for case in DEVICES])
+def test_devices(name: str, function: Function, args: tuple[Tensor, ...]) -> None:
+    assert finds(function, function, *args)
+
+
+def test_a_device_says_nothing_of_the_type() -> None:
+    for function in (lambda x: x.to("cpu", torch.float16), lambda x: x.to("meta"), lambda x: x.to(torch.float16)):
+        assert not finds(lambda x: x.to("cpu"), function, X)
+
+
+def test_a_device_in_a_replacement() -> None:
+    rule = px.rule(lambda x: x.exp().to("meta")).becomes(lambda m, x: x.to("meta").exp())
+    program = rule(exported(lambda x: x.exp().to("meta") + 1, X))
+    nodes = [node for node in program.main.nodes if type(node.do) is px.Op]
+    assert [node.do.name for node in nodes if "assert" not in node.do.name][:2] == ["aten.to.dtype_layout", "aten.exp.default"]
+    assert px.lower(program)(X).dtype == torch.float32
+    assert not px.verify(program, infer=True)
+
+
 INDICES: list[tuple[str, Function, tuple[Tensor, ...]]] = [
     ("[:, 0]", lambda x: x[:, 0], (X,)),
     ("[1:]", lambda x: x[1:], (X,)),

@@ -103,6 +103,8 @@ class Builder:
                 return self._size(term)
             case Known(whole=whole, what="size", dim=dim):
                 return self.arg(applied(torch.ops.aten.sym_size.int, (whole, dim), {}))
+            case Known():
+                raise RuleError(f"{self._at}: {term!r} is not known where a replacement is written; m.dtype(...) says what is")
             case list():
                 return Items([self.arg(one) for one in term])
             case tuple():
@@ -131,7 +133,8 @@ class Builder:
                 do, word, args = op_of(function), function.__name__, tuple(map(self.arg, term.args))
             case _:
                 overload = self._overload(term)
-                given, named = converted(overload, term.args, term.kwargs)
+                said = {key: value for key, value in term.kwargs.items() if not _is_unchanged(value, term)}
+                given, named = converted(overload, term.args, said)
                 do, word = op_of(overload), term.name
                 args = tuple([self.arg(one) for one in given])
                 kwargs = tuple([(key, self.arg(one)) for key, one in named.items()])
@@ -197,3 +200,8 @@ class Builder:
 
 def _gives_number(overload: Any) -> bool:
     return [str(one.type) for one in schema_of(overload).returns] in (["int"], ["SymInt"], ["float"])
+
+
+def _is_unchanged(value: Any, term: Applied) -> bool:
+    # Whether an argument says that the type stays, which an operator that takes one does by itself.
+    return isinstance(value, Known) and value.what == "dtype" and value.whole is term.args[0]

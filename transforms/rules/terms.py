@@ -20,7 +20,7 @@ from .fitting import bound
 from .following import Unanswered, follow, typical
 from .indexing import steps
 from .overloads import operator_named, takes_sizes
-from .spelling import ATTRIBUTES, CASTS, NEVER_WRITTEN, OF_PYTHON, TURNED
+from .spelling import ATTRIBUTES, CASTS, DEVICES, NEVER_WRITTEN, OF_PYTHON, TURNED
 from .writing import Made, parts_of, subterms, written
 
 __all__ = [
@@ -72,6 +72,10 @@ class Term(Made):
             return applied(ATTRIBUTES[name], (self,), {})
         if name in CASTS:
             return lambda: applied("to", (self, CASTS[name]), {})
+        if name == "to":
+            return lambda *args, **kwargs: _to(self, *args, **kwargs)
+        if name in DEVICES:
+            return lambda: _to(self, name)
         if name in ("shape", "size", "numel", "nelement", "dtype"):
             return _known(self, name)
         method = getattr(torch.Tensor, name, None)
@@ -226,6 +230,15 @@ class Sizes(Made):
 
     __eq__ = __ne__ = __iter__ = __len__ = lambda self, *_: self.all  # type: ignore[assignment]
     __hash__ = None  # type: ignore[assignment]
+
+
+def _to(term: Term, *args: Any, **kwargs: Any) -> Applied:
+    # Where a device alone is given, the program has the type and the layout as well: those of the value.
+    where = args[0] if len(args) == 1 else None if args else kwargs.get("device")
+    if isinstance(where, str | torch.device) and "dtype" not in kwargs:
+        rest = {key: value for key, value in kwargs.items() if key != "device"}
+        return applied(torch.ops.aten.to.dtype_layout, (term,), {"dtype": Known(term, "dtype"), "device": where, **rest})
+    return applied("to", (term, *args), kwargs)
 
 
 def _known(term: Term, name: str) -> Any:
