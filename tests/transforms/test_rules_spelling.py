@@ -185,6 +185,57 @@ def test_a_device_in_a_replacement() -> None:
     assert not px.verify(program, infer=True)
 
 
+FACTORIES: list[tuple[str, Function]] = [
+    ("zeros", lambda x: x + torch.zeros(4)),
+    ("ones", lambda x: x * torch.ones(3, 4, dtype=torch.float64)),
+    ("full", lambda x: x + torch.full((4,), 0.5)),
+    ("arange", lambda x: x + torch.arange(4)),
+    ("arange with a step", lambda x: x + torch.arange(0, 8, 2)),
+    ("eye", lambda x: x @ torch.eye(4)),
+    ("linspace", lambda x: x + torch.linspace(0, 1, 4)),
+    ("what is made of it", lambda x: x.masked_fill(torch.ones(3, 4, dtype=torch.bool).triu(1), 0.0)),
+    ("drawn", lambda x: x + torch.rand(4)),
+]
+
+
+@pytest.mark.parametrize(("name", "function"), FACTORIES, ids=[case[0] for case in FACTORIES])
+def test_tensors_that_are_made(name: str, function: Function) -> None:
+    assert finds(function, function, X)
+
+
+def test_a_made_tensor_is_that_operator_or_a_constant() -> None:
+    zeros = torch.zeros(4)
+    assert finds(lambda x: x + torch.zeros(4), lambda x: x + zeros, X)
+    for other in (lambda x: x + torch.ones(4), lambda x: x + torch.zeros(3, 4), lambda x: x + torch.zeros(4, dtype=torch.int64)):
+        assert not finds(lambda x: x + torch.zeros(4), other, X)
+    assert finds(lambda x: x + torch.ops.aten.zeros.default([4]), lambda x: x + torch.zeros(4), X)
+    assert not finds(lambda x: x + torch.ops.aten.zeros.default([4]), lambda x: x + zeros, X)
+    assert finds(lambda x, n: x + torch.zeros(n), lambda x: x + torch.zeros(4), X)
+    assert finds(lambda x, n, value: x + torch.full((n,), value), lambda x: x + torch.full((4,), 0.5), X)
+    assert finds(lambda x: x + torch.full((x.shape[0], 1), 0.5), lambda x: x + torch.full((x.shape[0], 1), 0.5), X, dynamic=True)
+
+
+def test_a_tensor_that_is_made_in_a_replacement() -> None:
+    rule = px.rule(lambda x, n: x + torch.full((n,), 0.5)).becomes(lambda m, x, n: x.neg() + torch.full((n,), -0.5))
+    program = rule(exported(lambda x: x + torch.full((4,), 0.5), X), fuel=1)
+    torch.testing.assert_close(px.lower(program)(X), -X - 0.5)
+
+
+def test_further_matches_ask_what_terms_bring_with_them() -> None:
+    def function(x: Tensor) -> Tensor:
+        return (x * torch.tensor(2.0)).exp() + 1
+
+    found: list[Any] = []
+
+    @px.rule(at=torch.exp, once=True)
+    def asked(m: px.Match) -> Any:
+        found.append(m.match(lambda x: x * torch.tensor(2.0), m.arguments["self"]) is not None)
+        found.append(m.match(lambda x: x * torch.tensor(3.0), m.arguments["self"]) is not None)
+
+    asked(exported(function, X))
+    assert found == [True, False]
+
+
 INDICES: list[tuple[str, Function, tuple[Tensor, ...]]] = [
     ("[:, 0]", lambda x: x[:, 0], (X,)),
     ("[1:]", lambda x: x[1:], (X,)),

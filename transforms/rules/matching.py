@@ -36,7 +36,7 @@ COMMUTING: Mapping[str, tuple[str, str]] = {
 WITHOUT_MEANING = frozenset({"cudnn_enable", "cudnn_enabled"})
 """Parameters that choose a kernel: torch fills them in from a global switch, which the exporter turns off."""
 
-LEFT_OUT: Mapping[str, Any] = {"pin_memory": False, "layout": torch.strided}
+LEFT_OUT: Mapping[str, Any] = {"pin_memory": False, "layout": torch.strided, "device": torch.device("cpu")}
 """What torch's bindings write for arguments that were left out, where the schema says None."""
 
 COMPUTING = frozenset({torch.ops.aten.sym_size.int, torch.ops.aten.sym_numel.default})
@@ -255,7 +255,7 @@ def _ways(term: Any, node: Node) -> list[list[tuple[Any, Arg]]]:
     if wanted is None or given is None:
         return []
     for key in LEFT_OUT.keys() & wanted.keys():
-        if all(one is None or one is LEFT_OUT[key] for one in (wanted[key], given[key])):
+        if all(one is None or (type(one) is type(LEFT_OUT[key]) and one == LEFT_OUT[key]) for one in (wanted[key], given[key])):
             given[key] = wanted[key]
     orders = [wanted]
     one, other = COMMUTING.get(term.name, ("", ""))

@@ -17,7 +17,7 @@ from ...ir.names import did_you_mean
 from ...ir.torch_private import OpOverload, OpOverloadPacket, Parameter, overload_of, overloads_of, parameters_of, schema_of
 from .spelling import EQUIVALENT
 
-__all__ = ["arranged", "converted", "numbers_as_tensors", "operator_named", "takes_sizes"]
+__all__ = ["arranged", "converted", "is_factory", "numbers_as_tensors", "operator_named", "takes_sizes"]
 
 
 def operator_named(function: Any) -> tuple[str, Sequence[Any]]:
@@ -56,7 +56,19 @@ def _of_tensors(name: str) -> Sequence[Any]:
 
 @lru_cache(maxsize=1024)
 def _known_of_tensors(name: str) -> tuple[Any, ...]:
-    return tuple([one for one in overloads_of(name) if any("Tensor" in each.kind for each in parameters_of(one))])
+    # Those that neither take nor make a tensor compute on Python's numbers.
+    overloads = overloads_of(name)
+    return tuple([one for one in overloads if is_factory(one) or any("Tensor" in each.kind for each in parameters_of(one))])
+
+
+def is_factory(overload: Any) -> bool:
+    """Return whether an overload makes a tensor of no other one.
+
+    >>> is_factory(torch.ops.aten.zeros.default), is_factory(torch.ops.aten.zeros_like.default)
+    (True, False)
+    """
+    returns = [str(one.type) for one in schema_of(overload).returns]
+    return returns == ["Tensor"] and not any("Tensor" in each.kind for each in parameters_of(overload))
 
 
 def _writes(overload: Any) -> bool:

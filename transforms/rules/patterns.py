@@ -6,19 +6,35 @@ The terms themselves are in ``terms.py``; nothing here looks at a program.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
+from torch.overrides import TorchFunctionMode
 
 from ...ir.errors import RuleError
 from ...ir.state import same_contents
-from .matching import key_of
-from .overloads import operator_named
-from .terms import AnyCall, AnyOf, Known, Var, subterms
+from ...ir.torch_private import OpOverload, OpOverloadPacket
+from .given import holds
+from .matching import Found, key_of
+from .overloads import is_factory, operator_named
+from .terms import AnyCall, AnyOf, Applied, Known, Var, applied, subterms
 from .writing import Number
 
-__all__ = ["any_call", "knowledge_in", "tensors_in", "variables_of"]
+__all__ = ["any_call", "conditions_of", "is_found", "term_of", "variables_of"]
+
+FACTORIES = frozenset({
+    "arange", "bartlett_window", "blackman_window", "empty", "eye", "full", "hamming_window", "hann_window", "kaiser_window",
+    "linspace", "logspace", "ones", "rand", "randint", "randn", "randperm", "scalar_tensor", "tril_indices", "triu_indices",
+    "zeros",
+})  # fmt: skip
+"""Functions of torch that make a tensor of numbers, which exported programs call as they stand."""
+
+SIZED = frozenset({"empty", "ones", "rand", "randn", "zeros"})
+"""Those that take sizes one by one as well."""
+
+DIFFERING = frozenset({"empty", "rand", "randint", "randn", "randperm"})
+"""Those that make another tensor each time."""
 
 
 def any_call(operators: Any) -> AnyOf:
@@ -52,6 +68,71 @@ def variables_of(function: Callable[..., Any], *, skip: int = 0) -> list[Var]:
     if any(one.kind is not one.POSITIONAL_OR_KEYWORD or one.default is not one.empty for one in parameters):
         raise RuleError("each parameter of a rule is a variable: no defaults, no *args; a variable matches a list as well")
     return [Var(one.name) for one in parameters]
+
+
+def term_of(function: Callable[..., Any], variables: Sequence[Var]) -> Any:
+    """Return what a pattern returns for its variables.
+
+    Args:
+        function: plain torch code.
+        variables: what it is called with.
+
+    >>> x = Var("x")
+    >>> term_of(lambda x: x + torch.ops.aten.zeros.default([4]), [x])
+    add(x, zeros([4]))
+    """
+    with _Factories():
+        return function(*variables)
+
+
+class _Factories(TorchFunctionMode):
+    """Makes terms of tensors that a pattern makes: an exported program calls the same operator, or has a constant."""
+
+    def __torch_function__(self, function: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None) -> Any:
+        """Return a term where a tensor would be made."""
+        kwargs, is_named = kwargs or {}, False
+        if isinstance(function, OpOverload | OpOverloadPacket):
+            is_named = all(map(is_factory, operator_named(function)[1]))
+        if not is_named and (getattr(function, "__name__", "") not in FACTORIES or "out" in kwargs):
+            return function(*args, **kwargs)
+        term = _made(function, args, kwargs)
+        if is_named or function.__name__ in DIFFERING or any(isinstance(each, Var) for each in subterms(term)):
+            return term
+        return AnyOf([term, function(*args, **kwargs)])
+
+
+def _made(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Applied:
+    given = {key: value for key, value in kwargs.items() if key != "requires_grad"}
+    if function.__name__ in SIZED and args and not isinstance(args[0], list | tuple):
+        args = [list(args)]
+    return applied(function, args, given)
+
+
+def conditions_of(term: Any) -> tuple[Callable[[Any], bool], ...]:
+    """Return the conditions that a term brings with it, for matching does not ask them: they look at values.
+
+    Args:
+        term: what a rule looks for.
+
+    >>> len(conditions_of(Var("x").exp())), len(conditions_of(Var("x") / Var("x").size(0)))
+    (0, 1)
+    """
+    return (*tensors_in(term), *knowledge_in(term))
+
+
+def is_found(term: Any, m: Any, found: Found) -> bool:
+    """Return whether the conditions hold that a term brings with it, where it was looked for while a rule looks at a match.
+
+    Args:
+        term: what was looked for.
+        m: the match of the rule, which notes what was asked.
+        found: the way in which a value is the term.
+    """
+    place = type(m)(m.scope, m.stack, m.instance, found, m.variables)
+    is_so = all(holds(condition, place) for condition in conditions_of(term))
+    m.notes.asked |= place.notes.asked
+    m.notes.reads.update(place.notes.reads if is_so else {})
+    return is_so
 
 
 def tensors_in(term: Any) -> tuple[Callable[[Any], bool], ...]:

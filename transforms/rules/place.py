@@ -27,7 +27,7 @@ from .given import Given, Kept, Read, known_of
 from .matching import Found, match
 from .new_state import Addition, NewState, parameter_of
 from .overloads import arranged
-from .patterns import variables_of
+from .patterns import is_found, term_of, variables_of
 from .reading import check_current, copied_from
 from .terms import Applied, Term, applied
 
@@ -419,7 +419,9 @@ class Match(Place):
             What each variable is, in order; None where the value is something else.
         """
         variables = variables_of(pattern)
-        found = next(match(pattern(*variables), self.arg(what), self.scope.node_of, Found()), None)
+        term = term_of(pattern, variables)
+        ways = match(term, self.arg(what), self.scope.node_of, Found())
+        found = next((one for one in ways if is_found(term, self, one)), None)
         if found is None:
             return None
         here, more = {node.name for node in self.found.nodes}, self.found

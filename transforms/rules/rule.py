@@ -27,7 +27,7 @@ from .decomposed import decomposed
 from .hits import Hits
 from .matching import operators_of, root_of
 from .new_state import NewState, as_staged
-from .patterns import any_call, knowledge_in, tensors_in, variables_of
+from .patterns import any_call, conditions_of, term_of, variables_of
 from .place import Match, Places
 from .several import check_results
 from .specialise import specialised
@@ -271,7 +271,7 @@ def rule(
         for each in several:
             list(operators_of(each))
         check_results(function.__name__, several)
-        conditions = (*tensors_in(term), *knowledge_in(term), *like, *(() if where is None else (where,)))
+        conditions = (*conditions_of(term), *like, *(() if where is None else (where,)))
         return Rule(
             function,
             term,
@@ -291,7 +291,7 @@ def rule(
 def _read(function: Callable[..., Any], example: Sequence[Any] | None) -> tuple[Any, tuple[str, ...], tuple[Any, ...]]:
     variables, like = variables_of(function), ()
     if example is None:
-        term = function(*variables)
+        term = term_of(function, variables)
     else:
         term, fits = decomposed(function, variables, example)
         like = (fits,)
