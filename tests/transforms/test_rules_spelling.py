@@ -236,6 +236,20 @@ def test_further_matches_ask_what_terms_bring_with_them() -> None:
     assert found == [True, False]
 
 
+def test_a_number_of_another_type_is_the_same_to_a_floating_point_tensor() -> None:
+    for pattern, function in ((lambda x: x * 2, lambda x: x * 2.0), (lambda x: 2.0 - x, lambda x: 2 - x)):
+        assert finds(pattern, function, X)
+        assert finds(pattern, function, X.half())
+        assert not finds(pattern, function, WHOLE)
+    assert finds(lambda x: x**2, lambda x: x**2.0, X)
+    assert finds(lambda x: x.clamp(0.0, 6.0), lambda x: x.clamp(0, 6), X)
+    assert not finds(lambda x: x * 2, lambda x: x * 2.5, X)
+    assert not finds(lambda x: x + 0, lambda x: x + -0.0, X)
+    assert not finds(lambda x: x * 1, lambda x: x * True, X)
+    assert not finds(lambda x: torch.full_like(x, 2), lambda x: torch.full_like(x, 2.0), WHOLE)
+    assert not finds(lambda x: torch.where(x > 0, 1, 2), lambda x: torch.where(x > 0, 1.0, 2.0), WHOLE)
+
+
 INDICES: list[tuple[str, Function, tuple[Tensor, ...]]] = [
     ("[:, 0]", lambda x: x[:, 0], (X,)),
     ("[1:]", lambda x: x[1:], (X,)),

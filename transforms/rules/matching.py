@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterator, Mapping
+from math import copysign
 from typing import Any
 
 import torch
@@ -22,7 +23,7 @@ from ...ir.torch_private import OpOverload
 from .overloads import arranged
 from .terms import AnyCall, AnyOf, Applied, Item, Known, Var
 
-__all__ = ["COMMUTING", "Found", "NodeOf", "key_of", "match", "operators_of", "root_of"]
+__all__ = ["COMMUTING", "Found", "NodeOf", "has_other_number", "key_of", "match", "operators_of", "root_of"]
 
 COMMUTING: Mapping[str, tuple[str, str]] = {
     "transpose": ("dim0", "dim1"),
@@ -261,10 +262,39 @@ def _ways(term: Any, node: Node) -> list[list[tuple[Any, Arg]]]:
     one, other = COMMUTING.get(term.name, ("", ""))
     if one in wanted and other in wanted and wanted[one] is not wanted[other] and wanted.get("alpha", 1) == 1:
         orders.append({**wanted, one: wanted[other], other: wanted[one]})
-    return [[(each[key], value) for key, value in given.items() if key not in WITHOUT_MEANING] for each in orders]
+    pairs = [[(each[key], value) for key, value in given.items() if key not in WITHOUT_MEANING] for each in orders]
+    return [[(value, value) if is_same_number(part, value) else (part, value) for part, value in each] for each in pairs]
+
+
+def is_same_number(one: Any, other: Any) -> bool:
+    """Return whether one number is written as an integer and as a floating-point number, without the loss of a bit.
+
+    What is computed of it is the same where an operand is a floating-point tensor, and that is for the rule to ask.
+
+    >>> is_same_number(2, 2.0), is_same_number(2, 2), is_same_number(0, -0.0), is_same_number(1, True)
+    (True, False, False, False)
+    """
+    if type(one) is type(other) or type(one) not in NUMBERS or type(other) not in NUMBERS:
+        return False
+    return one == other and abs(other) <= 2**53 and copysign(1, one) == copysign(1, other)
+
+
+def has_other_number(term: Any, node: Node) -> bool:
+    """Return whether a node that was found as a term has some number of it as another type of number alone."""
+    written = [part for part in (*term.args, *term.kwargs.values()) if type(part) in NUMBERS] if type(term) is Applied else []
+    if all(part in node.args and type(node.args[node.args.index(part)]) is type(part) for part in written):
+        return False  # as nearly everywhere
+    given = arranged(getattr(node.do, "target", None), node.args, dict(node.kwargs)) or {}
+    there = [value for value in given.values() if type(value) in NUMBERS]
+    return any(
+        any(is_same_number(part, value) for value in there) and not any(same_arg(part, value) for value in there)
+        for part in written
+    )
 
 
 STOP = Found()
+
+NUMBERS = frozenset({int, float})
 
 
 def operators_of(term: Any) -> Iterator[Any]:

@@ -6,17 +6,18 @@ The terms themselves are in ``terms.py``; nothing here looks at a program.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
 
+from ...ir.arguments import Ref
 from ...ir.errors import RuleError
 from ...ir.state import same_contents
-from ...ir.torch_private import OpOverload, OpOverloadPacket
+from ...ir.torch_private import OpOverload, OpOverloadPacket, parameters_of
 from .given import holds
-from .matching import Found, key_of
+from .matching import Found, has_other_number, key_of
 from .overloads import is_factory, operator_named
 from .terms import AnyCall, AnyOf, Applied, Known, Var, applied, subterms
 from .writing import Number
@@ -114,10 +115,11 @@ def conditions_of(term: Any) -> tuple[Callable[[Any], bool], ...]:
     Args:
         term: what a rule looks for.
 
-    >>> len(conditions_of(Var("x").exp())), len(conditions_of(Var("x") / Var("x").size(0)))
+    >>> x = Var("x")
+    >>> len(conditions_of(x.exp())), len(conditions_of(x / x.size(0)))
     (0, 1)
     """
-    return (*tensors_in(term), *knowledge_in(term))
+    return (*tensors_in(term), *knowledge_in(term), *numbers_in(term))
 
 
 def is_found(term: Any, m: Any, found: Found) -> bool:
@@ -184,3 +186,36 @@ def _is_known(m: Any, term: Known, found: Any) -> bool:
     if isinstance(known, int | Number):
         return (type(value) is int or isinstance(value, Number)) and bool(known == value)
     return known is value
+
+
+def numbers_in(term: Any) -> tuple[Callable[[Any], bool], ...]:
+    """Return the condition that a number may be written as another type of number, as where tensors are floating-point.
+
+    Args:
+        term: what a rule looks for.
+
+    >>> x = Var("x")
+    >>> len(numbers_in(x * 2)), len(numbers_in(x.exp()))
+    (1, 0)
+    """
+
+    def are_alike(m: Any) -> bool:
+        found = zip(m.found.terms, m.found.nodes, strict=True)
+        return all(
+            any(_is_floating(m.val(Ref(name))) for name in node.refs()) for each, node in found if has_other_number(each, node)
+        )
+
+    is_asked = any(type(value) in (int, float) and "number" in kind for value, kind in _numbers_of(term))
+    return (are_alike,) if is_asked else ()
+
+
+def _numbers_of(term: Any) -> Iterator[tuple[Any, str]]:
+    # What parameters get that may take a tensor or any number, with their types.
+    for each in subterms(term):
+        for overload, given in each.overloads.items() if isinstance(each, Applied) else ():
+            for one in parameters_of(overload):
+                yield given[one.name], "number" if one.kind == "Tensor" else one.kind
+
+
+def _is_floating(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and (value.is_floating_point() or value.is_complex())
