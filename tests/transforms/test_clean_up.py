@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
@@ -13,7 +14,7 @@ from torch import nn
 import purefx as px
 from purefx.ir.operators import GETITEM, op_of
 from purefx.ir.torch_private import pytree
-from tests.programs import NEG, flat, node
+from tests.programs import NEG, exported, flat, node
 
 HEAD = """program {
   takes {
@@ -46,6 +47,17 @@ SIZES = (
   }
 }"""
 )
+
+
+@dataclass
+class Batch:
+    """What a caller passes as one argument."""
+
+    ids: Any
+    mask: Any
+
+
+pytree.register_dataclass(Batch)
 
 
 def checked(program: px.Program) -> list[str]:
@@ -142,6 +154,11 @@ def test_what_is_checked_already_in_some_form(nodes: str, lacking: list[str]) ->
     assert found == [*lacking, *([""] if before else [])]
 
 
+def test_a_guard_that_speaks_of_no_input_is_checked_too() -> None:
+    program = px.add_runtime_assertions(px.parse(ROWS.replace("range s0 from 3 to 9", "guard 1 == 2").replace("NODES", "")))
+    assert program.main.by_name["check"].args[1] == "the inputs: the program is for 2 == 1"
+
+
 def test_values_of_checks_are_those_of_sizes() -> None:
     rows = {0: torch.export.Dim("rows", min=3, max=9)}
     result = px.add_runtime_assertions(px.capture(nn.ReLU(), (torch.ones(4, 2),), dynamic_shapes=(rows,)))
@@ -227,7 +244,40 @@ def test_too_few_names_are_told_with_what_the_inputs_are_called() -> None:
     assert str(found.value) == "1 names for 0 user inputs: none; give a mapping to name some of them"
 
 
+def test_inputs_are_found_by_the_name_and_by_the_path_that_they_have() -> None:
+    program = with_inputs(some("batch['k']"), some("batch['j']"))
+    for given in ({"batch['k']": "k"}, {"i0": "k"}):
+        assert [formal.name for formal in px.name_inputs(program, given).main.inputs] == ["k", "batch_j"]
+    with pytest.raises(px.errors.NamingError) as found:
+        px.name_inputs(with_inputs(), {"i0": "k"})
+    assert str(found.value) == "there is no user input 'i0'"
+
+
+def test_fields_of_a_class_are_parts_of_names() -> None:
+    spec = pytree.tree_structure(((Batch(0, 0),), {}))
+    program = with_inputs(some(), some(), in_spec=spec, arg_names=("batch",))
+    assert called(program) == ["batch_ids", "batch_mask"]
+
+
 # Stacks, tracepoints.
+
+
+def test_signatures_of_calls_that_no_node_is_in_are_numbered_behind_the_others() -> None:
+    signature = px.ir.CallSignature(pytree.tree_structure(((0,), {})), pytree.tree_structure(0))
+    program = flat([node("y", NEG, "x", stack=(px.Frame("m", 2),))], px.Ref("y"), "x")
+    frames = (px.Frame("m", 2), px.Frame("m", 5), px.Frame("m", 7), px.Frame("L['self'].idle", 4))
+    program = program.evolve(call_signatures=px.ir.pmap(dict.fromkeys(frames, signature)))
+    found = px.normalize_stacks(program).call_signatures
+    assert set(found) == {px.Frame("m"), px.Frame("m", 1), px.Frame("m", 2), px.Frame("idle")}
+
+
+def test_nodes_that_are_put_into_a_call_keep_their_meta() -> None:
+    point = op_of(torch.ops.higher_order._export_tracepoint)
+    kinds = [(("kind", f"module_call_{kind}puts"), ("path", "m")) for kind in ("in", "out")]
+    inside = px.Node("y", NEG, (px.Ref("x"),), (), (), MappingProxyType({"stack_trace": "here"}))
+    nodes = [px.Node("t", point, (px.Ref("x"),), kinds[0]), inside, px.Node("u", point, (px.Ref("y"),), kinds[1])]
+    made = px.collect_call_signatures(flat(nodes, px.Ref("y"), "x")).main.by_name["y"]
+    assert (made.stack, dict(made.meta)) == ((px.Frame("m"),), {"stack_trace": "here"})
 
 
 def test_stacks_in_bodies_of_operators_are_those_below_their_module() -> None:
@@ -350,6 +400,68 @@ def test_a_module_says_which_buffers_are_not_saved() -> None:
     assert not px.mark_non_persistent(inner, module).state["inner.left"].persistent
     parameter = px.Program.of({"": px.Graph((), (), ())}).with_state(add={"left": nn.Parameter(torch.ones(2))})
     assert px.mark_non_persistent(parameter, module) is parameter
+
+
+def test_arguments_of_which_only_a_part_is_state_are_told() -> None:
+    spec = pytree.tree_structure(((), {"both": [0, 0]}))
+    program = flat([node("y", NEG, "x")], px.Ref("y"), "w", "x")
+    program = program.evolve(signature=evolve(program.signature, in_spec=spec))
+    weight = torch.ones(2)
+    with pytest.raises(px.errors.NamingError) as found:
+        px.restore_names(program, {"w": weight}, inputs=([weight, torch.ones(2)],))
+    assert str(found.value) == (
+        "of the argument 'both' some tensors are the module's and some are not, so it cannot become state; trace with the "
+        "parameters in an argument of their own"
+    )
+
+
+def test_without_a_pytree_the_names_of_the_other_arguments_stay() -> None:
+    weight = torch.ones(2)
+    for names, left in ((("a", "b"), ("b",)), (("a",), ("a",)), ((), ())):
+        program = flat([node("y", NEG, "x")], px.Ref("y"), "w", "x")
+        program = program.evolve(signature=evolve(program.signature, arg_names=names))
+        assert px.restore_names(program, {"w": weight}, inputs=(weight, torch.ones(2))).signature.arg_names == left
+
+
+def test_inputs_that_are_one_tensor_get_its_names_in_turn() -> None:
+    """The name that the program has for it is the first of them."""
+    weight = torch.ones(2)
+    program = flat([node("y", NEG, "i")], px.Ref("y"), "i", "j").with_state(add={"b": weight})
+    named = px.restore_names(program, {"a": weight, "b": weight}, inputs=(weight, weight))
+    assert [spec.slot for spec in named.signature.inputs if isinstance(spec, px.ir.StateInput)] == ["b", "a"]
+
+
+def test_one_tensor_with_one_name_in_two_inputs_is_refused() -> None:
+    """Cause of an invalid program: both were the same state."""
+    weight = torch.ones(2)
+    program = flat([node("y", NEG, "i")], px.Ref("y"), "i", "j")
+    with pytest.raises(px.errors.NamingError) as found:
+        px.restore_names(program, {"a": weight}, inputs=(weight, weight))
+    assert str(found.value) == (
+        "several inputs were given the tensor 'a', and no state is two inputs: trace with it in one argument"
+    )
+
+
+def test_inputs_of_a_program_that_calls_modules_do_not_become_state() -> None:
+    base = px.transform(px.import_ep(exported(nn.Sequential(nn.Linear(2, 2)), torch.ones(1, 2))))
+    value = torch.ones(1, 2)
+    with pytest.raises(px.errors.PipelineError, match="inputs become state in a program that is 'flat', but this one is not; "):
+        px.restore_names(base, {"w": value}, inputs=(value,))
+
+
+def test_each_slot_of_one_tensor_takes_a_name_that_is_free() -> None:
+    value = torch.ones(2)
+    slots = {"a": value, "t1": value.view(2)}
+    program = px.Program.of({"": px.Graph((), (), ())}).with_state(add=slots)
+    assert px.restore_names(program, {"a": value, "b": value}).state.order == ("a", "b")
+
+
+def test_a_body_that_reads_state_of_the_root_reads_it_there_under_its_name() -> None:
+    body = px.Graph((), (px.Node("v", px.Get("/w")),), px.Ref("v"))
+    nodes = [px.Node(name, px.Call(px.Frame(name), "m"), ()) for name in ("m", "n")]
+    value = torch.ones(2)
+    program = px.Program.of({"": px.Graph((), tuple(nodes), ()), "m": body}).with_state(add={"w": value})
+    assert px.restore_names(program, {"k.v": value}).graphs["m"].nodes[0].do == px.Get("/k.v")
 
 
 def test_parameters_among_the_inputs_are_told() -> None:

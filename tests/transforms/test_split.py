@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 import purefx as px
+from purefx.ir.torch_private import pytree
 from purefx.transforms.inline import inlined
 from tests.programs import ADD, ADD_, NEG, Branches, Counter, Tower, exported, flat, node, parent
 
@@ -301,6 +302,18 @@ def test_a_preserved_call_is_in_one_part() -> None:
     assert torch.equal(px.lower(program).get_submodule("b.layers.1")(x), module.layers[1](x))
     with pytest.raises(px.errors.PartitionError, match=r"layers\.1, whose call signature was preserved, would be cut"):
         px.split_by_module(base, {"layers.1.up": "a", "layers.1.down": "b"})
+
+
+def test_a_call_with_two_tags_is_told_with_both() -> None:
+    signature = px.ir.CallSignature(*map(pytree.tree_structure, (((0,), {}), 0)))
+    nodes = [node(name, NEG, of, stack=(px.Frame("m"),)) for name, of in ("ax", "ba", "cb")]
+    program = flat(nodes, px.Ref("c"), "x").evolve(call_signatures=px.ir.pmap({px.Frame("m"): signature}))
+    with pytest.raises(px.errors.PartitionError) as found:
+        px.split_by_tags(program, ("p", "q"), tag_of={"a": "p", "b": "q", "c": "q"})
+    assert str(found.value) == (
+        "m, whose call signature was preserved, would be cut, and must be in one part: of its nodes node 'a' in m 'p' and "
+        "node 'b' in m 'q'"
+    )
 
 
 def test_modules_and_state_that_do_nothing_are_kept() -> None:

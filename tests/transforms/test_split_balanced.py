@@ -152,3 +152,22 @@ def test_it_is_not_cut_inside_of_a_preserved_call() -> None:
     with pytest.raises(px.errors.PartitionError, match="it can be split into 1 to 3 parts"):
         px.split_balanced(program, 4)
     assert [part.name for part in px.parts(px.split_balanced(program, 3))] == ["stage0", "stage1", "stage2"]
+
+
+def test_without_parameters_each_node_counts() -> None:
+    nodes = [node(name, NEG, of) for name, of in ("ax", "ba", "cb", "dc")]
+    assert first_part(flat(nodes, px.Ref("d"), "x"), 2) == ["a", "b"]
+
+
+def test_it_is_not_cut_inside_of_a_region() -> None:
+    opens, shuts = (px.Op(f"toy.{name}", px.Effects(scope=scope)) for name, scope in (("open", 1), ("shut", -1)))
+    nodes = [node("a", NEG, "x"), px.Node("o", opens), node("b", NEG, "a"), node("c", NEG, "b"), px.Node("s", shuts)]
+    program = flat([*nodes, node("d", NEG, "c")], px.Ref("d"), "x")
+    with pytest.raises(px.errors.PartitionError, match="it can be split into 1 to 3 parts"):
+        px.split_balanced(program, 4)
+    split = px.split_balanced(program, 3)
+    assert [[each.name for each in split.graphs[part.graph].nodes] for part in px.parts(split)] == [
+        ["a"],
+        ["o", "b", "c", "s"],
+        ["d"],
+    ]

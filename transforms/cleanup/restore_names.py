@@ -79,7 +79,7 @@ def restore_names(
     Raises:
         NamingError: the module has none of the program's tensors, or another tensor under the name of one that is not its; the
             program takes parameters as inputs, and ``inputs`` are not given; they are not as many as the user inputs, or a part
-            of an argument would become state.
+            of an argument would become state; or more inputs were given one tensor than it has names.
         UnsupportedProgram: a body that several modules share would have to read one slot under several names, or the program is
             split and the names are of no part.
         PipelineError: ``inputs`` are given for a program that calls modules.

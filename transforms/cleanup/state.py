@@ -173,7 +173,8 @@ def with_state_inputs(program: Program, original: Original, inputs: Sequence[Any
         inputs: the arguments of a call, as pytrees.
 
     Raises:
-        NamingError: they are not as many as the user inputs, or a part of an argument would become state.
+        NamingError: they are not as many as the user inputs, a part of an argument would become state, or more inputs were given
+            one tensor than it has names.
         PipelineError: the program calls modules.
         UnsupportedProgram: constraints or gradients refer to the inputs.
         TypeError: ``inputs`` is not a tuple or list.
@@ -220,8 +221,14 @@ def _slots(program: Program, original: Original, leaves: dict[int, Any]) -> dict
     for at, leaf in leaves.items():
         names = known.get(cell_key(leaf)[0]) if isinstance(leaf, torch.Tensor | torch.ScriptObject) else None
         if names:
-            found[at] = next((name for name in names if name not in taken), names[0])
-            taken.add(found[at])
+            name = next((name for name in names if name not in taken), None)
+            if name is None:
+                raise NamingError(
+                    f"several inputs were given the tensor {names[0]!r}, and no state is two inputs: trace with it in one "
+                    "argument"
+                )
+            found[at] = name
+            taken.add(name)
     return found
 
 

@@ -190,7 +190,6 @@ def _moved(program: Program, chain: Chain, movable: Movable, fuel: Fuel) -> Prog
 class _Moving:
     def __init__(self, program: Program, chain: Chain, movable: Movable, fuel: Fuel) -> None:
         main = program.main
-        self.program = program
         self.chain = chain
         self.movable = movable
         self.fuel = fuel
