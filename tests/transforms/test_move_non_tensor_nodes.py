@@ -336,6 +336,32 @@ def test_a_part_that_gives_one_value_less_has_the_value_of_the_other() -> None:
     assert (result.main.nodes[0].name, result.main.nodes[0].meta["val"].shape) == ("b", (2,))
 
 
+UNUSED = """
+    graph @""(x) {
+      p = call @s0(x) as s0
+      n = operator.getitem(p, 1)
+      y = call @s1(x, n) as s1
+      return (y,)
+    }
+    graph @s0(x) {
+      t = aten.neg.default(x)
+      n = aten.sym_size.int(t, 0)
+      return (t, n)
+    }
+    graph @s1(x, n) {
+      y = aten.mul.Scalar(x, n)
+      return y
+    }
+"""
+
+
+@BOTH
+def test_a_result_that_nobody_took_is_taken_where_a_number_needs_it(recompute: bool) -> None:
+    result = moved(split_tree(UNUSED), recompute=recompute)
+    assert nodes(result) == {"s0": ["t"], "s1": ["n", "y"]}
+    assert [str(node.args) for node in result.main.nodes[-1:]] == ["(Ref(name='x'), Ref(name='t'))"]
+
+
 def test_with_fuel_some_numbers_are_moved() -> None:
     program = split_tree(TWO_TARGETS)
     assert nodes(px.move_non_tensor_nodes(program, fuel=1)) == {"s0": ["size"], "s1": ["a"], "s2": ["n", "a"]}

@@ -316,6 +316,18 @@ def test_a_call_with_two_tags_is_told_with_both() -> None:
     )
 
 
+def test_signatures_of_calls_that_do_nothing_go_with_their_module() -> None:
+    """Or to the first part, if the program does not list it."""
+    signature = px.ir.CallSignature(*map(pytree.tree_structure, (((0,), {}), 0)))
+    nodes = [node("a", NEG, "x", stack=(px.Frame("m"),)), node("b", NEG, "a", stack=(px.Frame("n"),))]
+    modules = tuple([px.ir.Module(path) for path in ("", "m", "n", "n.idle")])
+    frames = (px.Frame("n.idle"), px.Frame("other"))
+    base = flat(nodes, px.Ref("b"), "x", modules=modules, call_signatures=px.ir.pmap(dict.fromkeys(frames, signature)))
+    split = px.split_by_tags(base, ("p", "q"), tag_of={"a": "p", "b": "q"})
+    assert set(split.call_signatures) == {px.Frame("q.n.idle"), px.Frame("p.other")}
+    assert px.join(split) == base
+
+
 def test_modules_and_state_that_do_nothing_are_kept() -> None:
     """They go with what is listed before them, and joining puts them back where they were."""
     module = nn.Sequential(nn.Linear(4, 4), nn.Identity(), nn.Linear(4, 4), nn.Sequential(nn.Identity()))
