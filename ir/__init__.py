@@ -40,6 +40,7 @@ from .meta import Meta, freeze_meta
 from .operators import op
 from .persistent import PMap, pmap
 from .program import CallSignature, Module, Program, Step
+from .rewriter import Rewriter
 from .signature import (
     Constraints,
     InputGradient,

@@ -17,6 +17,7 @@ import torch
 
 from ...transforms.rules.overloads import converted, numbers_as_tensors
 from ...transforms.rules.terms import AnyOf, Applied, Item, Known, Var, parts_of, subterms, written
+from ...transforms.rules.through import Through
 from ..purity import seeded
 from .candidates import candidate, kinds_of, operators_in
 from .contents import Operand
@@ -76,7 +77,7 @@ def patterns_of(rule: Any) -> list[tuple[Any, Pattern]]:
     """
     several = _alternatives_of(rule.term)
     if not several and not rule.is_decomposed:
-        return [(rule.term, rule.written)]
+        return [(_with_choice(rule.term, {}, {}), rule.written)]
     found: dict[str, Any] = {}
     for choice in _choices([len(each.terms) for each in several]):
         chosen = {id(each): each.terms[number] for each, number in zip(several, choice, strict=True)}
@@ -115,6 +116,8 @@ def _with_choice(term: Any, chosen: Mapping[int, Any], done: dict[int, Any]) -> 
         case Applied(name=name, overloads=overloads, args=args, kwargs=kwargs):
             by_name = {key: _with_choice(part, chosen, done) for key, part in kwargs.items()}
             found = Applied(name, overloads, tuple([_with_choice(part, chosen, done) for part in args]), by_name)
+        case Through(whole=whole):  # what lies between is for the programs to have
+            found = _with_choice(whole, chosen, done)
         case Known(whole=whole, what=what, dim=dim):
             found = Known(_with_choice(whole, chosen, done), what, dim)
         case Item(whole=whole, index=index):
@@ -222,7 +225,7 @@ def _attempt(
             break
         else:
             return None
-    return [chosen[name] for name in variables]
+    return [chosen.get(name) for name in variables]
 
 
 def _with_candidates(

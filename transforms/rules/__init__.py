@@ -10,5 +10,6 @@ from .matching import match
 from .place import Match
 from .rule import Rule, RuleSet, rule
 from .terms import any_of
+from .through import through
 
-__all__ = ["Edit", "Match", "Rule", "RuleSet", "any_of", "editing", "match", "rule"]
+__all__ = ["Edit", "Match", "Rule", "RuleSet", "any_of", "editing", "match", "rule", "through"]

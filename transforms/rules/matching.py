@@ -22,6 +22,7 @@ from ...ir.graph import Node, Op
 from ...ir.torch_private import OpOverload
 from .overloads import arranged
 from .terms import AnyCall, AnyOf, Applied, Item, Known, Var
+from .through import Chain, Through, chains
 
 __all__ = ["COMMUTING", "Found", "NodeOf", "has_other_number", "key_of", "match", "operators_of", "root_of"]
 
@@ -140,7 +141,7 @@ class _Search:
                     nodes.append(node)
                     terms.append(term)
                     todo += reversed(ways[0])
-            elif kind is AnyOf or kind is Known or kind is list or isinstance(term, tuple | torch.Tensor):
+            elif kind is AnyOf or kind is Known or kind is Through or kind is list or isinstance(term, tuple | torch.Tensor):
                 return None
             elif not same_arg(term, value):
                 return STOP
@@ -170,6 +171,8 @@ class _Search:
                         yield from self._all(pairs, found.with_node(node, term))
             case Known():
                 yield from self._known(term, value, found)
+            case Through():
+                yield from self._through(term, value, found)
             case list() | tuple():
                 if isinstance(value, list | tuple) and len(value) == len(term):  # a list where both are the default
                     yield from self._all(list(zip(term, value, strict=True)), found)
@@ -189,6 +192,24 @@ class _Search:
                 yield each.with_node(node, term)
         yield said  # where others use the size as well, it stays for them
 
+    def _through(self, term: Through, value: Arg, found: Found) -> Iterator[Found]:
+        # One that stands in several places is the same value in all of them, with one chain.
+        key = key_of(term)
+        if key in found.values:
+            if same_arg(found.values[key], value):
+                yield found
+            return
+        for each, nodes in chains(term, value, self._node):
+            chain = Chain(nodes)
+            values = {**found.values, key: value}
+            if term.chain is None or values.setdefault(term.chain.name, chain) == chain:
+                more = (
+                    found
+                    if not nodes
+                    else Found(found.values, (*found.nodes, *nodes), (*found.terms, *[term] * len(nodes)), found.several)
+                )
+                yield from self.match(term.whole, each, evolve(more, values=values))
+
     def is_possible(self, term: Any, value: Arg) -> bool:
         """Return whether a value is a term if its variables may be anything, another value at each place."""
         match term:
@@ -200,6 +221,8 @@ class _Search:
                 return type(value) is Ref and self._is_called(term, value)
             case Known():
                 return True
+            case Through(whole=whole):
+                return any(self.is_possible(whole, each) for each, _ in chains(term, value, self._node))
             case list() | tuple():
                 is_list = isinstance(value, list | tuple) and len(value) == len(term)
                 return is_list and self._are_possible(list(zip(term, value, strict=True)))

@@ -1,0 +1,150 @@
+"""Patterns that look through views and casts: what they find, what the replacement gets, and what other users keep from it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+import purefx as px
+from purefx.laws.rules import check_rule
+from purefx.laws.tiers import share
+from tests.transforms.test_rules import Plain, X, names_of_operators, rewritten
+
+Function = Callable[..., Any]
+
+
+@px.rule
+def outside(x: Any, shape: Any) -> Any:
+    return torch.relu(px.through(x.exp(), shape))
+
+
+@outside.becomes
+def _(m: px.Match, x: Any, shape: Any) -> Any:
+    return shape(torch.clamp_min(x.exp(), 0))
+
+
+@px.rule
+def cast(x: Any, chain: Any) -> Any:
+    return torch.relu(px.through(x.exp(), chain, casts=True))
+
+
+@cast.becomes
+def _(m: px.Match, x: Any, chain: Any) -> Any:
+    return chain(torch.clamp_min(x.exp(), 0))
+
+
+def _used_inside(m: Any, x: Tensor) -> Any:
+    view = x.exp().view(4, 3)
+    return torch.relu(view.t()) + view.t().sum()
+
+
+def _written_between(m: Any, x: Tensor) -> Any:
+    y = x.exp()
+    view = y.view(4, 3)
+    y.add_(1)
+    return torch.relu(view) + 1
+
+
+MATCHES: list[tuple[str, px.Rule, Function, str]] = [
+    ("nothing", outside, lambda m, x: torch.relu(x.exp()) + 1, "exp clamp_min add"),
+    ("one", outside, lambda m, x: torch.relu(x.exp().view(4, 3)) + 1, "exp clamp_min view add"),
+    ("several", outside, lambda m, x: torch.relu(x.exp().view(2, 2, 3).transpose(0, 2).reshape(3, 4)[None]) + 1,
+     "exp clamp_min view transpose reshape unsqueeze add"),
+    ("a cast", cast, lambda m, x: torch.relu(x.exp().double().view(-1)) + 1, "exp clamp_min to view add"),
+    ("expanded", outside, lambda m, x: torch.relu(x.exp().expand(2, 3, 4).contiguous()) + 1,
+     "exp clamp_min expand contiguous add"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "rule", "function", "wanted"), MATCHES, ids=[case[0] for case in MATCHES])
+def test_matches(name: str, rule: px.Rule, function: Function, wanted: str) -> None:
+    for names in rewritten(rule, function, X):
+        assert [each.split(".")[1] for each in names if "assert" not in each] == wanted.split()
+
+
+LEFT: list[tuple[str, Function]] = [
+    ("a cast where views are meant", lambda m, x: torch.relu(x.exp().double()) + 1),
+    ("a part", lambda m, x: torch.relu(x.exp()[1:]) + 1),
+    ("used by others", _used_inside),
+    ("written between", _written_between),
+]
+
+
+@pytest.mark.parametrize(("name", "function"), LEFT, ids=[case[0] for case in LEFT])
+def test_left_alone(name: str, function: Function) -> None:
+    assert rewritten(outside, function, X) == [[], []]
+
+
+def test_the_chain_ends_where_others_use_it() -> None:
+    rule = px.rule(lambda x, shape: torch.relu(px.through(x, shape))).becomes(lambda m, x, shape: shape(torch.clamp_min(x, 0)))
+
+    def function(m: Any, x: Tensor) -> Any:
+        view = x.view(4, 3)
+        return torch.relu(view.t().reshape(-1)) + view.sum()
+
+    for names in rewritten(rule, function, X):
+        assert [name.split(".")[1] for name in names] == ["view", "clamp_min", "t", "reshape", "sum", "add"]
+
+
+class Attention(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.q, self.k, self.v = nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 8)
+
+    def split(self, x: Tensor) -> Tensor:
+        return x.view(2, 5, 2, 4).transpose(1, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = self.split(self.q(x)), self.split(self.k(x)), self.split(self.v(x))
+        weights = torch.softmax((q @ k.transpose(-1, -2)).to(torch.float32) * 0.5, -1).to(q.dtype)
+        return (weights @ v).transpose(1, 2).reshape(2, 5, 8)
+
+
+def test_projections_behind_the_views_of_attention() -> None:
+    """The bias of a projection is looked at where attention uses it, whatever the heads are cut by."""
+
+    @px.rule
+    def scored(x: Any, w: Any, b: Any, k: Any, heads: Any) -> Any:
+        return torch.matmul(px.through(functional.linear(x, w, b), heads), k)
+
+    @scored.becomes
+    def _(m: px.Match, x: Any, w: Any, b: Any, k: Any, heads: Any) -> Any:
+        assert str(heads) == "[]" or len(m["heads"].nodes) == 2
+        return torch.matmul(heads(functional.linear(x, w) + b), k)
+
+    model, x = Attention().eval(), torch.randn(2, 5, 8)
+    flat = px.import_ep(torch.export.export(model, (x,)))
+    result = scored(flat)
+    assert names_of_operators(result).count("aten.add.Tensor") == 1
+    assert not px.verify(result, infer=True)
+    torch.testing.assert_close(px.lower(result)(x), model(x))
+
+
+def test_one_chain_in_two_places() -> None:
+    rule = px.rule(lambda x, y, c: px.through(x.exp(), c) * px.through(y.exp(), c)).becomes(lambda m, x, y, c: c((x + y).exp()))
+    same = rewritten(rule, lambda m, x: x.exp().view(-1) * x.sin().exp().view(-1) + 1, X)
+    assert same[0] == [f"aten.{name}" for name in ("sin.default", "add.Tensor", "exp.default", "view.default", "add.Tensor")]
+    assert rewritten(rule, lambda m, x: x.exp().view(-1) * x.sin().exp().reshape(-1) + 1, X) == [[], []]
+
+
+def test_wrong_ones_are_explained() -> None:
+    with pytest.raises(px.errors.RuleError, match="looks through views, casts or both"):
+        px.rule(lambda x: torch.relu(px.through(x, views=False)))
+    with pytest.raises(px.errors.RuleError, match="is a variable of the pattern"):
+        px.rule(lambda x, y: torch.relu(px.through(x, y.exp())))
+    with pytest.raises(px.errors.RuleError, match="it would match everywhere"):
+        px.rule(lambda x: px.through(x.exp()))
+
+
+def test_laws() -> None:
+    wrong = px.rule(lambda x: torch.neg(px.through(torch.neg(x)))).becomes(lambda m, x: x.clone())
+    with pytest.raises(AssertionError):  # where there is a view, the shape is another one
+        check_rule(wrong, programs=[(Plain(lambda m, x: torch.neg(torch.neg(x).view(-1)) + 1), (X,))], examples=share(4))
+    kept = px.rule(lambda x, c: torch.neg(px.through(torch.neg(x), c))).becomes(lambda m, x, c: c(x).clone())
+    program = (Plain(lambda m, x: torch.neg(torch.neg(x).view(-1)) + 1), (X,))
+    assert check_rule(kept, programs=[program], operands=lambda draw: (torch.randn(2, 3), None), examples=share(8)).matched >= 4
