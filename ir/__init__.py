@@ -69,7 +69,7 @@ __all__ = [
     "InputError", "InputGradient", "InputMutation", "InputValue", "InputValueError", "InvalidProgram", "Items", "LiteralType",
     "LossOutput", "Meta", "MinimizeError", "ModeWarning", "Module", "NamingError", "Node", "NumberType", "ObjectType", "Op",
     "PMap", "ParseError", "PartitionError", "PipelineError", "Program", "PurefxError", "Range", "Record", "Ref", "RestType",
-    "RuleError", "RuleWarning", "Signature",
+    "Rewriter", "RuleError", "RuleWarning", "Signature",
     "Slot", "SlotKind", "Stack", "StageError", "State", "StateGradient", "StateInput", "StateMutation", "Step",
     "StoreError", "SwapError", "Sym", "TensorType", "Token", "Unless", "UnsupportedProgram", "UserInput",
     "UserOutput", "declare", "dependencies", "freeze_meta", "node_effects", "op", "pmap",

@@ -36,6 +36,18 @@ class Rewriter:
     >>> edit.use(1, "y", Ref("y_1"))
     >>> [node.name for node in edit.graph().nodes], edit.graph().output
     (['y', 'y_1'], (Ref(name='y_1'),))
+
+    In a program, every user of a value at once; ``with_main`` makes the program, and ``verify(infer=True)`` checks it:
+
+    >>> import torch, purefx as px
+    >>> program = px.import_ep(torch.export.export(torch.nn.ReLU(), (torch.ones(2),)))
+    >>> edit = px.ir.Rewriter(program.main)
+    >>> relu = edit.source.nodes[0]
+    >>> twice = px.Node(edit.names.fresh("twice"), px.op(torch.ops.aten.add.Tensor), (px.Ref("relu"), px.Ref("relu")))
+    >>> edit.after(edit.position["relu"], twice)
+    >>> edit.replace("relu", px.Ref(twice.name))
+    >>> px.lower(px.transform(program.with_main(edit.graph())))(torch.ones(2))
+    tensor([2., 2.])
     """
 
     def __init__(self, graph: Graph) -> None:
