@@ -14,7 +14,7 @@ from torch import nn
 import purefx as px
 from purefx.ir.operators import GETITEM, op_of
 from purefx.ir.torch_private import pytree
-from tests.programs import NEG, exported, flat, node
+from tests.programs import ADD_, NEG, exported, flat, node
 
 HEAD = """program {
   takes {
@@ -159,6 +159,15 @@ def test_a_guard_that_speaks_of_no_input_is_checked_too() -> None:
     assert program.main.by_name["check"].args[1] == "the inputs: the program is for 2 == 1"
 
 
+def test_a_split_program_is_refused() -> None:
+    base = px.parse(ROWS.replace("NODES", "y = aten.neg.default(x)"))
+    with pytest.raises(px.errors.PartitionError) as found:
+        px.add_runtime_assertions(px.split_by_tags(px.sink_state(base), ("a",), tag_of={"y": "a"}))
+    assert str(found.value) == (
+        "the root of a split program only calls its parts; add_runtime_assertions comes before split_by_tags"
+    )
+
+
 def test_values_of_checks_are_those_of_sizes() -> None:
     rows = {0: torch.export.Dim("rows", min=3, max=9)}
     result = px.add_runtime_assertions(px.capture(nn.ReLU(), (torch.ones(4, 2),), dynamic_shapes=(rows,)))
@@ -253,6 +262,15 @@ def test_inputs_are_found_by_the_name_and_by_the_path_that_they_have() -> None:
     assert str(found.value) == "there is no user input 'i0'"
 
 
+def test_arguments_that_are_one_input_are_called_like_it() -> None:
+    """Behind one that is several, too."""
+    spec = pytree.tree_structure((([0, 0], 0), {}))
+    program = with_inputs(some("pair[0]"), some("pair[1]"), some("x"), in_spec=spec, arg_names=("pair", "x"))
+    named = px.name_inputs(program, ["a", "b", "c"])
+    assert named.signature.arg_names == ("pair", "c")
+    assert [one.argument for one in named.signature.inputs if isinstance(one, px.ir.UserInput)] == ["pair[0]", "pair[1]", "c"]
+
+
 def test_fields_of_a_class_are_parts_of_names() -> None:
     spec = pytree.tree_structure(((Batch(0, 0),), {}))
     program = with_inputs(some(), some(), in_spec=spec, arg_names=("batch",))
@@ -292,6 +310,30 @@ def test_stacks_in_bodies_of_operators_are_those_below_their_module() -> None:
     assert result.graphs["$b"].nodes[0].stack == (px.Frame("sub"), px.Frame("sub.act"))
     assert [module.path for module in result.modules] == ["", "m", "m.sub", "m.sub.act"]
     assert px.normalize_stacks(result) is result
+
+
+def test_stacks_in_bodies_of_bodies_are_below_all_modules_around() -> None:
+    region = px.Op("toy.region", px.Effects(through_bodies=True))
+    leaf = node("u", NEG, "x", stack=(px.Frame("leaf", 3),))
+    inner = px.Node("z", region, (px.ir.Body("$c"), px.Ref("x")), (), (px.Frame("sub", 2),))
+    outer = px.Node("y", region, (px.ir.Body("$b"), px.Ref("x")), (), (px.Frame("m", 1),))
+    base = flat([outer], px.Ref("y"), "x")
+    bodies = {name: px.Graph((px.Input("x"),), (one,), px.Ref(one.name)) for name, one in (("$b", inner), ("$c", leaf))}
+    program = base.evolve(graphs=base.graphs.update(bodies), modules=(px.ir.Module(""),))
+    result = px.normalize_stacks(program)
+    assert [result.graphs[name].nodes[0].stack for name in ("", "$b", "$c")] == [
+        (px.Frame("m"),),
+        (px.Frame("sub"),),
+        (px.Frame("leaf"),),
+    ]
+    assert [module.path for module in result.modules] == ["", "m", "m.sub", "m.sub.leaf"]
+
+
+def test_what_is_below_an_alias_is_one() -> None:
+    nodes = [node("y", NEG, "x", stack=(px.Frame("a.b.c"),)), node("z", NEG, "y", stack=(px.Frame("k"),))]
+    modules = tuple([px.ir.Module(path) for path in ("", "a", "a.b", "a.b.c", "k")])
+    result = px.normalize_stacks(flat(nodes, px.Ref("z"), "x", modules=modules), aliases={"a": "k"})
+    assert [one.stack for one in result.main.nodes] == [(px.Frame("k.b.c"),), (px.Frame("k"),)]
 
 
 def test_pieces_of_a_call_stay_pieces() -> None:
@@ -447,6 +489,20 @@ def test_inputs_of_a_program_that_calls_modules_do_not_become_state() -> None:
     value = torch.ones(1, 2)
     with pytest.raises(px.errors.PipelineError, match="inputs become state in a program that is 'flat', but this one is not; "):
         px.restore_names(base, {"w": value}, inputs=(value,))
+
+
+@pytest.mark.parametrize("written", [None, "_tensor_constant0", "n"])
+def test_constants_that_a_tracer_made_are_constants_unless_something_writes_them(written: str | None) -> None:
+    """The program takes its state as inputs, and one of them may be written in place."""
+    module = nn.Module()
+    module.register_buffer("n", torch.ones(2))
+    slots = {"n": module.n, "_tensor_constant0": torch.zeros(2)}
+    nodes = [node("w", ADD_, f"i{list(slots).index(written)}", 1)] if written else []
+    program = flat([*nodes, node("y", NEG, "x")], px.Ref("y"), "i0", "i1", "x").with_state(add=slots)
+    specs = (*map(px.ir.StateInput, slots), program.signature.inputs[-1])
+    named = px.restore_names(program.evolve(signature=evolve(program.signature, inputs=specs)), module)
+    made = named.state["_tensor_constant0"].kind
+    assert made is (px.ir.SlotKind.BUFFER if written == "_tensor_constant0" else px.ir.SlotKind.CONSTANT)
 
 
 def test_each_slot_of_one_tensor_takes_a_name_that_is_free() -> None:
