@@ -15,6 +15,7 @@ import torch
 from ..ir.arguments import Ref, bodies_in
 from ..ir.calls.call_graph import module_calls
 from ..ir.calls.parts import with_listed
+from ..ir.effects.aliases import storages
 from ..ir.effects.declared import PURE, NodeEffects
 from ..ir.effects.resolved import program_effects
 from ..ir.graph import Call, Do, Frame, Get, Graph, Input, Node, Op, Stack
@@ -32,7 +33,9 @@ from .toy import CLONE
 
 __all__ = [
     "called_twice",
+    "called_without_state",
     "crossing",
+    "differentiable",
     "half_hoisted",
     "hoisted",
     "split_across_sizes",
@@ -80,6 +83,38 @@ def _without_writes(graph: Graph, effects: Sequence[NodeEffects]) -> Graph:
     return edit.graph()
 
 
+NOT_DIFFERENTIABLE = frozenset({"aten.bernoulli.p", "aten.copy.default"})
+"""Operators that autograd has no derivative of, and that give something like their first operand."""
+
+
+def differentiable(program: Program) -> Program:
+    """Return a program in which what autograd refuses gives copies instead: ``out=``, draws of bits, late writes.
+
+    A write is late where what it changes was used before.  Statistics of a batch are not kept.
+
+    >>> from purefx.ir import Input
+    >>> node = Node("y", op_of(torch.ops.aten.bernoulli.p), (Ref("x"), 0.5))
+    >>> [str(node) for node in differentiable(Program.of({"": Graph((Input("x"),), (node,), (Ref("y"),))})).main.nodes]
+    ['y = aten.clone.default(x)']
+    """
+    effects = program_effects(program)
+    return program.with_graphs({name: _differentiable(program, program.graphs[name], effects[name]) for name in program.order})
+
+
+def _differentiable(program: Program, graph: Graph, effects: Sequence[NodeEffects]) -> Graph:
+    edit, memory, used = Rewriter(graph), storages(program, graph, list(effects)), set[object]()
+    for number, (node, does) in enumerate(zip(graph.nodes, effects, strict=True)):
+        name, taken = (node.do.name, node.do.effects) if type(node.do) is Op else ("", PURE)
+        is_late = bool(taken.returns) and any(memory.find(ref) in used for ref in does.writes)
+        used.update(memory.find(ref) for ref in node.refs())
+        if is_late or name.endswith(".out") or name in NOT_DIFFERENTIABLE:
+            copied = does.writes[0] if does.writes else node.refs()[0]
+            edit.put(number, Node(node.name, CLONE, (Ref(copied),), (), node.stack, node.meta))
+        elif name in ("aten.batch_norm.default", "aten.native_batch_norm.default"):
+            edit.put(number, node.evolve(args=(*node.args[:3], None, None, True, *node.args[6:])))
+    return edit.graph()
+
+
 def called_twice(program: Program) -> Program:
     """Return a program without writes whose root makes each of its calls a second time, given the same, for nobody.
 
@@ -119,6 +154,32 @@ def _with_pair(program: Program) -> Program:
     return made.with_main(edit.graph()).evolve(modules=listed, facts=program.facts - {"flat"})
 
 
+def called_without_state(program: Program) -> Program:
+    """Return a program as ``called_twice`` does, whose callers pass an input of theirs where they passed state, if one fits.
+
+    >>> called_without_state(Program.of({"": Graph((), (), ())})).order
+    ('',)
+    """
+    twice = called_twice(program)
+    return twice.with_graphs({name: _without_state(twice.graphs[name]) for name in twice.order})
+
+
+def _without_state(graph: Graph) -> Graph:
+    edit = Rewriter(graph)
+    reads = {node.name: node for node in graph.nodes if type(node.do) is Get}
+    for number, node in enumerate(graph.nodes):
+        for name in {*node.refs()}.intersection(reads) if type(node.do) is Call else ():
+            fitting = [formal for formal in graph.inputs if _kind(formal) == _kind(reads[name])]
+            if fitting:
+                edit.use(number, name, Ref(fitting[0].name))
+    return edit.graph()
+
+
+def _kind(value: Input | Node) -> object:
+    told = value.meta.get("val")
+    return (told.dtype, *map(str, told.shape)) if isinstance(told, torch.Tensor) else type(told)
+
+
 def half_hoisted(program: Program) -> Program:
     """Return a program as ``hoisted`` does, of whose shared computations the first alone is in the callers.
 
@@ -146,7 +207,10 @@ def split_across_sizes(program: Program) -> Program:
     """
     flat = without_writes(inline(join(program)))
     edit, pairs = Rewriter(flat.main), list[tuple[str, str]]()
-    nodes = [(number, node) for number, node in enumerate(flat.main.nodes) if type(node.do) is Op and _is_tensor(node)]
+    has_values = any(isinstance(node.meta.get("val"), torch.Tensor) for node in flat.main.nodes)
+    nodes = [
+        (number, node) for number, node in enumerate(flat.main.nodes) if type(node.do) is Op and _is_tensor(node, has_values)
+    ]
     for (number, early), (place, late) in list(zip(nodes, reversed(nodes), strict=True))[: min(3, len(nodes) // 2)]:
         size = Node(edit.names.fresh("size"), SIZE, (Ref(early.name), 0), (), early.stack, {"val": 1})
         edit.after(number, size)
@@ -157,21 +221,29 @@ def split_across_sizes(program: Program) -> Program:
     tags, tag_of = legal_tags(sized, seed=0)
     for seed in range(1, TRIES):
         if any(tag_of(sized.main.by_name[size]) != tag_of(sized.main.by_name[total]) for size, total in pairs):
-            break
+            return split_by_tags(sized, tags, tag_of=tag_of)
         tags, tag_of = legal_tags(sized, seed=seed)
-    return split_by_tags(sized, tags, tag_of=tag_of)
+    return _cut_at_sizes(sized, [size for size, _ in pairs[:1]]) or split_by_tags(sized, tags, tag_of=tag_of)
+
+
+def _cut_at_sizes(flat: Program, sizes: Sequence[str]) -> Program | None:
+    # In two, in the order of the graph: behind the first size, which is used later.
+    order = [node.name for node in flat.main.nodes]
+    early = {name for size in sizes for name in order[: order.index(size) + 1]}
+    return split_by_tags(flat, ("t0", "t1"), tag_of=lambda node: "t0" if node.name in early else "t1") if early else None
 
 
 TRIES = 8
 """How often tags are drawn until a size crosses."""
 
 
-def _is_tensor(node: Node) -> bool:
+def _is_tensor(node: Node, has_values: bool) -> bool:  # noqa: FBT001  it says how the program is read
     value = node.meta.get("val")
-    is_toy = (
-        type(node.do) is Op and node.do.effects == PURE and value is None and node.projection is None and not is_boundary(node)
-    )
-    return is_toy or (isinstance(value, torch.Tensor) and value.dim() > 0)
+    if has_values:
+        return isinstance(value, torch.Tensor) and value.dim() > 0
+    if type(node.do) is not Op or value is not None or node.projection is not None:
+        return False
+    return node.do.effects == PURE and node.do != SIZE and not is_boundary(node)
 
 
 def crossing(program: Program) -> Program:
@@ -211,7 +283,7 @@ def crossing(program: Program) -> Program:
     ]
     has_values = isinstance(value, torch.Tensor)
     return _with_rows(
-        _with_calls(program, path, first + second),
+        _with_calls(program, path, first + second, has_values=has_values),
         [row for row in rows if has_values or row[0] not in ("size", "same", "converted", "here", "sized")],
         given.name,
     )
@@ -260,11 +332,11 @@ def _is_operand(value: Input | Node) -> bool:
     return isinstance(told, torch.Tensor) and told.dtype is torch.float32 and told.dim() > 0
 
 
-def _with_calls(program: Program, path: str, frames: Stack) -> Program:
+def _with_calls(program: Program, path: str, frames: Stack, *, has_values: bool) -> Program:
     taken, given = pytree.tree_structure(((0,), {})), pytree.tree_structure(0)
     kept = program.call_signatures.update(dict.fromkeys(frames, CallSignature(taken, given)))
     read = program.evolve(facts=program.facts - {"state as inputs"})
-    made = read.with_state(add={f"{path}.n": torch.zeros(2)})
+    made = read.with_state(add={f"{path}.n": torch.zeros(2 if has_values else ())})
     return made.evolve(call_signatures=kept, modules=with_listed(made.modules, [f"{path}.plain"]))
 
 

@@ -188,7 +188,7 @@ def _asked(pair: PairLaw) -> Callable[[Transform, Case], list[str]]:
 
 def _laws(entry: Entry, tier: Tier) -> tuple[Law, ...]:
     # Integers have no gradients, and no fake values.
-    return entry.laws if tier == "toy" else (*entry.laws, GRADIENTS, said_values)
+    return entry.laws if tier == "toy" else (*entry.laws, *entry.aimed((GRADIENTS, said_values)))
 
 
 AT_ONCE: dict[Tier, int] = {"toy": 25, "aten": 10, "modules": 3}

@@ -15,7 +15,7 @@ from ..ir.graph import Call, Get, Graph, Node, Op
 from ..ir.persistent import pmap
 from ..ir.program import Program
 from ..transforms import eliminate_common_subexpressions, hoist, inline
-from .aims import called_twice, half_hoisted, hoisted
+from .aims import called_twice, called_without_state, half_hoisted, hoisted
 from .law import Case, Transform, law
 
 __all__ = ["hoisted_comes_back", "nothing_twice", "runs_less", "runs_no_less", "same_inlined"]
@@ -153,7 +153,7 @@ def _passes_no_state(transform: Transform, case: Case) -> bool:  # noqa: ARG001 
 @law(
     "what hoist moved comes back: no body is given more than it is without hoist, where callers pass no state",
     where=_passes_no_state,
-    aim=called_twice,
+    aim=called_without_state,
 )
 def hoisted_comes_back(transform: Transform, case: Case) -> list[str]:
     # How often operators run may differ: of equal values that callers and bodies compute, hoist makes one, and one comes back.

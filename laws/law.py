@@ -21,14 +21,14 @@ from ..ir.program import Program
 from ..ir.state import State
 from ..ir.text import parse
 from ..ir.verify import verify
-from .aims import without_writes
+from .aims import differentiable
 from .evaluate import EXACT, Meaning, Tolerance, meaning_differences
 from .oracles import groups, named_differences, sequence_differences
 from .purity import changes_in_process, changes_in_program, on_threads
 from .toy import toy_meaning
 from .variants import canonical, renamed, reordered
 
-__all__ = ["GENERIC", "GRADIENTS", "Case", "Law", "Transform", "differs", "law", "made_anew"]
+__all__ = ["GENERIC", "GRADIENTS", "Case", "Law", "Transform", "aimed", "aimed_case", "differs", "law", "made_anew"]
 
 Transform = Callable[[Program], Program]
 
@@ -106,15 +106,15 @@ def law(
 
     def made(check: Callable[[Transform, Case], list[str]]) -> Law:
         def checked(transform: Transform, case: Case) -> list[str]:
-            given = _aimed(case, aim)
+            given = aimed_case(case, aim)
             found = check(transform, given) if where is None or where(transform, given) else []
             return [*found, f"(of this program, which was made of it)\n{given.program}"] if found and given is not case else found
 
         def premise(transform: Transform, case: Case) -> bool:
-            return where is None or where(transform, _aimed(case, aim))
+            return where is None or where(transform, aimed_case(case, aim))
 
         def does(transform: Transform, case: Case) -> bool:
-            return acts is not None and acts(transform, _aimed(case, aim))
+            return acts is not None and acts(transform, aimed_case(case, aim))
 
         asked, speaks = (check, _always) if where is aim is None else (checked, premise)
         return Law(name or check.__name__.strip("_").replace("_", " "), statement, asked, speaks, does if acts else None)
@@ -122,7 +122,35 @@ def law(
     return made
 
 
-def _aimed(case: Case, aim: Callable[[Program], Program] | None) -> Case:
+def aimed(one: Law, aim: Callable[[Program], Program] | None) -> Law:
+    """Return a law that is asked of two cases of three, by their seeds, after an aim; the law itself without one.
+
+    Args:
+        one: the law.
+        aim: makes of a program one that a transformation changes.
+
+    >>> aimed(GENERIC[0], None) is GENERIC[0], aimed(GENERIC[0], lambda program: program).name
+    (True, 'valid')
+    """
+    if aim is None:
+        return one
+    acts = one.acts
+    made = law(one.statement, name=one.name, where=one.premise, aim=aim, acts=acts)
+    return made(one.check)
+
+
+def aimed_case(case: Case, aim: Callable[[Program], Program] | None) -> Case:
+    """Return a case after an aim, or the case itself: one of three, by its seed.
+
+    Args:
+        case: the program and its seed.
+        aim: see ``law``.
+
+    >>> from purefx.ir import Graph
+    >>> case = Case(Program.of({"": Graph((), (), ())}))
+    >>> aimed_case(case, lambda program: program) is case
+    True
+    """
     return case if aim is None or case.seed % 3 == 0 else evolve(case, program=aim(case.program))
 
 
@@ -295,7 +323,7 @@ def _text(transform: Transform, case: Case) -> list[str]:
     return [f"read back from its text the result is another:\n{differs}"] if differs else []
 
 
-@law("the gradients of parameters and inputs are kept", aim=without_writes)
+@law("the gradients of parameters and inputs are kept", aim=differentiable)
 def _gradients(transform: Transform, case: Case) -> list[str]:
     if case.gradients is None:
         raise ValueError("the law 'gradients' needs a case with a function for them: Case(program, gradients=...)")

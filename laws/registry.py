@@ -6,11 +6,12 @@ laws, and another insists that no generic law is left out without a written reas
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 
 from attrs import field, frozen
 
+from ..ir.program import Program
 from ..transforms import (
     Transformation,
     add_runtime_assertions,
@@ -41,6 +42,7 @@ from ..transforms import (
     replicate,
     sink_state,
 )
+from .aims import called_twice, crossing, hoisted, split_across_sizes, with_wrappers
 from .checked import CHECKED, COLLECTED, NORMAL_STACKS
 from .cleaning import (
     inputs_named,
@@ -55,7 +57,7 @@ from .cleaning import (
 from .devices import devices_back, meta_says_what_it_computes, to_meta_and_back
 from .dtypes import double_says_what_it_computes, there_and_back
 from .hoisting import hoisted_comes_back, nothing_twice, runs_less, runs_no_less, same_inlined
-from .law import GENERIC, Law
+from .law import GENERIC, Law, aimed
 from .modes import markers_come_back, modes_stay, no_markers, no_wrappers, regions_and_back
 from .partition import (
     joins,
@@ -110,6 +112,7 @@ from .specific import (
 )
 from .strategies.programs import split_somewhere
 from .swapping import FUEL, SWAPPED, swap_own_bodies
+from .untidy import copied, repeated, viewed
 from .values import INFERRED
 
 __all__ = ["REGISTRY", "Entry"]
@@ -144,33 +147,40 @@ class Entry:
     specific: tuple[Law, ...] = ()
     exempt: Mapping[str, str] = field(factory=lambda: MappingProxyType({}))
     """Generic laws that do not hold for it, by name, each with the reason."""
+    aim: Callable[[Program], Program] | None = None
+    """Makes of a drawn program one that it changes, where it changes few: generic laws are asked of two programs of three so."""
 
     @property
     def laws(self) -> tuple[Law, ...]:
         """The laws that it is checked with."""
         fuel = FUEL if self.transformation.takes_fuel else ()
-        return (*(law for law in GENERIC if law.name not in self.exempt), *self.specific, *fuel)
+        generic = [law for law in GENERIC if law.name not in self.exempt]
+        return (*self.aimed(generic), *self.specific, *self.aimed(fuel))
+
+    def aimed(self, laws: Iterable[Law]) -> list[Law]:
+        """Return laws that are asked after the aim."""
+        return [aimed(law, self.aim) for law in laws]
 
 
 REGISTRY: tuple[Entry, ...] = (
     Entry(remove_effect_tokens, ("tokens",), (no_token,)),
     Entry(inplace_mutations, ("flat",), (no_mutation, copies)),
     Entry(sink_state, ("flat", "in place"), (no_state_input, reads_only, reads_below, all_read)),
-    Entry(insert_ivals, ("sunk",), (crossings_added, sizes_at_home, named_as_given)),
+    Entry(insert_ivals, ("sunk",), (crossings_added, sizes_at_home, named_as_given), aim=crossing),
     Entry(outline, ("ivals", "sunk", "flat"), (inlines, calls_tight, one_body_a_label)),
     Entry(
         deduplicate,
         ("outlined", "tree"),
         (bodies_distinct, expands, one_body_a_label, pieces_stay, reads_named, named_for_all),
     ),
-    Entry(dispatch, ("deduplicated", "flat"), (graphs_stay, one_callable)),
+    Entry(dispatch, ("deduplicated", "flat"), (graphs_stay, one_callable), aim=crossing),
     Entry(expand, ("deduplicated", "tree"), (digest_stays, one_call_a_body, one_body_a_label, pieces_stay)),
     Entry(inline, ("outlined", "deduplicated", "tree"), (no_calls, expands)),
     Entry(functionalize, ("in place",), (copies_go,)),
     Entry(lift_state, ("sunk",), (no_reads,)),
     Entry(split_somewhere, ("sunk",), (parts_tight, state_placed, names_move, joins), STATE_MOVES),
     Entry(split_somewhere, ("outlined",), (parts_tight, state_placed, names_move, joins), STATE_MOVES | TAGS_VARY),
-    Entry(move_non_tensor_nodes, ("split",), (no_number_crosses, tensors_stay)),
+    Entry(move_non_tensor_nodes, ("split",), (no_number_crosses, tensors_stay), aim=split_across_sizes),
     Entry(relay_skips, ("split",), (straight, nodes_stay)),
     Entry(join, ("split",), (no_parts, names_move), STATE_MOVES),
     Entry(add_runtime_assertions, ("tree",), CHECKED),
@@ -188,15 +198,27 @@ REGISTRY: tuple[Entry, ...] = (
         ("flat", "sunk", "tree"),
         (computed_once, repeats_go, sharing_stays, nothing_new, boundary_stays),
         FIRST_STAYS,
+        aim=repeated,
     ),
     Entry(canonicalize, ("flat", "sunk", "tree"), (orders_agree, nodes_same)),
-    Entry(remove_noops, ("flat", "sunk", "deduplicated"), (views_go, sharing_stays, nothing_new, boundary_stays)),
+    Entry(remove_noops, ("flat", "sunk", "deduplicated"), (views_go, sharing_stays, nothing_new, boundary_stays), aim=viewed),
     Entry(there_and_back, ("flat", "sunk", "deduplicated"), (double_says_what_it_computes,), CONVERTED),
     Entry(to_meta_and_back, ("flat", "sunk", "deduplicated"), (meta_says_what_it_computes, devices_back), META),
-    Entry(bodies_to_regions, ("flat", "sunk", "deduplicated"), (modes_stay, no_wrappers)),
-    Entry(regions_and_back, ("flat", "sunk", "deduplicated"), (modes_stay, no_markers, markers_come_back)),
-    Entry(hoist, ("tree", "deduplicated"), (runs_less, nothing_twice, same_inlined, boundary_stays)),
-    Entry(replicate, ("tree", "deduplicated", "outlined"), (runs_no_less, same_inlined, hoisted_comes_back, boundary_stays)),
-    Entry(fold_constants, ("flat", "sunk", "deduplicated"), (copies_fold, constants_added, boundary_stays), NEW_CONSTANTS),
+    Entry(bodies_to_regions, ("flat", "sunk", "deduplicated"), (modes_stay, no_wrappers), aim=with_wrappers),
+    Entry(regions_and_back, ("flat", "sunk", "deduplicated"), (modes_stay, no_markers, markers_come_back), aim=with_wrappers),
+    Entry(hoist, ("tree", "deduplicated"), (runs_less, nothing_twice, same_inlined, boundary_stays), aim=called_twice),
+    Entry(
+        replicate,
+        ("tree", "deduplicated", "outlined"),
+        (runs_no_less, same_inlined, hoisted_comes_back, boundary_stays),
+        aim=hoisted,
+    ),
+    Entry(
+        fold_constants,
+        ("flat", "sunk", "deduplicated"),
+        (copies_fold, constants_added, boundary_stays),
+        NEW_CONSTANTS,
+        aim=copied,
+    ),
 )
 """Every transformation of ``purefx.transforms``."""

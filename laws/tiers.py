@@ -126,7 +126,8 @@ EXAMPLES = MappingProxyType({"toy": 200, "aten": 50, "modules": 10})
 
 Found = TypeVar("Found")
 
-VARIANTS = st.integers(0, 1 << 16)
+VARIANTS = st.integers(0, 1 << 16).map(lambda drawn: drawn + 1)
+"""Seeds of cases.  0 is drawn often, and a law with an aim is asked of a case with the seed 0 as it is."""
 
 
 def stages_of(tier: Tier) -> tuple[Stage, ...]:

@@ -20,19 +20,12 @@ from purefx.laws.law import Case
 from purefx.laws.telling import Listening
 from purefx.laws.tiers import TIERS, Tier, drawn_cases
 
-__all__ = ["ENOUGH", "RARE", "Share", "main", "scarce", "shares"]
+__all__ = ["ENOUGH", "Share", "main", "scarce", "shares"]
 
 AT_ONCE: dict[Tier, int] = {"toy": 12, "aten": 8, "modules": 3}
 
 ENOUGH = 0.3
 """Of so many of the cases that it is asked on a law has to tell something, in the tier that suits it best."""
-
-RARE: dict[str, str] = {
-    "no fuel": "without fuel a transformation does nothing, which is what the law says",
-    "no-op": "it speaks of programs in which there is nothing to do as well",
-    "gradients": "of programs of tensors a transformation changes a third, and of some of those autograd refuses any gradient",
-}
-"""Laws that tell less by their nature, each with its reason."""
 
 
 @define
@@ -104,8 +97,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.write(f"{law:<36} {'   '.join(told)}\n")
     few = scarce(found)
     for law, share in few.items():
-        sys.stdout.write(f"{law} tells something of {share:.0%} of its cases alone{': ' + RARE[law] if law in RARE else ''}\n")
-    return int(any(law not in RARE for law in few))
+        sys.stdout.write(f"{law} tells something of {share:.0%} of its cases alone\n")
+    return int(bool(few))
 
 
 if __name__ == "__main__":
