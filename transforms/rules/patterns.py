@@ -178,7 +178,8 @@ def knowledge_in(term: Any) -> tuple[Callable[[Any], bool], ...]:
 def _is_known(m: Any, term: Known, found: Any) -> bool:
     if found is None:
         return True  # in an alternative that is not there
-    whole = m[term.whole.name] if isinstance(term.whole, Var) else m[key_of(term.whole)] or m.found.node_of(term.whole)
+    values, part = m.found.values, term.whole
+    whole = m[part.name] if isinstance(part, Var) else values.get(key_of(part)) or m.found.node_of(part)
     tensor = None if whole is None else m.val(whole)
     if not isinstance(tensor, torch.Tensor):
         return False
