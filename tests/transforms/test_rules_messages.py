@@ -178,7 +178,8 @@ def test_effects_that_would_go_are_told(effects: Effects, said: str) -> None:
 def test_rules_without_an_end_are_told() -> None:
     with pytest.raises(px.errors.RuleError) as caught:
         becomes(lambda m, x: torch.sin(torch.relu(x)))()
-    state = "  relu_9 = aten.relu.default({})\n  became, by <lambda>,\n    relu_9 = aten.relu.default({})\n    sin_9 = aten.sin.default(relu_9)\n"
+    relu, sin = "  relu_9 = aten.relu.default({})\n", "    sin_9 = aten.sin.default(relu_9)\n"
+    state = f"{relu}  became, by <lambda>,\n  {relu}{sin}"
     assert re.sub(r"\d+", "9", str(caught.value)) == (
         "the rules come to no end in the root: <lambda> matched 9 times, 9 in a row on\nwhat they had made, at last at relu_9.\n"
         f"{state.format('exp', 'exp') * 2}What one of them builds is what "
