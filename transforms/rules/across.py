@@ -16,11 +16,11 @@ from ...ir.program import Program
 from ..deduplicate import deduplicate
 from ..inline import inline
 from ..outline import outline
-from .given import holds
 from .matching import Found
 from .new_state import NewState
 from .place import Match, Scope
 from .several import ways
+from .telling import conditions_hold
 from .terms import AnyCall, AnyOf, Applied, parts_of
 
 __all__ = ["is_tree", "may_match", "near_misses", "through_modules"]
@@ -73,7 +73,7 @@ def near_misses(program: Program, rules: Mapping[Any, Sequence[Any]], root_of: C
         for rule in rules.get(root_of(node), ()):
             several = ways(rule.term, node, graph.by_name.get, users_of)
             places = [Match(scope, node.stack, 0, way, rule.variables) for way in several if _crosses(way)]
-            if any(all(holds(condition, place) for condition in rule.conditions) for place in places):
+            if any(conditions_hold(rule, place) for place in places):
                 inner = [one for one in places[0].nodes if one.stack != node.stack]
                 found.append(f"{rule.name} at {place_of(node)} with {place_of(inner[0])}")
         seen[node.name] = node

@@ -23,13 +23,14 @@ from ..regions import HARMLESS
 from ..transformation import Fuel
 from .building import Builder
 from .draft import Draft
-from .given import Unproven, holds
+from .given import Unproven
 from .hits import Hits
 from .legality import Legality
 from .matching import Found, root_of
 from .new_state import NewState
 from .place import Match, Places, Scope
 from .several import needed, spot, ways
+from .telling import conditions_hold, note_place
 from .templates import Template, Templates
 
 __all__ = ["Sweep"]
@@ -271,9 +272,13 @@ class Sweep:
     def _answer(self, rule: _Rule, found: Found, at: str, instance: int, names: Names) -> tuple[Match, _Answer | None]:
         # None where a condition does not hold, the rule builds nothing, or what it builds may not stand there.
         place = Match(self._scope, common_prefix([node.stack for node in found.nodes]), instance, found, rule.variables)
-        if not all(holds(condition, place) for condition in rule.conditions):
+        if not conditions_hold(rule, place):
             return place, None
-        answer = self._written(rule, place, names)
+        try:
+            answer = self._written(rule, place, names)
+        except Exception as error:
+            note_place(error, rule.name, place)
+            raise
         if answer is None or (len(place.found.nodes) > len(found.nodes) and self._possible(rule, place.found, at) is None):
             return place, None
         roots, nodes, results = place.roots, answer.nodes, answer.results

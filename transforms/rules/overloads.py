@@ -17,7 +17,10 @@ from ...ir.names import did_you_mean
 from ...ir.torch_private import OpOverload, OpOverloadPacket, Parameter, overload_of, overloads_of, parameters_of, schema_of
 from .spelling import EQUIVALENT
 
-__all__ = ["arranged", "converted", "is_factory", "numbers_as_tensors", "operator_named", "takes_sizes"]
+__all__ = ["INSTEAD", "arranged", "converted", "is_factory", "numbers_as_tensors", "operator_named", "takes_sizes"]
+
+INSTEAD = "compute a new one (x + 1 for x.add_(1), torch.where or index_put for x[i] = y), and use that"
+"""What to write in place of an operator that writes."""
 
 
 def operator_named(function: Any) -> tuple[str, Sequence[Any]]:
@@ -42,7 +45,7 @@ def operator_named(function: Any) -> tuple[str, Sequence[Any]]:
         raise RuleError(f"{name!r} is not an operator of aten{near}; write torch.ops.<library>.<operator>")
     found = [one for one in overloads if not _writes(one)]
     if not found:
-        raise RuleError(f"{name} writes into its arguments: a rule looks for operators that compute a new value, and builds such")
+        raise RuleError(f"{name} writes into its arguments, and a rule looks for values and builds such: {INSTEAD}")
     return name, found
 
 

@@ -13,7 +13,7 @@ from warnings import warn
 
 from attrs import field, frozen
 
-from ...ir.errors import RuleError, RuleWarning
+from ...ir.errors import InvalidProgram, RuleError, RuleWarning
 from ...ir.importing.constants import with_constants
 from ...ir.inference import CallValues, FakeValues
 from ...ir.persistent import collector_paused
@@ -31,6 +31,7 @@ from .patterns import any_call, conditions_of, term_of, variables_of
 from .place import Match, Places
 from .several import check_results
 from .specialise import specialised
+from .telling import note_rules
 from .templates import Templates
 from .terms import Var, subterms
 
@@ -359,15 +360,22 @@ class _Application:
             made = self.state.applied(program.with_graphs(changed))
             if any(walk.has_tensors for walk in walks):
                 made = with_constants(made)
-            self.program = made if all(walk.is_said for walk in walks) else infer(made)
+            self.program = made if all(walk.is_said for walk in walks) else self._inferred(made)
         apart = [walk for walk in walks if walk.classes]
         # One body at a time: the callers that others stand in may get versions by it.
         versions = self._split(apart[0]) if apart else []
         return [*dict.fromkeys([*changed, *versions, *[walk.name for walk in apart]])]
 
+    def _inferred(self, made: Program) -> Program:
+        try:
+            return infer(made)
+        except InvalidProgram as error:
+            note_rules(error, self.hits)
+            raise
+
     def _split(self, walk: Sweep) -> list[str]:
         apart, versions = specialised(self.program, walk.name, walk.classes)
-        self.program = infer(apart)  # what instances had different values of may be known of each version
+        self.program = self._inferred(apart)  # what instances had different values of may be known of each version
         for new, old in versions.items():
             self.hits[new] = Hits(new, self.program.graphs[new], self.hits[old].made)
         return list(versions)

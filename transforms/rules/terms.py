@@ -19,7 +19,7 @@ from ...ir.torch_private import overloads_of, schema_of
 from .fitting import bound
 from .following import Unanswered, follow, typical
 from .indexing import steps
-from .overloads import operator_named, takes_sizes
+from .overloads import INSTEAD, operator_named, takes_sizes
 from .spelling import ATTRIBUTES, CASTS, DEVICES, NEVER_WRITTEN, OF_PYTHON, TURNED
 from .writing import Made, parts_of, subterms, written
 
@@ -103,6 +103,9 @@ class Term(Made):
         for name, args in steps(index, lambda part: isinstance(part, Term | torch.Tensor)):
             found = applied(name, (found, *args), {})
         return found
+
+    def __setitem__(self, index: object, value: object) -> None:
+        raise RuleError(f"[{index}] = ... writes into a value, and a rule writes none: {INSTEAD}")
 
     def __iter__(self) -> Any:
         most = max([len(schema_of(each).returns) for each in self.overloads]) if isinstance(self, Applied) else 0
@@ -317,5 +320,7 @@ def applied(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Ap
         fitting = {one: found for one in filter(takes_sizes, overloads) if (found := bound(one, args, kwargs)) is not None}
     if not fitting:
         shown = ", ".join([*map(repr, args), *(f"{key}={value!r}" for key, value in kwargs.items())])
+        if "out" in kwargs:
+            raise RuleError(f"{name}(out=...) writes into a value, and a rule writes none: {INSTEAD}")
         raise RuleError(f"no overload of {name} takes ({shown}):\n  " + "\n  ".join(str(schema_of(one)) for one in overloads))
     return Applied(name, fitting, tuple(args), dict(kwargs))
