@@ -90,3 +90,28 @@ def test_a_replacement_that_writes_says_what_to_do(replacement: Callable[..., An
     for program in stages():
         note = notes_of(rule, program, px.errors.RuleError, f"{said}.*compute a new one")
         assert note.startswith("in rule <lambda>, at node")
+
+
+def _adapted(m: px.Match, x: Any) -> Any:
+    return torch.relu(x) @ m.parameter("a", torch.randn(4, 4)) * torch.tensor(2.0) + m.buffer("b", torch.rand(4))
+
+
+def test_numbers_that_are_drawn_while_a_replacement_is_written_are_refused() -> None:
+    drawn = [
+        lambda m, x: x.sin() * torch.rand(3, 4),
+        lambda m, x: m.buffer("b", torch.rand(4)) + torch.ones(4).bernoulli(0.5) * x,
+    ]
+    for replacement in drawn:
+        rule = px.rule(lambda x: torch.relu(x)).becomes(replacement)
+        for program in stages():
+            note = notes_of(rule, program, px.errors.RuleError, "each run would have the same numbers.*\n.*torch.rand_like")
+            assert note.startswith("in rule <lambda>, at node")
+    for replacement in (_adapted, lambda m, x: x.sin() * torch.ones(3, 4)):
+        rule = px.rule(lambda x: torch.relu(x), once=True).becomes(replacement)
+        for program in stages():
+            assert rule(program) is not program
+    live = px.rule(lambda x: torch.relu(x), any_effects=True)
+    live.becomes(lambda m, x: x.sin() * m.call(torch.ops.aten.rand, [3, 4]))
+    for program in stages():
+        module = px.lower(live(program))
+        assert not torch.equal(module(X), module(X))

@@ -295,6 +295,7 @@ class Sweep:
         template = None if key is None else self.templates.find(key)
         if template is not None:
             return _Answer(place, *template.written(given, place, names), has_tensors=False, template=template)
+        place.notes.draws.begin()
         try:
             term = rule.build(place)
         except Unproven:
@@ -305,6 +306,8 @@ class Sweep:
             return None
         builder = Builder(place, names, place.root)
         results = builder.results(term, len(place.roots)) if place.found.several else (builder.result(term),)
+        if builder.has_tensors:
+            place.notes.draws.check()
         template = None if key is None else self.templates.keep(key, given, builder, results)
         return _Answer(place, builder.nodes, results, builder.has_tensors, template)
 

@@ -23,6 +23,7 @@ from ...ir.names import did_you_mean, join, nested
 from ...ir.program import Program
 from ...ir.signature import StateInput
 from ...ir.state import SlotKind
+from .draws import Draws
 from .given import Given, Kept, Read, known_of
 from .matching import Found, match
 from .new_state import Addition, NewState, parameter_of
@@ -118,6 +119,7 @@ class Notes:
     """State that goes once it is not read, likewise."""
     reads: dict[str, None] = Factory(dict)
     """The reads of such state."""
+    draws: Draws = Factory(Draws)
 
 
 @frozen(eq=False)
@@ -310,6 +312,7 @@ class Place:
         self.notes.asked = True
         slot = self.scope.state.free(self._owner, name, self.scope.paths, self.notes.added)
         self.notes.added[slot] = Addition(kind, value, persistent)
+        self.notes.draws.begin()
         return Read(slot)
 
     def _checked(self, name: str, value: Any) -> torch.Tensor:
