@@ -30,6 +30,8 @@ VIEWS = px.rule(lambda x: x.view([2]).view([2])).becomes(lambda m, x: x.view([2]
 LESS = px.rule(lambda x: functional.dropout(x, 0.5)).becomes(lambda m, x: functional.dropout(x, 0.25))
 EITHER = px.rule(lambda x: torch.neg(px.any_of(torch.relu(x), torch.exp(x)))).becomes(lambda m, x: torch.tanh(x))
 
+NUMBERS = px.rule(lambda x: torch.add(x, px.any_of(1, 2))).becomes(lambda m, x: torch.tanh(x))
+
 
 def drawn_once(x: Tensor) -> Tensor:
     y = functional.dropout(x, 0.5)
@@ -172,6 +174,7 @@ LEFT: list[tuple[str, px.RuleSet, str]] = [
     ("two equal values of two", DOUBLED, "a = aten.relu.default(x); e = aten.relu.default(z); b = aten.add.Tensor(a, e); b"),
     ("what is drawn twice", DRAWN_ONCE, f"a = {DROP}; e = {DROP}; b = aten.add.Tensor(a, e); b"),
     ("what is drawn once", DRAWN_TWICE, f"a = {DROP}; b = aten.add.Tensor(a, a); b"),
+    ("another number", NUMBERS, "a = aten.add.Tensor(x, 3); a"),
     ("none of two", EITHER, f"{SIN}; b = aten.neg.default(a); b"),
     ("the operand would be returned twice", NO_NEG, "a = aten.neg.default(x); a, x"),
     ("the result is written", NO_NEG, f"{EXP}; b = aten.neg.default(y); {AND}(b, 1); y"),

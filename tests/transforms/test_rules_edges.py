@@ -73,6 +73,16 @@ def test_results_of_an_operator_can_be_unpacked() -> None:
     assert operators(made) == ["sin"]
 
 
+def test_what_a_pattern_is_decomposed_into_may_have_several_results() -> None:
+    class Largest(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.max(x, 0)[0] + 1
+
+    rule = px.rule(lambda x: torch.max(x, 0)[0] + 1, example=[torch.ones(2, 3)]).becomes(lambda m, x: torch.amax(x, [0]))
+    made = rule(px.import_ep(exported(Largest(), X, decomposed=True)))
+    assert operators(made) == ["amax"]
+
+
 def test_what_is_replaced_in_a_tree_is_no_longer_deduplicated() -> None:
     base = px.transform(px.import_ep(exported(Tower(2), X)))
     made = px.rule(lambda x: torch.relu(x)).becomes(lambda m, x: torch.sin(x))(base)
