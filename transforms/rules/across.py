@@ -18,7 +18,8 @@ from ..inline import inline
 from ..outline import outline
 from .matching import Found
 from .new_state import NewState
-from .place import Match, Scope
+from .place import Match
+from .scope import Scope
 from .several import ways
 from .telling import conditions_hold
 from .terms import AnyCall, AnyOf, Applied, parts_of

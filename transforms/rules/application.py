@@ -28,7 +28,8 @@ from .hits import Hits
 from .legality import Legality
 from .matching import Found, root_of
 from .new_state import NewState
-from .place import Match, Places, Scope
+from .place import Match
+from .scope import Places, Scope
 from .several import needed, spot, ways
 from .telling import conditions_hold, note_place
 from .templates import Template, Templates

@@ -25,7 +25,8 @@ from ..cleanup import infer
 from .building import Builder
 from .given import Given
 from .new_state import NewState, as_staged
-from .place import Place, Scope
+from .place import Place
+from .scope import Scope
 from .specialise import specialised
 
 __all__ = ["Edit", "editing"]

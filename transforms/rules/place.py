@@ -7,119 +7,28 @@ where all agree, and otherwise gets a body for each of the answers (``specialise
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
 from typing import Any
 
 import torch
-from attrs import Factory, define, field, frozen
+from attrs import field, frozen
 
 from ...ir.arguments import Arg, Ref
-from ...ir.calls.call_graph import all_instances
 from ...ir.errors import NamingError, RuleError
 from ...ir.graph import Get, Node, Op, Stack, place_of
-from ...ir.inference import CallValues, values_of
-from ...ir.inference.walk import bodies_of
 from ...ir.names import did_you_mean, join, nested
 from ...ir.program import Program
 from ...ir.signature import StateInput
 from ...ir.state import SlotKind
-from .draws import Draws
 from .given import Given, Kept, Read, known_of
 from .matching import Found, match
-from .new_state import Addition, NewState, parameter_of
+from .new_state import Addition, parameter_of
 from .overloads import arranged
 from .patterns import is_found, term_of, variables_of
 from .reading import check_current, copied_from
+from .scope import Notes, Scope
 from .terms import Applied, Term, applied
 
-__all__ = ["Match", "Place", "Places", "Scope"]
-
-
-class Places:
-    """Where the graphs of a program stand, looked for when somebody asks.
-
-    Args:
-        program: the program.
-
-    >>> from purefx.ir import Graph
-    >>> places = Places(Program.of({"": Graph((), ())}))
-    >>> places.of(""), places.decided
-    (('',), frozenset())
-    """
-
-    def __init__(self, program: Program) -> None:
-        self.program = program
-
-    @cached_property
-    def _all(self) -> Mapping[str, tuple[str, ...]]:
-        return all_instances(self.program)
-
-    def of(self, graph: str) -> tuple[str, ...]:
-        """Return the modules that a graph is the body of."""
-        return self._all[graph]
-
-    @cached_property
-    def decided(self) -> frozenset[str]:
-        """The graphs in which more decides about values than the operators and their operands.
-
-        Operators run them, or what they call them from, or regions are opened in them.
-        """
-        program, found = self.program, set[str]()
-        for name in reversed(program.bottom_up):
-            graph = program.graphs[name]
-            found.update([body for node in graph.callers if name in found or type(node.do) is Op for body in bodies_of(node)])
-            if any(type(do := node.do) is Op and do.effects.scope for node in graph.nodes):
-                found.add(name)
-        return frozenset(found)
-
-
-@frozen(eq=False)
-class Scope:
-    """One graph while it is rewritten."""
-
-    program: Program
-    graph: str
-    """The id of the graph; a body that several modules share is rewritten once."""
-    places: Callable[[], tuple[str, ...]] = field(repr=False)
-    """Gives its ``paths``; who does not ask for them need not look for all calls."""
-    known: Mapping[str, Any] = field(repr=False)
-    """The fake values of the graph, by name."""
-    node_of: Callable[[str], Node | None] = field(repr=False)
-    """The node that computes a value by now; None for an input."""
-    state: NewState = field(repr=False)
-    calls: CallValues = field(repr=False)
-    """The fake values of each call, where those that share the graph have others."""
-    is_changed: Callable[[str], bool] | None = field(default=None, repr=False)
-    """Says whether something writes the memory of a value; None where it is not asked."""
-    _at: dict[int, Mapping[str, Any]] = field(factory=dict, repr=False, init=False)
-
-    @property
-    def paths(self) -> tuple[str, ...]:
-        """The modules that it is the body of, from the root; one path alone where it is not shared."""
-        return self.places()
-
-    def values_at(self, instance: int) -> Mapping[str, Any]:
-        """Return the fake values at one instance, by name; those that differ between its calls are left out."""
-        if instance not in self._at:
-            several = [values_of(graph) for graph in self.calls.at(self.graph, self.paths[instance])]
-            first = several[0]
-            self._at[instance] = first if len(several) == 1 else {}
-        return self._at[instance]
-
-
-@define(eq=False)
-class Notes:
-    """What was asked and made at one place, for one instance."""
-
-    asked: bool = False
-    """Whether the instance was asked for."""
-    added: dict[str, Addition] = Factory(dict)
-    """New state, by the name that the body writes."""
-    dropped: dict[str, None] = Factory(dict)
-    """State that goes once it is not read, likewise."""
-    reads: dict[str, None] = Factory(dict)
-    """The reads of such state."""
-    draws: Draws = Factory(Draws)
+__all__ = ["Match", "Place"]
 
 
 @frozen(eq=False)

@@ -28,7 +28,8 @@ from .hits import Hits
 from .matching import operators_of, root_of
 from .new_state import NewState, as_staged
 from .patterns import any_call, conditions_of, term_of, variables_of
-from .place import Match, Places
+from .place import Match
+from .scope import Places
 from .several import check_results
 from .specialise import specialised
 from .telling import note_rules
