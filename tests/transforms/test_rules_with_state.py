@@ -366,3 +366,19 @@ def test_a_read_of_state_is_of_its_version_at_that_place_or_an_error() -> None:
             edit.replace("relu", edit["relu"] * edit.read("w"))
         torch.testing.assert_close(px.lower(edit.program)(X), torch.relu(X) * 2 + 3)
         assert edit.slot(program.main.inputs[0].name) == ("w" if program is written else None)
+
+
+def test_a_program_that_is_split_keeps_its_parts() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4), nn.ReLU())
+    program = px.transform(px.import_ep(torch.export.export(model, (X,))))
+    apart = px.split_balanced(program, 2)
+    fused = px.rule(lambda x, w, b: torch.relu(functional.linear(x, w, b)), across_modules=True)
+    fused.becomes(lambda m, x, w, b: torch.clamp_min(functional.linear(x, w, b), 0))
+    with pytest.raises(px.errors.RuleError, match="is split into 'stage0', 'stage1'") as caught:
+        fused(apart)
+    joined = px.split_balanced(fused(px.join(apart)), 2)
+    for result in (joined, px.split_balanced(fused(program), 2)):
+        torch.testing.assert_close(px.lower(result)(X), model(X))
+        assert [part.name for part in px.parts(result)] == ["stage0", "stage1"]
+    inside = px.rule(lambda x: torch.relu(torch.tanh(x)), across_modules=True).becomes(lambda m, x: torch.tanh(x))
+    assert inside(apart) is apart and "px.join(program), and split that" in str(caught.value)

@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any
 
+from ...ir.calls.parts import part_names
+from ...ir.errors import RuleError
 from ...ir.graph import Call, Node, Op, place_of
 from ...ir.inference import CallValues, values_of
 from ...ir.program import Program
@@ -43,10 +45,21 @@ def through_modules(program: Program, apply: Callable[[Program], Program]) -> Pr
     Args:
         program: a tree.
         apply: applies the rules.
+
+    Raises:
+        RuleError: they did something, and the program is split: where its parts lie is not known of what they made.
     """
     flat = inline(program)
     made = apply(flat)
-    return program if made is flat else deduplicate(outline(made))
+    if made is flat:
+        return program
+    if names := part_names(program):
+        raise RuleError(
+            f"the program is split into {', '.join(map(repr, names[:4]))}, and a match of a rule with across_modules=True is in\n"
+            "several modules: to put those together would undo the parts. Apply the rule before the program is split, or to\n"
+            "px.join(program), and split that; across_modules=False matches inside of modules alone."
+        )
+    return deduplicate(outline(made))
 
 
 def near_misses(program: Program, rules: Mapping[Any, Sequence[Any]], root_of: Callable[[Node], Any]) -> list[str]:
