@@ -60,7 +60,8 @@ SAID: list[tuple[Callable[[], object], str]] = [
     ),
     (
         lambda: px.rule(lambda x: x.relu_()),
-        "relu_ writes into its arguments: a rule looks for operators that compute a new value, and builds such",
+        "relu_ writes into its arguments, and a rule looks for values and builds such: compute a new one (x + 1 for x.add_(1), \
+torch.where or index_put for x[i] = y), and use that",
     ),
     (
         lambda: px.rule(lambda x: torch.ops.aten.relu.default(x, 3, a=4)),
