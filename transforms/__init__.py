@@ -31,7 +31,7 @@ from .outline import outline
 from .partition import join, move_non_tensor_nodes, relay_skips, split_balanced, split_by_module, split_by_tags
 from .pipeline import DEFAULT, Rewrite, bisect, transform
 from .regions import dispatch
-from .rules import Edit, Match, Rule, RuleSet, any_of, editing, rule, through
+from .rules import Edit, Match, Rule, RuleSet, any_of, editing, module, rule, through
 from .simplify import canonicalize, eliminate_common_subexpressions, eliminate_dead_code, fold_constants, remove_noops
 from .state import lift_state, sink_state
 from .swap import swap_modules
@@ -42,7 +42,7 @@ __all__ = [
     "any_of", "bisect", "bodies_to_regions", "canonicalize", "collect_call_signatures", "deduplicate", "dispatch", "editing",
     "eliminate_common_subexpressions", "eliminate_dead_code", "expand", "fold_constants", "functionalize", "hoist", "infer",
     "inline", "inplace_mutations", "insert_ivals", "join", "lift_constants", "lift_state", "mark_non_persistent",
-    "minimize", "move_non_tensor_nodes", "name_inputs", "normalize_stacks", "observe", "outline", "regions_to_bodies",
+    "minimize", "module", "move_non_tensor_nodes", "name_inputs", "normalize_stacks", "observe", "outline", "regions_to_bodies",
     "relay_skips", "remove_effect_tokens", "remove_noops", "replicate", "restore_names", "rule", "sink_state", "split_balanced",
     "split_by_module", "split_by_tags", "swap_modules", "through", "to_device", "to_dtype", "transform", "transformation",
 ]  # fmt: skip

@@ -150,7 +150,9 @@ class Sweep:
             is_top_down: whether the last nodes are tried first.
         """
         wanted = {*map(id, self.rules)}
-        candidates = [node.name for node in self.graph.nodes if type(do := node.do) is Op and id(do.target) in wanted]
+        candidates = [
+            node.name for node in self.graph.nodes if id(do.target if type(do := node.do) is Op else type(do)) in wanted
+        ]
         for at in reversed(candidates) if is_top_down else candidates:
             todo = [at]
             while todo and not self.fuel.refused and not self.classes:

@@ -20,6 +20,7 @@ from ...ir.operators import GETITEM, op_of
 from ...ir.torch_private import schema_of
 from .fitting import bound, values_as_numbers
 from .given import Given, Kept, Read, Size
+from .modules import Called
 from .overloads import converted, numbers_as_tensors
 from .place import Place
 from .terms import Applied, Item, Known, Term, applied
@@ -94,7 +95,7 @@ class Builder:
         match term:
             case Given(ref=ref):
                 return ref
-            case Applied() | Item() | Read() | Kept():
+            case Applied() | Item() | Read() | Kept() | Called():
                 key = term.slot if isinstance(term, Read) else id(term)
                 if key not in self._made:
                     self._made[key] = term, self._node(term)  # held, so that no other term has its id
@@ -119,7 +120,7 @@ class Builder:
             case _:
                 return term
 
-    def _node(self, term: Applied | Item | Read | Kept) -> Ref:
+    def _node(self, term: Applied | Item | Read | Kept | Called) -> Ref:
         args, kwargs = (), ()
         match term:
             case Kept():
@@ -127,6 +128,8 @@ class Builder:
                 return self._add(word, lambda name: self.root.evolve(name=name))
             case Read(slot):
                 do, word = Get(slot), slot
+            case Called(do, operands):
+                word, args = do.instance.path.rpartition(".")[2], tuple(map(self.arg, operands))
             case Item(whole, index):
                 do, word, args = GETITEM, "getitem", (self.arg(whole), index)
             case _ if (function := self._arithmetic(term)) is not None:

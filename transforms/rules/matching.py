@@ -18,8 +18,9 @@ from attrs import evolve, field, frozen
 from ...ir.arguments import Arg, Ref, same_arg
 from ...ir.effects.aliases import item_of
 from ...ir.errors import RuleError
-from ...ir.graph import Node, Op
+from ...ir.graph import Call, Node, Op
 from ...ir.torch_private import OpOverload
+from .modules import ModuleCall
 from .overloads import arranged
 from .terms import AnyCall, AnyOf, Applied, Item, Known, Var
 from .through import Chain, Through, chains
@@ -141,7 +142,14 @@ class _Search:
                     nodes.append(node)
                     terms.append(term)
                     todo += reversed(ways[0])
-            elif kind is AnyOf or kind is Known or kind is Through or kind is list or isinstance(term, tuple | torch.Tensor):
+            elif (
+                kind is AnyOf
+                or kind is Known
+                or kind is Through
+                or kind is ModuleCall
+                or kind is list
+                or isinstance(term, tuple | torch.Tensor)
+            ):
                 return None
             elif not same_arg(term, value):
                 return STOP
@@ -173,6 +181,10 @@ class _Search:
                 yield from self._known(term, value, found)
             case Through():
                 yield from self._through(term, value, found)
+            case ModuleCall():  # which module it calls is for the rule to ask: the body may be shared
+                node = self.node_of(value.name) if type(value) is Ref else None
+                if node is not None and type(node.do) is Call:
+                    yield found if found.has(node, term) else found.with_node(node, term)
             case list() | tuple():
                 if isinstance(value, list | tuple) and len(value) == len(term):  # a list where both are the default
                     yield from self._all(list(zip(term, value, strict=True)), found)
@@ -219,7 +231,7 @@ class _Search:
                 return any(self.is_possible(each, value) for each in terms)
             case Item() | Applied() | AnyCall():
                 return type(value) is Ref and self._is_called(term, value)
-            case Known():
+            case Known() | ModuleCall():
                 return True
             case Through(whole=whole):
                 return any(self.is_possible(whole, each) for each, _ in chains(term, value, self._node))
@@ -338,6 +350,8 @@ def operators_of(term: Any) -> Iterator[Any]:
             yield from overloads
         case Item():
             yield operator.getitem
+        case ModuleCall():
+            yield Call
         case list() | tuple():
             raise RuleError(f"a rule looks for a value, or for a tuple of values, and {term!r} is none")
         case _:
@@ -345,6 +359,8 @@ def operators_of(term: Any) -> Iterator[Any]:
 
 
 def root_of(node: Node) -> Any:
-    """Return what rules are indexed by: the overload that a node calls, ``getitem``, or None for anything else."""
+    """Return what rules are indexed by: the overload that a node calls, ``getitem``, ``Call``, or None for anything else."""
+    if type(node.do) is Call:
+        return Call
     target = node.do.target if type(node.do) is Op else None
     return target if isinstance(target, OpOverload) or target is operator.getitem else None

@@ -18,6 +18,7 @@ from ...ir.state import same_contents
 from ...ir.torch_private import OpOverload, OpOverloadPacket, parameters_of
 from .given import holds
 from .matching import Found, has_other_number, key_of
+from .modules import ModuleCall, calls_in
 from .overloads import is_factory, operator_named
 from .terms import AnyCall, AnyOf, Applied, Known, Var, applied, subterms
 from .writing import Number
@@ -49,7 +50,12 @@ def any_call(operators: Any) -> AnyOf:
     any_of(relu(...), gelu(...))
     """
     several = operators if isinstance(operators, list | tuple) else [operators]
-    return AnyOf([AnyCall(name, tuple(overloads)) for name, overloads in map(operator_named, several)])
+    return AnyOf([each if isinstance(each, ModuleCall) else _any_call(each) for each in several])
+
+
+def _any_call(function: Any) -> AnyCall:
+    name, overloads = operator_named(function)
+    return AnyCall(name, tuple(overloads))
 
 
 def variables_of(function: Callable[..., Any], *, skip: int = 0) -> list[Var]:
@@ -119,7 +125,7 @@ def conditions_of(term: Any) -> tuple[Callable[[Any], bool], ...]:
     >>> len(conditions_of(x.exp())), len(conditions_of(x / x.size(0)))
     (0, 1)
     """
-    return (*tensors_in(term), *knowledge_in(term), *numbers_in(term))
+    return (*tensors_in(term), *knowledge_in(term), *numbers_in(term), *calls_in(subterms(term)))
 
 
 def is_found(term: Any, m: Any, found: Found) -> bool:

@@ -14,15 +14,15 @@ from attrs import field, frozen
 
 from ...ir.arguments import Arg, Ref
 from ...ir.errors import NamingError, RuleError
-from ...ir.graph import Get, Node, Op, Stack, place_of
+from ...ir.graph import Get, Node, Stack, place_of
 from ...ir.names import did_you_mean, join, nested
 from ...ir.program import Program
 from ...ir.signature import StateInput
 from ...ir.state import SlotKind
 from .given import Given, Kept, Read, known_of
 from .matching import Found, match
+from .modules import Called, arguments_of, called
 from .new_state import Addition, parameter_of
-from .overloads import arranged
 from .patterns import is_found, term_of, variables_of
 from .reading import check_current, copied_from
 from .scope import Notes, Scope
@@ -171,6 +171,10 @@ class Place:
         """
         return applied(op, args, kwargs)
 
+    def module_call(self, path: str, *operands: Any) -> Called:
+        """Return the result of a module that is called in this body, as the body writes its path, with other operands."""
+        return called(self.scope.program, self.graph, path, operands)
+
     def parameter(self, name: str, value: torch.Tensor) -> Any:
         """Return a new parameter of the module that is called here.
 
@@ -315,10 +319,8 @@ class Match(Place):
 
     @property
     def arguments(self) -> Mapping[str, Any]:
-        """What each parameter of the operator at the root gets, defaults included."""
-        root = self.root
-        found = arranged(root.do.target, root.args, dict(root.kwargs)) if type(root.do) is Op else None
-        return {name: self.given(arg) for name, arg in (found or {}).items()}
+        """What each parameter of the operator at the root gets, defaults included; of a module, each input of its body."""
+        return {name: self.given(arg) for name, arg in arguments_of(self.program, self.root).items()}
 
     def match(self, pattern: Callable[..., Any], what: Any) -> tuple[Any, ...] | None:
         """Match one of the values further: its operators are part of the match from then on.

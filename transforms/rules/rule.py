@@ -26,6 +26,7 @@ from .branches import check_branches
 from .decomposed import decomposed
 from .hits import Hits
 from .matching import operators_of, root_of
+from .modules import reached
 from .new_state import NewState, as_staged
 from .patterns import any_call, conditions_of, term_of, variables_of
 from .place import Match
@@ -347,7 +348,7 @@ class _Application:
         while todo and not self.fuel.refused:
             todo = self._walk(todo)
         check_branches(self.before, self.program, self.hits)
-        return as_staged(self.program) if any(each.found for each in self.hits.values()) else self.before
+        return as_staged(reached(self.program)) if any(each.found for each in self.hits.values()) else self.before
 
     def _walk(self, todo: Iterable[str]) -> list[str]:
         # A match makes another one possible behind it; so graphs that changed are walked again.

@@ -1,0 +1,177 @@
+"""Rules that look at calls of modules: by path and by class, in bodies that modules share; and calls that they write."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import purefx as px
+
+Function = Callable[..., Any]
+
+
+class Mlp(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.up = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.up(x).relu()
+
+
+class Two(nn.Module):
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return x.sin(), x.cos()
+
+
+class Layer(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.mlp, self.two = Mlp(), Two()
+
+    def forward(self, x: Tensor) -> Tensor:
+        sin, cos = self.two(self.mlp(x))
+        return sin + cos + self.mlp(x + 1)
+
+
+class Model(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([Layer() for _ in range(3)])
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+
+X = torch.randn(2, 4)
+
+
+def tree(model: nn.Module) -> px.Program:
+    return px.transform(px.import_ep(torch.export.export(copy.deepcopy(model), (X,))))
+
+
+def calls(program: px.Program) -> list[str]:
+    return sorted(
+        {
+            str(node.do.instance)
+            for graph in program.order
+            for node in program.graphs[graph].callers
+            if type(node.do) is px.ir.Call
+        }
+    )
+
+
+def checked(program: px.Program, eager: nn.Module) -> px.Program:
+    assert not px.verify(program, infer=True)
+    torch.testing.assert_close(px.lower(program)(X), eager(X))
+    return program
+
+
+def with_mlp(model: Model, which: Function, instead: Function) -> Model:
+    changed = copy.deepcopy(model)
+    for number, layer in enumerate(changed.layers):
+        if which(number):
+            layer.mlp.forward = instead
+    return changed
+
+
+def test_every_call_by_glob() -> None:
+    model = Model()
+    rule = px.rule(at=px.module("layers.*.mlp"))(lambda m: torch.tanh(m.arguments["arg"]))
+    program = tree(model)
+    result = checked(rule(program), with_mlp(model, lambda _: True, torch.tanh))
+    assert len(result.graphs) == 3
+    assert "mlp" not in calls(result)
+    assert rule(result) is result
+
+
+def test_calls_of_one_module_part_a_shared_body() -> None:
+    model = Model()
+    rule = px.rule(at=px.module("layers.1.mlp"))(lambda m: torch.tanh(m.arguments["arg"]))
+    result = checked(rule(tree(model)), with_mlp(model, lambda number: number == 1, torch.tanh))
+    first, second, third = [node.do.graph for node in result.main.nodes]
+    assert first == third != second
+
+
+@pytest.mark.parametrize("which", [nn.Linear, "layers.*.up"])
+def test_calls_by_class(which: Any) -> None:
+    model = Model()
+    rule = px.rule(at=px.module(which), once=True)(lambda m: m.value * 2)
+    changed = copy.deepcopy(model)
+    for layer in changed.layers:
+        up = layer.mlp.up
+        up.register_forward_hook(lambda module, args, result: result * 2)
+    result = checked(rule(tree(model)), changed)
+    assert "up" in calls(result)
+
+
+def test_conditions_and_state() -> None:
+    model = Model()
+
+    @px.rule(at=px.module(nn.Linear), once=True, where=lambda m: m.path.startswith("layers.2"))
+    def scaled(m: px.Match) -> Any:
+        return m.value * m.parameter("gain", torch.full((4,), 3.0))
+
+    changed = copy.deepcopy(model)
+    changed.layers[2].mlp.up.register_forward_hook(lambda module, args, result: result * 3)
+    result = checked(scaled(tree(model)), changed)
+    assert "layers.2.mlp.gain" in result.state
+
+
+def test_a_call_of_another_module_or_once_more() -> None:
+    model = Model()
+
+    @px.rule(at=px.module("layers.*.mlp"), once=True)
+    def twice(m: px.Match) -> Any:
+        return m.module_call("mlp", m.value)
+
+    changed = with_mlp(model, lambda _: False, torch.tanh)
+    for layer in changed.layers:
+        forward = layer.mlp.forward
+        layer.mlp.forward = lambda x, forward=forward: forward(forward(x))
+    checked(twice(tree(model)), changed)
+
+
+def test_a_call_in_an_edit() -> None:
+    model = Model()
+    with px.editing(tree(model), "") as edit:
+        names = edit.names[1:]
+        edit.replace(names[2], edit.module_call("layers.0", edit[names[1]]))
+    changed = copy.deepcopy(model)
+    changed.layers[2] = changed.layers[0]
+    checked(edit.program, changed)
+
+
+def test_refusals() -> None:
+    program = tree(Model())
+    several = px.rule(at=px.module("layers.*.two"))(lambda m: m.arguments["relu"])
+    with pytest.raises(px.errors.RuleError, match="the module two returns several values"):
+        several(program)
+    nowhere = px.rule(at=px.module("layers.*.mlp"), once=True)(lambda m: m.module_call("nothing", m.value))
+    with pytest.raises(px.errors.RuleError, match="calls no module 'nothing'"):
+        nowhere(program)
+    few = px.rule(at=px.module("layers.*.mlp"), once=True)(lambda m: m.module_call("mlp"))
+    with pytest.raises(px.errors.RuleError, match="takes 1 operands"):
+        few(program)
+    with pytest.raises(px.errors.RuleError, match=r"px.module takes the path of a module"):
+        px.module(3)
+    flat = px.inline(program)
+    assert few(flat) is flat
+
+
+def test_a_preserved_call_is_left() -> None:
+    exported = torch.export.export(Model(), (X,), preserve_module_call_signature=("layers.0.mlp", "layers.1.mlp", "layers.2.mlp"))
+    program = px.transform(px.import_ep(exported))
+    again = px.rule(at=px.module("layers.*.mlp"), once=True)(lambda m: m.module_call("mlp", m.value))
+    with pytest.raises(px.errors.RuleError, match="preserved signature"):
+        again(program)
+    away = px.rule(at=px.module("layers.*.mlp"))(lambda m: torch.tanh(next(iter(m.arguments.values()))))
+    with pytest.raises(px.errors.RuleError, match="preserved signature"):
+        away(program)
