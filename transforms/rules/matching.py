@@ -199,7 +199,7 @@ class _Search:
         # As a literal, or computed from it or from another value; that it is so is for the rule to ask (``patterns.py``).
         said = evolve(found, values={**found.values, key_of(term): value})
         node = self._node(value)
-        if node is not None and node.do.target in COMPUTING:
+        if node is not None and type(node.do) is Op and node.do.target in COMPUTING:
             for each in self.match(term.whole, node.args[0], said):
                 yield each.with_node(node, term)
         yield said  # where others use the size as well, it stays for them

@@ -155,11 +155,12 @@ def calls_in(terms: Iterable[Any]) -> tuple[Callable[[Any], bool], ...]:
 
 
 def _check_replaceable(m: Any, node: Node) -> None:
-    body = m.program.graphs[node.do.graph]
+    do = node.do
+    assert type(do) is Call
     if isinstance(m.val(node.name), tuple | list):
         raise RuleError(
-            f"{m.place}: the module {node.do.instance} returns several values, and a rule of a call replaces one;\n"
+            f"{m.place}: the module {do.instance} returns several values, and a rule of a call replaces one;\n"
             "write a rule over operators with across_modules=True, or edit with px.editing"
         )
-    if any(map(is_boundary, body.nodes)):
-        raise RuleError(f"{m.place}: the call of {node.do.instance} has a preserved signature, which a rule would break")
+    if any(map(is_boundary, m.program.graphs[do.graph].nodes)):
+        raise RuleError(f"{m.place}: the call of {do.instance} has a preserved signature, which a rule would break")

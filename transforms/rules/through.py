@@ -80,6 +80,7 @@ def through(term: Any, chain: Any = None, *, views: bool = True, casts: bool = F
             ``expand``, ``contiguous``).
         casts: whether it looks through casts to another type.
 
+    >>> import torch
     >>> through(torch.relu(Var("x")), Var("shape"))
     through(relu(x), shape)
 

@@ -41,7 +41,9 @@ def parts_of(term: Any) -> Sequence[Any]:
     >>> parts_of(torch.add(Var("x"), 1))
     [x, 1]
     """
-    return term._parts() if isinstance(term, Made) else term if isinstance(term, list | tuple) else []
+    if isinstance(term, Made):
+        return term._parts()  # pyright: ignore[reportPrivateUsage]  no name of a tensor's method is taken
+    return term if isinstance(term, list | tuple) else []
 
 
 def subterms(*terms: Any) -> list[Any]:
@@ -89,6 +91,8 @@ def written(term: Any, most: float = SHOWN) -> str:
             return "..."
         if isinstance(each, list):
             return f"[{', '.join(map(part, each))}]"
-        return each._text(part) if isinstance(each, Made) else repr(each)
+        if isinstance(each, Made):
+            return each._text(part)  # pyright: ignore[reportPrivateUsage]
+        return repr(each)
 
     return part(term)
