@@ -155,3 +155,13 @@ def test_what_an_edit_and_a_match_say_of_themselves() -> None:
     tells(tree())
     tells(program())
     assert told == [("lin", ("lin",), "lin.weight", None, (4,), None)] * 2
+
+
+def test_an_edit_is_a_step_of_the_trail_and_may_bring_tensors() -> None:
+    with px.editing(tree(), "lin") as edit:
+        edit.replace("linear", edit["linear"] * torch.full((4,), 3.0))
+    made = edit.program
+    step = made.trail[-1]
+    assert (step.name, step.options, step.before is tree()) == ("editing", (("path", "lin"),), True)
+    assert px.verify(made) == ()
+    assert [slot.value.tolist() for slot in made.state.slots.values() if slot.kind is px.ir.SlotKind.CONSTANT] == [[3.0] * 4]
