@@ -298,7 +298,11 @@ def _ways(term: Any, node: Node) -> list[list[tuple[Any, Arg]]]:
     if one in wanted and other in wanted and wanted[one] is not wanted[other] and wanted.get("alpha", 1) == 1:
         orders.append({**wanted, one: wanted[other], other: wanted[one]})
     pairs = [[(each[key], value) for key, value in given.items() if key not in WITHOUT_MEANING] for each in orders]
-    return [[(value, value) if is_same_number(part, value) else (part, value) for part, value in each] for each in pairs]
+    for each in pairs:
+        for number, (part, value) in enumerate(each):
+            if type(part) in NUMBERS and type(value) is not type(part) and is_same_number(part, value):
+                each[number] = value, value
+    return pairs
 
 
 def is_same_number(one: Any, other: Any) -> bool:
