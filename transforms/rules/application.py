@@ -23,6 +23,7 @@ from ..regions import HARMLESS
 from ..transformation import Fuel
 from .building import Builder
 from .draft import Draft
+from .explanation import BETWEEN, CONDITION, MEMORY, TOLD_APART, UNCHANGED, Left
 from .given import Unproven
 from .hits import Hits
 from .legality import Legality
@@ -127,6 +128,8 @@ class Sweep:
         """Whether nothing is left to infer."""
         self.is_near = False
         """Whether a pattern was looked for in a value that another body computes."""
+        self.left: list[Left] | None = None
+        """What was left alone, and why; None where nobody asks."""
 
     @cached_property
     def paths(self) -> tuple[str, ...]:
@@ -216,10 +219,24 @@ class Sweep:
     def _possible(self, rule: _Rule, found: Found, at: str) -> tuple[dict[str, Node], str] | None:
         # The nodes that go with a match if nothing else uses them, and where what replaces it stands; None where it may not be.
         inner = self._inner(found)
-        if not self._is_free(rule, found, inner) or not self.legality.is_one(found):
-            return None
+        if not self._is_free(rule, found, inner):
+            return self._leave(rule, found, lambda: self._used(found, inner))
+        if not self.legality.is_one(found):
+            return self._leave(rule, found, lambda: TOLD_APART)
         before = self._spot(found, inner, at)
-        return None if before is None else (inner, before)
+        return self._leave(rule, found, lambda: BETWEEN) if before is None else (inner, before)
+
+    def _leave(self, rule: _Rule, found: Found, why: Callable[[], str]) -> None:
+        if self.left is not None:
+            self.left.append(Left(rule.name, found.nodes[0], why(), self.name))
+
+    def _used(self, found: Found, inner: Mapping[str, Node]) -> str:
+        # Who else uses what is computed inside of a match.
+        roots = {root.name for root in found.roots}
+        users = {name: [user.name for user in self._others(name, inner)] for name in inner if name not in roots}
+        said = [f"{name} by {', '.join(several)}" for name, several in users.items() if several]
+        said += [f"{name} by the caller" for name in users if not users[name] and self.draft.is_used_beyond(name, inner)]
+        return f"others use what is inside of it: {'; '.join(said)}"
 
     def _spot(self, found: Found, inner: Mapping[str, Node], at: str) -> str | None:
         # The node before which what replaces a match stands: the last of the match, or for several results another.
@@ -276,20 +293,22 @@ class Sweep:
         # None where a condition does not hold, the rule builds nothing, or what it builds may not stand there.
         place = Match(self._scope, common_prefix([node.stack for node in found.nodes]), instance, found, rule.variables)
         if not conditions_hold(rule, place):
-            return place, None
+            return place, self._leave(rule, found, lambda: CONDITION)
         try:
             answer = self._written(rule, place, names)
         except Exception as error:
             note_place(error, rule.name, place)
             raise
-        if answer is None or (len(place.found.nodes) > len(found.nodes) and self._possible(rule, place.found, at) is None):
+        if answer is None:
+            return place, self._leave(rule, found, lambda: UNCHANGED)
+        if len(place.found.nodes) > len(found.nodes) and self._possible(rule, place.found, at) is None:
             return place, None
         roots, nodes, results = place.roots, answer.nodes, answer.results
         if all(result.name == root.name for result, root in zip(results, roots, strict=True)):
-            return place, None
+            return place, self._leave(rule, found, lambda: UNCHANGED)
         self.legality.check_effects(rule.name, place, nodes, any_effects=rule.any_effects)
         if not self.legality.shares_alike(roots, place.nodes, nodes, results):
-            return place, None
+            return place, self._leave(rule, found, lambda: MEMORY)
         return place, answer
 
     def _written(self, rule: _Rule, place: Match, names: Names) -> _Answer | None:

@@ -44,6 +44,8 @@ class Hit:
     """The one that made what this one matched."""
     depth: int
     """How many there are up to it, one on what the other made."""
+    gone: tuple[Node, ...] = ()
+    """The nodes that were matched."""
 
     def lineage(self) -> Iterator[Hit]:
         """Go back from this match to what made what it matched, and so on."""
@@ -91,8 +93,9 @@ class Hits:
         Raises:
             RuleError: the rules come to no end.
         """
-        nearest = min([self.made.get(node.name) for node in gone], key=_depth)
-        hit = Hit(rule, root, tuple(made), nearest, _depth(nearest) + 1)
+        taken = tuple(gone)
+        nearest = min([self.made.get(node.name) for node in taken], key=_depth)
+        hit = Hit(rule, root, tuple(made), nearest, _depth(nearest) + 1, taken)
         self.found.append(hit)
         self.made.update(dict.fromkeys([node.name for node in hit.made], hit))
         if hit.depth > LONGEST or len(self.found) > self.most or (hit.depth % OFTEN == 0 and self._is_repeated(hit)):

@@ -6,36 +6,25 @@ match may be taken in ``application.py``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
-from warnings import warn
 
 from attrs import field, frozen
 
-from ...ir.errors import InvalidProgram, RuleError, RuleWarning
-from ...ir.importing.constants import with_constants
-from ...ir.inference import CallValues, FakeValues
+from ...ir.errors import RuleError
 from ...ir.persistent import collector_paused
 from ...ir.program import Program
-from ..cleanup import infer
 from ..transformation import UNLIMITED, Fuel, Transformation
-from .across import is_tree, near_misses, through_modules
-from .application import Sweep
-from .branches import check_branches
+from .across import is_tree, near_misses
 from .decomposed import decomposed
-from .hits import Hits
+from .explanation import Explanation, overlaps
 from .matching import operators_of, root_of
-from .modules import reached
-from .new_state import NewState, as_staged
 from .patterns import any_call, conditions_of, term_of, variables_of
 from .place import Match
-from .scope import Places
 from .several import check_results
-from .specialise import specialised
-from .telling import note_rules
-from .templates import Templates
 from .terms import Var, subterms
+from .walking import Application, everywhere
 
 __all__ = ["Rule", "RuleSet", "rule"]
 
@@ -101,13 +90,40 @@ class RuleSet:
         """
         return self.transformation(program, fuel=fuel)
 
+    def explain(self, program: Program) -> Explanation:
+        """Return what the rules do to a program, and where they leave what they look for alone, with the reason for each place.
+
+        Args:
+            program: any valid program; it is not changed.
+
+        >>> import torch, purefx as px
+        >>> class Both(torch.nn.Module):
+        ...     def forward(self, x):
+        ...         y = torch.sin(x)
+        ...         return torch.relu(y), y
+        >>> rule = px.rule(lambda x: torch.relu(torch.sin(x))).becomes(lambda m, x: torch.tanh(x))
+        >>> told = rule.explain(px.import_ep(torch.export.export(Both(), (torch.ones(2),))))
+        >>> [(left.root.name, left.why) for left in told.left], told.replaced
+        ([('relu', 'others use what is inside of it: sin by the caller')], ())
+        """
+        work = Application(program, self.index, UNLIMITED, is_top_down=self.is_top_down, explains=True)
+        made = work.run()
+        across = near_misses(made, self.index, root_of) if work.is_near and is_tree(made) else ()
+        replaced = tuple([hit for each in work.hits.values() for hit in each.found])
+        left = [each for name in made.order for each in work.left.get(name, ())]
+        known = {(each.rule, each.graph, each.root.name) for each in left}
+        beside = [
+            each for each in overlaps(program, self.index, work.hits) if (each.rule, each.graph, each.root.name) not in known
+        ]
+        return Explanation(made, replaced, (*dict.fromkeys([*left, *beside]),), tuple(across))
+
     @cached_property
     def transformation(self) -> Transformation:
         """The rules as a transformation, for ``transform``, ``bisect`` and the laws."""
 
         def apply(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
             with collector_paused():
-                return _everywhere(program, self, fuel)
+                return everywhere(program, self, fuel)
 
         apply.__doc__ = f"Apply {self.name}."
         return Transformation(self.name, apply, forgets=frozenset({"deduplicated"}), laws=LAWS)
@@ -307,77 +323,3 @@ def _read(function: Callable[..., Any], example: Sequence[Any] | None) -> tuple[
 
 def _names(term: Any) -> set[str]:
     return {each.name for each in subterms(term) if isinstance(each, Var)}
-
-
-def _everywhere(program: Program, rules: RuleSet, fuel: Fuel) -> Program:
-    index = rules.index
-    work = _Application(program, index, fuel, is_top_down=rules.is_top_down)
-    made = work.run()
-    if not work.is_near or fuel.refused or not is_tree(made):
-        return made
-    if any(each.across_modules for each in rules.rules):
-        across = {root: tuple(each for each in found if each.across_modules) for root, found in index.items()}
-        return through_modules(made, lambda flat: _Application(flat, across, fuel, is_top_down=rules.is_top_down).run())
-    if any(each.across_modules is None for each in rules.rules) and (missed := near_misses(made, index, root_of)):
-        warn(
-            f"{len(missed)} matches lie in several modules, where a rule does not look in a tree: {'; '.join(missed[:3])}.\n"
-            "Say across_modules=True, apply the rule to the flat program (before outline), or say across_modules=False.",
-            RuleWarning,
-            stacklevel=2,
-        )
-    return made
-
-
-class _Application:
-    """Rules on a whole program: graphs are walked until nothing matches, and bodies go apart where instances disagree."""
-
-    def __init__(self, program: Program, rules: Mapping[Any, tuple[Rule, ...]], fuel: Fuel, *, is_top_down: bool = False) -> None:
-        self.before = self.program = program
-        self.is_top_down = is_top_down
-        self.rules = rules
-        self.fuel = fuel
-        self.state = NewState(program)
-        self.values = FakeValues(program)
-        self.templates = Templates(self.values)
-        self.is_near = False
-        self.hits = {name: Hits(name, program.graphs[name]) for name in program.order}
-
-    def run(self) -> Program:
-        """Return the program after the rules; the same object if none matched."""
-        todo: Iterable[str] = self.program.order
-        while todo and not self.fuel.refused:
-            todo = self._walk(todo)
-        check_branches(self.before, self.program, self.hits)
-        return as_staged(reached(self.program)) if any(each.found for each in self.hits.values()) else self.before
-
-    def _walk(self, todo: Iterable[str]) -> list[str]:
-        # A match makes another one possible behind it; so graphs that changed are walked again.
-        program, places = self.program, Places(self.program)
-        shared = self.rules, self.fuel, self.state, CallValues(program), self.values, self.templates
-        walks = [Sweep(program, name, places, self.hits[name], *shared) for name in todo]
-        graphs = {walk.name: walk.run(is_top_down=self.is_top_down) for walk in walks}
-        self.is_near |= any(walk.is_near for walk in walks)
-        changed = {name: graph for name, graph in graphs.items() if graph is not program.graphs[name]}
-        if changed:
-            made = self.state.applied(program.with_graphs(changed))
-            if any(walk.has_tensors for walk in walks):
-                made = with_constants(made)
-            self.program = made if all(walk.is_said for walk in walks) else self._inferred(made)
-        apart = [walk for walk in walks if walk.classes]
-        # One body at a time: the callers that others stand in may get versions by it.
-        versions = self._split(apart[0]) if apart else []
-        return [*dict.fromkeys([*changed, *versions, *[walk.name for walk in apart]])]
-
-    def _inferred(self, made: Program) -> Program:
-        try:
-            return infer(made)
-        except InvalidProgram as error:
-            note_rules(error, self.hits)
-            raise
-
-    def _split(self, walk: Sweep) -> list[str]:
-        apart, versions = specialised(self.program, walk.name, walk.classes)
-        self.program = self._inferred(apart)  # what instances had different values of may be known of each version
-        for new, old in versions.items():
-            self.hits[new] = Hits(new, self.program.graphs[new], self.hits[old].made)
-        return list(versions)

@@ -1,0 +1,122 @@
+"""Why a rule left a place alone that has what it looks for, word for word; what was replaced is the same as without asking."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import purefx as px
+from tests.programs import exported
+
+
+class Applied(nn.Module):
+    """A function as a module, with a buffer."""
+
+    b: torch.Tensor
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.function = function
+        self.register_buffer("b", torch.ones(2, 2))
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.function(self, x)
+
+
+def of(function: Callable[..., Any]) -> px.Program:
+    return px.import_ep(exported(Applied(function), torch.ones(2, 2)))
+
+
+def rule(pattern: Callable[..., Any], replacement: Callable[..., Any], **options: Any) -> px.Rule:
+    return px.rule(**options)(pattern).becomes(replacement)
+
+
+EVEN = rule(lambda x: torch.abs(torch.neg(x)), lambda m, x: torch.abs(x))
+
+
+def written(module: Applied, x: torch.Tensor) -> torch.Tensor:
+    y = torch.neg(module.b)
+    module.b.add_(x)
+    return torch.abs(y)
+
+
+def used(module: Applied, x: torch.Tensor) -> Any:
+    y = torch.neg(x)
+    return torch.abs(y) + y.exp(), y
+
+
+LEFT: list[tuple[px.RuleSet, Callable[..., Any], str]] = [
+    (EVEN, used, "others use what is inside of it: neg by exp"),
+    (EVEN, written, "what stands between its nodes, or writes what they use, has to stay where it is"),
+    (
+        rule(lambda x: torch.neg(torch.neg(x)), lambda m, x: x),
+        lambda module, x: torch.neg(torch.neg(x)),
+        "the new value would share other memory than the old one, and somebody can see that",
+    ),
+    (
+        rule(lambda x: torch.abs(x), lambda m, x: x, where=lambda m: m.dtype("x") == torch.int8),
+        lambda module, x: torch.abs(x).exp(),
+        "its condition does not hold, or is not proven",
+    ),
+    (px.rule(at=torch.abs)(lambda m: None), lambda module, x: torch.abs(x), "the rule leaves it as it is"),
+    (
+        rule(lambda x: torch.rand_like(x) + torch.rand_like(x), lambda m, x: (y := torch.rand_like(x)) + y, any_effects=True),
+        lambda module, x: (y := torch.rand_like(x)) + y,
+        "one value of the pattern is two nodes, which do more than compute it",
+    ),
+]
+
+
+@pytest.mark.parametrize("number", range(len(LEFT)))
+def test_why_a_place_is_left(number: int) -> None:
+    rules, function, why = LEFT[number]
+    program = of(function)
+    assert rules(program) is program
+    told = rules.explain(program)
+    assert told.program is program
+    assert [left.why for left in told.left] == [why]
+    assert str(told).splitlines()[0] == "nothing was replaced"
+    assert why in str(told)
+
+
+def test_two_rules_that_want_one_node() -> None:
+    """The part is replaced first, and the rule that looks for it and for more is told; top-down it is the other way round."""
+    program = of(lambda module, x: torch.relu(torch.sin(x)))
+    part = rule(lambda x: torch.sin(x), lambda m, x: torch.cos(x))
+    whole = rule(lambda x: torch.relu(torch.sin(x)), lambda m, x: torch.tanh(x))
+    told = (part + whole).explain(program)
+    assert told.program == (part + whole)(program)
+    assert [hit.root.name for hit in told.replaced] == ["sin"]
+    ((name, why),) = [(left.root.name, left.why) for left in told.left]
+    assert name == "relu"
+    assert why.startswith("<lambda> at node ") and why.endswith("was replaced first")
+    other = (part + whole).top_down().explain(program)
+    assert [hit.root.name for hit in other.replaced] == ["relu"]
+    assert [left.root.name for left in other.left] == ["sin"]
+
+
+def test_matches_that_overlap_themselves() -> None:
+    program = of(lambda module, x: torch.relu(torch.neg(torch.neg(torch.neg(x)))))
+    told = rule(lambda x: torch.neg(torch.neg(x)), lambda m, x: torch.abs(x)).explain(program)
+    assert [hit.root.name for hit in told.replaced] == ["neg_1"]
+    assert [left.root.name for left in told.left] == ["neg_2"]
+
+
+def test_what_was_replaced_everywhere_leaves_nothing() -> None:
+    program = of(lambda module, x: torch.abs(torch.neg(torch.abs(torch.neg(x)))))
+    told = EVEN.explain(program)
+    assert (told.program, told.left, told.across) == (EVEN(program), (), ())
+    assert str(told) == "replaced: <lambda> 2 times"
+
+
+def test_a_pattern_over_several_modules_is_told() -> None:
+    model = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
+    tree = px.transform(px.import_ep(exported(model, torch.ones(2, 2))))
+    fused = rule(lambda x, w, b: torch.relu(nn.functional.linear(x, w, b)), lambda m, x, w, b: nn.functional.linear(x, w, b))
+    told = fused.explain(tree)
+    assert told.replaced == told.left == ()
+    assert len(told.across) == 1 and "across_modules=True" in str(told)
