@@ -19,7 +19,6 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from _pytest.runner import runtestprotocol
 from attrs import asdict
 from mutmut.mutation.trampoline import set_mutant_under_test
 from mutmut.state import state
@@ -52,6 +51,8 @@ class Session:
         """How many mutants of a function, or of a file, a test has found."""
         self.broken: list[str] = []
         """Tests that fail on the original."""
+        self.failed = False
+        """Whether the test that runs failed."""
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
@@ -79,7 +80,7 @@ class Session:
         for name, item in items.items():
             state()._stats.clear()
             begun = time.process_time()
-            if _fails(item):
+            if self._fails(item):
                 self.broken.append(name)
                 continue
             self.seconds[name] = time.process_time() - begun
@@ -116,7 +117,7 @@ class Session:
         resource.setrlimit(resource.RLIMIT_CPU, (limit, limit + 1))
         set_mutant_under_test(mutant.name)
         try:
-            failed = next((item.nodeid for item in items if _fails(item)), "")
+            failed = next((item.nodeid for item in items if self._fails(item)), "")
             os.write(tell, failed.encode())
             os._exit(int(bool(failed)))
         finally:
@@ -131,6 +132,16 @@ class Session:
         code = os.waitstatus_to_exitcode(status)
         self._note(mutant.name, {0: "survived", 1: "killed"}.get(code, "stopped"))
 
+    def _fails(self, item: pytest.Item) -> bool:
+        # By the hook, around which a test's own filters of warnings are set.
+        self.failed = False
+        item.ihook.pytest_runtest_protocol(item=item, nextitem=None)
+        return self.failed
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Note that a test failed."""
+        self.failed |= report.failed
+
     def _note(self, name: str, verdict: str) -> None:
         self.verdicts[name] = verdict
         with Path("verdicts").open("a") as file:  # what is known so far, if somebody stops it
@@ -138,10 +149,6 @@ class Session:
         done = len(self.verdicts)
         if done % 100 == 0:
             print(f"{done} of {len(self.mutants)}, {list(self.verdicts.values()).count('survived')} survived", flush=True)
-
-
-def _fails(item: pytest.Item) -> bool:
-    return any(report.failed for report in runtestprotocol(item, log=False, nextitem=None))
 
 
 def main(budget: float, workers: int, seed: int, sample: int) -> int:
