@@ -130,6 +130,10 @@ NEW_CONSTANTS = MappingProxyType({"state": "results become constants, which is w
 
 CONVERTED = MappingProxyType({"state": "tensors are converted, which is what it is for"})
 
+TREE_ANEW = MappingProxyType(
+    {"order": "a tree is made anew, and calls are one call where their bodies are equal, nodes in order"}
+)
+
 META = MappingProxyType({"no-op": "values are meta, and equality leaves meta out"})
 
 
@@ -202,7 +206,8 @@ REGISTRY: tuple[Entry, ...] = (
     ),
     Entry(canonicalize, ("flat", "sunk", "tree"), (orders_agree, nodes_same)),
     Entry(remove_noops, ("flat", "sunk", "deduplicated"), (views_go, sharing_stays, nothing_new, boundary_stays), aim=viewed),
-    Entry(there_and_back, ("flat", "sunk", "deduplicated"), (double_says_what_it_computes,), CONVERTED),
+    Entry(there_and_back, ("flat", "sunk"), (double_says_what_it_computes,), CONVERTED),
+    Entry(there_and_back, ("deduplicated",), (double_says_what_it_computes,), MappingProxyType({**CONVERTED, **TREE_ANEW})),
     Entry(to_meta_and_back, ("flat", "sunk", "deduplicated"), (meta_says_what_it_computes, devices_back), META),
     Entry(bodies_to_regions, ("flat", "sunk", "deduplicated"), (modes_stay, no_wrappers), aim=with_wrappers),
     Entry(regions_and_back, ("flat", "sunk", "deduplicated"), (modes_stay, no_markers, markers_come_back), aim=with_wrappers),

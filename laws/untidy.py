@@ -152,6 +152,8 @@ def with_copies(program: Program) -> Program:
     slots.update({formal.name: spec.slot for formal, spec in program.inputs if type(spec) is StateInput})
     written = {spec.slot for spec in program.signature.outputs if isinstance(spec, StateMutation | StateGradient)}
     cells = {program.state[slot].storage for slot in written}
+    # What is a parameter under another name is trained.
+    cells.update([state.storage for _, state in program.state.pairs if state.kind is SlotKind.PARAMETER])
     given = {memory.find(name) for name in graph.output_refs()}
     mixed = {one for views in views_of(program).values() if len(views) > 1 for one in views}
     edit = Rewriter(graph)

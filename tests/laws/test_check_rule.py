@@ -75,7 +75,8 @@ WRONG: dict[str, tuple[px.RuleSet, str]] = {
     ),
     "a number that is a tensor": (of(lambda x, n: x / n, lambda m, x, n: x * (1 / 2)), "meaning"),
     "the size of the example": (
-        of(lambda x: x.relu(), lambda m, x: x.clamp(0).reshape(int(m.val("x").shape[0])), where=lambda m: m.val("x").dim() == 1),
+        of(lambda x: x.relu(), lambda m, x: x.clamp(0).reshape(int(m.root.meta["val"].shape[0])),
+           where=lambda m: m.val("x").dim() == 1),
         "meaning",
     ),
     "dimension": (of(lambda x: x.sum(-1), lambda m, x: x.sum([0])), "meaning"),

@@ -193,3 +193,9 @@ def test_numbers_of_the_program_are_computed_with(written: Any) -> None:
     assert not px.verify(result, infer=True)
     for x in (X, Y):
         assert torch.equal(px.lower(result)(x), x.neg().reshape(-1, 2, 2).exp())
+
+
+def test_a_size_that_only_a_run_knows_is_no_int() -> None:
+    rule = px.rule(lambda x: torch.relu(x)).becomes(lambda m, x: torch.tanh(x).reshape(int(x.shape[0]), 4))
+    with pytest.raises(RuleError, match=r"known only when the program runs: compute with it as it is"):
+        rule(dynamic())

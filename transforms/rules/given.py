@@ -70,6 +70,10 @@ class Size(Number):
     def __bool__(self) -> bool:
         return _is_true("!=", operator.ne, self, 0)
 
+    def __index__(self) -> int:
+        raise RuleError(f"the size {self} is known only when the program runs: compute with it as it is, without int()")
+
+    __int__ = __float__ = __index__
     __hash__ = None  # type: ignore[assignment]
 
 
