@@ -42,7 +42,9 @@ def _regions_and_back(program: Program) -> Program:
     return result.with_graphs({name: program.graphs[name] for name in same})
 
 
-regions_and_back: Transformation = evolve(regions_to_bodies, apply=_regions_and_back)
+regions_and_back: Transformation = evolve(
+    regions_to_bodies, apply=_regions_and_back, forgets=regions_to_bodies.forgets | bodies_to_regions.forgets
+)
 """``regions_to_bodies`` after ``bodies_to_regions``."""
 
 
