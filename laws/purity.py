@@ -13,7 +13,7 @@ import random
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -114,12 +114,13 @@ def _process_facts() -> dict[str, object]:
 
 def _program_facts(program: Program) -> dict[str, object]:
     slots = {name: program.state[name].value for name in program.state}
+    values = _fake_tensors(program)  # a symbol that was found to be a number is printed as that number from then on
     return {
         "digest": digest(program),
         "names": tuple((name, tuple(node.name for node in program.graphs[name].nodes)) for name in program.order),
         "meta": _meta_keys((node.name, node.meta) for _, node in program.nodes()),
-        "the sizes of its values": _sizes(program),
-        "what is assumed of its sizes": _guards(program),
+        "the sizes of its values": [f"{name}: {[*value.shape]}" for name, value in values],
+        "what is assumed of its sizes": _guards([value for _, value in values]),
         "facts": program.facts,
         "trail": tuple(map(str, program.trail)),
         **_tensor_facts(slots),
@@ -132,13 +133,8 @@ def _fake_tensors(program: Program) -> list[tuple[str, FakeTensor]]:
     return [(name, value) for name, value in values if isinstance(value, FakeTensor)]
 
 
-def _sizes(program: Program) -> list[str]:
-    # A symbol that was found to be a number is printed as that number from then on.
-    return [f"{name}: {[*value.shape]}" for name, value in _fake_tensors(program)]
-
-
-def _guards(program: Program) -> list[str]:
-    environments = {id(env): env for _, value in _fake_tensors(program) if (env := value.fake_mode.shape_env) is not None}
+def _guards(values: Sequence[FakeTensor]) -> list[str]:
+    environments = {id(env): env for value in values if (env := value.fake_mode.shape_env) is not None}
     return [str(guard.expr) for env in environments.values() for guard in env.guards]
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from ...ir.calls.parts import part_names
 from ...ir.errors import RuleError
-from ...ir.graph import Call, Node, Op, place_of
+from ...ir.graph import Call, Op, place_of
 from ...ir.inference import CallValues, values_of
 from ...ir.program import Program
 from ..deduplicate import deduplicate
@@ -22,7 +22,7 @@ from .matching import Found
 from .new_state import NewState
 from .place import Match
 from .scope import Scope
-from .several import ways
+from .several import found_in
 from .telling import conditions_hold
 from .terms import AnyCall, AnyOf, Applied, parts_of
 
@@ -62,13 +62,12 @@ def through_modules(program: Program, apply: Callable[[Program], Program]) -> Pr
     return deduplicate(outline(made))
 
 
-def near_misses(program: Program, rules: Mapping[Any, Sequence[Any]], root_of: Callable[[Node], Any]) -> list[str]:
+def near_misses(program: Program, rules: Mapping[Any, Sequence[Any]]) -> list[str]:
     """Return where rules would match if the modules were not called, in words.
 
     Args:
         program: a tree.
         rules: by the operator at their root.
-        root_of: gives that of a node.
     """
     targets = frozenset([node.do.target for _, node in program.nodes() if type(node.do) is Op])
     rules = {root: [each for each in several if may_match(each.term, targets)] for root, several in rules.items()}
@@ -78,19 +77,11 @@ def near_misses(program: Program, rules: Mapping[Any, Sequence[Any]], root_of: C
     graph = flat.main
     scope = Scope(flat, flat.root, lambda: ("",), values_of(graph), graph.by_name.get, NewState(flat), CallValues(flat))
     found: list[str] = []
-    seen: dict[str, Node] = {}
-
-    def users_of(name: str) -> list[Node]:
-        return [seen[user] for user in graph.users.get(name, ()) if user in seen]
-
-    for node in graph.nodes:
-        for rule in rules.get(root_of(node), ()):
-            several = ways(rule.term, node, graph.by_name.get, users_of)
-            places = [Match(scope, node.stack, 0, way, rule.variables) for way in several if _crosses(way)]
-            if any(conditions_hold(rule, place) for place in places):
-                inner = [one for one in places[0].nodes if one.stack != node.stack]
-                found.append(f"{rule.name} at {place_of(node)} with {place_of(inner[0])}")
-        seen[node.name] = node
+    for rule, node, several in found_in(graph, rules):
+        places = [Match(scope, node.stack, 0, way, rule.variables) for way in several if _crosses(way)]
+        if any(conditions_hold(rule, place) for place in places):
+            inner = [one for one in places[0].nodes if one.stack != node.stack]
+            found.append(f"{rule.name} at {place_of(node)} with {place_of(inner[0])}")
     return found
 
 

@@ -24,7 +24,6 @@ from ...ir.verify import check
 from ..cleanup import infer
 from .building import Builder
 from .given import Given
-from .modules import reached
 from .new_state import NewState, as_staged
 from .place import Place
 from .scope import Scope
@@ -177,7 +176,7 @@ class Edit(Place):
         state.add(path, self.notes.added)
         state.drop(path, self.notes.dropped)
         made = state.applied(self.scope.program.with_graphs({self.graph: graph}))
-        made = as_staged(infer(reached(with_constants(made) if self.written.has_tensors else made)))
+        made = as_staged(infer((with_constants(made) if self.written.has_tensors else made).pruned()))
         step = Step("editing", (("path", path),), self.before)
         self.written.result = check(made.evolve(facts=made.facts - {"deduplicated"}, trail=(*self.before.trail, step)))
 

@@ -11,11 +11,11 @@ from typing import Any
 
 from attrs import field, frozen
 
-from ...ir.graph import Graph, Node, place_of
+from ...ir.graph import Node, place_of
 from ...ir.program import Program
 from .hits import Hit, Hits
-from .matching import Found, root_of
-from .several import ways
+from .matching import Found
+from .several import found_in
 
 __all__ = ["BETWEEN", "CONDITION", "MEMORY", "TOLD_APART", "UNCHANGED", "Explanation", "Left", "overlaps"]
 
@@ -85,22 +85,8 @@ def overlaps(program: Program, rules: Mapping[Any, Sequence[Any]], hits: Mapping
         found = hits[name].found if name in hits else []
         done = {(hit.rule, hit.root.name) for hit in found}
         owners = {node.name: hit for hit in reversed(found) for node in hit.gone}
-        for rule, node, way in _ways(program.graphs[name], rules) if found else ():
+        for rule, node, several in found_in(program.graphs[name], rules) if found else ():
+            way = next(several, Found())
             hit = next((owners[each.name] for each in way.nodes if each.name in owners), None)
-            if hit is not None and (rule, node.name) not in done:
-                yield Left(rule, node, f"{hit.rule} at {place_of(hit.root)} was replaced first", name)
-
-
-def _ways(graph: Graph, rules: Mapping[Any, Sequence[Any]]) -> Iterator[tuple[str, Node, Found]]:
-    # Where the patterns stand in a graph: each rule at each node once.
-    seen: dict[str, Node] = {}
-
-    def users_of(value: str) -> list[Node]:
-        return [seen[user] for user in graph.users.get(value, ()) if user in seen]
-
-    for node in graph.nodes:
-        seen[node.name] = node
-        for rule in rules.get(root_of(node), ()):
-            found = next(ways(rule.term, node, graph.by_name.get, users_of), None)
-            if found is not None:
-                yield rule.name, node, found
+            if hit is not None and (rule.name, node.name) not in done:
+                yield Left(rule.name, node, f"{hit.rule} at {place_of(hit.root)} was replaced first", name)

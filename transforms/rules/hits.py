@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from attrs import frozen
 
-from ...ir.arguments import Arg, Body, Ref, map_refs
+from ...ir.arguments import Arg, Body, Ref
 from ...ir.errors import RuleError
 from ...ir.graph import Graph, Node
 
@@ -110,8 +110,7 @@ class Hits:
         def known(ref: Ref | Body) -> Arg:
             return Ref("") if type(ref) is Ref and ref.name in self.made else ref
 
-        kwargs = tuple([(key, map_refs(arg, known)) for key, arg in node.kwargs])
-        return node.evolve(name="state", args=tuple([map_refs(arg, known) for arg in node.args]), kwargs=kwargs)
+        return node.with_refs(known).evolve(name="state")
 
     def _said(self, hit: Hit) -> str:
         last = [each for each, _ in zip(hit.lineage(), range(OFTEN), strict=False)]

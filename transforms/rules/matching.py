@@ -142,14 +142,7 @@ class _Search:
                     nodes.append(node)
                     terms.append(term)
                     todo += reversed(ways[0])
-            elif (
-                kind is AnyOf
-                or kind is Known
-                or kind is Through
-                or kind is ModuleCall
-                or kind is list
-                or isinstance(term, tuple | torch.Tensor)
-            ):
+            elif kind in BRANCHING or isinstance(term, tuple | torch.Tensor):
                 return None
             elif not same_arg(term, value):
                 return STOP
@@ -334,6 +327,9 @@ def has_other_number(term: Any, node: Node) -> bool:
 STOP = Found()
 
 NUMBERS = frozenset({int, float})
+
+BRANCHING = frozenset({AnyOf, Known, Through, ModuleCall, list})
+"""Kinds of terms that a value may be in several ways."""
 
 
 def operators_of(term: Any) -> Iterator[Any]:

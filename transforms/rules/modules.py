@@ -16,12 +16,11 @@ from ...ir.errors import RuleError
 from ...ir.graph import Call, Node, Op
 from ...ir.names import join
 from ...ir.own_operators import is_boundary
-from ...ir.persistent import pmap
 from ...ir.program import Program
 from .overloads import arranged
 from .terms import Term
 
-__all__ = ["Called", "ModuleCall", "arguments_of", "called", "calls_in", "module", "reached"]
+__all__ = ["Called", "ModuleCall", "arguments_of", "called", "calls_in", "module"]
 
 
 @frozen(eq=False, repr=False)
@@ -118,18 +117,6 @@ def arguments_of(program: Program, node: Node) -> Mapping[str, Any]:
     if type(node.do) is Call:
         return dict(zip([formal.name for formal in program.graphs[node.do.graph].inputs], node.args, strict=True))
     return (arranged(node.do.target, node.args, dict(node.kwargs)) if type(node.do) is Op else None) or {}
-
-
-def reached(program: Program) -> Program:
-    """Return a program without graphs that nothing calls any more; the same object if there are none.
-
-    >>> from purefx.ir import Graph
-    >>> program = Program.of({"": Graph((), ()), "body": Graph((), ())})
-    >>> list(reached(program).graphs)
-    ['']
-    """
-    graphs = {name: program.graphs[name] for name in program.order}
-    return program if len(graphs) == len(program.graphs) else program.evolve(graphs=pmap(graphs))
 
 
 def calls_in(terms: Iterable[Any]) -> tuple[Callable[[Any], bool], ...]:

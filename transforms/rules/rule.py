@@ -19,7 +19,7 @@ from ..transformation import UNLIMITED, Fuel, Transformation
 from .across import is_tree, near_misses
 from .decomposed import decomposed
 from .explanation import Explanation, overlaps
-from .matching import operators_of, root_of
+from .matching import operators_of
 from .patterns import any_call, conditions_of, term_of, variables_of
 from .place import Match
 from .several import check_results
@@ -108,7 +108,7 @@ class RuleSet:
         """
         work = Application(program, self.index, UNLIMITED, is_top_down=self.is_top_down, explains=True)
         made = work.run()
-        across = near_misses(made, self.index, root_of) if work.is_near and is_tree(made) else ()
+        across = near_misses(made, self.index) if work.is_near and is_tree(made) else ()
         replaced = tuple([hit for each in work.hits.values() for hit in each.found])
         left = [each for name in made.order for each in work.left.get(name, ())]
         known = {(each.rule, each.graph, each.root.name) for each in left}

@@ -13,11 +13,11 @@ from attrs import evolve
 
 from ...ir.arguments import Ref, refs_in
 from ...ir.errors import RuleError
-from ...ir.graph import Node
+from ...ir.graph import Graph, Node
 from .matching import Found, NodeOf, match, operators_of, root_of
 from .terms import AnyOf, Applied, Item, Var, parts_of, subterms
 
-__all__ = ["check_results", "needed", "spot", "ways"]
+__all__ = ["check_results", "found_in", "needed", "spot", "ways"]
 
 UsersOf = Callable[[str], Sequence[Node]]
 
@@ -73,6 +73,24 @@ def ways(term: Any, node: Node, node_of: NodeOf, users_of: UsersOf) -> Iterator[
         if root_of(node) in operators_of(each):
             for found in match(each, Ref(node.name), node_of):
                 yield from _with_others(term, {number: node}, found, node_of, users_of)
+
+
+def found_in(graph: Graph, rules: Mapping[Any, Sequence[Any]]) -> Iterator[tuple[Any, Node, Iterator[Found]]]:
+    """Iterate over the nodes of a graph with the rules that may match there, and the ways in which each does.
+
+    Args:
+        graph: it is not changed meanwhile.
+        rules: by the operator at their root.
+    """
+    seen: dict[str, Node] = {}
+
+    def users_of(name: str) -> list[Node]:
+        return [seen[user] for user in graph.users.get(name, ()) if user in seen]
+
+    for node in graph.nodes:
+        for rule in rules.get(root_of(node), ()):
+            yield rule, node, ways(rule.term, node, graph.by_name.get, users_of)
+        seen[node.name] = node
 
 
 def _with_others(

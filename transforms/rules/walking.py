@@ -20,8 +20,6 @@ from .application import Sweep
 from .branches import check_branches
 from .explanation import Left
 from .hits import Hits
-from .matching import root_of
-from .modules import reached
 from .new_state import NewState, as_staged
 from .scope import Places
 from .specialise import specialised
@@ -47,7 +45,7 @@ def everywhere(program: Program, rules: Any, fuel: Fuel) -> Program:
     if any(each.across_modules for each in rules.rules):
         across = {root: tuple(each for each in found if each.across_modules) for root, found in index.items()}
         return through_modules(made, lambda flat: Application(flat, across, fuel, is_top_down=rules.is_top_down).run())
-    if any(each.across_modules is None for each in rules.rules) and (missed := near_misses(made, index, root_of)):
+    if any(each.across_modules is None for each in rules.rules) and (missed := near_misses(made, index)):
         warn(
             f"{len(missed)} matches lie in several modules, where a rule does not look in a tree: {'; '.join(missed[:3])}.\n"
             "Say across_modules=True, apply the rule to the flat program (before outline), or say across_modules=False.",
@@ -88,7 +86,7 @@ class Application:
         while todo and not self.fuel.refused:
             todo = self._walk(todo)
         check_branches(self.before, self.program, self.hits)
-        return as_staged(reached(self.program)) if any(each.found for each in self.hits.values()) else self.before
+        return as_staged(self.program.pruned()) if any(each.found for each in self.hits.values()) else self.before
 
     def _walk(self, todo: Iterable[str]) -> list[str]:
         # A match makes another one possible behind it; so graphs that changed are walked again.
