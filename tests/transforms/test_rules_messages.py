@@ -125,6 +125,10 @@ torch.where or index_put for x[i] = y), and use that",
             "library does (px.declare), or say\nany_effects=True where the rule is right all the same."
         ),
     ),
+    (
+        becomes(lambda m, x: m.call(torch.ops.aten.relu, x, 1, 2)),
+        "no overload of relu takes (exp, 1, 2):\n  aten::relu(Tensor self) -> Tensor",
+    ),
     (becomes(lambda m, x: m["xx"]), "the rule has no variable 'xx'; did you mean 'x'?"),
     (
         becomes(lambda m, x: m.val("rellu")),

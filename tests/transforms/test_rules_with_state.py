@@ -382,3 +382,18 @@ def test_a_program_that_is_split_keeps_its_parts() -> None:
         assert [part.name for part in px.parts(result)] == ["stage0", "stage1"]
     inside = px.rule(lambda x: torch.relu(torch.tanh(x)), across_modules=True).becomes(lambda m, x: torch.tanh(x))
     assert inside(apart) is apart and "px.join(program), and split that" in str(caught.value)
+
+
+def test_where_a_program_is_split_nobody_is_told_to_undo_that() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+    program = px.transform(px.import_ep(torch.export.export(model, (X,))))
+    fused = px.rule(lambda x, w, b: torch.relu(functional.linear(x, w, b)))
+    fused.becomes(lambda m, x, w, b: torch.clamp_min(functional.linear(x, w, b), 0))
+    with pytest.warns(px.errors.RuleWarning, match="What to do: say across_modules=True, or apply"):
+        assert fused(program) is program
+    apart = px.split_balanced(program, 2)
+    with pytest.warns(px.errors.RuleWarning) as caught:
+        assert fused(apart) is apart
+    said = [str(caught[0].message), str(fused.explain(apart))]
+    assert all("before the program is split, or to px.join(program), and split that" in each for each in said)
+    assert not any("across_modules=True" in each for each in said)

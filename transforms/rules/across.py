@@ -26,7 +26,7 @@ from .several import found_in
 from .telling import conditions_hold
 from .terms import AnyCall, AnyOf, Applied, parts_of
 
-__all__ = ["is_tree", "may_match", "near_misses", "through_modules"]
+__all__ = ["advice", "is_tree", "may_match", "near_misses", "through_modules"]
 
 
 def is_tree(program: Program) -> bool:
@@ -56,10 +56,25 @@ def through_modules(program: Program, apply: Callable[[Program], Program]) -> Pr
     if names := part_names(program):
         raise RuleError(
             f"the program is split into {', '.join(map(repr, names[:4]))}, and a match of a rule with across_modules=True is in\n"
-            "several modules: to put those together would undo the parts. Apply the rule before the program is split, or to\n"
-            "px.join(program), and split that; across_modules=False matches inside of modules alone."
+            f"several modules: to put those together would undo the parts; {advice(program)}.\n"
+            "across_modules=False matches inside of modules alone."
         )
     return deduplicate(outline(made))
+
+
+def advice(program: Program) -> str:
+    """Return what to do about matches that lie in several modules.
+
+    Args:
+        program: a tree; one that is split has parts, which stay only if rules are applied before.
+
+    >>> from purefx.ir import Graph
+    >>> advice(Program.of({"": Graph((), ())}))
+    'say across_modules=True, or apply the rule before outline'
+    """
+    if part_names(program):
+        return "apply the rule before the program is split, or to px.join(program), and split that"
+    return "say across_modules=True, or apply the rule before outline"
 
 
 def near_misses(program: Program, rules: Mapping[Any, Sequence[Any]]) -> list[str]:

@@ -13,6 +13,7 @@ from attrs import field, frozen
 
 from ...ir.graph import Node, place_of
 from ...ir.program import Program
+from .across import advice
 from .hits import Hit, Hits
 from .matching import Found
 from .several import found_in
@@ -68,8 +69,7 @@ class Explanation:
         done = ", ".join([f"{rule} {count} times" if count > 1 else f"{rule} once" for rule, count in counts.items()])
         lines = [f"replaced: {done}" if done else "nothing was replaced"]
         lines += [f"left: {each}" for each in self.left]
-        lines += [f"left: {each}: it lies in several modules; say across_modules=True, or apply the rule before outline"
-                  for each in self.across]  # fmt: skip
+        lines += [f"left: {each}: it lies in several modules; {advice(self.program)}" for each in self.across]
         return "\n".join(lines)
 
 

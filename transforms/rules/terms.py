@@ -316,8 +316,9 @@ def applied(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Ap
     name, overloads = operator_named(function)
     fitting = {one: found for one in overloads if (found := bound(one, args, kwargs)) is not None}
     if not fitting and len(args) > 2:
-        args = (args[0], list(args[1:]))  # x.reshape(2, 3) is x.reshape([2, 3])
-        fitting = {one: found for one in filter(takes_sizes, overloads) if (found := bound(one, args, kwargs)) is not None}
+        sized = (args[0], list(args[1:]))  # x.reshape(2, 3) is x.reshape([2, 3])
+        fitting = {one: found for one in filter(takes_sizes, overloads) if (found := bound(one, sized, kwargs)) is not None}
+        args = sized if fitting else args
     if not fitting:
         shown = ", ".join([*map(repr, args), *(f"{key}={value!r}" for key, value in kwargs.items())])
         if "out" in kwargs:

@@ -15,7 +15,7 @@ from ...ir.inference import CallValues, FakeValues
 from ...ir.program import Program
 from ..cleanup import infer
 from ..transformation import Fuel
-from .across import is_tree, near_misses, through_modules
+from .across import advice, is_tree, near_misses, through_modules
 from .application import Sweep
 from .branches import check_branches
 from .explanation import Left
@@ -48,7 +48,7 @@ def everywhere(program: Program, rules: Any, fuel: Fuel) -> Program:
     if any(each.across_modules is None for each in rules.rules) and (missed := near_misses(made, index)):
         warn(
             f"{len(missed)} matches lie in several modules, where a rule does not look in a tree: {'; '.join(missed[:3])}.\n"
-            "Say across_modules=True, apply the rule to the flat program (before outline), or say across_modules=False.",
+            f"What to do: {advice(made)}; across_modules=False does not look.",
             RuleWarning,
             stacklevel=2,
         )
