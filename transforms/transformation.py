@@ -43,11 +43,11 @@ class Fuel:
     Raises:
         FuelError: the limit is not an int of at least 0.
 
-    >>> fuel = Fuel(1)
-    >>> fuel.burn("merge body", 1, "into", 0), fuel.burn("merge body", 2, "into", 0)
-    (True, False)
+    >>> fuel = Fuel(2)
+    >>> fuel.burn("fold", "x"), fuel.burn("fold", "y", graph="mlp"), fuel.burn("fold", "z")
+    (True, True, False)
     >>> fuel.labels, fuel.refused
-    (('merge body 1 into 0',), True)
+    (('fold x', "fold y in 'mlp'"), True)
     """
 
     __slots__ = ("_burnt", "limit", "refused")
@@ -60,18 +60,19 @@ class Fuel:
         """Whether a rewrite was asked for and not allowed: the transformation has not run to its end."""
         self._burnt: list[tuple[object, ...]] = []
 
-    def burn(self, *label: object) -> bool:
+    def burn(self, *label: object, graph: str = "") -> bool:
         """Return whether one more rewrite may be done, and count it.
 
         Args:
             label: what is rewritten, in words; they are joined when somebody asks for them, so pass values as they are.
+            graph: the id of the graph that it is in, which the label says of bodies.
         """
         if self.limit is None:
             return True
         if len(self._burnt) >= self.limit:
             self.refused = True
             return False
-        self._burnt.append(label)
+        self._burnt.append((*label, "in", repr(graph)) if graph else label)
         return True
 
     @property

@@ -151,4 +151,4 @@ def test_fuel() -> None:
     program = text(root(*PROGRAMS["independent nodes"]), BUFFER)
     fuel = px.Fuel(9)
     CANONICAL.spend(program, fuel)
-    assert fuel.labels == ("put in order the root",)
+    assert fuel.labels == ("put the nodes in order",)

@@ -285,7 +285,7 @@ def test_fuel_stops_at_every_place_with_a_valid_program() -> None:
     program = text(BODIES.format(first=0, second=2))
     fuel = px.Fuel(100)
     CLEAN.spend(program, fuel)
-    assert fuel.labels == ("remove result 1 of f", "remove b of f", "remove input q of f")
+    assert fuel.labels == ("remove result 1 in 'f'", "remove b in 'f'", "remove input q in 'f'")
     x = torch.tensor([0.5, -2.0])
     for limit in range(fuel.burnt + 1):
         result = CLEAN(program, fuel=limit)

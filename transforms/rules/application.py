@@ -202,8 +202,7 @@ class Sweep:
         if self.classes or first is None:
             return None
         root, made = first.place.root, first.nodes
-        where = ("in", repr(self.name)) if self.name else ()
-        if not self.fuel.burn("apply", rule.name, "at", root.name, *where):
+        if not self.fuel.burn("apply", rule.name, "at", root.name, graph=self.name):
             return None
         self.hits.add(rule.name, root, first.place.roots if rule.keeps_inner else first.place.nodes, made)
         self._note_state(answers)

@@ -82,7 +82,7 @@ def canonicalize(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
         before = _before(program, name, places[name], effects[name])
         ordered = graph.with_nodes([graph.nodes[number] for number in _order(graph, before, digests)])
         made = _named(program, name, ordered)
-        graphs[name] = made if made is graph or fuel.burn("put in order", name or "the root") else graph
+        graphs[name] = made if made is graph or fuel.burn("put the nodes in order", graph=name) else graph
         digests[name] = graph_digest(made, digests)
     return program.with_graphs(graphs)
 

@@ -94,6 +94,7 @@ class _Walk:
 
     def __init__(self, program: Program, name: str, effects: Sequence[NodeEffects], facts: _Facts, fuel: Fuel) -> None:
         self.program = program
+        self.name = name
         self.graph = program.graphs[name]
         self.is_root = name == program.root
         self.facts = facts
@@ -138,7 +139,7 @@ class _Walk:
         first = self.first.setdefault(key, node.name)
         if first == node.name or not self._may_be_one(first, node.name):
             return
-        if self.fuel.burn("use", first, "for", node.name):
+        if self.fuel.burn("use", first, "for", node.name, graph=self.name):
             self.edit.drop(node.name, Ref(first))
             self.known[node.name] = Ref(first)
             if node.name in self.memory.given:

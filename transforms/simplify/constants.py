@@ -219,7 +219,7 @@ class _Folding:
             if gone.issuperset(users.get(node.name, ())) and node.name not in outputs:
                 edit.erase(node.name)
                 gone.add(node.name)
-            elif self._becomes_constant(node) and self.fuel.burn("fold", node.name):
+            elif self._becomes_constant(node) and self.fuel.burn("fold", node.name, graph=self.name):
                 edit.drop(node.name, self.values[node.name])
                 gone.add(node.name)
         return edit.graph() if gone else self.graph

@@ -83,7 +83,7 @@ def eliminate_dead_code(program: Program, *, state: bool = False, fuel: Fuel = U
 def _without_dead(program: Program, fuel: Fuel) -> Program:
     found = Liveness(program)
     found.run()
-    refused = [item for item in list(_dead(program, found)) if not fuel.burn("remove", item)]
+    refused = [item for item in list(_dead(program, found)) if not fuel.burn("remove", item.told, graph=item.graph)]
     for item in refused:
         found.keep(item.graph, item.values, item.results)
     return program.with_graphs({name: _Sweep(program, name, found).run() for name in program.order}).pruned()
@@ -97,9 +97,6 @@ class _Item:
     told: str
     values: tuple[str, ...] = ()
     results: tuple[int, ...] = ()
-
-    def __str__(self) -> str:
-        return f"{self.told} of {self.graph}" if self.graph else self.told
 
 
 def _dead(program: Program, found: Liveness) -> Iterator[_Item]:

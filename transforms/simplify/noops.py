@@ -91,6 +91,7 @@ class _Walk:
     """One walk over a graph."""
 
     def __init__(self, program: Program, name: str, effects: Sequence[NodeEffects], fuel: Fuel) -> None:
+        self.name = name
         self.graph = program.graphs[name]
         self.fuel = fuel
         self.memory = Memory(program, name, effects)
@@ -106,7 +107,8 @@ class _Walk:
             if found is None:
                 continue
             source = self.known.get(found.name, found)
-            if self._is_unseen(node.name, source.name) and self.fuel.burn("remove", node.name, "of", source.name):
+            told = "remove", node.name, "of", source.name
+            if self._is_unseen(node.name, source.name) and self.fuel.burn(*told, graph=self.name):
                 self.edit.drop(node.name, source)
                 self.known[node.name] = source
                 if node.name in self.memory.given:
