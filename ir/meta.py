@@ -10,21 +10,25 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-__all__ = ["EMPTY_META", "Meta", "freeze_meta", "is_backward", "spelled_stack"]
+__all__ = ["EMPTY_META", "ORIGIN", "Meta", "freeze_meta", "is_backward", "spelled_stack"]
 
 Meta = Mapping[str, Any]
 
 EMPTY_META: Meta = MappingProxyType({})
 
+ORIGIN = "purefx_origin"
+"""The entry that says what a node was made of, see ``origins.py``; it is no part of what torch knows of a node."""
+
 DROPPED = frozenset({"nn_module_stack"})
 """Parsed into ``Node.stack`` at import and written again when a graph is lowered."""
 
 
-def freeze_meta(meta: Mapping[str, Any]) -> Meta:
+def freeze_meta(meta: Mapping[str, Any], origin: object = None) -> Meta:
     """Return an immutable snapshot of a node's meta.
 
     Args:
         meta: the entries; dicts, lists and sets in it are copied, to any depth that a tracer writes.
+        origin: what the node was made of, where that is kept.
 
     >>> frozen = freeze_meta({"custom": {"tag": [1]}})
     >>> frozen["custom"]["tag"]
@@ -36,6 +40,8 @@ def freeze_meta(meta: Mapping[str, Any]) -> Meta:
     for key, value in kept.items():
         if type(value) in MUTABLE:
             kept[key] = freeze(value)
+    if origin is not None:
+        kept[ORIGIN] = origin
     return MappingProxyType(kept)
 
 

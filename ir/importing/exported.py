@@ -20,6 +20,7 @@ from ..graph import Graph
 from ..identifiers import check_identifiers
 from ..names import way_to
 from ..operators import Said, said_of
+from ..origins import tracked
 from ..persistent import collector_paused, pmap
 from ..program import Module, Program
 from ..signature import (
@@ -206,6 +207,7 @@ def import_ep(
     *,
     forward: ExportedProgram | None = None,
     effects: Mapping[Callable[..., Any], Effects] | None = None,
+    provenance: bool = True,
 ) -> Program:
     """Import an exported program as an immutable value.
 
@@ -215,6 +217,7 @@ def import_ep(
         forward: where ``ep`` is a joint forward and backward program, the exported program that it was made from: torch
             drops the module stacks when it makes the joint graph, so without it everything stays in the root.
         effects: what operators of other libraries do, as ``declare`` takes it, for this import alone: ``{op: px.PURE}``.
+        provenance: whether every node remembers where it comes from, for ``history`` and ``became``.
 
     Returns:
         A flat program: one root graph that takes state and user inputs, plus the bodies of higher-order operators.  A joint
@@ -238,20 +241,20 @@ def import_ep(
     if not isinstance(ep, ExportedProgram):
         raise TypeError(f"import_ep takes a torch.export.ExportedProgram, not a {type(ep).__name__}")
     with collector_paused():
-        return check_identifiers(check(_read(ep, forward, said_of(effects))))
+        return check_identifiers(check(_read(ep, forward, said_of(effects), provenance=provenance)))
 
 
-def _read(ep: ExportedProgram, forward: ExportedProgram | None, said: Said) -> Program:
+def _read(ep: ExportedProgram, forward: ExportedProgram | None, said: Said, *, provenance: bool) -> Program:
     paths = dict.fromkeys(frame_of(entry.fqn).path for entry in ep.module_call_graph)
     known = ep.graph_signature
     reader = GraphReader(paths, {**known.inputs_to_parameters, **known.inputs_to_buffers})
-    reader.said = said
-    provenance = read_provenance(ep, forward)
-    reader.placed = provenance.stacks
+    reader.said, reader.provenance = said, provenance
+    origins = read_provenance(ep, forward)
+    reader.placed = origins.stacks
     reader.read(ep.graph_module)
     state = read_state(ep)
     signatures, records = read_call_signatures(ep.module_call_graph)
-    flat = with_backward_calls(reader.graphs[""], provenance.backward)
+    flat = with_backward_calls(reader.graphs[""], origins.backward)
     root = reader.graphs[""] = with_boundaries(flat, records, reader.renamed)
     types = reader.stacks.types
     for path in [path for path in types if path not in paths]:
@@ -260,7 +263,7 @@ def _read(ep: ExportedProgram, forward: ExportedProgram | None, said: Said) -> P
     paths.setdefault("")
     check_paths([*paths, *(name.rpartition(".")[0] for name in state.order)])
     cells = reader.stacks.cells(paths)
-    return Program(
+    program = Program(
         graphs=pmap(reader.graphs),
         state=state,
         signature=read_signature(ep, root),
@@ -269,3 +272,4 @@ def _read(ep: ExportedProgram, forward: ExportedProgram | None, said: Said) -> P
         constraints=read_constraints(ep),
         facts=frozenset({"flat", "state as inputs"}),
     )
+    return tracked(program) if provenance else program

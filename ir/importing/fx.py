@@ -20,6 +20,7 @@ from ..errors import InputError, InputValueError, InvalidProgram, UnsupportedPro
 from ..graph import Call
 from ..names import is_identifier
 from ..operators import Said, said_of
+from ..origins import tracked
 from ..persistent import collector_paused, pmap
 from ..program import Program
 from ..signature import LiteralType, ObjectType, Signature, UserInput, UserOutput
@@ -246,6 +247,7 @@ def import_fx(
     *,
     example_inputs: tuple[Any, ...] | Mapping[str, Any] | None = None,
     effects: Mapping[Callable[..., Any], Effects] | None = None,
+    provenance: bool = True,
 ) -> Program:
     """Import any fx graph module as an immutable value.
 
@@ -255,6 +257,7 @@ def import_fx(
         example_inputs: arguments of one call.  With them the nodes get fake values where the tracer left none, so that methods
             of tensors are known operators and not anything.  They restrict nothing: other inputs may be passed.
         effects: what functions and operators of other libraries do, as ``declare`` takes it, for this import alone.
+        provenance: whether every node remembers where it comes from, for ``history`` and ``became``.
 
     Returns:
         A program with the graph as its root.  Graph modules that are called become bodies, other modules stay as they are and
@@ -283,6 +286,7 @@ def import_fx(
     values = {} if example_inputs is None else example_values(module, example_inputs)
     with collector_paused():
         program = _read(module, out_spec, values, said_of(effects))
+        program = tracked(program) if provenance else program
         return check(program if module is graph_module else with_reads_in_place(program))
 
 

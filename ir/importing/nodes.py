@@ -21,6 +21,7 @@ from ..errors import InvalidProgram, UnsupportedProgram, Violation
 from ..graph import Frame, Graph, Input, Node, Op, Stack, common_prefix
 from ..meta import freeze_meta
 from ..operators import Said, op_of
+from ..origins import INPUT, Imported
 from ..torch_private import EMPTY_STACK_KEY, HigherOrderOperator, OpOverload, OpOverloadPacket
 from .module_calls import Aliases, Entries, call_of
 from .reading import check_output, class_name, container_of, result_of, where
@@ -133,6 +134,8 @@ class GraphReader:
         """Module stacks of fx nodes that do not have theirs in their meta."""
         self.said: Said = {}
         """What operators of other libraries are declared to do."""
+        self.provenance = True
+        """Whether nodes and inputs get an origin."""
         self._ops: dict[Any, Op] = {}
         self._todo: list[tuple[str, torch.fx.GraphModule]] = []
         self._unplaced: dict[str, frozenset[str]] = {}
@@ -163,14 +166,15 @@ class GraphReader:
         for fx_node in module.graph.nodes:
             kind = fx_node.op
             if kind == "call_function":
-                nodes.append(self._call(fx_node, known, stacks))
+                nodes.append(self._call(fx_node, known, stacks, name))
                 node = nodes[-1]
                 ref = known[fx_node] = result_of(node, inputs)
                 if ref.name != node.name and not name:
                     self.renamed[node.name] = ref.name
             elif kind == "placeholder":
                 ref = known[fx_node] = Ref(fx_node.name)
-                inputs[ref.name] = Input(ref.name, freeze_meta(fx_node.meta))
+                origin = Imported(ref.name, INPUT, name) if self.provenance and not name else None
+                inputs[ref.name] = Input(ref.name, freeze_meta(fx_node.meta, origin))
             elif kind == "output":
                 output = self._convert(fx_node.args[0], known)
             elif kind == "get_attr":
@@ -188,7 +192,7 @@ class GraphReader:
             self._unplaced[name] = frozenset(node for node, stack in stacks.items() if stack is None)
         return Graph(tuple(inputs.values()), tuple(nodes), output)
 
-    def _call(self, fx_node: Any, known: dict[Any, Arg], stacks: dict[str, Stack | None]) -> Node:
+    def _call(self, fx_node: Any, known: dict[Any, Arg], stacks: dict[str, Stack | None], graph: str) -> Node:
         target = fx_node.target
         op = self._ops.get(target)
         if op is None:
@@ -206,7 +210,8 @@ class GraphReader:
         if target is operator.getitem and type(args[0]) is Ref:
             stack = stacks.get(args[0].name, stack)  # a projection belongs to what it projects
         stacks[name] = stack
-        return Node(name, op, args, pairs, stack or (), freeze_meta(meta))
+        origin = Imported(name, op.name, graph, stack or (), meta.get("stack_trace")) if self.provenance else None
+        return Node(name, op, args, pairs, stack or (), freeze_meta(meta, origin))
 
     def _stack(self, name: str, raw: Any) -> Stack | None:
         try:

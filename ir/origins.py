@@ -1,0 +1,171 @@
+"""Origins: what a node was made of, as an entry of its meta.
+
+Meta is what every rewrite carries: a node that is moved, renamed or copied keeps its origin, at no cost.  What makes a node of
+others says so with ``made_of``, what lets one stand for others with ``standing_for``; where nothing has an origin, neither has
+what is made of it.  Origins are compared by identity and hold neither nodes nor programs.  What they tell of a program is worked
+out elsewhere (``analysis/history.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
+from typing import Any, TypeVar
+
+from attrs import evolve, field, frozen
+
+from .graph import Graph, Input, Node, Op, Stack
+from .meta import ORIGIN, Meta
+from .program import Program
+
+__all__ = ["INPUT", "Imported", "Made", "Origin", "ancestors", "made_of", "origin_of", "standing_for", "tracked"]
+
+
+INPUT = "input"
+"""What an input has in the place of an operator."""
+
+
+@frozen(eq=False)
+class Imported:
+    """Where a node or an input was when its history began: in the graph that was imported.
+
+    >>> str(Imported("relu", "aten.relu.default"))
+    'relu (aten.relu.default)'
+    """
+
+    name: str
+    op: str
+    """The name of its operator, or ``INPUT``."""
+    graph: str = ""
+    stack: Stack = field(default=(), repr=False)
+    """The module calls around it, from the root on."""
+    trace: str | None = field(default=None, repr=False)
+    """The lines of the user that made it, as the tracer wrote them."""
+
+    @property
+    def of(self) -> tuple[Origin, ...]:
+        """Nothing: it was there."""
+        return ()
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.op})"
+
+
+@frozen(eq=False)
+class Made:
+    """What a rewrite made a node of.
+
+    >>> relu = Imported("relu", "aten.relu.default")
+    >>> Made((relu,), "soften").of[0] is relu
+    True
+    """
+
+    of: tuple[Origin, ...]
+    by: str = ""
+    """The rule that made it; empty where the name of the step says it."""
+    is_one: bool = False
+    """Whether it stands for each of them, which computed the same; otherwise it is made of all of them."""
+
+
+Origin = Imported | Made
+
+
+def origin_of(meta: Meta) -> Origin | None:
+    """Return the origin that meta has, if any.
+
+    Args:
+        meta: of a node or an input.
+
+    >>> origin_of({}) is None
+    True
+    """
+    return meta.get(ORIGIN)
+
+
+def made_of(metas: Iterable[Meta], by: str = "") -> Mapping[str, Any]:
+    """Return what the meta of a new node has to say of where it comes from: nothing, where nothing is known of the others.
+
+    Args:
+        metas: of all nodes and inputs that it is made of.
+        by: the rule that makes it; by default it is the step that does.
+
+    >>> relu = {ORIGIN: Imported("relu", "aten.relu.default")}
+    >>> made_of([relu], "soften")[ORIGIN].by, made_of([{}])
+    ('soften', {})
+    """
+    found = tuple(dict.fromkeys([origin for meta in metas if (origin := meta.get(ORIGIN)) is not None]))
+    return {ORIGIN: Made(found, by)} if found else {}
+
+
+def standing_for(meta: Meta, others: Iterable[Meta]) -> Meta:
+    """Return the meta of a value that stands for others as well; the same object where that says nothing new.
+
+    Args:
+        meta: of the value.
+        others: of those that it stands for.
+
+    >>> one, other = ({ORIGIN: Imported(name, "aten.relu.default")} for name in ("relu", "relu_1"))
+    >>> [origin.name for origin in standing_for(one, [one, other])[ORIGIN].of], standing_for(one, [one, {}]) is one
+    (['relu', 'relu_1'], True)
+    """
+    mine = meta.get(ORIGIN)
+    told = () if mine is None else (mine, *mine.of)
+    found = dict.fromkeys([origin for other in others if (origin := other.get(ORIGIN)) is not None and origin not in told])
+    if not found:
+        return meta
+    return MappingProxyType({**meta, ORIGIN: Made((*([] if mine is None else [mine]), *found), "", is_one=True)})
+
+
+def ancestors(origins: Iterable[Origin]) -> Iterator[Origin]:
+    """Iterate over origins and all that they were made of, each once.
+
+    Args:
+        origins: where to begin.
+
+    >>> relu = Imported("relu", "aten.relu.default")
+    >>> made = Made((Made((relu,)), relu))
+    >>> len(list(ancestors([made]))), relu in ancestors([made])
+    (3, True)
+    """
+    todo = list(dict.fromkeys(origins))
+    seen = set(todo)
+    while todo:
+        origin = todo.pop()
+        yield origin
+        more = [one for one in origin.of if one not in seen]
+        seen.update(more)
+        todo += more
+
+
+def tracked(program: Program) -> Program:
+    """Return a program in which each operator and each input of the root has an origin; the same object if they have.
+
+    Imported programs have theirs; this begins the history of one that was read from text or made by hand.
+
+    Args:
+        program: any program.
+
+    >>> from purefx.ir import Ref
+    >>> program = Program.of({"": Graph((), (Node("y", Op("toy.one")),), Ref("y"))})
+    >>> str(origin_of(tracked(program).main.nodes[0].meta))
+    'y (toy.one)'
+    """
+    graphs = {name: _tracked(name, program.graphs[name]) for name in program.order}
+    main = graphs[program.root]
+    inputs = tuple([_begun(one, program.root, INPUT, ()) for one in main.inputs])
+    return program.with_graphs({**graphs, program.root: main.with_nodes(main.nodes, inputs=inputs)})
+
+
+def _tracked(name: str, graph: Graph) -> Graph:
+    nodes = [_begun(node, name, node.do.name, node.stack) if type(node.do) is Op else node for node in graph.nodes]
+    return graph.with_nodes(nodes)
+
+
+T = TypeVar("T", Node, Input)
+
+
+def _begun(item: T, graph: str, op: str, stack: Stack) -> T:
+    if ORIGIN in item.meta:
+        return item
+    origin = Imported(item.name, op, graph, stack, item.meta.get("stack_trace"))
+    return evolve(item, meta=MappingProxyType({**item.meta, ORIGIN: origin}))
