@@ -157,6 +157,8 @@ def tracked(program: Program) -> Program:
 
 
 def _tracked(name: str, graph: Graph) -> Graph:
+    if all([ORIGIN in node.meta or type(node.do) is not Op for node in graph.nodes]):
+        return graph
     nodes = [_begun(node, name, node.do.name, node.stack) if type(node.do) is Op else node for node in graph.nodes]
     return graph.with_nodes(nodes)
 
