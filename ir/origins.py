@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from attrs import evolve, field, frozen
+from attrs import define, evolve, field, frozen
 
 from .graph import Graph, Input, Node, Op, Stack
 from .meta import ORIGIN, Meta
@@ -25,9 +25,11 @@ INPUT = "input"
 """What an input has in the place of an operator."""
 
 
-@frozen(eq=False)
+@define(eq=False)
 class Imported:
     """Where a node or an input was when its history began: in the graph that was imported.
+
+    Nobody changes one.  It is not frozen because every node of every import gets one, and that would take three times as long.
 
     >>> str(Imported("relu", "aten.relu.default"))
     'relu (aten.relu.default)'
@@ -157,7 +159,7 @@ def tracked(program: Program) -> Program:
 
 
 def _tracked(name: str, graph: Graph) -> Graph:
-    if all([ORIGIN in node.meta or type(node.do) is not Op for node in graph.nodes]):
+    if all(ORIGIN in node.meta or type(node.do) is not Op for node in graph.nodes):
         return graph
     nodes = [_begun(node, name, node.do.name, node.stack) if type(node.do) is Op else node for node in graph.nodes]
     return graph.with_nodes(nodes)
