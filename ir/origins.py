@@ -111,11 +111,14 @@ def standing_for(meta: Meta, others: Iterable[Meta]) -> Meta:
     (['relu', 'relu_1'], True)
     """
     mine = meta.get(ORIGIN)
-    told = () if mine is None else (mine, *mine.of)
-    found = dict.fromkeys([origin for other in others if (origin := other.get(ORIGIN)) is not None and origin not in told])
-    if not found:
+    found = dict.fromkeys([mine, *[other.get(ORIGIN) for other in others]])
+    found.pop(None, None)
+    if mine is not None and len(found) > 1:
+        for one in mine.of:
+            found.pop(one, None)
+    if len(found) < (1 if mine is None else 2):
         return meta
-    return MappingProxyType({**meta, ORIGIN: Made((*([] if mine is None else [mine]), *found), "", is_one=True)})
+    return MappingProxyType({**meta, ORIGIN: Made(tuple(found), "", is_one=True)})
 
 
 def ancestors(origins: Iterable[Origin]) -> Iterator[Origin]:

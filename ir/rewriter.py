@@ -2,8 +2,9 @@
 
 A transformation inserts nodes before or after others, lets users use other values, and erases nodes; it never rebuilds a graph by
 hand and never sees half of its own work.  Without an edit the result is the very graph, and a node that no edit touches stays the
-very node.  Whether an edit is right is not checked here: dependencies and ``verify`` say that.  ``with_reads`` is one such edit
-that is made at once: state is read where it is used.
+very node.  What is used instead of a node that goes stands for it, and its origin says so (``origins.py``).  Whether an edit is
+right is not checked here: dependencies and ``verify`` say that.  ``with_reads`` is one such edit that is made at once: state is
+read where it is used.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ from functools import cached_property
 
 from .arguments import Arg, Body, Ref, map_refs, replace_refs
 from .graph import Frame, Get, Graph, Input, Node, Stack
-from .meta import Meta
+from .meta import ORIGIN, Meta
 from .names import Names
+from .origins import standing_for
 from .own_operators import user_stack
 from .state import State, reading_place
 
@@ -120,12 +122,26 @@ class Rewriter:
             inputs: what stands in place of its inputs.
             output: what stands in place of its output, before uses of it are replaced.
         """
-        source = self.source
+        source, gone = self.source, self._gone()
         given = replace_refs(source.output if output is ... else output, self._known(self.end))
         nodes = source.nodes if self.idle else tuple(self._nodes())
+        if gone:
+            formals = source.inputs if inputs is None else inputs
+            told = {one.name: standing_for(one.meta, gone[one.name]) for one in (*formals, *nodes) if one.name in gone}
+            inputs = tuple([Input(one.name, told[one.name]) if one.name in told else one for one in formals])
+            nodes = tuple([node.evolve(meta=told.get(node.name)) for node in nodes])
         if nodes is source.nodes and given is source.output and inputs in (None, source.inputs):
             return source
         return Graph(source.inputs if inputs is None else inputs, nodes, given)
+
+    def _gone(self) -> Mapping[str, list[Meta]]:
+        # For each value that is used instead of nodes that go, what those were; not where a value of none is used.
+        found: dict[str, list[Meta]] = {}
+        for name, by in self._everywhere.items():
+            node = self.source.by_name.get(name) if name in self._erased else None
+            if node is not None and type(by) is Ref and ORIGIN in node.meta:
+                found.setdefault(by.name, []).append(node.meta)
+        return found
 
     def _nodes(self) -> list[Node]:
         before, after, instead = self._before, self._after, self._instead

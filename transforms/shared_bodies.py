@@ -22,6 +22,7 @@ from ..ir.graph import Get, Graph, Node, Op
 from ..ir.inference import agrees, plainly_alike
 from ..ir.meta import EMPTY_META, Meta
 from ..ir.names import Names, is_identifier, stem_of, word_of
+from ..ir.origins import standing_for
 from ..ir.program import Program
 from ..ir.state import NAME_PREFIXES, path_in_names
 from ..ir.torch_private import device_of
@@ -88,9 +89,12 @@ def _facts(tensor: torch.Tensor) -> tuple[object, ...]:
 def common_meta(meta: Meta, others: Sequence[Meta]) -> Meta:
     """Return meta without what it says of one call and others do not say; the same object if they say all of it.
 
+    What has it stands for the others from now on, and its origin says so.
+
     >>> dict(common_meta({"val": 1, "custom": {"of": "a"}, "stack_trace": "a"}, [{"val": 1, "custom": {"of": "b"}}]))
     {'val': 1, 'stack_trace': 'a'}
     """
+    meta = standing_for(meta, others)
     told = [key for key in OF_A_CALL if key in meta]
     if told and told[0] == "val" and plainly_alike(meta["val"], [other.get("val") for other in others]):
         # What else is said of the tensor follows, and costs more to compare.
