@@ -3,22 +3,22 @@
 Meta is what every rewrite carries: a node that is moved, renamed or copied keeps its origin, at no cost.  What makes a node of
 others says so with ``made_of``, what lets one stand for others with ``standing_for``; where nothing has an origin, neither has
 what is made of it.  Origins are compared by identity and hold neither nodes nor programs.  What they tell of a program is worked
-out elsewhere (``analysis/history.py``).
+out elsewhere (``analysis/versions.py``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any
 
-from attrs import define, evolve, field, frozen
+from attrs import define, field, frozen
 
-from .graph import Graph, Input, Node, Op, Stack
+from .graph import Stack
 from .meta import ORIGIN, Meta
-from .program import Program
+from .names import escaped
 
-__all__ = ["INPUT", "Imported", "Made", "Origin", "ancestors", "made_of", "origin_of", "standing_for", "tracked"]
+__all__ = ["INPUT", "Imported", "Made", "Origin", "Place", "Version", "ancestors", "made_of", "origin_of", "standing_for"]
 
 
 INPUT = "input"
@@ -70,6 +70,35 @@ class Made:
 
 
 Origin = Imported | Made
+
+
+@frozen
+class Place:
+    """Where a node is: its graph, its name, and what it does there.
+
+    >>> print(Place("layers.0", "relu", "aten.relu.default"))
+    relu in layers.0 (aten.relu.default)
+    """
+
+    graph: str
+    name: str
+    op: str
+
+    def __str__(self) -> str:
+        return escaped(f"{self.name} in {self.graph or 'the root'} ({self.op})")
+
+
+@frozen(eq=False)
+class Version:
+    """A program as it was at one point of its history: where what had an origin stood.
+
+    >>> Version("outline", {}).step
+    'outline'
+    """
+
+    step: str
+    """The step that gave it; empty for the first one."""
+    places: Mapping[Origin, tuple[Place, ...]] = field(repr=False)
 
 
 def origin_of(meta: Meta) -> Origin | None:
@@ -140,39 +169,3 @@ def ancestors(origins: Iterable[Origin]) -> Iterator[Origin]:
         more = [one for one in origin.of if one not in seen]
         seen.update(more)
         todo += more
-
-
-def tracked(program: Program) -> Program:
-    """Return a program in which each operator and each input of the root has an origin; the same object if they have.
-
-    Imported programs have theirs; this begins the history of one that was read from text or made by hand.
-
-    Args:
-        program: any program.
-
-    >>> from purefx.ir import Ref
-    >>> program = Program.of({"": Graph((), (Node("y", Op("toy.one")),), Ref("y"))})
-    >>> str(origin_of(tracked(program).main.nodes[0].meta))
-    'y (toy.one)'
-    """
-    graphs = {name: _tracked(name, program.graphs[name]) for name in program.order}
-    main = graphs[program.root]
-    inputs = tuple([_begun(one, program.root, INPUT, ()) for one in main.inputs])
-    return program.with_graphs({**graphs, program.root: main.with_nodes(main.nodes, inputs=inputs)})
-
-
-def _tracked(name: str, graph: Graph) -> Graph:
-    if all(ORIGIN in node.meta or type(node.do) is not Op for node in graph.nodes):
-        return graph
-    nodes = [_begun(node, name, node.do.name, node.stack) if type(node.do) is Op else node for node in graph.nodes]
-    return graph.with_nodes(nodes)
-
-
-T = TypeVar("T", Node, Input)
-
-
-def _begun(item: T, graph: str, op: str, stack: Stack) -> T:
-    if ORIGIN in item.meta:
-        return item
-    origin = Imported(item.name, op, graph, stack, item.meta.get("stack_trace"))
-    return evolve(item, meta=MappingProxyType({**item.meta, ORIGIN: origin}))

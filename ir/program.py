@@ -17,6 +17,7 @@ from .allowed import foreign_operators
 from .arguments import ByTree
 from .graph import Frame, Graph, Input, Node
 from .names import escaped
+from .origins import Version
 from .persistent import PMap, pmap, text_of
 from .signature import Constraints, InputMutation, InputSpec, OutputSpec, Signature
 from .state import State
@@ -101,6 +102,8 @@ class Program:
     facts: frozenset[str] = frozenset()
     """What transformations have established (``"outlined"`` ...); never trusted where it can be looked up."""
     trail: tuple[Step, ...] = field(default=(), repr=False)
+    past: tuple[Version, ...] = field(default=(), repr=False)
+    """What is known of it before the trail, where it was read from a file; the last entry is the program as it was saved."""
     checked: bool = field(default=False, init=False, eq=False, repr=False)
     """Whether ``check`` found it valid: remembered, because a value cannot become invalid.  A copy with other fields
     starts unchecked."""

@@ -35,6 +35,7 @@ from purefx.ir import (
 from purefx.ir.analysis.diff import Diff, diff
 from purefx.ir.analysis.diff_text import print_diff as _print_diff  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from purefx.ir.analysis.digest import alpha_equal, digest
+from purefx.ir.analysis.history import became, history
 from purefx.ir.calls.parts import Part, Whereabouts, parts, where_went
 from purefx.ir.importing import import_ep, import_fx
 from purefx.ir.store import load, save
@@ -141,6 +142,7 @@ __all__ = [
     "alpha_equal",
     "any_of",
     "as_fx_pass",
+    "became",
     "bisect",
     "bodies_to_regions",
     "canonicalize",
@@ -159,6 +161,7 @@ __all__ = [
     "fold_constants",
     "from_fx_pass",
     "functionalize",
+    "history",
     "hoist",
     "import_ep",
     "import_fx",

@@ -13,6 +13,7 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, CustomObjArgument, InputKind, OutputKind
 
 from ..analysis.numbers import SYMBOLIC
+from ..analysis.versions import tracked
 from ..calls.argument_tree import ArgumentTree
 from ..effects.declared import Effects
 from ..errors import InvalidProgram, UnsupportedProgram, Violation
@@ -20,7 +21,6 @@ from ..graph import Graph
 from ..identifiers import check_identifiers
 from ..names import way_to
 from ..operators import Said, said_of
-from ..origins import tracked
 from ..persistent import collector_paused, pmap
 from ..program import Module, Program
 from ..signature import (

@@ -12,6 +12,7 @@ import torch
 import torch.fx
 from attrs import evolve
 
+from ..analysis.versions import tracked
 from ..arguments import Arg, Items, Record
 from ..callables import bind
 from ..calls.argument_tree import ArgumentTree
@@ -20,7 +21,6 @@ from ..errors import InputError, InputValueError, InvalidProgram, UnsupportedPro
 from ..graph import Call
 from ..names import is_identifier
 from ..operators import Said, said_of
-from ..origins import tracked
 from ..persistent import collector_paused, pmap
 from ..program import Program
 from ..signature import LiteralType, ObjectType, Signature, UserInput, UserOutput

@@ -1,0 +1,338 @@
+"""``history`` and ``became``: what a node was made of, and what became of it, step by step.
+
+Both read origins, which every rewrite writes (``../origins.py``), and versions (``versions.py``).  A result is a value that
+prints as a few lines and gives itself as plain data.  Who wrote which origin is not judged here: the law of provenance does that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from attrs import field, frozen
+
+from ..calls.call_graph import all_instances
+from ..errors import NamingError
+from ..graph import Get
+from ..names import did_you_mean, escaped, join
+from ..origins import INPUT, Imported, Origin, Place, Version, ancestors
+from ..program import Program
+from .versions import op_name, origins_at, versions
+
+__all__ = ["Became", "Change", "History", "became", "history", "line_of"]
+
+TORCH = "site-packages/torch/"
+"""What is in the path of files of torch."""
+
+SHOWN = 4
+"""How many of a kind are printed; all are in the value."""
+
+
+@frozen
+class Change:
+    """What one step did to a node.
+
+    >>> print(Change(1, "outline", (), (Place("", "y", "toy.neg"),), (Place("a", "y", "toy.neg"),)))
+    step 1, outline: y in the root (toy.neg) -> y in a (toy.neg)
+    """
+
+    number: int
+    """Which step it was, counted from 1."""
+    step: str
+    """Its name."""
+    rules: tuple[str, ...]
+    """The rules that did it, where it applied some."""
+    before: tuple[Place, ...]
+    after: tuple[Place, ...]
+
+    def __str__(self) -> str:
+        by = f" by {', '.join(self.rules)}" if self.rules else ""
+        return escaped(f"step {self.number}, {self.step}{by}: ") + f"{_listed(self.before)} -> {_listed(self.after)}"
+
+
+@frozen
+class History:
+    """Where a node comes from: ``print`` shows it, ``to_dict`` gives it as plain data."""
+
+    node: Place
+    changes: tuple[Change, ...]
+    """What steps did to it, the last one first."""
+    imported: tuple[Imported, ...] = field(eq=False)
+    """The nodes that it was made of, as they were imported."""
+    inputs: tuple[Imported, ...] = field(eq=False)
+    """The inputs of the imported program among what it was made of."""
+    state: tuple[str, ...] = ()
+    """The state that it reads."""
+
+    def __str__(self) -> str:
+        lines = [str(self.node), *[f"  {change}" for change in self.changes]]
+        for origin in self.imported[:SHOWN]:
+            lines.append(escaped(f"  imported {origin}{_module(origin)}"))
+            line = line_of(origin)
+            lines += [escaped(f"    {line['file']}:{line['line']} in {line['function']}: {line['code']}")] if line else []
+        lines += [f"  and {len(self.imported) - SHOWN} more"] if len(self.imported) > SHOWN else []
+        lines += [escaped(f"  input {origin.name}") for origin in self.inputs[:SHOWN]]
+        lines += [escaped(f"  state {name}") for name in self.state[:SHOWN]]
+        return "\n".join(lines)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as dicts, lists, text and numbers, for JSON.
+
+        >>> History(Place("", "y", "toy.neg"), (), (Imported("y", "toy.neg"),), ()).to_dict()["imported"][0]["name"]
+        'y'
+        """
+        return {
+            "node": _place(self.node), "changes": [_change(change) for change in self.changes],
+            "imported": [_imported(origin) for origin in self.imported], "inputs": [origin.name for origin in self.inputs],
+            "state": list(self.state),
+        }  # fmt: skip
+
+
+@frozen
+class Became:
+    """What became of a node: ``print`` shows it, ``to_dict`` gives it as plain data."""
+
+    node: Place
+    changes: tuple[Change, ...]
+    """What steps did to it, the first one first."""
+    nodes: tuple[Place, ...]
+    """What is there of it; a value that is used instead of it counts."""
+    gone_by: str | None = None
+    """The step after which nothing was left; None where something is."""
+
+    def __str__(self) -> str:
+        left = f"gone since {self.gone_by}" if self.gone_by is not None else f"now {_listed(self.nodes)}"
+        return "\n".join([str(self.node), *[f"  {change}" for change in self.changes], f"  {left}"])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as dicts, lists, text and numbers, for JSON.
+
+        >>> Became(Place("", "y", "toy.neg"), (), (), "eliminate_dead_code").to_dict()["gone by"]
+        'eliminate_dead_code'
+        """
+        return {
+            "node": _place(self.node), "changes": [_change(change) for change in self.changes],
+            "nodes": [_place(place) for place in self.nodes], "gone by": self.gone_by,
+        }  # fmt: skip
+
+
+def history(program: Program, name: str, *, graph: str | None = None) -> History:
+    """Return where a node comes from: through every step to the imported nodes, the lines of the user and the module calls.
+
+    Args:
+        program: an imported program, transformed or not, read from a file or not.
+        name: of the node, or ``"layers.0 / relu"`` for the one in that graph or module.
+        graph: the id of its graph, or the path of a module that runs it; by default the root if it has such a node, else the
+            one graph that has.
+
+    Returns:
+        What it was made of; of a node of a shared body, the nodes of all modules that share it.  A call was made of what its
+        body computes, and a read leads to the state.
+
+    Raises:
+        NamingError: there is no such node; or no origin is known, because the program was imported without.
+
+    >>> import torch, purefx as px
+    >>> program = px.transform(px.import_ep(torch.export.export(torch.nn.Sequential(torch.nn.ReLU()), (torch.ones(2),))))
+    >>> print(px.history(program, "0 / relu").changes[0])
+    step 1, outline: relu in the root (aten.relu.default) -> relu in 0 (aten.relu.default)
+    """
+    place = _place_of(program, name, graph)
+    found = origins_at(program, place.graph, place.name)
+    roots = [origin for origin in ancestors(found) if isinstance(origin, Imported)]
+    nodes, inputs = ([one for one in roots if (one.op == INPUT) is is_input] for is_input in (False, True))
+    state = _state_at(program, place)
+    if not (roots or state):
+        raise NamingError(
+            f"nothing is known of where {place} comes from: it was not imported, or with provenance=False, or a step made it "
+            "without saying of what (px.ir.made_of)"
+        )
+    return History(place, tuple(_back(versions(program), found, place)), _sorted(nodes), _sorted(inputs), state)
+
+
+def became(program: Program, name: str, *, graph: str = "", step: int = 0) -> Became:
+    """Return what became of an imported node, or of a node that was there after some steps.
+
+    Args:
+        program: the program as it is now.
+        name: of the node, as it was.
+        graph: the id of its graph, as it was; by default the root.
+        step: after how many steps it was called so; 0 is the imported program.
+
+    Returns:
+        The nodes that it is now, or is a part of, or that are used instead of it; or the step that dropped it.
+
+    Raises:
+        NamingError: there was no such node, or no origin of it is known.
+
+    >>> import torch, purefx as px
+    >>> program = px.transform(px.import_ep(torch.export.export(torch.nn.Sequential(torch.nn.ReLU()), (torch.ones(2),))))
+    >>> print(*px.became(program, "relu").nodes)
+    relu in 0 (aten.relu.default)
+    """
+    every = versions(program)
+    if not 0 <= step < len(every):
+        raise NamingError(f"step={step}: the program has {len(every) - 1} steps behind it, so step is 0 to {len(every) - 1}")
+    was = {(place.graph, place.name): (origin, place) for origin, places in every[step].places.items() for place in places}
+    if (graph, name) not in was:
+        known = [place for where, place in was if where == graph]
+        raise NamingError(
+            f"after {step} steps there was no node {name!a} with a known origin in {graph or 'the root'!a}"
+            f"{did_you_mean(name, known)}"
+        )
+    origin, place = was[graph, name]
+    changes, left, gone = _forth(every[step:], origin, place, step)
+    return Became(place, tuple(changes), left, gone)
+
+
+def line_of(origin: Imported) -> Mapping[str, Any] | None:
+    r"""Return the line of the user that made a node: file, line, function, code; None where it is not known.
+
+    That is the innermost one that is not in torch, if there is one.
+
+    Args:
+        origin: of an imported node.
+
+    >>> line_of(Imported("y", "toy.neg", "", (), '  File "model.py", line 3, in forward\n    return -x'))["line"]
+    3
+    """
+    lines = [line.strip() for line in (origin.trace or "").splitlines()]
+    found: list[Mapping[str, Any]] = []
+    for said, code in zip(lines, [*lines[1:], ""], strict=False):
+        if said.startswith('File "') and '", line ' in said:
+            file, _, rest = said[6:].partition('", line ')
+            line, _, function = rest.partition(", in ")
+            code = "" if code.startswith('File "') else code
+            found.append({"file": file, "line": int(line) if line.isdecimal() else 0, "function": function, "code": code})
+    return next((line for line in reversed(found) if TORCH not in line["file"]), found[-1] if found else None)
+
+
+# -- through the versions -------------------------------------------------------------------------------------------------------
+
+
+def _back(every: Sequence[Version], origins: Iterable[Origin], place: Place) -> Iterable[Change]:
+    now, there = list(origins), (place,)
+    for number in range(len(every) - 1, 0, -1):
+        earlier = every[number - 1].places
+        older, rules = _older(now, earlier)
+        was = _narrowed(older, earlier, there)
+        if was != there or older != now:
+            yield Change(number, every[number].step, rules, was, there)
+        if not was:
+            return
+        now, there = older, was
+
+
+def _older(origins: Iterable[Origin], earlier: Mapping[Origin, Any]) -> tuple[list[Origin], tuple[str, ...]]:
+    # What was there before of what some origins were made of, and the rules that made it.
+    found, rules = dict[Origin, None](), dict[str, None]()
+    todo, seen = list(reversed(list(origins))), set[Origin]()
+    while todo:
+        origin = todo.pop()
+        if origin in seen:
+            continue
+        seen.add(origin)
+        if origin in earlier:
+            found[origin] = None
+        elif not isinstance(origin, Imported):
+            rules.update({origin.by: None} if origin.by else {})
+            todo += reversed(origin.of)
+    return list(found), tuple(rules)
+
+
+def _narrowed(
+    origins: Iterable[Origin], places: Mapping[Origin, tuple[Place, ...]], like: tuple[Place, ...]
+) -> tuple[Place, ...]:
+    # Of several copies the one that is where it was, if it is among them.
+    keys = {(place.graph, place.name) for place in like}
+    found: dict[Place, None] = {}
+    for origin in origins:
+        own = places.get(origin, ())
+        same = [place for place in own if (place.graph, place.name) in keys]
+        found.update(dict.fromkeys(same or own))
+    return tuple(found)
+
+
+def _forth(
+    every: Sequence[Version], origin: Origin, place: Place, before: int
+) -> tuple[list[Change], tuple[Place, ...], str | None]:
+    changes: list[Change] = []
+    there = (place,)
+    for number, version in enumerate(every[1:], 1):
+        made = _made_of(version, origin)
+        now = tuple(dict.fromkeys([one for new in made for one in version.places[new]]))
+        if now != there:
+            _, rules = _older(made, every[number - 1].places)
+            changes.append(Change(before + number, version.step, rules, there, now))
+        if not now:
+            return changes, (), version.step
+        there = now
+    return changes, there, None
+
+
+def _made_of(version: Version, origin: Origin) -> list[Origin]:
+    users: dict[Origin, list[Origin]] = {}
+    for one in ancestors(version.places):
+        for used in one.of:
+            users.setdefault(used, []).append(one)
+    found, todo = {origin: None}, [origin]
+    while todo:
+        more = [user for user in users.get(todo.pop(), ()) if user not in found]
+        found.update(dict.fromkeys(more))
+        todo += more
+    return [one for one in version.places if one in found]
+
+
+# -- names and text -------------------------------------------------------------------------------------------------------------
+
+
+def _place_of(program: Program, name: str, graph: str | None) -> Place:
+    if graph is None and " / " in name:
+        graph, _, name = name.rpartition(" / ")
+    if graph is not None and graph not in program.graphs:
+        graph = next((one for one, paths in all_instances(program).items() if graph in paths and one != program.root), graph)
+    has = [one for one in program.order if name in program.graphs[one].by_name and graph in (None, one)]
+    if len(has) > 1 and program.root not in has:
+        raise NamingError(f"{len(has)} graphs have a node {name!a}: say which with graph=, {', '.join(map(ascii, has[:SHOWN]))}")
+    if not has:
+        known = {node.name for one, node in program.nodes() if graph in (None, one)}
+        where = "the program" if graph is None else f"{graph or 'the root'!a}"
+        raise NamingError(f"there is no node {name!a} in {where}{did_you_mean(name, known)}")
+    where = program.root if program.root in has else has[0]
+    return Place(where, name, op_name(program.graphs[where].by_name[name]))
+
+
+def _state_at(program: Program, place: Place) -> tuple[str, ...]:
+    do = program.graphs[place.graph].by_name[place.name].do
+    if type(do) is not Get:
+        return ()
+    return tuple([join(path, do.slot) for path in all_instances(program)[place.graph]])
+
+
+def _sorted(origins: list[Imported]) -> tuple[Imported, ...]:
+    return tuple(sorted(origins, key=lambda one: (one.graph, one.stack and one.stack[-1].path, one.name)))
+
+
+def _listed(places: Sequence[Place]) -> str:
+    more = f" and {len(places) - SHOWN} more" if len(places) > SHOWN else ""
+    return (", ".join(map(str, places[:SHOWN])) or "nothing") + more
+
+
+def _module(origin: Imported) -> str:
+    return f" in {origin.stack[-1]}" if origin.stack else ""
+
+
+def _place(place: Place) -> dict[str, str]:
+    return {"graph": place.graph, "name": place.name, "op": place.op}
+
+
+def _change(change: Change) -> dict[str, Any]:
+    places = {key: [_place(place) for place in found] for key, found in (("before", change.before), ("after", change.after))}
+    return {"number": change.number, "step": change.step, "rules": list(change.rules), **places}
+
+
+def _imported(origin: Imported) -> dict[str, Any]:
+    return {
+        "name": origin.name, "op": origin.op, "graph": origin.graph, "modules": [str(frame) for frame in origin.stack],
+        "line": line_of(origin),
+    }  # fmt: skip
