@@ -7,13 +7,14 @@ trying them (``operands.py``).
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
 
 from ...ir.torch_private import schema_of
-from ...transforms.rules.terms import Applied, Item, Known, Var
+from ...transforms.rules.amounts import Amount, Computed, Rest, Sizes
+from ...transforms.rules.terms import Applied, Item, Var, parts_of, subterms
 from .contents import Operand
 
 __all__ = ["candidate", "kinds_of"]
@@ -64,7 +65,16 @@ def kinds_of(term: Any, variable: Var) -> list[str]:
                     found.update({HINTS[name]: None} if name in HINTS else {})
                 elif isinstance(value, list | tuple) and any(part is variable for part in value):
                     found[types[name].removeprefix("List[").removesuffix("]")] = None
+                else:
+                    found.update(dict.fromkeys(_in_amounts(value, variable, types[name])))
     return sorted(found, key=lambda kind: (kind != "Tensor", kind))
+
+
+def _in_amounts(value: Any, variable: Var, kind: str) -> Iterator[str]:
+    # Numbers that are computed of it, sizes that it has, and the rest of a list.
+    for each in (one for one in subterms(value) if isinstance(one, Amount | Sizes | Rest)):
+        if any(part is variable for part in parts_of(each)):
+            yield "int" if isinstance(each, Computed) else _simple(kind)[0] if isinstance(each, Rest) else "Tensor"
 
 
 def _simple(kind: str) -> list[str]:
@@ -184,13 +194,7 @@ def operators_in(term: Any, parts: Any) -> list[Any]:
             continue
         if closing:
             done[id(each)] = each
-        elif isinstance(each, Applied | Item | Known):
-            todo.append((each, True))
+        else:
+            todo += [(each, True)] if isinstance(each, Applied | Item) else []
             todo += [(part, False) for part in reversed(parts(each))]
-        elif isinstance(each, list | tuple):
-            todo += [(part, False) for part in reversed(_parts(each))]
     return list(done.values())
-
-
-def _parts(each: Iterable[Any]) -> list[Any]:
-    return list(each)

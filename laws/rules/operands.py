@@ -14,9 +14,11 @@ from itertools import product
 from typing import Any
 
 import torch
+from attrs import evolve
 
+from ...transforms.rules.amounts import Amount, Computed, Known, Rest, Sizes
 from ...transforms.rules.overloads import converted, numbers_as_tensors
-from ...transforms.rules.terms import AnyOf, Applied, Item, Known, Var, parts_of, subterms, written
+from ...transforms.rules.terms import AnyOf, Applied, Item, Var, parts_of, subterms, written
 from ...transforms.rules.through import Through
 from ..purity import seeded
 from .candidates import candidate, kinds_of, operators_in
@@ -118,8 +120,14 @@ def _with_choice(term: Any, chosen: Mapping[int, Any], done: dict[int, Any]) -> 
             found = Applied(name, overloads, tuple([_with_choice(part, chosen, done) for part in args]), by_name)
         case Through(whole=whole):  # what lies between is for the programs to have
             found = _with_choice(whole, chosen, done)
-        case Known(whole=whole, what=what, dim=dim):
-            found = Known(_with_choice(whole, chosen, done), what, dim)
+        case Known(whole=whole):
+            found = evolve(term, whole=_with_choice(whole, chosen, done))
+        case Sizes(whole=whole, part=part):
+            found = Sizes(_with_choice(whole, chosen, done), part)
+        case Rest(whole=whole):
+            found = Rest(_with_choice(whole, chosen, done))
+        case Computed(function, operands):
+            found = Computed(function, tuple([_with_choice(part, chosen, done) for part in operands]))
         case Item(whole=whole, index=index):
             found = Item(_with_choice(whole, chosen, done), index)
         case list() | tuple():
@@ -147,13 +155,11 @@ def _run(term: Any, known: Mapping[int, Any], values: Mapping[str, Any]) -> Any:
         if isinstance(part, Var):
             return values[part.name]
         if isinstance(part, list | tuple):
-            return type(part)([value(one) for one in part])
-        return known.get(id(part), part)
+            return type(part)([one for each in part for one in (value(each.whole) if isinstance(each, Rest) else [value(each)])])
+        return part.on(value) if isinstance(part, Amount | Sizes) else known.get(id(part), part)
 
     if isinstance(term, Item):
         return value(term.whole)[term.index]
-    if isinstance(term, Known):
-        return term.of(value(term.whole))
     args, kwargs = [*map(value, term.args)], {key: value(part) for key, part in term.kwargs.items()}
     error: Exception = TypeError(f"{term.name} has no overload")
     for overload in sorted(term.overloads, key=lambda one: numbers_as_tensors(one, args, kwargs)):
@@ -203,8 +209,8 @@ def _variables(term: Any) -> list[Var]:
         each = todo.pop()
         if isinstance(each, Var):
             found.setdefault(each.name, each)
-        elif isinstance(each, list | tuple):
-            todo += reversed(each)
+        elif isinstance(each, list | tuple | Amount | Sizes | Rest):
+            todo += reversed(parts_of(each))
     return list(found.values())
 
 

@@ -53,7 +53,13 @@ SAID: list[tuple[Callable[[], object], str]] = [
     ),
     (lambda: px.rule(lambda *x: x[0]), NO_VARIABLE),
     (lambda: px.rule(lambda x=1: torch.relu(x)), NO_VARIABLE),
-    (lambda: px.rule(lambda x: list(x.chunk(2))), "how many results there are is not known in a rule: write parts[0], parts[1]"),
+    (
+        lambda: px.rule(lambda x: list(x.chunk(2))),
+        (
+            "how many results there are is not known in a rule: write parts[0], parts[1], or a, b = parts; any number of values\n"
+            "is a variable of its own: torch.cat([x, *rest])"
+        ),
+    ),
     (
         lambda: px.rule(lambda x: [[torch.relu(x)]]),
         "a rule looks for a value, or for a tuple of values, and [relu(x)] is none",

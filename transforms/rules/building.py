@@ -6,8 +6,7 @@ Which overload an operator is follows from the operands, as torch chooses it.  V
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -18,24 +17,19 @@ from ...ir.graph import Get, Node, place_of
 from ...ir.names import Names, stem_of, word_of
 from ...ir.operators import GETITEM, op_of
 from ...ir.torch_private import schema_of
+from .amounts import Amount, Computed, Known, Sizes
 from .fitting import bound, values_as_numbers
 from .given import Given, Kept, Read, Size
 from .modules import Called
 from .overloads import converted, numbers_as_tensors
 from .place import Place
-from .terms import Applied, Item, Known, Term, applied
+from .terms import ARITHMETIC, Applied, Item, Term, applied
 from .writing import Number
 
 __all__ = ["OF_A_VALUE", "Builder"]
 
 AS_TENSORS = frozenset({"add", "sub", "mul", "div"})
 """Operators that torch calls with a number as it does with a tensor: ``x * 2`` is ``mul.Tensor``."""
-
-ARITHMETIC: Mapping[str, Callable[..., Any]] = {
-    "add": operator.add, "sub": operator.sub, "mul": operator.mul, "neg": operator.neg, "div": operator.truediv,
-    "floor_divide": operator.floordiv, "remainder": operator.mod,
-}  # fmt: skip
-"""What computes numbers of numbers, where the same name computes tensors of tensors."""
 
 OF_A_VALUE = frozenset({"val", "tensor_meta", "example_value", "unbacked_bindings"})
 """Meta that says what a node computes; the rest says where it comes from, and new nodes have it from the root of the match."""
@@ -95,7 +89,7 @@ class Builder:
         match term:
             case Given(ref=ref):
                 return ref
-            case Applied() | Item() | Read() | Kept() | Called():
+            case Applied() | Item() | Read() | Kept() | Called() | Computed():
                 key = term.slot if isinstance(term, Read) else id(term)
                 if key not in self._made:
                     self._made[key] = term, self._node(term)  # held, so that no other term has its id
@@ -104,7 +98,13 @@ class Builder:
                 return self._size(term)
             case Known(whole=whole, what="size", dim=dim):
                 return self.arg(applied(torch.ops.aten.sym_size.int, (whole, dim), {}))
-            case Known():
+            case Known(what="dim" | "new dim", dim=dim):
+                return dim
+            case Sizes():
+                raise RuleError(
+                    f"{self._at}: how many there are of {term!r} is not known where a replacement is written: take one by one"
+                )
+            case Amount():
                 raise RuleError(f"{self._at}: {term!r} is not known where a replacement is written; m.dtype(...) says what is")
             case list():
                 return Items([self.arg(one) for one in term])
@@ -120,7 +120,7 @@ class Builder:
             case _:
                 return term
 
-    def _node(self, term: Applied | Item | Read | Kept | Called) -> Ref:
+    def _node(self, term: Applied | Item | Read | Kept | Called | Computed) -> Ref:
         args, kwargs = (), ()
         match term:
             case Kept():
@@ -132,6 +132,8 @@ class Builder:
                 word, args = do.instance.path.rpartition(".")[2], tuple(map(self.arg, operands))
             case Item(whole, index):
                 do, word, args = GETITEM, "getitem", (self.arg(whole), index)
+            case Computed(function, operands):
+                do, word, args = op_of(function), function.__name__, tuple(map(self.arg, operands))
             case _ if (function := self._arithmetic(term)) is not None:
                 do, word, args = op_of(function), function.__name__, tuple(map(self.arg, term.args))
             case _:
@@ -191,7 +193,7 @@ class Builder:
 
     def _kind(self, term: Any) -> Any:
         # What is known to be a tensor fits no number.
-        if isinstance(term, Known):
+        if isinstance(term, Amount):
             return 1
         value = self.place.scope.known.get(term.ref.name) if isinstance(term, Given) else term
         if isinstance(value, torch.Tensor):

@@ -13,7 +13,7 @@ import torch
 from ...ir.arguments import Ref
 from ...ir.torch_private import parameters_of
 from .overloads import arranged
-from .writing import Made, Number
+from .writing import Made, Number, fits
 
 __all__ = ["bound", "values_as_numbers"]
 
@@ -47,7 +47,7 @@ def _fits(value: Any, kind: str) -> bool:
     if isinstance(value, torch.Tensor):
         return "Tensor" in kind
     if isinstance(value, Made):
-        return value.is_argument
+        return fits(value, kind)
     if isinstance(value, Ref) or value is None:
         return value is not None or kind.startswith("Optional")
     if isinstance(value, list | tuple):

@@ -44,6 +44,12 @@ class Given(Term):
     def __repr__(self) -> str:
         return self.ref.name
 
+    @property
+    def is_tensor(self) -> bool | None:
+        """Whether it is one tensor; None if its value is not known."""
+        value = self.val(self.ref)
+        return None if value is None else isinstance(value, torch.Tensor)
+
     def __getattr__(self, name: str) -> Any:
         """Return what is known of a tensor, or a method that applies the operator of its name."""
         if name in ASKED and isinstance(value := self.val(self.ref), torch.Tensor):
@@ -219,17 +225,17 @@ def _is_true(symbol: str, plain: Any, mine: Size, other: Any) -> bool:
 
 
 def _add_arithmetic() -> None:
-    for name in ("add", "sub", "mul", "floordiv", "mod", "truediv", "radd", "rsub", "rmul"):
-        plain = getattr(operator, name.removeprefix("r"))
-        turned = name.startswith("r")
-        setattr(Size, f"__{name}__", lambda mine, other, of=plain, turned=turned: _computed(of, mine, other, turned=turned))
+    for name in ("add", "sub", "mul", "floordiv", "mod", "truediv", "pow"):
+        plain = getattr(operator, name)
+        setattr(Size, f"__{name}__", lambda mine, other, of=plain: _computed(of, mine, other))
+        setattr(Size, f"__r{name}__", lambda mine, other, of=plain: _computed(of, other, mine))
+    setattr(Size, "__neg__", lambda mine: _computed(operator.neg, mine))  # noqa: B010  as those above
     for name, symbol in {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}.items():
         plain = getattr(operator, name)
         setattr(Size, f"__{name}__", lambda mine, other, plain=plain, symbol=symbol: _is_true(symbol, plain, mine, other))
 
 
-def _computed(of: Any, mine: Size, other: Any, *, turned: bool) -> Any:
-    operands = (other, mine) if turned else (mine, other)
+def _computed(of: Any, *operands: Any) -> Any:
     return size_of(of(*map(_number, operands)), of, *operands)
 
 

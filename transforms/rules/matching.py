@@ -8,24 +8,37 @@ taken together is not decided here (``application.py``).
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from math import copysign
 from typing import Any
 
 import torch
 from attrs import evolve, field, frozen
 
-from ...ir.arguments import Arg, Ref, same_arg
+from ...ir.arguments import Arg, Items, Ref, same_arg
 from ...ir.effects.aliases import item_of
 from ...ir.errors import RuleError
 from ...ir.graph import Call, Node, Op
-from ...ir.torch_private import OpOverload
+from ...ir.torch_private import OpOverload, Parameter, parameters_of
+from .amounts import Amount, Computed, Known, Rest, Sizes
 from .modules import ModuleCall
-from .overloads import arranged
-from .terms import AnyCall, AnyOf, Applied, Item, Known, Var
+from .overloads import arranged, as_taken
+from .terms import AnyCall, AnyOf, Applied, Item, Var
 from .through import Chain, Through, chains
 
-__all__ = ["COMMUTING", "Found", "NodeOf", "has_other_number", "key_of", "match", "operators_of", "root_of"]
+__all__ = [
+    "COMMUTING",
+    "NOWHERE",
+    "Found",
+    "NodeOf",
+    "has_other_number",
+    "key_of",
+    "match",
+    "only_way",
+    "operators_of",
+    "root_of",
+]
 
 COMMUTING: Mapping[str, tuple[str, str]] = {
     "transpose": ("dim0", "dim1"),
@@ -42,10 +55,17 @@ WITHOUT_MEANING = frozenset({"cudnn_enable", "cudnn_enabled"})
 LEFT_OUT: Mapping[str, Any] = {"pin_memory": False, "layout": torch.strided, "device": torch.device("cpu")}
 """What torch's bindings write for arguments that were left out, where the schema says None."""
 
-COMPUTING = frozenset({torch.ops.aten.sym_size.int, torch.ops.aten.sym_numel.default})
-"""What computes a size that only a run knows."""
-
 NodeOf = Callable[[str], Node | None]
+
+_Planned = tuple[Any, int | None, Any, Callable[[Any], Any] | None]
+"""What a parameter has to be; the number of the argument that it gets, or else its default; and how that is taken."""
+
+
+@frozen
+class _Mark:
+    """The number of an argument, where it is asked which parameter gets it."""
+
+    number: int
 
 
 @frozen
@@ -94,12 +114,51 @@ def match(term: Any, value: Arg, node_of: NodeOf, found: Found = Found()) -> Ite
     >>> list(match(Var("x") + 2, Ref("y"), {"y": y}.get))
     []
     """
-    search = _Search(node_of)
-    only = search.only_way(term, value, found)
+    only = only_way(term, value, node_of, found)
     if only is None:
-        yield from search.match(term, value, found)
-    elif only is not STOP:
+        yield from _Search(node_of).match(term, value, found)
+    elif only is not NOWHERE:
         yield only
+
+
+def only_way(term: Any, value: Arg, node_of: NodeOf, found: Found = Found()) -> Found | None:
+    """Return the one way in which a value is a term, ``NOWHERE`` if it is not one; None where there may be several.
+
+    Nearly all patterns have no alternatives where they match, and most places fail at once.
+
+    Args:
+        term: what a rule looks for.
+        value: a use of a value, or an argument as it stands.
+        node_of: the node that computes a value; None for an input.
+        found: what is known already.
+    """
+    values, nodes, terms = dict(found.values), list(found.nodes), list(found.terms)
+    todo = [(term, value)]
+    while todo:
+        term, value = todo.pop()
+        kind = type(term)
+        if kind is Var:
+            known = values.setdefault(term.name, value)
+            if known is not value and not same_arg(known, value):
+                return NOWHERE
+        elif kind is Applied or kind is Item or kind is AnyCall:
+            node = node_of(value.name) if type(value) is Ref else None
+            ways = () if node is None or type(node.do) is not Op else _ways(term, node)
+            if len(ways) > 1:
+                return None
+            if node is None or not ways:
+                return NOWHERE
+            if not nodes or not any(there is node and each is term for there, each in zip(nodes, terms, strict=True)):
+                nodes.append(node)
+                terms.append(term)
+                todo += ways[0][::-1]
+        elif kind in AMOUNTS:
+            values[key_of(term)] = _also(values, term, value)
+        elif kind in BRANCHING or isinstance(term, tuple | torch.Tensor):
+            return None
+        elif term is not value and not same_arg(term, value):
+            return NOWHERE
+    return Found(values, tuple(nodes), tuple(terms), found.several)
 
 
 def key_of(part: Any) -> str:
@@ -117,36 +176,6 @@ class _Search:
         self.node_of = node_of
         self._possible: dict[tuple[int, str], bool] = {}
         self._pairs: dict[tuple[int, str], list[list[tuple[Any, Arg]]]] = {}
-
-    def only_way(self, term: Any, value: Arg, found: Found) -> Found | None:
-        """Return the one way in which a value is a term, ``STOP`` if it is not one; None where there may be several.
-
-        Nearly all patterns have no alternatives where they match, and most places fail at once.
-        """
-        values, nodes, terms = dict(found.values), list(found.nodes), list(found.terms)
-        todo = [(term, value)]
-        while todo:
-            term, value = todo.pop()
-            kind = type(term)
-            if kind is Var:
-                if not same_arg(values.setdefault(term.name, value), value):
-                    return STOP
-            elif kind is Applied or kind is Item or kind is AnyCall:
-                node = self._node(value)
-                ways = () if node is None else self._ways(term, node)
-                if len(ways) > 1:
-                    return None
-                if node is None or not ways:
-                    return STOP
-                if not any(there is node and each is term for there, each in zip(nodes, terms, strict=True)):
-                    nodes.append(node)
-                    terms.append(term)
-                    todo += reversed(ways[0])
-            elif kind in BRANCHING or isinstance(term, tuple | torch.Tensor):
-                return None
-            elif not same_arg(term, value):
-                return STOP
-        return Found(values, tuple(nodes), tuple(terms), found.several)
 
     def match(self, term: Any, value: Arg, found: Found) -> Iterator[Found]:
         """Find the ways in which a value is a term."""
@@ -170,8 +199,8 @@ class _Search:
                     ways = self._ways(term, node)
                     for pairs in ways if len(ways) == 1 else [each for each in ways if self._are_possible(each)]:
                         yield from self._all(pairs, found.with_node(node, term))
-            case Known():
-                yield from self._known(term, value, found)
+            case Amount() | Sizes():  # whether it is so is for the rule to ask (``patterns.py``)
+                yield evolve(found, values={**found.values, key_of(term): _also(found.values, term, value)})
             case Through():
                 yield from self._through(term, value, found)
             case ModuleCall():  # which module it calls is for the rule to ask: the body may be shared
@@ -179,23 +208,14 @@ class _Search:
                 if node is not None and type(node.do) is Call:
                     yield found if found.has(node, term) else found.with_node(node, term)
             case list() | tuple():
-                if isinstance(value, list | tuple) and len(value) == len(term):  # a list where both are the default
-                    yield from self._all(list(zip(term, value, strict=True)), found)
+                if (pairs := _paired(term, value)) is not None:  # a list where both are the default
+                    yield from self._all(pairs, found)
             case torch.Tensor():
                 if type(value) is Ref:  # whether that is a constant with these contents is for the rule to ask
-                    yield evolve(found, values={**found.values, key_of(term): value})
+                    yield evolve(found, values={**found.values, key_of(term): _also(found.values, term, value)})
             case _:
                 if same_arg(term, value):
                     yield found
-
-    def _known(self, term: Known, value: Arg, found: Found) -> Iterator[Found]:
-        # As a literal, or computed from it or from another value; that it is so is for the rule to ask (``patterns.py``).
-        said = evolve(found, values={**found.values, key_of(term): value})
-        node = self._node(value)
-        if node is not None and type(node.do) is Op and node.do.target in COMPUTING:
-            for each in self.match(term.whole, node.args[0], said):
-                yield each.with_node(node, term)
-        yield said  # where others use the size as well, it stays for them
 
     def _through(self, term: Through, value: Arg, found: Found) -> Iterator[Found]:
         # One that stands in several places is the same value in all of them, with one chain.
@@ -224,13 +244,13 @@ class _Search:
                 return any(self.is_possible(each, value) for each in terms)
             case Item() | Applied() | AnyCall():
                 return type(value) is Ref and self._is_called(term, value)
-            case Known() | ModuleCall():
+            case Amount() | Sizes() | ModuleCall():
                 return True
             case Through(whole=whole):
                 return any(self.is_possible(whole, each) for each, _ in chains(term, value, self._node))
             case list() | tuple():
-                is_list = isinstance(value, list | tuple) and len(value) == len(term)
-                return is_list and self._are_possible(list(zip(term, value, strict=True)))
+                pairs = _paired(term, value)
+                return pairs is not None and self._are_possible(pairs)
             case torch.Tensor():
                 return type(value) is Ref
             case _:
@@ -261,8 +281,8 @@ class _Search:
         # Each pair in order; where one does not match, the pairs before it are tried in other ways.
         ways: list[Iterator[Found]] = [iter([found])]
         while ways:
-            found = next(ways[-1], STOP)
-            if found is STOP:
+            found = next(ways[-1], NOWHERE)
+            if found is NOWHERE:
                 ways.pop()
             elif len(ways) > len(pairs):
                 yield found
@@ -279,23 +299,71 @@ def _ways(term: Any, node: Node) -> list[list[tuple[Any, Arg]]]:
     if isinstance(term, Item):
         item = item_of(node)
         return [[(term.whole, Ref(item[0]))]] if item is not None and item[1] == term.index else []
-    wanted = term.overloads.get(target)
-    given = None if wanted is None else arranged(target, node.args, dict(node.kwargs))
-    if wanted is None or given is None:
+    args = (*node.args, *[value for _, value in node.kwargs]) if node.kwargs else node.args
+    names = [name for name, _ in node.kwargs]
+    plan = term.plans.get((id(target), len(args), *names))
+    if plan is None:
+        if target not in term.overloads:
+            return []
+        plan = term.plans[id(target), len(args), *names] = _plan(term, target, len(args), names)  # the term holds the operator
+    ways: list[list[tuple[Any, Arg]]] = []
+    for order in plan:
+        ways.append([])
+        for part, at, value, taken in order:
+            if at is not None:
+                value = args[at] if taken is None else taken(args[at])
+            if type(part) in NUMBERS and type(value) is not type(part) and is_same_number(part, value):
+                part = value
+            ways[-1].append((part, value))
+    return ways
+
+
+def _plan(term: Applied, target: Any, count: int, names: Sequence[str]) -> list[list[_Planned]]:
+    # How nodes that give so many arguments, the last of them by these names, are compared, in each order of the operands.
+    wanted, marks, by_position = term.overloads[target], [_Mark(number) for number in range(count)], count - len(names)
+    given = arranged(target, marks[:by_position], dict(zip(names, marks[by_position:], strict=True)))
+    if given is None:
         return []
-    for key in LEFT_OUT.keys() & wanted.keys():
-        if all(one is None or (type(one) is type(LEFT_OUT[key]) and one == LEFT_OUT[key]) for one in (wanted[key], given[key])):
-            given[key] = wanted[key]
     orders = [wanted]
     one, other = COMMUTING.get(term.name, ("", ""))
     if one in wanted and other in wanted and wanted[one] is not wanted[other] and wanted.get("alpha", 1) == 1:
         orders.append({**wanted, one: wanted[other], other: wanted[one]})
-    pairs = [[(each[key], value) for key, value in given.items() if key not in WITHOUT_MEANING] for each in orders]
-    for each in pairs:
-        for number, (part, value) in enumerate(each):
-            if type(part) in NUMBERS and type(value) is not type(part) and is_same_number(part, value):
-                each[number] = value, value
-    return pairs
+    parameters = [one for one in parameters_of(target) if one.name not in WITHOUT_MEANING]
+    return [[_planned(each[one.name], given[one.name], one) for one in parameters] for each in orders]
+
+
+def _planned(part: Any, given: Any, parameter: Parameter) -> _Planned:
+    name = parameter.name
+    taken = None if "Tensor" in parameter.kind else partial(as_taken, parameter=parameter)
+    if name in LEFT_OUT and _is_left_out(name, part):
+        taken = lambda value: part if _is_left_out(name, value) else as_taken(value, parameter)  # noqa: E731
+    if type(given) is _Mark:
+        return part, given.number, None, taken
+    return part, None, given if taken is None else taken(given), None
+
+
+def _is_left_out(name: str, value: Any) -> bool:
+    return value is None or (type(value) is type(LEFT_OUT[name]) and value == LEFT_OUT[name])
+
+
+def _paired(term: list[Any] | tuple[Any, ...], value: Any) -> list[tuple[Any, Arg]] | None:
+    # The items of a list with those of another; `*rest` is any number of them.
+    if not isinstance(value, list | tuple):
+        return None
+    at = next((number for number, part in enumerate(term) if isinstance(part, Rest)), None)
+    more = len(value) - len(term)
+    if at is None:
+        return list(zip(term, value, strict=True)) if more == 0 else None
+    if more < -1:
+        return None
+    behind = at + more + 1
+    rest = (term[at].whole, Items(value[at:behind]))
+    return [*zip(term[:at], value[:at], strict=True), rest, *zip(term[at + 1 :], value[behind:], strict=True)]
+
+
+def _also(values: Mapping[str, Any], term: Any, value: Arg) -> tuple[Arg, ...]:
+    # What a part of a pattern is in each of its places: those may be several values of which the same is to be asked.
+    return (*values.get(key_of(term), ()), value)
 
 
 def is_same_number(one: Any, other: Any) -> bool:
@@ -324,11 +392,14 @@ def has_other_number(term: Any, node: Node) -> bool:
     )
 
 
-STOP = Found()
+NOWHERE = Found()
 
 NUMBERS = frozenset({int, float})
 
-BRANCHING = frozenset({AnyOf, Known, Through, ModuleCall, list})
+AMOUNTS = frozenset({Known, Computed, Sizes})
+"""Kinds of terms of which only their number is asked, when the rest is found."""
+
+BRANCHING = frozenset({AnyOf, Through, ModuleCall, list})
 """Kinds of terms that a value may be in several ways."""
 
 

@@ -17,7 +17,7 @@ from ...ir.names import did_you_mean
 from ...ir.torch_private import OpOverload, OpOverloadPacket, Parameter, overload_of, overloads_of, parameters_of, schema_of
 from .spelling import EQUIVALENT
 
-__all__ = ["INSTEAD", "arranged", "converted", "is_factory", "numbers_as_tensors", "operator_named", "takes_sizes"]
+__all__ = ["INSTEAD", "arranged", "as_taken", "converted", "is_factory", "numbers_as_tensors", "operator_named", "takes_sizes"]
 
 INSTEAD = "compute a new one (x + 1 for x.add_(1), torch.where or index_put for x[i] = y), and use that"
 """What to write in place of an operator that writes."""
@@ -102,9 +102,9 @@ def arranged(overload: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> d
     found: dict[str, Any] = {}
     for one in parameters:
         if one.name in given:
-            found[one.name] = _as_taken(given.pop(one.name), one)
+            found[one.name] = as_taken(given.pop(one.name), one)
         elif one.has_default:
-            found[one.name] = _as_taken(list(one.default) if type(one.default) is list else one.default, one)
+            found[one.name] = as_taken(list(one.default) if type(one.default) is list else one.default, one)
         else:
             return None
     return None if given else found
@@ -124,10 +124,15 @@ def converted(overload: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
 
 def _as_listed(value: Any, parameter: Parameter) -> Any:
     # Sizes are a tuple where they are asked for, and a list among the arguments of an operator.
-    return list(value) if type(value) is tuple and "List[" in parameter.kind else _as_taken(value, parameter)
+    return list(value) if type(value) is tuple and "List[" in parameter.kind else as_taken(value, parameter)
 
 
-def _as_taken(value: Any, parameter: Parameter) -> Any:
+def as_taken(value: Any, parameter: Parameter) -> Any:
+    """Return what a parameter takes an argument for: a list where one number stands for it, a float where an integer stands.
+
+    >>> as_taken(2, parameters_of(torch.ops.aten.conv2d.default)[3])
+    [2, 2]
+    """
     if type(value) is str and "Device" in parameter.kind:
         return torch.device(value)
     if type(value) is not int:

@@ -16,11 +16,12 @@ from ...ir.arguments import Ref
 from ...ir.errors import RuleError
 from ...ir.state import same_contents
 from ...ir.torch_private import OpOverload, OpOverloadPacket, parameters_of
+from .amounts import Amount, Rest, Sizes
 from .given import holds
 from .matching import Found, has_other_number, key_of
 from .modules import ModuleCall, calls_in
 from .overloads import is_factory, operator_named
-from .terms import AnyCall, AnyOf, Applied, Known, Var, applied, subterms
+from .terms import AnyCall, AnyOf, Applied, Term, Var, applied, parts_of, subterms
 from .writing import Number
 
 __all__ = ["any_call", "conditions_of", "is_found", "term_of", "variables_of"]
@@ -88,8 +89,44 @@ def term_of(function: Callable[..., Any], variables: Sequence[Var]) -> Any:
     >>> term_of(lambda x: x + torch.ops.aten.zeros.default([4]), [x])
     add(x, zeros([4]))
     """
+    name = getattr(function, "__name__", "the pattern")
     with _Factories():
-        return function(*variables)
+        try:
+            term = function(*variables)
+        except TypeError as error:
+            if not isinstance(error, RuleError) and any(word in str(error) for word in ("tuple of ints", "positional argument")):
+                error.add_note(f"in rule {name}: sizes that torch is given are a list: torch.zeros([x.shape[0], 1]), [*x.shape]")
+            raise
+    _check(name, term)
+    return term
+
+
+def _check(name: str, term: Any) -> None:
+    several = subterms(term)
+    if twice := [each for each in several if isinstance(each, list) and sum(isinstance(one, Rest) for one in each) > 1]:
+        raise RuleError(
+            f"{name}: where one of several lists ends and the next begins is not said in {twice[0]!r}; take one variable"
+        )
+    bound = _bound(term)
+    for each in several if isinstance(term, Term | list | tuple) else ():
+        for part in parts_of(each) if isinstance(each, Amount | Sizes) else ():
+            if isinstance(part, Term) and (part.name if isinstance(part, Var) else id(part)) not in bound:
+                raise RuleError(
+                    f"{name}: nothing but {each!r} says what {part!r} is there, and a number does not say of what it is;\n"
+                    "a value has to stand in the pattern elsewhere, the same one: y = x.exp(), then y.reshape(y.shape[0], -1)"
+                )
+
+
+def _bound(term: Any) -> set[Any]:
+    # The variables, by name, and the terms that are found as values of the program.
+    todo, found = [term], set[Any]()
+    while todo:
+        each = todo.pop()
+        key = each.name if isinstance(each, Var) else id(each)
+        if key not in found:
+            found.add(key)
+            todo += [] if isinstance(each, Amount | Sizes) else parts_of(each)
+    return found
 
 
 class _Factories(TorchFunctionMode):
@@ -157,7 +194,7 @@ def tensors_in(term: Any) -> tuple[Callable[[Any], bool], ...]:
 
     def are_constants(m: Any) -> bool:
         values = m.found.values
-        found = [(m.constant(values[key]), tensor) for key, tensor in tensors.items() if key in values]
+        found = [(m.constant(value), tensor) for key, tensor in tensors.items() for value in values.get(key, ())]
         return all(held is not None and same_contents(held, tensor) for held, tensor in found)
 
     return (are_constants,) if tensors else ()
@@ -173,26 +210,54 @@ def knowledge_in(term: Any) -> tuple[Callable[[Any], bool], ...]:
     >>> knowledge_in(x * 2), len(knowledge_in(x / x.size(0)))
     ((), 1)
     """
-    several = [each for each in subterms(term) if isinstance(each, Known)]
+    several = [each for each in subterms(term) if isinstance(each, Amount | Sizes)]
 
     def are_known(m: Any) -> bool:
-        return all(_is_known(m, each, m.found.values.get(key_of(each))) for each in several)
+        places = [(each, value) for each in several for value in m.found.values.get(key_of(each), ())]
+        return all(_is_known(m, each, value) for each, value in places)
 
     return (are_known,) if several else ()
 
 
-def _is_known(m: Any, term: Known, found: Any) -> bool:
-    if found is None:
-        return True  # in an alternative that is not there
-    values, part = m.found.values, term.whole
-    whole = m[part.name] if isinstance(part, Var) else values.get(key_of(part)) or m.found.node_of(part)
-    tensor = None if whole is None else m.val(whole)
-    if not isinstance(tensor, torch.Tensor):
+def _is_known(m: Any, term: Any, value: Any) -> bool:
+    known, values = term.on(lambda part: _told(m, part)), value if isinstance(value, list | tuple) else [value]
+    wanted = known if isinstance(term, Sizes) else [known]
+    if wanted is None or len(values) != len(wanted) or not all(map(_is_same, wanted, map(m.val, values))):
         return False
-    known, value = term.of(tensor), m.val(found)
-    if isinstance(known, int | Number):
-        return (type(value) is int or isinstance(value, Number)) and bool(known == value)
-    return known is value
+    m.notes.reads.update(_computed_by(m, values))
+    return True
+
+
+def _is_same(known: Any, value: Any) -> bool:
+    if isinstance(known, int | float | Number):
+        return (type(value) is type(known) or isinstance(value, Number)) and bool(known == value)
+    return known is not None and known is value
+
+
+def _told(m: Any, part: Any) -> Any:
+    # What is known of a term that was found: of a tensor its sizes, of a number what it is.
+    values = m.found.values
+    while isinstance(part, AnyOf):
+        part = part.terms[values[f"alternative {id(part)}"]] if f"alternative {id(part)}" in values else None
+    if isinstance(part, Var):
+        found = m[part.name]
+    elif isinstance(part, torch.Tensor):
+        found = next(iter(values.get(key_of(part), ())), None)
+    else:
+        found = values.get(key_of(part)) or m.found.node_of(part) if isinstance(part, Term) else part
+    return None if found is None else m.val(found)
+
+
+def _computed_by(m: Any, values: Sequence[Any]) -> dict[str, None]:
+    # The nodes that compute numbers: those go with a match that nobody else uses.
+    todo, found = [*values], dict[str, None]()
+    while todo:
+        value = todo.pop()
+        node = m.scope.node_of(value.name) if type(value) is Ref and value.name not in found else None
+        if node is not None and not isinstance(m.val(value), torch.Tensor):
+            found[value.name] = None
+            todo += map(Ref, node.refs())
+    return found
 
 
 def numbers_in(term: Any) -> tuple[Callable[[Any], bool], ...]:

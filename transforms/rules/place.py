@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from attrs import field, frozen
 
-from ...ir.arguments import Arg, Ref
+from ...ir.arguments import Arg, Items, Ref
 from ...ir.errors import NamingError, RuleError
 from ...ir.graph import Get, Node, Stack, place_of
 from ...ir.names import did_you_mean, join, nested
@@ -74,7 +74,10 @@ class Place:
         """Return an argument in the form that a replacement is written with."""
         if type(arg) is Ref:
             return Given(arg, self._val)
-        return type(arg)([self.given(one) for one in arg]) if isinstance(arg, tuple) else arg
+        if isinstance(arg, tuple):
+            given = [self.given(one) for one in arg]
+            return given if type(arg) is Items else type(arg)(given)
+        return arg
 
     def arg(self, what: Any) -> Any:
         """Return the argument behind a value, or behind the name of one."""
@@ -266,7 +269,8 @@ class Match(Place):
     @property
     def nodes(self) -> tuple[Node, ...]:
         """The nodes that are matched, the root first; each once, in however many places of the pattern it stands."""
-        return tuple({node.name: node for node in self.found.nodes}.values())
+        nodes = self.found.nodes
+        return nodes if len(nodes) == 1 else tuple({node.name: node for node in nodes}.values())
 
     @property
     def place(self) -> str:

@@ -7,7 +7,8 @@ function of torch that is called with a term applies the operator of its name, w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import FunctionType
 from typing import Any
 
@@ -15,7 +16,8 @@ import torch
 from attrs import field, frozen
 
 from ...ir.errors import RuleError
-from ...ir.torch_private import overloads_of, schema_of
+from ...ir.torch_private import overloads_of, parameters_of, schema_of
+from .amounts import Amount, Computed, Known, Rest, Sizes, unpacked
 from .fitting import bound
 from .following import Unanswered, follow, typical
 from .indexing import steps
@@ -24,12 +26,11 @@ from .spelling import ATTRIBUTES, CASTS, DEVICES, NEVER_WRITTEN, OF_PYTHON, TURN
 from .writing import Made, parts_of, subterms, written
 
 __all__ = [
+    "ARITHMETIC",
     "AnyCall",
     "AnyOf",
     "Applied",
     "Item",
-    "Known",
-    "Sizes",
     "Term",
     "Var",
     "any_of",
@@ -91,29 +92,40 @@ class Term(Made):
     def __rtruediv__(self, number: Any) -> Applied:
         return self.reciprocal() * number  # as torch computes it
 
+    @property
+    def is_tensor(self) -> bool | None:
+        """Whether it is one tensor, and not several results; None where a rule does not know."""
+        return None
+
     def __getitem__(self, index: Any) -> Term:
         """Return one of several results, or the part of a tensor that an index takes."""
-        if type(index) is int and not (isinstance(self, Applied) and self.is_tensor):
+        if type(index) is int and not self.is_tensor:
             if index < 0:
                 raise RuleError(
                     f"[{index}] in a rule is one of several results, by number; write x.select(0, {index}) for a part of a tensor"
                 )
-            return Item(self, index)
-        found: Term = self
-        for name, args in steps(index, lambda part: isinstance(part, Term | torch.Tensor)):
-            found = applied(name, (found, *args), {})
-        return found
+            item = Item(self, index)
+            return item if self.is_tensor is False else AnyOf([item, applied("select", (self, 0, index), {})])
+        ways = [_part(self, each) for each in steps(index, _is_tensor)]
+        return ways[0] if len(ways) == 1 else AnyOf(ways)
 
     def __setitem__(self, index: object, value: object) -> None:
         raise RuleError(f"[{index}] = ... writes into a value, and a rule writes none: {INSTEAD}")
 
     def __iter__(self) -> Any:
+        if (count := unpacked()) is not None:
+            return iter([self[number] for number in range(count)])
+        if isinstance(self, Var):
+            return iter([Rest(self)])
         most = max([len(schema_of(each).returns) for each in self.overloads]) if isinstance(self, Applied) else 0
         if most > 1:
             return iter([Item(self, number) for number in range(most)])
         if isinstance(self, Applied) and self.name in AS_MANY_AS_GIVEN and isinstance(self.args[0], list | tuple):
             return iter([Item(self, number) for number in range(len(self.args[0]))])
-        raise RuleError("how many results there are is not known in a rule: write parts[0], parts[1]")
+        raise RuleError(
+            "how many results there are is not known in a rule: write parts[0], parts[1], or a, b = parts; any number of values\n"
+            "is a variable of its own: torch.cat([x, *rest])"
+        )
 
     def __bool__(self) -> bool:
         raise Unanswered("a rule cannot branch on a value: nothing is computed; look at the values that it matched in `where=`")
@@ -147,6 +159,10 @@ class Var(Term):
         return self.name
 
 
+for _kind in (Amount, Rest):  # torch's functions are called with numbers and lists too
+    _kind.__torch_function__ = Term.__torch_function__  # type: ignore[attr-defined]
+
+
 @frozen(eq=False, repr=False)
 class Applied(Term):
     """An operator, in any of the overloads that its arguments fit, applied to terms and to arguments as they stand."""
@@ -156,9 +172,11 @@ class Applied(Term):
     """What each parameter of an overload gets."""
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
+    plans: dict[Any, Any] = field(factory=dict, init=False)
+    """How nodes are compared with it, worked out once for all that are written alike (``matching.py``)."""
 
     @property
-    def is_tensor(self) -> bool:
+    def is_tensor(self) -> bool | None:
         """Whether it has one result, a tensor, whatever overload it is."""
         returns = [schema_of(one).returns for one in self.overloads]
         return all(len(each) == 1 and str(each[0].type) == "Tensor" for each in returns)
@@ -177,62 +195,13 @@ class Item(Term):
 
     whole: Term
     index: int
+    is_tensor = True
 
     def _parts(self) -> Sequence[Any]:
         return [self.whole]
 
     def _text(self, part: Callable[[Any], str]) -> str:
         return f"{part(self.whole)}[{self.index}]"
-
-
-@frozen(eq=False, repr=False)
-class Known(Term):
-    """What is known of a value: a size, how many elements it has, or its type.
-
-    Programs have it as a literal, or, where only a run knows it, as what an operator computes.
-    """
-
-    whole: Term
-    what: str
-    dim: int | None = None
-
-    def _parts(self) -> Sequence[Any]:
-        return [self.whole]
-
-    def _text(self, part: Callable[[Any], str]) -> str:
-        return f"{self.what}({part(self.whole)}{'' if self.dim is None else f', {self.dim}'})"
-
-    def of(self, tensor: torch.Tensor) -> Any:
-        """Return what it is of a tensor; None if it has no such dimension."""
-        if self.dim is not None:
-            return tensor.shape[self.dim] if -tensor.dim() <= self.dim < tensor.dim() else None
-        return tensor.dtype if self.what == "dtype" else tensor.numel()
-
-
-class Sizes(Made):
-    """The sizes of a value, of which one can be taken: ``x.shape[0]``."""
-
-    is_argument = False
-
-    def __init__(self, whole: Term) -> None:
-        self.whole = whole
-
-    def _parts(self) -> Sequence[Any]:
-        return [self.whole]
-
-    def _text(self, part: Callable[[Any], str]) -> str:
-        return f"shape({part(self.whole)})"
-
-    def __getitem__(self, dim: Any) -> Known:
-        if type(dim) is not int:
-            raise Unanswered(f"shape[{dim}]: in a rule one size is taken, by number, as in x.shape[0]")
-        return Known(self.whole, "size", dim)
-
-    def __getattr__(self, name: str) -> Any:
-        raise Unanswered("sizes are known only where a rule matches: take one, x.shape[0], or look at them in `where=`")
-
-    __eq__ = __ne__ = __iter__ = __len__ = lambda self, *_: self.all  # type: ignore[assignment]
-    __hash__ = None  # type: ignore[assignment]
 
 
 def _to(term: Term, *args: Any, **kwargs: Any) -> Applied:
@@ -274,11 +243,32 @@ class AnyOf(Term):
 
     terms: tuple[Any, ...] = field(converter=tuple)
 
+    @property
+    def is_tensor(self) -> bool | None:
+        """Whether all of them are."""
+        found = {each.is_tensor if isinstance(each, Term) else None for each in self.terms}
+        return found.pop() if len(found) == 1 else None
+
     def _parts(self) -> Sequence[Any]:
         return self.terms
 
     def _text(self, part: Callable[[Any], str]) -> str:
         return f"any_of({', '.join(map(part, self.terms))})"
+
+
+def _part(term: Term, taken: Sequence[tuple[str, tuple[Any, ...]]]) -> Term:
+    # What operators of an index take of a value, in order; dimensions from the last on are known where the rule matches.
+    for name, (dim, *args) in taken:
+        known = Known(term, "new dim" if name == "unsqueeze" else "dim", dim) if type(dim) is int and dim < 0 else dim
+        term = applied(name, (term, known, *args), {})
+    return term
+
+
+def _is_tensor(part: Any) -> bool | None:
+    # Whether a part of an index is a tensor of positions; None if a variable may be that or a number.
+    if isinstance(part, Term):
+        return None if type(part) is Var else part.is_tensor is not False
+    return isinstance(part, torch.Tensor)
 
 
 def any_of(*terms: Any) -> AnyOf:
@@ -315,13 +305,50 @@ def applied(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Ap
     """
     name, overloads = operator_named(function)
     fitting = {one: found for one in overloads if (found := bound(one, args, kwargs)) is not None}
-    if not fitting and len(args) > 2:
+    if not fitting and (len(args) > 2 or any(isinstance(each, Rest) for each in args)):
         sized = (args[0], list(args[1:]))  # x.reshape(2, 3) is x.reshape([2, 3])
         fitting = {one: found for one in filter(takes_sizes, overloads) if (found := bound(one, sized, kwargs)) is not None}
         args = sized if fitting else args
     if not fitting:
         shown = ", ".join([*map(repr, args), *(f"{key}={value!r}" for key, value in kwargs.items())])
+        for each in args:
+            if isinstance(each, Rest):
+                each.refuse()
         if "out" in kwargs:
             raise RuleError(f"{name}(out=...) writes into a value, and a rule writes none: {INSTEAD}")
         raise RuleError(f"no overload of {name} takes ({shown}):\n  " + "\n  ".join(str(schema_of(one)) for one in overloads))
+    numbers = {id(term): found for one, given in fitting.items() for term, found in _numbers(one, given)}
+    if numbers:
+        args, kwargs = _with(args, numbers), {key: _with(value, numbers) for key, value in kwargs.items()}
+        fitting = {one: {key: _with(value, numbers) for key, value in given.items()} for one, given in fitting.items()}
     return Applied(name, fitting, tuple(args), dict(kwargs))
+
+
+ARITHMETIC: Mapping[str, Callable[..., Any]] = {
+    "add": operator.add, "sub": operator.sub, "mul": operator.mul, "neg": operator.neg, "div": operator.truediv,
+    "floor_divide": operator.floordiv, "remainder": operator.mod,
+}  # fmt: skip
+"""What computes numbers of numbers, where the same name computes tensors of tensors."""
+
+
+def _numbers(overload: Any, given: Mapping[str, Any]) -> Iterator[tuple[Any, Computed]]:
+    # Arithmetic on variables where an operator takes whole numbers: `x.reshape(n * 2, -1)`.
+    for one in parameters_of(overload):
+        if "Tensor" not in one.kind and "int" in one.kind:
+            value = given[one.name]
+            for each in value if isinstance(value, list | tuple) else [value]:
+                if (found := _as_number(each)) is not each:
+                    yield each, found
+
+
+def _as_number(term: Any) -> Any:
+    is_arithmetic = isinstance(term, Applied) and term.name in ARITHMETIC and not term.kwargs
+    if not is_arithmetic or not any(isinstance(each, Var) for each in subterms(term)):
+        return term
+    return Computed(ARITHMETIC[term.name], tuple(map(_as_number, term.args)))
+
+
+def _with(value: Any, found: Mapping[int, Any]) -> Any:
+    if isinstance(value, list | tuple):
+        return type(value)([_with(one, found) for one in value])
+    return found.get(id(value), value)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-__all__ = ["Made", "Number", "parts_of", "subterms", "written"]
+__all__ = ["Made", "Number", "fits", "parts_of", "subterms", "written"]
 
 
 class Number:
@@ -18,8 +18,9 @@ class Number:
 class Made:
     """What may be made of other things."""
 
-    is_argument = True
-    """Whether it may be what an operator is given."""
+    def _fits(self, kind: str) -> bool:  # noqa: ARG002  it may be anything
+        """Return whether it may be what a parameter of a type takes."""
+        return True
 
     def _parts(self) -> Sequence[Any]:
         """Return what it is made of."""
@@ -31,6 +32,16 @@ class Made:
 
     def __repr__(self) -> str:
         return written(self)
+
+
+def fits(term: Made, kind: str) -> bool:
+    """Return whether a term may be what a parameter of a type takes.
+
+    >>> from .terms import Var
+    >>> fits(Var("x"), "Tensor"), fits(Var("x").shape, "Tensor")
+    (True, False)
+    """
+    return term._fits(kind)  # pyright: ignore[reportPrivateUsage]  no name of a tensor's method is taken
 
 
 def parts_of(term: Any) -> Sequence[Any]:

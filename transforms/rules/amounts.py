@@ -1,0 +1,215 @@
+"""Amounts: numbers that are known only where a pattern matches: sizes of values, what is computed of them, and lists of them.
+
+A program has such a number as a literal, or, where only a run knows it, as what operators compute.  Whether a number of the
+program is this one is a question of proof (``patterns.py``), so it does not matter how it is computed.
+"""
+
+from __future__ import annotations
+
+import dis
+import operator
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from attrs import frozen
+
+from .following import Unanswered
+from .writing import Made
+
+__all__ = ["Amount", "Computed", "Known", "Rest", "Sizes", "unpacked"]
+
+UNPACK = dis.opmap["UNPACK_SEQUENCE"]
+
+
+def unpacked() -> int | None:
+    """Return into how many names a value is unpacked whose ``__iter__`` asks, as in ``a, b = value``; None if it is not.
+
+    >>> class Value:
+    ...     def __iter__(self):
+    ...         return iter(["of", unpacked()])
+    >>> of, count = Value()
+    >>> count, [*Value()]
+    (2, ['of', None])
+    """
+    frame = sys._getframe(2)
+    code, at = frame.f_code.co_code, frame.f_lasti
+    return code[at + 1] if code[at] == UNPACK else None
+
+
+class Amount(Made):
+    """A number that is known of values; arithmetic gives another one."""
+
+    def on(self, value: Callable[[Any], Any]) -> Any:
+        """Return the number, or None where there is none.
+
+        Args:
+            value: gives what a term is, a tensor or a number.
+        """
+        raise NotImplementedError
+
+    def _refuse(self, *others: Any) -> Any:
+        if any(isinstance(other, Made) and not isinstance(other, Amount) for other in others):
+            return NotImplemented  # a tensor is compared with it
+        raise Unanswered(
+            f"{self!r} is known only where a rule matches, and cannot be compared or converted in a pattern:\n"
+            "look at it in `where=`; x.shape[0] ** 0.5 is a root of it, x.shape[0] // 2 a whole number"
+        )
+
+    __bool__ = __float__ = __int__ = __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = _refuse  # type: ignore[assignment]
+    __hash__ = object.__hash__
+
+
+def _add_arithmetic() -> None:
+    def method(name: str) -> Any:
+        function = getattr(operator, name.removeprefix("r"))
+
+        def applies(self: Amount, *others: Any) -> Any:
+            if not all(isinstance(other, Amount | int | float) for other in others):
+                return NotImplemented  # a tensor computes with it
+            return Computed(function, (*others, self) if name.startswith("r") else (self, *others))
+
+        return applies
+
+    for name in ("add", "sub", "mul", "floordiv", "mod", "truediv", "pow"):
+        setattr(Amount, f"__{name}__", method(name))
+        setattr(Amount, f"__r{name}__", method(f"r{name}"))
+    setattr(Amount, "__neg__", method("neg"))  # noqa: B010  as those above
+
+
+_add_arithmetic()
+
+
+@frozen(eq=False, repr=False)
+class Known(Amount):
+    """What is known of a value: a size, how many elements it has, its type, or the number of a dimension from the last on."""
+
+    whole: Any
+    what: str
+    dim: int | None = None
+    rank: int | None = None
+    """How many dimensions the value has, where the pattern says so."""
+
+    def _parts(self) -> Sequence[Any]:
+        return [self.whole]
+
+    def _text(self, part: Callable[[Any], str]) -> str:
+        return f"{self.what}({part(self.whole)}{'' if self.dim is None else f', {self.dim}'})"
+
+    def on(self, value: Callable[[Any], Any]) -> Any:
+        """Return the number, or the type; None where there is none."""
+        tensor = value(self.whole)
+        return self.of(tensor) if isinstance(tensor, torch.Tensor) else None
+
+    def of(self, tensor: torch.Tensor) -> Any:
+        """Return what it is of a tensor; None if it has no such dimension."""
+        rank = tensor.dim()
+        match self.what, self.dim:
+            case "size", int(dim) if -rank <= dim < rank and self.rank in (None, rank):
+                return tensor.shape[dim]
+            case ("dim" | "new dim") as what, int(dim):
+                return rank + dim + (what == "new dim")
+            case "dtype", _:
+                return tensor.dtype
+            case "numel", _:
+                return tensor.numel()
+            case _:
+                return None
+
+
+@frozen(eq=False, repr=False)
+class Computed(Amount):
+    """What is computed of such numbers, and of variables that are numbers."""
+
+    function: Callable[..., Any]
+    operands: tuple[Any, ...]
+
+    def _parts(self) -> Sequence[Any]:
+        return self.operands
+
+    def _text(self, part: Callable[[Any], str]) -> str:
+        return f"{self.function.__name__}({', '.join(map(part, self.operands))})"
+
+    def on(self, value: Callable[[Any], Any]) -> Any:
+        """Return the number; None where there is none."""
+        operands = [each.on(value) if isinstance(each, Amount) else value(each) for each in self.operands]
+        try:
+            return None if any(each is None for each in operands) else self.function(*operands)
+        except (ArithmeticError, TypeError):
+            return None
+
+
+class Sizes(Made):
+    """The sizes of a value, or some of them: one can be taken (``x.shape[0]``), or all be passed on (``y.reshape(x.shape)``)."""
+
+    def __init__(self, whole: Any, part: slice | None = None) -> None:
+        self.whole = whole
+        self.part = part
+
+    def _fits(self, kind: str) -> bool:
+        return "List[int]" in kind
+
+    def _parts(self) -> Sequence[Any]:
+        return [self.whole]
+
+    def _text(self, part: Callable[[Any], str]) -> str:
+        ends = [] if self.part is None else [self.part.start, self.part.stop]
+        some = f"[{':'.join(['' if end is None else str(end) for end in ends])}]" if ends else ""
+        return f"shape({part(self.whole)}){some}"
+
+    def on(self, value: Callable[[Any], Any]) -> Any:
+        """Return the sizes as a list; None where there are none."""
+        tensor = value(self.whole)
+        return [*tensor.shape][self.part or slice(None)] if isinstance(tensor, torch.Tensor) else None
+
+    def __getitem__(self, dim: Any) -> Any:
+        if self.part is None and type(dim) is int:
+            return Known(self.whole, "size", dim)
+        if self.part is None and isinstance(dim, slice):
+            return Sizes(self.whole, dim)
+        raise Unanswered(f"shape[{dim}]: in a rule one size is taken, by number, as in x.shape[0], or some, as in x.shape[:-1]")
+
+    def __iter__(self) -> Any:
+        count = unpacked()
+        if count is None or self.part is not None:
+            return iter([Rest(self)])
+        return iter([Known(self.whole, "size", dim, count) for dim in range(count)])
+
+    def __add__(self, other: Any) -> list[Any]:
+        return [Rest(self), *other]
+
+    def __radd__(self, other: Any) -> list[Any]:
+        return [*other, Rest(self)]
+
+    def __getattr__(self, name: str) -> Any:
+        raise Unanswered("sizes are known only where a rule matches: take one, x.shape[0], or look at them in `where=`")
+
+    __eq__ = __ne__ = __len__ = lambda self, *_: self.all  # type: ignore[assignment]
+    __hash__ = None  # type: ignore[assignment]
+
+
+class Rest(Made):
+    """Any number of items of a list: ``[x, *rest]``."""
+
+    def __init__(self, whole: Any) -> None:
+        self.whole = whole
+
+    def _fits(self, kind: str) -> bool:  # noqa: ARG002  it stands in lists alone
+        return False
+
+    def _parts(self) -> Sequence[Any]:
+        return [self.whole]
+
+    def _text(self, part: Callable[[Any], str]) -> str:
+        return f"*{part(self.whole)}"
+
+    def refuse(self) -> None:
+        """Say that it stands in lists alone."""
+        raise Unanswered(
+            f"{self!r} is any number of values: a pattern passes them on in a list, torch.cat([x, *rest]), and cannot compute\n"
+            "with each of them"
+        )
+
+    def __getattr__(self, name: str) -> Any:
+        self.refuse()
