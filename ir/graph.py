@@ -61,6 +61,8 @@ def common_prefix(stacks: Iterable[Stack]) -> Stack:
         if found is None:
             found = stack
             continue
+        if stack is found:
+            continue
         length = 0
         for mine, other in zip(found, stack, strict=False):
             if mine is not other and mine != other:
@@ -284,7 +286,7 @@ class Graph:
         several: dict[str, list[str]] = {}
         for node in self.nodes:
             user = node.name
-            for name in node.refs():
+            for name in refs_in(node.args, node.kwargs):
                 if name not in users:
                     users[name] = (user,)
                 elif name in several:

@@ -7,7 +7,7 @@ gives is a tensor of its own each time, as if the operator had run, so nothing s
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary, ref
 
@@ -106,16 +106,17 @@ class Memo:
         known = None if question is None else self._answers.get(question)
         return UNASKED if known is None else self.made(known, [] if free is None else free)
 
-    def made(self, known: Described, free: list[Any]) -> Any:
+    def made(self, known: Described, free: list[Any], described: Callable[[Any], Hashable | None] | None = None) -> Any:
         """Return a value of which facts are known.
 
         Args:
             known: what ``facts`` gave of one that is alike.
             free: values that nothing has any more; one of them is taken out and given back where it is described just so.
+            described: describes them, for who knows some already.
         """
-        wanted = (*known, *NOTHING_ELSE)
+        wanted, describe = (*known, *NOTHING_ELSE), described or self.described
         for number, value in enumerate(free):
-            if self.described(value) == wanted:
+            if describe(value) == wanted:
                 return free.pop(number)
         kind, *parts = known
         if kind is FakeTensor:
@@ -156,7 +157,7 @@ class Memo:
         """Return what describes a value: tensors of which it says the same are alike; None where that would not be all."""
         kind = type(value)
         if kind is FakeTensor:
-            if value.fake_mode is not self.mode or value.constant is not None or not has_fixed_sizes(value):
+            if value.fake_mode is not self._mode() or value.constant is not None or not has_fixed_sizes(value):
                 return None
             with without_overrides():
                 if value.layout is not torch.strided:

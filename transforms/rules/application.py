@@ -7,7 +7,7 @@ them (``ir/effects/dependencies.py``), where others use its inner values, and wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import cycle
 from typing import Any, Protocol
@@ -27,7 +27,7 @@ from .explanation import BETWEEN, CONDITION, MEMORY, TOLD_APART, UNCHANGED, Left
 from .given import Unproven
 from .hits import Hits
 from .legality import Legality
-from .matching import Found, root_of
+from .matching import NOWHERE, Found, only_way, root_of
 from .new_state import NewState
 from .place import Match
 from .scope import Places, Scope
@@ -71,6 +71,8 @@ class _Answer:
     results: Sequence[Ref]
     has_tensors: bool
     template: Template | None
+    is_said: bool = False
+    """Whether the new nodes have their values."""
 
     def code(self, like: _Answer) -> object:
         """What is written, whatever the new nodes are called: instances that have it alike share it."""
@@ -137,6 +139,11 @@ class Sweep:
         return self.places.of(self.name)
 
     @cached_property
+    def _by_id(self) -> Mapping[int, Sequence[_Rule]]:
+        # The rules by the identity of the operator at their root: an operator of torch takes long to say its hash.
+        return {id(root): rules for root, rules in self.rules.items()}
+
+    @cached_property
     def draft(self) -> Draft:
         """The graph as it is by now."""
         return Draft(self.graph)
@@ -152,7 +159,7 @@ class Sweep:
         Args:
             is_top_down: whether the last nodes are tried first.
         """
-        wanted = {*map(id, self.rules)}
+        wanted = self._by_id
         candidates = [
             node.name for node in self.graph.nodes if id(do.target if type(do := node.do) is Op else type(do)) in wanted
         ]
@@ -165,24 +172,36 @@ class Sweep:
         if not candidates or not self.draft.known:
             return self.graph
         self.is_said = self.draft.is_said
-        return self.draft.graph()
+        made = self.draft.graph()
+        for name in ("legality", "_scope"):  # they know the walk: without them it is freed at once
+            self.__dict__.pop(name, None)
+        return made
 
     def _rewritten(self, name: str, at: str) -> list[str]:
         # The names of the nodes that are new, where a rule matched.
-        for rule in self.rules.get(root_of(self.draft.nodes[name]), ()):
+        node = self.draft.nodes[name]
+        for rule in self._by_id.get(id(root_of(node)), ()):
             if rule.once and self.hits.is_by(rule.name, name):
                 continue
-            for found in ways(rule.term, self.draft.nodes[name], self._node_of, lambda value: self._users_of(value, at)):
+            for found in self._ways(rule.term, node, at):
                 if (made := self._applied(rule, found, at)) is not None:
                     return made
         return []
+
+    def _ways(self, term: Any, node: Node, at: str) -> Iterable[Found]:
+        only = None if type(term) is tuple else only_way(term, Ref(node.name), self._node_of)
+        if only is None:
+            return ways(term, node, self._node_of, lambda value: self._users_of(value, at))
+        return () if only is NOWHERE else (only,)
 
     def _node_of(self, name: str) -> Node | None:
         # The node behind an operand; where another module computes it, the pattern may lie in several.
         nodes = self.draft.nodes
         node = nodes.get(name)
-        source = node if node is None or node.projection is None else nodes.get(node.projection[0])
-        self.is_near |= self.name != self.program.root if source is None else type(source.do) is Call
+        taken = None if node is None else node.projection
+        source = node if taken is None else nodes.get(taken[0])
+        if source is None or type(source.do) is Call:
+            self.is_near |= source is not None or self.name != self.program.root
         return node
 
     def _users_of(self, name: str, at: str) -> list[Node]:
@@ -197,7 +216,7 @@ class Sweep:
         possible = self._possible(rule, found, at)
         if possible is None:
             return None
-        answers = self._answers(rule, found, at)
+        answers = self._answers(rule, found, at, possible[0])
         first = answers[0]
         if self.classes or first is None:
             return None
@@ -217,6 +236,9 @@ class Sweep:
 
     def _possible(self, rule: _Rule, found: Found, at: str) -> tuple[dict[str, Node], str] | None:
         # The nodes that go with a match if nothing else uses them, and where what replaces it stands; None where it may not be.
+        if len(found.nodes) == 1:
+            root = found.nodes[0]
+            return {root.name: root}, root.name
         inner = self._inner(found)
         if not self._is_free(rule, found, inner):
             return self._leave(rule, found, lambda: self._used(found, inner))
@@ -255,8 +277,6 @@ class Sweep:
         # The nodes of a match; and what torch asserts about the types of inner values, and results of them that nothing uses,
         # which go with them; where others use them, they stay.
         matched = {node.name: node for node in found.nodes}
-        if len(matched) == 1:
-            return matched
         roots = {root.name for root in found.roots}
         checks = {user.name: user for name in matched if name not in roots
                   for user in self._others(name, matched) if self._is_idle(user)}  # fmt: skip
@@ -273,14 +293,16 @@ class Sweep:
 
     # -- what is put there ------------------------------------------------------------------------------------------------------
 
-    def _answers(self, rule: _Rule, found: Found, at: str) -> list[_Answer | None]:
+    def _answers(self, rule: _Rule, found: Found, at: str, gone: Collection[str]) -> list[_Answer | None]:
         # What the rule puts there: for the first instance, and for the others where it asked which one it is.
         names = self.draft.edit.names
-        place, first = self._answer(rule, found, at, 0, names)
+        place, first = self._answer(rule, found, at, 0, names, gone)
         if not place.notes.asked or len(self.paths) == 1:
             return [first]
         taken = [node.name for node in first.nodes] if first is not None else []
-        others = [self._answer(rule, found, at, number, names.without(taken))[1] for number in range(1, len(self.paths))]
+        others = [
+            self._answer(rule, found, at, number, names.without(taken), gone)[1] for number in range(1, len(self.paths))
+        ]
         answers = [first, *others]
         codes = [None if first is None or each is None else each.code(first) for each in answers]
         known = [codes.index(code) if each is not None else -1 for code, each in zip(codes, answers, strict=True)]
@@ -288,13 +310,17 @@ class Sweep:
             self.classes = dict(zip(self.paths, known, strict=True))
         return answers
 
-    def _answer(self, rule: _Rule, found: Found, at: str, instance: int, names: Names) -> tuple[Match, _Answer | None]:
+    def _answer(
+        self, rule: _Rule, found: Found, at: str, instance: int, names: Names, gone: Collection[str]
+    ) -> tuple[Match, _Answer | None]:
         # None where a condition does not hold, the rule builds nothing, or what it builds may not stand there.
         place = Match(self._scope, common_prefix([node.stack for node in found.nodes]), instance, found, rule.variables)
-        if not conditions_hold(rule, place):
-            return place, self._leave(rule, found, lambda: CONDITION)
+        if rule.conditions:
+            self.templates.look_again()
+            if not conditions_hold(rule, place):
+                return place, self._leave(rule, found, lambda: CONDITION)
         try:
-            answer = self._written(rule, place, names)
+            answer = self._written(rule, place, names, gone)
         except Exception as error:
             note_place(error, rule.name, place)
             raise
@@ -310,12 +336,15 @@ class Sweep:
             return place, self._leave(rule, found, lambda: MEMORY)
         return place, answer
 
-    def _written(self, rule: _Rule, place: Match, names: Names) -> _Answer | None:
+    def _written(self, rule: _Rule, place: Match, names: Names, gone: Collection[str]) -> _Answer | None:
         # What a rule writes for a match; None where it leaves that as it is.
         key, given = self.templates.key(rule, place) or (None, ())
         template = None if key is None else self.templates.find(key)
         if template is not None:
-            return _Answer(place, *template.written(given, place, names), has_tensors=False, template=template)
+            values = self._values_of(template, rule, place, gone)
+            nodes, results = template.written(given, place, names, values)
+            return _Answer(place, nodes, results, has_tensors=False, template=template, is_said=values is not None)
+        self.templates.look_again()
         place.notes.draws.begin()
         try:
             term = rule.build(place)
@@ -331,6 +360,15 @@ class Sweep:
             place.notes.draws.check()
         template = None if key is None else self.templates.keep(key, given, builder, results)
         return _Answer(place, builder.nodes, results, builder.has_tensors, template)
+
+    def _values_of(self, template: Template, rule: _Rule, place: Match, gone: Collection[str]) -> Sequence[Any] | None:
+        # The values of what a template writes; None where they have to be worked out.
+        if self.name in self.places.decided:
+            return None
+        roots = place.roots
+        goes = [root.name for root in roots] if rule.keeps_inner else gone
+        replaced = [self.draft.values.get(root.name) for root in roots]
+        return self.templates.values(template, replaced, self.draft.values_to_take(goes))
 
     @cached_property
     def _scope(self) -> Scope:
@@ -370,7 +408,8 @@ class Sweep:
         results = dict(zip(roots, answer.results, strict=True))
         values = None if self.name in self.places.decided else self._inference
         goes = roots if rule.keeps_inner else [*inner]
-        draft.insert(draft.said(answer.nodes, results, values, goes, answer.template), before)
+        made = answer.nodes if answer.is_said else draft.said(answer.nodes, results, values, goes, answer.template)
+        draft.insert(made, before)
         for root in sorted(roots, key=span.index, reverse=True):
             draft.replace(root, results[root], inner)
 

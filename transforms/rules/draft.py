@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 from ...ir.arguments import Ref, replace_refs
-from ...ir.graph import Graph, Node, Op
+from ...ir.graph import Graph, Input, Node, Op
 from ...ir.inference import UNASKED, FakeValues, agrees
 from ...ir.rewriter import Rewriter
 from .building import OF_A_VALUE
@@ -38,7 +38,7 @@ class Draft:
     def __init__(self, graph: Graph) -> None:
         self.source = graph
         self.inputs = {formal.name: formal for formal in graph.inputs}
-        self.nodes: dict[str, Node] = dict(graph.by_name)
+        self.nodes: dict[str, Node] = {node.name: node for node in graph.nodes}
         """The nodes as they are now, and none that went."""
         self.edit = Rewriter(graph)
         self.known: dict[str, Ref] = {}
@@ -53,7 +53,7 @@ class Draft:
         self._gone: list[str] = []
         self._output = graph.output
         self._returned = set(graph.output_refs())
-        self.values: Mapping[str, Any] = _Values(self)
+        self.values: Mapping[str, Any] = _Values(self.nodes, graph.by_name, self.inputs)
         """The fake values as they are now, by name."""
 
     def users(self, name: str) -> Collection[str]:
@@ -152,9 +152,12 @@ class Draft:
 
     def _differs(self, name: str, arg: Ref) -> bool:
         # Whether a value that was there, and is of another type, stands for one that went.
-        metas = self.source.metas
-        was, now = metas.get(name, {}), metas.get(arg.name, {})
-        return "val" in was and "val" in now and not agrees(now["val"], was["val"])
+        was, now = self._value_there(name), self._value_there(arg.name)
+        return was is not UNASKED and now is not UNASKED and now is not was and not agrees(now, was)
+
+    def _value_there(self, name: str) -> Any:
+        there = self.source.by_name.get(name) or self.inputs.get(name)
+        return UNASKED if there is None else there.meta.get("val", UNASKED)
 
     def _forget_users(self, name: str) -> None:
         for user in self.source.users.get(name, ()):
@@ -182,16 +185,15 @@ class Draft:
             results: what stands in place of each value.
             values: works them out; None where something around the graph decides as well.
             goes: nodes that go; their values can be those of new ones.
-            template: what the nodes were written by, which says what their values are once they were worked out.
+            template: what wrote the nodes, which is told what their values turned out to be.
         """
         found = None
         if values is not None:
-            free, replaced = self._values_to_take(goes, made), [self.values.get(root) for root in results]
-            found = None if template is None else template.values_at(made, replaced, values.memo, free)
-            if found is None:
-                found = self._inferred(made, results, values, free)
-                if template is not None and found is not None:
-                    template.keep_values([found[node.name] for node in made], replaced, values.memo)
+            free = self.values_to_take(goes, [node.meta.get("val") for node in made])
+            found = self._inferred(made, results, values, free)
+            if template is not None and found is not None:
+                replaced = [self.values.get(root) for root in results]
+                template.keep_values([found[node.name] for node in made], replaced, values.memo)
         if found is None:
             self.is_said = False
             return made
@@ -217,11 +219,15 @@ class Draft:
                 return None
         return found
 
-    def _values_to_take(self, goes: Iterable[str], made: Sequence[Node]) -> list[Any]:
-        # Those of nodes that go, if they share no memory with others, and no new node has them already.
+    def values_to_take(self, goes: Iterable[str], kept: Sequence[Any] = ()) -> list[Any]:
+        """Return the values of nodes that go, if they share no memory with others, and no new node has them already.
+
+        Args:
+            goes: the nodes.
+            kept: values that new nodes have.
+        """
         old = [node for name in goes if (node := self.nodes.get(name)) is not None]
         found = [node.meta.get("val") for node in old if type(node.do) is Op and not node.do.effects.aliases]
-        kept = [node.meta.get("val") for node in made]
         return [value for value in found if value is not None and not any(value is one for one in kept)]
 
 
@@ -231,16 +237,18 @@ def _with_value(node: Node, value: Any) -> Node:
 
 
 class _Values(Mapping[str, Any]):
-    """The fake values of a draft, looked up where they are."""
+    """The fake values of a draft, looked up where they are: at nodes as they are now, at those that went, at inputs."""
 
-    def __init__(self, draft: Draft) -> None:
-        self.draft = draft
+    def __init__(self, *places: Mapping[str, Node | Input]) -> None:
+        self._places = places
 
     def get(self, name: str, default: Any = None) -> Any:
         """Return a value; the default where it is not known."""
-        draft = self.draft
-        node = draft.nodes.get(name) or draft.source.by_name.get(name) or draft.inputs.get(name)
-        return default if node is None else node.meta.get("val", default)
+        for place in self._places:
+            node = place.get(name)
+            if node is not None:
+                return node.meta.get("val", default)
+        return default
 
     def __getitem__(self, name: str) -> Any:
         value = self.get(name, UNASKED)
@@ -249,7 +257,8 @@ class _Values(Mapping[str, Any]):
         return value
 
     def __iter__(self) -> Iterator[str]:
-        return iter([name for name in (*self.draft.inputs, *self.draft.nodes) if name in self])
+        nodes, _, inputs = self._places
+        return iter([name for name in (*inputs, *nodes) if name in self])
 
     def __len__(self) -> int:
         return len(list(iter(self)))

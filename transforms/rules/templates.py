@@ -12,6 +12,7 @@ import math
 import operator
 import types
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -154,20 +155,24 @@ class Template:
     replaced: tuple[Any, ...] = ()
     """What described the values that the results stand for."""
 
-    def written(self, given: Sequence[str], place: Match, names: Names) -> tuple[list[Node], tuple[Ref, ...]]:
+    def written(
+        self, given: Sequence[str], place: Match, names: Names, values: Sequence[Any] | None
+    ) -> tuple[list[Node], tuple[Ref, ...]]:
         """Return new nodes, and the values that stand for those of the roots of a match.
 
         Args:
             given: the values that variables are there, each once.
             place: the match.
             names: those that are taken.
+            values: the fake values of the nodes; None where they are not known yet.
         """
         known = dict(zip(self.given, map(Ref, given), strict=True))
         made, meta = list[Node](), Builder.meta_of(place.root)
-        for node, word in zip(self.nodes, self.words, strict=True):
+        for number, (node, word) in enumerate(zip(self.nodes, self.words, strict=True)):
             name = names.fresh(word)
             used = node.using(known)
-            made.append(Node(name, used.do, used.args, used.kwargs, place.stack, meta))
+            said = meta if values is None else MappingProxyType({**meta, "val": values[number]})
+            made.append(Node(name, used.do, used.args, used.kwargs, place.stack, said))
             known[node.name] = Ref(name)
         return made, tuple([known[result.name] for result in self.results])
 
@@ -183,19 +188,6 @@ class Template:
         if self.is_described and None not in made and None not in stood:
             self.values, self.replaced = tuple(made), tuple(stood)
 
-    def values_at(self, made: Sequence[Node], replaced: Sequence[Any], memo: Memo, free: list[Any]) -> dict[str, Any] | None:
-        """Return the values of nodes that were written by it; None where they have to be worked out.
-
-        Args:
-            made: the nodes.
-            replaced: the values of the roots.
-            memo: describes values, and makes them.
-            free: values that nothing has any more; those that are alike are taken.
-        """
-        if self.values is None or tuple(map(memo.described, replaced)) != self.replaced:
-            return None
-        return {node.name: memo.made(facts, free) for node, facts in zip(made, self.values, strict=True)}
-
 
 class Templates:
     """Templates of rules while they are applied to a program.
@@ -208,6 +200,9 @@ class Templates:
         self._values = values
         self._sources: dict[int, tuple[Any, list[Source] | None]] = {}
         self._found: dict[Hashable, Template] = {}
+        self._same: dict[int, bool] = {}
+        """Whether what a rule looks up is what it was, since something else than this library has run."""
+        self._described: dict[int, tuple[Any, Hashable | None]] = {}
 
     def key(self, rule: Any, place: Match) -> tuple[Hashable, tuple[str, ...]] | None:
         """Return what decides what a rule writes for a match, and the values that its variables are there, each once.
@@ -218,11 +213,8 @@ class Templates:
             rule: looks at its replacement once for each application.
             place: the match.
         """
-        known = self._sources.get(id(rule))
-        if known is None:  # held, so that no other rule has its id
-            known = self._sources[id(rule)] = rule, sources_of(rule.replacement)
-        sources = known[1]
-        if sources is None or any(look() is not was for look, was in sources):
+        same = self._same.get(id(rule))
+        if not (self._looked(rule) if same is None else same):
             return None
         parts: list[Hashable] = [id(rule)]
         numbers, values = dict[str, int](), place.found.values
@@ -232,6 +224,18 @@ class Templates:
                 return None
             parts.append(part)
         return tuple(parts), tuple(numbers)
+
+    def look_again(self) -> None:
+        """Forget that what rules look up is what it was: a function of somebody else runs."""
+        self._same.clear()
+
+    def _looked(self, rule: Any) -> bool:
+        known = self._sources.get(id(rule))
+        if known is None:  # held, so that no other rule has its id
+            known = self._sources[id(rule)] = rule, sources_of(rule.replacement)
+        sources = known[1]
+        same = self._same[id(rule)] = sources is not None and all(look() is was for look, was in sources)
+        return same
 
     def _part(self, arg: Arg, numbers: dict[str, int], known: Mapping[str, Any]) -> Hashable | None:
         # What a variable is: which of the values, and what it is like; or a literal, told apart by type and to the last bit.
@@ -259,7 +263,24 @@ class Templates:
 
     def described(self, value: Any) -> Hashable | None:
         """Return what describes a fake tensor; None where that would not be all, and for any other value."""
-        return self._values.memo.described(value) if type(value) is FakeTensor else None
+        if type(value) is not FakeTensor:
+            return None
+        known = self._described.get(id(value))
+        if known is None:  # held, so that no other value has its id
+            known = self._described[id(value)] = value, self._values.memo.described(value)
+        return known[1]
+
+    def values(self, template: Template, replaced: Sequence[Any], free: list[Any]) -> list[Any] | None:
+        """Return the values of the nodes of a template at a match; None where they have to be worked out.
+
+        Args:
+            template: says what they were like.
+            replaced: the values of the roots.
+            free: values that nothing has any more; those that are alike are taken.
+        """
+        if template.values is None or tuple(map(self.described, replaced)) != template.replaced:
+            return None
+        return [self._values.memo.made(facts, free, self.described) for facts in template.values]
 
     def find(self, key: Hashable) -> Template | None:
         """Return the template that was kept, if any."""
