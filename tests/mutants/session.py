@@ -7,6 +7,7 @@ tests that call its function, the cheapest first, until one fails.  This runs in
 
 from __future__ import annotations
 
+import functools
 import gc
 import json
 import os
@@ -17,6 +18,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 from attrs import asdict
@@ -28,11 +30,19 @@ from tests.mutants.made import Mutant, make_mutants
 __all__ = ["Session"]
 
 SELECTED = {
-    "transforms": ("tests/transforms", "tests/regressions", "tests/unflatten", "tests/mutants/laws.py"),
-    "ir": ("tests/ir", "tests/importing", "tests/regressions", "tests/mutants/laws.py"),
-    "lowering": ("tests/lowering", "tests/regressions"),
+    "transforms": (
+        "tests/transforms",
+        "tests/regressions",
+        "tests/unflatten",
+        "tests/mutants/examples.py",
+        "tests/mutants/laws.py",
+    ),
+    "ir": ("tests/ir", "tests/importing", "tests/regressions", "tests/mutants/examples.py", "tests/mutants/laws.py"),
+    "lowering": ("tests/lowering", "tests/regressions", "tests/mutants/examples.py"),
 }
 """The tests that are asked about the mutants of a layer; the rest costs much and finds little that these do not."""
+
+LAYERS = tuple([f"purefx.{layer}" for layer in SELECTED])
 
 
 class Session:
@@ -53,12 +63,18 @@ class Session:
         """Tests that fail on the original."""
         self.failed = False
         """Whether the test that runs failed."""
+        self.remembered: list[functools._lru_cache_wrapper[Any]] = []
+        """What functions of the layers that are mutated returned: the original's answers are none of a mutant."""
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         """Run the original, then the mutants."""
         items = {item.nodeid: item for item in session.items}
+        imported = set(state()._stats)
+        self.remembered = caches(LAYERS)
         self._original(items)
+        # What runs only when a module is imported fills tables, which every mutant inherits: that cannot be asked here.
+        self.mutants = [mutant for mutant in self.mutants if mutant.tested_as in self.tests or mutant.tested_as not in imported]
         gc.collect()
         gc.freeze()
         running: dict[int, tuple[Mutant, int]] = {}
@@ -79,6 +95,7 @@ class Session:
         set_mutant_under_test("stats")
         for name, item in items.items():
             state()._stats.clear()
+            self._forget()
             begun = time.process_time()
             if self._fails(item):
                 self.broken.append(name)
@@ -116,6 +133,7 @@ class Session:
         limit = 5 + int(3 * self.budget)
         resource.setrlimit(resource.RLIMIT_CPU, (limit, limit + 1))
         set_mutant_under_test(mutant.name)
+        self._forget()
         try:
             failed = next((item.nodeid for item in items if self._fails(item)), "")
             os.write(tell, failed.encode())
@@ -137,6 +155,10 @@ class Session:
         self.failed = False
         item.ihook.pytest_runtest_protocol(item=item, nextitem=None)
         return self.failed
+
+    def _forget(self) -> None:
+        for each in self.remembered:
+            each.cache_clear()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Note that a test failed."""
@@ -165,7 +187,15 @@ def main(budget: float, workers: int, seed: int, sample: int) -> int:
     Path("mutants.json").write_text(json.dumps([asdict(mutant) for mutant in mutants]))
     selected = asked["tests"] or dict.fromkeys(test for file in asked["files"] for test in SELECTED[file.split("/")[1]])
     session = Session(mutants, budget=budget, workers=workers)
+    set_mutant_under_test("stats")
+    sys.setrecursionlimit(4 * sys.getrecursionlimit())  # the switch before a function is two calls more
     return int(pytest.main(["-s", "-m", "not slow and not models", *selected], plugins=[session]))
+
+
+def caches(modules: Sequence[str]) -> list[functools._lru_cache_wrapper[Any]]:
+    """Return the caches of functions of some packages."""
+    found = [each for each in gc.get_objects() if isinstance(each, functools._lru_cache_wrapper)]
+    return [each for each in found if f"{getattr(each, '__module__', '')}.".startswith(tuple(f"{name}." for name in modules))]
 
 
 def change_of(mutant: Mapping[str, str]) -> tuple[str, ...]:
