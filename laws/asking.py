@@ -15,6 +15,7 @@ import torch
 from attrs import evolve
 from attrs.exceptions import FrozenInstanceError
 from hypothesis import Phase, given, seed
+from hypothesis.errors import Flaky
 from hypothesis.strategies import SearchStrategy
 
 from ..ir.analysis.diff import diff
@@ -280,8 +281,8 @@ def smallest(
             broken.append(error)
             raise
 
-    # The errors of hypothesis say where a test failed; ours say what the program is.
-    with suppress(LawBroken, _TimeIsUp):
+    # The errors of hypothesis say where a test failed, or that it did not fail again; ours say what the program is.
+    with suppress(LawBroken, Flaky, _TimeIsUp):
         for start, size in runs_of(examples, number, longest=longest):
             seed(start)(draw_settings(size, Phase.generate, Phase.shrink)(given(made)(holds)))()
     return min(broken, key=_size, default=None)
