@@ -8,18 +8,23 @@ out elsewhere (``analysis/versions.py``).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import TypeVar
 
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 
-from .graph import Stack
-from .meta import ORIGIN, Meta
+from .graph import Call, Input, Node, Stack
+from .meta import EMPTY_META, ORIGIN, Meta
 from .names import escaped
 
-__all__ = ["INPUT", "Imported", "Made", "Origin", "Place", "Version", "ancestors", "made_of", "origin_of", "standing_for"]
+__all__ = [
+    "INPUT", "Imported", "Made", "Origin", "Place", "Version", "ancestors", "handed_on", "made_of", "origin_of", "origin_only",
+    "standing_for", "standing_in",
+]  # fmt: skip
 
+
+Item = TypeVar("Item", Node, Input)
 
 INPUT = "input"
 """What an input has in the place of an operator."""
@@ -113,7 +118,7 @@ def origin_of(meta: Meta) -> Origin | None:
     return meta.get(ORIGIN)
 
 
-def made_of(metas: Iterable[Meta], by: str = "") -> Mapping[str, Any]:
+def made_of(metas: Iterable[Meta], by: str = "") -> Meta:
     """Return what the meta of a new node has to say of where it comes from: nothing, where nothing is known of the others.
 
     Args:
@@ -121,11 +126,11 @@ def made_of(metas: Iterable[Meta], by: str = "") -> Mapping[str, Any]:
         by: the rule that makes it; by default it is the step that does.
 
     >>> relu = {ORIGIN: Imported("relu", "aten.relu.default")}
-    >>> made_of([relu], "soften")[ORIGIN].by, made_of([{}])
+    >>> made_of([relu], "soften")[ORIGIN].by, dict(made_of([{}]))
     ('soften', {})
     """
     found = tuple(dict.fromkeys([origin for meta in metas if (origin := meta.get(ORIGIN)) is not None]))
-    return {ORIGIN: Made(found, by)} if found else {}
+    return MappingProxyType({ORIGIN: Made(found, by)}) if found else EMPTY_META
 
 
 def standing_for(meta: Meta, others: Iterable[Meta]) -> Meta:
@@ -148,6 +153,50 @@ def standing_for(meta: Meta, others: Iterable[Meta]) -> Meta:
     if len(found) < (1 if mine is None else 2):
         return meta
     return MappingProxyType({**meta, ORIGIN: Made(tuple(found), "", is_one=True)})
+
+
+def origin_only(meta: Meta) -> Meta:
+    """Return what meta says of an origin, for a copy of a node that computes the same.
+
+    Args:
+        meta: of the node.
+
+    >>> dict(origin_only({"val": 1}))
+    {}
+    """
+    return MappingProxyType({ORIGIN: meta[ORIGIN]}) if ORIGIN in meta else EMPTY_META
+
+
+def handed_on(meta: Meta) -> Meta:
+    """Return the meta of a value for an input of a body that is given it: the input says of itself only what it stands for.
+
+    Args:
+        meta: of the value.
+
+    >>> dict(handed_on({"val": 1, ORIGIN: Imported("relu", "aten.relu.default")}))
+    {'val': 1}
+    """
+    return MappingProxyType({key: value for key, value in meta.items() if key != ORIGIN}) if ORIGIN in meta else meta
+
+
+def standing_in(items: Sequence[Item], gone: Mapping[str, Iterable[Meta]]) -> tuple[Item, ...]:
+    """Return nodes or inputs of which some stand for others, which went, as well.
+
+    A call leads to what its body computes, and has no origin of its own.
+
+    Args:
+        items: the nodes or inputs.
+        gone: the meta of those that went, by name of what is used instead of them.
+
+    >>> relu, x = {ORIGIN: Imported("relu", "aten.relu.default")}, Input("x")
+    >>> standing_in([x], {}) == (x,), standing_in([x], {"x": [relu]})[0].meta[ORIGIN].is_one
+    (True, True)
+    """
+    if not gone:
+        return tuple(items)
+    able = [item for item in items if item.name in gone and not (isinstance(item, Node) and type(item.do) is Call)]
+    told = {item.name: standing_for(item.meta, gone[item.name]) for item in able}
+    return tuple([evolve(item, meta=told[item.name]) if item.name in told else item for item in items])
 
 
 def ancestors(origins: Iterable[Origin]) -> Iterator[Origin]:

@@ -16,7 +16,7 @@ from .arguments import Arg, Body, Ref, map_refs, replace_refs
 from .graph import Frame, Get, Graph, Input, Node, Stack
 from .meta import ORIGIN, Meta
 from .names import Names
-from .origins import standing_for
+from .origins import standing_in
 from .own_operators import user_stack
 from .state import State, reading_place
 
@@ -73,8 +73,7 @@ class Rewriter:
     def position(self) -> Mapping[str, int]:
         """The number of the node that defines each value, -1 for an input."""
         found = {formal.name: -1 for formal in self.source.inputs}
-        found.update((node.name, number) for number, node in enumerate(self.source.nodes))
-        return found
+        return found | {node.name: number for number, node in enumerate(self.source.nodes)}
 
     @property
     def idle(self) -> bool:
@@ -126,21 +125,21 @@ class Rewriter:
         given = replace_refs(source.output if output is ... else output, self._known(self.end))
         nodes = source.nodes if self.idle else tuple(self._nodes())
         if gone:
-            formals = source.inputs if inputs is None else inputs
-            told = {one.name: standing_for(one.meta, gone[one.name]) for one in (*formals, *nodes) if one.name in gone}
-            inputs = tuple([Input(one.name, told[one.name]) if one.name in told else one for one in formals])
-            nodes = tuple([node.evolve(meta=told.get(node.name)) for node in nodes])
+            inputs = standing_in(source.inputs if inputs is None else inputs, gone)
+            nodes = standing_in(nodes, gone)
         if nodes is source.nodes and given is source.output and inputs in (None, source.inputs):
             return source
         return Graph(source.inputs if inputs is None else inputs, nodes, given)
 
     def _gone(self) -> Mapping[str, list[Meta]]:
-        # For each value that is used instead of nodes that go, what those were; not where a value of none is used.
+        # What is used instead of others, and what those were: everywhere instead of what goes, or somewhere.
         found: dict[str, list[Meta]] = {}
-        for name, by in self._everywhere.items():
-            node = self.source.by_name.get(name) if name in self._erased else None
-            if node is not None and type(by) is Ref and ORIGIN in node.meta:
-                found.setdefault(by.name, []).append(node.meta)
+        pairs = [(name, by) for name, by in self._everywhere.items() if name in self._erased]
+        pairs += [pair for used in self.uses.values() for pair in used.items()]
+        metas = self.source.metas if pairs else {}
+        for name, by in pairs:
+            if type(by) is Ref and ORIGIN in metas.get(name, {}):
+                found.setdefault(by.name, []).append(metas[name])
         return found
 
     def _nodes(self) -> list[Node]:

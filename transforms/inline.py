@@ -12,7 +12,9 @@ from attrs import define
 
 from ..ir.arguments import Arg, Ref, bodies_in, replace_refs
 from ..ir.graph import Call, Frame, Graph, Node, Op
+from ..ir.meta import ORIGIN, Meta
 from ..ir.names import Names, join, nested
+from ..ir.origins import standing_in
 from ..ir.persistent import pmap
 from ..ir.program import Program
 from ..ir.relocation import Relocation
@@ -40,7 +42,8 @@ def inlined(program: Program, graph: Graph, *, into: Callable[[str], bool]) -> G
     """
     work = _Inlining(program, graph, into)
     nodes = work.run()
-    return Graph(graph.inputs, tuple(nodes), work.use(graph.output, work.outermost))
+    inputs, nodes = standing_in(graph.inputs, work.stands_for), standing_in(nodes, work.stands_for)
+    return Graph(inputs, nodes, work.use(graph.output, work.outermost))
 
 
 @define
@@ -63,6 +66,8 @@ class _Inlining:
         self.names = Names(formal.name for formal in graph.inputs)
         self.outermost = _Level(iter(graph.nodes), {}, Relocation(partial(self.join, "")), "", graph.output)
         self.levels = [self.outermost]
+        self.stands_for: dict[str, list[Meta]] = {}
+        """What values stand for because inputs that were given them did."""
 
     def run(self) -> list[Node]:
         """Return the nodes in order of execution."""
@@ -87,6 +92,10 @@ class _Inlining:
     def _enter(self, node: Node, call: Call, level: _Level) -> _Level:
         body = self.program.graphs[call.graph]
         known = {formal.name: self.use(arg, level) for formal, arg in zip(body.inputs, node.args, strict=True)}
+        for formal in body.inputs:
+            arg = known[formal.name]
+            if ORIGIN in formal.meta and type(arg) is Ref:
+                self.stands_for.setdefault(arg.name, []).append(formal.meta)
         frame = level.written.frame(call.instance)
         inside = Relocation(partial(self.join, frame.path), (*level.written.stack(node.stack), frame))
         return _Level(iter(body.nodes), known, inside, node.name, body.output)

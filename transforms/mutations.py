@@ -17,8 +17,9 @@ from ..ir.effects.declared import NodeEffects
 from ..ir.effects.resolved import node_effects
 from ..ir.graph import Graph, Node, Op, Stack, common_prefix
 from ..ir.inference import values_of
-from ..ir.meta import EMPTY_META
+from ..ir.meta import EMPTY_META, Meta
 from ..ir.operators import op_of
+from ..ir.origins import made_of
 from ..ir.program import Program
 from ..ir.rewriter import Rewriter
 from ..ir.signature import InputMutation, OutputSpec, StateInput, StateMutation, Token, UserInput
@@ -136,9 +137,13 @@ class _Writes:
         for mutation in self.mutations:
             place, stack = self._place(mutation)
             args = (Ref(mutation.target), saved.get(mutation.value, Ref(mutation.value)))
-            meta = self.source.metas.get(mutation.value, EMPTY_META)
+            meta = self._copied(mutation.value)
             self.edit.after(place, Node(self.edit.names.fresh("copy_"), COPY, args, (), stack, meta))
         return self.edit.graph(output=output)
+
+    def _copied(self, value: str) -> Meta:
+        meta = self.source.metas.get(value, EMPTY_META)
+        return MappingProxyType({**meta, **made_of([meta])})
 
     def _last_touches(self) -> tuple[dict[object, int], dict[object, int]]:
         uses: dict[object, int] = {}
@@ -174,7 +179,7 @@ class _Writes:
     def _clone(self, value: str) -> Ref:
         place = self._final(value)
         stack = self.source.nodes[place].stack if place >= 0 else ()
-        meta = MappingProxyType({**self.source.metas.get(value, EMPTY_META), SAVED: True})
+        meta = MappingProxyType({**self._copied(value), SAVED: True})
         node = Node(self.edit.names.fresh("clone"), CLONE, (Ref(value),), (), stack, meta)
         self.edit.after(place, node, first=True)
         return Ref(node.name)

@@ -22,6 +22,7 @@ from ..ir.inference.results import depends_on_contents
 from ..ir.meta import Meta
 from ..ir.names import FROM_ROOT, Names, join, nested, word_of
 from ..ir.operators import GETITEM, op_of
+from ..ir.origins import handed_on
 from ..ir.own_operators import is_boundary
 from ..ir.program import CallSignature, Program
 from ..ir.rewriter import Rewriter
@@ -185,7 +186,7 @@ def _as_region(graph: Graph, slots: tuple[str, ...], number: int) -> Region:
     for node in graph.nodes:
         if type(node.do) is Get:
             first.setdefault(node.do.slot, node)
-    formals = {slot: Input(names.fresh(read.name), read.meta) for slot, read in first.items()}
+    formals = {slot: Input(names.fresh(read.name), handed_on(read.meta)) for slot, read in first.items()}
     edit = Rewriter(graph)
     for node in graph.nodes:
         if type(node.do) is Get:

@@ -138,10 +138,10 @@ def history(program: Program, name: str, *, graph: str | None = None) -> History
     step 1, outline: relu in the root (aten.relu.default) -> relu in 0 (aten.relu.default)
     """
     place = _place_of(program, name, graph)
-    found = origins_at(program, place.graph, place.name)
+    found, reads = origins_at(program, place.graph, place.name)
     roots = [origin for origin in ancestors(found) if isinstance(origin, Imported)]
     nodes, inputs = ([one for one in roots if (one.op == INPUT) is is_input] for is_input in (False, True))
-    state = _state_at(program, place)
+    state = _state_of(program, reads)
     if not (roots or state):
         raise NamingError(
             f"nothing is known of where {place} comes from: it was not imported, or with provenance=False, or a step made it "
@@ -302,11 +302,10 @@ def _place_of(program: Program, name: str, graph: str | None) -> Place:
     return Place(where, name, op_name(program.graphs[where].by_name[name]))
 
 
-def _state_at(program: Program, place: Place) -> tuple[str, ...]:
-    do = program.graphs[place.graph].by_name[place.name].do
-    if type(do) is not Get:
-        return ()
-    return tuple([join(path, do.slot) for path in all_instances(program)[place.graph]])
+def _state_of(program: Program, reads: Sequence[tuple[str, str]]) -> tuple[str, ...]:
+    paths = all_instances(program) if reads else {}
+    slots = [(graph, do.slot) for graph, name in reads if type(do := program.graphs[graph].by_name[name].do) is Get]
+    return tuple(sorted({join(path, slot) for graph, slot in slots for path in paths[graph]}))
 
 
 def _sorted(origins: list[Imported]) -> tuple[Imported, ...]:

@@ -116,18 +116,21 @@ def versions(program: Program) -> Sequence[Version]:
     return (*program.past[:-1], *[version_of(*pair) for pair in zip(programs, steps, strict=True)])
 
 
-def origins_at(program: Program, graph: str, name: str) -> list[Origin]:
-    """Return the origins behind a node: its own, or for a call those of what its body computes.
+def origins_at(program: Program, graph: str, name: str) -> tuple[list[Origin], list[tuple[str, str]]]:
+    """Return the origins behind a node, and the reads of state that have none: its own, or for a call those of its body.
 
     Args:
         program: has the node.
         graph: the id of the graph.
         name: of the node.
 
+    Returns:
+        The origins, and graph and name of the reads.
+
     >>> import purefx as px
     >>> node = px.Node("y", px.Op("toy.neg"), (px.Ref("x"),), stack=(px.Frame("a"),))
     >>> program = tracked(px.Program.of({"": px.Graph((px.Input("x"),), (node,), (px.Ref("y"),))}))
-    >>> [str(origin) for origin in origins_at(px.outline(program), "", "y")]
+    >>> [str(origin) for origin in origins_at(px.outline(program), "", "y")[0]]
     ['y (toy.neg)']
     """
     found: dict[Origin, None] = {}
@@ -139,7 +142,13 @@ def origins_at(program: Program, graph: str, name: str) -> list[Origin]:
             if place not in seen:
                 seen.add(place)
                 todo.append(place)
-    return list(found)
+    reads = [(graph, name) for graph, name in seen if _reads(program, graph, name)]
+    return list(found), sorted(reads)
+
+
+def _reads(program: Program, graph: str, name: str) -> bool:
+    node = program.graphs[graph].by_name.get(name)
+    return node is not None and type(node.do) is Get
 
 
 def _behind(program: Program, graph: str, name: str, found: dict[Origin, None]) -> list[tuple[str, str]]:
@@ -149,10 +158,15 @@ def _behind(program: Program, graph: str, name: str, found: dict[Origin, None]) 
     if origin is not None:
         found[origin] = None
         return []
-    if node is None:
-        return []
+    if node is None:  # an input of a body is what the callers give
+        place = next((number for number, formal in enumerate(program.graphs[graph].inputs) if formal.name == name), 0)
+        calls = [(where, caller) for where in program.order for caller in program.graphs[where].callers]
+        given = [(where, caller.args[place]) for where, caller in calls
+                 if type(caller.do) is Call and caller.do.graph == graph]  # fmt: skip
+        return [(where, arg.name) for where, arg in given if type(arg) is Ref]
     if type(node.do) is Call:
-        return [(node.do.graph, inner.name) for inner in program.graphs[node.do.graph].nodes]
+        body = program.graphs[node.do.graph]
+        return [(node.do.graph, inner) for inner in (*[inner.name for inner in body.nodes], *body.output_refs())]
     whole, index = node.projection or ("", 0)
     maker = program.graphs[graph].by_name.get(whole)
     if maker is None or type(maker.do) is not Call:

@@ -12,7 +12,9 @@ from attrs import define, frozen
 
 from ...ir.arguments import Arg, Ref
 from ...ir.graph import Get, Graph, Input, Node, Stack, common_prefix
+from ...ir.meta import Meta
 from ...ir.names import FROM_ROOT
+from ...ir.origins import standing_for
 from ...ir.program import Program
 from ...ir.rewriter import Rewriter
 from ..shared_bodies import value_only
@@ -152,6 +154,8 @@ class _Made:
     node: Node
     stacks: list[Stack]
     """Where all of them stand."""
+    metas: list[Meta]
+    """Those of the nodes that it stands for."""
 
 
 def _changed(survey: Survey, name: str, moves: Mapping[str, _Move]) -> Graph:
@@ -168,7 +172,7 @@ def _changed(survey: Survey, name: str, moves: Mapping[str, _Move]) -> Graph:
         args = (*site.node.args, *[given[formal.name] for formal in move.passed])
         edit.put(site.number, site.node.evolve(args=args))
     for one in made.values():
-        edit.before(one.number, one.node.evolve(stack=common_prefix(one.stacks)))
+        edit.before(one.number, one.node.evolve(stack=common_prefix(one.stacks), meta=standing_for(one.node.meta, one.metas)))
     return edit.graph(inputs=inputs)
 
 
@@ -182,9 +186,10 @@ def _computed(survey: Survey, site: Site, nodes: Iterable[Node], made: dict[obje
             there = there.evolve(do=read_of(leaf.removeprefix(FROM_ROOT), survey.paths[site.caller]))
         same = Node("", there.do, there.args, there.kwargs)
         versions = () if type(node.do) is Get else tuple([site.versions[leaf] for leaf in sorted(leaves[node.name])])
-        one = made.setdefault((same, versions, site.region), _Made(site.number, there, []))
+        one = made.setdefault((same, versions, site.region), _Made(site.number, there, [], []))
         if not one.stacks:
             one.node = there.evolve(name=edit.names.fresh(node.name))
         one.stacks.append(site.node.stack)
+        one.metas.append(node.meta)
         known[node.name] = Ref(one.node.name)
     return known

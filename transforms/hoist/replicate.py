@@ -20,6 +20,8 @@ from ...ir.effects.declared import NodeEffects
 from ...ir.effects.resolved import program_effects
 from ...ir.errors import NamingError
 from ...ir.graph import Call, Get, Graph, Node, Op
+from ...ir.meta import Meta
+from ...ir.origins import standing_for
 from ...ir.program import Program
 from ...ir.rewriter import Rewriter
 from ..memory import Memory
@@ -183,6 +185,7 @@ class _Facts:
         self._written: dict[str, _Written] = {}
         self._reads: dict[str, Mapping[str, str]] = {}
         self._first: dict[str, Mapping[str, str]] = {}
+        self._equal: dict[str, Mapping[str, list[Meta]]] = {}
 
     @cached_property
     def stacks_matter(self) -> bool:
@@ -215,6 +218,15 @@ class _Facts:
                     found[node.name] = first.setdefault(key, node.name)
             self._first[name] = found
         return self._first[name]
+
+    def equal_to(self, name: str) -> Mapping[str, list[Meta]]:
+        """Return what meta says of the nodes of a graph that are one value with the first such node."""
+        if name not in self._equal:
+            metas, found = self.program.graphs[name].metas, dict[str, list[Meta]]()
+            for other, first in self.first_of(name).items():
+                found.setdefault(first, []).append(metas[other])
+            self._equal[name] = found
+        return self._equal[name]
 
     def chosen(self, globs: Sequence[str] | None) -> list[str]:
         """Return the bodies that may get other inputs, of those at some paths."""
@@ -315,6 +327,8 @@ class _Matching:
         if len(nodes) < len(key):
             return None
         meta = common_meta(nodes[0].meta, [node.meta for node in nodes[1:]])
+        equal = [self.facts.equal_to(site.caller).get(name, ()) for site, name in zip(self.sites, key, strict=True)]
+        meta = standing_for(meta, [other for found in equal for other in found])
         if (slot := self._read(key)) is not None:
             return Node(nodes[0].name, read_of(slot, self.facts.paths[self.name]), meta=meta)
         for site, node in zip(self.sites, nodes, strict=True):

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -22,6 +23,7 @@ from ...ir.effects.resolved import node_effects
 from ...ir.graph import Do, Get, Graph, Node, Op, Stack
 from ...ir.meta import Meta
 from ...ir.operators import op_of
+from ...ir.origins import made_of
 from ...ir.own_operators import is_boundary, user_stack
 from ...ir.program import Program
 from ...ir.rewriter import Rewriter
@@ -210,7 +212,7 @@ class _Insertion:
                 stack = self.graph.nodes[self.edit.position[value]].stack
                 target = self._reader(chain, stack, begin)
                 args = (Ref(target), Ref(value))
-                self.edit.after(begin, Node(self.edit.names.fresh("copy_"), COPY, args, (), stack, self.graph.nodes[begin].meta))
+                self.edit.after(begin, Node(self.edit.names.fresh("copy_"), COPY, args, (), stack, self._copied(value)))
             for crossing in found:
                 self._read_instead(crossing, chain)
 
@@ -231,7 +233,7 @@ class _Insertion:
         value = self._reader(chain, stack, number)
         # What the user makes of it must not change when the state does: a view of the state is a view of a copy.
         if number == count or crossing.value in self.viewing[number]:
-            clone = Node(self.edit.names.fresh("clone"), CLONE, (Ref(value),), (), stack, self._meta(crossing.value))
+            clone = Node(self.edit.names.fresh("clone"), CLONE, (Ref(value),), (), stack, self._copied(crossing.value))
             self.edit.before(number, clone)
             value = clone.name
         self.edit.use(number, crossing.value, Ref(value))
@@ -249,6 +251,10 @@ class _Insertion:
             made = Node(self.edit.names.fresh(chain.target), Get(name), (), (), stack[:depth], self._meta(chain.target))
         self.readers[place] = (made, min(first, number))
         return made.name
+
+    def _copied(self, name: str) -> Meta:
+        meta = self._meta(name)
+        return MappingProxyType({**meta, **made_of([meta])})
 
     def _meta(self, name: str) -> Meta:
         return self.graph.by_name[name].meta

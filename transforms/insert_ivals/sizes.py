@@ -21,7 +21,9 @@ from ...ir.analysis.numbers import SYMBOLIC
 from ...ir.arguments import Arg, Ref, replace_refs
 from ...ir.graph import Frame, Node, Op, Stack, common_prefix
 from ...ir.inference import values_of
+from ...ir.meta import Meta
 from ...ir.operators import op_of
+from ...ir.origins import made_of, origin_only
 from ...ir.own_operators import is_boundary
 from ...ir.program import Program
 from ...ir.rewriter import Rewriter
@@ -217,7 +219,7 @@ class Sizes:
             if place is None and not ready:
                 todo += [(part, True), *[(inner, False) for inner in node.refs()]]
                 continue
-            again, meta = self.edit.names.fresh(part), MappingProxyType({"val": value})
+            again, meta = self.edit.names.fresh(part), MappingProxyType({"val": value, **origin_only(node.meta)})
             if place is not None:
                 self._read(place, again, key, scope, meta, new)
                 continue
@@ -225,13 +227,14 @@ class Sizes:
             new[key] = node.evolve(name=again, args=replace_refs(node.args, found), stack=scope, meta=meta)
         return new
 
-    def _read(self, place: _Place, name: str, key: Home, scope: Stack, meta: Any, new: dict[Home, Node]) -> None:
-        args = (Ref(place.tensor), place.dim)
+    def _read(self, place: _Place, name: str, key: Home, scope: Stack, meta: Meta, new: dict[Home, Node]) -> None:
+        args, origin = (Ref(place.tensor), place.dim), made_of([meta])
+        meta = MappingProxyType({**meta, **origin})
         if place.factor == 1:
             new[key] = Node(name, SIZE, args, (), scope, meta)
             return
         sized: Any = self.values[place.tensor]
-        whole = MappingProxyType({"val": sized.shape[place.dim]})
+        whole = MappingProxyType({"val": sized.shape[place.dim], **origin})
         times = self.edit.names.fresh(SIZE.name.split(".")[1])
         new[times, key[1]] = Node(times, SIZE, args, (), scope, whole)
         new[key] = Node(name, FLOORDIV, (Ref(times), place.factor), (), scope, meta)

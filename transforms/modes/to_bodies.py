@@ -15,6 +15,7 @@ from ...ir.arguments import Arg, Body, Ref
 from ...ir.graph import Get, Graph, Input, Node, Stack, common_prefix
 from ...ir.names import Names, is_below
 from ...ir.operators import GETITEM
+from ...ir.origins import made_of
 from ...ir.program import Program
 from ...ir.relocation import Relocation
 from ..shared_bodies import value_only
@@ -181,7 +182,9 @@ class _Building:
             Node(output, GETITEM, (Ref(name), index), (), stack, value_only(self.metas.get(output, {})))
             for index, output in enumerate(outputs)
         ]
-        return [Node(name, do, args, (), stack, MappingProxyType({"val": value})), *taken]
+        markers = self.nodes[region.first], *self.nodes[region.last : region.last + 1]
+        meta = MappingProxyType({"val": value, **made_of([marker.meta for marker in markers])})
+        return [Node(name, do, args, (), stack, meta), *taken]
 
 
 def _gathered(graph: Graph, regions: list[Region]) -> tuple[Node, ...]:

@@ -9,7 +9,9 @@ from functools import partial
 
 from ...ir.arguments import Arg, Ref, replace_refs
 from ...ir.graph import Graph, Node, Op
+from ...ir.meta import Meta
 from ...ir.names import join, nested
+from ...ir.origins import made_of, standing_in
 from ...ir.program import Program
 from ...ir.relocation import Relocation
 from ..transformation import UNLIMITED, Fuel, transformation
@@ -100,7 +102,7 @@ class _Inlining:
         """Return the graph with bodies in their places; the same object if there is none."""
         if not self.hops:
             return self.graph
-        made: list[Node] = []
+        made, gone = list[Node](), dict[str, list[Meta]]()
         for node in self.graph.nodes:
             whole, index = node.projection or ("", 0)
             if node.name in self.hops:
@@ -109,20 +111,23 @@ class _Inlining:
                 value = self.results[whole][index]
                 if value != Ref(node.name):
                     self.known[node.name] = value
+                if type(value) is Ref:
+                    gone.setdefault(value.name, []).append(node.meta)
             else:
                 made.append(node.using(self.known) if self.known else node)
-        return Graph(self.graph.inputs, tuple(made), replace_refs(self.graph.output, self.known))
+        return Graph(self.graph.inputs, standing_in(made, gone), replace_refs(self.graph.output, self.known))
 
     def _between(self, node: Node) -> list[Node]:
         place = PLACES[node.do.name] if type(node.do) is Op else 0
+        origin = made_of([node.meta])
         if is_op(node, WITH_GRAD):
-            first = Node(self.names.fresh("_set_grad_enabled"), SET_GRAD, node.args[:1], (), node.stack)
+            first = Node(self.names.fresh("_set_grad_enabled"), SET_GRAD, node.args[:1], (), node.stack, origin)
             inner = self._inner(node, node.args[place + 1 :])
-            last = Node(self.names.fresh("_set_grad_enabled"), SET_GRAD, (self.hops[node.name],), (), node.stack)
+            last = Node(self.names.fresh("_set_grad_enabled"), SET_GRAD, (self.hops[node.name],), (), node.stack, origin)
         else:
-            first = Node(self.names.fresh("_enter_autocast"), ENTER, node.args[:place], (), node.stack)
+            first = Node(self.names.fresh("_enter_autocast"), ENTER, node.args[:place], (), node.stack, origin)
             inner = self._inner(node, node.args[place + 1 :])
-            last = Node(self.names.fresh("_exit_autocast"), EXIT, (Ref(first.name),), (), node.stack)
+            last = Node(self.names.fresh("_exit_autocast"), EXIT, (Ref(first.name),), (), node.stack, origin)
         return [first, *inner, last]
 
     def _inner(self, node: Node, operands: tuple[Arg, ...]) -> list[Node]:

@@ -11,6 +11,7 @@ from ...ir.arguments import Ref
 from ...ir.graph import Call, Frame, Graph, Input, Node, Op
 from ...ir.meta import Meta
 from ...ir.names import Names, relative
+from ...ir.origins import handed_on
 from ...ir.persistent import pmap
 from ...ir.program import Program
 from ...ir.relocation import Relocation
@@ -214,7 +215,7 @@ class _Walk:
             inputs = list(scope.inputs)  # by first use, not by where they are made: equal layers must be equal bodies
             output = Ref(outputs[0]) if len(outputs) == 1 else tuple([Ref(name) for name in outputs])
             name = self.ids.fresh(str(scope.frame))
-            graphs[name] = Graph(tuple([Input(name, metas[name]) for name in inputs]), _flatten(scope), output)
+            graphs[name] = Graph(tuple([Input(name, handed_on(metas[name])) for name in inputs]), _flatten(scope), output)
             scope.calls = self._call_nodes(scope, name, inputs, outputs, names)
         main = Graph(source.main.inputs, _flatten(self.root), source.main.output)
         kept = {name: source.graphs[name] for name in source.order[1:]}

@@ -14,6 +14,7 @@ from ...ir.calls.parts import original, part_names, parts
 from ...ir.errors import UnsupportedProgram
 from ...ir.graph import Call, Frame, Get, Graph, Input, Node, Stack
 from ...ir.names import Names
+from ...ir.origins import handed_on
 from ...ir.persistent import pmap
 from ...ir.program import Program
 from ...ir.relocation import Relocation
@@ -190,7 +191,7 @@ class _Cutting:
         for tag, body in zip(self.placing.names, self.bodies, strict=True):
             inputs = sorted(body.inputs, key=rank.__getitem__)
             outputs = sorted(body.outputs, key=rank.__getitem__)
-            formals = tuple([Input(name, metas[name]) for name in inputs])
+            formals = tuple([Input(name, handed_on(metas[name])) for name in inputs])
             refs = tuple([Ref(name) for name in outputs])
             name = ids.fresh(tag)
             graphs[name] = Graph(formals, tuple(body.nodes), refs[0] if len(refs) == 1 else refs)

@@ -1,0 +1,159 @@
+"""The law of provenance: every node leads back to what it was made of, and to nothing else.
+
+What a node was made of is said by its origin (``purefx.ir.origins``).  That it is said is easily seen.  Whether it is true is
+seen in the flat programs before and after: a node that has the operator of what it comes from computes the same of the same, so
+what it uses must lead back, operand by operand, to what that used; and so must results.  Whether a node with another operator is
+made of all that is said, and of no more, is not judged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+
+from attrs import frozen
+
+from ..ir.analysis.versions import origins_at, tracked
+from ..ir.graph import Call, Get, Graph, Input, Node, Op
+from ..ir.operators import GETITEM
+from ..ir.origins import Imported, Origin, ancestors, origin_of
+from ..ir.program import Program
+from ..ir.signature import UserOutput
+from ..transforms.inline import inline
+from .law import Case, Transform, law
+
+__all__ = ["provenance", "untold"]
+
+
+@law("every node leads back to what it was made of, and what it was made of to the node, or to the step that dropped it")
+def provenance(transform: Transform, case: Case) -> list[str]:
+    """Say which nodes of a result have no origin, or a wrong one."""
+    before = tracked(case.program)
+    after = transform(before)
+    if after is before:
+        return []
+    return [*untold(before, after), *_misled(_Flat.of(before), _Flat.of(after))]
+
+
+def untold(before: Program, after: Program) -> Iterator[str]:
+    """Say which nodes of a program lead to nothing, or to what was not there before; and what was there and cannot be found.
+
+    Args:
+        before: a program in which everything has an origin.
+        after: what became of it.
+
+    >>> from purefx.ir import Ref
+    >>> program = Program.of({"": Graph((), (Node("y", Op("toy.one")),), (Ref("y"),))})
+    >>> list(untold(tracked(program), program))[0]
+    'the root / y: nothing says what it was made of'
+    """
+    known = set(ancestors(_origins(before)))
+    for name, node in after.nodes():
+        where = f"{name or 'the root'} / {node.name}"
+        found, reads = origins_at(after, name, node.name)
+        if type(node.do) is Op and not (found or reads):
+            yield f"{where}: nothing says what it was made of"
+        elif (
+            type(node.do) is Call
+            and not (found or reads)
+            and any(type(one.do) is Op for one in after.graphs[node.do.graph].nodes)
+        ):
+            yield f"{where}: it leads to nothing of its body"
+        for root in ancestors(found):
+            if isinstance(root, Imported) and root not in known:
+                yield f"{where}: it leads to {root}, which was not there"
+
+
+def _origins(program: Program) -> Iterator[Origin]:
+    for graph in program.graphs.values():
+        for item in (*graph.inputs, *graph.nodes):
+            origin = origin_of(item.meta)
+            if origin is not None:
+                yield origin
+
+
+@frozen(eq=False, slots=False)
+class _Flat:
+    """A program without calls: its root, and what is known of each value by name."""
+
+    program: Program
+    graph: Graph
+    makers: Mapping[str, Node | Input]
+
+    @classmethod
+    def of(cls, program: Program) -> _Flat:
+        flat = inline(program)
+        return cls(flat, flat.main, {item.name: item for item in (*flat.main.inputs, *flat.main.nodes)})
+
+    @cached_property
+    def written(self) -> frozenset[str]:
+        """Inputs that a node which writes takes: their memory may hold what others computed."""
+        writers = [node for node in self.graph.nodes if type(node.do) is Op and node.do.effects.writes]
+        return frozenset([name for node in writers for name in node.refs()])
+
+    def origin(self, name: str) -> Origin | None:
+        """The origin of a value; None where nothing is said of it, as of what memory holds."""
+        item = self.makers[name]
+        while type(item) is Node and origin_of(item.meta) is None and item.projection is not None:
+            item = self.makers[item.projection[0]]
+        return None if self._is_open(item) else origin_of(item.meta)
+
+    def _is_open(self, item: Node | Input) -> bool:
+        # Memory holds what others wrote, and a body of an operator gives what something in it computes.
+        if type(item) is Input:
+            return item.name in self.written
+        whole = self.makers[item.projection[0]] if item.projection is not None else item
+        return type(item.do) is Get or (type(whole) is Node and type(whole.do) is Op and whole.do.effects.through_bodies)
+
+    def results(self) -> list[str]:
+        """The values that the user gets, where each is one."""
+        pairs = zip(self.graph.output, self.program.signature.outputs, strict=False) if self.program.signature.outputs else ()
+        return [getattr(arg, "name", "") for arg, spec in pairs if type(spec) is UserOutput]
+
+
+def _misled(before: _Flat, after: _Flat) -> Iterator[str]:
+    were: dict[Origin, list[Node]] = {}
+    for node in before.graph.nodes:
+        origin = origin_of(node.meta)
+        if origin is not None:
+            were.setdefault(origin, []).append(node)
+    told, wrong = set[Origin](), dict[Origin, str]()
+    for node in after.graph.nodes:
+        origin = origin_of(node.meta)
+        found = [] if origin is None or type(node.do) is not Op else [one for one in _same(origin, node.do.name) if one in were]
+        odd = {one: [_odd(before, was, after, node) for was in were[one]] for one in found}
+        right = [one for one, said in odd.items() if None in said]
+        told.update(right)
+        # It stands for all of them: in each of the places where it does, for one of them.
+        wrong.update({one: f"{node} is said to come from {one}, which {odd[one][0]}" for one in found if not right})
+        wrong.update({one: f"{node} is said to come from {one}, and others are" for one in found if one not in wrong})
+    yield from [f"{said}; the flat result:\n{after.graph}" for one, said in wrong.items() if one not in told]
+    old, new = before.results(), after.results()
+    for was, now in zip(old, new, strict=False) if len(old) == len(new) else ():
+        if was and now and not _is_behind(before.origin(was), after.origin(now)):
+            yield f"the result {now} does not lead back to {was}:\n{after.graph}"
+
+
+def _same(origin: Origin, op: str) -> Iterator[Imported]:
+    # What it computes the same as: itself, or each of those that it stands for.  Taking results apart is no computing.
+    todo = [origin]
+    while todo:
+        one = todo.pop()
+        if isinstance(one, Imported):
+            if one.op == op != GETITEM.name:
+                yield one
+        elif one.is_one:
+            todo += one.of
+
+
+def _odd(before: _Flat, was: Node, after: _Flat, now: Node) -> str | None:
+    # What a node uses that does not lead back to what another used.
+    old, new = was.refs(), now.refs()
+    for mine, theirs in zip(old, new, strict=False) if len(old) == len(new) else ():
+        if not _is_behind(before.origin(mine), after.origin(theirs)):
+            return f"used {mine}, and {theirs} does not lead back to that"
+    return None
+
+
+def _is_behind(was: Origin | None, now: Origin | None) -> bool:
+    return was is None or now is None or any(was is one for one in ancestors([now]))
