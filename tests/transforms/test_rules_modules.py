@@ -154,10 +154,12 @@ def test_a_call_in_an_edit() -> None:
 def test_refusals() -> None:
     program = tree(Model())
     several = px.rule(at=px.module("layers.*.two"))(lambda m: m.arguments["relu"])
-    with pytest.raises(px.errors.RuleError, match="the module two returns several values"):
+    with pytest.raises(px.errors.RuleError, match="the module two returns 2 values, and a rule as many in a tuple, not relu"):
         several(program)
     nowhere = px.rule(at=px.module("layers.*.mlp"), once=True)(lambda m: m.module_call("nothing", m.value))
-    with pytest.raises(px.errors.RuleError, match="calls no module 'nothing'"):
+    with pytest.raises(
+        px.errors.RuleError, match="nothing calls a module 'nothing' below the body 'Layer', so the program has no"
+    ):
         nowhere(program)
     few = px.rule(at=px.module("layers.*.mlp"), once=True)(lambda m: m.module_call("mlp"))
     with pytest.raises(px.errors.RuleError, match="takes 1 operands"):
@@ -168,9 +170,95 @@ def test_refusals() -> None:
     assert few(flat) is flat
 
 
-def test_a_preserved_call_is_left() -> None:
-    exported = torch.export.export(Model(), (X,), preserve_module_call_signature=("layers.0.mlp", "layers.1.mlp", "layers.2.mlp"))
+RESULTS: list[tuple[str, Function, Function]] = [
+    ("others", lambda m: (m.arguments["relu"].tanh(), m.arguments["relu"].exp()), lambda two, x: (x.tanh(), x.exp())),
+    ("made of them", lambda m: (m.value[0] * 2, m.value[1]), lambda two, x: (two(x)[0] * 2, two(x)[1])),
+    ("turned", lambda m: m.value[::-1], lambda two, x: two(x)[::-1]),
+    ("called anew", lambda m: _called_anew(m), lambda two, x: (two(x * 2)[1], two(x * 2)[0])),
+    ("left", lambda m: None, lambda two, x: two(x)),
+]
+
+
+def _called_anew(m: px.Match) -> Any:
+    a, b = m.module_call("two", m.arguments["relu"] * 2)
+    return b, a
+
+
+@pytest.mark.parametrize(("name", "written", "expected"), RESULTS, ids=[case[0] for case in RESULTS])
+def test_a_module_with_several_results(name: str, written: Function, expected: Function) -> None:
+    model = Model()
+    rule = px.rule(at=px.module("layers.1.two"), once=True)(written)
+    changed = copy.deepcopy(model)
+    two = Two()
+    changed.layers[1].two.forward = lambda x: expected(two, x)
+    result = checked(rule(tree(model)), changed)
+    assert rule.explain(tree(model)).replaced or name == "left"
+    assert len({node.do.graph for node in result.main.nodes if isinstance(node.do, px.Call)}) == (1 if name == "left" else 2)
+
+
+class One(nn.Module):
+    """Of several results one alone is used."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.two = Two()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.two(x)[1] * 2
+
+
+def test_a_result_that_nobody_uses() -> None:
+    """A tree has no results that nobody uses; where one call of a body uses fewer than another, a rule gives one for each."""
+    bare = px.transform(px.import_ep(torch.export.export(One(), (X,))))
+    one = px.rule(at=px.module("two"))(lambda m: m.arguments["x"].tanh())
+    torch.testing.assert_close(px.lower(one(bare))(X), X.tanh() * 2)
+    both = px.rule(at=px.module("two"), once=True)(lambda m: (m.value[0], m.value[1] + m.value[0]))
+    with pytest.raises(px.errors.RuleError, match="the module two gives one value here, since nothing uses others"):
+        both(bare)
+    with px.editing(tree(Model()), "layers.0") as edit:
+        edit.replace("sin", edit["cos"])
+    rule = px.rule(at=px.module("layers.0.two"), once=True)(lambda m: (m.value[0], m.value[1] + m.value[0]))
+    program = px.eliminate_dead_code(edit.program)
+    result = rule(program)
+    assert result is not program
+    assert not px.verify(result, infer=True)
+
+
+def test_a_module_that_the_body_does_not_call() -> None:
+    model = Model()
+    for path in ("layers.0.mlp", "/layers.0.mlp"):
+        with px.editing(tree(model), "") as edit:
+            edit.replace(edit.names[-1], edit.module_call(path, edit[edit.names[-1]]))
+        changed = copy.deepcopy(model)
+        changed.register_forward_hook(lambda module, args, result: module.layers[0].mlp(result))
+        checked(edit.program, changed)
+        checked(px.import_ep(px.to_ep(edit.program)), changed)
+    second = px.rule(at=px.module("layers.1.two"), once=True)(lambda m: (m.value[0], m.module_call("/layers.1.mlp", m.value[1])))
+    changed, two = copy.deepcopy(model), Two()
+    mlp = changed.layers[1].mlp
+    changed.layers[1].two.forward = lambda x: (two(x)[0], mlp(two(x)[1]))
+    checked(second(tree(model)), changed)
+    outside = px.rule(at=px.module("layers.1.mlp"), once=True)(lambda m: m.module_call("/layers.0.mlp", m.value))
+    with pytest.raises(px.errors.RuleError, match=r"is the body of layers.1, and calls modules below that: layers.0.mlp is none"):
+        outside(tree(model))
+
+
+def test_a_preserved_call_stays_whatever_is_made_of_it() -> None:
+    model = Model()
+    paths = [f"layers.{number}.{name}" for number in range(3) for name in ("mlp", "two")]
+    exported = torch.export.export(copy.deepcopy(model), (X,), preserve_module_call_signature=tuple(paths))
     program = px.transform(px.import_ep(exported))
+    doubled = px.rule(at=px.module("layers.*.two"), once=True)(lambda m: (m.value[0] * 2, m.value[1]))
+    changed = copy.deepcopy(model)
+    for layer in changed.layers:
+        layer.two.register_forward_hook(lambda module, args, result: (result[0] * 2, result[1]))
+    result = checked(doubled(program), changed)
+    assert result.call_signatures == program.call_signatures
+    lowered = px.lower(result)
+    lowered.layers[1].two = changed.layers[1].two
+    twice = copy.deepcopy(changed)
+    twice.layers[1].two.register_forward_hook(lambda module, args, result: (result[0] * 2, result[1]))
+    torch.testing.assert_close(lowered(X), twice(X))
     again = px.rule(at=px.module("layers.*.mlp"), once=True)(lambda m: m.module_call("mlp", m.value))
     with pytest.raises(px.errors.RuleError, match="preserved signature"):
         again(program)

@@ -23,7 +23,7 @@ from .given import Given, Kept, Read, Size
 from .modules import Called
 from .overloads import converted, numbers_as_tensors
 from .place import Place
-from .terms import ARITHMETIC, Applied, Item, Term, applied
+from .terms import ARITHMETIC, AnyOf, Applied, Item, Term, applied
 from .writing import Number
 
 __all__ = ["OF_A_VALUE", "Builder"]
@@ -104,6 +104,8 @@ class Builder:
                 raise RuleError(
                     f"{self._at}: how many there are of {term!r} is not known where a replacement is written: take one by one"
                 )
+            case AnyOf(terms=terms):  # one of several results, or a part of a tensor: getitem gives either
+                return self.arg(terms[0])
             case Amount():
                 raise RuleError(f"{self._at}: {term!r} is not known where a replacement is written; m.dtype(...) says what is")
             case list():
@@ -123,9 +125,8 @@ class Builder:
     def _node(self, term: Applied | Item | Read | Kept | Called | Computed) -> Ref:
         args, kwargs = (), ()
         match term:
-            case Kept():
-                word = stem_of(self.root.name)
-                return self._add(word, lambda name: self.root.evolve(name=name))
+            case Kept(node=node):
+                return self._add(stem_of(node.name), lambda name: node.evolve(name=name))
             case Read(slot):
                 do, word = Get(slot), slot
             case Called(do, operands):

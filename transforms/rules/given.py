@@ -18,6 +18,7 @@ from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from ...ir.arguments import Ref
 from ...ir.errors import RuleError
+from ...ir.graph import Node
 from ...ir.torch_private import has_fixed_sizes
 from .terms import Term
 from .writing import Number
@@ -251,6 +252,7 @@ class Read(Term):
     """Reads a piece of state, as the body that is rewritten names it."""
 
     slot: str
+    is_tensor = True
 
     def __repr__(self) -> str:
         return f"get {self.slot}"
@@ -259,6 +261,9 @@ class Read(Term):
 @frozen(eq=False, repr=False)
 class Kept(Term):
     """The value at the root of a match, computed as it was; its operator stays, and others use what the rule makes of it."""
+
+    node: Node
+    is_tensor: bool | None = None
 
     def __repr__(self) -> str:
         return "m.value"

@@ -12,15 +12,17 @@ from typing import Any
 import torch
 from attrs import frozen
 
+from ...ir.arguments import Ref
+from ...ir.calls.call_graph import calls_from
 from ...ir.errors import RuleError
-from ...ir.graph import Call, Node, Op
-from ...ir.names import join
+from ...ir.graph import Call, Frame, Node, Op
+from ...ir.names import FROM_ROOT, is_below, join, relative, way_to
 from ...ir.own_operators import is_boundary
 from ...ir.program import Program
 from .overloads import arranged
-from .terms import Term
+from .terms import Term, subterms
 
-__all__ = ["Called", "ModuleCall", "arguments_of", "called", "calls_in", "module"]
+__all__ = ["Called", "ModuleCall", "arguments_of", "called", "calls_in", "module", "results_of_call"]
 
 
 @frozen(eq=False, repr=False)
@@ -71,10 +73,11 @@ def module(where: Any) -> ModuleCall:
 
 @frozen(eq=False, repr=False)
 class Called(Term):
-    """A call of a module that is written: what another call of the body calls, with other operands."""
+    """A call of a module that is written, with other operands than those it has elsewhere."""
 
     do: Call
     args: tuple[Any, ...]
+    is_tensor: bool | None = None
 
     def _parts(self) -> tuple[Any, ...]:
         return self.args
@@ -83,33 +86,59 @@ class Called(Term):
         return f"{self.do.instance}({', '.join(map(part, self.args))})"
 
 
-def called(program: Program, graph: str, path: str, operands: Sequence[Any]) -> Called:
-    """Return a call of a module that a body calls already, with other operands.
+def called(program: Program, graph: str, places: Sequence[str], path: str, operands: Sequence[Any]) -> Called:
+    """Return a call of a module, with operands.
 
     Args:
-        program: has the body.
-        graph: the id of the body.
-        path: the module, as the body writes it.
+        program: has the body that calls it.
+        graph: the id of that body.
+        places: the modules that it is the body of, from the root.
+        path: the module, as the body writes it; or ``"/a.b"`` from the root.
         operands: one for each input of the module's body.
 
     Raises:
-        RuleError: the body calls no such module, it is called with something else, or its call has a preserved signature.
+        RuleError: there is no such module below, its body is not the same for all that share this one, it is called with
+            something else, or its call has a preserved signature.
     """
-    found = [node.do for node in program.graphs[graph].callers if type(node.do) is Call]
-    do = next((each for each in found if each.instance.path == path), None)
-    where = graph or "the root"
-    if do is None:
-        paths = ", ".join(dict.fromkeys([each.instance.path for each in found])) or "none"
-        raise RuleError(
-            f"{where} calls no module {path!r}: a call that is written is of one that it calls, and those are {paths}"
-        )
+    where = f"the body {graph!r}" if graph else "the root"
+    do = _call_of(program, graph, places, _below(path, places, where), where)
     body = program.graphs[do.graph]
     if len(operands) != len(body.inputs):
         names = ", ".join([formal.name for formal in body.inputs])
         raise RuleError(f"the module {path} in {where} takes {len(body.inputs)} operands ({names}), not {len(operands)}")
     if any(map(is_boundary, body.nodes)):
         raise RuleError(f"the call of {path} in {where} has a preserved signature, and cannot be made once more by a rule")
-    return Called(do, tuple(operands))
+    return Called(do, tuple(operands), type(body.output) is Ref)
+
+
+def _below(path: str, places: Sequence[str], where: str) -> str:
+    # A path as the body writes it.
+    if not path.startswith(FROM_ROOT):
+        return path
+    outside = [place for place in places if not is_below(path[1:], place)]
+    if outside:
+        raise RuleError(f"{where} is the body of {outside[0]}, and calls modules below that: {path[1:]} is none")
+    return relative(path[1:], places[0])
+
+
+def _call_of(program: Program, graph: str, places: Sequence[str], path: str, where: str) -> Call:
+    # A call that the body has, or one of a module below it that others call.
+    own = [node.do for node in program.graphs[graph].callers if type(node.do) is Call and node.do.instance.path == path]
+    if own:
+        return own[0]
+    wanted = {join(place, path): None for place in places}
+    among = {"", *(above for at in wanted for above in way_to(at))}
+    bodies = {at: call.graph for _, call, at in calls_from(program, among=among) if at in wanted}
+    if len(bodies) == len(wanted) and len(set(bodies.values())) == 1:
+        return Call(Frame(path), next(iter(bodies.values())))
+    if bodies:
+        found = ", ".join(sorted(set(bodies.values())))
+        raise RuleError(f"{path} is not called with one body below all modules that share {where}, but with {found}")
+    called = dict.fromkeys([node.do.instance.path for node in program.graphs[graph].callers if type(node.do) is Call])
+    raise RuleError(
+        f"nothing calls a module {path!r} below {where}, so the program has no code of it; this body calls\n"
+        f"{', '.join(called) or 'none'}. What a module computes that no forward called is written with operators, of m.read(...)"
+    )
 
 
 def arguments_of(program: Program, node: Node) -> Mapping[str, Any]:
@@ -132,22 +161,43 @@ def calls_in(terms: Iterable[Any]) -> tuple[Callable[[Any], bool], ...]:
         found = [(term, node) for term, node in zip(m.found.terms, m.found.nodes, strict=True) if isinstance(term, ModuleCall)]
         around = m.scope.paths[m.instance] if found else ""
         m.notes.asked |= len(m.scope.paths) > 1
-        if not all(term.is_at(node, around, m.program) for term, node in found):
-            return False
-        for _, node in found:
-            _check_replaceable(m, node)
-        return True
+        # Several results are replaced together, when the last of them is there.
+        return all(
+            term.is_at(node, around, m.program) and (node is not m.root or type(_output(m.program, node)) is not tuple)
+            for term, node in found
+        )
 
     return (are_meant,)
 
 
-def _check_replaceable(m: Any, node: Node) -> None:
-    do = node.do
-    assert type(do) is Call
-    if isinstance(m.val(node.name), tuple | list):
+def results_of_call(m: Any, term: Any) -> Any:
+    """Return what stands in the place of the values that a match replaces: of a call of a module the results that are used.
+
+    Args:
+        m: a match.
+        term: what the rule returned; of a module that returns several values as many.
+
+    Raises:
+        RuleError: they are fewer or more, or a call goes whose signature is preserved.
+    """
+    node = m.origin
+    if type(node.do) is not Call or term is None:
+        return term
+    body, name = m.program.graphs[node.do.graph], node.do.instance
+    if any(map(is_boundary, body.nodes)) and not any(each is m.kept for each in subterms(term)):
         raise RuleError(
-            f"{m.place}: the module {do.instance} returns several values, and a rule of a call replaces one;\n"
-            "write a rule over operators with across_modules=True, or edit with px.editing"
+            f"{m.place}: the call of {name} has a preserved signature, which a rule would break: make something of m.value,\n"
+            "which keeps the call, or export without preserve_module_call_signature"
         )
-    if any(map(is_boundary, m.program.graphs[do.graph].nodes)):
-        raise RuleError(f"{m.place}: the call of {do.instance} has a preserved signature, which a rule would break")
+    if not m.found.several:
+        if isinstance(term, list | tuple):
+            raise RuleError(f"{m.place}: the module {name} gives one value here, since nothing uses others, and a rule one too")
+        return term
+    count = len(body.output)
+    if not isinstance(term, list | tuple) or len(term) != count:
+        raise RuleError(f"{m.place}: the module {name} returns {count} values, and a rule as many in a tuple, not {term!r}")
+    return tuple([term[root.projection[1]] for root in m.roots])
+
+
+def _output(program: Program, node: Node) -> Any:
+    return program.graphs[node.do.graph].output if type(node.do) is Call else None

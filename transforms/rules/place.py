@@ -14,19 +14,19 @@ from attrs import field, frozen
 
 from ...ir.arguments import Arg, Items, Ref
 from ...ir.errors import NamingError, RuleError
-from ...ir.graph import Get, Node, Stack, place_of
-from ...ir.names import did_you_mean, join, nested
+from ...ir.graph import Call, Get, Node, Stack, place_of
+from ...ir.names import FROM_ROOT, did_you_mean, join, nested
 from ...ir.program import Program
 from ...ir.signature import StateInput
 from ...ir.state import SlotKind
 from .given import Given, Kept, Read, known_of
 from .matching import Found, match
-from .modules import Called, arguments_of, called
+from .modules import Called, ModuleCall, arguments_of, called
 from .new_state import Addition, parameter_of
 from .patterns import is_found, term_of, variables_of
 from .reading import check_current, copied_from
 from .scope import Notes, Scope
-from .terms import Applied, Term, applied
+from .terms import Applied, Item, Term, applied
 
 __all__ = ["Match", "Place"]
 
@@ -175,8 +175,16 @@ class Place:
         return applied(op, args, kwargs)
 
     def module_call(self, path: str, *operands: Any) -> Called:
-        """Return the result of a module that is called in this body, as the body writes its path, with other operands."""
-        return called(self.scope.program, self.graph, path, operands)
+        """Return the result of a module below this one, with operands of yours.
+
+        Args:
+            path: as the body writes it, or ``"/a.b"`` from the root; the body need not call it, but something has to.
+            operands: one for each input of the module's body.
+        """
+        places = self.scope.paths
+        if path.startswith(FROM_ROOT):
+            self.notes.asked, places = True, (places[self.instance],)
+        return called(self.scope.program, self.graph, places, path, operands)
 
     def parameter(self, name: str, value: torch.Tensor) -> Any:
         """Return a new parameter of the module that is called here.
@@ -254,7 +262,7 @@ class Match(Place):
     """What variables are, and the nodes."""
     variables: Sequence[str] = ()
     """The variables of the rule: one that is in an alternative that is not there is None."""
-    _value: Kept = field(factory=Kept, repr=False, init=False)
+    _kept: list[Kept] = field(factory=list, repr=False, init=False)
 
     @property
     def root(self) -> Node:
@@ -279,8 +287,28 @@ class Match(Place):
 
     @property
     def value(self) -> Any:
-        """The value of the root as it was, for a rule that makes something of it; its operator stays (say ``once=True``)."""
-        return self._value
+        """The value of the root as it was, for a rule that makes something of it; its operator stays (say ``once=True``).
+
+        Of a module that returns several values it is a tuple of them.
+        """
+        node = self.origin
+        output = self.program.graphs[node.do.graph].output if type(node.do) is Call else None
+        if not self._kept:
+            val = self._val(Ref(node.name))
+            self._kept.append(Kept(node, None if val is None else isinstance(val, torch.Tensor)))
+        kept = self._kept[0]
+        return tuple([Item(kept, number) for number in range(len(output))]) if type(output) is tuple else kept
+
+    @property
+    def kept(self) -> Kept | None:
+        """What stands for the value of the root as it was, if somebody asked for it."""
+        return next(iter(self._kept), None)
+
+    @property
+    def origin(self) -> Node:
+        """The root, or the call of a module whose results are replaced."""
+        pairs = zip(self.found.terms, self.found.nodes, strict=True)
+        return next((node for term, node in pairs if isinstance(term, ModuleCall)), self.root)
 
     def __getitem__(self, variable: str) -> Arg:
         """Return what a variable is: the use of a value, or a number, a type, a list as it stands.
@@ -324,7 +352,7 @@ class Match(Place):
     @property
     def arguments(self) -> Mapping[str, Any]:
         """What each parameter of the operator at the root gets, defaults included; of a module, each input of its body."""
-        return {name: self.given(arg) for name, arg in arguments_of(self.program, self.root).items()}
+        return {name: self.given(arg) for name, arg in arguments_of(self.program, self.origin).items()}
 
     def match(self, pattern: Callable[..., Any], what: Any) -> tuple[Any, ...] | None:
         """Match one of the values further: its operators are part of the match from then on.

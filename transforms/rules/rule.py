@@ -20,6 +20,7 @@ from .across import is_tree, near_misses
 from .decomposed import decomposed
 from .explanation import Explanation, overlaps
 from .matching import operators_of
+from .modules import results_of_call
 from .patterns import any_call, conditions_of, term_of, variables_of
 from .place import Match
 from .several import check_results
@@ -221,7 +222,7 @@ class Rule(RuleSet):
         """Return the term that stands in the place of a match."""
         if self.replacement is None:
             raise RuleError(f"{self.name} has no replacement")
-        return self.replacement(found, *[found.given(found[name]) for name in self.variables])
+        return results_of_call(found, self.replacement(found, *[found.given(found[name]) for name in self.variables]))
 
 
 def rule(

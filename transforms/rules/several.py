@@ -13,8 +13,9 @@ from attrs import evolve
 
 from ...ir.arguments import Ref, refs_in
 from ...ir.errors import RuleError
-from ...ir.graph import Graph, Node
+from ...ir.graph import Call, Graph, Node
 from .matching import Found, NodeOf, match, operators_of, root_of
+from .modules import ModuleCall
 from .terms import AnyOf, Applied, Item, Var, parts_of, subterms
 
 __all__ = ["check_results", "found_in", "needed", "spot", "ways"]
@@ -67,12 +68,24 @@ def ways(term: Any, node: Node, node_of: NodeOf, users_of: UsersOf) -> Iterator[
         users_of: the nodes that use a value and may be one of the other results, in order.
     """
     if type(term) is not tuple:
+        source = None if node.projection is None else node_of(node.projection[0])
+        if source is not None and type(source.do) is Call:
+            yield from _results_of_call(term, node, source, users_of)
         yield from match(term, Ref(node.name), node_of)
         return
     for number, each in enumerate(term):
         if root_of(node) in operators_of(each):
             for found in match(each, Ref(node.name), node_of):
                 yield from _with_others(term, {number: node}, found, node_of, users_of)
+
+
+def _results_of_call(term: Any, node: Node, source: Node, users_of: UsersOf) -> Iterator[Found]:
+    # The results of a module, from the last of them that is used.
+    items = [node, *[user for user in users_of(source.name) if user.projection is not None and user.name != node.name]]
+    for each in term.terms if isinstance(term, AnyOf) else [term]:
+        if isinstance(each, ModuleCall):
+            terms = [*[Item(each, item.projection[1]) for item in items if item.projection is not None], each]
+            yield Found({}, (*items, source), tuple(terms), tuple(items))
 
 
 def found_in(graph: Graph, rules: Mapping[Any, Sequence[Any]]) -> Iterator[tuple[Any, Node, Iterator[Found]]]:
