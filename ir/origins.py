@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from attrs import define, evolve, field, frozen
 
-from .graph import Call, Input, Node, Stack
+from .graph import Input, Node, Stack
 from .meta import EMPTY_META, ORIGIN, Meta
 from .names import escaped
 
@@ -182,8 +182,6 @@ def handed_on(meta: Meta) -> Meta:
 def standing_in(items: Sequence[Item], gone: Mapping[str, Iterable[Meta]]) -> tuple[Item, ...]:
     """Return nodes or inputs of which some stand for others, which went, as well.
 
-    A call leads to what its body computes, and has no origin of its own.
-
     Args:
         items: the nodes or inputs.
         gone: the meta of those that went, by name of what is used instead of them.
@@ -192,10 +190,7 @@ def standing_in(items: Sequence[Item], gone: Mapping[str, Iterable[Meta]]) -> tu
     >>> standing_in([x], {}) == (x,), standing_in([x], {"x": [relu]})[0].meta[ORIGIN].is_one
     (True, True)
     """
-    if not gone:
-        return tuple(items)
-    able = [item for item in items if item.name in gone and not (isinstance(item, Node) and type(item.do) is Call)]
-    told = {item.name: standing_for(item.meta, gone[item.name]) for item in able}
+    told = {item.name: standing_for(item.meta, gone[item.name]) for item in items if item.name in gone} if gone else {}
     return tuple([evolve(item, meta=told[item.name]) if item.name in told else item for item in items])
 
 

@@ -18,7 +18,7 @@ from ..ir.graph import Call, Get, Graph, Input, Node, Op
 from ..ir.operators import GETITEM
 from ..ir.origins import Imported, Origin, ancestors, origin_of
 from ..ir.program import Program
-from ..ir.signature import UserOutput
+from ..ir.signature import StateInput, UserOutput
 from ..transforms.inline import inline
 from .law import Case, Transform, law
 
@@ -91,6 +91,11 @@ class _Flat:
         writers = [node for node in self.graph.nodes if type(node.do) is Op and node.do.effects.writes]
         return frozenset([name for node in writers for name in node.refs()])
 
+    @cached_property
+    def state(self) -> frozenset[str]:
+        """Inputs that are state: several may be one tensor."""
+        return frozenset([formal.name for formal, spec in self.program.inputs if type(spec) is StateInput])
+
     def origin(self, name: str) -> Origin | None:
         """The origin of a value; None where nothing is said of it, as of what memory holds."""
         item = self.makers[name]
@@ -101,7 +106,7 @@ class _Flat:
     def _is_open(self, item: Node | Input) -> bool:
         # Memory holds what others wrote, and a body of an operator gives what something in it computes.
         if type(item) is Input:
-            return item.name in self.written
+            return item.name in self.written or item.name in self.state
         whole = self.makers[item.projection[0]] if item.projection is not None else item
         return type(item.do) is Get or (type(whole) is Node and type(whole.do) is Op and whole.do.effects.through_bodies)
 

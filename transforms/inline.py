@@ -54,7 +54,8 @@ class _Level:
     known: dict[str, Arg]
     written: Relocation
     """How its paths are written in the graph that it is put into."""
-    result: str
+    call: Node | None
+    """The call that it is put in place of; None for the graph itself."""
     output: Arg
 
 
@@ -64,10 +65,10 @@ class _Inlining:
         self.into = into
         self.join = join if graph is program.main else nested
         self.names = Names(formal.name for formal in graph.inputs)
-        self.outermost = _Level(iter(graph.nodes), {}, Relocation(partial(self.join, "")), "", graph.output)
+        self.outermost = _Level(iter(graph.nodes), {}, Relocation(partial(self.join, "")), None, graph.output)
         self.levels = [self.outermost]
         self.stands_for: dict[str, list[Meta]] = {}
-        """What values stand for because inputs that were given them did."""
+        """What values stand for because inputs that were given them, or calls that returned them, did."""
 
     def run(self) -> list[Node]:
         """Return the nodes in order of execution."""
@@ -77,8 +78,9 @@ class _Inlining:
             node = next(level.rest, None)
             if node is None:
                 self.levels.pop()
-                if self.levels:
-                    self.levels[-1].known[level.result] = self.use(level.output, level)
+                if level.call is not None:
+                    result = self.levels[-1].known[level.call.name] = self.use(level.output, level)
+                    self._stands(result, level.call.meta)
             elif type(node.do) is Call and self.into(node.do.graph):
                 self.levels.append(self._enter(node, node.do, level))
             elif not self._projected(node, level):
@@ -93,12 +95,10 @@ class _Inlining:
         body = self.program.graphs[call.graph]
         known = {formal.name: self.use(arg, level) for formal, arg in zip(body.inputs, node.args, strict=True)}
         for formal in body.inputs:
-            arg = known[formal.name]
-            if ORIGIN in formal.meta and type(arg) is Ref:
-                self.stands_for.setdefault(arg.name, []).append(formal.meta)
+            self._stands(known[formal.name], formal.meta)
         frame = level.written.frame(call.instance)
         inside = Relocation(partial(self.join, frame.path), (*level.written.stack(node.stack), frame))
-        return _Level(iter(body.nodes), known, inside, node.name, body.output)
+        return _Level(iter(body.nodes), known, inside, node, body.output)
 
     def _projected(self, node: Node, level: _Level) -> bool:
         # The parts of a tuple that a replaced call returned are values already.
@@ -107,7 +107,12 @@ class _Inlining:
         if type(whole) is not tuple:
             return False
         level.known[node.name] = whole[index]
+        self._stands(whole[index], node.meta)
         return True
+
+    def _stands(self, arg: Arg, meta: Meta) -> None:
+        if ORIGIN in meta and type(arg) is Ref:
+            self.stands_for.setdefault(arg.name, []).append(meta)
 
     def _placed(self, node: Node, level: _Level) -> Node:
         name = self.names.renumbered(node.name)

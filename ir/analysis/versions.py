@@ -26,6 +26,7 @@ T = TypeVar("T", Node, Input)
 def tracked(program: Program) -> Program:
     """Return a program in which each operator and each input of the root has an origin; the same object if they have.
 
+    A call, and what takes one of its results, lead to what the body computes.
     Imported programs have theirs; this begins the history of one that was read from text or made by hand.
 
     Args:
@@ -45,8 +46,14 @@ def tracked(program: Program) -> Program:
 def _tracked(name: str, graph: Graph) -> Graph:
     if all(ORIGIN in node.meta or type(node.do) is not Op for node in graph.nodes):
         return graph
-    nodes = [_begun(node, name, node.do.name, node.stack) if type(node.do) is Op else node for node in graph.nodes]
-    return graph.with_nodes(nodes)
+    calls = {node.name for node in graph.nodes if type(node.do) is Call}
+    parts = {node.name for node in graph.nodes if node.projection is not None and node.projection[0] in calls}
+    return graph.with_nodes(
+        [
+            _begun(node, name, node.do.name, node.stack) if type(node.do) is Op and node.name not in parts else node
+            for node in graph.nodes
+        ]
+    )
 
 
 def _begun(item: T, graph: str, op: str, stack: Stack) -> T:
@@ -152,11 +159,16 @@ def _reads(program: Program, graph: str, name: str) -> bool:
 
 
 def _behind(program: Program, graph: str, name: str, found: dict[Origin, None]) -> list[tuple[str, str]]:
-    # Notes the origin of a value; where it has none, returns the values that it is made of.
+    # Notes the origin of a value, and returns the values that it is made of where it has none; of a call it is that of others,
+    # which the call stands for as well.
     metas, node = program.graphs[graph].metas, program.graphs[graph].by_name.get(name)
     origin = origin_of(metas[name]) if name in metas else None
     if origin is not None:
         found[origin] = None
+    whole, index = ("", 0) if node is None else node.projection or ("", 0)
+    maker = program.graphs[graph].by_name.get(whole)
+    is_called = node is not None and Call in (type(node.do), None if maker is None else type(maker.do))
+    if origin is not None and not is_called:
         return []
     if node is None:  # an input of a body is what the callers give
         place = next((number for number, formal in enumerate(program.graphs[graph].inputs) if formal.name == name), 0)
@@ -167,8 +179,6 @@ def _behind(program: Program, graph: str, name: str, found: dict[Origin, None]) 
     if type(node.do) is Call:
         body = program.graphs[node.do.graph]
         return [(node.do.graph, inner) for inner in (*[inner.name for inner in body.nodes], *body.output_refs())]
-    whole, index = node.projection or ("", 0)
-    maker = program.graphs[graph].by_name.get(whole)
     if maker is None or type(maker.do) is not Call:
         return [(graph, whole)] if whole else []
     output = program.graphs[maker.do.graph].output
