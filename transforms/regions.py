@@ -22,7 +22,7 @@ from ..ir.inference.results import depends_on_contents
 from ..ir.meta import Meta
 from ..ir.names import FROM_ROOT, Names, join, nested, word_of
 from ..ir.operators import GETITEM, op_of
-from ..ir.origins import handed_on
+from ..ir.origins import handed_on, made_of
 from ..ir.own_operators import is_boundary
 from ..ir.program import CallSignature, Program
 from ..ir.rewriter import Rewriter
@@ -259,7 +259,8 @@ def _rewritten(graph: Graph, regions: dict[str, Region | None]) -> Graph:
         reads = [Node(edit.names.fresh(word_of(slot)), Get(nested(node.do.instance.path, slot))) for slot in region.slots]
         operands = (*node.args, *[Ref(read.name) for read in reads])
         name = edit.names.fresh("invoke_subgraph") if region.is_one else node.name
-        meta = {} if region.is_one or "val" not in node.meta else node.meta
+        said = {} if region.is_one or "val" not in node.meta else node.meta
+        meta = MappingProxyType({**said, **made_of([inner.meta for inner in region.graph.nodes])})
         called = Node(name, INVOKE, (Body(region.name), region.name[1:], *operands), (), stack, meta)
         edit.before(number, *reads)
         if region.is_one:

@@ -14,11 +14,11 @@ from attrs import evolve
 
 from ..arguments import Ref
 from ..graph import Call, Get, Graph, Input, Node, Op, Stack
-from ..meta import ORIGIN
-from ..origins import INPUT, Imported, Origin, Place, Version, origin_of
+from ..meta import ORIGIN, Meta
+from ..origins import INPUT, Imported, Origin, Place, Version, made_of, origin_of
 from ..program import Program
 
-__all__ = ["op_name", "origins_at", "tracked", "version_of", "versions"]
+__all__ = ["made_of_value", "op_name", "origins_at", "tracked", "version_of", "versions"]
 
 T = TypeVar("T", Node, Input)
 
@@ -151,6 +151,21 @@ def origins_at(program: Program, graph: str, name: str) -> tuple[list[Origin], l
                 todo.append(place)
     reads = [(graph, name) for graph, name in seen if _reads(program, graph, name)]
     return list(found), sorted(reads)
+
+
+def made_of_value(program: Program, graph: str, name: str) -> Meta:
+    """Return what the meta of a new node says that is made of a value, whatever computes that: a call leads to its body.
+
+    Args:
+        program: has the value.
+        graph: the id of its graph.
+        name: of the value.
+
+    >>> program = tracked(Program.of({"": Graph((), (Node("y", Op("toy.one")),), Ref("y"))}))
+    >>> [str(origin) for origin in origin_of(made_of_value(program, "", "y")).of]
+    ['y (toy.one)']
+    """
+    return made_of([{ORIGIN: origin} for origin in origins_at(program, graph, name)[0]])
 
 
 def _reads(program: Program, graph: str, name: str) -> bool:

@@ -20,6 +20,7 @@ from ...ir.expression import Apply, Expr, InputDim, InputValue, Sym, inputs_in, 
 from ...ir.graph import Node, Op
 from ...ir.inference import FakeValues, running
 from ...ir.operators import op_of
+from ...ir.origins import made_of
 from ...ir.program import Program
 from ...ir.signature import NumberType, Range, TensorType, UserInput
 from ...ir.torch_private import ASSERT_SCALAR, OpOverload
@@ -249,6 +250,7 @@ class _Making:
         self.paths = [spec.argument for spec in program.signature.inputs if type(spec) is UserInput]
         self.known: dict[Expr, Arg] = {}
         self.nodes: list[Node] = []
+        self.metas = dict(graph.metas)
 
     def check(self, check: Expr) -> None:
         """Add one check."""
@@ -277,7 +279,9 @@ class _Making:
 
     def _add(self, word: str, do: Op, args: tuple[Arg, ...]) -> Ref:
         name = self.names.fresh(word)
-        self.nodes.append(Node(name, do, args))
+        refs = [arg.name for arg in args if type(arg) is Ref] or self.leaves
+        self.nodes.append(Node(name, do, args, meta=made_of([self.metas[ref] for ref in refs])))
+        self.metas[name] = self.nodes[-1].meta
         return Ref(name)
 
     def finished(self) -> list[Node]:
@@ -294,6 +298,6 @@ class _Making:
                 if node.do != ASSERT:
                     args = [known[arg.name] if type(arg) is Ref else arg for arg in node.args]
                     known[node.name] = values.run(node, node.do.target, args, {}) if type(node.do) is Op else None
-                    node = node.evolve(meta=MappingProxyType({"val": known[node.name]}))
+                    node = node.evolve(meta=MappingProxyType({**node.meta, "val": known[node.name]}))
                 made.append(node)
         return made

@@ -13,7 +13,9 @@ from ...ir.arguments import Arg, Ref, map_refs
 from ...ir.calls.parts import with_listed
 from ...ir.errors import NamingError, UnsupportedProgram
 from ...ir.graph import Frame, Graph, Node, Op, place_of
+from ...ir.meta import Meta
 from ...ir.names import is_below, word_of
+from ...ir.origins import made_of, standing_in
 from ...ir.own_operators import GIVES, TAKES
 from ...ir.persistent import pmap
 from ...ir.program import CallSignature, Program
@@ -102,6 +104,7 @@ class _Collecting:
         self.leaves: dict[str, tuple[Arg, ...]] = {}
         """What each tracepoint was given."""
         self.known: dict[str, Arg] = {}
+        self.gone: dict[str, list[Meta]] = {}
         """What stands for a projection of a tracepoint."""
         self.open: list[tuple[Frame, int]] = []
         """The calls around, each with the count of its arguments."""
@@ -121,7 +124,7 @@ class _Collecting:
             raise NamingError(
                 f"specs= refers to {unused[0]!r}, and no tracepoint does; there are {', '.join(map(repr, self.counts))}"
             )
-        root = Graph(graph.inputs, tuple(nodes), map_refs(graph.output, self._use))
+        root = Graph(standing_in(graph.inputs, self.gone), standing_in(nodes, self.gone), map_refs(graph.output, self._use))
         signatures = pmap({**self.source.call_signatures, **self.signatures})
         return self.source.with_main(root, call_signatures=signatures, modules=with_listed(self.source.modules, self.counts))
 
@@ -138,7 +141,9 @@ class _Collecting:
         whole, index = node.projection or ("", 0)
         leaves = self.leaves.get(whole, ())
         if -len(leaves) <= index < len(leaves):
-            self.known[node.name] = leaves[index]
+            leaf = self.known[node.name] = leaves[index]
+            if type(leaf) is Ref:
+                self.gone.setdefault(leaf.name, []).append(node.meta)
             return None
         made = node.with_refs(self._use)
         stack = made.stack
@@ -159,7 +164,8 @@ class _Collecting:
         for outer in (*[outer for outer, _ in self.open], frame):
             stack = stack if outer in stack else _with_call(stack, outer)
         word = BOUNDARIES[kind].name.rpartition(".")[2]
-        return Node(self.names.fresh(word_of(f"{path}.{word}")), BOUNDARIES[kind], leaves, (), stack[: stack.index(frame) + 1])
+        name, inside = self.names.fresh(word_of(f"{path}.{word}")), stack[: stack.index(frame) + 1]
+        return Node(name, BOUNDARIES[kind], leaves, (), inside, made_of([node.meta]))
 
     def _entered(self, node: Node, path: str, count: int) -> Frame:
         number = self.counts.get(path, 0)

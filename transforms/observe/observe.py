@@ -12,13 +12,16 @@ from typing import Any
 import torch
 from attrs import evolve
 
+from ...ir.analysis.versions import made_of_value
 from ...ir.arguments import Arg, Ref
 from ...ir.calls.parts import part_names
 from ...ir.effects.resolved import program_effects
 from ...ir.errors import UnsupportedProgram
 from ...ir.graph import Call, Frame, Get, Graph, Node, Op, Stack
+from ...ir.meta import Meta
 from ...ir.names import Names, join
 from ...ir.operators import GETITEM, op_of
+from ...ir.origins import made_of
 from ...ir.program import Program
 from ...ir.signature import StateInput, StateMutation, UserOutput
 from ...ir.torch_private import pytree
@@ -142,7 +145,8 @@ def _flat(program: Program, globs: Sequence[str]) -> Program:
         for number in values_given(body):
             ref = known[results_of(body)[number]]
             if copies and _is_tensor(body, number):
-                added.setdefault(place, []).append(_clone(names, ref, main.nodes[place - 1].stack[: len(observed.chain) - 1]))
+                stack = main.nodes[place - 1].stack[: len(observed.chain) - 1]
+                added.setdefault(place, []).append(_clone(names, ref, stack, made_of([main.metas[ref.name]])))
                 ref = Ref(added[place][-1].name)
             refs.append(ref)
         given.append((observed.name, refs))
@@ -175,8 +179,8 @@ def _known(program: Program, sunk: Program) -> Mapping[Arg, Ref]:
     return found
 
 
-def _clone(names: Names, ref: Ref, stack: Stack) -> Node:
-    return Node(names.fresh("clone"), CLONE, (ref,), stack=stack)
+def _clone(names: Names, ref: Ref, stack: Stack, origin: Meta) -> Node:
+    return Node(names.fresh("clone"), CLONE, (ref,), stack=stack, meta=origin)
 
 
 def _inside(program: Program, graph: str) -> Iterator[str]:
@@ -235,13 +239,13 @@ class _Threading:
         for node in graph.nodes:
             chains = [chain for chain in wanted if chain[0] == node.name]
             grows = type(node.do) is Call and node.do.graph in self.wanted
-            nodes += self._called(node, chains, names, made) if chains or grows else [node]
+            nodes += self._called(name, node, chains, names, made) if chains or grows else [node]
         self.made[name] = {chain: made[chain] for chain in wanted}
         extra = [ref for chain in wanted for ref in made[chain]]
         output = graph.output if name == self.program.root or not extra else (*results_of(graph), *extra)
         return Graph(graph.inputs, tuple(nodes), output)
 
-    def _called(self, node: Node, chains: Sequence[Chain], names: Names, made: dict[Chain, list[Ref]]) -> list[Node]:
+    def _called(self, name: str, node: Node, chains: Sequence[Chain], names: Names, made: dict[Chain, list[Ref]]) -> list[Node]:
         # A call with the values behind it that are taken out of its results.
         assert type(node.do) is Call
         body = self.program.graphs[node.do.graph]
@@ -268,7 +272,7 @@ class _Threading:
                     ref = Ref(names.fresh("getitem"))
                     added.append(Node(ref.name, GETITEM, (Ref(call.name), number), stack=node.stack))
                 if is_new and self.copies and _is_tensor(body, number):
-                    added.append(_clone(names, ref, node.stack))
+                    added.append(_clone(names, ref, node.stack, made_of_value(self.program, name, node.name)))
                     ref = Ref(added[-1].name)
                 made.setdefault(chain, []).append(ref)
         return [call, *added]

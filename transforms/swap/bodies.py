@@ -14,8 +14,10 @@ from ...ir.arguments import Arg, Ref, refs_in, replace_refs
 from ...ir.calls.call_sites import CallSite
 from ...ir.errors import PurefxError, SwapError
 from ...ir.graph import Call, Frame, Get, Graph, Node, Op, Stack
+from ...ir.meta import Meta
 from ...ir.names import FROM_ROOT, Names, word_of
 from ...ir.operators import GETITEM
+from ...ir.origins import made_of
 from ...ir.own_operators import CALL_MODULE, GIVES, TAKES, UNPACK
 from ...ir.program import CallSignature, Program
 from ...ir.relocation import Relocation
@@ -106,8 +108,9 @@ def _with_boundaries(path: str, body: Graph, order: tuple[int, ...], count: int,
     inputs = {leaf: Ref(formal.name) for leaf, formal in zip(order, body.inputs, strict=True)}
     taken = body.names()
     word = word_of(path)
-    takes = Node(taken.fresh(f"{word}_takes"), TAKES, tuple([inputs.get(leaf) for leaf in range(count)]))
-    gives = Node(taken.fresh(f"{word}_gives"), GIVES, output)
+    origin = made_of([node.meta for node in body.nodes])
+    takes = Node(taken.fresh(f"{word}_takes"), TAKES, tuple([inputs.get(leaf) for leaf in range(count)]), meta=origin)
+    gives = Node(taken.fresh(f"{word}_gives"), GIVES, output, meta=origin)
     return (takes, *body.nodes, gives)
 
 
@@ -116,6 +119,8 @@ class Swap:
     """A call that is swapped."""
 
     site: CallSite
+    origin: Meta
+    """What the call was made of, for nodes that take its place."""
     graft: Graft | None
     """The program that stands in; None for a module that the program then holds."""
     order: tuple[int, ...] = ()
@@ -188,7 +193,8 @@ class _Rewriting:
     def _add(self, wish: str, op: Op, args: tuple[Arg, ...]) -> Ref:
         name = self.names.fresh(wish)
         self.parts.add(name)
-        self.nodes.append(Node(name, op, args, (), self.at.stack, without_values(self.at.meta)))
+        meta = MappingProxyType({**without_values(self.at.meta), **self.changes.swaps[self.at.name].origin})
+        self.nodes.append(Node(name, op, args, (), self.at.stack, meta))
         return Ref(name)
 
     def _carried(self, node: Node) -> Node:
@@ -247,8 +253,8 @@ class _Rewriting:
         is_leaf = signature.out_spec.is_leaf()
         like = wanted.get(0) if is_leaf else None
         name = self.names.fresh(_wish(site)) if like is None else like.name
-        meta = without_values(node.meta) if like is None else like.meta
-        self.nodes.append(Node(name, CALL_MODULE, (Ref(module), *args), kwargs, node.stack, meta))
+        meta = {**(without_values(node.meta) if like is None else like.meta), **self.changes.swaps[node.name].origin}
+        self.nodes.append(Node(name, CALL_MODULE, (Ref(module), *args), kwargs, node.stack, MappingProxyType(meta)))
         if is_leaf or not wanted:
             return {0: Ref(name)}
         whole = self._add("leaves", UNPACK, (Ref(name), signature.out_spec))

@@ -12,6 +12,7 @@ from typing import Any, Literal
 import torch
 from attrs import define, evolve, field
 
+from ...ir.analysis.versions import made_of_value
 from ...ir.calls.call_graph import Instance, all_instances, calls_by_label
 from ...ir.calls.call_sites import Convention, Through, conventions, flat_convention, passed_on, site_of
 from ...ir.calls.compatibility import check_module, check_program
@@ -221,11 +222,11 @@ class _Swapping:
             instance = evolve(call.instance, path=call.instance.path + path[len(module) :], call=0)
             site = evolve(site, call=Call(instance, call.graph))
         through = passed_on(graph, site, self.through, is_root=graph is program.main)
-        kept = site.same if self.through == "argument" else {}
+        kept, origin = site.same if self.through == "argument" else {}, made_of_value(program, name, node.name)
         by = self.programs.get(path)
         if by is None:
             check_module(site, self._module(path))
-            return Swap(site, None, (), through, kept)
+            return Swap(site, origin, None, (), through, kept)
         order = check_program(site, by, program, self.values.at(name, outer))
         signed = call.graph in self.known
         if (path, order, signed) not in self.grafts:
@@ -233,7 +234,7 @@ class _Swapping:
             self.grafts[path, order, signed] = graft(path, by, self.names, order, count)
         if signed:
             self.signed[Frame(path, site.call.instance.call)] = site.convention.signature
-        return Swap(site, self.grafts[path, order, signed], order, through, kept)
+        return Swap(site, origin, self.grafts[path, order, signed], order, through, kept)
 
     def _module(self, path: str) -> torch.nn.Module:
         # What stands in for a module; for one below it that others call, what that has there.
