@@ -1,0 +1,298 @@
+"""State that rules and edits bring, read and drop: its names, and the body that two modules share afterwards, as text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+import purefx as px
+from tests.programs import exported, parent
+
+X = torch.linspace(-1, 1, 8).reshape(2, 4)
+
+ONES = torch.ones(4)
+
+
+class Layer(parent(lin=lambda: nn.Linear(4, 4), n=lambda: torch.ones(4))):
+    """A linear module, an activation and a buffer that is read."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.relu(self.lin(x)) * self.n
+
+
+class Model(parent(a=Layer, b=Layer)):
+    """Two of them, which share a body in a tree."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.b(self.a(x)).exp()
+
+
+@cache
+def flat() -> px.Program:
+    """Return it with its state as inputs."""
+    return px.import_ep(exported(Model(), X))
+
+
+@cache
+def tree() -> px.Program:
+    """Return it as bodies."""
+    return px.transform(flat())
+
+
+def relu(replacement: Callable[..., Any], **options: Any) -> px.Rule:
+    """Return a rule of the activation."""
+    return px.rule(lambda x: torch.relu(x), **options).becomes(replacement)
+
+
+def scaled(replacement: Callable[..., Any], **options: Any) -> px.Rule:
+    """Return a rule of the activation, and of the buffer behind it."""
+    return px.rule(lambda x, n: torch.relu(x) * n, **options).becomes(replacement)
+
+
+def linear(replacement: Callable[..., Any]) -> px.Rule:
+    """Return a rule of the linear module."""
+    return px.rule(lambda x, w, b: functional.linear(x, w, b)).becomes(replacement)
+
+
+def dropped(m: px.Match, what: Any, value: Any) -> Any:
+    """Let go of state, and return a value."""
+    m.drop(what)
+    return value
+
+
+def text_of(program: px.Program, name: str) -> str:
+    """Return a graph, its nodes and its result."""
+    lines = [" ".join(line.split()) for line in str(program.graphs[name]).splitlines()]
+    return "; ".join([line for line in lines if " = " in line])
+
+
+LIN = "linear = call @Linear(arg) as lin"
+MUL = "n = get n; mul = aten.mul.Tensor"
+
+CASES: list[tuple[px.Rule, set[str], set[str], str]] = [
+    (
+        relu(lambda m, x: x * m.buffer("k", ONES)),
+        {"a.k", "b.k"},
+        set(),
+        f"{LIN}; k = get k; mul_1 = aten.mul.Tensor(linear, k); {MUL}(mul_1, n)",
+    ),
+    (
+        relu(lambda m, x: x * m.buffer("n", ONES)),
+        {"a.n_1", "b.n_1"},
+        set(),
+        f"{LIN}; n_1 = get n_1; mul_1 = aten.mul.Tensor(linear, n_1); {MUL}(mul_1, n)",
+    ),
+    (
+        relu(lambda m, x: x * m.buffer("lin", ONES)),
+        {"a.lin_1", "b.lin_1"},
+        set(),
+        f"{LIN}; lin_1 = get lin_1; mul_1 = aten.mul.Tensor(linear, lin_1); {MUL}(mul_1, n)",
+    ),
+    (
+        relu(lambda m, x: x * m.buffer("k", ONES) + m.parameter("k", ONES)),
+        {"a.k", "b.k", "a.k_1", "b.k_1"},
+        set(),
+        f"{LIN}; k = get k; mul_1 = aten.mul.Tensor(linear, k); k_1 = get k_1; add = aten.add.Tensor(mul_1, k_1); {MUL}(add, n)",
+    ),
+    (relu(lambda m, x: x + m.read("n")), set(), set(), f"{LIN}; n_1 = get n; add = aten.add.Tensor(linear, n_1); {MUL}(add, n)"),
+    (
+        relu(lambda m, x: x + m.read("lin.bias")),
+        set(),
+        set(),
+        f"{LIN}; lin_bias = get lin.bias; add = aten.add.Tensor(linear, lin_bias); {MUL}(add, n)",
+    ),
+    (scaled(lambda m, x, n: dropped(m, n, x * 2)), set(), {"a.n", "b.n"}, f"{LIN}; mul_1 = aten.mul.Tensor(linear, 2)"),
+    (
+        scaled(lambda m, x, n: dropped(m, n, x * n * 2)),
+        set(),
+        set(),
+        f"{LIN}; n = get n; mul_1 = aten.mul.Tensor(linear, n); mul_2 = aten.mul.Tensor(mul_1, 2)",
+    ),
+    (
+        scaled(lambda m, x, n: dropped(m, n, x * m.buffer("n", ONES))),
+        {"a.n_1", "b.n_1"},
+        {"a.n", "b.n"},
+        f"{LIN}; n_1 = get n_1; mul_1 = aten.mul.Tensor(linear, n_1)",
+    ),
+    (
+        linear(lambda m, x, w, b: dropped(m, w, x + b)),
+        set(),
+        {"a.lin.weight", "b.lin.weight"},
+        f"{LIN}; relu = aten.relu.default(linear); {MUL}(relu, n)",
+    ),
+    (
+        scaled(lambda m, x, n: x * float(m.tensor(n).sum())),
+        set(),
+        set(),
+        f"{LIN}; n = get n; mul_1 = aten.mul.Tensor(linear, 4.0)",
+    ),
+]
+
+
+@pytest.mark.parametrize("number", range(len(CASES)))
+def test_state_that_is_brought_and_dropped(number: int) -> None:
+    rule, new, gone, body = CASES[number]
+    for program in (flat(), tree()):
+        made = rule(program)
+        assert px.verify(made, infer=True) == ()
+        assert {*made.state.slots} - {*program.state.slots} == new
+        assert {*program.state.slots} - {*made.state.slots} == gone
+    assert text_of(made, "Layer") == body
+    assert len(made.order) == 3
+
+
+def test_what_new_state_is() -> None:
+    """Parameters are trained if their numbers can be; buffers are persistent unless said otherwise; each instance has its own."""
+
+    def replacement(m: px.Match, x: Any) -> Any:
+        number = float(ord(m.path[0]))
+        p, q = m.parameter("p", torch.full((4,), number)), m.parameter("q", torch.ones(4, dtype=torch.int64))
+        return x * p * q * m.buffer("s", torch.ones(4)) * m.buffer("t", nn.Parameter(torch.ones(4)), persistent=False)
+
+    for program in (flat(), tree()):
+        state = relu(replacement)(program).state
+        told = {
+            name: (state[name].kind.name, state[name].persistent, state[name].value.requires_grad)
+            for name in ("a.p", "a.q", "a.s", "a.t")
+        }
+        assert told == {
+            "a.p": ("PARAMETER", True, True),
+            "a.q": ("PARAMETER", True, False),
+            "a.s": ("BUFFER", True, False),
+            "a.t": ("BUFFER", False, False),
+        }
+        assert [state[name].value[0].item() for name in ("a.p", "b.p")] == [97.0, 98.0]
+
+
+def test_a_tensor_that_is_brought_twice_is_one_tensor() -> None:
+    shared = torch.ones(4)
+    for program in (flat(), tree()):
+        state = relu(lambda m, x: x * m.buffer("k", shared))(program).state
+        assert state["a.k"].storage == state["b.k"].storage != state["a.n"].storage
+        apart = relu(lambda m, x: x * m.buffer("k", torch.ones(4)))(program).state
+        assert apart["a.k"].storage != apart["b.k"].storage
+
+
+@pytest.mark.parametrize(
+    ("where", "path"),
+    [
+        (lambda m: m.path == "b", "b"),
+        (lambda m: m.path == "a", "a"),
+        (lambda m: "a" in m.path, "a"),
+        (lambda m: m.slot("n") == "b.n", "b"),
+        (lambda m: m.tensor("n").sum() == 4 and m.slot("n") == "a.n", "a"),
+    ],
+)
+def test_a_shared_body_goes_apart(where: Callable[[Any], Any], path: str) -> None:
+    rule = scaled(lambda m, x, n: x * m.buffer("k", ONES) * n, where=where)
+    for program in (flat(), tree()):
+        made = rule(program)
+        assert px.verify(made, infer=True) == ()
+        assert {*made.state.slots} - {*program.state.slots} == {f"{path}.k"}
+        assert sum("get k" in text_of(made, name) for name in made.order) == (0 if program is flat() else 1)
+    assert len(made.order) == 4
+
+
+def test_what_is_asked_of_state() -> None:
+    """A value that is computed reads no state; one that is read has a name and a tensor, unless something writes it."""
+    asked: dict[str, Any] = {}
+
+    def note(m: px.Match) -> bool:
+        asked[m.path] = (m.slot("n"), m.slot("x"), m.tensor("x"), m.constant("x"), m.constant("n"), m.slot(3), m.tensor(3))
+        kept = m.constant("n", buffers=True)
+        asked[m.path] += (kept is not None and kept.tolist(),)
+        return False
+
+    for program in (flat(), tree()):
+        asked.clear()
+        assert scaled(lambda m, x, n: x, where=note)(program) is program
+        nothing = (None, None, None, None, None, None)
+        assert asked == {path: (f"{path}.n", *nothing, [1.0] * 4) for path in ("a", "b")}
+
+
+def edited(path: str, change: Callable[[Any], object], program: px.Program) -> px.Program:
+    """Return a program after an edit."""
+    with px.editing(program, path) as edit:
+        change(edit)
+    assert px.verify(edit.program, infer=True) == ()
+    return edit.program
+
+
+CALLS = "mul = call @Layer(x) as a; mul_1 = call @Layer(mul) as b; exp = aten.exp.default(mul_1)"
+
+EDITS: list[tuple[Callable[[Any], object], str, str]] = [
+    (lambda edit: edit.replace("exp", edit["exp"] * 2), f"{CALLS}; mul_2 = aten.mul.Tensor(exp, 2)", "mul_2"),
+    (
+        lambda edit: edit.replace(edit["exp"], torch.sin(edit["x"])),
+        f"{CALLS.partition('; exp')[0]}; sin = aten.sin.default(x)",
+        "sin",
+    ),
+    (lambda edit: edit.replace(edit["x"], edit["x"] + 1), f"add = aten.add.Tensor(x, 1); {CALLS.replace('(x)', '(add)')}", "exp"),
+    (lambda edit: edit.replace("x", torch.neg(edit["x"])), f"neg = aten.neg.default(x); {CALLS.replace('(x)', '(neg)')}", "exp"),
+    (lambda edit: edit.add(torch.sin(edit["x"]), after="exp"), f"{CALLS}; sin = aten.sin.default(x)", "exp"),
+    (
+        lambda edit: edit.replace("exp", edit.add(torch.sin(edit["x"]), after="x") + edit["exp"]),
+        f"sin = aten.sin.default(x); {CALLS}; add = aten.add.Tensor(sin, exp)",
+        "add",
+    ),
+    (
+        lambda edit: edit.replace("exp", (y := torch.sin(edit["exp"])) * y),
+        f"{CALLS}; sin = aten.sin.default(exp); mul_2 = aten.mul.Tensor(sin, sin)",
+        "mul_2",
+    ),
+    (
+        lambda edit: edit.replace("exp", edit["exp"] + torch.ones(4)),
+        f"{CALLS}; add_constant = get _constant0; add = aten.add.Tensor(exp, add_constant)",
+        "add",
+    ),
+    (
+        lambda edit: edit.replace("exp", edit["x"] + edit.buffer("n", ONES)),
+        f"{CALLS.partition('; exp')[0]}; n = get n; add = aten.add.Tensor(x, n)",
+        "add",
+    ),
+    (
+        lambda edit: edit.replace("exp", edit["exp"] + edit.read("a.lin.bias")),
+        f"{CALLS}; a_lin_bias = get a.lin.bias; add = aten.add.Tensor(exp, a_lin_bias)",
+        "add",
+    ),
+]
+
+
+@pytest.mark.parametrize("number", range(len(EDITS)))
+def test_what_an_edit_makes(number: int) -> None:
+    change, wanted, result = EDITS[number]
+    made = edited("", change, tree())
+    assert text_of(made, "") == wanted
+    assert made.main.output == (px.Ref(result),)
+    assert (made.trail[-1].name, made.trail[-1].before) == ("editing", tree())
+
+
+def test_an_edit_of_a_module_leaves_the_body_to_others() -> None:
+    made = edited("b", lambda edit: edit.replace("relu", torch.tanh(edit["linear"])), tree())
+    assert [node.do.graph for node in made.main.callers] == ["Layer", "b"]
+    assert text_of(made, "b") == f"{LIN}; tanh = aten.tanh.default(linear); {MUL}(tanh, n)"
+    assert text_of(made, "Layer") == text_of(tree(), "Layer")
+    flat_one = edited("b", lambda edit: edit.replace("relu_1", torch.tanh(edit["linear_1"])), flat())
+    assert [node.name for node in flat_one.main.nodes if node.do.name == "aten.tanh.default"] == ["tanh"]
+    assert [frame.path for frame in flat_one.main.by_name["tanh"].stack] == ["b"]
+
+
+def test_an_edit_that_changes_nothing_gives_the_program_back() -> None:
+    for program in (flat(), tree()):
+        assert edited("", lambda edit: None, program) is program
+        assert edited("", lambda edit: edit.names, program) is program
+    assert edited("a", lambda edit: None, tree()) is tree()
+
+
+def test_names_that_an_edit_knows() -> None:
+    with px.editing(tree(), "a") as edit:
+        assert edit.names == ("arg", "linear", "relu", "n", "mul")
+        assert (edit.path, edit.paths, edit.graph) == ("a", ("a",), edit.graph)
+        assert (edit.slot("n"), edit.shape("mul"), edit.dtype("mul"), edit.slot("mul")) == ("a.n", (2, 4), torch.float32, None)
+        assert torch.equal(edit.tensor("n"), torch.ones(4))
