@@ -15,6 +15,7 @@ import torch
 from ...ir.torch_private import schema_of
 from ...transforms.rules.amounts import Amount, Computed, Rest, Sizes
 from ...transforms.rules.terms import Applied, Item, Var, parts_of, subterms
+from .chains import Passed
 from .contents import Operand
 
 __all__ = ["candidate", "kinds_of"]
@@ -56,6 +57,8 @@ def kinds_of(term: Any, variable: Var) -> list[str]:
     (['Tensor', 'number'], ['int'])
     """
     found: dict[str, None] = {}  # in order
+    if isinstance(term, Passed) and term.whole is variable:
+        return ["Tensor"]
     if isinstance(term, Applied):
         for overload, given in term.overloads.items():
             types = {one.name: str(one.real_type) for one in schema_of(overload).arguments}
@@ -195,6 +198,6 @@ def operators_in(term: Any, parts: Any) -> list[Any]:
         if closing:
             done[id(each)] = each
         else:
-            todo += [(each, True)] if isinstance(each, Applied | Item) else []
+            todo += [(each, True)] if isinstance(each, Applied | Item | Passed) else []
             todo += [(part, False) for part in reversed(parts(each))]
     return list(done.values())

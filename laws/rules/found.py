@@ -17,6 +17,8 @@ from attrs import define, evolve, field
 from ...ir.graph import Op
 from ...ir.program import Program
 from ...transforms import Fuel
+from ...transforms.rules.terms import subterms
+from ...transforms.rules.through import Through
 from ..draws import examples_of
 from .build import Drawn, simplest
 from .contents import Operand, leaves_of, only_finite
@@ -60,8 +62,14 @@ class Found:
 
     @property
     def pool(self) -> list[Instance]:
-        """What programs are drawn from, the simplest first; mostly operands on which the rule matches."""
+        """What programs are drawn from, the simplest first; mostly operands on which the rule matches.
+
+        The first is drawn most often, so where a pattern looks through views, it is one that has some.
+        """
         hits, misses = (sorted(each, key=lambda one: one.size) for each in (self.hits, self.misses))
+        if any(isinstance(each, Through) for each in subterms(self.rule.term)):
+            least = min([len(one.nodes) for one in hits], default=0)
+            hits.sort(key=lambda one: len(one.nodes) == least)
         return [*hits, *misses[: len(hits) // OTHERS]]
 
     def explained(self) -> str:

@@ -22,6 +22,7 @@ from ...transforms.rules.terms import AnyOf, Applied, Item, Var, parts_of, subte
 from ...transforms.rules.through import Through
 from ..purity import seeded
 from .candidates import candidate, kinds_of, operators_in
+from .chains import Passed, chains_of, name_of
 from .contents import Operand
 
 __all__ = ["Assignment", "assignments", "patterns_of", "quiet"]
@@ -67,7 +68,8 @@ def patterns_of(rule: Any) -> list[tuple[Any, Pattern]]:
     """Return what a rule looks for as terms without alternatives, each with a function that computes it on tensors.
 
     A pattern without alternatives is the function that it was written as: torch itself says which operators it is. Of many
-    alternatives each is chosen at least once, rather than each with each other.
+    alternatives each is chosen at least once, rather than each with each other; where a pattern looks through views and casts,
+    those are the alternatives.
 
     Args:
         rule: one rule.
@@ -79,10 +81,10 @@ def patterns_of(rule: Any) -> list[tuple[Any, Pattern]]:
     """
     several = _alternatives_of(rule.term)
     if not several and not rule.is_decomposed:
-        return [(_with_choice(rule.term, {}, {}), rule.written)]
+        return [(rule.term, rule.written)]
     found: dict[str, Any] = {}
-    for choice in _choices([len(each.terms) for each in several]):
-        chosen = {id(each): each.terms[number] for each, number in zip(several, choice, strict=True)}
+    for choice in _choices([len(each) for each in several.values()]):
+        chosen = {name: each[number] for (name, each), number in zip(several.items(), choice, strict=True)}
         term = _with_choice(rule.term, chosen, {})
         found.setdefault(written(term, math.inf), term)
         if len(found) == ALTERNATIVES:
@@ -90,8 +92,10 @@ def patterns_of(rule: Any) -> list[tuple[Any, Pattern]]:
     return [(term, _computing(term, rule.variables)) for term in found.values()]
 
 
-def _alternatives_of(term: Any) -> list[AnyOf]:
-    return [each for each in subterms(term) if isinstance(each, AnyOf)]
+def _alternatives_of(term: Any) -> dict[Any, Sequence[Any]]:
+    # What can be chosen: one of several terms, and what lies between where a pattern looks through views.
+    found = {id(each): each.terms for each in subterms(term) if isinstance(each, AnyOf)}
+    return {**found, **{name_of(each): chains_of(each) for each in subterms(term) if isinstance(each, Through)}}
 
 
 def _choices(counts: Sequence[int]) -> Iterator[tuple[int, ...]]:
@@ -118,8 +122,8 @@ def _with_choice(term: Any, chosen: Mapping[int, Any], done: dict[int, Any]) -> 
         case Applied(name=name, overloads=overloads, args=args, kwargs=kwargs):
             by_name = {key: _with_choice(part, chosen, done) for key, part in kwargs.items()}
             found = Applied(name, overloads, tuple([_with_choice(part, chosen, done) for part in args]), by_name)
-        case Through(whole=whole):  # what lies between is for the programs to have
-            found = _with_choice(whole, chosen, done)
+        case Through(whole=whole):
+            found = Passed(_with_choice(whole, chosen, done), chosen[name_of(term)])
         case Known(whole=whole):
             found = evolve(term, whole=_with_choice(whole, chosen, done))
         case Sizes(whole=whole, part=part):
@@ -158,8 +162,9 @@ def _run(term: Any, known: Mapping[int, Any], values: Mapping[str, Any]) -> Any:
             return type(part)([one for each in part for one in (value(each.whole) if isinstance(each, Rest) else [value(each)])])
         return part.on(value) if isinstance(part, Amount | Sizes) else known.get(id(part), part)
 
-    if isinstance(term, Item):
-        return value(term.whole)[term.index]
+    if isinstance(term, Item | Passed):
+        whole = value(term.whole)
+        return whole[term.index] if isinstance(term, Item) else term.of(whole)
     args, kwargs = [*map(value, term.args)], {key: value(part) for key, part in term.kwargs.items()}
     error: Exception = TypeError(f"{term.name} has no overload")
     for overload in sorted(term.overloads, key=lambda one: numbers_as_tensors(one, args, kwargs)):
@@ -231,7 +236,7 @@ def _attempt(
             break
         else:
             return None
-    return [chosen.get(name) for name in variables]
+    return [chosen.get(name, Operand(None)) for name in variables]  # in an alternative that is not there
 
 
 def _with_candidates(

@@ -11,9 +11,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import purefx as px
+from purefx.laws.evaluate import Tolerance
 from purefx.laws.rules import check_rule
+from purefx.laws.rules.checking import _Question
+from purefx.laws.rules.found import found_of
 from purefx.laws.tiers import share
-from tests.transforms.test_rules import Plain, X, names_of_operators, rewritten
+from tests.transforms.test_rules import X, names_of_operators, rewritten
 
 Function = Callable[..., Any]
 
@@ -141,10 +144,39 @@ def test_wrong_ones_are_explained() -> None:
         px.rule(lambda x: px.through(x.exp()))
 
 
+def _lengths(rule: px.Rule, cases: list[Any]) -> list[int]:
+    # How long the chains are that the rule looks through in drawn programs.
+    found: list[int] = []
+    asked = px.rule(rule.written, where=lambda m: found.append(len(m["c"].nodes)) is not None, once=True)
+    for case in cases:
+        asked.becomes(lambda m, x, c: m.value)(case.program) if asked.replacement is None else asked(case.program)
+    return found
+
+
+CASTS: list[tuple[bool, bool]] = [(True, False), (False, True), (True, True)]
+
+
+@pytest.mark.parametrize(("views", "casts"), CASTS)
+def test_programs_are_drawn_with_chains_of_any_length(views: bool, casts: bool) -> None:
+    def pattern(x: Any, c: Any) -> Any:
+        return torch.relu(px.through(x.relu(), c, views=views, casts=casts))
+
+    rule = px.rule(pattern).becomes(lambda m, x, c: c(x.relu()))
+    pools = [found_of(rule, number=0)]
+    question = _Question(rule.transformation, "relu", pools, 0, Tolerance(0.0, 0.0))
+    lengths = _lengths(rule, question.cases(30))
+    assert {0, 1, 2, 3} <= set(lengths)
+    assert sum(length > 0 for length in lengths) > len(lengths) / 2
+
+
 def test_laws() -> None:
     wrong = px.rule(lambda x: torch.neg(px.through(torch.neg(x)))).becomes(lambda m, x: x.clone())
-    with pytest.raises(AssertionError):  # where there is a view, the shape is another one
-        check_rule(wrong, programs=[(Plain(lambda m, x: torch.neg(torch.neg(x).view(-1)) + 1), (X,))], examples=share(4))
+    with pytest.raises(AssertionError, match="meaning"):  # where there is a view, the shape is another one
+        check_rule(wrong, examples=share(4))
     kept = px.rule(lambda x, c: torch.neg(px.through(torch.neg(x), c))).becomes(lambda m, x, c: c(x).clone())
-    program = (Plain(lambda m, x: torch.neg(torch.neg(x).view(-1)) + 1), (X,))
-    assert check_rule(kept, programs=[program], operands=lambda draw: (torch.randn(2, 3), None), examples=share(8)).matched >= 4
+    assert check_rule(kept, examples=share(8)).matched >= 4
+    casts = px.rule(lambda x, c: torch.neg(px.through(torch.neg(x), c, casts=True))).becomes(lambda m, x, c: c(x).clone())
+    with pytest.raises(
+        AssertionError, match="meaning"
+    ):  # of whole numbers zero has no sign, and of those that they are cast to it has
+        check_rule(casts, examples=share(30))
