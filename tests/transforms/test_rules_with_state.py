@@ -7,6 +7,7 @@ were changed by hand.
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Callable
 from fnmatch import fnmatch
 from typing import Any
@@ -397,3 +398,56 @@ def test_where_a_program_is_split_nobody_is_told_to_undo_that() -> None:
     said = [str(caught[0].message), str(fused.explain(apart))]
     assert all("before the program is split, or to px.join(program), and split that" in each for each in said)
     assert not any("across_modules=True" in each for each in said)
+
+
+class Scaled(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.w, self.b = nn.Parameter(torch.randn(4, 4)), nn.Parameter(torch.zeros(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return functional.linear(x, self.w, self.b)
+
+
+class Tied(nn.Module):
+    """The second weight is the first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.two, self.other = Scaled(), Scaled(), Scaled()
+        self.two.w = self.one.w
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.other(self.two(self.one(x)))
+
+
+def _by_norm(weight: Tensor) -> tuple[Tensor, Tensor]:
+    scale = weight.detach().norm(dim=1, keepdim=True)
+    return scale, weight.detach() / scale
+
+
+@pytest.mark.parametrize("is_flat", [True, False])
+@pytest.mark.parametrize("is_kept", [True, False])
+def test_new_state_of_tied_state_is_tied_where_it_is_one_tensor(is_flat: bool, is_kept: bool) -> None:
+    model = Tied()
+    program = px.import_ep(torch.export.export(copy.deepcopy(model), (X,)))
+    program = program if is_flat else px.transform(program)
+    made = functools.cache(_by_norm) if is_kept else _by_norm
+    apart = px.rule(lambda x, w, b: functional.linear(x, w, b), where=lambda m: m.tensor("w") is not None, once=True)
+
+    @apart.becomes
+    def _(m: px.Match, x: Any, w: Any, b: Any) -> Any:
+        scale, direction = made(m.tensor(w))
+        m.drop(w)
+        return functional.linear(x, m.parameter("direction", direction) * m.parameter("scale", scale), b)
+
+    result = apart(program)
+    assert not px.verify(result, infer=True)
+    assert not any(name.endswith(".w") for name in result.state)
+    lowered = px.lower(result)
+    torch.testing.assert_close(lowered(X), model(X))
+    for name in ("scale", "direction"):
+        one, two, other = [getattr(part, name) for part in (lowered.one, lowered.two, lowered.other)]
+        assert (one is two) is is_kept
+        assert other is not one
+    torch.testing.assert_close(px.lower(px.import_ep(px.to_ep(result)))(X), model(X))

@@ -124,7 +124,7 @@ class NewState:
             self.added[join(path, name)] = self._ids.slot(new.value, new.kind, persistent=new.persistent)
 
     def drop(self, path: str, slots: Iterable[str]) -> None:
-        """Drop state of one instance, by the names that the body writes, once nothing reads it."""
+        """Drop state of one instance, by the names that the body writes, under each name that nothing reads."""
         self.dropped.update(dict.fromkeys([join(path, slot) for slot in slots]))
 
     def applied(self, program: Program) -> Program:
@@ -133,7 +133,9 @@ class NewState:
             program = with_slots(program, self.added)
             self.program, self.state, self.added = program, program.state, {}
         if self.dropped:
-            program = without_slots(program, self.dropped.keys() - state_uses(program).keys())
+            state = program.state
+            tied = {name for slot in self.dropped if slot in state.slots for name in state.by_cell[state[slot].cell]}
+            program = without_slots(program, tied - state_uses(program).keys())
             self.program, self.state = program, program.state
         self._replaceable = {}
         return program
