@@ -309,7 +309,7 @@ def _state_of(program: Program, reads: Sequence[tuple[str, str]]) -> tuple[str, 
 
 
 def _sorted(origins: list[Imported]) -> tuple[Imported, ...]:
-    return tuple(sorted(origins, key=lambda one: (one.graph, one.stack and one.stack[-1].path, one.name)))
+    return tuple(sorted(origins, key=lambda one: (one.graph, one.stack[-1].path if one.stack else "", one.name)))
 
 
 def _listed(places: Sequence[Place]) -> str:

@@ -177,7 +177,9 @@ def _behind(program: Program, graph: str, name: str, found: dict[Origin, None]) 
     # Notes the origin of a value, and returns the values that it is made of where it has none; of a call it is that of others,
     # which the call stands for as well.
     metas, node = program.graphs[graph].metas, program.graphs[graph].by_name.get(name)
-    origin = origin_of(metas[name]) if name in metas else None
+    if name not in metas:
+        return []
+    origin = origin_of(metas[name])
     if origin is not None:
         found[origin] = None
     whole, index = ("", 0) if node is None else node.projection or ("", 0)

@@ -21,7 +21,7 @@ from ...ir.names import Names
 from ...ir.program import Program
 from ..regions import HARMLESS
 from ..transformation import Fuel
-from .building import Builder
+from .building import Builder, origin_of_match
 from .draft import Draft
 from .explanation import BETWEEN, CONDITION, MEMORY, TOLD_APART, UNCHANGED, Left
 from .given import Unproven
@@ -300,9 +300,7 @@ class Sweep:
         if not place.notes.asked or len(self.paths) == 1:
             return [first]
         taken = [node.name for node in first.nodes] if first is not None else []
-        others = [
-            self._answer(rule, found, at, number, names.without(taken), gone)[1] for number in range(1, len(self.paths))
-        ]
+        others = [self._answer(rule, found, at, number, names.without(taken), gone)[1] for number in range(1, len(self.paths))]
         answers = [first, *others]
         codes = [None if first is None or each is None else each.code(first) for each in answers]
         known = [codes.index(code) if each is not None else -1 for code, each in zip(codes, answers, strict=True)]
@@ -342,7 +340,7 @@ class Sweep:
         template = None if key is None else self.templates.find(key)
         if template is not None:
             values = self._values_of(template, rule, place, gone)
-            nodes, results = template.written(given, place, names, values)
+            nodes, results = template.written(given, place, names, values, origin_of_match(place, rule.name))
             return _Answer(place, nodes, results, has_tensors=False, template=template, is_said=values is not None)
         self.templates.look_again()
         place.notes.draws.begin()
@@ -354,7 +352,7 @@ class Sweep:
             term = None  # what is not proven does not hold
         if term is None and rule.may_leave:
             return None
-        builder = Builder(place, names, place.root)
+        builder = Builder(place, names, place.root, origin_of_match(place, rule.name))
         results = builder.results(term, len(place.roots)) if place.found.several else (builder.result(term),)
         if builder.has_tensors:
             place.notes.draws.check()
@@ -410,6 +408,8 @@ class Sweep:
         goes = roots if rule.keeps_inner else [*inner]
         made = answer.nodes if answer.is_said else draft.said(answer.nodes, results, values, goes, answer.template)
         draft.insert(made, before)
+        there = [result for result in answer.results if result.name not in {node.name for node in made}]
+        draft.stand(there, answer.place, rule.name)
         for root in sorted(roots, key=span.index, reverse=True):
             draft.replace(root, results[root], inner)
 

@@ -7,32 +7,69 @@ Which overload an operator is follows from the operands, as torch chooses it.  V
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import MappingProxyType
 from typing import Any
 
 import torch
 
+from ...ir.analysis.versions import made_of_value
 from ...ir.arguments import Arg, Items, Ref
 from ...ir.errors import RuleError
-from ...ir.graph import Get, Node, place_of
+from ...ir.graph import Call, Get, Node, place_of
+from ...ir.importing.regions import is_from_region
+from ...ir.meta import ORIGIN, Meta
 from ...ir.names import Names, stem_of, word_of
 from ...ir.operators import GETITEM, op_of
+from ...ir.origins import made_of
 from ...ir.torch_private import schema_of
 from .amounts import Amount, Computed, Known, Sizes
 from .fitting import bound, values_as_numbers
 from .given import Given, Kept, Read, Size
 from .modules import Called
 from .overloads import converted, numbers_as_tensors
-from .place import Place
+from .place import Match, Place
 from .terms import ARITHMETIC, AnyOf, Applied, Item, Term, applied
 from .writing import Number
 
-__all__ = ["OF_A_VALUE", "Builder"]
+__all__ = ["OF_A_VALUE", "Builder", "meta_of", "origin_of_match"]
 
 AS_TENSORS = frozenset({"add", "sub", "mul", "div"})
 """Operators that torch calls with a number as it does with a tensor: ``x * 2`` is ``mul.Tensor``."""
 
 OF_A_VALUE = frozenset({"val", "tensor_meta", "example_value", "unbacked_bindings"})
-"""Meta that says what a node computes; the rest says where it comes from, and new nodes have it from the root of the match."""
+"""Meta that says what a node computes; the rest says where it is, and new nodes have it from the root of the match."""
+
+OF_AN_OPERATOR = frozenset({ORIGIN, "torch_fn", "source_fn_stack", "from_node"})
+"""Meta that says what function an operator came from; another operator came from none."""
+
+
+def meta_of(root: Node, origin: Meta) -> Meta:
+    """Return the meta of nodes that stand for one: where that is, and not what it computes and how.
+
+    Args:
+        root: the node.
+        origin: what their meta says of what they are made of.
+
+    >>> from ...ir.graph import Op
+    >>> sorted(meta_of(Node("y", Op("toy.neg"), meta={"val": 1, "custom": 2, "torch_fn": ("neg_1", "neg")}), {}))
+    ['custom']
+    """
+    found = {key: value for key, value in root.meta.items() if key not in OF_A_VALUE and key not in OF_AN_OPERATOR}
+    if is_from_region(root.meta):  # that says where it is
+        found["torch_fn"] = root.meta["torch_fn"]
+    return MappingProxyType({**found, **origin})
+
+
+def origin_of_match(place: Match, rule: str) -> Meta:
+    """Return what the meta of nodes that take the place of a match says of what they are made of: of all that was matched.
+
+    Args:
+        place: the match.
+        rule: its name.
+    """
+    scope = place.scope
+    called = [made_of_value(scope.program, scope.graph, node.name) for node in place.nodes if type(node.do) is Call]
+    return made_of([*[node.meta for node in place.nodes], *called], rule)
 
 
 class Builder:
@@ -41,26 +78,24 @@ class Builder:
     Args:
         place: where they stand.
         names: those that are taken.
-        root: the node that they stand for; they say that they come from where it comes from.
+        root: the node that they stand for; they say that they are where it is.
+        origin: what its meta says of what they are made of.
         made: the values of terms that are made already.
     """
 
-    def __init__(self, place: Place, names: Names, root: Node, made: dict[str | int, tuple[Any, Ref]] | None = None) -> None:
+    def __init__(
+        self, place: Place, names: Names, root: Node, origin: Meta, made: dict[str | int, tuple[Any, Ref]] | None = None
+    ) -> None:
         self.place = place
         self.names = names
         self.root = root
-        self.meta = self.meta_of(root)
+        self.meta = meta_of(root, origin)
         self.nodes: list[Node] = []
         self.words: list[str] = []
         """What each of them wants to be called."""
         self.has_tensors = False
         """Whether a tensor stands among the arguments, which is to become a constant of the program."""
         self._made: dict[str | int, tuple[Any, Ref]] = {} if made is None else made
-
-    @staticmethod
-    def meta_of(root: Node) -> dict[str, Any]:
-        """Return the meta of nodes that stand for one: where it comes from, and not what it computes."""
-        return {key: value for key, value in root.meta.items() if key not in OF_A_VALUE}
 
     @property
     def _at(self) -> str:

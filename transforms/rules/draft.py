@@ -13,8 +13,11 @@ from typing import Any
 from ...ir.arguments import Ref, replace_refs
 from ...ir.graph import Graph, Input, Node, Op
 from ...ir.inference import UNASKED, FakeValues, agrees
+from ...ir.meta import Meta
+from ...ir.origins import standing_in
 from ...ir.rewriter import Rewriter
-from .building import OF_A_VALUE
+from .building import OF_A_VALUE, origin_of_match
+from .place import Match
 from .templates import Template
 
 __all__ = ["Draft"]
@@ -51,6 +54,7 @@ class Draft:
         self._users: dict[str, dict[str, None]] = {}
         self._other: dict[str, None] = {}
         self._gone: list[str] = []
+        self._stand_for: dict[str, list[Meta]] = {}
         self._output = graph.output
         self._returned = set(graph.output_refs())
         self.values: Mapping[str, Any] = _Values(self.nodes, graph.by_name, self.inputs)
@@ -97,6 +101,11 @@ class Draft:
             for name in node.refs():
                 self._own(name)[node.name] = None
 
+    def stand(self, values: Iterable[Ref], place: Match, rule: str) -> None:
+        """Note that values which are there take the place of a match: they stand for it."""
+        for value in values:
+            self._stand_for.setdefault(value.name, []).append(origin_of_match(place, rule))
+
     def replace(self, name: str, by: Ref, inner: Collection[str]) -> None:
         """Let all users of a value use another one; of some nodes those go that nothing uses any more, the last first."""
         if by.name == name:
@@ -142,7 +151,12 @@ class Draft:
         for name in self._other:
             if name in self.nodes:
                 edit.put(edit.position[name], self.nodes[name])
-        return edit.graph(output=self._output)
+        graph, stand_for = edit.graph(output=self._output), dict[str, list[Meta]]()
+        for name, metas in self._stand_for.items():
+            stand_for.setdefault(self._settled(Ref(name)).name, []).extend(metas)
+        if not stand_for:
+            return graph
+        return Graph(standing_in(graph.inputs, stand_for), standing_in(graph.nodes, stand_for), graph.output)
 
     def _settled(self, arg: Ref) -> Ref:
         # What a value is in the end, where what stands for it went too.

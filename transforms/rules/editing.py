@@ -11,6 +11,7 @@ from typing import Any
 
 from attrs import define, field, frozen
 
+from ...ir.analysis.versions import made_of_value
 from ...ir.arguments import Ref
 from ...ir.calls.call_graph import all_instances
 from ...ir.errors import NamingError, RuleError
@@ -149,7 +150,7 @@ class Edit(Place):
         work = self.written.rewriter
         node = self._graph.by_name.get(name) or Node(name, Op(name))
         place = Place(self.scope, node.stack, 0)
-        builder = Builder(place, work.names, node, self.written.made)
+        builder = Builder(place, work.names, node, made_of_value(self.scope.program, self.graph, name), self.written.made)
         result = builder.result(term)
         self.notes.dropped.update(place.notes.dropped)
         self.written.has_tensors |= builder.has_tensors

@@ -21,9 +21,10 @@ from attrs import define
 from ...ir.arguments import Arg, Items, Ref
 from ...ir.graph import Node, Op
 from ...ir.inference import FakeValues, Memo
+from ...ir.meta import Meta
 from ...ir.names import Names
 from ...ir.torch_private import FakeTensor, OpOverload, OpOverloadPacket
-from .building import Builder
+from .building import Builder, meta_of
 from .given import ASKED
 from .place import Match
 
@@ -156,7 +157,7 @@ class Template:
     """What described the values that the results stand for."""
 
     def written(
-        self, given: Sequence[str], place: Match, names: Names, values: Sequence[Any] | None
+        self, given: Sequence[str], place: Match, names: Names, values: Sequence[Any] | None, origin: Meta
     ) -> tuple[list[Node], tuple[Ref, ...]]:
         """Return new nodes, and the values that stand for those of the roots of a match.
 
@@ -165,9 +166,10 @@ class Template:
             place: the match.
             names: those that are taken.
             values: the fake values of the nodes; None where they are not known yet.
+            origin: what their meta says of what they are made of.
         """
         known = dict(zip(self.given, map(Ref, given), strict=True))
-        made, meta = list[Node](), Builder.meta_of(place.root)
+        made, meta = list[Node](), meta_of(place.root, origin)
         for number, (node, word) in enumerate(zip(self.nodes, self.words, strict=True)):
             name = names.fresh(word)
             used = node.using(known)
