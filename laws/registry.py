@@ -70,6 +70,7 @@ from .partition import (
     straight,
     tensors_stay,
 )
+from .provenance import provenance
 from .shared_names import named_for_all
 from .simplifying import (
     all_needed,
@@ -141,7 +142,7 @@ META = MappingProxyType({"no-op": "values are meta, and equality leaves meta out
 class Entry:
     """A transformation with its laws.
 
-    >>> Entry(outline, ("flat",)).laws == (*GENERIC, *FUEL)
+    >>> Entry(outline, ("flat",)).laws == (*GENERIC, provenance, *FUEL)
     True
     """
 
@@ -158,7 +159,7 @@ class Entry:
     def laws(self) -> tuple[Law, ...]:
         """The laws that it is checked with."""
         fuel = FUEL if self.transformation.takes_fuel else ()
-        generic = [law for law in GENERIC if law.name not in self.exempt]
+        generic = [law for law in (*GENERIC, provenance) if law.name not in self.exempt]
         return (*self.aimed(generic), *self.specific, *self.aimed(fuel))
 
     def aimed(self, laws: Iterable[Law]) -> list[Law]:
