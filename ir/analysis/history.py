@@ -237,7 +237,7 @@ def _older(origins: Iterable[Origin], earlier: Mapping[Origin, Any]) -> tuple[li
         elif not isinstance(origin, Imported):
             rules.update({origin.by: None} if origin.by else {})
             todo += reversed(origin.of)
-    return list(found), tuple(rules)
+    return list(found), tuple(sorted(rules))
 
 
 def _narrowed(
@@ -260,7 +260,7 @@ def _forth(
     there = (place,)
     for number, version in enumerate(every[1:], 1):
         made = _made_of(version, origin)
-        now = tuple(dict.fromkeys([one for new in made for one in version.places[new]]))
+        now = tuple(sorted({one for new in made for one in version.places[new]}, key=lambda one: (one.graph, one.name)))
         if now != there:
             _, rules = _older(made, every[number - 1].places)
             changes.append(Change(before + number, version.step, rules, there, now))

@@ -24,7 +24,7 @@ from ..text.arguments import CONSTANTS
 
 __all__ = ["STORED_AS_THEY_ARE", "STRUCTURE", "VERSION", "File", "opened", "write_file"]
 
-VERSION = 1
+VERSION = 2
 """The version of the format that is written; all versions up to it are read."""
 
 STRUCTURE = "purefx.program"

@@ -29,6 +29,7 @@ from ..text.state import TensorFacts, facts_of
 from ..verify import check
 from .container import File, opened, write_file
 from .metas import read_metas, write_metas
+from .origins import read_origins, write_origins
 from .tensors import Place, as_tensor, place_storages, put_in, read_storage
 
 __all__ = ["load", "save"]
@@ -76,6 +77,7 @@ def save(program: Program, path: str | os.PathLike[str], *, weights: bool = True
         if "opaque(" in text:
             _check_all_has_text(program, text, names_of(allow))
         places, tensors = place_storages(program, weights=weights)
+        origins = write_origins(program)
         structure = {
             "made with": {"torch": str(torch.__version__)},
             "program": text,
@@ -84,7 +86,8 @@ def save(program: Program, path: str | os.PathLike[str], *, weights: bool = True
             ),
             "storages": [[place.storage, place.key, place.slot, place.device] for place in places],
             "weights": weights,
-            "meta": write_metas(program),
+            "meta": write_metas(program, origins.numbers),
+            "origins": origins.written,
         }
         write_file(path, structure, tensors)
 
@@ -132,7 +135,7 @@ def _kind(value: object) -> str:
     return f"{type(value).__module__}.{type(value).__qualname__}"
 
 
-KEYS = {"made with", "program", "operators", "storages", "weights", "meta"}
+KEYS = {"made with", "program", "operators", "storages", "weights", "meta", "origins"}
 
 
 def load(
@@ -158,7 +161,7 @@ def load(
             reach files, other processes or attributes by name.
 
     Returns:
-        A valid program, equal to the one that was saved, without its trail.
+        A valid program, equal to the one that was saved, without its trail; what ``history`` and ``became`` tell of it stays.
 
     Raises:
         StoreError: the file is none of ours, damaged, crafted, or of a later version; or ``state`` does not fit it.
@@ -181,7 +184,8 @@ def load(
         try:
             structure = file.structure()
             program = _read_program(structure, known)
-            program = program.evolve(graphs=read_metas(program, structure["meta"], known))
+            origins, past = read_origins(structure["origins"])
+            program = program.evolve(graphs=read_metas(program, structure["meta"], known, origins), past=past)
             places = _read_places(structure["storages"])
             facts = {name: facts_of(slot.value) for name, slot in program.state.pairs if isinstance(slot.value, torch.Tensor)}
             found = _read_state(file, program.state, places, facts, device)
@@ -192,9 +196,10 @@ def load(
 
 
 def _read_program(structure: dict[str, Any], known: Known) -> Program:
+    structure.setdefault("origins", None)  # version 1 has none
     if set(structure) != KEYS:
         odd = ", ".join(sorted(map(ascii, set(structure) ^ KEYS)))[:200]
-        raise StoreError(f"its structure lacks keys, or has others than version 1 knows: {odd}")
+        raise StoreError(f"its structure lacks keys, or has others than version 2 knows: {odd}")
     text, operators = structure["program"], structure["operators"]
     if type(text) is not str or type(operators) is not list or not all(type(name) is str for name in operators):
         raise StoreError("its program is not text, or its operators are not a list of names")

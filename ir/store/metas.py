@@ -8,7 +8,7 @@ meta.  Two nodes never share a fake tensor: passes recognize memory by the ident
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -17,7 +17,8 @@ from attrs import evolve
 
 from ..errors import ParseError, StoreError
 from ..graph import Graph, Input, Node
-from ..meta import EMPTY_META, Meta
+from ..meta import EMPTY_META, ORIGIN, Meta
+from ..origins import Imported, Made, Origin
 from ..persistent import PMap, pmap
 from ..program import Program
 from ..text.arguments import print_arg, read_arg
@@ -39,19 +40,21 @@ class _Lost(Exception):
     """A value is not plain data."""
 
 
-def write_metas(program: Program) -> dict[str, Any]:
+def write_metas(program: Program, origins: Mapping[Origin, int] = EMPTY_META) -> dict[str, Any]:
     """Return the meta of all graphs, for JSON.
 
     Args:
         program: whose meta it is.
+        origins: those that are written, by their number; others are left out.
     """
-    writer = _Writer()
+    writer = _Writer(origins)
     graphs = {name: [writer.rows(program.graphs[name].inputs), writer.rows(program.graphs[name].nodes)] for name in program.order}
     return {"keys": list(map(list, writer.keys)), "values": writer.values, "symbols": writer.symbols.symbols, "graphs": graphs}
 
 
 class _Writer:
-    def __init__(self) -> None:
+    def __init__(self, origins: Mapping[Origin, int]) -> None:
+        self.origins = origins
         self.keys: dict[tuple[str, ...], int] = {}
         self.values: list[Any] = []
         self.symbols = SymbolTable()
@@ -98,6 +101,10 @@ class _Writer:
             return {"tensor": self._tensor(value)}
         if kind is NodeSource:
             return {"from": self._source(value, depth)}
+        if kind is Imported or kind is Made:
+            if value not in self.origins:
+                raise _Lost
+            return {"origin": self.origins[value]}
         for name, symbolic in NUMBERS.items():
             if kind is symbolic:
                 return {"number": [name, self._symbolic(value)]}
@@ -142,6 +149,8 @@ def _key(value: Any) -> Any:
     kind = type(value)
     if kind is str:
         return value, 0
+    if kind is Imported or kind is Made:
+        return value
     if kind is FakeTensor:
         sizes = (*value.shape, *value.stride())
         if INTEGERS.issuperset(map(type, sizes)):
@@ -149,20 +158,21 @@ def _key(value: Any) -> Any:
     return None
 
 
-def read_metas(program: Program, written: Any, known: Known) -> PMap[str, Graph]:
+def read_metas(program: Program, written: Any, known: Known, origins: Sequence[Origin] = ()) -> PMap[str, Graph]:
     """Return the graphs of a program with the meta that was written of them.
 
     Args:
         program: without meta.
         written: what JSON had.
         known: where names of operators are looked up.
+        origins: by number.
 
     Raises:
         StoreError: it does not fit the program, or is not a meta.
     """
     if type(written) is not dict or set(written) != {"keys", "values", "symbols", "graphs"}:
         raise StoreError("the meta is not an object of keys, values, symbols and graphs")
-    reader = _Reader(written, known)
+    reader = _Reader(written, known, origins)
     graphs: Any = written["graphs"]
     if type(graphs) is not dict or set(graphs) != set(program.graphs):
         raise StoreError("the meta is of other graphs than the program has")
@@ -185,8 +195,9 @@ def _length(rows: Any) -> int:
 
 
 class _Reader:
-    def __init__(self, written: Mapping[str, Any], known: Known) -> None:
+    def __init__(self, written: Mapping[str, Any], known: Known, origins: Sequence[Origin]) -> None:
         self._known = known
+        self._origins = origins
         self._symbols = Symbols(written["symbols"])
         self._mode = FakeTensorMode(shape_env=self._symbols.env, static_shapes=False)
         self._keys = self._read_keys(written["keys"])
@@ -218,7 +229,10 @@ class _Reader:
             raise StoreError("a row of the meta names keys or values that are not there")
         if not keys:
             return EMPTY_META
-        return MappingProxyType({key: self._makers[number]() for key, number in zip(keys, row[1:], strict=True)})
+        made = {key: self._makers[number]() for key, number in zip(keys, row[1:], strict=True)}
+        if ORIGIN in made and not isinstance(made[ORIGIN], Imported | Made):
+            raise StoreError("the origin in a row of the meta is none")
+        return MappingProxyType(made)
 
     def _maker(self, written: Any, depth: int = 0) -> Callable[[], Any]:
         """Return what makes a value: a new one each time where it holds a tensor."""
@@ -244,6 +258,8 @@ class _Reader:
                 number = self._symbols.make(str(name), str(text)) if name in NUMBERS else None
             case "from":
                 number = read_node_source(_source(inside))
+            case "origin" if type(inside) is int and 0 <= inside < len(self._origins):
+                number = self._origins[inside]
             case "arg" if type(inside) is str:
                 number = self._argument(inside)
             case _:

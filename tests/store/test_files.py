@@ -197,11 +197,11 @@ def test_versions(tmp_path: Path) -> None:
     def marked(version: Any) -> bytes:
         return with_header({**parts.header, "__metadata__": {"purefx": version}}, parts.data)
 
-    assert outcome(marked("1"), tmp_path) == ""
+    assert outcome(marked("1"), tmp_path) == outcome(marked("2"), tmp_path) == ""
     with pytest.raises(
-        px.errors.StoreError, match=r"has version 2 of the format, and this purefx reads up to 1: use a later purefx"
+        px.errors.StoreError, match=r"has version 3 of the format, and this purefx reads up to 2: use a later purefx"
     ):
-        load(marked("2"), tmp_path)
+        load(marked("3"), tmp_path)
     for odd in ("0", "-1", "1.5", "", "one", "9" * 5000, "\u0661"):
         with pytest.raises(px.errors.StoreError, match="which version"):
             load(marked(odd), tmp_path)
