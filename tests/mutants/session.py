@@ -192,10 +192,11 @@ def main(budget: float, workers: int, seed: int, sample: int) -> int:
     return int(pytest.main(["-s", "-m", "not slow and not models", *selected], plugins=[session]))
 
 
-def caches(modules: Sequence[str]) -> list[functools._lru_cache_wrapper[Any]]:
-    """Return the caches of functions of some packages."""
-    found = [each for each in gc.get_objects() if isinstance(each, functools._lru_cache_wrapper)]
-    return [each for each in found if f"{getattr(each, '__module__', '')}.".startswith(tuple(f"{name}." for name in modules))]
+def caches(packages: Sequence[str]) -> list[functools._lru_cache_wrapper[Any]]:
+    """Return the caches of functions of some packages; the collector does not know them, from which imports are hidden."""
+    modules = [module for name, module in sys.modules.items() if f"{name}.".startswith(tuple(f"{one}." for one in packages))]
+    found = [value for module in modules for value in vars(module).values()]
+    return [each for each in found if isinstance(each, functools._lru_cache_wrapper)]
 
 
 def change_of(mutant: Mapping[str, str]) -> tuple[str, ...]:

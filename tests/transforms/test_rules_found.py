@@ -17,6 +17,11 @@ import purefx as px
 from tests.transforms.test_rules_by_hand import given, text_of
 
 FOUND: list[tuple[Callable[..., Any], str]] = [
+    (
+        lambda x: functional.scaled_dot_product_attention(y := x.view(1, 2), y, y, scale=1),
+        "b = aten.view.default(x, [1, 2]); a = aten.scaled_dot_product_attention.default(b, b, b, scale=1.0)",
+    ),
+    (lambda x: x * 2j, "a = aten.mul.Tensor(x, complex(0.0, 2.0))"),
     (lambda x: torch.add(x, 1), "a = aten.add.Tensor(x, 1)"),
     (lambda x: torch.add(x, 1), "a = aten.add.Scalar(x, 1)"),
     (lambda x: torch.add(x, 1), "a = aten.add.Tensor(x, 1, alpha=1)"),
@@ -205,6 +210,11 @@ PARTLY: list[tuple[Callable[..., Any], str, str]] = [
 """The pattern, nodes, and what becomes of them."""
 
 NOT_FOUND: list[tuple[Callable[..., Any], str]] = [
+    (
+        lambda x: functional.scaled_dot_product_attention(y := x.view(1, 2), y, y, scale=1),
+        "b = aten.view.default(x, [1, 2]); a = aten.scaled_dot_product_attention.default(b, b, b)",
+    ),
+    (lambda x: x * 2j, "a = aten.mul.Tensor(x, complex(0.0, 3.0))"),
     (lambda x: torch.add(x, 1), "a = aten.add.Tensor(x, 1, alpha=2)"),
     (lambda x: torch.add(x, 1), "a = aten.add.Tensor(x, True)"),
     (lambda x: torch.add(x, 0), "a = aten.add.Tensor(x, -0.0)"),

@@ -170,6 +170,8 @@ def test_a_split_program_keeps_its_parts() -> None:
         linear_relu(across_modules=True)(px.split_balanced(tree(), 2))
     assert str(caught.value).startswith(
         "the program is split into 'stage0', 'stage1', and a match of a rule with across_modules=True is in\nseveral modules: to "
+        "put those together would undo the parts; apply the rule before the program is split, or to px.join(program), and split "
+        "that.\n"
     )
 
 
@@ -199,6 +201,19 @@ def test_long_nodes_are_cut_in_messages() -> None:
         grows(given("c = aten.cat.default([x, z]); c"))
     lines = [line for line in str(caught.value).splitlines() if " = aten.cat" in line]
     assert lines and all(len(line.strip()) == 100 and line.endswith(" ...") for line in lines)
+
+
+def test_what_is_left_in_a_body_says_which() -> None:
+    same = px.rule(lambda x: torch.relu(x)).becomes(lambda m, x: m.given(px.Ref(m.root.name)))
+    told = same.explain(tree())
+    assert [(left.graph, left.root.name, left.why) for left in told.left] == [("ReLU", "relu", "the rule leaves it as it is")]
+    assert without_files(str(told)) == "nothing was replaced\nleft: <lambda> at node relu in 'ReLU': the rule leaves it as it is"
+
+
+def test_variables_of_a_replacement_are_told() -> None:
+    with pytest.raises(px.errors.RuleError) as caught:
+        px.rule(lambda x, y: torch.add(x, y)).becomes(lambda m, x, z: x)
+    assert str(caught.value) == "<lambda>.becomes takes (m, x, y), not (m, x, z)"
 
 
 def test_what_becomes_a_value_that_is_there_says_so() -> None:
