@@ -16,11 +16,11 @@ from attrs import define, evolve, field, frozen
 
 from .graph import Input, Node, Stack
 from .meta import EMPTY_META, ORIGIN, Meta
-from .names import escaped
+from .names import escaped, is_below
 
 __all__ = [
     "INPUT", "Imported", "Made", "Origin", "Place", "Version", "ancestors", "handed_on", "made_of", "origin_of", "origin_only",
-    "standing_for", "standing_in",
+    "roots_at", "standing_for", "standing_in",
 ]  # fmt: skip
 
 
@@ -72,6 +72,8 @@ class Made:
     """The rule that made it; empty where the name of the step says it."""
     is_one: bool = False
     """Whether it stands for each of them, which computed the same; otherwise it is made of all of them."""
+    is_body: bool = False
+    """Whether they stood at one place of bodies that became one: each is what it is in one module."""
 
 
 Origin = Imported | Made
@@ -133,12 +135,13 @@ def made_of(metas: Iterable[Meta], by: str = "") -> Meta:
     return MappingProxyType({ORIGIN: Made(found, by)}) if found else EMPTY_META
 
 
-def standing_for(meta: Meta, others: Iterable[Meta]) -> Meta:
+def standing_for(meta: Meta, others: Iterable[Meta], *, is_body: bool = False) -> Meta:
     """Return the meta of a value that stands for others as well; the same object where that says nothing new.
 
     Args:
         meta: of the value.
         others: of those that it stands for.
+        is_body: whether they stand where it does, in bodies that become one.
 
     >>> one, other = ({ORIGIN: Imported(name, "aten.relu.default")} for name in ("relu", "relu_1"))
     >>> [origin.name for origin in standing_for(one, [one, other])[ORIGIN].of], standing_for(one, [one, {}]) is one
@@ -152,7 +155,7 @@ def standing_for(meta: Meta, others: Iterable[Meta]) -> Meta:
             found.pop(one, None)
     if len(found) < (1 if mine is None else 2):
         return meta
-    return MappingProxyType({**meta, ORIGIN: Made(tuple(found), "", is_one=True)})
+    return MappingProxyType({**meta, ORIGIN: Made(tuple(found), "", is_one=True, is_body=is_body)})
 
 
 def origin_only(meta: Meta) -> Meta:
@@ -165,6 +168,38 @@ def origin_only(meta: Meta) -> Meta:
     {}
     """
     return MappingProxyType({ORIGIN: meta[ORIGIN]}) if ORIGIN in meta else EMPTY_META
+
+
+def roots_at(origins: Iterable[Origin], path: str | None = None) -> list[Imported]:
+    """Return the imported nodes and inputs that something was made of.
+
+    Args:
+        origins: of that.
+        path: the module where it is; of bodies that became one, the one of that module counts.  By default all do.
+
+    >>> from purefx.ir import Frame
+    >>> one, other = (Imported("relu", "aten.relu.default", "", (Frame(path),)) for path in ("a", "b"))
+    >>> shared = Made((one, other), is_one=True, is_body=True)
+    >>> len(roots_at([shared])), roots_at([shared], "b") == [other], len(roots_at([shared], "c"))
+    (2, True, 2)
+    """
+    todo, found = list(reversed(list(origins))), dict[Origin, None]()
+    while todo:
+        origin = todo.pop()
+        if origin not in found:
+            found[origin] = None
+            mine = [one for one in origin.of if _is_at(one, path)] if path is not None and _is_body(origin) else []
+            todo += reversed(mine or origin.of)
+    return [origin for origin in found if isinstance(origin, Imported)]
+
+
+def _is_body(origin: Origin) -> bool:
+    return isinstance(origin, Made) and origin.is_body
+
+
+def _is_at(origin: Origin, path: str) -> bool:
+    where = [root.stack[-1].path if root.stack else "" for root in ancestors([origin]) if isinstance(root, Imported)]
+    return any(one == path or is_below(one, path) for one in where)
 
 
 def handed_on(meta: Meta) -> Meta:

@@ -94,7 +94,7 @@ def common_meta(meta: Meta, others: Sequence[Meta]) -> Meta:
     >>> dict(common_meta({"val": 1, "custom": {"of": "a"}, "stack_trace": "a"}, [{"val": 1, "custom": {"of": "b"}}]))
     {'val': 1, 'stack_trace': 'a'}
     """
-    meta = standing_for(meta, others)
+    meta = standing_for(meta, others, is_body=True)
     told = [key for key in OF_A_CALL if key in meta]
     if told and told[0] == "val" and plainly_alike(meta["val"], [other.get("val") for other in others]):
         # What else is said of the tensor follows, and costs more to compare.

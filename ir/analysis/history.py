@@ -13,9 +13,9 @@ from attrs import field, frozen
 
 from ..calls.call_graph import all_instances
 from ..errors import NamingError
-from ..graph import Get
+from ..graph import Call, Get
 from ..names import did_you_mean, escaped, join
-from ..origins import INPUT, Imported, Origin, Place, Version, ancestors
+from ..origins import INPUT, Imported, Origin, Place, Version, ancestors, roots_at
 from ..program import Program
 from .versions import op_name, origins_at, versions
 
@@ -126,8 +126,8 @@ def history(program: Program, name: str, *, graph: str | None = None) -> History
             one graph that has.
 
     Returns:
-        What it was made of; of a node of a shared body, the nodes of all modules that share it.  A call was made of what its
-        body computes, and a read leads to the state.
+        What it was made of; of a node of a shared body, the nodes of all modules that share it, or of the one whose path was
+        given.  A call was made of what its body computes, and a read leads to the state.
 
     Raises:
         NamingError: there is no such node; or no origin is known, because the program was imported without.
@@ -137,9 +137,9 @@ def history(program: Program, name: str, *, graph: str | None = None) -> History
     >>> print(px.history(program, "0 / relu").changes[0])
     step 1, outline: relu in the root (aten.relu.default) -> relu in 0 (aten.relu.default)
     """
-    place = _place_of(program, name, graph)
+    place, path = _place_of(program, name, graph)
     found, reads = origins_at(program, place.graph, place.name)
-    roots = [origin for origin in ancestors(found) if isinstance(origin, Imported)]
+    roots = roots_at(found, path)
     nodes, inputs = ([one for one in roots if (one.op == INPUT) is is_input] for is_input in (False, True))
     state = _state_of(program, reads)
     if not (roots or state):
@@ -286,11 +286,14 @@ def _made_of(version: Version, origin: Origin) -> list[Origin]:
 # -- names and text -------------------------------------------------------------------------------------------------------------
 
 
-def _place_of(program: Program, name: str, graph: str | None) -> Place:
+def _place_of(program: Program, name: str, graph: str | None) -> tuple[Place, str | None]:
+    # Where a node is, and the path of its module, where that is one.
+    path = None
     if graph is None and " / " in name:
         graph, _, name = name.rpartition(" / ")
     if graph is not None and graph not in program.graphs:
-        graph = next((one for one, paths in all_instances(program).items() if graph in paths and one != program.root), graph)
+        found = [one for one, paths in all_instances(program).items() if graph in paths and one != program.root]
+        path, graph = (graph, found[0]) if found else (path, graph)
     has = [one for one in program.order if name in program.graphs[one].by_name and graph in (None, one)]
     if len(has) > 1 and program.root not in has:
         raise NamingError(f"{len(has)} graphs have a node {name!a}: say which with graph=, {', '.join(map(ascii, has[:SHOWN]))}")
@@ -299,7 +302,11 @@ def _place_of(program: Program, name: str, graph: str | None) -> Place:
         where = "the program" if graph is None else f"{graph or 'the root'!a}"
         raise NamingError(f"there is no node {name!a} in {where}{did_you_mean(name, known)}")
     where = program.root if program.root in has else has[0]
-    return Place(where, name, op_name(program.graphs[where].by_name[name]))
+    node = program.graphs[where].by_name[name]
+    paths = [path] if path is not None else all_instances(program)[where]
+    if type(node.do) is Call:
+        paths = [join(outer, node.do.instance.path) for outer in paths]
+    return Place(where, name, op_name(node)), paths[0] if len(paths) == 1 else None
 
 
 def _state_of(program: Program, reads: Sequence[tuple[str, str]]) -> tuple[str, ...]:

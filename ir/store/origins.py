@@ -81,7 +81,7 @@ def _in_order(origins: Iterable[Origin]) -> list[Origin]:
 
 def _row(origin: Origin, numbers: Mapping[Origin, int], text: Callable[[str], int]) -> list[Any]:
     if isinstance(origin, Made):
-        return [text(origin.by), origin.is_one, [numbers[one] for one in origin.of]]
+        return [text(origin.by), origin.is_one, origin.is_body, [numbers[one] for one in origin.of]]
     frames = [[text(frame.path), frame.call, frame.part] for frame in origin.stack]
     line = line_of(origin)
     said = "" if line is None else f'File "{line["file"]}", line {line["line"]}, in {line["function"]}\n{line["code"]}'
@@ -125,11 +125,11 @@ def _at(table: Sequence[Any], number: Any) -> Any:
 
 
 def _origin(row: Any, texts: Sequence[str], known: Sequence[Origin]) -> Origin:
-    if type(row) is list and len(row) == 3:
-        by, is_one, of = row
-        if type(is_one) is not bool or type(of) is not list or not of:
+    if type(row) is list and len(row) == 4:
+        by, is_one, is_body, of = row
+        if type(is_one) is not bool or type(is_body) is not bool or type(of) is not list or not of:
             raise StoreError("an origin in it is made of nothing")
-        return Made(tuple([_at(known, number) for number in of]), _at(texts, by), is_one)
+        return Made(tuple([_at(known, number) for number in of]), _at(texts, by), is_one, is_body)
     name, op, graph, trace, frames = row
     stack = tuple([Frame(_at(texts, path), _count(call), _count(part)) for path, call, part in frames])
     return Imported(_at(texts, name), _at(texts, op), _at(texts, graph), stack, _at(texts, trace) or None)

@@ -1,24 +1,28 @@
 """Meta of fx nodes: that of the program, thawed, and fake values of nodes that a rewrite added.
 
-Stacks and source lines are kept.
+Stacks and source lines are kept; where nodes come from is said as torch says it (``from_node``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 from attrs import evolve
 from torch.fx.traceback import NodeSource, NodeSourceAction
 
+from ...ir.analysis.versions import versions
 from ...ir.calls.parts import first_paths
 from ...ir.errors import UnsupportedProgram
 from ...ir.graph import Node, Op, Stack, place_of
 from ...ir.inference import FakeValues, running
-from ...ir.meta import Meta, is_backward, spelled_stack, thaw
+from ...ir.meta import ORIGIN, Meta, is_backward, spelled_stack, thaw
 from ...ir.names import join
+from ...ir.origins import INPUT, Imported, Origin, origin_of, roots_at
 from ...ir.program import Program
 from ...ir.signature import LossOutput
+from ...ir.torch_private import read_node_source
 
 __all__ = ["Metas", "Values"]
 
@@ -79,7 +83,6 @@ class Metas:
         self.first = first_paths(program.modules)
         self._stacks: dict[Stack, dict[str, tuple[str, str]]] = {}
         self._forward = _forward_calls(program)
-        self._made_by: Mapping[tuple[str, str], str] | None = None
 
     def of_input(self, node: Any, value: Any) -> dict[str, Any]:
         """Return the meta of an input, with its fake value."""
@@ -100,10 +103,11 @@ class Metas:
         stack = node.stack
         if self._forward and stack and is_backward(node.meta):
             stack = tuple([evolve(frame, call=frame.call - self._forward.get(frame.path, 0)) for frame in stack])
-        meta["nn_module_stack"] = self.spelled(self.absolute(base, stack))
-        maker = self._maker(node) if "from_node" not in meta and "stack_trace" not in meta else ""
-        if maker:
-            meta["from_node"] = [NodeSource(None, f"purefx.{maker}", NodeSourceAction.CREATE)]
+        stack = self.absolute(base, stack)
+        meta["nn_module_stack"] = self.spelled(stack)
+        told = self._from_node(node, stack, meta)
+        if told is not None:
+            meta["from_node"] = told
         return meta
 
     def absolute(self, base: Stack, stack: Stack) -> Stack:
@@ -119,25 +123,58 @@ class Metas:
             found = self._stacks[stack] = spelled_stack([(frame.path, frame.call) for frame in stack], self.types, self.first)
         return dict(found)
 
-    def _maker(self, node: Node) -> str:
-        # The step of the trail that made a node: the first one after which there is a node of that name and operator;
-        # none for one that was there before.
-        if self._made_by is None:
-            found: dict[tuple[str, str], str] = {}
-            steps = self.program.trail
-            versions = [*[step.before for step in steps], self.program]
-            for maker, version in zip(["", *[step.name for step in steps]], versions, strict=True):
-                for _, other in version.nodes():
-                    if type(other.do) is Op:
-                        found.setdefault((other.name, other.do.name), maker)
-            self._made_by = found
+    def _from_node(self, node: Node, stack: Stack, meta: Mapping[str, Any]) -> list[Any] | None:
+        # Where a node comes from, as torch tells it: None where its meta says that already.
         assert type(node.do) is Op
-        return self._made_by.get((node.name, node.do.name), "to_ep")
+        origin, op = origin_of(node.meta), node.do.name
+        if origin is None:
+            if "from_node" in meta or "stack_trace" in meta:
+                return None
+            return [NodeSource(None, f"purefx.{self._untold.get((node.name, op), 'to_ep')}", NodeSourceAction.CREATE)]
+        if isinstance(origin, Imported) and origin.op == op:
+            return None
+        roots = [root for root in roots_at([origin], stack[-1].path if stack else "") if root.op != INPUT]
+        if len(roots) == 1 and roots[0].op == op and getattr(origin, "is_one", False):
+            return self._imported.get(roots[0])
+        made_by = f"purefx.{getattr(origin, 'by', '') or self._steps.get((origin, op), 'to_ep')}"
+        return [self._source(root, made_by) for root in roots] or [NodeSource(None, made_by, NodeSourceAction.CREATE)]
+
+    def _source(self, root: Imported, made_by: str) -> Any:
+        before = [source.to_dict() for source in self._imported.get(root, ())]
+        told = {"name": root.name, "target": root.op, "graph_id": -1, "pass_name": made_by, "action": "replace"}
+        return read_node_source({**told, "from_node": before})
+
+    @cached_property
+    def _imported(self) -> Mapping[Origin, list[Any]]:
+        # What torch said of the nodes as they were imported, where the program has its trail.
+        first = self.program.trail[0].before if self.program.trail else self.program
+        metas = [(origin_of(node.meta), node.meta.get("from_node")) for _, node in first.nodes()]
+        return {origin: list(told) for origin, told in metas if origin is not None and told}
+
+    @cached_property
+    def _untold(self) -> Mapping[tuple[str, str], str]:
+        # The step after which a node first was there that does not say what it was made of, by its name and operator.
+        trail = self.program.trail
+        steps = zip([step.name for step in trail], [*[step.before for step in trail[1:]], self.program], strict=False)
+        nodes = [(node, step) for step, version in reversed(list(steps)) for _, node in version.nodes()]
+        return {(node.name, node.do.name): step for node, step in nodes if type(node.do) is Op and ORIGIN not in node.meta}
+
+    @cached_property
+    def _steps(self) -> Mapping[tuple[Origin, str], str]:
+        # The step after which something first had its operator.
+        found: dict[tuple[Origin, str], str] = {}
+        for version in versions(self.program):
+            for origin, places in version.places.items():
+                for place in places:
+                    found.setdefault((origin, place.op), version.step)
+        return found
 
 
 def _thawed(meta: Meta) -> dict[str, Any]:
     made: dict[str, Any] = {}
     for key, value in meta.items():
+        if key == ORIGIN:
+            continue  # ``from_node`` says it
         if type(value) not in PLAIN:
             value = list(value) if key in LISTS and isinstance(value, tuple) else thaw(value)
         made[key] = value

@@ -39,7 +39,7 @@ AS_TENSORS = frozenset({"add", "sub", "mul", "div"})
 OF_A_VALUE = frozenset({"val", "tensor_meta", "example_value", "unbacked_bindings"})
 """Meta that says what a node computes; the rest says where it is, and new nodes have it from the root of the match."""
 
-OF_AN_OPERATOR = frozenset({ORIGIN, "torch_fn", "source_fn_stack", "from_node"})
+OF_AN_OPERATOR = frozenset({ORIGIN, "torch_fn", "source_fn_stack"})
 """Meta that says what function an operator came from; another operator came from none."""
 
 
