@@ -142,6 +142,11 @@ FOUND: list[tuple[Callable[..., Any], str]] = [
 
 PARTLY: list[tuple[Callable[..., Any], str, str]] = [
     (
+        lambda x: functional.max_pool1d(x, 2),
+        "v = aten.view.default(x, [1, 1, 2]); a = aten.max_pool1d.default(v, [2])",
+        "v = aten.view.default(x, [1, 1, 2]); tan = aten.tan.default(v)",
+    ),
+    (
         lambda x: torch.exp(x) + 1,
         "i = aten.to.dtype(x, torch.int64); e = aten.exp.default(i); a = aten.add.Tensor(e, 1.0)",
         "i = aten.to.dtype(x, torch.int64); tan = aten.tan.default(i)",

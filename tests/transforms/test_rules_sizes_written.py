@@ -33,6 +33,21 @@ def program() -> px.Program:
 
 
 WRITTEN: list[tuple[Callable[..., Any], str]] = [
+    (
+        lambda m, x: x * (m.call(torch.ops.aten.sym_size.int, x, 0) + 1),
+        "sym_size = aten.sym_size.int(x, 0); add = operator.add(sym_size, 1); mul = aten.mul.Tensor(x, add)",
+    ),
+    (
+        lambda m, x: x * (m.call(torch.ops.aten.size.int, x, 0) + 1),
+        "size = aten.size.int(x, 0); add = operator.add(size, 1); mul = aten.mul.Tensor(x, add)",
+    ),
+    (
+        lambda m, x: x * (m.call(torch.ops.aten.sym_size.int, x, 0) * m.call(torch.ops.aten.sym_size.int, x, 1) - 2),
+        (
+            "sym_size = aten.sym_size.int(x, 0); sym_size_1 = aten.sym_size.int(x, 1); mul = operator.mul(sym_size, sym_size_1); "
+            "sub = operator.sub(mul, 2); mul_1 = aten.mul.Tensor(x, sub)"
+        ),
+    ),
     (lambda m, x: x * x.shape[0], "sym_size = aten.sym_size.int(x, 0); mul = aten.mul.Tensor(x, sym_size)"),
     (
         lambda m, x: x * x.numel(),

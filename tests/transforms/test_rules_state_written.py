@@ -199,6 +199,25 @@ def test_a_shared_body_goes_apart(where: Callable[[Any], Any], path: str) -> Non
     assert len(made.order) == 4
 
 
+def test_state_may_stand_for_a_value_that_nobody_sees() -> None:
+    class Two(parent(w=lambda: torch.ones(4))):
+        def forward(self, x: Tensor) -> Any:
+            y = x.cos()
+            return x.sin(), (y + self.w if self.inner else y)
+
+        inner = True
+
+    seen, unseen = Two(), Two()
+    seen.inner = False
+    rule = px.rule(lambda x: (x.sin(), x.cos())).becomes(lambda m, x: (torch.tanh(x), m.read("w")))
+    program = px.import_ep(exported(unseen, torch.ones(4)))
+    made = rule(program)
+    assert px.verify(made, infer=True) == ()
+    assert text_of(made, "") == "tanh = aten.tanh.default(x); add = aten.add.Tensor(b_w, b_w)"
+    kept = px.import_ep(exported(seen, torch.ones(4)))
+    assert rule(kept) is kept
+
+
 def test_what_is_asked_of_state() -> None:
     """A value that is computed reads no state; one that is read has a name and a tensor, unless something writes it."""
     asked: dict[str, Any] = {}

@@ -230,6 +230,26 @@ def test_a_node_that_is_not_valid_is_told_with_its_rule() -> None:
     assert notes == ["rule <lambda> wrote node mm, in the place of node relu"]
 
 
+def test_what_a_caller_cannot_take_any_more_is_not_said_of_a_rule_that_wrote_nothing_there() -> None:
+    class Turned(parent(act=nn.ReLU)):
+        def forward(self, x: Tensor) -> Tensor:
+            return self.act(x).transpose(0, 1)
+
+    turned = px.transform(px.import_ep(exported(Turned(), X)))
+    with pytest.raises(px.errors.InvalidProgram, match="Dimension out of range") as caught:
+        relu(lambda m, x: x.sum())(turned)
+    assert not getattr(caught.value, "__notes__", [])
+
+
+def test_a_rule_is_a_transformation_with_laws() -> None:
+    step = (relu(lambda m, x: x) + linear_relu()).transformation
+    assert (step.name, step.forgets) == ("<lambda> + <lambda>", frozenset({"deduplicated"}))
+    assert step.laws == (
+        "nothing that the rule looks for and may replace is left",
+        "values of new nodes are those that their operators compute",
+    )
+
+
 def test_branches_that_would_differ_are_told_with_what_to_write() -> None:
     class Chosen(nn.Module):
         def forward(self, x: Tensor) -> Any:
