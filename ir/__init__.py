@@ -6,7 +6,9 @@ Transformation and execution are elsewhere.
 
 from __future__ import annotations
 
+from .analysis.versions import tracked
 from .arguments import Arg, Body, Items, Record, Ref, same_arg
+from .calls.parts import Part, Whereabouts
 from .effects.declared import ANYTHING, PURE, ArgAt, Effects, Unless
 from .effects.dependencies import dependencies
 from .effects.registered import declare
@@ -38,6 +40,7 @@ from .expression import Apply, Expr, InputDim, InputValue, Sym
 from .graph import Call, Frame, Get, Graph, Input, Node, Op, Stack
 from .meta import Meta, freeze_meta
 from .operators import op
+from .origins import made_of, standing_for
 from .persistent import PMap, pmap
 from .program import CallSignature, Module, Program, Step
 from .rewriter import Rewriter
@@ -68,10 +71,10 @@ __all__ = [
     "DiffError", "Effects", "EffectsError", "Expr", "Frame", "FuelError", "FxPassError", "Get", "Graph", "Input", "InputDim",
     "InputError", "InputGradient", "InputMutation", "InputValue", "InputValueError", "InvalidProgram", "Items", "LiteralType",
     "LossOutput", "Meta", "MinimizeError", "ModeWarning", "Module", "NamingError", "Node", "NumberType", "ObjectType", "Op",
-    "PMap", "ParseError", "PartitionError", "PipelineError", "Program", "PurefxError", "Range", "Record", "Ref", "RestType",
-    "Rewriter", "RuleError", "RuleWarning", "Signature",
+    "PMap", "ParseError", "Part", "PartitionError", "PipelineError", "Program", "PurefxError", "Range", "Record", "Ref",
+    "RestType", "Rewriter", "RuleError", "RuleWarning", "Signature",
     "Slot", "SlotKind", "Stack", "StageError", "State", "StateGradient", "StateInput", "StateMutation", "Step",
     "StoreError", "SwapError", "Sym", "TensorType", "Token", "Unless", "UnsupportedProgram", "UserInput",
-    "UserOutput", "declare", "dependencies", "freeze_meta", "node_effects", "op", "pmap",
-    "same_arg", "state_uses",
+    "UserOutput", "Whereabouts", "declare", "dependencies", "freeze_meta", "made_of", "node_effects", "op", "pmap",
+    "same_arg", "standing_for", "state_uses", "tracked",
 ]  # fmt: skip

@@ -36,7 +36,7 @@ from purefx.ir.analysis.diff import Diff, diff
 from purefx.ir.analysis.diff_text import print_diff as _print_diff  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from purefx.ir.analysis.digest import alpha_equal, digest
 from purefx.ir.analysis.history import became, history
-from purefx.ir.calls.parts import Part, Whereabouts, parts, where_went
+from purefx.ir.calls.parts import parts, where_went
 from purefx.ir.importing import import_ep, import_fx
 from purefx.ir.store import load, save
 from purefx.ir.text import mermaid, parse
@@ -126,7 +126,6 @@ __all__ = [
     "ModuleStats",
     "Node",
     "Op",
-    "Part",
     "Program",
     "PurefxError",
     "Ref",
@@ -137,7 +136,6 @@ __all__ = [
     "Stats",
     "Tie",
     "Transformation",
-    "Whereabouts",
     "add_runtime_assertions",
     "alpha_equal",
     "any_of",

@@ -12,8 +12,9 @@ from purefx import errors, ir
 
 VALUES = frozenset({
     "ANYTHING", "Arg", "ArgAt", "Body", "CallSignature", "Constraints", "InputGradient", "InputMutation", "Items", "LiteralType",
-    "LossOutput", "Module", "NumberType", "ObjectType", "PMap", "Range", "Record", "RestType", "Signature", "Slot", "SlotKind",
-    "State", "StateGradient", "StateInput", "StateMutation", "Step", "TensorType", "Token", "UserInput", "UserOutput", "pmap",
+    "LossOutput", "Module", "NumberType", "ObjectType", "PMap", "Part", "Range", "Record", "RestType", "Signature", "Slot",
+    "SlotKind", "State", "StateGradient", "StateInput", "StateMutation", "Step", "TensorType", "Token", "UserInput", "UserOutput",
+    "Whereabouts", "pmap",
 })  # fmt: skip
 """What is a value of a program and seldom written by hand: it is in ``purefx.ir``."""
 
