@@ -6,7 +6,6 @@ called, until nothing more can move.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -27,7 +26,8 @@ from ...ir.rewriter import Rewriter
 from ..memory import Memory
 from ..shared_bodies import common_meta
 from ..transformation import UNLIMITED, Fuel, transformation
-from .movable import adjustable, is_pure, read_of, shared_slots
+from .movable import adjustable, read_of, shared_slots
+from .written import Written
 
 __all__ = ["replicate"]
 
@@ -128,45 +128,6 @@ class _Site:
     """What it passes, by input."""
 
 
-class _Written:
-    """When what memory of a graph is written."""
-
-    def __init__(self, memory: Memory) -> None:
-        self.memory = memory
-        self.graph: Graph = memory.graph
-        self.position = {node.name: number for number, node in enumerate(self.graph.nodes)}
-        self.writes: dict[object, list[int]] = {}
-        self.regions: list[int] = []
-        for number, node in enumerate(self.graph.nodes):
-            does = memory.effects[node.name]
-            for key in memory.touched(does):
-                self.writes.setdefault(key, []).append(number)
-            if does.scope != (0, 0):
-                self.regions.append(number)
-
-    def computes_until(self, node: Node, number: int) -> bool:
-        """Return whether a node that is computed just before another one gives what it gave where it stands."""
-        start = self.position[node.name]
-        if not is_pure(node, self.memory.effects[node.name]) or _between(self.regions, start, number):
-            return False
-        return not any(_between(self.writes.get(self.memory.find(name), ()), start, number) for name in (node.name, *node.refs()))
-
-    def is_the_same_always(self, node: Node) -> bool:
-        """Return whether equal nodes give the same, wherever they stand in the graph."""
-        if self.regions or not is_pure(node, self.memory.effects[node.name]):
-            return False
-        return not any(self.memory.find(name) in self.writes for name in (node.name, *node.refs()))
-
-    def is_written_at(self, name: str, number: int) -> bool:
-        """Return whether a node writes a value."""
-        return number in self.writes.get(self.memory.find(name), ())
-
-
-def _between(numbers: Sequence[int], start: int, end: int) -> bool:
-    place = bisect_right(numbers, start)
-    return place < len(numbers) and numbers[place] < end
-
-
 class _Facts:
     """What is asked of a program before anything moves."""
 
@@ -182,7 +143,7 @@ class _Facts:
                 if type(node.do) is Call and node.do.graph in self.sites:
                     known = dict(zip([one.name for one in program.graphs[node.do.graph].inputs], node.args, strict=True))
                     self.sites[node.do.graph].append(_Site(name, number, node, known))
-        self._written: dict[str, _Written] = {}
+        self._written: dict[str, Written] = {}
         self._reads: dict[str, Mapping[str, str]] = {}
         self._first: dict[str, Mapping[str, str]] = {}
         self._equal: dict[str, Mapping[str, list[Meta]]] = {}
@@ -192,10 +153,10 @@ class _Facts:
         """Whether calls with a preserved signature may be flat."""
         return bool(len(self.program.call_signatures))
 
-    def written(self, name: str) -> _Written:
+    def written(self, name: str) -> Written:
         """Return when what memory of a graph is written."""
         if name not in self._written:
-            self._written[name] = _Written(Memory(self.program, name, self.effects[name]))
+            self._written[name] = Written(Memory(self.program, name, self.effects[name]))
         return self._written[name]
 
     def reads(self, name: str) -> Mapping[str, str]:
