@@ -315,3 +315,9 @@ def test_names_that_an_edit_knows() -> None:
         assert (edit.path, edit.paths, edit.graph) == ("a", ("a",), edit.graph)
         assert (edit.slot("n"), edit.shape("mul"), edit.dtype("mul"), edit.slot("mul")) == ("a.n", (2, 4), torch.float32, None)
         assert torch.equal(edit.tensor("n"), torch.ones(4))
+
+
+def test_an_edit_of_an_input_says_which() -> None:
+    with pytest.raises(px.errors.RuleError) as caught:
+        edited("", lambda edit: edit.replace("x", 3), tree())
+    assert str(caught.value) == "node x: a replacement returns one value that it computes or was given, not 3"
