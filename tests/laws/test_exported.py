@@ -1,6 +1,6 @@
 """The generated exported programs are in the exporter's form, mean what their graphs say, and reach what is hard.
 
-500 programs are drawn once, always the same; what is compared with is the fx graph itself, run by a page of code
+Hundreds of programs are drawn once, always the same; what is compared with is the fx graph itself, run by a page of code
 that knows nothing of purefx (``direct.py``).
 """
 
@@ -22,10 +22,11 @@ from purefx.laws.draws import examples_of
 from purefx.laws.evaluate import Meaning, meaning_differences
 from purefx.laws.strategies import Exported, exported_programs
 from purefx.laws.strategies.aten.flow import fake_mode
+from purefx.laws.tiers import share
 from purefx.laws.toy import tensor_meaning
 from tests.laws.direct import direct_meaning, lowered_meaning
 
-EXAMPLES = 500
+EXAMPLES = share(300)
 
 HOP = torch.ops.higher_order
 

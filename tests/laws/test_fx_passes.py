@@ -22,6 +22,8 @@ from purefx.laws.tiers import share
 
 aten: Any = torch.ops.aten
 EXAMPLES = share(16)
+MANY = share(40)
+"""So many show every mistake."""
 
 
 def rebuilt(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
@@ -146,7 +148,7 @@ MISTAKES: dict[str, tuple[Any, Contract]] = {
 @pytest.mark.parametrize("law", MISTAKES)
 def test_a_mistake_of_each_kind_is_found(law: str) -> None:
     a_pass, contract = MISTAKES[law]
-    report = survey_pass(a_pass, contract=contract, examples=70, seed=0, seconds=1)
+    report = survey_pass(a_pass, contract=contract, examples=MANY, seed=0, seconds=1)
     assert law in [found.law for found in report.findings], report
     found = next(found for found in report.findings if found.law == law)
     assert found.program is not None
@@ -161,7 +163,7 @@ def test_a_pass_that_goes_by_chance_is_said_to_be_wrong_though_it_is_right_when_
             if chance.random() < 0.1:
                 node.target = aten.abs.default
 
-    report = survey_pass(by_chance, examples=70, seed=0, seconds=1)
+    report = survey_pass(by_chance, examples=MANY, seed=0, seconds=1)
     assert {"meaning", "deterministic"}.intersection([found.law for found in report.findings]), report
 
 
@@ -192,7 +194,7 @@ def test_a_pass_that_drops_assertions_says_so_in_its_contract() -> None:
     report = check_fx_pass(without_assertions, contract=functional.without("assertions"), examples=EXAMPLES, seed=0)
     assert 0 < report.changed <= report.right == report.drawn
     with pytest.raises(LawBroken, match="breaks the law 'effects'"):
-        check_fx_pass(without_prints, contract=functional.without("assertions"), examples=70, seed=0)
+        check_fx_pass(without_prints, contract=functional.without("assertions"), examples=MANY, seed=0)
 
 
 def test_what_holds_in_any_call_need_not_be_asserted_and_more_may_be() -> None:

@@ -14,8 +14,9 @@ from pathlib import Path
 
 from purefx.laws.checking import drawn
 from purefx.laws.registry import REGISTRY
+from purefx.laws.tiers import share
 
-EXAMPLES = 10
+EXAMPLES = share(5)
 
 SEEDS = ("1", "2")
 

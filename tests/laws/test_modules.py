@@ -20,8 +20,9 @@ import purefx as px
 from purefx.laws import assert_same_as_eager, behaviour_differences, gradient_differences, value_differences
 from purefx.laws.oracles import Check
 from purefx.laws.strategies import ModuleTree, module_trees
+from purefx.laws.tiers import share
 
-EXAMPLES = 80
+EXAMPLES = share(40)
 
 To = Literal["graph_module", "interpreter"]
 

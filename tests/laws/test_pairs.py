@@ -19,8 +19,9 @@ from purefx.laws.modes import markers_come_back
 from purefx.laws.pairs import INVERSES, PAIRS, PairLaw
 from purefx.laws.registry import REGISTRY
 from purefx.laws.strategies import Stage, programs
+from purefx.laws.tiers import share
 
-EXAMPLES = 100
+EXAMPLES = share(50)
 
 CASES = [(law, stage) for law in PAIRS for stage in law.stages]
 

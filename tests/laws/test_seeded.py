@@ -11,6 +11,7 @@ import pytest
 import purefx as px
 from purefx.laws.asking import LawBroken, assert_law
 from purefx.laws.law import GENERIC, Case, Law
+from purefx.laws.provenance import provenance
 from purefx.laws.registry import REGISTRY
 from purefx.laws.tiers import drawn_cases
 from purefx.laws.values import said_values
@@ -19,7 +20,7 @@ from tests.laws.seeded import MISTAKES, Mistake
 EXAMPLES = {"toy": 500, "aten": 60, "modules": 12}
 """Programs that a mistake is looked for in."""
 
-LAWS = {law.name: law for law in (*GENERIC, said_values, *(law for entry in REGISTRY for law in entry.specific))}
+LAWS = {law.name: law for law in (*GENERIC, provenance, said_values, *(law for entry in REGISTRY for law in entry.specific))}
 
 
 @pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.name)

@@ -15,6 +15,7 @@ from . import (
     hoisting,
     merging,
     moving,
+    origins,
     outlining,
     purity,
     reading,
@@ -42,6 +43,7 @@ SUBJECTS = (
     cleaning,
     collecting,
     hoisting,
+    origins,
 )
 
 MISTAKES: tuple[Mistake, ...] = tuple(
