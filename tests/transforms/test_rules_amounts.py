@@ -30,6 +30,11 @@ def _unpacked(x: Tensor) -> Tensor:
     return x.reshape(batch * 2, width // 2)
 
 
+def _two(x: Tensor) -> Tensor:
+    batch, heads = x.shape[:2]
+    return x.reshape(batch * heads, -1)
+
+
 def _rotated(x: Tensor) -> Tensor:
     return torch.cat((-x[..., x.shape[-1] // 2 :], x[..., : x.shape[-1] // 2]), -1)
 
@@ -53,6 +58,9 @@ FOUND: list[tuple[str, Function, Tensor]] = [
     ("added to", lambda x: x.view(x.shape[:-1] + (2, 3)), X),  # noqa: RUF005
     ("added in front", lambda x: x[None].expand((3,) + x.shape), X),  # noqa: RUF005
     ("unpacked", _unpacked, X),
+    ("two of them, unpacked", _two, Z),
+    ("the last two", lambda x: x.reshape(-1, *x.shape[-2:]), Z),
+    ("a slice as it is", lambda x: torch.nn.functional.layer_norm(x, x.shape[-1:]), Z),
     ("[..., 0]", lambda x: x[..., 0], X),
     ("[..., -1, :]", lambda x: x[..., -1, :], Z),
     ("[..., 0, 1]", lambda x: x[..., 0, 1], Z),
@@ -153,14 +161,14 @@ def test_what_cannot_be_known_is_said_when_the_rule_is_made() -> None:
         (lambda x, y: torch.cat([*x, *y]), r"where one of several lists ends .* is not said in \[\*x, \*y\]"),
         (lambda xs: sum(each.relu() for each in xs), r"\*xs is any number of values: a pattern passes them on in a list"),
         (lambda x, xs: torch.relu(*xs) + x, r"\*xs is any number of values"),
-        (lambda x: x.view(x.shape[0:1][0], -1), r"take one|one size is taken"),
+        (lambda x: x.view(x.shape[:-1][0], -1), "one size is taken, by number"),
     ]
     for pattern, said in refused:
         with pytest.raises(RuleError, match=f"(?s){said}"):
             px.rule(pattern)
     with pytest.raises(TypeError) as caught:
         px.rule(lambda x: x + torch.zeros(x.shape[0], 1))
-    assert "sizes that torch is given are a list" in str(caught.value.__notes__)
+    assert "passed as a list: torch.zeros([x.shape[0], 1])" in str(caught.value.__notes__)
 
 
 # -- lists -----------------------------------------------------------------------------------------------------------------------

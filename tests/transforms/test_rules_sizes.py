@@ -199,3 +199,39 @@ def test_a_size_that_only_a_run_knows_is_no_int() -> None:
     rule = px.rule(lambda x: torch.relu(x)).becomes(lambda m, x: torch.tanh(x).reshape(int(x.shape[0]), 4))
     with pytest.raises(RuleError, match=r"known only when the program runs: compute with it as it is"):
         rule(dynamic())
+
+
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [
+        (lambda m, x: torch.nn.functional.layer_norm(x, x.shape[-1:]), lambda x: torch.nn.functional.layer_norm(x, x.shape[-1:])),
+        (lambda m, x: x.tanh().expand(x.shape), lambda x: x.tanh().expand(x.shape)),
+        (lambda m, x: torch.tanh(x).reshape((*x.shape[:-1], 2, 2)), lambda x: torch.tanh(x).reshape((*x.shape[:-1], 2, 2))),
+        (lambda m, x: x + torch.zeros(x.shape), lambda x: x + torch.zeros(x.shape)),
+        (lambda m, x: x + torch.zeros([x.shape[0], 1]), lambda x: x + torch.zeros(x.shape[0], 1)),
+        (lambda m, x: x + torch.arange(x.shape[0])[:, None], lambda x: x + torch.arange(x.shape[0])[:, None]),
+        (lambda m, x: x * torch.full((x.shape[0], 1), 2.0), lambda x: x * torch.full((x.shape[0], 1), 2.0)),
+        (lambda m, x: x[: x.shape[0] - 1].sum(0) + x, lambda x: x[: x.shape[0] - 1].sum(0) + x),
+        (lambda m, x: x * x.shape[-1] ** -0.5, lambda x: x * x.shape[-1] ** -0.5),
+        (lambda m, x: x / x.shape[0] ** 0.5, lambda x: x / x.shape[0] ** 0.5),
+        (lambda m, x: torch.cat([x[..., 2:], -x[..., :2]], -1), lambda x: torch.cat([x[..., 2:], -x[..., :2]], -1)),
+    ],
+)
+def test_replacements_are_written_as_torch_code_is(written: Any, expected: Any) -> None:
+    sizes = ({0: torch.export.Dim("d", min=2, max=64)},)
+    for dynamic in (None, sizes):
+        program = px.import_ep(torch.export.export(Relu(), (X,), dynamic_shapes=dynamic))
+        made = px.rule(lambda x: torch.relu(x)).becomes(written)(program)
+        assert not px.verify(made, infer=True)
+        for x in (X,) if dynamic is None else (X, Y):
+            torch.testing.assert_close(px.lower(made)(x), expected(x))
+
+
+def test_sizes_that_torch_does_not_take_are_explained() -> None:
+    one_by_one = px.rule(lambda x: torch.relu(x)).becomes(lambda m, x: x + torch.zeros(x.shape[0], 1))
+    with pytest.raises(TypeError) as caught:
+        one_by_one(dynamic())
+    assert "passed as a list: torch.zeros([x.shape[0], 1])" in str(caught.value.__notes__)
+    of_new = px.rule(lambda x: torch.relu(x)).becomes(lambda m, x: torch.tanh(x).reshape(x[0].shape))
+    with pytest.raises(RuleError, match=r"how many there are of shape\(select\(x, 0, 0\)\) is not known where a replacement"):
+        of_new(dynamic())

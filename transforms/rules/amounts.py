@@ -18,7 +18,7 @@ from attrs import frozen
 from .following import Unanswered
 from .writing import Made
 
-__all__ = ["Amount", "Computed", "Known", "Rest", "Sizes", "unpacked"]
+__all__ = ["Amount", "Computed", "Known", "Rest", "Sizes", "note_sizes", "unpacked"]
 
 UNPACK = dis.opmap["UNPACK_SEQUENCE"]
 
@@ -141,7 +141,7 @@ class Computed(Amount):
 
 
 class Sizes(Made):
-    """The sizes of a value, or some of them: one can be taken (``x.shape[0]``), or all be passed on (``y.reshape(x.shape)``)."""
+    """The sizes of a value, or some: one can be taken (``x.shape[0]``), or all be passed on (``y.reshape(x.shape)``)."""
 
     def __init__(self, whole: Any, part: slice | None = None) -> None:
         self.whole = whole
@@ -164,29 +164,42 @@ class Sizes(Made):
         return [*tensor.shape][self.part or slice(None)] if isinstance(tensor, torch.Tensor) else None
 
     def __getitem__(self, dim: Any) -> Any:
-        if self.part is None and type(dim) is int:
+        if type(dim) is int and self.part is None:
             return Known(self.whole, "size", dim)
-        if self.part is None and isinstance(dim, slice):
-            return Sizes(self.whole, dim)
-        raise Unanswered(f"shape[{dim}]: in a rule one size is taken, by number, as in x.shape[0], or some, as in x.shape[:-1]")
+        if not isinstance(dim, slice) or self.part is not None:
+            raise Unanswered(
+                f"shape[{dim}]: in a rule one size is taken, by number, as in x.shape[0], or some, as in x.shape[:-1]"
+            )
+        dims = _dims(dim)
+        return Sizes(self.whole, dim) if dims is None else tuple([self[one] for one in dims])
 
     def __iter__(self) -> Any:
-        count = unpacked()
-        if count is None or self.part is not None:
-            return iter([Rest(self)])
-        return iter([Known(self.whole, "size", dim, count) for dim in range(count)])
+        count = unpacked() if self.part is None else None
+        return iter([Rest(self)] if count is None else [Known(self.whole, "size", dim, count) for dim in range(count)])
 
-    def __add__(self, other: Any) -> list[Any]:
-        return [Rest(self), *other]
+    def __add__(self, other: Any) -> Any:
+        return (Rest(self), *other)
 
-    def __radd__(self, other: Any) -> list[Any]:
-        return [*other, Rest(self)]
+    def __radd__(self, other: Any) -> Any:
+        return (*other, Rest(self))
 
     def __getattr__(self, name: str) -> Any:
         raise Unanswered("sizes are known only where a rule matches: take one, x.shape[0], or look at them in `where=`")
 
     __eq__ = __ne__ = __len__ = lambda self, *_: self.all  # type: ignore[assignment]
     __hash__ = None  # type: ignore[assignment]
+
+
+def _dims(part: slice) -> Sequence[int] | None:
+    # The numbers of the dimensions that a slice takes, however many there are; None where that depends on how many.
+    start, stop = part.start or 0, part.stop
+    if part.step is not None or not all(type(each) in (int, type(None)) for each in (start, stop)):
+        return None
+    if stop is not None and 0 <= start <= stop:
+        return range(start, stop)
+    return (
+        range(start, 0) if stop is None and start < 0 else range(start, stop) if stop is not None and start < stop < 0 else None
+    )
 
 
 class Rest(Made):
@@ -213,3 +226,17 @@ class Rest(Made):
 
     def __getattr__(self, name: str) -> Any:
         self.refuse()
+
+
+def note_sizes(error: Exception) -> None:
+    """Say how sizes are passed to functions of torch that make a tensor, where torch does not take them as they were written.
+
+    >>> error = TypeError("zeros() takes 1 positional argument but 2 were given")
+    >>> note_sizes(error)
+    >>> error.__notes__
+    ['sizes that only a match, or a run, knows are passed as a list: torch.zeros([x.shape[0], 1]), torch.zeros([*x.shape])']
+    """
+    if type(error) is TypeError and any(words in str(error) for words in ("tuple of ints", "positional argument")):
+        error.add_note(
+            "sizes that only a match, or a run, knows are passed as a list: torch.zeros([x.shape[0], 1]), torch.zeros([*x.shape])"
+        )

@@ -70,6 +70,7 @@ class Size(Number):
     """The symbolic number."""
     source: tuple[Any, ...] = ()
     """What computes it: an operator, or a function of Python, and its operands; a value of the program alone."""
+    __torch_function__ = Term.__torch_function__  # torch.zeros([n, 1]), torch.arange(n)
 
     def __repr__(self) -> str:
         return str(self.value)

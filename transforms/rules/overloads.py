@@ -123,8 +123,8 @@ def converted(overload: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
 
 
 def _as_listed(value: Any, parameter: Parameter) -> Any:
-    # Sizes are a tuple where they are asked for, and a list among the arguments of an operator.
-    return list(value) if type(value) is tuple and "List[" in parameter.kind else as_taken(value, parameter)
+    # Sizes are a tuple where they are asked for (or a torch.Size), and a list among the arguments of an operator.
+    return list(value) if isinstance(value, tuple) and "List[" in parameter.kind else as_taken(value, parameter)
 
 
 def as_taken(value: Any, parameter: Parameter) -> Any:

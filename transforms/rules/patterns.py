@@ -16,7 +16,7 @@ from ...ir.arguments import Ref
 from ...ir.errors import RuleError
 from ...ir.state import same_contents
 from ...ir.torch_private import OpOverload, OpOverloadPacket, parameters_of
-from .amounts import Amount, Rest, Sizes
+from .amounts import Amount, Rest, Sizes, note_sizes
 from .given import holds
 from .matching import Found, has_other_number, key_of
 from .modules import ModuleCall, calls_in
@@ -94,8 +94,7 @@ def term_of(function: Callable[..., Any], variables: Sequence[Var]) -> Any:
         try:
             term = function(*variables)
         except TypeError as error:
-            if not isinstance(error, RuleError) and any(word in str(error) for word in ("tuple of ints", "positional argument")):
-                error.add_note(f"in rule {name}: sizes that torch is given are a list: torch.zeros([x.shape[0], 1]), [*x.shape]")
+            note_sizes(error)
             raise
     _check(name, term)
     return term

@@ -10,6 +10,7 @@ from typing import Any
 
 from ...ir.errors import InvalidProgram
 from ...ir.graph import place_of
+from .amounts import note_sizes
 from .given import holds
 from .hits import Hits
 from .place import Match
@@ -27,6 +28,7 @@ def note_place(error: Exception, rule: str, place: Match) -> None:
     """
     where = f" in the body {place.graph!r}" if place.graph else ""
     error.add_note(f"in rule {rule}, at {place.place}{where}")
+    note_sizes(error)
 
 
 def conditions_hold(rule: Any, place: Match) -> bool:
