@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.mutants.examples import examples
 from tests.mutants.report import Result, Same, left, report, same_ones, share, stale, table
+from tests.mutants.session import caches
 from tests.mutants.tree import ROOT, without_decorators
 
 FILE = "transforms/some.py"
@@ -101,3 +103,15 @@ def test_written_reasons_speak_of_functions_that_are_there() -> None:
         names = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.ClassDef)}
         assert set(one.function.split(".")) <= names, one
         assert len(one.reason.split()) > 3, one
+
+
+def test_what_a_function_remembers_is_found_where_the_collector_does_not_see_it() -> None:
+    """Imports are hidden from the collector before the first test."""
+    names = {each.__wrapped__.__name__ for each in caches(["purefx.transforms"])}
+    assert "word_of_operator" in names
+    assert caches(["purefx.trans"]) == []
+
+
+def test_examples_of_a_module_are_those_that_it_wrote() -> None:
+    names = [test.name.rpartition(".")[2] for test in examples("purefx.transforms.rules.indexing")]
+    assert names == ["steps"]
