@@ -8,7 +8,7 @@ made of all that is said, and of no more, is not judged.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from functools import cached_property
 
 from attrs import frozen
@@ -22,7 +22,7 @@ from ..ir.signature import StateInput, UserOutput
 from ..transforms.inline import inline
 from .law import Case, Transform, law
 
-__all__ = ["provenance", "untold"]
+__all__ = ["made_of_all", "provenance", "untold"]
 
 
 @law("every node leads back to what it was made of, and what it was made of to the node, or to the step that dropped it")
@@ -33,6 +33,24 @@ def provenance(transform: Transform, case: Case) -> list[str]:
     if after is before:
         return []
     return [*untold(before, after), *_misled(_Flat.of(before), _Flat.of(after))]
+
+
+@law("what is gone was used by nothing that something else was made of")
+def made_of_all(transform: Transform, case: Case) -> list[str]:
+    """Say which nodes left nothing behind, although something was made anew of what used them."""
+    program = tracked(case.program)
+    result = transform(program)
+    before, after = _Flat.of(program), _Flat.of(result)
+    left = set(ancestors(_origins(result)))
+    # What stays may use less than before.
+    left_as_was = {one for node in after.graph.nodes if (origin := origin_of(node.meta)) is not None for one in _alike(origin)}
+    found: list[str] = []
+    for node in before.graph.nodes:
+        user = origin_of(node.meta)
+        anew = user in left and user not in left_as_was
+        gone = [name for name in node.refs() if type(before.makers[name]) is Node and before.is_gone(name, left)] if anew else []
+        found += [f"nothing is made of {name}, and {node.name} used it, which something is made of:\n{result}" for name in gone]
+    return found
 
 
 def untold(before: Program, after: Program) -> Iterator[str]:
@@ -103,6 +121,11 @@ class _Flat:
             item = self.makers[item.projection[0]]
         return None if self._is_open(item) else origin_of(item.meta)
 
+    def is_gone(self, name: str, left: Container[Origin]) -> bool:
+        """Return whether nothing is left of a value."""
+        origin = self.origin(name)
+        return origin is not None and origin not in left
+
     def _is_open(self, item: Node | Input) -> bool:
         # Memory holds what others wrote, and a body of an operator gives what something in it computes.
         if type(item) is Input:
@@ -140,13 +163,17 @@ def _misled(before: _Flat, after: _Flat) -> Iterator[str]:
 
 
 def _same(origin: Origin, op: str) -> Iterator[Imported]:
-    # What it computes the same as: itself, or each of those that it stands for.  Taking results apart is no computing.
+    # What it computes the same as.  Taking results apart is no computing.
+    yield from [one for one in _alike(origin) if one.op == op != GETITEM.name]
+
+
+def _alike(origin: Origin) -> Iterator[Imported]:
+    # Itself, or each of those that it stands for.
     todo = [origin]
     while todo:
         one = todo.pop()
         if isinstance(one, Imported):
-            if one.op == op != GETITEM.name:
-                yield one
+            yield one
         elif one.is_one:
             todo += one.of
 

@@ -70,7 +70,7 @@ from .partition import (
     straight,
     tensors_stay,
 )
-from .provenance import provenance
+from .provenance import made_of_all, provenance
 from .shared_names import named_for_all
 from .simplifying import (
     all_needed,
@@ -127,7 +127,12 @@ BY_ORDER = MappingProxyType({"order": "calls are numbered in the order of the no
 
 FIRST_STAYS = MappingProxyType({"order": "of equal nodes the first stays, in the module call that it stands in"})
 
-NEW_CONSTANTS = MappingProxyType({"state": "results become constants, which is what it is for"})
+NEW_CONSTANTS = MappingProxyType(
+    {
+        "state": "results become constants, which is what it is for",
+        "made of all": "a constant is new state, and what it was computed of is said to be gone",
+    }
+)
 
 CONVERTED = MappingProxyType({"state": "tensors are converted, which is what it is for"})
 
@@ -142,7 +147,7 @@ META = MappingProxyType({"no-op": "values are meta, and equality leaves meta out
 class Entry:
     """A transformation with its laws.
 
-    >>> Entry(outline, ("flat",)).laws == (*GENERIC, provenance, *FUEL)
+    >>> Entry(outline, ("flat",)).laws == (*GENERIC, provenance, made_of_all, *FUEL)
     True
     """
 
@@ -159,7 +164,7 @@ class Entry:
     def laws(self) -> tuple[Law, ...]:
         """The laws that it is checked with."""
         fuel = FUEL if self.transformation.takes_fuel else ()
-        generic = [law for law in (*GENERIC, provenance) if law.name not in self.exempt]
+        generic = [law for law in (*GENERIC, provenance, made_of_all) if law.name not in self.exempt]
         return (*self.aimed(generic), *self.specific, *self.aimed(fuel))
 
     def aimed(self, laws: Iterable[Law]) -> list[Law]:

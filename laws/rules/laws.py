@@ -16,7 +16,7 @@ from ...ir.torch_private import storage_key
 from ...ir.verify import verify
 from ..evaluate import Meaning, evaluate, meaning_differences
 from ..law import GENERIC, Case, Law, Transform, law
-from ..provenance import provenance
+from ..provenance import made_of_all, provenance
 from ..purity import seeded
 from ..swapping import FUEL
 from ..toy import TensorMachine
@@ -120,6 +120,7 @@ _GENERIC: Mapping[str, Law] = {each.name: each for each in GENERIC}
 BY_RESULT: tuple[Law, ...] = (
     _GENERIC["valid"], _GENERIC["meaning"], memory, _GENERIC["effects"], _GENERIC["idempotent"], inferred, said_values,
     _GENERIC["no-op"], _GENERIC["frame"], _GENERIC["state"], _GENERIC["text"], layout, provenance,
+    made_of_all,
 )  # fmt: skip
 """Laws that look at the result of one application, and of one more on that."""
 
