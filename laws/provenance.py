@@ -43,7 +43,8 @@ def made_of_all(transform: Transform, case: Case) -> list[str]:
     before, after = _Flat.of(program), _Flat.of(result)
     left = set(ancestors(_origins(result)))
     # What stays may use less than before.
-    left_as_was = {one for node in after.graph.nodes if (origin := origin_of(node.meta)) is not None for one in _alike(origin)}
+    told = [(origin_of(node.meta), node.do.name) for node in after.graph.nodes if type(node.do) is Op]
+    left_as_was = {one for origin, op in told if origin is not None for one in _alike(origin) if one.op == op}
     found: list[str] = []
     for node in before.graph.nodes:
         user = origin_of(node.meta)

@@ -14,7 +14,7 @@ from attrs import field, frozen
 from ..calls.call_graph import all_instances
 from ..errors import NamingError
 from ..graph import Call, Get
-from ..names import did_you_mean, escaped, join
+from ..names import did_you_mean, escaped, is_below, join
 from ..origins import INPUT, Imported, Origin, Place, Version, ancestors, roots_at
 from ..program import Program
 from .versions import op_name, origins_at, versions
@@ -141,7 +141,7 @@ def history(program: Program, name: str, *, graph: str | None = None) -> History
     found, reads = origins_at(program, place.graph, place.name)
     roots = roots_at(found, path)
     nodes, inputs = ([one for one in roots if (one.op == INPUT) is is_input] for is_input in (False, True))
-    state = _state_of(program, reads)
+    state = _state_of(program, reads, path)
     if not (roots or state):
         raise NamingError(
             f"nothing is known of where {place} comes from: it was not imported, or with provenance=False, or a step made it "
@@ -309,10 +309,12 @@ def _place_of(program: Program, name: str, graph: str | None) -> tuple[Place, st
     return Place(where, name, op_name(node)), paths[0] if len(paths) == 1 else None
 
 
-def _state_of(program: Program, reads: Sequence[tuple[str, str]]) -> tuple[str, ...]:
+def _state_of(program: Program, reads: Sequence[tuple[str, str]], at: str | None) -> tuple[str, ...]:
     paths = all_instances(program) if reads else {}
     slots = [(graph, do.slot) for graph, name in reads if type(do := program.graphs[graph].by_name[name].do) is Get]
-    return tuple(sorted({join(path, slot) for graph, slot in slots for path in paths[graph]}))
+    every = [(path, join(path, slot)) for graph, slot in slots for path in paths[graph]]
+    mine = [(path, slot) for path, slot in every if at is not None and (path == at or is_below(path, at))]
+    return tuple(sorted({slot for _, slot in mine or every}))
 
 
 def _sorted(origins: list[Imported]) -> tuple[Imported, ...]:

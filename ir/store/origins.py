@@ -42,7 +42,7 @@ def write_origins(program: Program) -> Origins:
     True
     """
     every = versions(program)
-    order = _in_order([origin for version in every for origin in version.places])
+    order = _in_order([origin for version in every for origin in _by_place(version.places)])
     if not order:
         return Origins(None, {})
     numbers = {origin: number for number, origin in enumerate(order)}
@@ -56,12 +56,16 @@ def write_origins(program: Program) -> Origins:
     before: Mapping[Origin, tuple[Place, ...]] = {}
     for version in every:
         places = {**dict.fromkeys(before, ()), **version.places}
-        moved = [(origin, now) for origin, now in places.items() if before.get(origin, ()) != now]
+        moved = [(origin, places[origin]) for origin in order if before.get(origin, ()) != places.get(origin, ())]
         told = [[numbers[origin], *[text(said) for place in now for said in (place.graph, place.name, place.op)]]
                 for origin, now in moved]  # fmt: skip
         steps.append([text(version.step), told])
         before = version.places
     return Origins({"texts": list(texts), "origins": rows, "steps": steps}, numbers)
+
+
+def _by_place(places: Mapping[Origin, tuple[Place, ...]]) -> list[Origin]:
+    return sorted(places, key=lambda origin: [(place.graph, place.name) for place in places[origin]])
 
 
 def _in_order(origins: Iterable[Origin]) -> list[Origin]:

@@ -19,7 +19,7 @@ from ...ir.graph import Node, Op, Stack, place_of
 from ...ir.inference import FakeValues, running
 from ...ir.meta import ORIGIN, Meta, is_backward, spelled_stack, thaw
 from ...ir.names import join
-from ...ir.origins import INPUT, Imported, Origin, origin_of, roots_at
+from ...ir.origins import INPUT, Imported, Made, Origin, origin_of, roots_at
 from ...ir.program import Program
 from ...ir.signature import LossOutput
 from ...ir.torch_private import read_node_source
@@ -136,7 +136,10 @@ class Metas:
         roots = [root for root in roots_at([origin], stack[-1].path if stack else "") if root.op != INPUT]
         if len(roots) == 1 and roots[0].op == op and getattr(origin, "is_one", False):
             return self._imported.get(roots[0])
-        made_by = f"purefx.{getattr(origin, 'by', '') or self._steps.get((origin, op), 'to_ep')}"
+        maker = origin
+        while isinstance(maker, Made) and maker.is_one:
+            maker = maker.of[0]  # it stands for others that were made alike
+        made_by = f"purefx.{getattr(maker, 'by', '') or self._steps.get((maker, op), 'to_ep')}"
         return [self._source(root, made_by) for root in roots] or [NodeSource(None, made_by, NodeSourceAction.CREATE)]
 
     def _source(self, root: Imported, made_by: str) -> Any:
