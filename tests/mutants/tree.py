@@ -19,6 +19,9 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 
 TREE = ROOT / "build" / "mutants"
 
+FRAME_AT = "__import__('tests.mutants.frames', fromlist=['frame_at']).frame_at("
+"""What looks for the frame of a caller, which is further away where functions are switched."""
+
 KEPT = ("staticmethod", "classmethod", "property", "setter", "overload")
 """Decorators that stay: mutmut can work with the first two, and the others need what they stand above."""
 
@@ -41,7 +44,7 @@ def make_tree(files: Sequence[str], tree: Path = TREE) -> list[str]:
     shutil.copy(Path(__file__).parent / "mutmut.toml", tree / "pyproject.toml")
     chosen = [f"purefx/{source}" for file in files for source in _sources(file)]
     for path in chosen:
-        (tree / path).write_text(without_decorators((tree / path).read_text()))
+        (tree / path).write_text(without_decorators((tree / path).read_text()).replace("sys._getframe(", FRAME_AT))
     return chosen
 
 
