@@ -46,7 +46,7 @@ class Change:
     after: tuple[Place, ...]
 
     def __str__(self) -> str:
-        by = f" by {', '.join(self.rules)}" if self.rules else ""
+        by = f" by {', '.join(self.rules)}" if self.rules not in ((), (self.step,)) else ""
         return escaped(f"step {self.number}, {self.step}{by}: ") + f"{_listed(self.before)} -> {_listed(self.after)}"
 
 

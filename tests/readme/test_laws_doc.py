@@ -20,6 +20,7 @@ from purefx.laws.asking import assert_law
 from purefx.laws.law import GENERIC, GRADIENTS, Case, Law
 from purefx.laws.oracles import tensor_gradients
 from purefx.laws.pairs import PAIRS
+from purefx.laws.provenance import made_of_all, provenance
 from purefx.laws.registry import REGISTRY
 from purefx.laws.swapping import FUEL
 from purefx.laws.toy import tensor_meaning
@@ -123,7 +124,7 @@ def test_pictures(picture: Picture) -> None:
 def test_every_law_is_stated() -> None:
     titles = {match[1]: match[2] for match in PARTS.finditer(TEXT) if match[1]}
     rows = dict(re.findall(r"^\| `([^`]+)` \| (.+) \|$", TEXT, re.MULTILINE))
-    assert {law.name: law.statement for law in (*LAWS.values(), said_values)}.items() <= titles.items()
+    assert {law.name: law.statement for law in (*LAWS.values(), said_values, provenance, made_of_all)}.items() <= titles.items()
     told = [*(law for entry in REGISTRY for law in entry.specific), *PAIRS, *FUEL]
     assert [(law.name, law.statement) for law in told if rows.get(law.name) != law.statement] == []
 
