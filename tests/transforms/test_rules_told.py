@@ -76,6 +76,7 @@ SAID: list[tuple[Callable[[], object], str, str]] = [
         "",
     ),
     (lambda: relu(lambda m, x: 1 / 0)(tree()), "division by zero", IN_RELU),
+    (lambda: relu(lambda m, x: m.drop(m.value))(tree()), "m.value reads no state, so there is none to drop", IN_RELU),
     (lambda: relu(lambda m, x: x, where=lambda m: 1 / 0)(tree()), "division by zero", IN_RELU),
     (lambda: relu(lambda m, x: m.read("lin"))(tree()), "there is no state 'a.act.lin' to read", IN_RELU),
     (
