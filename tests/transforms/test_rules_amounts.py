@@ -60,6 +60,8 @@ FOUND: list[tuple[str, Function, Tensor]] = [
     ("unpacked", _unpacked, X),
     ("two of them, unpacked", _two, Z),
     ("the last two", lambda x: x.reshape(-1, *x.shape[-2:]), Z),
+    ("one size alone", lambda x: x.reshape(x.numel()), X),
+    ("a product alone", lambda x: x.view(x.shape[0] * x.shape[1]), X),
     ("a slice as it is", lambda x: torch.nn.functional.layer_norm(x, x.shape[-1:]), Z),
     ("[..., 0]", lambda x: x[..., 0], X),
     ("[..., -1, :]", lambda x: x[..., -1, :], Z),
@@ -161,6 +163,8 @@ def test_what_cannot_be_known_is_said_when_the_rule_is_made() -> None:
         (lambda x, y: torch.cat([*x, *y]), r"where one of several lists ends .* is not said in \[\*x, \*y\]"),
         (lambda xs: sum(each.relu() for each in xs), r"\*xs is any number of values: a pattern passes them on in a list"),
         (lambda x, xs: torch.relu(*xs) + x, r"\*xs is any number of values"),
+        (lambda x: torch.stack(torch.unbind(x)), r"has all results of unbind\(x\), .* take them\none by one"),
+        (lambda x: torch.cat(x.chunk(2), 1), r"has all results of chunk\(x, 2\)"),
         (lambda x: x.view(x.shape[:-1][0], -1), "one size is taken, by number"),
     ]
     for pattern, said in refused:

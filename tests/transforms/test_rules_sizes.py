@@ -182,6 +182,8 @@ class Reshaped(nn.Module):
         lambda m, x, n: x.neg().reshape([m.val("n"), 2, 2]),
         lambda m, x, n: x.neg().reshape([m.val("n") * 2 // 2, 2, 2]),
         lambda m, x, n: x.neg().reshape([n * 2 // 2, 2, 2]),
+        lambda m, x, n: x.neg().reshape(n * 4).view(n, 2, 2),
+        lambda m, x, n: x[:, 0].neg().repeat(n)[:n, None, None] * 0 + x.neg().reshape(n, 2, 2),
     ],
 )
 def test_numbers_of_the_program_are_computed_with(written: Any) -> None:
@@ -212,6 +214,9 @@ def test_a_size_that_only_a_run_knows_is_no_int() -> None:
         (lambda m, x: x + torch.arange(x.shape[0])[:, None], lambda x: x + torch.arange(x.shape[0])[:, None]),
         (lambda m, x: x * torch.full((x.shape[0], 1), 2.0), lambda x: x * torch.full((x.shape[0], 1), 2.0)),
         (lambda m, x: x[: x.shape[0] - 1].sum(0) + x, lambda x: x[: x.shape[0] - 1].sum(0) + x),
+        (lambda m, x: x.tanh().reshape(x.shape[0] * x.shape[1]).view(x.shape), lambda x: x.tanh()),
+        (lambda m, x: x.tanh().reshape(x.numel()).view(x.shape), lambda x: x.tanh()),
+        (lambda m, x: torch.stack(torch.unbind(x, 1), 1).tanh(), lambda x: x.tanh()),
         (lambda m, x: x * x.shape[-1] ** -0.5, lambda x: x * x.shape[-1] ** -0.5),
         (lambda m, x: x / x.shape[0] ** 0.5, lambda x: x / x.shape[0] ** 0.5),
         (lambda m, x: torch.cat([x[..., 2:], -x[..., :2]], -1), lambda x: torch.cat([x[..., 2:], -x[..., :2]], -1)),

@@ -26,7 +26,7 @@ from .amounts import Amount, Computed, Known, Sizes
 from .fitting import bound, values_as_numbers
 from .given import Given, Kept, Read, Size
 from .modules import Called
-from .overloads import converted, numbers_as_tensors
+from .overloads import converted, numbers_as_tensors, takes_sizes
 from .place import Match, Place
 from .terms import ARITHMETIC, AnyOf, Applied, Item, Term, applied
 from .writing import Number
@@ -69,7 +69,8 @@ def origin_of_match(place: Match, rule: str) -> Meta:
     """
     scope = place.scope
     called = [made_of_value(scope.program, scope.graph, node.name) for node in place.nodes if type(node.do) is Call]
-    return made_of([*[node.meta for node in place.nodes], *called], rule)
+    read = [node for name in place.notes.reads if (node := scope.node_of(name)) is not None]  # numbers and constants that it has
+    return made_of([*[node.meta for node in (*place.nodes, *read)], *called], rule)
 
 
 class Builder:
@@ -176,6 +177,8 @@ class Builder:
                 overload = self._overload(term)
                 said = {key: value for key, value in term.kwargs.items() if not _is_unchanged(value, term)}
                 given, named = converted(overload, term.args, said)
+                if takes_sizes(overload) and len(given) > 1 and self._is_number(given[1]):
+                    given[1] = [given[1]]  # x.reshape(n) is x.reshape([n])
                 do, word = op_of(overload), term.name
                 args = tuple([self.arg(one) for one in given])
                 kwargs = tuple([(key, self.arg(one)) for key, one in named.items()])

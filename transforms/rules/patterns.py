@@ -106,6 +106,13 @@ def _check(name: str, term: Any) -> None:
         raise RuleError(
             f"{name}: where one of several lists ends and the next begins is not said in {twice[0]!r}; take one variable"
         )
+    for each in several:
+        lists = [part for part in parts_of(each) if isinstance(part, Applied) and part.is_tensor is False]
+        if lists and isinstance(each, Applied):
+            raise RuleError(
+                f"{name}: {each!r} has all results of {lists[0]!r}, and how many there are a rule does not know: take them\n"
+                f"one by one, as in a, b = ...; {each.name}([a, b])"
+            )
     bound = _bound(term)
     for each in several if isinstance(term, Term | list | tuple) else ():
         for part in parts_of(each) if isinstance(each, Amount | Sizes) else ():

@@ -23,7 +23,7 @@ from .following import Unanswered, follow, typical
 from .indexing import steps
 from .overloads import INSTEAD, operator_named, takes_sizes
 from .spelling import ATTRIBUTES, CASTS, DEVICES, NEVER_WRITTEN, OF_PYTHON, TURNED
-from .writing import Made, parts_of, subterms, written
+from .writing import Made, Number, parts_of, subterms, written
 
 __all__ = [
     "ARITHMETIC",
@@ -177,9 +177,10 @@ class Applied(Term):
 
     @property
     def is_tensor(self) -> bool | None:
-        """Whether it has one result, a tensor, whatever overload it is."""
-        returns = [schema_of(one).returns for one in self.overloads]
-        return all(len(each) == 1 and str(each[0].type) == "Tensor" for each in returns)
+        """Whether it has one result, a tensor, whatever overload it is; those of numbers alone do not count."""
+        kinds = {tuple([str(each.type) for each in schema_of(one).returns]) for one in self.overloads}
+        is_one = {kind == ("Tensor",) for kind in kinds if any("Tensor" in each for each in kind)}
+        return is_one == {True} if is_one else None
 
     def _parts(self) -> Sequence[Any]:
         return [*self.args, *self.kwargs.values()]
@@ -304,6 +305,8 @@ def applied(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Ap
     relu(x)
     """
     name, overloads = operator_named(function)
+    if len(args) == 2 and isinstance(args[1], Amount | Number) and any(map(takes_sizes, overloads)):
+        args = (args[0], [args[1]])  # x.reshape(n) is x.reshape([n])
     fitting = {one: found for one in overloads if (found := bound(one, args, kwargs)) is not None}
     if not fitting and (len(args) > 2 or any(isinstance(each, Rest) for each in args)):
         sized = (args[0], list(args[1:]))  # x.reshape(2, 3) is x.reshape([2, 3])
