@@ -17,6 +17,8 @@ import purefx as px
 from tests.transforms.test_rules_by_hand import given, text_of
 
 FOUND: list[tuple[Callable[..., Any], str]] = [
+    (lambda x: torch.add(x, True), "a = aten.add.Tensor(x, True)"),
+    (lambda x: torch.where(x > 0, True, x), "g = aten.gt.Scalar(x, 0); a = aten.where.ScalarSelf(g, True, x)"),
     (
         lambda x: functional.scaled_dot_product_attention(y := x.view(1, 2), y, y, scale=1),
         "b = aten.view.default(x, [1, 2]); a = aten.scaled_dot_product_attention.default(b, b, b, scale=1.0)",

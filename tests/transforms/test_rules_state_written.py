@@ -321,3 +321,25 @@ def test_an_edit_of_an_input_says_which() -> None:
     with pytest.raises(px.errors.RuleError) as caught:
         edited("", lambda edit: edit.replace("x", 3), tree())
     assert str(caught.value) == "node x: a replacement returns one value that it computes or was given, not 3"
+
+
+def test_what_a_rule_made_is_known_in_bodies_that_go_apart() -> None:
+    """A rule that is applied once is not applied to what it made, where another one parts the body in the same walk."""
+
+    class Waves(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x.sin().cos()
+
+    class Both(parent(a=Waves, b=Waves)):
+        def forward(self, x: Tensor) -> Tensor:
+            return self.b(self.a(x))
+
+    program = px.transform(px.import_ep(exported(Both(), X)))
+    once = px.rule(lambda x: torch.sin(x), once=True).becomes(lambda m, x: torch.sin(x) + 1)
+    apart = px.rule(lambda x: torch.cos(x), where=lambda m: m.path == "b").becomes(lambda m, x: torch.tanh(x))
+    made = (once + apart)(program)
+    assert px.verify(made, infer=True) == ()
+    assert sorted(text_of(made, name) for name in made.order if name) == [
+        "sin_1 = aten.sin.default(arg); add = aten.add.Tensor(sin_1, 1); cos = aten.cos.default(add)",
+        "sin_1 = aten.sin.default(arg); add = aten.add.Tensor(sin_1, 1); tanh = aten.tanh.default(add)",
+    ]

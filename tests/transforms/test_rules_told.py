@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import purefx as px
-from tests.programs import exported, parent
+from purefx.ir.effects.declared import Effects
+from tests.programs import exported, flat, node, parent
 from tests.transforms.test_rules_by_hand import given
 
 X = torch.linspace(-1, 1, 8).reshape(2, 4)
@@ -215,6 +216,14 @@ def test_variables_of_a_replacement_are_told() -> None:
     with pytest.raises(px.errors.RuleError) as caught:
         px.rule(lambda x, y: torch.add(x, y)).becomes(lambda m, x, z: x)
     assert str(caught.value) == "<lambda>.becomes takes (m, x, y), not (m, x, z)"
+
+
+def test_what_writes_is_not_replaced_whatever_a_rule_says() -> None:
+    op = px.Op("aten.exp.default", Effects(unknown=True), target=torch.ops.aten.exp.default)
+    program = flat([node("exp", op, "x")], px.Ref("exp"), "x")
+    for options in ({}, {"any_effects": True}):
+        with pytest.raises(px.errors.RuleError, match="<lambda> at node exp: what it matched writes,"):
+            px.rule(lambda x: torch.exp(x), **options).becomes(lambda m, x: torch.sin(x))(program)
 
 
 def test_what_becomes_a_value_that_is_there_says_so() -> None:
