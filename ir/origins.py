@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from attrs import define, evolve, field, frozen
 
@@ -148,7 +148,7 @@ def standing_for(meta: Meta, others: Iterable[Meta], *, is_body: bool = False) -
     (['relu', 'relu_1'], True)
     """
     mine = meta.get(ORIGIN)
-    found = dict.fromkeys([mine, *[other.get(ORIGIN) for other in others]])
+    found: dict[Any, None] = dict.fromkeys([mine, *[other.get(ORIGIN) for other in others]])
     found.pop(None, None)
     if mine is not None and len(found) > 1:
         for one in mine.of:

@@ -129,7 +129,7 @@ class _Flat:
 
     def _is_open(self, item: Node | Input) -> bool:
         # Memory holds what others wrote, and a body of an operator gives what something in it computes.
-        if type(item) is Input:
+        if isinstance(item, Input):
             return item.name in self.written or item.name in self.state
         whole = self.makers[item.projection[0]] if item.projection is not None else item
         return type(item.do) is Get or (type(whole) is Node and type(whole.do) is Op and whole.do.effects.through_bodies)

@@ -40,14 +40,14 @@ class _Lost(Exception):
     """A value is not plain data."""
 
 
-def write_metas(program: Program, origins: Mapping[Origin, int] = EMPTY_META) -> dict[str, Any]:
+def write_metas(program: Program, origins: Mapping[Origin, int] | None = None) -> dict[str, Any]:
     """Return the meta of all graphs, for JSON.
 
     Args:
         program: whose meta it is.
         origins: those that are written, by their number; others are left out.
     """
-    writer = _Writer(origins)
+    writer = _Writer(origins or {})
     graphs = {name: [writer.rows(program.graphs[name].inputs), writer.rows(program.graphs[name].nodes)] for name in program.order}
     return {"keys": list(map(list, writer.keys)), "values": writer.values, "symbols": writer.symbols.symbols, "graphs": graphs}
 

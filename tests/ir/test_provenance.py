@@ -12,6 +12,7 @@ from attrs import evolve
 from torch import nn
 
 import purefx as px
+from purefx import rules
 from purefx.ir.meta import ORIGIN
 from purefx.laws.law import Case
 from purefx.laws.provenance import made_of_all, provenance, untold
@@ -113,7 +114,7 @@ def test_a_rule_makes_of_all_that_it_matched(program: px.Program) -> None:
     assert "torch_fn" not in result.main.by_name["neg_1"].meta
 
 
-@pytest.mark.parametrize("steps", [(), (px.rules.algebra,), (fused, *px.DEFAULT, px.expand, px.inline)])
+@pytest.mark.parametrize("steps", [(), (rules.algebra,), (fused, *px.DEFAULT, px.expand, px.inline)])
 def test_everything_leads_back_and_nothing_is_lost(program: px.Program, steps: tuple[px.Transformation, ...]) -> None:
     result = px.transform(program, *steps) if steps else px.transform(program)
     assert list(untold(program, result)) == []

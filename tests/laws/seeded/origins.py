@@ -52,11 +52,13 @@ def mixes_up_nodes_of_one_operator(program: px.Program) -> px.Program:
 def computes_once_and_does_not_say_for_whom(program: px.Program) -> px.Program:
     # Equal values are computed once, without the instrument that notes which one stands for the others.
     nodes = list(program.main.nodes)
-    written = {name for node in nodes if node.do.effects.writes for name in node.refs()} | set(program.main.output_refs())
+    written = {name for node in nodes if isinstance(node.do, px.Op) and node.do.effects.writes for name in node.refs()} | set(
+        program.main.output_refs()
+    )
     first: dict[object, str] = {}
     gone: dict[str, px.Ref] = {}
     for node in nodes:
-        if node.do.name in ("toy.neg", "toy.add", "toy.mul") and node.name not in written:
+        if getattr(node.do, "name", "") in ("toy.neg", "toy.add", "toy.mul") and node.name not in written:
             kept = first.setdefault((node.do, node.using(gone).args, node.stack), node.name)
             gone.update({node.name: px.Ref(kept)} if kept != node.name else {})
     return with_nodes(program, [node.using(gone) for node in nodes if node.name not in gone])
