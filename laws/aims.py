@@ -18,6 +18,7 @@ from ..ir.calls.parts import with_listed
 from ..ir.effects.aliases import storages
 from ..ir.effects.declared import PURE, NodeEffects
 from ..ir.effects.resolved import program_effects
+from ..ir.errors import PartitionError
 from ..ir.graph import Call, Do, Frame, Get, Graph, Input, Node, Op, Stack
 from ..ir.names import Names
 from ..ir.operators import op_of
@@ -227,10 +228,15 @@ def split_across_sizes(program: Program) -> Program:
 
 
 def _cut_at_sizes(flat: Program, sizes: Sequence[str]) -> Program | None:
-    # In two, in the order of the graph: behind the first size, which is used later.
+    # In two, in the order of the graph: behind the first size, which is used later; None where a preserved call would be cut.
     order = [node.name for node in flat.main.nodes]
     early = {name for size in sizes for name in order[: order.index(size) + 1]}
-    return split_by_tags(flat, ("t0", "t1"), tag_of=lambda node: "t0" if node.name in early else "t1") if early else None
+    if not early:
+        return None
+    try:
+        return split_by_tags(flat, ("t0", "t1"), tag_of=lambda node: "t0" if node.name in early else "t1")
+    except PartitionError:
+        return None
 
 
 TRIES = 8

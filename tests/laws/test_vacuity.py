@@ -85,6 +85,11 @@ def test_aims_keep_programs_valid_and_do_what_they_are_for(tier: Tier, stage: St
     assert (calls > 4 and hoists > 0) or stage not in ("deduplicated", "outlined")
 
 
+def test_a_cut_at_sizes_goes_through_no_preserved_call() -> None:
+    for case in drawn_cases("toy", "split", 8, 70):
+        assert px.verify(split_across_sizes(case.program)) == ()
+
+
 @pytest.mark.parametrize("tier", ["toy", "aten"])
 def test_programs_that_cross_boundaries_or_have_regions_are_valid(tier: Tier) -> None:
     crossed = wrapped = 0
