@@ -16,6 +16,11 @@ import purefx as px
 from tests.transforms.test_rules_by_hand import given, text_of
 
 WRITTEN: list[tuple[Callable[..., Any], str]] = [
+    (lambda m, x: x.view(x.shape) * 1, "view = aten.view.default(x, [2]); mul = aten.mul.Tensor(view, 1)"),
+    (
+        lambda m, x: x.sum(0, True).expand(x.size()),
+        "sum = aten.sum.dim_IntList(x, [0], True); expand = aten.expand.default(sum, [2])",
+    ),
     (
         lambda m, x: x * 2.5 - 1 + 3 / x,
         (
