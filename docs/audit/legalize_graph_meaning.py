@@ -17,32 +17,31 @@ import torch.fx
 def program(tensors: dict[str, torch.Tensor]) -> torch.fx.GraphModule:
     """Return the program as a graph module."""
     root = torch.nn.Module()
+    attach(root, 'a.u', tensors['a.u'], persistent=False)
+    attach(root, 'a.c.u', tensors['a.c.u'], persistent=False)
     attach(root, 'n', tensors['n'])
-    attach(root, 'a.k', tensors['a.k'], persistent=False)
     graph = torch.fx.Graph()
-    b_d_i = graph.placeholder('b_d_i')
+    b_a_u = graph.create_node("get_attr", 'a.u', (), {}, 'b_a_u')
+    b_a_c_u = graph.create_node("get_attr", 'a.c.u', (), {}, 'b_a_c_u')
     b_n = graph.create_node("get_attr", 'n', (), {}, 'b_n')
-    c_a_k = graph.create_node("get_attr", 'a.k', (), {}, 'c_a_k')
-    mul = graph.create_node("call_function", torch.ops.aten.mul.Tensor, (c_a_k, b_d_i), {}, 'mul')
-    add_ = graph.create_node("call_function", torch.ops.aten.add_.Tensor, (b_n, 1), {}, 'add_')
-    graph.output((mul,))
+    add = graph.create_node("call_function", torch.ops.aten.add.Tensor, (b_a_u, b_n), {}, 'add')
+    add_ = graph.create_node("call_function", torch.ops.aten.add_.Tensor, (b_a_c_u, 1), {}, 'add_')
+    graph.output((add,))
     return torch.fx.GraphModule(root, graph)
 
 
 def state() -> dict[str, torch.Tensor]:
     """Return the state by name; tied names are one tensor."""
     found: dict[str, torch.Tensor] = {}
-    memory_0 = torch.tensor([-1.0, -0.8666666746139526, -0.7333333492279053, -0.5999999642372131, -0.46666663885116577, -0.3333333134651184, -0.19999995827674866, -0.0666666179895401, 0.0666666179895401, 0.19999995827674866, 0.3333333134651184, 0.46666663885116577, 0.5999999642372131, 0.7333333492279053, 0.8666666746139526, 1.0], dtype=torch.float32)
-    found['n'] = memory_0.view(torch.float32).as_strided([4], [1], 0)
-    found['a.k'] = memory_0.view(torch.float32).as_strided([4], [1], 1)
+    found['a.u'] = torch.tensor([-1.0], dtype=torch.float32)
+    found['a.c.u'] = found['a.u']
+    found['n'] = torch.tensor([-0.5], dtype=torch.float32)
     return found
 
 
 def arguments(call: int) -> list[Any]:
     """Return the arguments of a call."""
-    draw = torch.Generator().manual_seed(call)
     return [
-        drawn([], torch.int64, draw),
     ]
 
 
@@ -117,7 +116,11 @@ def differences(given: list[tuple[str, Any]], expected: list[tuple[str, Any]]) -
 
 if __name__ == "__main__":
     module = program(state())
-    expected = observed(copy.deepcopy(module), arguments, calls=3)
+    try:
+        expected = observed(copy.deepcopy(module), arguments, calls=3)
+    except Exception as error:
+        print(f"the program itself raises {type(error).__name__}: {error}; arguments() draws none that suit it")
+        sys.exit(2)
     rewritten = a_pass(copy.deepcopy(module))
     try:
         given = observed(rewritten, arguments, calls=3)

@@ -1,4 +1,4 @@
-"""A program of 5 operators; the function `a_pass` is what is tried on it."""
+"""A program of 3 operators; the function `a_pass` is what is tried on it."""
 
 from __future__ import annotations
 
@@ -20,10 +20,8 @@ def program(tensors: dict[str, torch.Tensor]) -> torch.fx.GraphModule:
     graph = torch.fx.Graph()
     x = graph.placeholder('x')
     x_1 = graph.placeholder('x_1')
-    aminmax = graph.create_node("call_function", torch.ops.aten.aminmax.default, (x,), {}, 'aminmax')
-    getitem = graph.create_node("call_function", operator.getitem, (aminmax, 1), {}, 'getitem')
-    getitem_1 = graph.create_node("call_function", operator.getitem, (aminmax, 1), {}, 'getitem_1')
-    add = graph.create_node("call_function", torch.ops.aten.add.Tensor, (getitem, x_1), {}, 'add')
+    sin = graph.create_node("call_function", torch.ops.aten.sin.default, (x,), {}, 'sin')
+    add = graph.create_node("call_function", torch.ops.aten.add.Tensor, (sin, x_1), {}, 'add')
     mul = graph.create_node("call_function", torch.ops.aten.mul.Tensor, (add, 2), {}, 'mul')
     graph.output((mul,))
     return torch.fx.GraphModule(root, graph)
@@ -39,8 +37,8 @@ def arguments(call: int) -> list[Any]:
     """Return the arguments of a call."""
     draw = torch.Generator().manual_seed(call)
     return [
-        drawn([2, 4], torch.float32, draw),
-        drawn([1, 1, 1], torch.float32, draw),
+        drawn([], torch.float64, draw),
+        drawn([1, 1, 1], torch.float64, draw),
     ]
 
 
@@ -130,7 +128,11 @@ def differences(given: list[tuple[str, Any]], expected: list[tuple[str, Any]]) -
 
 if __name__ == "__main__":
     module = program(state())
-    expected = observed(copy.deepcopy(module), arguments, calls=3)
+    try:
+        expected = observed(copy.deepcopy(module), arguments, calls=3)
+    except Exception as error:
+        print(f"the program itself raises {type(error).__name__}: {error}; arguments() draws none that suit it")
+        sys.exit(2)
     rewritten = a_pass(copy.deepcopy(module))
     try:
         given = observed(rewritten, arguments, calls=3)

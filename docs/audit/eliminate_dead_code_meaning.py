@@ -1,0 +1,126 @@
+"""A program of 1 operator; the function `a_pass` is what is tried on it."""
+
+from __future__ import annotations
+
+import builtins
+import copy
+import math
+import operator
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.fx
+
+
+def program(tensors: dict[str, torch.Tensor]) -> torch.fx.GraphModule:
+    """Return the program as a graph module."""
+    root = torch.nn.Module()
+    graph = torch.fx.Graph()
+    b_a_c_u = graph.placeholder('b_a_c_u')
+    x = graph.placeholder('x')
+    batch_norm = graph.create_node("call_function", torch.ops.aten.batch_norm.default, (x, None, None, b_a_c_u, b_a_c_u, True, 1.0, 1.0, False), {}, 'batch_norm')
+    graph.output(())
+    return torch.fx.GraphModule(root, graph)
+
+
+def state() -> dict[str, torch.Tensor]:
+    """Return the state by name; tied names are one tensor."""
+    found: dict[str, torch.Tensor] = {}
+    return found
+
+
+def arguments(call: int) -> list[Any]:
+    """Return the arguments of a call."""
+    draw = torch.Generator().manual_seed(call)
+    return [
+        drawn([1], torch.float32, draw),
+        drawn([2, 1], torch.float32, draw),
+    ]
+
+
+GraphModule = torch.fx.GraphModule
+
+def the_pass(module: GraphModule) -> None:
+    module.graph.eliminate_dead_code()
+
+
+def a_pass(gm):
+    result = the_pass(gm)
+    gm = getattr(result, "graph_module", result) if result is not None else gm
+    gm.recompile()
+    return gm
+
+
+def drawn(sizes: Sequence[int], dtype: torch.dtype, draw: torch.Generator) -> torch.Tensor:
+    """Return a tensor with drawn contents: normally distributed numbers, or zeros and ones, which most things have an index of."""
+    if dtype.is_complex or dtype.is_floating_point:
+        wide = torch.complex64 if dtype.is_complex else torch.float32
+        return torch.randn(list(sizes), generator=draw, dtype=wide).to(dtype)
+    return torch.randint(0, 2, list(sizes), generator=draw, dtype=torch.int64).to(dtype)
+
+
+def attach(root: torch.nn.Module, path: str, value: Any, *, persistent: bool = True) -> None:
+    """Register a tensor under a path with dots, in modules that are made on the way."""
+    *way, name = path.split(".")
+    for part in way:
+        if part not in dict(root.named_children()):
+            root.add_module(part, torch.nn.Module())
+        root = root.get_submodule(part)
+    if isinstance(value, torch.nn.Parameter):
+        root.register_parameter(name, value)
+    else:
+        root.register_buffer(name, value, persistent=persistent)
+
+
+def observed(module: torch.nn.Module, arguments: Callable[[int], list[Any]], *, calls: int) -> list[tuple[str, Any]]:
+    """Return what is seen of a module over several calls: results, arguments afterwards, and its state at the end."""
+    seen: list[tuple[str, Any]] = []
+    for call in range(calls):
+        torch.manual_seed(call)
+        given = arguments(call)
+        with torch.no_grad():
+            seen.append((f"call {call}, results", module(*given)))
+        seen.append((f"call {call}, arguments afterwards", given))
+    return [*seen, *module.named_parameters(), *module.named_buffers()]
+
+
+def difference(given: Any, expected: Any) -> str | None:
+    """Return how two values differ, or None: tensors in dtype, shape and bits, containers in what they hold."""
+    if isinstance(expected, (list, tuple)) and type(given) is type(expected) and len(given) == len(expected):
+        found = [difference(mine, theirs) for mine, theirs in zip(given, expected, strict=True)]
+        return next((one for one in found if one is not None), None)
+    if not isinstance(given, torch.Tensor) or not isinstance(expected, torch.Tensor):
+        return None if given == expected else f"{given!r} in the place of {expected!r}"
+    if (given.dtype, given.shape) != (expected.dtype, expected.shape):
+        return f"{given.dtype} of {list(given.shape)} in the place of {expected.dtype} of {list(expected.shape)}"
+    if torch.allclose(given, expected, rtol=0, atol=0, equal_nan=True):
+        return None
+    wide = torch.complex128 if given.is_complex() else torch.float64
+    return f"up to {(given.to(wide) - expected.to(wide)).abs().max().item():.6g}"
+
+
+def differences(given: list[tuple[str, Any]], expected: list[tuple[str, Any]]) -> list[str]:
+    """Return a line for each thing that differs."""
+    there = dict(given)
+    found = [(name, difference(there[name], value) if name in there else "it is gone") for name, value in expected]
+    return [f"{name}: {said}" for name, said in found if said is not None]
+
+
+if __name__ == "__main__":
+    module = program(state())
+    try:
+        expected = observed(copy.deepcopy(module), arguments, calls=3)
+    except Exception as error:
+        print(f"the program itself raises {type(error).__name__}: {error}; arguments() draws none that suit it")
+        sys.exit(2)
+    rewritten = a_pass(copy.deepcopy(module))
+    try:
+        given = observed(rewritten, arguments, calls=3)
+    except Exception as error:
+        print(f"what came of it raises {type(error).__name__}: {error}")
+        sys.exit(1)
+    found = differences(given, expected)
+    print("\n".join(found) or "no difference")
+    sys.exit(bool(found))

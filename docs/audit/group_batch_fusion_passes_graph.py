@@ -1,0 +1,170 @@
+"""A program of 3 operators; the function `a_pass` is what is tried on it."""
+
+from __future__ import annotations
+
+import builtins
+import copy
+import math
+import operator
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.fx
+
+
+def program(tensors: dict[str, torch.Tensor]) -> torch.fx.GraphModule:
+    """Return the program as a graph module."""
+    root = torch.nn.Module()
+    graph = torch.fx.Graph()
+    y = graph.placeholder('y')
+    gt_3 = graph.placeholder('gt_3')
+    sub = graph.create_node("call_function", torch.ops.aten.sub.Tensor, (y, y), {}, 'sub')
+    where_3 = graph.create_node("call_function", torch.ops.aten.where.self, (gt_3, y, y), {}, 'where_3')
+    sub_1 = graph.create_node("call_function", torch.ops.aten.sub.Tensor, (where_3, y), {}, 'sub_1')
+    graph.output((sub, sub_1))
+    return torch.fx.GraphModule(root, graph)
+
+
+def state() -> dict[str, torch.Tensor]:
+    """Return the state by name; tied names are one tensor."""
+    found: dict[str, torch.Tensor] = {}
+    return found
+
+
+def arguments(call: int) -> list[Any]:
+    """Return the arguments of a call."""
+    draw = torch.Generator().manual_seed(call)
+    return [
+        drawn([1], torch.float32, draw),
+        drawn([1], torch.bool, draw),
+    ]
+
+
+GraphModule = torch.fx.GraphModule
+
+def mode_of(module: GraphModule) -> Any:
+    """Return the fake mode of a module, a new one where nothing says it."""
+    from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+
+    values = [node.meta.get("val") for node in module.graph.nodes]
+    return next((value.fake_mode for value in values if isinstance(value, FakeTensor)), FakeTensorMode())
+
+
+def in_inductor(run: Callable[[Any], Any]) -> Callable[[GraphModule], Any]:
+    """Return a function that runs where passes of inductor run: with the fake mode of the graph."""
+
+    def with_mode(module: GraphModule) -> Any:
+        from torch._inductor.virtualized import V
+
+        with V.set_fake_mode(mode_of(module)):
+            return run(module)
+
+    with_mode.inner = run  # type: ignore[attr-defined]  whose source a script shows
+    return with_mode
+
+
+
+def described(gm):
+    # As whoever calls the pass has done.
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.fx.passes.fake_tensor_prop import FakeTensorProp
+
+    FakeTensorProp(gm, FakeTensorMode(allow_non_fake_inputs=True)).propagate(*arguments(0))
+    return gm
+
+
+@in_inductor
+def the_pass(module: GraphModule) -> None:
+    from torch._inductor import config
+    from torch._inductor.fx_passes.group_batch_fusion import group_batch_fusion_passes as run
+    names = ('batch_linear_post_grad', 'batch_aten_tanh', 'batch_aten_sigmoid', 'batch_aten_relu')
+    pairs = ('batch_aten_add', 'batch_aten_mul', 'batch_aten_sub')
+    options = {name: {} for name in names} | {name: {'min_fuse_set_size': 2} for name in pairs}
+    with config.patch(post_grad_fusion_options=options):
+        run(module.graph, pre_grad=False)
+
+
+def a_pass(gm):
+    result = the_pass(described(gm))
+    gm = getattr(result, "graph_module", result) if result is not None else gm
+    gm.recompile()
+    gm.graph.lint()
+    last = [*gm.graph.nodes][-1]
+    if last.op != "output":
+        raise AssertionError(f"{last.format_node()} stands behind the output: it never runs")
+    return gm
+
+
+def drawn(sizes: Sequence[int], dtype: torch.dtype, draw: torch.Generator) -> torch.Tensor:
+    """Return a tensor with drawn contents: normally distributed numbers, or zeros and ones, which most things have an index of."""
+    if dtype.is_complex or dtype.is_floating_point:
+        wide = torch.complex64 if dtype.is_complex else torch.float32
+        return torch.randn(list(sizes), generator=draw, dtype=wide).to(dtype)
+    return torch.randint(0, 2, list(sizes), generator=draw, dtype=torch.int64).to(dtype)
+
+
+def attach(root: torch.nn.Module, path: str, value: Any, *, persistent: bool = True) -> None:
+    """Register a tensor under a path with dots, in modules that are made on the way."""
+    *way, name = path.split(".")
+    for part in way:
+        if part not in dict(root.named_children()):
+            root.add_module(part, torch.nn.Module())
+        root = root.get_submodule(part)
+    if isinstance(value, torch.nn.Parameter):
+        root.register_parameter(name, value)
+    else:
+        root.register_buffer(name, value, persistent=persistent)
+
+
+def observed(module: torch.nn.Module, arguments: Callable[[int], list[Any]], *, calls: int) -> list[tuple[str, Any]]:
+    """Return what is seen of a module over several calls: results, arguments afterwards, and its state at the end."""
+    seen: list[tuple[str, Any]] = []
+    for call in range(calls):
+        torch.manual_seed(call)
+        given = arguments(call)
+        with torch.no_grad():
+            seen.append((f"call {call}, results", module(*given)))
+        seen.append((f"call {call}, arguments afterwards", given))
+    return [*seen, *module.named_parameters(), *module.named_buffers()]
+
+
+def difference(given: Any, expected: Any) -> str | None:
+    """Return how two values differ, or None: tensors in dtype, shape and bits, containers in what they hold."""
+    if isinstance(expected, (list, tuple)) and type(given) is type(expected) and len(given) == len(expected):
+        found = [difference(mine, theirs) for mine, theirs in zip(given, expected, strict=True)]
+        return next((one for one in found if one is not None), None)
+    if not isinstance(given, torch.Tensor) or not isinstance(expected, torch.Tensor):
+        return None if given == expected else f"{given!r} in the place of {expected!r}"
+    if (given.dtype, given.shape) != (expected.dtype, expected.shape):
+        return f"{given.dtype} of {list(given.shape)} in the place of {expected.dtype} of {list(expected.shape)}"
+    if torch.allclose(given, expected, rtol=0, atol=0, equal_nan=True):
+        return None
+    wide = torch.complex128 if given.is_complex() else torch.float64
+    return f"up to {(given.to(wide) - expected.to(wide)).abs().max().item():.6g}"
+
+
+def differences(given: list[tuple[str, Any]], expected: list[tuple[str, Any]]) -> list[str]:
+    """Return a line for each thing that differs."""
+    there = dict(given)
+    found = [(name, difference(there[name], value) if name in there else "it is gone") for name, value in expected]
+    return [f"{name}: {said}" for name, said in found if said is not None]
+
+
+if __name__ == "__main__":
+    module = program(state())
+    try:
+        expected = observed(copy.deepcopy(module), arguments, calls=3)
+    except Exception as error:
+        print(f"the program itself raises {type(error).__name__}: {error}; arguments() draws none that suit it")
+        sys.exit(2)
+    rewritten = a_pass(copy.deepcopy(module))
+    try:
+        given = observed(rewritten, arguments, calls=3)
+    except Exception as error:
+        print(f"what came of it raises {type(error).__name__}: {error}")
+        sys.exit(1)
+    found = differences(given, expected)
+    print("\n".join(found) or "no difference")
+    sys.exit(bool(found))

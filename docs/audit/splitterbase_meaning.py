@@ -1,0 +1,169 @@
+"""A program of 5 operators; the function `a_pass` is what is tried on it."""
+
+from __future__ import annotations
+
+import builtins
+import copy
+import math
+import operator
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.fx
+
+
+def program(tensors: dict[str, torch.Tensor]) -> torch.fx.GraphModule:
+    """Return the program as a graph module."""
+    root = torch.nn.Module()
+    root.add_module('body_1', body_1(tensors))
+    graph = torch.fx.Graph()
+    b_a_c_n = graph.placeholder('b_a_c_n')
+    z = graph.placeholder('z')
+    add_1 = graph.create_node("call_function", torch.ops.aten.add.Tensor, (b_a_c_n, 0), {}, 'add_1')
+    wrap_with_set_grad_enabled_2 = graph.create_node("call_function", torch.ops.higher_order.wrap_with_set_grad_enabled, (False, graph.get_attr('body_1'), add_1, z), {}, 'wrap_with_set_grad_enabled_2')
+    getitem_5 = graph.create_node("call_function", operator.getitem, (wrap_with_set_grad_enabled_2, 1), {}, 'getitem_5')
+    clone = graph.create_node("call_function", torch.ops.aten.clone.default, (getitem_5,), {}, 'clone')
+    copy_ = graph.create_node("call_function", torch.ops.aten.copy_.default, (z, b_a_c_n), {}, 'copy_')
+    graph.output((clone,))
+    return torch.fx.GraphModule(root, graph)
+
+
+def body_1(tensors: dict[str, torch.Tensor]) -> torch.fx.GraphModule:
+    """Return what an operator runs as a graph module."""
+    root = torch.nn.Module()
+    graph = torch.fx.Graph()
+    p = graph.placeholder('p')
+    q = graph.placeholder('q')
+    graph.output((p, q))
+    return torch.fx.GraphModule(root, graph)
+
+
+def state() -> dict[str, torch.Tensor]:
+    """Return the state by name; tied names are one tensor."""
+    found: dict[str, torch.Tensor] = {}
+    return found
+
+
+def arguments(call: int) -> list[Any]:
+    """Return the arguments of a call."""
+    draw = torch.Generator().manual_seed(call)
+    return [
+        drawn([1], torch.float32, draw),
+        drawn([1], torch.float32, draw),
+    ]
+
+
+import contextlib
+import io
+GraphModule = torch.fx.GraphModule
+
+def fakes_of(module: GraphModule) -> list[Any]:
+    """Return the fake values of the placeholders."""
+    return [node.meta.get("val") for node in module.graph.nodes if node.op == "placeholder"]
+
+
+
+def described(gm):
+    # As whoever calls the pass has done.
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.fx.passes.fake_tensor_prop import FakeTensorProp
+
+    FakeTensorProp(gm, FakeTensorMode(allow_non_fake_inputs=True)).propagate(*arguments(0))
+    return gm
+
+
+def the_pass(module: GraphModule) -> GraphModule:
+    from torch.fx.passes.operator_support import OperatorSupportBase
+    from torch.fx.passes.splitter_base import _SplitterBase, _SplitterSettingBase
+
+    class Support(OperatorSupportBase):
+
+        def is_node_supported(self, submodules: Any, node: torch.fx.Node) -> bool:
+            return node.op == 'call_function' and str(node.target).split('.')[1:2] in (['add'], ['mul'], ['neg'], ['sin'], ['relu'])
+    fakes = fakes_of(module)
+    leaves = [torch.ones(fake.shape, dtype=fake.dtype) if isinstance(fake, torch.Tensor) else fake for fake in fakes]
+    settings = _SplitterSettingBase(min_acc_module_size=1)
+    with contextlib.redirect_stdout(io.StringIO()):
+        return _SplitterBase(module, leaves, Support(), settings)()
+
+
+def a_pass(gm):
+    result = the_pass(described(gm))
+    gm = getattr(result, "graph_module", result) if result is not None else gm
+    gm.recompile()
+    return gm
+
+
+def drawn(sizes: Sequence[int], dtype: torch.dtype, draw: torch.Generator) -> torch.Tensor:
+    """Return a tensor with drawn contents: normally distributed numbers, or zeros and ones, which most things have an index of."""
+    if dtype.is_complex or dtype.is_floating_point:
+        wide = torch.complex64 if dtype.is_complex else torch.float32
+        return torch.randn(list(sizes), generator=draw, dtype=wide).to(dtype)
+    return torch.randint(0, 2, list(sizes), generator=draw, dtype=torch.int64).to(dtype)
+
+
+def attach(root: torch.nn.Module, path: str, value: Any, *, persistent: bool = True) -> None:
+    """Register a tensor under a path with dots, in modules that are made on the way."""
+    *way, name = path.split(".")
+    for part in way:
+        if part not in dict(root.named_children()):
+            root.add_module(part, torch.nn.Module())
+        root = root.get_submodule(part)
+    if isinstance(value, torch.nn.Parameter):
+        root.register_parameter(name, value)
+    else:
+        root.register_buffer(name, value, persistent=persistent)
+
+
+def observed(module: torch.nn.Module, arguments: Callable[[int], list[Any]], *, calls: int) -> list[tuple[str, Any]]:
+    """Return what is seen of a module over several calls: results, arguments afterwards, and its state at the end."""
+    seen: list[tuple[str, Any]] = []
+    for call in range(calls):
+        torch.manual_seed(call)
+        given = arguments(call)
+        with torch.no_grad():
+            seen.append((f"call {call}, results", module(*given)))
+        seen.append((f"call {call}, arguments afterwards", given))
+    return [*seen, *module.named_parameters(), *module.named_buffers()]
+
+
+def difference(given: Any, expected: Any) -> str | None:
+    """Return how two values differ, or None: tensors in dtype, shape and bits, containers in what they hold."""
+    if isinstance(expected, (list, tuple)) and type(given) is type(expected) and len(given) == len(expected):
+        found = [difference(mine, theirs) for mine, theirs in zip(given, expected, strict=True)]
+        return next((one for one in found if one is not None), None)
+    if not isinstance(given, torch.Tensor) or not isinstance(expected, torch.Tensor):
+        return None if given == expected else f"{given!r} in the place of {expected!r}"
+    if (given.dtype, given.shape) != (expected.dtype, expected.shape):
+        return f"{given.dtype} of {list(given.shape)} in the place of {expected.dtype} of {list(expected.shape)}"
+    if torch.allclose(given, expected, rtol=0, atol=0, equal_nan=True):
+        return None
+    wide = torch.complex128 if given.is_complex() else torch.float64
+    return f"up to {(given.to(wide) - expected.to(wide)).abs().max().item():.6g}"
+
+
+def differences(given: list[tuple[str, Any]], expected: list[tuple[str, Any]]) -> list[str]:
+    """Return a line for each thing that differs."""
+    there = dict(given)
+    found = [(name, difference(there[name], value) if name in there else "it is gone") for name, value in expected]
+    return [f"{name}: {said}" for name, said in found if said is not None]
+
+
+if __name__ == "__main__":
+    module = program(state())
+    try:
+        expected = observed(copy.deepcopy(module), arguments, calls=3)
+    except Exception as error:
+        print(f"the program itself raises {type(error).__name__}: {error}; arguments() draws none that suit it")
+        sys.exit(2)
+    rewritten = a_pass(copy.deepcopy(module))
+    try:
+        given = observed(rewritten, arguments, calls=3)
+    except Exception as error:
+        print(f"what came of it raises {type(error).__name__}: {error}")
+        sys.exit(1)
+    found = differences(given, expected)
+    print("\n".join(found) or "no difference")
+    sys.exit(bool(found))
