@@ -44,7 +44,7 @@ def assert_applies(before: px.Program, after: px.Program) -> px.Diff:
     return found
 
 
-EXAMPLES = 40
+EXAMPLES = 24
 """Programs of a stage that are drawn, of which every other one is compared; `make deep` draws twenty times as many."""
 
 STEPS = [(entry.transformation, stage) for entry in REGISTRY for stage in entry.stages]

@@ -309,7 +309,7 @@ def test_no_globs_observe_nothing() -> None:
 def test_drawn_programs_do_what_they_did(tier: Tier, stage: str) -> None:
     """Outputs, mutated inputs, state and effects are as before, and each value is named."""
     observed = 0
-    for case in drawn_cases(tier, stage, 60 if tier == "toy" else 20, 3):
+    for case in drawn_cases(tier, stage, share(60 if tier == "toy" else 20), 3):
         try:
             result = px.observe(case.program, "*")
         except (px.errors.NamingError, px.errors.UnsupportedProgram):
@@ -323,7 +323,7 @@ def test_drawn_programs_do_what_they_did(tier: Tier, stage: str) -> None:
     assert observed >= 8
 
 
-@settings(max_examples=share(15), phases=[Phase.generate])
+@settings(max_examples=share(8), phases=[Phase.generate])
 @given(module_trees())
 def test_drawn_modules_are_what_hooks_see(tree: ModuleTree) -> None:
     assume(not tree.is_random and not tree.preserve)

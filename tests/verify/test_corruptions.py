@@ -27,7 +27,7 @@ from tests.verify.test_exported import EXPORTS
 VALID = share(120)
 """Programs of each stage that must not be refused: more than a thousand in all."""
 
-EACH = share(15)
+EACH = share(8)
 """Programs of each stage that each corruptor is tried on; `make deep` takes more of all three."""
 
 LAWS = [law for law in GENERIC if law.name == MEANING]
