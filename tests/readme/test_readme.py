@@ -27,6 +27,7 @@ PAGES = {
     "docs/minimize.md": 3,
     "docs/partition.md": 4,
     "docs/passes.md": 0,
+    "docs/rules.md": 4,
     "docs/provenance.md": 2,
     "docs/stages.md": 1,
     "docs/swap.md": 0,

@@ -230,7 +230,7 @@ def test_a_module_that_the_body_does_not_call() -> None:
         with px.editing(tree(model), "") as edit:
             edit.replace(edit.names[-1], edit.module_call(path, edit[edit.names[-1]]))
         changed = copy.deepcopy(model)
-        changed.register_forward_hook(lambda module, args, result: module.layers[0].mlp(result))
+        changed.register_forward_hook(lambda module, args, result, mlp=changed.layers[0].mlp: mlp(result))
         checked(edit.program, changed)
         checked(px.import_ep(px.to_ep(edit.program)), changed)
     second = px.rule(at=px.module("layers.1.two"), once=True)(lambda m: (m.value[0], m.module_call("/layers.1.mlp", m.value[1])))
@@ -254,7 +254,7 @@ def test_a_preserved_call_stays_whatever_is_made_of_it() -> None:
         layer.two.register_forward_hook(lambda module, args, result: (result[0] * 2, result[1]))
     result = checked(doubled(program), changed)
     assert result.call_signatures == program.call_signatures
-    lowered = px.lower(result)
+    lowered: Any = px.lower(result)
     lowered.layers[1].two = changed.layers[1].two
     twice = copy.deepcopy(changed)
     twice.layers[1].two.register_forward_hook(lambda module, args, result: (result[0] * 2, result[1]))

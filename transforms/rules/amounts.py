@@ -7,8 +7,8 @@ program is this one is a question of proof (``patterns.py``), so it does not mat
 from __future__ import annotations
 
 import dis
+import inspect
 import operator
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -20,7 +20,7 @@ from .writing import Made
 
 __all__ = ["Amount", "Computed", "Known", "Rest", "Sizes", "note_sizes", "unpacked"]
 
-UNPACK = dis.opmap["UNPACK_SEQUENCE"]
+UNPACK = bytes([dis.opmap["UNPACK_SEQUENCE"]])
 
 
 def unpacked() -> int | None:
@@ -33,9 +33,11 @@ def unpacked() -> int | None:
     >>> count, [*Value()]
     (2, ['of', None])
     """
-    frame = sys._getframe(2)
-    code, at = frame.f_code.co_code, frame.f_lasti
-    return code[at + 1] if code[at] == UNPACK else None
+    frame = inspect.currentframe()
+    for _ in range(2):
+        frame = frame and frame.f_back
+    code, at = (frame.f_code.co_code, frame.f_lasti) if frame is not None else (b"", 0)
+    return code[at + 1] if code[at : at + 1] == UNPACK else None
 
 
 class Amount(Made):

@@ -45,9 +45,7 @@ class Given(Term):
     def __repr__(self) -> str:
         return self.ref.name
 
-    @property
-    def is_tensor(self) -> bool | None:
-        """Whether it is one tensor; None if its value is not known."""
+    def _gives_tensor(self) -> bool | None:
         value = self.val(self.ref)
         return None if value is None else isinstance(value, torch.Tensor)
 
@@ -253,7 +251,9 @@ class Read(Term):
     """Reads a piece of state, as the body that is rewritten names it."""
 
     slot: str
-    is_tensor = True
+
+    def _gives_tensor(self) -> bool:
+        return True
 
     def __repr__(self) -> str:
         return f"get {self.slot}"
@@ -264,7 +264,10 @@ class Kept(Term):
     """The value at the root of a match, computed as it was; its operator stays, and others use what the rule makes of it."""
 
     node: Node
-    is_tensor: bool | None = None
+    gives_tensor: bool | None = None
+
+    def _gives_tensor(self) -> bool | None:
+        return self.gives_tensor
 
     def __repr__(self) -> str:
         return "m.value"

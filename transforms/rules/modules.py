@@ -77,7 +77,10 @@ class Called(Term):
 
     do: Call
     args: tuple[Any, ...]
-    is_tensor: bool | None = None
+    gives_tensor: bool | None = None
+
+    def _gives_tensor(self) -> bool | None:
+        return self.gives_tensor
 
     def _parts(self) -> tuple[Any, ...]:
         return self.args

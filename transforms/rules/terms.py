@@ -95,6 +95,9 @@ class Term(Made):
     @property
     def is_tensor(self) -> bool | None:
         """Whether it is one tensor, and not several results; None where a rule does not know."""
+        return self._gives_tensor()
+
+    def _gives_tensor(self) -> bool | None:
         return None
 
     def __getitem__(self, index: Any) -> Term:
@@ -175,9 +178,8 @@ class Applied(Term):
     plans: dict[Any, Any] = field(factory=dict, init=False)
     """How nodes are compared with it, worked out once for all that are written alike (``matching.py``)."""
 
-    @property
-    def is_tensor(self) -> bool | None:
-        """Whether it has one result, a tensor, whatever overload it is; those of numbers alone do not count."""
+    def _gives_tensor(self) -> bool | None:
+        # Whatever overload it is; those of numbers alone do not count.
         kinds = {tuple([str(each.type) for each in schema_of(one).returns]) for one in self.overloads}
         is_one = {kind == ("Tensor",) for kind in kinds if any("Tensor" in each for each in kind)}
         return is_one == {True} if is_one else None
@@ -196,7 +198,9 @@ class Item(Term):
 
     whole: Term
     index: int
-    is_tensor = True
+
+    def _gives_tensor(self) -> bool:
+        return True
 
     def _parts(self) -> Sequence[Any]:
         return [self.whole]
@@ -244,9 +248,7 @@ class AnyOf(Term):
 
     terms: tuple[Any, ...] = field(converter=tuple)
 
-    @property
-    def is_tensor(self) -> bool | None:
-        """Whether all of them are."""
+    def _gives_tensor(self) -> bool | None:
         found = {each.is_tensor if isinstance(each, Term) else None for each in self.terms}
         return found.pop() if len(found) == 1 else None
 
