@@ -1,8 +1,8 @@
 """Application: rules on one graph, operands first, as often as they match.
 
 A graph is walked once in the order of its nodes.  Where a rule matches, what it builds stands where the root of the match was,
-and takes part in the walk; what only the match used goes.  A match is refused where something between its nodes conflicts with
-them (``ir/effects/dependencies.py``), where others use its inner values, and where other memory would visibly be shared.
+and takes part in the walk; what only the match used goes.  Whether the nodes of a match may be taken together is in
+``standing.py``, and whether what is built may take their place in ``legality.py``.
 """
 
 from __future__ import annotations
@@ -19,11 +19,10 @@ from ...ir.graph import Call, Graph, Node, Op, common_prefix
 from ...ir.inference import CallValues, FakeValues
 from ...ir.names import Names
 from ...ir.program import Program
-from ..regions import HARMLESS
 from ..transformation import Fuel
 from .building import Builder, origin_of_match
 from .draft import Draft
-from .explanation import BETWEEN, CONDITION, MEMORY, TOLD_APART, UNCHANGED, Left
+from .explanation import CONDITION, MEMORY, UNCHANGED, Left
 from .given import Unproven
 from .hits import Hits
 from .legality import Legality
@@ -31,7 +30,8 @@ from .matching import NOWHERE, Found, only_way, root_of
 from .new_state import NewState
 from .place import Match
 from .scope import Places, Scope
-from .several import needed, spot, ways
+from .several import ways
+from .standing import Standing
 from .telling import conditions_hold, note_place
 from .templates import Template, Templates
 
@@ -153,6 +153,11 @@ class Sweep:
         """What may be done."""
         return Legality(self.program, self.name, lambda: self.paths, self.draft.values)
 
+    @cached_property
+    def standing(self) -> Standing:
+        """Where what replaces a match may stand."""
+        return Standing(self.draft, self.legality)
+
     def run(self, *, is_top_down: bool = False) -> Graph:
         """Return the graph after the rules; the same object if none matched.
 
@@ -173,7 +178,7 @@ class Sweep:
             return self.graph
         self.is_said = self.draft.is_said
         made = self.draft.graph()
-        for name in ("legality", "_scope"):  # they know the walk: without them it is freed at once
+        for name in ("legality", "standing", "_scope"):  # they know the walk: without them it is freed at once
             self.__dict__.pop(name, None)
         return made
 
@@ -236,60 +241,12 @@ class Sweep:
 
     def _possible(self, rule: _Rule, found: Found, at: str) -> tuple[dict[str, Node], str] | None:
         # The nodes that go with a match if nothing else uses them, and where what replaces it stands; None where it may not be.
-        if len(found.nodes) == 1:
-            root = found.nodes[0]
-            return {root.name: root}, root.name
-        inner = self._inner(found)
-        if not self._is_free(rule, found, inner):
-            return self._leave(rule, found, lambda: self._used(found, inner))
-        if not self.legality.is_one(found):
-            return self._leave(rule, found, lambda: TOLD_APART)
-        before = self._spot(found, inner, at)
-        return self._leave(rule, found, lambda: BETWEEN) if before is None else (inner, before)
+        stands = self.standing.of(found, at, keeps_inner=rule.keeps_inner)
+        return self._leave(rule, found, stands) if callable(stands) else stands
 
     def _leave(self, rule: _Rule, found: Found, why: Callable[[], str]) -> None:
         if self.left is not None:
             self.left.append(Left(rule.name, found.nodes[0], why(), self.name))
-
-    def _used(self, found: Found, inner: Mapping[str, Node]) -> str:
-        # Who else uses what is computed inside of a match.
-        roots = {root.name for root in found.roots}
-        users = {name: [user.name for user in self._others(name, inner)] for name in inner if name not in roots}
-        said = [f"{name} by {', '.join(several)}" for name, several in users.items() if several]
-        said += [f"{name} by the caller" for name in users if not users[name] and self.draft.is_used_beyond(name, inner)]
-        return f"others use what is inside of it: {'; '.join(said)}"
-
-    def _spot(self, found: Found, inner: Mapping[str, Node], at: str) -> str | None:
-        # The node before which what replaces a match stands: the last of the match, or for several results another.
-        position = self.draft.edit.position
-        if not found.several:
-            return found.nodes[0].name if self.legality.is_movable(inner, position, at) else None
-        if not self.legality.is_placed(inner, position, at):
-            return None
-        span = self.draft.span(inner, found.nodes[0].name, at)
-        if any(node.name not in position and self.legality.acts(node) for node in span):
-            return None  # what is new has no relation to others yet: the next walk sees it
-        follows, leads = self.legality.around(inner, position)
-        place = spot(span, inner, found, follows, leads)
-        return None if place is None else span[place].name
-
-    def _inner(self, found: Found) -> dict[str, Node]:
-        # The nodes of a match; and what torch asserts about the types of inner values, and results of them that nothing uses,
-        # which go with them; where others use them, they stay.
-        matched = {node.name: node for node in found.nodes}
-        roots = {root.name for root in found.roots}
-        checks = {user.name: user for name in matched if name not in roots
-                  for user in self._others(name, matched) if self._is_idle(user)}  # fmt: skip
-        if not checks:
-            return matched
-        taken = matched | checks
-        unused = {name: check for name, check in checks.items()
-                  if not any(self.draft.is_used_beyond(name, taken) for name in check.refs())}  # fmt: skip
-        return matched | unused
-
-    def _is_idle(self, user: Node) -> bool:
-        # Whether nothing is computed of a use: it asserts a type, or takes one of several results that nobody wants.
-        return is_check(user) or (user.projection is not None and not self.draft.is_used_beyond(user.name, ()))
 
     # -- what is put there ------------------------------------------------------------------------------------------------------
 
@@ -383,22 +340,6 @@ class Sweep:
                 self.state.add(path, notes.added)
                 self.state.drop(path, notes.dropped)
 
-    # -- whether it may be ------------------------------------------------------------------------------------------------------
-
-    def _is_free(self, rule: _Rule, found: Found, inner: Mapping[str, Node]) -> bool:
-        # Inner values are used by the match alone, or stay for the others.
-        roots = {root.name for root in found.roots}
-        kept = [name for name in inner if name not in roots and self.draft.is_used_beyond(name, inner)]
-        if not rule.keeps_inner:
-            return not kept
-        users = [user for name in inner.keys() - roots for user in self._others(name, inner)]
-        if any(self.legality.acts(user) and not is_check(user) for user in users):
-            return False
-        return len(roots) == 1 or roots.isdisjoint(needed(kept, inner))
-
-    def _others(self, name: str, inner: Collection[str]) -> list[Node]:
-        return [self.draft.nodes[user] for user in self.draft.users(name) if user not in inner]
-
     def _take(self, rule: _Rule, answer: _Answer, inner: Mapping[str, Node], before: str, at: str) -> None:
         # What replaces a match stands before one of the nodes up to here.
         draft, roots = self.draft, [root.name for root in answer.place.roots]
@@ -412,8 +353,3 @@ class Sweep:
         draft.stand(there, answer.place, rule.name)
         for root in sorted(roots, key=span.index, reverse=True):
             draft.replace(root, results[root], inner)
-
-
-def is_check(node: Node) -> bool:
-    """Return whether a node does nothing but assert what type a value has."""
-    return type(node.do) is Op and node.do.name in HARMLESS

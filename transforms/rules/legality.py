@@ -1,7 +1,7 @@
 """``Legality``: whether what a rule builds may stand in the place of what it matched, by the one relation of dependencies.
 
 Nodes of a match must be able to stand together, the replacement must have the effects of what it replaces, and share memory as
-that did where somebody can see it.  Who uses what of a match is known to the walk (``application.py``).
+that did where somebody can see it.  Who uses what of a match is asked in ``standing.py``.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from .matching import Found
 from .overloads import arranged
 from .place import Match
 
-__all__ = ["Legality"]
+__all__ = ["Legality", "is_check"]
 
 WITHOUT_SHARING: Mapping[str, Any] = {"aliases": (), "aliases_slots": (), "results": (), "reads_slots": ()}
 
@@ -77,7 +77,7 @@ class Legality:
             return True
         if self._is_written_outside(first, last):
             return False
-        moved = [name for name in inner if not _is_check(self.graph.nodes[position[name]])]  # those go with the match
+        moved = [name for name in inner if not is_check(self.graph.nodes[position[name]])]  # those go with the match
         between = [(name, self.graph.nodes[number]) for name in moved for number in self._after[position[name]] if number < last]
         return all(other.name in inner or (name in other.refs() and not self.acts(other)) for name, other in between)
 
@@ -261,7 +261,8 @@ class Legality:
         return handed_out(self.graph, lambda name: self.does(nodes[name]).aliases if name in nodes else ())
 
 
-def _is_check(node: Node) -> bool:
+def is_check(node: Node) -> bool:
+    """Return whether a node does nothing but assert what type a value has."""
     return type(node.do) is Op and node.do.name in HARMLESS
 
 

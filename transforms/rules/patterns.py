@@ -17,8 +17,9 @@ from ...ir.errors import RuleError
 from ...ir.state import same_contents
 from ...ir.torch_private import OpOverload, OpOverloadPacket, parameters_of
 from .amounts import Amount, Rest, Sizes, note_sizes
+from .comparing import has_other_number
 from .given import holds
-from .matching import Found, has_other_number, key_of
+from .matching import Found, key_of
 from .modules import ModuleCall, calls_in
 from .overloads import is_factory, operator_named
 from .terms import AnyCall, AnyOf, Applied, Term, Var, applied, parts_of, subterms

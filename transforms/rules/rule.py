@@ -1,7 +1,7 @@
 """``rule``: a pattern and what stands in its place, written as two functions; ``RuleSet``: several of them, applied together.
 
 Both are values that can be called with a program, like any transformation.  How terms match is in ``matching.py``, and when a
-match may be taken in ``application.py``.
+match may be taken in ``standing.py``.
 """
 
 from __future__ import annotations
