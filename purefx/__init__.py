@@ -53,7 +53,8 @@ from purefx.lowering import (
     to_fx,
     to_script,
 )
-from purefx.stats import ModuleStats, Stats, stats
+from purefx.report import report
+from purefx.stats import Stats, stats
 from purefx.transforms import (
     DEFAULT,
     Fuel,
@@ -123,7 +124,6 @@ __all__ = [
     "Graph",
     "Input",
     "Match",
-    "ModuleStats",
     "Node",
     "Op",
     "Program",
@@ -191,6 +191,7 @@ __all__ = [
     "remove_effect_tokens",
     "remove_noops",
     "replicate",
+    "report",
     "restore_names",
     "rule",
     "save",

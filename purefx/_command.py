@@ -1,4 +1,4 @@
-"""The command line: ``show``, ``verify``, ``digest``, ``diff`` and ``convert`` of programs in files.
+"""The command line: ``show``, ``verify``, ``digest``, ``diff``, ``convert`` and ``report`` of programs in files.
 
 A file that purefx wrote is data and is read unconditionally; reading a .pt2 of torch runs code, so it requires ``--trust``.  An
 error is one message and an exit status, never a traceback, whose status would mean that programs differ.  Output has no
@@ -25,6 +25,7 @@ from purefx.ir.names import escaped
 from purefx.ir.store import load, save
 from purefx.ir.text import print_graph
 from purefx.ir.verify import verify
+from purefx.report.command import report_command
 from purefx.transforms import transform
 
 __all__ = ["main"]
@@ -99,8 +100,7 @@ def _progress(text: str) -> None:
         _say(text)
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m purefx", description="Look at programs in files, compare and convert them.")
+def _shared() -> argparse.ArgumentParser:
     shared = argparse.ArgumentParser(add_help=False)
     shared.add_argument("--trust", action="store_true", help="load .pt2 files of torch too, which run code when they are loaded")
     shared.add_argument(
@@ -118,6 +118,12 @@ def _parser() -> argparse.ArgumentParser:
         default=[],
         help="accept an operator that a file may not name unasked, as an error has named it",
     )
+    return shared
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m purefx", description="Look at programs in files, compare and convert them.")
+    shared = _shared()
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     def command(name: str, run: Any, told: str, *files: str) -> argparse.ArgumentParser:
@@ -138,6 +144,7 @@ def _parser() -> argparse.ArgumentParser:
     convert.add_argument("out", metavar="OUT", help="the file to write, never IN; what is there is replaced when all is done")
     convert.add_argument("--transform", action="store_true", help="restore the hierarchy of modules first")
     convert.add_argument("--no-weights", action="store_true", help="leave out what a state_dict has")
+    report_command(commands, shared, _read)
     return parser
 
 

@@ -5,6 +5,7 @@ Each gives a ``DeprecationWarning`` for one version and goes with the next; noth
 
 from __future__ import annotations
 
+import importlib
 import warnings
 from typing import Any
 
@@ -17,6 +18,9 @@ VALUES = frozenset({
     "Whereabouts", "pmap",
 })  # fmt: skip
 """What is a value of a program and seldom written by hand: it is in ``purefx.ir``."""
+
+RESULTS = {"ModuleStats": "purefx.stats"}
+"""What is a part of what a function of the front door returns: ``from purefx.stats import ModuleStats``."""
 
 
 def moved(name: str) -> Any:
@@ -31,7 +35,7 @@ def moved(name: str) -> Any:
     >>> print(said[0].message)
     purefx.Slot is purefx.ir.Slot now; the old name goes in the next version
     """
-    home = ir if name in VALUES else errors
+    home = importlib.import_module(RESULTS[name]) if name in RESULTS else ir if name in VALUES else errors
     if home is errors and name not in errors.__all__:
         message = f"module 'purefx' has no attribute {name!r}"
         raise AttributeError(message, name=name)

@@ -24,6 +24,15 @@ def packages(root: Path) -> list[str]:
     return sorted(".".join(parts if parts[0] == "purefx" else ("purefx", *parts)) for parts in found)
 
 
+DATA: dict[str, list[str]] = project()["tool"]["setuptools"]["package-data"]
+
+
+def test_data_is_listed() -> None:
+    held = {path.relative_to(ROOT).as_posix() for path in (ROOT / "purefx").rglob("*") if path.is_file()}
+    listed = {f"{name.replace('.', '/')}/{file}" for name, files in DATA.items() for file in files}
+    assert {path for path in held if not path.endswith((".py", ".pyc"))} == listed
+
+
 def test_list_of_packages() -> None:
     assert sorted(project()["tool"]["setuptools"]["packages"]) == packages(ROOT)
 
@@ -71,4 +80,4 @@ def test_wheel(tmp_path: Path) -> None:
     held = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     assert held == {f"{source.module.replace('.', '/')}.py" for source in sources(*LAYERS) if "__init__" not in source.path} | {
         f"{name.replace('.', '/')}/__init__.py" for name in packages(ROOT)
-    } | {"purefx/py.typed"}
+    } | {f"{name.replace('.', '/')}/{file}" for name, files in DATA.items() for file in files}

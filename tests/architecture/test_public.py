@@ -36,6 +36,14 @@ def test_names_that_moved_are_found_and_warn(name: str) -> None:
     assert name not in purefx.__all__
 
 
+def test_a_part_of_a_result_is_in_its_module() -> None:
+    with pytest.warns(DeprecationWarning, match=r"^purefx.ModuleStats is purefx.stats.ModuleStats now; .*next version$"):
+        found = getattr(purefx, "ModuleStats")  # noqa: B009
+    assert found is type(
+        purefx.stats(purefx.ir.Program.of({"": purefx.ir.Graph((), ())}).evolve(modules=(ir.Module(""),))).modules[0]
+    )
+
+
 def test_what_never_was_there() -> None:
     with pytest.raises(AttributeError, match="module 'purefx' has no attribute 'nowhere'"):
         getattr(purefx, "nowhere")  # noqa: B009

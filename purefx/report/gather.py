@@ -1,0 +1,178 @@
+"""``gather``: all that a report shows, as dicts, lists, texts and numbers, which are JSON.
+
+Texts and rows are in tables (``table.py``), so steps cost what differs.  The result depends on the program alone: no time, no
+path of the file, no order of a set.  Nothing here knows HTML.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from attrs import frozen
+
+from purefx.ir.analysis.versions import op_name, versions
+from purefx.ir.effects.resolved import program_effects
+from purefx.ir.errors import Violation
+from purefx.ir.graph import Graph, Input, Node
+from purefx.ir.origins import INPUT
+from purefx.ir.persistent import collector_paused
+from purefx.ir.program import Program
+from purefx.ir.verify import verify
+from purefx.report.crossing import crossing
+from purefx.report.origins import Histories
+from purefx.report.rows import Tables
+from purefx.report.table import NOTHING, number
+from purefx.stats import Stats, stats
+
+__all__ = ["gather"]
+
+MOST_INSTANCES = 100_000
+"""Bodies that call others twice each are instantiated any number of times: beyond this, modules are not counted one by one."""
+
+MOST_FINDINGS = 500
+
+
+@frozen
+class Moment:
+    """A program at one point of the time line."""
+
+    program: Program
+    step: str
+    """What made it, with its options."""
+    number: int
+    """Which step that was, as ``History`` counts; -1 for what is not in the trail."""
+
+
+def gather(program: Program, *, before: Program | None = None, model: torch.nn.Module | None = None) -> dict[str, Any]:
+    """Return all that a report shows of a program.
+
+    Args:
+        program: at any stage, valid or not.
+        before: another program, which comes first.
+        model: what was exported; tells where its classes are defined.
+
+    >>> found = gather(Program.of({"": Graph((Input("x"),), ())}))
+    >>> [found["strings"][row["step"]] for row in found["versions"]], len(found["nodes"])
+    (['the program'], 1)
+    """
+    tables, every = Tables(), versions(program) if is_small(program) else ()
+    with collector_paused():
+        rows = [_version(moment, every, tables) for moment in _moments(program, before)]
+    main = {module.path: module.type_name for module in program.modules}.get("")
+    return {
+        "title": tables.texts.text((main or "program").rpartition(".")[2] or "program"),
+        "versions": rows,
+        "classes": _classes(model, tables),
+        "nodes": tables.nodes.items,
+        "graphs": tables.graphs.items,
+        "histories": tables.histories.items,
+        "changes": tables.changes.items,
+        "lists": tables.lists.items,
+        "places": tables.places.items,
+        "imported": tables.imported.items,
+        "modules": tables.modules.items,
+        "strings": tables.texts.items,
+    }
+
+
+def _moments(program: Program, before: Program | None) -> list[Moment]:
+    trail, past = program.trail, max(0, len(program.past) - 1)
+    names = ["loaded" if program.past else "imported" if trail else "the program", *[str(step) for step in trail]]
+    programs = [*[step.before for step in trail], program]
+    found = [Moment(one, name, past + place) for place, (one, name) in enumerate(zip(programs, names, strict=True))]
+    return found if before is None else [Moment(before, "before", NOTHING), *found]
+
+
+def is_small(program: Program) -> bool:
+    """Return whether a program can be looked at instance by instance.
+
+    >>> is_small(Program.of({"": Graph((), ())})), is_small(Program.of({}))
+    (True, False)
+    """
+    counts = dict.fromkeys(program.graphs, 0)
+    counts[program.root] = 1
+    if not all(type(graph) is Graph for graph in program.graphs.values()) or program.root not in program.graphs:
+        return False
+    for name in reversed(program.bottom_up):
+        for callee in program.graphs[name].callees:
+            counts[callee] = counts.get(callee, 0) + counts[name]
+    return sum(counts.values()) <= MOST_INSTANCES
+
+
+def _version(moment: Moment, every: Sequence[Any], tables: Tables) -> dict[str, Any]:
+    program, text = moment.program, tables.texts.text
+    findings = verify(program)
+    is_fine = not findings and is_small(program)
+    known = every[: moment.number + 1] if moment.number >= 0 and is_fine else ()
+    histories = Histories(program, known, tables) if known else None
+    effects = program_effects(program) if is_fine else {}
+    graphs = [
+        [text(name), _graph(name, graph, effects.get(name), histories, tables)]
+        for name in (program.order if is_fine else program.graphs)
+        if type(graph := program.graphs[name]) is Graph
+    ]
+    return {
+        "step": text(moment.step),
+        "number": moment.number,
+        "root": text(program.root),
+        "graphs": graphs,
+        "findings": [_finding(finding, tables) for finding in findings[:MOST_FINDINGS]],
+        "parts": crossing(program, tables.texts) if is_fine else None,
+        **(_counts(stats(program), tables) if is_fine else {"modules": [], "totals": None}),
+    }
+
+
+def _graph(name: str, graph: Graph, effects: Any, histories: Histories | None, tables: Tables) -> int:
+    nodes = [node for node in graph.nodes if type(node) is Node] if isinstance(graph.nodes, tuple) else []
+    inputs = [one for one in graph.inputs if type(one) is Input] if isinstance(graph.inputs, tuple) else []
+    told: list[Any] = list(effects) if effects is not None else [None] * len(nodes)
+    is_root = histories is not None and name == histories.root  # what a body is given has its history where it is made
+    return tables.graph(
+        graph,
+        tuple([tables.input(one, histories.of(name, one.name, INPUT) if is_root and histories else NOTHING) for one in inputs]),
+        tuple([
+            tables.node(node, does, histories.of(name, node.name, op_name(node)) if histories else NOTHING)
+            for node, does in zip(nodes, told, strict=True)
+        ]),
+    )  # fmt: skip
+
+
+def _counts(found: Stats, tables: Tables) -> dict[str, Any]:
+    text, add = tables.texts.text, tables.modules.add
+    rows = [
+        (text(one.path), text(one.type_name), one.operators, number(one.parameters), number(one.bytes), number(one.flops))
+        for one in found.modules
+    ]
+    totals = (sum(found.operators.values()), found.parameters, found.bytes, found.flops)
+    return {"modules": [add(row) for row in rows], "totals": [number(one) for one in totals]}
+
+
+def _finding(finding: Violation, tables: Tables) -> dict[str, Any]:
+    text = tables.texts.text
+    return {
+        "rule": text(finding.rule), "message": text(finding.message), "graph": text(finding.graph), "node": text(finding.node),
+        "where": text(finding.where), "context": [text(line) for line in finding.context], "source": text(finding.source),
+        "advice": text(finding.advice or None), "count": finding.count,
+    }  # fmt: skip
+
+
+def _classes(model: torch.nn.Module | None, tables: Tables) -> list[list[int]]:
+    # Where the class of each module is defined, by path.
+    found: dict[type, str | None] = {}
+    rows: list[list[int]] = []
+    for path, module in () if model is None else model.named_modules(remove_duplicate=False):
+        kind = type(module)
+        if kind not in found:
+            found[kind] = _defined(kind)
+        rows.append([tables.texts.text(path), tables.texts.text(kind.__qualname__), tables.texts.text(found[kind])])
+    return rows
+
+
+def _defined(kind: type) -> str | None:
+    try:
+        return f"{inspect.getsourcefile(kind)}:{inspect.getsourcelines(kind)[1]}"
+    except (OSError, TypeError):  # made in a session, or built in
+        return None

@@ -1,0 +1,181 @@
+"""Rows of nodes: what the page shows of one, as numbers of texts, and what a value is in a few words.
+
+A report is also made of programs that are not valid, so nothing here believes a field: what cannot be printed is said to be so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from purefx.ir.analysis.history import line_of
+from purefx.ir.analysis.versions import op_name
+from purefx.ir.arguments import bodies_in, refs_in
+from purefx.ir.effects.declared import NodeEffects
+from purefx.ir.graph import Call, Get, Graph, Input, Node
+from purefx.ir.meta import EMPTY_META
+from purefx.ir.origins import Imported
+from purefx.ir.text import print_node
+from purefx.ir.text.arguments import print_arg
+from purefx.ir.torch_private import device_of, size_number
+from purefx.ir.verify.findings import source_of
+from purefx.report.table import NOTHING, Rows, Texts, number
+
+__all__ = ["Tables", "bytes_of", "described", "said_line"]
+
+KINDS = ("operator", "call", "get", "input")
+
+UNPRINTABLE = "(cannot be printed)"
+
+SHORT = {
+    torch.float64: "f64", torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16", torch.int64: "i64",
+    torch.int32: "i32", torch.int16: "i16", torch.int8: "i8", torch.uint8: "u8", torch.bool: "bool",
+}  # fmt: skip
+
+
+class Tables:
+    """The tables that all steps share: texts, rows of nodes, graphs, what histories are made of."""
+
+    def __init__(self) -> None:
+        self.texts = Texts()
+        self.nodes = Rows()
+        self.graphs = Rows()
+        self.histories = Rows()
+        self.changes = Rows()
+        self.lists = Rows()
+        """Lists of places and of imported nodes, which many histories have in common."""
+        self.places = Rows()
+        self.imported = Rows()
+        self.modules = Rows()
+
+    def input(self, formal: Input, history: int) -> int:
+        """Return the number of the row of an input."""
+        text, meta = self.texts.text, formal.meta or EMPTY_META
+        name, value = text(formal.name), meta.get("val")
+        source = text(_source(meta))
+        return self.nodes.add((
+            name, 3, text("input"), name, text(described(value)), bytes_of(value), NOTHING, (), source, history, (), (),
+        ))  # fmt: skip
+
+    def node(self, node: Node, effects: NodeEffects | None, history: int) -> int:
+        """Return the number of the row of a node.
+
+        Args:
+            node: of a program, valid or not.
+            effects: what it does, where that is known.
+            history: the number of its history.
+        """
+        text, meta, do = self.texts.text, node.meta if hasattr(node.meta, "get") else EMPTY_META, node.do
+        kind = 1 if type(do) is Call else 2 if type(do) is Get else 0
+        value = meta.get("val")
+        return self.nodes.add((
+            text(node.name), kind, text(_safely(lambda: op_name(node)) or "nothing"), text(_safely(lambda: print_node(node))),
+            text(described(value)), bytes_of(value), text(None if effects is None else told(effects)),
+            _safely(lambda: tuple([text(frame) for frame in node.stack]), ()), text(_source(meta)), history,
+            _safely(lambda: self._callees(node), ()), _safely(lambda: self._names(node.refs()), ()),
+        ))  # fmt: skip
+
+    def graph(self, graph: Graph, inputs: tuple[int, ...], nodes: tuple[int, ...]) -> int:
+        """Return the number of a graph, whose inputs and nodes have numbers."""
+        output = _safely(lambda: f"return {print_arg(graph.output)}")
+        used = _safely(lambda: self._names(refs_in((graph.output,))), ())
+        return self.graphs.add((inputs, nodes, self.texts.text(output), used))
+
+    def _names(self, names: list[str]) -> tuple[int, ...]:
+        return tuple([self.texts.text(name) for name in dict.fromkeys(names)])
+
+    def _callees(self, node: Node) -> tuple[tuple[int, int], ...]:
+        # The graphs that it runs, each with the path of the module that it calls; bodies of operators run where they stand.
+        text, do = self.texts.text, node.do
+        if type(do) is Call:
+            return ((text(do.graph), text(do.instance.path)),)
+        return tuple([(text(name), NOTHING) for name in bodies_in(node.args, node.kwargs)])
+
+
+def _safely(printed: Callable[[], Any], otherwise: Any = UNPRINTABLE) -> Any:
+    try:
+        return printed()
+    except Exception:  # noqa: BLE001  garbage may refuse anything; the page says where it is all the same
+        return otherwise
+
+
+def described(value: Any) -> str | None:
+    """Return what a value is, in a word or two; None where nothing is known.
+
+    Args:
+        value: what meta has as ``val``.
+
+    >>> described(torch.ones(2, 3)), described((torch.ones(1, dtype=torch.bool), 7)), described(None) is None
+    ('f32[2, 3] cpu', '(bool[1] cpu, 7)', True)
+    """
+    if isinstance(value, torch.Tensor):
+        return _safely(lambda: f"{_dtype(value.dtype)}[{', '.join([str(size) for size in value.shape])}] {device_of(value)}")
+    if isinstance(value, tuple | list):
+        parts = [described(part) or "None" for part in value[:8]]
+        return f"({', '.join([*parts, *(['...'] if len(value) > 8 else [])])})"
+    return None if value is None else _safely(lambda: str(value))
+
+
+def _dtype(dtype: torch.dtype) -> str:
+    return SHORT.get(dtype, str(dtype).removeprefix("torch."))
+
+
+def bytes_of(value: Any) -> int | float | None:
+    """Return how many bytes a value takes; None where that is not known, or it is no tensor.
+
+    Args:
+        value: what meta has as ``val``.
+
+    >>> bytes_of(torch.ones(2, 3)), bytes_of((torch.ones(1), torch.ones(2).double())), bytes_of(3) is None
+    (24, 20, True)
+    """
+    if isinstance(value, tuple | list):
+        found = [size for part in value if (size := bytes_of(part)) is not None]
+        return sum(found) if found else None
+    return _safely(lambda: number(_tensor_bytes(value)), None) if isinstance(value, torch.Tensor) else None
+
+
+def _tensor_bytes(value: torch.Tensor) -> int | None:
+    total = value.dtype.itemsize
+    for size in value.shape:
+        known = size if type(size) is int else size_number(size)
+        if known is None:
+            return None
+        total *= int(known)
+    return total
+
+
+def _source(meta: Any) -> str | None:
+    # The innermost line of the user's, where there is one that is not torch's.
+    trace = meta.get("stack_trace")
+    return said_line(Imported("", "", trace=trace)) or source_of(meta) if isinstance(trace, str) else None
+
+
+def said_line(origin: Imported) -> str | None:
+    r"""Return the line of the user that made an imported node, or None.
+
+    >>> said_line(Imported("y", "toy.neg", trace='  File "m.py", line 3, in forward\n    return -x'))
+    'm.py:3 in forward: return -x'
+    """
+    found = line_of(origin)
+    return f"{found['file']}:{found['line']} in {found['function']}: {found['code']}" if found else None
+
+
+def told(effects: NodeEffects) -> str | None:
+    """Return what a node does besides computing, on one line; None for nothing.
+
+    >>> told(NodeEffects(writes=("x",), random=True)), told(NodeEffects())
+    ('writes x; draws random numbers', None)
+    """
+    lists = (
+        ("writes", effects.writes), ("writes state", effects.writes_slots), ("reads state", effects.reads_slots),
+        ("may share memory with", effects.aliases), ("is state", effects.aliases_slots), ("completes", effects.completes),
+    )  # fmt: skip
+    said = [f"{what} {', '.join(map(str, names))}" for what, names in lists if names]
+    said += ["draws random numbers"] if effects.random else []
+    said += ["in order with others"] if effects.ordered else []
+    said += [f"in order within {', '.join(filter(None, map(str, key))) or 'all'}" for key in effects.domains]
+    said += ["opens or closes a region"] if effects.scope != (0, 0) else []
+    return "; ".join(said) or None

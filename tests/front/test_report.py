@@ -1,0 +1,377 @@
+"""``report`` without a browser: what the data say, that names stay text, how large a page is, and that it needs nothing else.
+
+``test_report_browser.py`` looks at the page as a user does.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import purefx as px
+from purefx._command import main
+from purefx.ir.errors import NamingError
+from purefx.ir.names import escaped
+from purefx.laws.corruptions import CORRUPTORS
+from purefx.report.gather import gather
+from purefx.report.page import page
+from tests.front.reports import PAYLOADS, data_of, hostile, policy_of, soften
+from tests.programs import Shared, Tower
+
+
+def made(layers: int = 3) -> px.Program:
+    """Return a program with four steps behind it, one of which is a rule."""
+    return soften(px.transform(px.capture(Tower(layers), (torch.ones(2, 4),))))
+
+
+@pytest.fixture(scope="module")
+def program() -> px.Program:
+    return made()
+
+
+class Texts:
+    """Reads rows of the data."""
+
+    def __init__(self, data: dict[str, Any]) -> None:
+        self.data = data
+
+    def __call__(self, number: int) -> str | None:
+        return None if number < 0 else self.data["strings"][number]
+
+    def rows(self, version: int) -> dict[tuple[str, str], dict[str, Any]]:
+        """Return the nodes of a version, by graph and name."""
+        found: dict[tuple[str, str], dict[str, Any]] = {}
+        for name, graph in self.data["versions"][version]["graphs"]:
+            inputs, nodes, _, _ = self.data["graphs"][graph]
+            for row in (self.data["nodes"][number] for number in (*inputs, *nodes)):
+                key = (str(self(name)), str(self(row[0])))
+                found[key] = {"kind": row[1], "op": self(row[2]), "line": self(row[3]), "value": self(row[4]), "bytes": row[5],
+                              "effects": self(row[6]), "source": self(row[8]), "history": row[9]}  # fmt: skip
+        return found
+
+    def places(self, number: int) -> list[tuple[str, str]]:
+        """Return a list of places."""
+        return [
+            (str(self(row[0])), str(self(row[1]))) for row in map(self.data["places"].__getitem__, self.data["lists"][number])
+        ]
+
+
+def test_every_step_is_there(program: px.Program) -> None:
+    data = gather(program)
+    read = Texts(data)
+    assert [read(row["step"]) for row in data["versions"]] == ["imported", *map(str, program.trail)]
+    for number, each in enumerate([*[step.before for step in program.trail], program]):
+        rows = read.rows(number)
+        nodes = {(name, node.name): node for name, node in each.nodes()}
+        assert set(nodes) == {key for key, row in rows.items() if row["kind"] != 3}
+        assert all(rows[key]["line"] == str(node) for key, node in nodes.items())
+        found = px.stats(each)
+        assert data["versions"][number]["totals"] == [
+            sum(found.operators.values()), found.parameters, found.bytes, found.flops,
+        ]  # fmt: skip
+
+
+def test_histories_are_those_of_history(program: px.Program) -> None:
+    data = gather(program)
+    read = Texts(data)
+    asked = 0
+    for number, each in enumerate([*[step.before for step in program.trail], program]):
+        for (graph, name), row in read.rows(number).items():
+            if row["kind"] == 3:
+                continue
+            try:
+                known = px.history(each, name, graph=graph)
+            except NamingError:
+                assert row["history"] == -1
+                continue
+            changes, imported, count, _, state = data["histories"][row["history"]]
+            assert [
+                (one[0], read(one[1]), tuple(map(read, one[2])), read.places(one[3]), read.places(one[5]))
+                for one in map(data["changes"].__getitem__, changes)
+            ] == [
+                (
+                    one.number,
+                    one.step,
+                    one.rules,
+                    *[[(place.graph, place.name) for place in side] for side in (one.before, one.after)],
+                )
+                for one in known.changes
+            ]
+            assert count == len(known.imported)
+            assert [read(data["imported"][one][0]) for one in data["lists"][imported]] == [one.name for one in known.imported[:8]]
+            assert tuple(map(read, state)) == known.state
+            asked += bool(changes)
+    assert asked > 20
+
+
+def test_what_a_node_says(program: px.Program) -> None:
+    rows = Texts(gather(program)).rows(-1)
+    value = next(row for row in rows.values() if row["op"] == "aten.tanh.default")
+    assert (value["value"], value["bytes"], value["effects"]) == ("f32[2, 8] cpu", 64, None)
+    assert "tests/programs.py" in next(row["source"] for row in rows.values() if row["op"] == "aten.linear.default")
+    flat = px.capture(Shared().eval(), (torch.ones(3, 4),))
+    assert any("writes" in (row["effects"] or "") for row in Texts(gather(px.transform(flat))).rows(-1).values())
+
+
+def test_dynamic_sizes_install_no_guard() -> None:
+    ep = torch.export.export(Tower(2), (torch.ones(2, 4),), dynamic_shapes={"x": {0: torch.export.Dim("batch", max=64)}})
+    before = str(ep.range_constraints)
+    rows = Texts(gather(px.transform(px.import_ep(ep)))).rows(-1)
+    values = {row["value"] for row in rows.values() if row["value"]}
+    assert any(re.match(r"f32\[s\d+, 4\]", value) for value in values), values
+    assert str(ep.range_constraints) == before
+
+
+def test_parts_and_what_crosses() -> None:
+    split = px.split_by_module(made().trail[1].before, {"layers.0": "first", "layers.1": "second", "layers.2": "second"})
+    data = gather(split)
+    read, found = Texts(data), data["versions"][-1]["parts"]
+    names = [read(name) for name, _ in found["parts"]]
+    assert names == [part.name for part in px.parts(split)]
+    assert [(start, end, count, size, known) for start, end, _, count, size, known in found["arrows"]] == [
+        (-1, 0, 1, 32, True), (0, 1, 1, 32, True), (1, 2, 1, 32, True),
+    ]  # fmt: skip
+
+
+def test_steps_share_what_they_have_in_common(program: px.Program) -> None:
+    first = len(json.dumps(gather(program.trail[-1].before)))
+    assert len(json.dumps(gather(program))) < 1.5 * first
+    data = gather(program)
+    for table in ("strings", "nodes", "graphs", "histories", "lists"):
+        assert len({json.dumps(row) for row in data[table]}) == len(data[table])
+
+
+def test_before_comes_first(program: px.Program) -> None:
+    other = px.capture(Tower(1), (torch.ones(2, 4),))
+    data = gather(program, before=other)
+    assert [Texts(data)(row["step"]) for row in data["versions"]][:2] == ["before", "imported"]
+    assert data["versions"][0]["number"] == -1
+
+
+def test_model_says_where_classes_are(program: px.Program) -> None:
+    data = gather(program, model=Tower(3))
+    rows = [tuple(map(Texts(data), row)) for row in data["classes"]]
+    assert ("layers.0", "Block") in [row[:2] for row in rows]
+    assert all(
+        place and "tests/programs.py:" in place for path, name, place in rows if name in {"Tower", "Block"} and path is not None
+    )
+
+
+# -- one file -------------------------------------------------------------------------------------------------------------------
+
+
+class Tags(HTMLParser):
+    """Collects the tags of a page."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+
+
+def test_it_needs_nothing_else(program: px.Program) -> None:
+    text = page(gather(program))
+    for tag, attributes in Tags(text).found:
+        assert tag not in {"link", "img", "iframe", "object", "embed", "base", "form"}
+        assert not {"src", "href", "action", "style"} & set(attributes)
+        assert not [name for name in attributes if name.startswith("on")]
+    assert "sourceMappingURL" not in text
+    assert set(re.findall(r"https?://[^\s\"'),;]+", text)) == {"https://github.com/dagrejs/dagre", "http://www.w3.org/2000/svg"}
+    assert "Permission is hereby granted" in text
+    assert text.isascii()
+    for word in ("fetch(", "XMLHttpRequest", "import(", "eval(", "new Function", "innerHTML", "document.write", "localStorage"):
+        assert word not in text
+
+
+def test_policy_allows_what_is_there_and_nothing_else(program: px.Program) -> None:
+    text = page(gather(program))
+    policy = policy_of(text)
+    scripts = re.findall(r"<script>(.*?)</script>", text, re.DOTALL)
+    (style,) = re.findall(r"<style>(.*?)</style>", text, re.DOTALL)
+    hashes = [f"'sha256-{base64.b64encode(hashlib.sha256(each.encode()).digest()).decode()}'" for each in (*scripts, style)]
+    assert policy == (
+        f"default-src 'none'; script-src {hashes[0]} {hashes[1]}; style-src {hashes[2]}; base-uri 'none'; form-action 'none'; "
+        "require-trusted-types-for 'script'; trusted-types 'none'"
+    )
+
+
+def test_one_program_gives_one_page() -> None:
+    assert page(gather(made())) == page(gather(made()))
+
+
+def test_the_library_is_the_one_that_is_named() -> None:
+    folder = Path(px.__file__).parent / "report"
+    assert hashlib.sha256((folder / "dagre.min.js").read_bytes()).hexdigest() == LIBRARY
+    assert "3.1.3" in (folder / "dagre.LICENSE").read_text("utf-8")
+    assert '"3.1.3"' in (folder / "dagre.min.js").read_text("utf-8")
+
+
+LIBRARY = "2a3aee60b1ee1f12f51354acfb9e6a94e5ec350eabba57e9c4427dab5a10386c"
+"""dagre.min.js of @dagrejs/dagre 3.1.3 on npm, without the two lines at its end that name other files."""
+
+
+@pytest.mark.parametrize("payload", PAYLOADS, ids=ascii)
+def test_names_stay_text(payload: str) -> None:
+    program = hostile(payload)
+    assert px.verify(program) == ()
+    text = page(gather(program))
+    # The page of any other name has the same tags.
+    assert Tags(text).found[1:] == Tags(page(gather(hostile("plain")))).found[1:]
+    assert text.count("</script") == 3
+    assert "<!--" not in text.replace("<!-- made by purefx -->", "", 1)
+    assert text.isascii()
+    assert set(text) - set(map(chr, range(32, 127))) == {"\n", "\x01"}, "the library separates keys with the second"
+    data = data_of(text)
+    assert all(each.isprintable() for each in data["strings"]), "a text may be shown anywhere"
+    said = escaped(payload).replace("\n", "\\n")
+    doors = {key for key, each in texts(data) if said in each or said.replace(".", "") in each}
+    assert doors >= {"name", "op", "line", "step", "graph", "module", "class", "rule", "slot"}
+    assert doors >= {"source", "history line"} or len(f"{payload}.".splitlines()) > 1, "a trace has lines"
+
+
+def texts(data: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return the texts of a page by what they are."""
+    read = Texts(data)
+    found = [("name", row[0]) for row in data["nodes"]] + [("op", row[2]) for row in data["nodes"]]
+    found += [("line", row[3]) for row in data["nodes"]] + [("source", row[8]) for row in data["nodes"]]
+    found += [("step", row["step"]) for row in data["versions"]]
+    found += [("graph", name) for row in data["versions"] for name, _ in row["graphs"]]
+    found += [("module", row[0]) for row in data["modules"]] + [("class", row[1]) for row in data["modules"]]
+    found += [("rule", rule) for row in data["changes"] for rule in row[2]] + [
+        ("history line", row[3]) for row in data["imported"]
+    ]
+    found += [("slot", slot) for row in data["histories"] for slot in row[4]]
+    return [(key, str(read(number))) for key, number in found]
+
+
+def test_a_text_has_an_end() -> None:
+    text = page(gather(hostile("<" * 10**6)))
+    assert len(text) < 400_000
+
+
+# -- what is wrong --------------------------------------------------------------------------------------------------------------
+
+
+def test_findings_are_at_their_place() -> None:
+    program = px.transform(px.capture(Tower(1), (torch.ones(2, 4),)))
+    name = next(name for name, node in program.nodes() if node.name == "relu")
+    graph = program.graphs[name]
+    broken = px.Graph(graph.inputs, tuple([node for node in graph.nodes if node.name != "relu"]), graph.output)
+    data = gather(program.with_graphs({name: broken}))
+    read = Texts(data)
+    (found,) = data["versions"][-1]["findings"]
+    assert (read(found["rule"]), read(found["graph"])) == ("defined-values", name)
+    assert (name, str(read(found["node"]))) in read.rows(-1)
+    assert data["versions"][-1]["totals"] is None
+
+
+@pytest.mark.parametrize("corruptor", CORRUPTORS, ids=str)
+def test_an_invalid_program_has_a_page(corruptor: Any) -> None:
+    found = [corruptor.apply(each, 0) for each in stages()]
+    for program in found:
+        if program is not None:
+            data = data_of(page(gather(program)))
+            assert bool(data["versions"][-1]["findings"]) == bool(px.verify(program))
+
+
+def stages() -> list[px.Program]:
+    """Return programs at each stage."""
+    if not STAGES:
+        for module in (Shared().eval(), Tower(2)):
+            program = px.transform(px.capture(module, (torch.ones(3, 4),)))
+            STAGES.extend([*[step.before for step in program.trail], program])
+    return STAGES
+
+
+STAGES: list[px.Program] = []
+
+
+def test_bodies_that_call_others_twice_each_end() -> None:
+    graphs = {"g0": px.Graph((px.Input("x"),), (), px.Ref("x"))}
+    for number in range(1, 60):
+        calls = [px.Node(name, px.Call(px.Frame(name), f"g{number - 1}"), (px.Ref("x"),)) for name in ("a", "b")]
+        graphs[f"g{number}"] = px.Graph((px.Input("x"),), tuple(calls), px.Ref("b"))
+    program = px.Program.of(graphs, root="g59")
+    assert len(gather(program)["versions"][0]["graphs"]) == 60
+
+
+# -- the function and the command -----------------------------------------------------------------------------------------------
+
+
+def test_report_writes_a_page(program: px.Program, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = px.report(program, tmp_path / "a.html")
+    assert found == tmp_path / "a.html"
+    assert found.read_text("ascii") == page(gather(program))
+    assert px.report(program, str(found)).read_bytes() == found.read_bytes()
+    assert [path.name for path in tmp_path.iterdir()] == ["a.html"]
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "message"),
+    [
+        ((torch.nn.ReLU(),), {}, r"report takes a purefx Program, not a ReLU; start with import_ep\(ep\)"),
+        (("program", 3), {}, r"path is where the page goes, like 'report.html', not a int"),
+        (("program", "program"), {}, r"not a Program; before= goes by name"),
+        (("program",), {"before": "x"}, "before is a purefx Program to compare with, not a str"),
+        (("program",), {"model": "x"}, "model is the torch.nn.Module that was exported, not a str"),
+    ],
+)
+def test_wrong_arguments(program: px.Program, arguments: Any, options: Any, message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        px.report(*[program if each == "program" else each for each in arguments], **options)
+
+
+def test_what_is_no_page_is_not_replaced(program: px.Program, tmp_path: Path) -> None:
+    other = tmp_path / "model.html"
+    other.write_text("<!DOCTYPE html>\n<p>mine")
+    with pytest.raises(FileExistsError, match="is there and is no page that report wrote; give another path"):
+        px.report(program, other)
+    assert other.read_text() == "<!DOCTYPE html>\n<p>mine"
+    with pytest.raises(IsADirectoryError, match=r"is a folder; name the file, like .*report\.html"):
+        px.report(program, tmp_path)
+    with pytest.raises(FileNotFoundError, match=r"there is no folder .*none' to write 'a.html' in"):
+        px.report(program, tmp_path / "none" / "a.html")
+
+
+def test_command(program: px.Program, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file, out = tmp_path / "tower.purefx", tmp_path / "tower.html"
+    px.save(program, file)
+    assert main(["report", str(file), "--out", str(out)]) == 0
+    assert capsys.readouterr() == (f"{out}\n", "")
+    assert main(["report", str(file), "--out", str(out), "--before", str(file), "--transform", "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["path"] == str(out)
+    assert said["bytes"] == out.stat().st_size
+    assert said["findings"] == 0
+    assert len(data_of(out.read_text("ascii"))["versions"]) == 2 + len(said["steps"])
+
+
+def test_command_says_what_is_wrong(program: px.Program, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "tower.purefx"
+    px.save(program, file)
+    saved = file.read_bytes()
+    for arguments, message in [
+        (["--out", str(file)], "is a file that is read; name the page with --out"),
+        (["--out", str(tmp_path)], "is a folder; name the file"),
+        (["--out", str(tmp_path / "no" / "a.html")], "there is no folder"),
+        (["--before", str(tmp_path / "none"), "--out", str(tmp_path / "a.html")], "No such file"),
+    ]:
+        assert main(["report", str(file), *arguments]) == 2
+        assert message in capsys.readouterr().err
+    assert file.read_bytes() == saved
+    with pytest.raises(SystemExit) as stopped:
+        main(["report", "--help"])
+    assert stopped.value.code == 0
+    assert "example: python -m purefx report" in capsys.readouterr().out
