@@ -116,7 +116,7 @@ from .swapping import FUEL, SWAPPED, swap_own_bodies
 from .untidy import copied, repeated, viewed
 from .values import INFERRED
 
-__all__ = ["REGISTRY", "Entry"]
+__all__ = ["OF_ALL", "REGISTRY", "Entry"]
 
 TAGS_VARY = {"order": "of outlined programs tags are drawn along the flat relation, which is coarser than that between calls"}
 """Between calls more reorderings are legal than the flat relation allows: the same tags cannot be drawn after them."""
@@ -143,11 +143,15 @@ TREE_ANEW = MappingProxyType(
 META = MappingProxyType({"no-op": "values are meta, and equality leaves meta out"})
 
 
+OF_ALL: tuple[Law, ...] = (*GENERIC, provenance, made_of_all)
+"""The laws that each transformation is asked, unless it is exempt."""
+
+
 @frozen
 class Entry:
     """A transformation with its laws.
 
-    >>> Entry(outline, ("flat",)).laws == (*GENERIC, provenance, made_of_all, *FUEL)
+    >>> Entry(outline, ("flat",)).laws == (*OF_ALL, *FUEL)
     True
     """
 
@@ -164,7 +168,7 @@ class Entry:
     def laws(self) -> tuple[Law, ...]:
         """The laws that it is checked with."""
         fuel = FUEL if self.transformation.takes_fuel else ()
-        generic = [law for law in (*GENERIC, provenance, made_of_all) if law.name not in self.exempt]
+        generic = [law for law in OF_ALL if law.name not in self.exempt]
         return (*self.aimed(generic), *self.specific, *self.aimed(fuel))
 
     def aimed(self, laws: Iterable[Law]) -> list[Law]:
