@@ -60,6 +60,7 @@ FOUND: list[tuple[str, Function, Tensor]] = [
     ("unpacked", _unpacked, X),
     ("two of them, unpacked", _two, Z),
     ("the last two", lambda x: x.reshape(-1, *x.shape[-2:]), Z),
+    ("parts", lambda x: torch.cat([x.split(x.shape[1] // 2, dim=-1)[1], x.split(x.shape[1] // 2, dim=-1)[0]]), X),
     ("one size alone", lambda x: x.reshape(x.numel()), X),
     ("a product alone", lambda x: x.view(x.shape[0] * x.shape[1]), X),
     ("a slice as it is", lambda x: torch.nn.functional.layer_norm(x, x.shape[-1:]), Z),

@@ -176,7 +176,7 @@ class Applied(Term):
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
     plans: dict[Any, Any] = field(factory=dict, init=False)
-    """How nodes are compared with it, worked out once for all that are written alike (``matching.py``)."""
+    """How nodes are compared with it, worked out once for all that are written alike (``comparing.py``)."""
 
     def _gives_tensor(self) -> bool | None:
         # Whatever overload it is; those of numbers alone do not count.
@@ -308,7 +308,8 @@ def applied(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Ap
     """
     name, overloads = operator_named(function)
     if len(args) == 2 and isinstance(args[1], Amount | Number) and any(map(takes_sizes, overloads)):
-        args = (args[0], [args[1]])  # x.reshape(n) is x.reshape([n])
+        takes_one = any(one.kind == "int" for each in overloads for one in parameters_of(each)[1:2])
+        args = args if takes_one else (args[0], [args[1]])  # x.reshape(n) is x.reshape([n]), x.split(n) is not
     fitting = {one: found for one in overloads if (found := bound(one, args, kwargs)) is not None}
     if not fitting and (len(args) > 2 or any(isinstance(each, Rest) for each in args)):
         sized = (args[0], list(args[1:]))  # x.reshape(2, 3) is x.reshape([2, 3])
