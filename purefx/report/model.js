@@ -118,7 +118,11 @@ function compare(first, second) {
       const mark = markOf(left, name, node, left.number);
       found.right.set(keyOf(name, node.name), mark);
       // A call is made of all that its body computes, which is told where it stands.
-      if (node.kind !== "call" || mark.kind !== "added") for (const place of mark.from) if (!fate.has(keyOf(place.graph, place.name)) || mark.kind === "moved") fate.set(keyOf(place.graph, place.name), { mark, graph: name, node });
+      if (node.kind !== "call" || mark.kind !== "added") for (const place of mark.from) {
+        const there = keyOf(place.graph, place.name);
+        if (!fate.has(there)) fate.set(there, []);
+        fate.get(there).push({ mark, graph: name, node });
+      }
       if (mark.kind !== "same") found.list.push({ kind: mark.kind, graph: name, node, mark });
     }
   }
@@ -127,7 +131,7 @@ function compare(first, second) {
     for (const node of graph.all) {
       const now = right.graphs.get(name) && right.graphs.get(name).at.get(node.name);
       const went = fate.get(keyOf(name, node.name));
-      const kind = now ? found.right.get(keyOf(name, node.name)).kind : went && went.mark.kind === "moved" ? "moved" : "removed";
+      const kind = now ? found.right.get(keyOf(name, node.name)).kind : went && went.some((one) => one.mark.kind === "moved") ? "moved" : "removed";
       found.left.set(keyOf(name, node.name), { kind, went });
       if (kind === "removed") found.list.push({ kind, graph: name, node, went, step: now ? null : goneAt(first, second, name, node.name) });
     }

@@ -146,7 +146,7 @@ function branch(version, item, seen, is_open) {
   const label = item.calls > 1 && !item.stack ? item.graph : item.label;
   const place = item.key + "/" + label;
   const row = make("div", { class: "row", title: [item.paths.slice(0, 12).map(nameOf).join("\n"), sizes.type || "", again ? "shown above" : ""].filter(Boolean).join("\n") },
-    make("span", { class: "label" }, fold, make("span", {}, label), make("span", { class: "times" }, times ? " " + times : ""), make("span", { class: "class" }, (type && type !== label ? " " + type : "") + (again ? " \u2191" : ""))),
+    make("span", { class: "label" }, fold, make("span", { class: "name" }, label), make("span", { class: "times" }, times), make("span", { class: "class" }, (type && type !== label ? type : "") + (again ? " \u2191" : ""))),
     ...["operators", "parameters", "bytes", "flops"].map((what) => make("span", { class: "num", title: exact(sizes[what]) + " " + what }, short(sizes[what]))));
   row.dataset.graph = item.graph;
   if (item.first) row.dataset.first = item.first;
@@ -196,7 +196,7 @@ function changeRow(one) {
   let told = "";
   if (one.kind === "removed") {
     const went = one.went;
-    told = went ? `became ${went.node.name} in ${nameOf(went.graph)}; ${byWhom(went.mark.changes)}` : one.step ? `gone since ${one.step.number >= 0 ? "step " + one.step.number + " " : ""}${one.step.step}` : "";
+    told = went ? `became ${places(went.map((now) => ({ name: now.node.name, graph: now.graph })))}; ${byWhom(went[0].mark.changes)}` : one.step ? `gone since ${one.step.number >= 0 ? "step " + one.step.number + " " : ""}${one.step.step}` : "";
   } else told = [one.kind !== "changed" && one.mark.from.length ? "from " + places(one.mark.from) : "", byWhom(one.mark.changes)].filter(Boolean).join("; ");
   const where = one.kind === "removed" ? state.left : state.right;
   return make("button", { type: "button", class: one.kind, onclick: () => {
