@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
+from itertools import takewhile
 from typing import Any
 
 import torch
@@ -17,9 +18,9 @@ from purefx.ir.analysis.versions import op_name, versions
 from purefx.ir.effects.resolved import program_effects
 from purefx.ir.errors import Violation
 from purefx.ir.graph import Graph, Input, Node
-from purefx.ir.origins import INPUT
+from purefx.ir.origins import INPUT, Version
 from purefx.ir.persistent import collector_paused
-from purefx.ir.program import Program
+from purefx.ir.program import Module, Program
 from purefx.ir.verify import verify
 from purefx.report.crossing import crossing
 from purefx.report.origins import Histories
@@ -44,6 +45,9 @@ class Moment:
     """What made it, with its options."""
     number: int
     """Which step that was, as ``History`` counts; -1 for what is not in the trail."""
+    findings: tuple[Violation, ...]
+    is_fine: bool
+    """Whether it is valid, and small enough to be looked at instance by instance."""
 
 
 def gather(program: Program, *, before: Program | None = None, model: torch.nn.Module | None = None) -> dict[str, Any]:
@@ -58,12 +62,14 @@ def gather(program: Program, *, before: Program | None = None, model: torch.nn.M
     >>> [found["strings"][row["step"]] for row in found["versions"]], len(found["nodes"])
     (['the program'], 1)
     """
-    tables, every = Tables(), versions(program) if is_small(program) else ()
+    tables = Tables()
     with collector_paused():
-        rows = [_version(moment, every, tables) for moment in _moments(program, before)]
-    main = {module.path: module.type_name for module in program.modules}.get("")
+        moments = _moments(program, before)
+        every = _versions(program, moments)
+        rows = [_version(moment, every, tables) for moment in moments]
+    main = next((module.type_name for module in program.modules if type(module) is Module and module.path == ""), None)
     return {
-        "title": tables.texts.text((main or "program").rpartition(".")[2] or "program"),
+        "title": tables.texts.text(str(main or "program").rpartition(".")[2] or "program"),
         "versions": rows,
         "classes": _classes(model, tables),
         "nodes": tables.nodes.items,
@@ -82,31 +88,39 @@ def _moments(program: Program, before: Program | None) -> list[Moment]:
     trail, past = program.trail, max(0, len(program.past) - 1)
     names = ["loaded" if program.past else "imported" if trail else "the program", *[str(step) for step in trail]]
     programs = [*[step.before for step in trail], program]
-    found = [Moment(one, name, past + place) for place, (one, name) in enumerate(zip(programs, names, strict=True))]
-    return found if before is None else [Moment(before, "before", NOTHING), *found]
+    found = [(one, name, past + place) for place, (one, name) in enumerate(zip(programs, names, strict=True))]
+    return [_moment(*each) for each in (*([] if before is None else [(before, "before", NOTHING)]), *found)]
+
+
+def _moment(program: Program, step: str, number: int) -> Moment:
+    findings = verify(program)
+    return Moment(program, step, number, findings, not findings and is_small(program))
+
+
+def _versions(program: Program, moments: Sequence[Moment]) -> Sequence[Version]:
+    # Up to the first program that is not valid: of what comes after it nothing is known.
+    fine = list(takewhile(lambda moment: moment.is_fine, [moment for moment in moments if moment.number >= 0]))
+    return versions(fine[-1].program.evolve(trail=program.trail[: len(fine) - 1], past=program.past)) if fine else ()
 
 
 def is_small(program: Program) -> bool:
-    """Return whether a program can be looked at instance by instance.
+    """Return whether a valid program can be looked at instance by instance.
 
-    >>> is_small(Program.of({"": Graph((), ())})), is_small(Program.of({}))
-    (True, False)
+    >>> is_small(Program.of({"": Graph((), ())}))
+    True
     """
     counts = dict.fromkeys(program.graphs, 0)
     counts[program.root] = 1
-    if not all(type(graph) is Graph for graph in program.graphs.values()) or program.root not in program.graphs:
-        return False
     for name in reversed(program.bottom_up):
         for callee in program.graphs[name].callees:
             counts[callee] = counts.get(callee, 0) + counts[name]
     return sum(counts.values()) <= MOST_INSTANCES
 
 
-def _version(moment: Moment, every: Sequence[Any], tables: Tables) -> dict[str, Any]:
+def _version(moment: Moment, every: Sequence[Version], tables: Tables) -> dict[str, Any]:
     program, text = moment.program, tables.texts.text
-    findings = verify(program)
-    is_fine = not findings and is_small(program)
-    known = every[: moment.number + 1] if moment.number >= 0 and is_fine else ()
+    findings, is_fine = moment.findings, moment.is_fine
+    known = every[: moment.number + 1] if 0 <= moment.number < len(every) else ()
     histories = Histories(program, known, tables) if known else None
     effects = program_effects(program) if is_fine else {}
     graphs = [

@@ -6,6 +6,7 @@ A file that is no such page is not replaced, and one that is only when the new o
 from __future__ import annotations
 
 import os
+import threading
 from pathlib import Path
 
 import torch
@@ -59,7 +60,7 @@ def report(
     from purefx.report.page import page
 
     text = page(gather(program, before=before, model=model))
-    draft = file.with_name(f".{file.name}.{os.getpid()}")
+    draft = file.with_name(f".{file.name}.{os.getpid()}.{threading.get_ident()}")
     try:
         draft.write_text(text, encoding="ascii", newline="\n")
         draft.replace(file)

@@ -9,6 +9,7 @@ import base64
 import hashlib
 import json
 import re
+from concurrent.futures import ThreadPoolExecutor
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -283,6 +284,35 @@ def test_an_invalid_program_has_a_page(corruptor: Any) -> None:
         if program is not None:
             data = data_of(page(gather(program)))
             assert bool(data["versions"][-1]["findings"]) == bool(px.verify(program))
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        px.Program.of({}),
+        px.Program.of({"": 3}),  # pyright: ignore[reportArgumentType]
+        px.Program.of({"": px.Graph(3, None, 4)}),  # pyright: ignore[reportArgumentType]
+        px.Program.of({"": px.Graph((px.Input(7),), (px.Node(None, None, 5, 6, 7, 8), "x"), {})}),  # pyright: ignore[reportArgumentType]
+        px.Program(graphs={}, root=None, modules=(1, 2)),  # pyright: ignore[reportArgumentType]
+    ],
+)
+def test_garbage_has_a_page(program: px.Program) -> None:
+    assert data_of(page(gather(program)))["versions"][-1]["findings"]
+
+
+def test_steps_before_a_broken_one_have_histories(program: px.Program) -> None:
+    broken = program.with_main(px.Graph(program.main.inputs, (), px.Ref("gone")))
+    data = gather(broken.evolve(trail=(*program.trail, px.ir.Step("breaks", (), program))))
+    assert [bool(row["findings"]) for row in data["versions"]] == [*[False] * 5, True]
+    known, lost = Texts(data).rows(-2), Texts(data).rows(-1)
+    assert any(row["history"] >= 0 for row in known.values())
+    assert all(row["history"] == -1 for row in lost.values())
+
+
+def test_any_number_of_threads_write(program: px.Program, tmp_path: Path) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda _: px.report(program, tmp_path / "a.html"), range(8)))
+    assert {*found} == {*tmp_path.iterdir()} == {tmp_path / "a.html"}
 
 
 def stages() -> list[px.Program]:

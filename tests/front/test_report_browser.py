@@ -30,6 +30,8 @@ OPTIONS = (
 
 COMPARE = "document.getElementById('compare')"
 
+WHERE = "return document.querySelector('.pane g').getAttribute('transform')"
+
 EVERYTHING = """
 const each = (selector, visit) => { for (const one of [...document.querySelectorAll(selector)]) visit(one); };
 each(".fold", (one) => one.click());
@@ -97,6 +99,11 @@ class Page:
     def beside(self, step: int) -> None:
         """Choose what stands beside."""
         self.asks(f"{COMPARE}.value = '{step}'; {COMPARE}.dispatchEvent(new Event('change'))")
+
+    def actions(self) -> Any:
+        """Return a new chain of what a mouse does."""
+        chains: Any = pytest.importorskip("selenium.webdriver")
+        return chains.ActionChains(self.browser, duration=20)
 
     def complaints(self) -> list[str]:
         return [each["message"] for each in self.browser.get_log("browser") if each["level"] in {"SEVERE", "WARNING"}]
@@ -183,6 +190,27 @@ def test_findings_are_at_their_node(browser: Any, tmp_path: Path) -> None:
     page.all(".finding button")[0].click()
     assert page.all(".node.wrong")
     assert "keep the node that makes the value" in page.text("#details")
+
+
+def test_parts_and_pan_and_zoom(browser: Any, tmp_path: Path) -> None:
+    sunk = px.sink_state(px.capture(Tower(3), (torch.ones(2, 4),)))
+    split = px.split_by_module(sunk, {"layers.0": "first", "layers.1": "second", "layers.2": "second"})
+    page = Page(browser, px.report(split, tmp_path / "split.html").as_uri())
+    assert "first \u2192 second: add 32 bytes" in page.text("#parts-list")
+    page.all("#parts-list button")[1].click()
+    assert page.text(".pane-head b") == "second"
+    places = [page.asks(WHERE)]
+    page.asks("document.querySelector('svg').dispatchEvent(new WheelEvent('wheel', {deltaY: -200, clientX: 700, clientY: 400}))")
+    places.append(page.asks(WHERE))
+    actions: Any = page.actions()
+    actions.click_and_hold(page.all("svg")[0]).move_by_offset(40, 30).release().perform()
+    places.append(page.asks(WHERE))
+    page.all("h1")[0].click()
+    page.all("body")[0].send_keys("0")
+    places.append(page.asks(WHERE))
+    assert len({*places}) == 3
+    assert places[3] == places[0]
+    assert page.complaints() == []
 
 
 def test_names_run_nothing(browser: Any, tmp_path: Path) -> None:
