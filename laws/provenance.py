@@ -180,10 +180,12 @@ def _alike(origin: Origin) -> Iterator[Imported]:
 
 
 def _odd(before: _Flat, was: Node, after: _Flat, now: Node) -> str | None:
-    # What a node uses that does not lead back to what another used.
+    # What a node uses that does not lead back to what another used.  A copy of a copy may stand for both: what the second one
+    # used is what it stands for itself.
     old, new = was.refs(), now.refs()
+    own = {*_alike(origin)} if (origin := origin_of(now.meta)) is not None else set[Origin]()
     for mine, theirs in zip(old, new, strict=False) if len(old) == len(new) else ():
-        if not _is_behind(before.origin(mine), after.origin(theirs)):
+        if before.origin(mine) not in own and not _is_behind(before.origin(mine), after.origin(theirs)):
             return f"used {mine}, and {theirs} does not lead back to that"
     return None
 

@@ -34,6 +34,13 @@ def program() -> px.Program:
 
 WRITTEN: list[tuple[Callable[..., Any], str]] = [
     (
+        lambda m, x: x.view(x.shape[0] * 4) * 1,
+        (
+            "sym_size = aten.sym_size.int(x, 0); mul = operator.mul(sym_size, 4); view = aten.view.default(x, [mul]); "
+            "mul_1 = aten.mul.Tensor(view, 1)"
+        ),
+    ),
+    (
         lambda m, x: x * (m.call(torch.ops.aten.sym_size.int, x, 0) + 1),
         "sym_size = aten.sym_size.int(x, 0); add = operator.add(sym_size, 1); mul = aten.mul.Tensor(x, add)",
     ),

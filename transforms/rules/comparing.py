@@ -132,13 +132,22 @@ def is_same_number(one: Any, other: Any) -> bool:
 
 
 def has_other_number(term: Any, node: Node) -> bool:
-    """Return whether a node that was found as a term has some number of it as another type of number alone."""
-    written = [part for part in (*term.args, *term.kwargs.values()) if type(part) in NUMBERS] if type(term) is Applied else []
-    if all(part in node.args and type(node.args[node.args.index(part)]) is type(part) for part in written):
-        return False  # as nearly everywhere
-    given = arranged(getattr(node.do, "target", None), node.args, dict(node.kwargs)) or {}
-    there = [value for value in given.values() if type(value) in NUMBERS]
-    return any(
-        any(is_same_number(part, value) for value in there) and not any(same_arg(part, value) for value in there)
-        for part in written
-    )
+    """Return whether a node that was found as a term has some number of it as another type of number alone.
+
+    >>> from purefx.ir.operators import op_of
+    >>> from purefx.transforms.rules.terms import Var
+    >>> add = op_of(torch.ops.aten.add.Tensor)
+    >>> [has_other_number(Var("x") + 1, Node("y", add, (Ref("a"), number))) for number in (1, 1.0)]
+    [False, True]
+    """
+    target: Any = getattr(node.do, "target", None)
+    wanted = term.overloads.get(target) if type(term) is Applied else None
+    given = arranged(target, node.args, dict(node.kwargs)) if wanted else None
+    if wanted is None or given is None:
+        return False
+    pair = COMMUTING.get(term.name, ())
+    for name, part in wanted.items():
+        there = [given[each] for each in (pair if name in pair else (name,)) if each in given] if type(part) in NUMBERS else []
+        if any(is_same_number(part, value) for value in there) and not any(same_arg(part, value) for value in there):
+            return True
+    return False

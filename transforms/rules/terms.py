@@ -308,7 +308,7 @@ def applied(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Ap
     """
     name, overloads = operator_named(function)
     if len(args) == 2 and isinstance(args[1], Amount | Number) and any(map(takes_sizes, overloads)):
-        takes_one = any(one.kind == "int" for each in overloads for one in parameters_of(each)[1:2])
+        takes_one = any(one.kind == "int" and one.name != "dtype" for each in overloads for one in parameters_of(each)[1:2])
         args = args if takes_one else (args[0], [args[1]])  # x.reshape(n) is x.reshape([n]), x.split(n) is not
     fitting = {one: found for one in overloads if (found := bound(one, args, kwargs)) is not None}
     if not fitting and (len(args) > 2 or any(isinstance(each, Rest) for each in args)):
