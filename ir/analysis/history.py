@@ -13,13 +13,13 @@ from attrs import field, frozen
 
 from ..calls.call_graph import all_instances
 from ..errors import NamingError
-from ..graph import Call, Get
+from ..graph import Call, Get, Node
 from ..names import did_you_mean, escaped, is_below, join
 from ..origins import INPUT, Imported, Origin, Place, Version, ancestors, roots_at
 from ..program import Program
 from .versions import op_name, origins_at, versions
 
-__all__ = ["Became", "Change", "History", "became", "history", "line_of"]
+__all__ = ["Became", "Change", "History", "became", "changes_of", "history", "in_order", "line_of", "path_of", "state_of"]
 
 TORCH = "site-packages/torch/"
 """What is in the path of files of torch."""
@@ -141,13 +141,13 @@ def history(program: Program, name: str, *, graph: str | None = None) -> History
     found, reads = origins_at(program, place.graph, place.name)
     roots = roots_at(found, path)
     nodes, inputs = ([one for one in roots if (one.op == INPUT) is is_input] for is_input in (False, True))
-    state = _state_of(program, reads, path)
+    state = state_of(program, reads, path, all_instances(program) if reads else {})
     if not (roots or state):
         raise NamingError(
             f"nothing is known of where {place} comes from: it was not imported, or with provenance=False, or a step made it "
             "without saying of what (px.ir.made_of)"
         )
-    return History(place, tuple(_back(versions(program), found, place)), _sorted(nodes), _sorted(inputs), state)
+    return History(place, tuple(changes_of(versions(program), found, place)), in_order(nodes), in_order(inputs), state)
 
 
 def became(program: Program, name: str, *, graph: str = "", step: int = 0) -> Became:
@@ -210,7 +210,14 @@ def line_of(origin: Imported) -> Mapping[str, Any] | None:
 # -- through the versions -------------------------------------------------------------------------------------------------------
 
 
-def _back(every: Sequence[Version], origins: Iterable[Origin], place: Place) -> Iterable[Change]:
+def changes_of(every: Sequence[Version], origins: Iterable[Origin], place: Place) -> Iterable[Change]:
+    """Return what steps did to a node, the last one first.
+
+    Args:
+        every: the versions of the program, itself last.
+        origins: those behind the node.
+        place: where it is.
+    """
     now, there = list(origins), (place,)
     for number in range(len(every) - 1, 0, -1):
         earlier = every[number - 1].places
@@ -303,21 +310,43 @@ def _place_of(program: Program, name: str, graph: str | None) -> tuple[Place, st
         raise NamingError(f"there is no node {name!a} in {where}{did_you_mean(name, known)}")
     where = program.root if program.root in has else has[0]
     node = program.graphs[where].by_name[name]
-    paths = [path] if path is not None else all_instances(program)[where]
-    if type(node.do) is Call:
+    return Place(where, name, op_name(node)), path_of(node, [path] if path is not None else all_instances(program)[where])
+
+
+def path_of(node: Node | None, paths: Sequence[str]) -> str | None:
+    """Return the module that runs a node, or that it calls, if it is one.
+
+    Args:
+        node: of a graph; None for one of its inputs.
+        paths: the instances of the graph.
+
+    >>> path_of(None, ["a"]), path_of(None, ["a", "b"])
+    ('a', None)
+    """
+    if node is not None and type(node.do) is Call:
         paths = [join(outer, node.do.instance.path) for outer in paths]
-    return Place(where, name, op_name(node)), paths[0] if len(paths) == 1 else None
+    return paths[0] if len(paths) == 1 else None
 
 
-def _state_of(program: Program, reads: Sequence[tuple[str, str]], at: str | None) -> tuple[str, ...]:
-    paths = all_instances(program) if reads else {}
+def state_of(
+    program: Program, reads: Sequence[tuple[str, str]], at: str | None, paths: Mapping[str, Sequence[str]]
+) -> tuple[str, ...]:
+    """Return the state that some nodes read, by name from the root: that of one module, where it reads any, or of all.
+
+    Args:
+        program: has the nodes.
+        reads: graph and name of each.
+        at: the path of the module; None for all.
+        paths: the instances of each graph.
+    """
     slots = [(graph, do.slot) for graph, name in reads if type(do := program.graphs[graph].by_name[name].do) is Get]
-    every = [(path, join(path, slot)) for graph, slot in slots for path in paths[graph]]
+    every = [(path, join(path, slot)) for graph, slot in slots for path in paths.get(graph, ())]
     mine = [(path, slot) for path, slot in every if at is not None and (path == at or is_below(path, at))]
     return tuple(sorted({slot for _, slot in mine or every}))
 
 
-def _sorted(origins: list[Imported]) -> tuple[Imported, ...]:
+def in_order(origins: Iterable[Imported]) -> tuple[Imported, ...]:
+    """Return imported nodes by graph, module and name."""
     return tuple(sorted(origins, key=lambda one: (one.graph, one.stack[-1].path if one.stack else "", one.name)))
 
 
