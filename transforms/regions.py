@@ -32,7 +32,7 @@ from .places import below
 from .shared_bodies import alike, value_only, without_values
 from .transformation import UNLIMITED, Fuel, transformation
 
-__all__ = ["call_nodes", "dispatch", "with_regions"]
+__all__ = ["call_nodes", "dispatch", "is_check", "with_regions"]
 
 
 def call_nodes(
@@ -67,6 +67,15 @@ INVOKE = op_of(torch.ops.higher_order.invoke_subgraph)
 
 HARMLESS = frozenset({"aten._assert_tensor_metadata.default"})
 """Ordered operators that say the same wherever they stand: each cast of a decoder has one."""
+
+
+def is_check(node: Node) -> bool:
+    """Return whether a node does nothing but assert what type a value has.
+
+    >>> is_check(Node("y", Op("toy.neg")))
+    False
+    """
+    return type(node.do) is Op and node.do.name in HARMLESS
 
 
 @frozen

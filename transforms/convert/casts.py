@@ -17,12 +17,11 @@ from ...ir.errors import UnsupportedProgram
 from ...ir.graph import Get, Node, Op
 from ...ir.inference import Propagation
 from ...ir.program import Program
+from ..regions import is_check
 
-__all__ = ["FLOATS", "Casts", "dtype_in", "is_check", "said", "short_name"]
+__all__ = ["FLOATS", "Casts", "dtype_in", "said", "short_name"]
 
 FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
-
-CHECK = "aten._assert_tensor_metadata.default"
 
 REINTERPRETS = frozenset({"aten.view.dtype"})
 """Operators to which a dtype says how to read memory, which is no cast."""
@@ -151,15 +150,6 @@ class Casts:
         if type(node.do) is not Op or node.do.name in REINTERPRETS or is_check(node) or dtype_in(node.meta) is not self.old:
             return False
         return said((node.args, node.kwargs), self.old, self.new) != (node.args, node.kwargs)
-
-
-def is_check(node: Node) -> bool:
-    """Return whether a node asserts the type of a value.
-
-    >>> is_check(Node("y", Op("toy.neg")))
-    False
-    """
-    return type(node.do) is Op and node.do.name == CHECK
 
 
 def dtype_in(meta: Mapping[str, Any]) -> torch.dtype | None:

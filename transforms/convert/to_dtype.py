@@ -27,8 +27,9 @@ from ..cleanup import infer
 from ..deduplicate import deduplicate
 from ..inline import inline
 from ..outline import outline
+from ..regions import is_check
 from ..transformation import transformation
-from .casts import FLOATS, Casts, dtype_in, is_check, short_name
+from .casts import FLOATS, Casts, dtype_in, short_name
 
 __all__ = ["to_dtype"]
 

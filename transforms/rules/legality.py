@@ -24,12 +24,12 @@ from ...ir.graph import Call, Graph, Node, Op
 from ...ir.program import Program
 from ...ir.torch_private import OpOverload, schema_of
 from ..memory import Memory, handed_out
-from ..regions import HARMLESS
+from ..regions import is_check
 from .matching import Found
 from .overloads import arranged
 from .place import Match
 
-__all__ = ["Legality", "is_check"]
+__all__ = ["Legality"]
 
 WITHOUT_SHARING: Mapping[str, Any] = {"aliases": (), "aliases_slots": (), "results": (), "reads_slots": ()}
 
@@ -259,11 +259,6 @@ class Legality:
         # The values whose memory others can see: what is returned, and what shares memory with it.
         nodes = self.graph.by_name
         return handed_out(self.graph, lambda name: self.does(nodes[name]).aliases if name in nodes else ())
-
-
-def is_check(node: Node) -> bool:
-    """Return whether a node does nothing but assert what type a value has."""
-    return type(node.do) is Op and node.do.name in HARMLESS
 
 
 def _is_view(node: Node) -> bool:

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 
 from ...ir.graph import Node
+from ..regions import is_check
 from .draft import Draft
 from .explanation import BETWEEN, TOLD_APART
-from .legality import Legality, is_check
+from .legality import Legality
 from .matching import Found
 from .several import needed, spot
 
