@@ -92,6 +92,11 @@ class Violation:
             lines.append(f"  to do: {self.advice}")
         return escaped("\n".join(lines))
 
+    def __rich__(self) -> object:
+        from .show.styled import styled
+
+        return styled(str(self), "finding")
+
 
 class PurefxError(Exception):
     r"""The root of everything that purefx raises on purpose; what is not printable in a message is escaped.

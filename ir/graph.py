@@ -230,6 +230,11 @@ class Node:
     def __str__(self) -> str:
         return text_of(self)
 
+    def __rich__(self) -> object:
+        from .show.styled import styled
+
+        return styled(str(self))
+
     def __eq__(self, other: object) -> bool:
         if self is other:
             return True
@@ -372,6 +377,11 @@ class Graph:
 
     def __str__(self) -> str:
         return text_of(self)
+
+    def __rich__(self) -> object:
+        from .show.styled import styled
+
+        return styled(str(self))
 
     def __eq__(self, other: object) -> bool:
         if self is other:

@@ -240,6 +240,11 @@ class Program:
     def __str__(self) -> str:
         return text_of(self)
 
+    def __rich__(self) -> object:
+        from .show.styled import styled
+
+        return styled(str(self))
+
     def __eq__(self, other: object) -> bool:
         if self is other:
             return True

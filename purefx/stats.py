@@ -191,6 +191,11 @@ class Stats:
         more = max(len(self.operators), len(self.modules)) - SHOWN
         return "\n".join([*lines, "", *_table(rows), *([f"... {more} more"] if more > 0 else [])])
 
+    def __rich__(self) -> object:
+        from purefx.ir.show.styled import styled
+
+        return styled(str(self), "table")
+
 
 def _row(module: ModuleStats) -> tuple[str, ...]:
     name = (module.type_name or "").rpartition(".")[2]

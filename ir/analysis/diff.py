@@ -89,6 +89,11 @@ class Diff:
     def __str__(self) -> str:
         return text_of(self)
 
+    def __rich__(self) -> object:
+        from ..show.styled import styled
+
+        return styled(str(self), "diff")
+
     def apply(self, program: Program) -> Program:
         """Return the program after the change.
 

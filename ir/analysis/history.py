@@ -75,6 +75,11 @@ class History:
         lines += [escaped(f"  state {name}") for name in self.state[:SHOWN]]
         return "\n".join(lines)
 
+    def __rich__(self) -> object:
+        from ..show.styled import styled
+
+        return styled(str(self), "history")
+
     def to_dict(self) -> dict[str, Any]:
         """Return it as dicts, lists, text and numbers, for JSON.
 
@@ -103,6 +108,11 @@ class Became:
     def __str__(self) -> str:
         left = f"gone since {self.gone_by}" if self.gone_by is not None else f"now {_listed(self.nodes)}"
         return "\n".join([str(self.node), *[f"  {change}" for change in self.changes], f"  {left}"])
+
+    def __rich__(self) -> object:
+        from ..show.styled import styled
+
+        return styled(str(self), "history")
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as dicts, lists, text and numbers, for JSON.
