@@ -12,7 +12,8 @@ from purefx.ir.analysis.versions import origins_at
 from purefx.ir.calls.call_graph import all_instances
 from purefx.ir.origins import INPUT, Imported, Place, Version, roots_at
 from purefx.ir.program import Program
-from purefx.report.rows import Tables, said_line
+from purefx.ir.show.values import said_line
+from purefx.report.rows import Tables
 from purefx.report.table import NOTHING
 
 __all__ = ["Histories"]

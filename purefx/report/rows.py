@@ -1,38 +1,28 @@
-"""Rows of nodes: what the page shows of one, as numbers of texts, and what a value is in a few words.
+"""Rows of nodes: what the page shows of one, as numbers of texts.
 
 A report is also made of programs that are not valid, so nothing here believes a field: what cannot be printed is said to be so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from purefx.ir.analysis.history import line_of
 from purefx.ir.analysis.versions import op_name
 from purefx.ir.arguments import bodies_in, refs_in
 from purefx.ir.effects.declared import NodeEffects
 from purefx.ir.graph import Call, Get, Graph, Input, Node
 from purefx.ir.meta import EMPTY_META
-from purefx.ir.origins import Imported
+from purefx.ir.show.values import described, safely, source_line
 from purefx.ir.text import print_node
 from purefx.ir.text.arguments import print_arg
-from purefx.ir.torch_private import device_of, size_number
-from purefx.ir.verify.findings import source_of
+from purefx.ir.torch_private import size_number
 from purefx.report.table import NOTHING, Rows, Texts, number
 
-__all__ = ["Tables", "bytes_of", "described", "said_line"]
+__all__ = ["Tables", "bytes_of"]
 
 KINDS = ("operator", "call", "get", "input")
-
-UNPRINTABLE = "(cannot be printed)"
-
-SHORT = {
-    torch.float64: "f64", torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16", torch.int64: "i64",
-    torch.int32: "i32", torch.int16: "i16", torch.int8: "i8", torch.uint8: "u8", torch.bool: "bool",
-}  # fmt: skip
 
 
 class Tables:
@@ -54,7 +44,7 @@ class Tables:
         """Return the number of the row of an input."""
         text, meta = self.texts.text, formal.meta or EMPTY_META
         name, value = text(formal.name), meta.get("val")
-        source = text(_source(meta))
+        source = text(source_line(meta))
         return self.nodes.add((
             name, 3, text("input"), name, text(described(value)), bytes_of(value), NOTHING, (), source, history, (), (),
         ))  # fmt: skip
@@ -71,16 +61,16 @@ class Tables:
         kind = 1 if type(do) is Call else 2 if type(do) is Get else 0
         value = meta.get("val")
         return self.nodes.add((
-            text(node.name), kind, text(_safely(lambda: op_name(node)) or "nothing"), text(_safely(lambda: print_node(node))),
+            text(node.name), kind, text(safely(lambda: op_name(node)) or "nothing"), text(safely(lambda: print_node(node))),
             text(described(value)), bytes_of(value), text(None if effects is None else told(effects)),
-            _safely(lambda: tuple([text(frame) for frame in node.stack]), ()), text(_source(meta)), history,
-            _safely(lambda: self._callees(node), ()), _safely(lambda: self._names(node.refs()), ()),
+            safely(lambda: tuple([text(frame) for frame in node.stack]), ()), text(source_line(meta)), history,
+            safely(lambda: self._callees(node), ()), safely(lambda: self._names(node.refs()), ()),
         ))  # fmt: skip
 
     def graph(self, graph: Graph, inputs: tuple[int, ...], nodes: tuple[int, ...]) -> int:
         """Return the number of a graph, whose inputs and nodes have numbers."""
-        output = _safely(lambda: f"return {print_arg(graph.output)}")
-        used = _safely(lambda: self._names(refs_in((graph.output,))), ())
+        output = safely(lambda: f"return {print_arg(graph.output)}")
+        used = safely(lambda: self._names(refs_in((graph.output,))), ())
         return self.graphs.add((inputs, nodes, self.texts.text(output), used))
 
     def _names(self, names: list[str]) -> tuple[int, ...]:
@@ -92,34 +82,6 @@ class Tables:
         if type(do) is Call:
             return ((text(do.graph), text(do.instance.path)),)
         return tuple([(text(name), NOTHING) for name in bodies_in(node.args, node.kwargs)])
-
-
-def _safely(printed: Callable[[], Any], otherwise: Any = UNPRINTABLE) -> Any:
-    try:
-        return printed()
-    except Exception:  # noqa: BLE001  garbage may refuse anything; the page says where it is all the same
-        return otherwise
-
-
-def described(value: Any) -> str | None:
-    """Return what a value is, in a word or two; None where nothing is known.
-
-    Args:
-        value: what meta has as ``val``.
-
-    >>> described(torch.ones(2, 3)), described((torch.ones(1, dtype=torch.bool), 7)), described(None) is None
-    ('f32[2, 3] cpu', '(bool[1] cpu, 7)', True)
-    """
-    if isinstance(value, torch.Tensor):
-        return _safely(lambda: f"{_dtype(value.dtype)}[{', '.join([str(size) for size in value.shape])}] {device_of(value)}")
-    if isinstance(value, tuple | list):
-        parts = [described(part) or "None" for part in value[:8]]
-        return f"({', '.join([*parts, *(['...'] if len(value) > 8 else [])])})"
-    return None if value is None else _safely(lambda: str(value))
-
-
-def _dtype(dtype: torch.dtype) -> str:
-    return SHORT.get(dtype, str(dtype).removeprefix("torch."))
 
 
 def bytes_of(value: Any) -> int | float | None:
@@ -134,7 +96,7 @@ def bytes_of(value: Any) -> int | float | None:
     if isinstance(value, tuple | list):
         found = [size for part in value if (size := bytes_of(part)) is not None]
         return sum(found) if found else None
-    return _safely(lambda: number(_tensor_bytes(value)), None) if isinstance(value, torch.Tensor) else None
+    return safely(lambda: number(_tensor_bytes(value)), None) if isinstance(value, torch.Tensor) else None
 
 
 def _tensor_bytes(value: torch.Tensor) -> int | None:
@@ -145,22 +107,6 @@ def _tensor_bytes(value: torch.Tensor) -> int | None:
             return None
         total *= int(known)
     return total
-
-
-def _source(meta: Any) -> str | None:
-    # The innermost line of the user's, where there is one that is not torch's.
-    trace = meta.get("stack_trace")
-    return said_line(Imported("", "", trace=trace)) or source_of(meta) if isinstance(trace, str) else None
-
-
-def said_line(origin: Imported) -> str | None:
-    r"""Return the line of the user that made an imported node, or None.
-
-    >>> said_line(Imported("y", "toy.neg", trace='  File "m.py", line 3, in forward\n    return -x'))
-    'm.py:3 in forward: return -x'
-    """
-    found = line_of(origin)
-    return f"{found['file']}:{found['line']} in {found['function']}: {found['code']}" if found else None
 
 
 def told(effects: NodeEffects) -> str | None:

@@ -8,15 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from purefx.ir.names import escaped
+from purefx.ir.show.values import shown
 
 __all__ = ["NOTHING", "Rows", "Texts", "number"]
 
 NOTHING = -1
 """What stands where a row has no text."""
-
-LONGEST = 600
-"""Characters of a text; a program may have any number in one name."""
 
 EXACT = 2**53
 """The page counts in doubles."""
@@ -64,17 +61,6 @@ class Texts(Rows):
         if found is None:
             found = self._known[text] = self.add(shown(text))
         return found
-
-
-def shown(text: Any) -> str:
-    r"""Return a text on one line, printable and not too long.
-
-    >>> shown("a\nb"), len(shown("x" * 10**6)), shown("x" * 10**6)[-13:]
-    ('a\\nb', 614, '... (1000000)')
-    """
-    text = str(text)
-    cut = text if len(text) <= LONGEST else f"{text[:LONGEST]} ... ({len(text)})"
-    return escaped(cut).replace("\n", "\\n")
 
 
 def number(value: int | None) -> int | float | None:
