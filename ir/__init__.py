@@ -6,6 +6,7 @@ Transformation and execution are elsewhere.
 
 from __future__ import annotations
 
+from .analysis.diff import Diff
 from .analysis.versions import tracked
 from .arguments import Arg, Body, Items, Record, Ref, same_arg
 from .calls.parts import Part, Whereabouts
@@ -68,7 +69,7 @@ from .state_changes import state_uses
 
 __all__ = [
     "ANYTHING", "PURE", "Apply", "Arg", "ArgAt", "Body", "Call", "CallSignature", "CaptureError", "Constraints",
-    "DiffError", "Effects", "EffectsError", "Expr", "Frame", "FuelError", "FxPassError", "Get", "Graph", "Input", "InputDim",
+    "Diff", "DiffError", "Effects", "EffectsError", "Expr", "Frame", "FuelError", "FxPassError", "Get", "Graph", "Input", "InputDim",
     "InputError", "InputGradient", "InputMutation", "InputValue", "InputValueError", "InvalidProgram", "Items", "LiteralType",
     "LossOutput", "Meta", "MinimizeError", "ModeWarning", "Module", "NamingError", "Node", "NumberType", "ObjectType", "Op",
     "PMap", "ParseError", "Part", "PartitionError", "PipelineError", "Program", "PurefxError", "Range", "Record", "Ref",

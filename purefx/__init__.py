@@ -32,7 +32,7 @@ from purefx.ir import (
     declare,
     op,
 )
-from purefx.ir.analysis.diff import Diff, diff
+from purefx.ir.analysis.diff import diff
 from purefx.ir.analysis.diff_text import print_diff as _print_diff  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from purefx.ir.analysis.digest import alpha_equal, digest
 from purefx.ir.analysis.history import became, history
@@ -43,7 +43,6 @@ from purefx.ir.text import mermaid, parse
 from purefx.ir.verify import verify
 from purefx.lowering import (
     Stages,
-    Tie,
     as_fx_pass,
     from_fx_pass,
     lower,
@@ -116,7 +115,6 @@ __all__ = [
     "DEFAULT",
     "PURE",
     "Call",
-    "Diff",
     "Effects",
     "Frame",
     "Fuel",
@@ -134,7 +132,6 @@ __all__ = [
     "RuleSet",
     "Stages",
     "Stats",
-    "Tie",
     "Transformation",
     "add_runtime_assertions",
     "alpha_equal",

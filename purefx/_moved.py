@@ -12,14 +12,14 @@ from typing import Any
 from purefx import errors, ir
 
 VALUES = frozenset({
-    "ANYTHING", "Arg", "ArgAt", "Body", "CallSignature", "Constraints", "InputGradient", "InputMutation", "Items", "LiteralType",
-    "LossOutput", "Module", "NumberType", "ObjectType", "PMap", "Part", "Range", "Record", "RestType", "Signature", "Slot",
-    "SlotKind", "State", "StateGradient", "StateInput", "StateMutation", "Step", "TensorType", "Token", "UserInput", "UserOutput",
-    "Whereabouts", "pmap",
+    "ANYTHING", "Arg", "ArgAt", "Body", "CallSignature", "Constraints", "Diff", "InputGradient", "InputMutation", "Items",
+    "LiteralType", "LossOutput", "Module", "NumberType", "ObjectType", "PMap", "Part", "Range", "Record", "RestType", "Signature",
+    "Slot", "SlotKind", "State", "StateGradient", "StateInput", "StateMutation", "Step", "TensorType", "Token", "UserInput",
+    "UserOutput", "Whereabouts", "pmap",
 })  # fmt: skip
 """What is a value of a program and seldom written by hand: it is in ``purefx.ir``."""
 
-RESULTS = {"ModuleStats": "purefx.stats"}
+RESULTS = {"ModuleStats": "purefx.stats", "Tie": "purefx.lowering"}
 """What is a part of what a function of the front door returns: ``from purefx.stats import ModuleStats``."""
 
 

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 import purefx
-from purefx import _moved, errors, ir
+from purefx import _moved, errors, ir, lowering
 from tests.architecture.public import check_documented
 
 
@@ -42,6 +42,12 @@ def test_a_part_of_a_result_is_in_its_module() -> None:
     assert found is type(
         purefx.stats(purefx.ir.Program.of({"": purefx.ir.Graph((), ())}).evolve(modules=(ir.Module(""),))).modules[0]
     )
+
+
+def test_a_part_of_another_result_is_in_its_package() -> None:
+    with pytest.warns(DeprecationWarning, match=r"^purefx.Tie is purefx.lowering.Tie now; .*next version$"):
+        found = getattr(purefx, "Tie")  # noqa: B009
+    assert found is lowering.Tie
 
 
 def test_what_never_was_there() -> None:

@@ -29,7 +29,7 @@ from purefx.laws.variants import renamed, reordered
 from tests.programs import ADD, NEG, Shared, Tower, exported, flat
 
 
-def assert_applies(before: px.Program, after: px.Program) -> px.Diff:
+def assert_applies(before: px.Program, after: px.Program) -> px.ir.Diff:
     """Raise unless the diff of two programs makes the one the other, in everything that can be seen."""
     found = px.diff(before, after)
     result = found.apply(before)
@@ -86,7 +86,7 @@ def test_the_same_and_the_equal() -> None:
     for other in (program, px.parse(str(program)), program.evolve(trail=(px.ir.Step("idle", (), program),))):
         found = px.diff(program, other)
         assert not found
-        assert found == px.Diff()
+        assert found == px.ir.Diff()
         assert str(found) == "nothing differs"
         assert found.apply(program) is program
 
@@ -382,7 +382,7 @@ def test_a_long_program_with_one_edit() -> None:
     assert len(str(found).splitlines()) <= 9
 
 
-def assert_applies_long(before: px.Program, after: px.Program) -> px.Diff:
+def assert_applies_long(before: px.Program, after: px.Program) -> px.ir.Diff:
     """Raise unless the diff makes the one program the other; without the texts, which take long."""
     found = px.diff(before, after)
     assert found.apply(before) == after
@@ -393,5 +393,5 @@ def test_values() -> None:
     found = px.diff(BASE, CHANGES["return"][0])
     assert found == px.diff(BASE, CHANGES["return"][0])
     assert hash(found) == hash(px.diff(BASE, CHANGES["return"][0]))
-    assert {found, px.diff(BASE, BASE)} == {px.Diff(), found}
+    assert {found, px.diff(BASE, BASE)} == {px.ir.Diff(), found}
     assert Change("a", 1, 2) != Change("a", 1, 3)

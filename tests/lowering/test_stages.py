@@ -14,6 +14,7 @@ from torch._C._distributed_c10d import HashStore
 from torch.distributed.pipelining import PipelineStage, ScheduleInterleaved1F1B
 
 import purefx as px
+from purefx.lowering import Tie
 from tests.programs import Block, exported, parent
 from tests.transforms.split_by_hand import split_tree
 
@@ -185,7 +186,7 @@ def test_tied_parameters_are_an_error_or_copies_whose_gradients_are_summed(state
     ):
         px.lower_stages(program)
     stages = px.lower_stages(program, shared="copy", state=state)
-    assert stages.ties == (px.Tie(((0, "embed.weight"), (2, "head.weight"))),)
+    assert stages.ties == (Tie(((0, "embed.weight"), (2, "head.weight"))),)
     trained(stages, (ids,), target, 2)
     assert stage(stages, 0).embed.weight is not stage(stages, 2).head.weight
     assert (stage(stages, 0).embed.weight is program.state["a.embed.weight"].value) == (state == "share")
