@@ -28,7 +28,7 @@ STYLES = {
     "defined": "cyan", "graph": "magenta", "keyword": "bold", "number": "blue", "operator": "green", "effects": "red",
     "string": "yellow", "where": "dim",
 }  # fmt: skip
-"""By the words of the text form; the colours are those of the terminal's own palette, so they are legible on dark and on light."""
+"""By the words of the text form; colours of the terminal's own palette, which are legible on dark and on light."""
 
 WORDS = re.compile(
     r"""
@@ -58,16 +58,15 @@ def styled(text: str, form: Form = "program") -> Text:
     >>> styled("[red]\x1b[2J").plain
     '[red]\\x1b[2J'
     """
-    from rich.text import Text
+    from rich.text import Span, Text
 
-    spans = LINES[form]
-    found = Text(escaped(text), end="" if text.endswith("\n") else "\n")
+    text = escaped(text)
+    spans: list[Span] = []
     start, before = 0, ""
-    for line in found.plain.split("\n"):
-        for begin, end, style in spans(line, before):
-            found.stylize(style, start + begin, start + end)
+    for line in text.split("\n"):
+        spans += [Span(start + begin, start + end, style) for begin, end, style in LINES[form](line, before)]
         start, before = start + len(line) + 1, line
-    return found
+    return Text(text, spans=spans, end="" if text.endswith("\n") else "\n")
 
 
 def _program(line: str, before: str) -> Spans:  # noqa: ARG001
@@ -84,7 +83,7 @@ def _diff(line: str, before: str) -> Spans:  # noqa: ARG001
         yield 0, len(line), style
 
 
-CELLS = re.compile(r"(?P<graph>@\S+)|(?P<number>(?<=  )[x×][\d,]+(?=  |$))")
+CELLS = re.compile(r"(?P<graph>@\S+)|(?P<number>(?<=  )x[\d,]+(?=  |$))")
 
 
 def _table(line: str, before: str) -> Spans:
