@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 import torch
-from attrs import frozen
+from attrs import asdict, frozen
 
 from purefx.ir.analysis.numbers import too_much_work
 from purefx.ir.arguments import Arg, Body, Ref, bodies_in, thawed
@@ -24,7 +24,7 @@ from purefx.ir.program import Program
 from purefx.ir.state import SlotKind
 from purefx.ir.torch_private import size_number
 
-__all__ = ["FlopCounter", "ModuleStats", "Stats", "stats"]
+__all__ = ["FlopCounter", "ModuleStats", "Stats", "stats", "table"]
 
 
 class Unknown(Exception):
@@ -185,11 +185,22 @@ class Stats:
         missing = f"{sum(self.uncounted.values()):,} operators are not counted"
         counted = "unknown" if self.flops is None else f"{self.flops:,}"
         lines = [head, size, f"floating point operations: {counted} ({missing})", ""]
-        lines += _table([("operator", "runs"), *((name, f"{count:,}") for name, count in _first(self.operators.items()))])
+        lines += table([("operator", "runs"), *((name, f"{count:,}") for name, count in _first(self.operators.items()))])
         rows = [("module", "operators", "parameters", "bytes", "flops")]
         rows += [_row(module) for module in _first(self.modules)]
         more = max(len(self.operators), len(self.modules)) - SHOWN
-        return "\n".join([*lines, "", *_table(rows), *([f"... {more} more"] if more > 0 else [])])
+        return "\n".join([*lines, "", *table(rows), *([f"... {more} more"] if more > 0 else [])])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as dicts, lists, text and numbers, for JSON.
+
+        >>> Stats({"aten.relu.default": 1}, (), 1, 0, 0, None, {}).to_dict()["operators"]
+        {'aten.relu.default': 1}
+        """
+        return {
+            "operators": dict(self.operators), "graphs": self.graphs, "parameters": self.parameters, "bytes": self.bytes,
+            "flops": self.flops, "uncounted": dict(self.uncounted), "modules": [asdict(module) for module in self.modules],
+        }  # fmt: skip
 
     def __rich__(self) -> object:
         from purefx.ir.show.styled import styled
@@ -208,12 +219,22 @@ def _first(items: Any) -> list[Any]:
     return list(items)[:SHOWN]
 
 
-def _table(rows: list[tuple[str, ...]]) -> list[str]:
-    # Names are whatever a program says; a table is printed, so none of them may end its line or speak to the terminal.
+def table(rows: list[tuple[str, ...]], *, left: int = 1) -> list[str]:
+    r"""Return rows as lines of columns.
+
+    Names are whatever a program says: none of them ends its line or speaks to the terminal.
+
+    Args:
+        rows: of one length, the heads first.
+        left: how many columns are words, which begin on one line; the others are numbers, which end on one.
+
+    >>> table([("module", "runs"), ("a\nb", "12")])
+    ['module  runs', 'a\\nb      12']
+    """
     rows = [tuple([escaped(text).replace("\n", "\\n") for text in row]) for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    pairs = [list(zip(row, widths, strict=True)) for row in rows]
-    return ["  ".join([first.ljust(width), *(text.rjust(w) for text, w in rest)]) for (first, width), *rest in pairs]
+    aligned = [str.ljust] * left + [str.rjust] * (len(widths) - left)
+    return ["  ".join([put(*cell) for put, *cell in zip(aligned, row, widths, strict=True)]).rstrip() for row in rows]
 
 
 def stats(program: Program) -> Stats:
