@@ -20,7 +20,7 @@ from ..text.state import print_slot
 from .diff import Change, Diff, GraphEdit
 from .hunks import Hunk, Hunks
 
-__all__ = ["print_diff"]
+__all__ = ["fates", "print_diff", "summary"]
 
 
 def print_diff(diff: Diff) -> str:
@@ -66,7 +66,7 @@ def summary(diff: Diff) -> str:
             graphs["added" if edit.before is None else "removed"] += 1
             continue
         graphs["changed"] += 1
-        for kind, names in _fates(edit.nodes).items():
+        for kind, names in fates(edit.nodes).items():
             nodes[kind] += len(names)
     parts = [
         f"{count} {word}{'' if count == 1 else 's'} {kind}"
@@ -87,8 +87,15 @@ def summary(diff: Diff) -> str:
 KINDS = ("added", "removed", "changed", "moved")
 
 
-def _fates(found: Hunks) -> dict[str, list[str]]:
-    # By name: a node that is removed here and added there is the same one, moved or changed.
+def fates(found: Hunks) -> dict[str, list[str]]:
+    """Return what became of nodes, by name: a node that is removed here and added there is the same one, moved or changed.
+
+    Args:
+        found: how the nodes of a graph change.
+
+    >>> fates(())
+    {'added': [], 'removed': [], 'changed': [], 'moved': []}
+    """
     gone = {node.name: node for hunk in found for node in hunk.removed}
     new = {node.name: node for hunk in found for node in hunk.added}
     fates: dict[str, list[str]] = {kind: [] for kind in KINDS}
@@ -166,7 +173,7 @@ def _graph(edit: Change | GraphEdit) -> list[str]:
         assert type(graph) is Graph
         word = "added" if sign == "+" else "removed"
         return [f"graph @{spell_path(edit.key)} {word}", *_signed(sign, print_graph(graph, name=edit.key).splitlines())]
-    moved = set(_fates(edit.nodes)["moved"])
+    moved = set(fates(edit.nodes)["moved"])
 
     def node_line(node: Node) -> str:
         return print_node(node) + ("  ; moved" if node.name in moved else "")
