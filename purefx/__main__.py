@@ -1,6 +1,6 @@
-"""``python -m purefx``: show, compare and convert saved programs.
+"""``python -m purefx``: look at saved programs, compare, convert and split them.
 
-The entry point of ``_command.py``.
+The entry point of ``_command``.
 """
 
 from __future__ import annotations

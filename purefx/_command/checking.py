@@ -1,4 +1,4 @@
-"""``python -m purefx check MODULE:NAME``: is a pass over fx graphs right?
+"""``check MODULE:NAME``: is a pass over fx graphs right?
 
 The command line of ``purefx.laws.fx_passes``: progress on a terminal, a table at the end, and the reduced program of each
 mistake that differs from the others.  It runs the code of the pass, as importing it does.
@@ -14,15 +14,16 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from purefx.ir import PurefxError
-from purefx.ir.names import escaped
+from purefx._command.options import Commands
+from purefx._command.output import Answer, CommandError
+from purefx.ir.names import did_you_mean
 from purefx.lowering import as_fx_pass
 from purefx.transforms import Rule, RuleSet, Transformation
 
 if TYPE_CHECKING:
-    from purefx.laws.fx_passes import Contract, PassReport
+    from purefx.laws.fx_passes import Contract, Hunt, PassReport
 
-__all__ = ["CheckError", "check_command"]
+__all__ = ["check_command"]
 
 CONTRACTS = ("anything", "functional", "inference", "pointwise")
 
@@ -30,18 +31,18 @@ FLAGS = ("random", "effects", "views", "regions", "dynamic", "training")
 
 CLAIMS = ("aliasing", "values", "assertions")
 
-EXAMPLE = "example: python -m purefx check torch.fx.passes.tools_common:legalize_graph --minutes 1"
+NOTHING_CHANGED = "It changed none of them, so this says nothing of what it does: say what it looks for with --around."
 
 
-class CheckError(PurefxError, ValueError):
-    """What was typed is no pass, or nothing that it can be asked with."""
+def check_command(commands: Commands) -> None:
+    """Add the command.
 
-
-def check_command(commands: Any, shared: argparse.ArgumentParser) -> None:
-    """Add the command to those of the command line."""
+    Args:
+        commands: of the command line.
+    """
     told = "Ask whether a pass over fx graphs is right, on programs that are drawn for it; status 1 where it is wrong."
-    made = commands.add_parser("check", parents=[shared], help=told, description=told, epilog=EXAMPLE)
-    add = made.add_argument
+    example = "check torch.fx.passes.tools_common:legalize_graph --minutes 1"
+    add = commands.add("check", _check, told, example).add_argument
     add("what", metavar="MODULE:NAME", help="a function, a PassBase or PassManager (or its class), a transformation or a rule")
     add("--over", choices=("graph_module", "graph", "exported_program"), default="graph_module", help="what it takes")
     add("--contract", choices=CONTRACTS, default="anything", help="what it may assume of programs")
@@ -57,17 +58,16 @@ def check_command(commands: Any, shared: argparse.ArgumentParser) -> None:
     add("--seed", type=int, default=0, help="of the first programs (0)")
     add("--hash-seeds", type=int, default=2, metavar="N", help="processes with other hashes to compare (2; 0 for none)")
     add("--texts", type=int, metavar="N", help=argparse.SUPPRESS)  # what the processes of --hash-seeds print
-    made.set_defaults(run=_check)
 
 
-def _check(given: argparse.Namespace) -> int:
+def _check(given: argparse.Namespace) -> Answer:
     from purefx.laws.fx_passes import hunt, texts
 
     a_pass, contract = _pass_of(given.what), _contract_of(given)
     around = [one for what in given.around for one in _seeds_of(what)]
     if given.texts is not None:
-        _tell("\n".join(texts(a_pass, over=given.over, contract=contract, examples=given.texts, seed=given.seed, around=around)))
-        return 0
+        told = texts(a_pass, over=given.over, contract=contract, examples=given.texts, seed=given.seed, around=around)
+        return Answer(lambda: "\n".join(told), lambda: {"texts": told})
     found = hunt(
         a_pass,
         seconds=60 * given.minutes,
@@ -80,15 +80,34 @@ def _check(given: argparse.Namespace) -> int:
     )
     if sys.stderr.isatty():
         sys.stderr.write("\r\x1b[K")
-    for number, each in enumerate(found.report.findings, 1):
-        _tell(f"{number}. {each.message}\n")
-    _tell(_table(found.report, dict(found.counts)))
     depends = _depends_on_hashes(given) if given.hash_seeds else []
-    for line in depends:
-        _tell(line)
-    if not found.report.changed:
-        _tell("It changed none of them, so this says nothing of what it does: say what it looks for with --around.")
-    return 1 if found.report.findings or depends else 0
+    status = 1 if found.report.findings or depends else 0
+    return Answer(lambda: _text(found, depends), lambda: _data(found, depends), status=status)
+
+
+def _text(found: Hunt, depends: list[str]) -> str:
+    report = found.report
+    lines = [f"{number}. {each.message}\n" for number, each in enumerate(report.findings, 1)]
+    lines += [_table(report, dict(found.counts)), *depends]
+    return "\n".join([*lines, *([] if report.changed else [NOTHING_CHANGED])])
+
+
+def _data(found: Hunt, depends: list[str]) -> dict[str, Any]:
+    report = found.report
+    return {
+        "pass": report.name,
+        "programs": report.drawn,
+        "changed": report.changed,
+        "right": report.right,
+        "outside": report.outside,
+        "wrong": dict(sorted(found.counts.items())),
+        "refused": dict(sorted(report.refused.items())),
+        "findings": [
+            {"law": one.law, "statement": one.statement, "wrong": list(one.wrong), "program": one.program and str(one.program)}
+            for one in report.findings
+        ],
+        "depends_on_hashes": depends,
+    }
 
 
 def _pass_of(what: str) -> Any:
@@ -97,7 +116,7 @@ def _pass_of(what: str) -> Any:
         try:
             found = found()
         except Exception as error:
-            raise CheckError(f"{what} is a class that takes arguments ({error}); name an instance, or a function") from error
+            raise CommandError(f"{what} is a class that takes arguments ({error}); name an instance, or a function") from error
     return as_fx_pass(found) if isinstance(found, Transformation | Rule | RuleSet) else found
 
 
@@ -110,17 +129,18 @@ def _seeds_of(what: str) -> list[Any]:
 def _named(what: str, *, like: str) -> Any:
     module, colon, name = what.partition(":")
     if not (colon and module and name):
-        raise CheckError(f"{what!r} names nothing: write MODULE:NAME, like {like}")
+        raise CommandError(f"{what!r} names nothing: write MODULE:NAME, like {like}")
     if str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
     try:
         found: Any = importlib.import_module(module)
     except Exception as error:
-        raise CheckError(f"{module} cannot be imported: {type(error).__name__}: {error}") from error
+        raise CommandError(f"{module} cannot be imported: {type(error).__name__}: {error}") from error
     for part in name.split("."):
         if not hasattr(found, part):
-            known = ", ".join([each for each in dir(found) if not each.startswith("_")][:12])
-            raise CheckError(f"{module} has no {name!r}; it has {known} ...")
+            known = [each for each in dir(found) if not each.startswith("_")]
+            near = did_you_mean(part, known)
+            raise CommandError(f"{module} has no {name!r}; it has {', '.join(known[:12])} ...{near}")
         found = getattr(found, part)
     return found
 
@@ -165,7 +185,3 @@ def _depends_on_hashes(given: argparse.Namespace) -> list[str]:
         return []
     seeds = " and ".join([f"PYTHONHASHSEED={number}" for number in found.values()])
     return [f"From the same programs it makes others with {seeds}: its result depends on the order of a set."]
-
-
-def _tell(text: str) -> None:
-    sys.stdout.write(escaped(text) + "\n")
