@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from attrs import frozen
 
+from .displayed import Displayed
 from .names import escaped
 
 __all__ = [
@@ -39,7 +40,7 @@ __all__ = [
 
 
 @frozen
-class Violation:
+class Violation(Displayed):
     """One broken invariant.
 
     >>> print(Violation("unique-names", "the name 'y' is taken already by input 0", graph="enc", node="y", path="enc"))
@@ -47,6 +48,7 @@ class Violation:
       at enc / y
     """
 
+    _form = "finding"
     rule: str
     """The name of the rule, as ``RULES`` lists it."""
     message: str
@@ -92,11 +94,6 @@ class Violation:
             lines.append(f"  to do: {self.advice}")
         return escaped("\n".join(lines))
 
-    def __rich__(self) -> object:
-        from .show.styled import styled
-
-        return styled(str(self), "finding")
-
 
 class PurefxError(Exception):
     r"""The root of everything that purefx raises on purpose; what is not printable in a message is escaped.
@@ -120,7 +117,7 @@ def _shortened(text: str) -> str:
     return text if len(text) <= LONGEST else f"{text[:LONGEST]} ... ({len(text):,} characters)"
 
 
-class InvalidProgram(PurefxError, ValueError):
+class InvalidProgram(PurefxError, ValueError, Displayed):
     """A program breaks invariants; ``violations`` holds all of them.
 
     Args:
@@ -129,6 +126,8 @@ class InvalidProgram(PurefxError, ValueError):
     >>> issubclass(InvalidProgram, ValueError)
     True
     """
+
+    _form = "finding"
 
     def __init__(self, violations: Sequence[Violation]) -> None:
         self.violations = tuple(violations)

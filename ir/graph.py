@@ -15,6 +15,7 @@ from typing import Any, final
 from attrs import field, frozen
 
 from .arguments import Arg, Body, Ref, bodies_in, map_refs, refs_in, replace_refs, same_arg, shown, strict_hash
+from .displayed import Displayed
 from .effects.declared import PURE, Effects
 from .meta import EMPTY_META, Meta
 from .names import Names
@@ -123,7 +124,7 @@ Do = Op | Call | Get
 
 
 @frozen(eq=False)
-class Node:
+class Node(Displayed):
     """One step of a graph.
 
     >>> from purefx.ir import Node, Op, Ref
@@ -230,11 +231,6 @@ class Node:
     def __str__(self) -> str:
         return text_of(self)
 
-    def __rich__(self) -> object:
-        from .show.styled import styled
-
-        return styled(str(self))
-
     def __eq__(self, other: object) -> bool:
         if self is other:
             return True
@@ -265,7 +261,7 @@ class Input:
 
 
 @frozen(eq=False)
-class Graph:
+class Graph(Displayed):
     """A body: its inputs, its nodes in order, its output.
 
     >>> from purefx.ir import Graph, Input, Node, Op, Ref
@@ -377,11 +373,6 @@ class Graph:
 
     def __str__(self) -> str:
         return text_of(self)
-
-    def __rich__(self) -> object:
-        from .show.styled import styled
-
-        return styled(str(self))
 
     def __eq__(self, other: object) -> bool:
         if self is other:

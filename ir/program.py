@@ -15,6 +15,7 @@ from attrs import evolve, field, frozen
 
 from .allowed import foreign_operators
 from .arguments import ByTree
+from .displayed import Displayed
 from .graph import Frame, Graph, Input, Node
 from .names import escaped
 from .origins import Version
@@ -79,7 +80,7 @@ class Step:
 
 
 @frozen(eq=False)
-class Program:
+class Program(Displayed):
     """An imported PyTorch program.
 
     Equality is structural: graphs, state, signature, modules, call signatures and constraints; not facts and not the
@@ -239,11 +240,6 @@ class Program:
 
     def __str__(self) -> str:
         return text_of(self)
-
-    def __rich__(self) -> object:
-        from .show.styled import styled
-
-        return styled(str(self))
 
     def __eq__(self, other: object) -> bool:
         if self is other:

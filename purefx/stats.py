@@ -15,12 +15,14 @@ from attrs import asdict, frozen
 
 from purefx.ir.analysis.numbers import too_much_work
 from purefx.ir.arguments import Arg, Body, Ref, bodies_in, thawed
+from purefx.ir.displayed import Displayed, html_of
 from purefx.ir.graph import Call, Graph, Node, Op
 from purefx.ir.inference import CallValues
 from purefx.ir.meta import Meta
 from purefx.ir.names import escaped, join
 from purefx.ir.own_operators import tensors_of
 from purefx.ir.program import Program
+from purefx.ir.show import html
 from purefx.ir.state import SlotKind
 from purefx.ir.torch_private import size_number
 
@@ -159,13 +161,14 @@ class ModuleStats:
 
 
 @frozen
-class Stats:
+class Stats(Displayed):
     """What ``stats`` found; its text is a table.
 
     >>> print(str(Stats({"aten.relu.default": 1}, (), 1, 0, 0, None, {"aten.relu.default": 1})).splitlines()[0])
     1 operators in 0 modules (1 graphs)
     """
 
+    _form = "table"
     operators: Mapping[str, int]
     """How often each operator runs, most frequent first."""
     modules: tuple[ModuleStats, ...]
@@ -202,11 +205,6 @@ class Stats:
             "flops": self.flops, "uncounted": dict(self.uncounted), "modules": [asdict(module) for module in self.modules],
         }  # fmt: skip
 
-    def __rich__(self) -> object:
-        from purefx.ir.show.styled import styled
-
-        return styled(str(self), "table")
-
 
 def _row(module: ModuleStats) -> tuple[str, ...]:
     name = (module.type_name or "").rpartition(".")[2]
@@ -235,6 +233,30 @@ def table(rows: list[tuple[str, ...]], *, left: int = 1) -> list[str]:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     aligned = [str.ljust] * left + [str.rjust] * (len(widths) - left)
     return ["  ".join([put(*cell) for put, *cell in zip(aligned, row, widths, strict=True)]).rstrip() for row in rows]
+
+
+def stats_page(found: Stats) -> str:
+    """Return counts as HTML for notebooks: a summary, and tables that fold.
+
+    Args:
+        found: what ``stats`` gave.
+
+    >>> "aten.relu.default" in stats_page(Stats({"aten.relu.default": 1}, (), 1, 0, 0, None, {}))
+    True
+    """
+    head, *size = str(found).split("\n")[:3]
+    operators = [(html.code(name), f"{count:,}") for name, count in found.operators.items()]
+    heads = ("module", "operators", "parameters", "bytes", "flops")
+    modules = [(html.text(name), *numbers) for name, *numbers in map(_row, found.modules[: html.ROWS])]
+    return html.page(
+        f"<div><b>{html.text(head)}</b></div>",
+        *[f"<div>{html.dim(line)}</div>" for line in size],
+        html.listed("operators", operators[: html.ROWS], len(operators), heads=("operator", "runs")),
+        html.listed("modules", modules, len(found.modules), heads=heads),
+    )
+
+
+html_of.register(Stats, stats_page)
 
 
 def stats(program: Program) -> Stats:

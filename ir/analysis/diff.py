@@ -14,6 +14,7 @@ import attrs
 from attrs import evolve, field, frozen
 
 from ..arguments import Arg, same_arg, same_tree
+from ..displayed import Displayed
 from ..errors import DiffError
 from ..graph import Graph, Input, Node
 from ..persistent import PMap, pmap, text_of
@@ -56,7 +57,7 @@ class GraphEdit:
 
 
 @frozen
-class Diff:
+class Diff(Displayed):
     """The difference between two programs; it prints like a unified diff, in lines of the text form.
 
     It is true if something differs.  Meta and trails are carried and never compared.
@@ -71,6 +72,7 @@ class Diff:
     + y = aten.tanh.default(x)
     """
 
+    _form = "diff"
     root: tuple[str, str] | None = None
     facts: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
     """Facts that are lost, and facts that are new."""
@@ -88,11 +90,6 @@ class Diff:
 
     def __str__(self) -> str:
         return text_of(self)
-
-    def __rich__(self) -> object:
-        from ..show.styled import styled
-
-        return styled(str(self), "diff")
 
     def apply(self, program: Program) -> Program:
         """Return the program after the change.

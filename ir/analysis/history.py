@@ -12,6 +12,7 @@ from typing import Any
 from attrs import field, frozen
 
 from ..calls.call_graph import all_instances
+from ..displayed import Displayed
 from ..errors import NamingError
 from ..graph import Call, Get, Node
 from ..names import did_you_mean, escaped, is_below, join
@@ -51,9 +52,10 @@ class Change:
 
 
 @frozen
-class History:
+class History(Displayed):
     """Where a node comes from: ``print`` shows it, ``to_dict`` gives it as plain data."""
 
+    _form = "history"
     node: Place
     changes: tuple[Change, ...]
     """What steps did to it, the last one first."""
@@ -75,11 +77,6 @@ class History:
         lines += [escaped(f"  state {name}") for name in self.state[:SHOWN]]
         return "\n".join(lines)
 
-    def __rich__(self) -> object:
-        from ..show.styled import styled
-
-        return styled(str(self), "history")
-
     def to_dict(self) -> dict[str, Any]:
         """Return it as dicts, lists, text and numbers, for JSON.
 
@@ -94,9 +91,10 @@ class History:
 
 
 @frozen
-class Became:
+class Became(Displayed):
     """What became of a node: ``print`` shows it, ``to_dict`` gives it as plain data."""
 
+    _form = "history"
     node: Place
     changes: tuple[Change, ...]
     """What steps did to it, the first one first."""
@@ -108,11 +106,6 @@ class Became:
     def __str__(self) -> str:
         left = f"gone since {self.gone_by}" if self.gone_by is not None else f"now {_listed(self.nodes)}"
         return "\n".join([str(self.node), *[f"  {change}" for change in self.changes], f"  {left}"])
-
-    def __rich__(self) -> object:
-        from ..show.styled import styled
-
-        return styled(str(self), "history")
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as dicts, lists, text and numbers, for JSON.

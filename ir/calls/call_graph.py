@@ -29,6 +29,7 @@ __all__ = [
     "module_calls",
     "plain_calls",
     "signatures_of_bodies",
+    "times_called",
     "with_inner_instances",
 ]
 
@@ -196,6 +197,21 @@ def heights(program: Program) -> dict[str, int]:
     for name in program.bottom_up:
         found[name] = 1 + max([found[inner] for inner in program.graphs[name].callees if inner in found], default=-1)
     return found
+
+
+def times_called(program: Program) -> dict[str, int]:
+    """Return how often each graph is instantiated, from the root; 0 for what it does not reach.
+
+    >>> from purefx.ir import Graph
+    >>> calls = tuple(Node(path, Call(Frame(path), "body")) for path in "ab")
+    >>> times_called(Program.of({"": Graph((), calls, ()), "body": Graph((), ())}))
+    {'': 1, 'body': 2}
+    """
+    counts = {**dict.fromkeys(program.graphs, 0), program.root: 1}
+    for name in reversed(program.bottom_up):
+        for callee in program.graphs[name].callees:
+            counts[callee] = counts.get(callee, 0) + counts[name]
+    return counts
 
 
 def module_calls(program: Program) -> list[Frame]:

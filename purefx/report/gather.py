@@ -15,6 +15,7 @@ import torch
 from attrs import frozen
 
 from purefx.ir.analysis.versions import op_name, versions
+from purefx.ir.calls.call_graph import times_called
 from purefx.ir.effects.resolved import program_effects
 from purefx.ir.errors import Violation
 from purefx.ir.graph import Graph, Input, Node
@@ -109,12 +110,7 @@ def is_small(program: Program) -> bool:
     >>> is_small(Program.of({"": Graph((), ())}))
     True
     """
-    counts = dict.fromkeys(program.graphs, 0)
-    counts[program.root] = 1
-    for name in reversed(program.bottom_up):
-        for callee in program.graphs[name].callees:
-            counts[callee] = counts.get(callee, 0) + counts[name]
-    return sum(counts.values()) <= MOST_INSTANCES
+    return sum(times_called(program).values()) <= MOST_INSTANCES
 
 
 def _version(moment: Moment, every: Sequence[Version], tables: Tables) -> dict[str, Any]:

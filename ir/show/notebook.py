@@ -1,0 +1,196 @@
+"""What a notebook shows of a program, a graph, a diff and a finding: compact, folded, of a bounded size.
+
+A page says what it leaves out.  Programs that are not valid are shown as far as they can be.  Steps, histories and pictures are
+in ``purefx.report``; counts show themselves in ``purefx.stats``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import zip_longest
+from typing import Any
+
+import torch
+
+from ..analysis.diff import Diff
+from ..analysis.diff_text import print_diff
+from ..calls.call_graph import instance_paths, times_called
+from ..displayed import html_of
+from ..errors import InvalidProgram, Violation
+from ..graph import Graph, Input, Node
+from ..program import Module, Program
+from ..signature import Signature
+from ..state import Slot
+from ..text.arguments import print_arg
+from ..text.contract import INPUT, OUTPUT, RANGE, print_expr
+from ..text.lexer import spell_path, spell_value
+from ..text.printer import print_node
+from .html import ROWS, Room, code, counted, dim, fold, listed, more, page, table, text, titled
+from .values import described, safely, source_line
+
+__all__ = ["diff_page", "finding_page", "graph_page", "program_page"]
+
+LINES = 600
+"""Nodes, or lines of a diff, on one page."""
+
+BODIES = 200
+"""Bodies that have a line of their own."""
+
+OPEN = 60
+"""A graph of no more nodes begins unfolded, if it is the one that somebody looks at."""
+
+FINDINGS = 12
+
+
+def program_page(program: Program) -> str:
+    """Return a program as HTML: its bodies, each once, its state, its sizes, and what was done to it.
+
+    Args:
+        program: at any stage, valid or not.
+
+    >>> "0 nodes" in program_page(Program.of({"": Graph((), ())}))
+    True
+    """
+    order = list(dict.fromkeys((*safely(lambda: program.order, ()), *program.graphs)))
+    classes = safely(lambda: _classes(program), {})
+    sizes = [safely(lambda graph=graph: len(graph.nodes), 0) for graph in program.graphs.values()]
+    said = f"{counted(len(order), 'graph')}, {counted(sum(sizes), 'node')}"
+    facts = safely(lambda: ", ".join(sorted(map(str, program.facts))))
+    title = classes.get("", "").rpartition(".")[2] or "program"
+    head = f"<div><b>{text(title)}</b> {said} {dim(facts)}</div>"
+    parts = [safely(lambda part=part: part(program), "") for part in (_state, _sizes, _steps)]
+    return page(head, *_bodies(program, order, classes), *parts)
+
+
+def _classes(program: Program) -> dict[str, str]:
+    return {one.path: one.type_name for one in program.modules if type(one) is Module and one.type_name is not None}
+
+
+def _bodies(program: Program, order: Sequence[str], classes: Mapping[str, str]) -> Iterator[str]:
+    room = Room(LINES)
+    paths, counts = safely(lambda: instance_paths(program), {}), safely(lambda: times_called(program), {})
+    for name in order[:BODIES]:
+        times = f" x{counts[name]:,}" if counts.get(name, 0) > 1 else ""
+        head = f'<span class="graph">@{text(spell_path(name))}</span>{times} {dim(classes.get(paths.get(name, name)))}'
+        specs = program.signature if name == program.root else None
+        yield safely(lambda: _body(program.graphs[name], head, room, specs), fold(f"{head} (cannot be shown)", ""))  # noqa: B023
+    yield more(len(order) - BODIES, "graph")
+
+
+def graph_page(graph: Graph) -> str:
+    """Return a graph as HTML.
+
+    Args:
+        graph: of a program, valid or not.
+
+    >>> "</span> ()" in graph_page(Graph((), ()))
+    True
+    """
+    return page(_body(graph, "<b>graph</b>", Room(LINES)))
+
+
+def _body(graph: Graph, head: str, room: Room, signature: Signature | None = None) -> str:
+    inputs, nodes = graph.inputs[: room.take(len(graph.inputs))], graph.nodes[: room.take(len(graph.nodes))]
+    takes: Sequence[Any] = () if signature is None else signature.inputs
+    rows = [_input_row(one, spec) for one, spec in zip_longest(inputs, takes[: len(inputs)])]
+    rows += [_node_row(node) for node in nodes]
+    gives = [] if signature is None else [safely(lambda spec=spec: OUTPUT.write(spec)) for spec in signature.outputs[:ROWS]]
+    told = ", ".join(gives) if {*gives, "user"} != {"user"} else None
+    rows += [(code(f"return {safely(lambda: print_arg(graph.output))}"), dim(told))]
+    left = len(graph.inputs) - len(inputs) + len(graph.nodes) - len(nodes)
+    said = f"{head} {dim(counted(len(graph.nodes), 'node'))}"
+    return fold(said, table(rows) + more(left, "line"), is_open=signature is not None and len(rows) <= OPEN)
+
+
+def _input_row(formal: Input, spec: Any) -> tuple[str, str]:
+    said = described(formal.meta.get("val")) if spec is None else safely(lambda: INPUT.write(spec))
+    return f'<span class="keyword">input</span> {code(spell_value(formal.name))}', dim(said)
+
+
+def _node_row(node: Node) -> tuple[str, str]:
+    line = code(safely(lambda: print_node(node)))
+    return titled(line, safely(lambda: source_line(node.meta), None)), dim(safely(lambda: described(node.meta.get("val")), None))
+
+
+def _state(program: Program) -> str:
+    cells: dict[int, str] = {}
+    state = program.state
+    return listed("state", [_slot_row(name, state.slots.get(name), cells) for name in state.order[:ROWS]], len(state.order))
+
+
+def _sizes(program: Program) -> str:
+    ranges, guards = program.constraints.ranges, program.constraints.guards
+    rows = [code(safely(lambda one=one: RANGE.write(one))) for one in ranges[:ROWS]]
+    rows += [code(safely(lambda one=one: print_expr(one))) for one in guards[: ROWS - len(rows)]]
+    return listed("sizes and guards", [(row,) for row in rows], len(ranges) + len(guards))
+
+
+def _steps(program: Program) -> str:
+    return listed("steps", [(text(safely(lambda step=step: str(step))),) for step in program.trail[:ROWS]], len(program.trail))
+
+
+def _slot_row(name: str, slot: Slot | None, cells: dict[int, str]) -> tuple[str, ...]:
+    if slot is None:
+        return code(safely(lambda: spell_path(name))), dim("missing"), ""
+    first = cells.setdefault(slot.cell, name)
+    tied = None if first == name else f"one tensor with {first}"
+    kind = slot.kind.value if slot.persistent else f"{slot.kind.value}, not persistent"
+    value = described(slot.value) if isinstance(slot.value, torch.Tensor) else type(slot.value).__qualname__
+    return code(spell_path(name)), dim(kind), dim(value), dim(tied)
+
+
+def diff_page(diff: Diff) -> str:
+    """Return a diff as HTML: each graph and each kind of thing that differs folds.
+
+    Args:
+        diff: what ``purefx.diff`` gave.
+
+    >>> '<span class="add">+ flat</span>' in diff_page(Diff(facts=((), ("flat",))))
+    True
+    """
+    head, *lines = print_diff(diff).split("\n")
+    room, sections = Room(LINES), list[tuple[str, list[str]]]()
+    for line in lines:
+        if line[:1] in SIGNS:
+            sections[-1][1].append(line)
+        else:
+            sections.append((line, []))
+    shown = [_section(what, found, room) for what, found in sections[:BODIES]]
+    return page(f"<div><b>{text(head)}</b></div>", *shown, more(len(sections) - BODIES, "section"))
+
+
+SIGNS = {"+": "add", "-": "gone", "@": "place", " ": "same"}
+"""What the first letter of a line of a diff says, as the style calls it."""
+
+
+def _section(what: str, lines: Sequence[str], room: Room) -> str:
+    kept = lines[: room.take(len(lines))]
+    rows = [(f'<span class="{SIGNS[line[0]]}">{text(line)}</span>',) for line in kept]
+    return fold(code(what), table(rows) + more(len(lines) - len(kept), "line"), is_open=len(lines) <= OPEN)
+
+
+def finding_page(*found: Violation) -> str:
+    """Return findings of ``verify`` as HTML.
+
+    Args:
+        found: what breaks the program.
+
+    >>> "at enc / y" in finding_page(Violation("unique-names", "the name is taken", graph="enc", node="y"))
+    True
+    """
+    return page(*[_finding(one) for one in found[:FINDINGS]], more(len(found) - FINDINGS, "finding"))
+
+
+def _finding(found: Violation) -> str:
+    head, *lines = str(found).split("\n")
+    rule, _, message = head.partition(": ")
+    rows = [(f"<b>{code(line)}</b>" if line.lstrip().startswith(">") else code(line),) for line in lines[:ROWS]]
+    return fold(f'<span class="rule">{text(rule)}</span> {text(message, 3000)}', table(rows), is_open=True)
+
+
+html_of.register(Program, program_page)
+html_of.register(Graph, graph_page)
+html_of.register(Node, lambda node: page(code(print_node(node)), dim(described(node.meta.get("val")))))
+html_of.register(Diff, diff_page)
+html_of.register(Violation, finding_page)
+html_of.register(InvalidProgram, lambda error: finding_page(*error.violations))
