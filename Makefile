@@ -4,6 +4,7 @@
 #   make test    every check, as .ci/run calls it      make check   ruff, pyright, architecture
 #   make fast    pytest without the real models        make format  let ruff rewrite the sources
 #   make deep    the rest, and laws of new programs    make mutants mutants that no test finds (an hour)
+#   make docs    the site, in build/docs               make linkcheck  its links to other sites
 #   make house   files, lines, circles of imports, slowest tests
 #   make clean   forget .venv and everything built
 #
@@ -27,7 +28,7 @@ export HF_HUB_OFFLINE := 1
 # Tests of one file share what they export and draw, so a file is run by one process: make test PARALLEL= for one in all.
 PARALLEL ?= -n 2 --dist loadfile
 
-.PHONY: demo test check static fast deep mutants vacuity audit audit-effects house bench plot format clean install
+.PHONY: demo test check static fast deep mutants vacuity audit audit-effects house bench plot docs linkcheck format clean install
 .DEFAULT_GOAL := test
 
 install: .venv/installed
@@ -35,8 +36,8 @@ install: .venv/installed
 .venv/installed: pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { echo "purefx needs Python 3.11 or newer with venv: make PYTHON=/path/to/python" >&2; exit 1; }
 	@test -x $(BIN)/python || $(STEP) "make .venv with $(PYTHON)" $(PYTHON) -m venv .venv
-	@$(STEP) "install purefx[laws,store,demo,dev] (about a minute the first time)" \
-		$(BIN)/python -m pip install -qq --progress-bar off --editable '.[laws,store,demo,dev]'
+	@$(STEP) "install purefx[laws,store,demo,dev,docs] (about a minute the first time)" \
+		$(BIN)/python -m pip install -qq --progress-bar off --editable '.[laws,store,demo,dev,docs]'
 	@touch $@
 
 demo: .venv/installed
@@ -101,6 +102,17 @@ plot: .venv/matplotlib
 .venv/matplotlib: .venv/installed
 	@$(STEP) "install matplotlib" $(BIN)/python -m pip install -qq --progress-bar off --editable '.[laws,demo,dev,bench]'
 	@touch $@
+
+# A warning is an error, and so is a link to a page, a heading, a file or a name that is not there.
+SPHINX := $(BIN)/sphinx-build -q -W --keep-going -E -a -c docs/site -d build/doctrees
+
+docs: .venv/installed
+	@$(STEP) "docs: build/docs/index.html" $(SPHINX) -b html . build/docs
+
+# Other sites can be asked with a network only.
+linkcheck: .venv/installed
+	@if $(BIN)/python -c "import socket; socket.create_connection(('github.com', 443), 5)" 2>/dev/null; \
+		then $(SPHINX) -b linkcheck . build/links; else echo "linkcheck: skipped, there is no network"; fi
 
 format: .venv/installed
 	@$(BIN)/ruff check --fix --quiet . ; $(BIN)/ruff format .
