@@ -15,7 +15,7 @@ from purefx._command.options import Commands
 from purefx._command.output import Answer, CommandError
 from purefx.ir.calls.call_graph import module_calls
 from purefx.ir.calls.parts import original, part_names, parts
-from purefx.ir.errors import PipelineError
+from purefx.ir.errors import PartitionError, PipelineError
 from purefx.ir.names import did_you_mean, is_below
 from purefx.ir.program import Program
 from purefx.report.crossing import crossing
@@ -24,6 +24,9 @@ from purefx.stats import stats, table
 from purefx.transforms import deduplicate, split_balanced, split_by_module, split_by_tags
 
 __all__ = ["split_command"]
+
+SHOWN = 12
+"""How many tags are named."""
 
 
 def split_command(commands: Commands) -> None:
@@ -57,8 +60,9 @@ def _split(given: argparse.Namespace) -> Answer:
     program = transformed(read_small(given.file, given), given)
     try:
         found = _cut(program, given)
-    except PipelineError as error:
-        raise CommandError(f"{error}; here: --transform") from error
+    except (PipelineError, PartitionError) as error:  # it tells of Python's arguments
+        option = "--transform" if isinstance(error, PipelineError) else "--allow-reuse" if "allow_reuse" in str(error) else ""
+        raise CommandError(f"{error}{option and f'; here: {option}'}") from error
     if "deduplicated" in program.facts:
         found = deduplicate(found)  # splitting gives each part bodies of its own
     size = write(found, given.out, given)
@@ -71,13 +75,23 @@ def _cut(program: Program, given: argparse.Namespace) -> Program:
     if given.parts is not None:
         return split_balanced(program, given.parts)
     if given.tags is not None:
-        return split_by_tags(program, given.tags.split(","), allow_reuse=reuse)
+        return split_by_tags(program, _tags(program, given.tags.split(",")), allow_reuse=reuse)
     paths = _paths(program)
     if given.at is not None:
         found = dict.fromkeys([path for glob in given.at for path in _matching(glob, paths)])
         at = [path for path in paths if path in found]
         return split_by_module(program, {path: f"stage{number}" for number, path in enumerate(at)}, allow_reuse=reuse)
     return split_by_module(program, _named(given.part, paths), allow_reuse=reuse)
+
+
+def _tags(program: Program, wanted: list[str]) -> list[str]:
+    # A tag that no node has is a part without nodes to the library; here it is a slip.
+    known = {tag for _, node in program.nodes() if isinstance(tag := node.meta.get("tag"), str)}
+    for tag in wanted:
+        if tag not in known:
+            has = f"they have {', '.join(map(ascii, sorted(known)[:SHOWN]))}" if known else "none has any"
+            raise CommandError(f"no node has the tag {tag!a}{did_you_mean(tag, known)}; {has}")
+    return wanted
 
 
 def _named(wanted: Sequence[str], paths: Sequence[str]) -> dict[str, str]:
