@@ -24,6 +24,7 @@ from .outline import outline
 from .regions import dispatch
 from .rules.rule import RuleSet
 from .state import sink_state
+from .tracing import trace_program
 from .transformation import ADVICE, Fuel, Transformation, observed, without_fuel
 
 __all__ = ["DEFAULT", "Rewrite", "as_step", "bisect", "check_order", "transform"]
@@ -37,6 +38,8 @@ read where it belongs, and no call is ever made that hands state down only to lo
 
 def transform(program: Program, *transformations: Callable[[Program], Program]) -> Program:
     """Run transformations in order; with none given, the default pipeline that restores the module hierarchy.
+
+    Where torch's structured trace is on (``TORCH_TRACE=folder``), the program after each step is an artifact of it.
 
     Args:
         program: where to start; it is not changed.
@@ -57,15 +60,18 @@ def transform(program: Program, *transformations: Callable[[Program], Program]) 
     """
     steps = tuple(map(as_step, transformations)) or DEFAULT
     check_order(check(program), steps)
+    trace_program("program", 0, program)
     # One pause for all: with one for each step, the collector would walk what they made after every one of them.
     with collector_paused() if all(isinstance(step, Transformation) and step.proven for step in steps) else nullcontext():
         for number, step in enumerate(steps, 1):
             # A result that is not known to be valid (a user's function made it) is looked at before the next step sees it.
+            before = program
             try:
-                program = check(step(program))
+                program = check(step(before))
             except InvalidProgram as error:
-                error.add_note(f"in step {number} of {len(steps)}, {getattr(step, '__name__', None) or repr(step)}")
+                error.add_note(f"in step {number} of {len(steps)}, {_name(step)}")
                 raise
+            trace_program(_name(step), number, program, before)
     return program
 
 

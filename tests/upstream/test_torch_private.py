@@ -5,7 +5,9 @@ When a torch release moves one, this file fails and names it.
 
 from __future__ import annotations
 
+import importlib
 import inspect
+import logging
 from typing import Any
 
 import pytest
@@ -385,3 +387,24 @@ def test_modes_can_be_kept_from_running_kernels() -> None:
     with torch_private.without_kernels(mode):
         assert mode.allow_fallback_kernels is False
     assert mode.allow_fallback_kernels is before is True
+
+
+def test_the_structured_trace_has_readers() -> None:
+    """Without a folder its first handler is nobody; a record has the name and the text of an artifact."""
+    logs: Any = importlib.import_module("torch._logging._internal")
+    trace = logging.getLogger("torch.__trace")
+    before = list(trace.handlers)
+    trace.handlers[:] = [*before, logs.LazyTraceHandler(None)]
+    assert not torch_private.is_traced()
+    records: list[Any] = []
+    reader = logging.Handler()
+    reader.emit = records.append
+    trace.handlers[:] = [reader]
+    try:
+        assert torch_private.is_traced()
+        torch_private.write_artifact("purefx_test", lambda: "text")
+    finally:
+        trace.handlers[:] = before
+    (record,) = [record for record in records if "artifact" in record.metadata]
+    assert record.metadata["artifact"] == {"name": "purefx_test", "encoding": "string"}
+    assert record.payload == "text"
