@@ -7,6 +7,7 @@ file that is read is written.
 from __future__ import annotations
 
 import argparse
+import difflib
 import os
 from pathlib import Path
 
@@ -64,9 +65,10 @@ def read(path: str, given: argparse.Namespace) -> Program:
 
 def _near(file: Path) -> str:
     try:
-        return did_you_mean(file.name, [entry.name for entry in file.parent.iterdir()])
+        names = [entry.name for entry in file.parent.iterdir()]
     except OSError:
         return ""
+    return did_you_mean(file.name, difflib.get_close_matches(file.name, names, cutoff=0.8))  # an ending alone is not near
 
 
 def read_small(path: str, given: argparse.Namespace) -> Program:

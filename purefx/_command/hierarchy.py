@@ -45,9 +45,8 @@ class Row:
     def label(self) -> str:
         """The last part of the path, or of all of them: ``0-31``."""
         names = list(dict.fromkeys([path.rpartition(".")[2] for path in self.paths])) if self.path else ["(root)"]
-        if len(names) > 2 and names == [
-            str(number) for number in range(int(names[0]) if names[0].isdecimal() else 0, len(names))
-        ]:
+        start = int(names[0]) if len(names[0]) < 9 and names[0].isdecimal() else 0
+        if len(names) > 2 and names == [str(number) for number in range(start, start + len(names))]:
             return f"{names[0]}-{names[-1]}"
         return ", ".join(names if len(names) < 5 else [*names[:2], "...", names[-1]])
 

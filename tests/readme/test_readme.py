@@ -33,6 +33,7 @@ NOT_RUN = {
 PRINTED = {
     "CONTRIBUTING.md": 4,
     "README.md": 3,
+    "docs/command.md": 1,
     "docs/effects.md": 2,
     "docs/guide/import.md": 3,
     "docs/guide/laws.md": 1,
