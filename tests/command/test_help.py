@@ -80,7 +80,7 @@ def test_the_page(run: Run) -> None:
         ("split model.purefx new.purefx --at layer.*", "no module that runs has the path 'layer.*'; did you mean 'layers.2'"),
         ("split model.purefx new.purefx --at layers.*.upp", "did you mean 'layers.2.up'"),
         ("split model.purefx new.purefx --part a", "write NAME=GLOB"),
-        ("split model.purefx new.purefx --part a=layers.0 --part b=layers.0", "'layers.0' is asked for in two parts, 'a' and 'b'"),
+        ("split model.purefx new.purefx --part a=layers.0 --part b=layers.0", "is asked for in two parts, 'a' and 'b'"),
         ("split model.purefx new.purefx --part a=layers.0,layers.2 --part b=layers.1", "here: --allow-reuse"),
         ("split model.purefx new.purefx --part forward=layers.0", "cannot be the name of a part"),
         ("split model.purefx new.purefx --tags a", "no node has the tag 'a'; none has any"),
