@@ -38,6 +38,7 @@ from purefx.ir.analysis.digest import alpha_equal, digest
 from purefx.ir.analysis.history import became, history
 from purefx.ir.calls.parts import parts, where_went
 from purefx.ir.importing import import_ep, import_fx
+from purefx.ir.show.explorer import to_model_explorer
 from purefx.ir.show.notebook import program_page as _program_page  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from purefx.ir.store import load, save
 from purefx.ir.text import mermaid, parse
@@ -205,6 +206,7 @@ __all__ = [
     "to_dtype",
     "to_ep",
     "to_fx",
+    "to_model_explorer",
     "to_script",
     "transform",
     "transformation",
