@@ -33,20 +33,20 @@ STYLES = {
 WORDS = re.compile(
     r"""
       (?P<defined> ^ [ >]* (?: [A-Za-z_]\w* | %"(?:[^"\\]|\\.)*+" ) (?= [ ]=[ ] ) )
-    | (?P<graph>   @ (?: "(?:[^"\\]|\\.)*+" | [\w$.]+ ) )
+    | (?P<graph>   (?<! [\w$.] ) @ (?: "(?:[^"\\]|\\.)*+" | [\w$.]+ ) )
     | (?P<string>  [%b]? "(?:[^"\\]|\\.)*+" )
     | (?P<where>   (?<! [ ] ) [ ]{2,}+ in [ ] .* $ )
     | (?P<effects> [ ] ! [ ] (?: (?! [ ]{2} ) . )*+ )
     | (?P<keyword> ^ [ >]* [a-z_]+ (?= [ ] .* \{ $ | [ ] \{ $ ) | ^ [ >]* return \b | (?<= [ ]=[ ] ) (?: call | get ) (?= [ ] ) )
     | (?P<operator> (?<= [ ]=[ ] ) [\w$.]+ (?= \( ) )
-    | (?P<number>  (?<! [\w$.] ) -? \d [\d.e+-]* (?! [\w$.] ) )
+    | (?P<number>  (?<! [\w$.@] ) -? \d [\d.e+-]* (?! [\w$.] ) )
     """,
     re.VERBOSE,
 )
 
 
 def styled(text: str, form: Form = "program") -> Text:
-    r"""Return a text of purefx with styles, for rich to print.
+    r"""Return a text of purefx with styles, for rich to print; the end of its last line is rich's business.
 
     Args:
         text: what a value prints as.
@@ -60,13 +60,13 @@ def styled(text: str, form: Form = "program") -> Text:
     """
     from rich.text import Span, Text
 
-    text = escaped(text)
+    text = escaped(text).removesuffix("\n")
     spans: list[Span] = []
     start, before = 0, ""
     for line in text.split("\n"):
         spans += [Span(start + begin, start + end, style) for begin, end, style in LINES[form](line, before)]
         start, before = start + len(line) + 1, line
-    return Text(text, spans=spans, end="" if text.endswith("\n") else "\n")
+    return Text(text, spans=spans)
 
 
 def _program(line: str, before: str) -> Spans:  # noqa: ARG001
