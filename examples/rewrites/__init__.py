@@ -18,7 +18,17 @@ from torch.utils._pytree import tree_leaves
 import purefx as px
 from examples.zoo import Example
 
-__all__ = ["Rewriting", "owner_of"]
+__all__ = ["Outcome", "Rewriting", "owner_of", "parts_of"]
+
+
+@frozen
+class Outcome:
+    """What a rewrite did: the flat program before and after, the tree after, and the largest difference to eager."""
+
+    before: px.Program
+    after: px.Program
+    tree: px.Program
+    worst: float
 
 
 @frozen
@@ -35,9 +45,11 @@ class Rewriting:
     written: Sequence[Any]
     """The rules and functions that ours consists of."""
     tolerance: float = 1e-5
+    at: str | None = None
+    """A node of the flat program at the place that the gallery shows; by default the first one that is rewritten."""
 
-    def run(self) -> tuple[px.Program, float]:
-        """Return the rewritten tree, and the largest difference of the flat program, the tree and the graph module to eager.
+    def run(self) -> Outcome:
+        """Return the programs, and the largest difference of the flat one, the tree and the graph module to eager.
 
         Raises:
             AssertionError: one of them is not what the model changed by hand computes, over two calls, or is not valid.
@@ -57,7 +69,7 @@ class Rewriting:
         self.by_hand(model)
         worst = max(self._difference(module, copy.deepcopy(model)) for module in modules)
         assert worst <= self.tolerance, f"{self.name}: {worst} from eager"
-        return results[1], worst
+        return Outcome(flat, results[0], results[1], worst)
 
     def _difference(self, module: Any, eager: Any) -> float:
         worst = 0.0
@@ -74,11 +86,12 @@ class Rewriting:
     @property
     def lines(self) -> tuple[int, int]:
         """The lines of code of ours, and of the same in torch.fx."""
-        ours = [part for each in self.written for part in (_parts(each) if isinstance(each, px.Rule) else [each])]
+        ours = [part for each in self.written for part in (parts_of(each) if isinstance(each, px.Rule) else [each])]
         return sum(map(_lines, ours)), _lines(self.in_fx)
 
 
-def _parts(rule: px.Rule) -> list[Callable[..., Any]]:
+def parts_of(rule: px.Rule) -> list[Callable[..., Any]]:
+    """Return the functions that a rule is written as: what it looks for, and what stands in its place."""
     return [rule.written] if rule.replacement in (rule.written, None) else [rule.written, rule.replacement]
 
 

@@ -23,4 +23,4 @@ def in_fx(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
     return made
 
 
-REWRITING = Rewriting("fold, CSE, DCE", llama(4), clean, in_fx, lambda model: None, [clean])
+REWRITING = Rewriting("fold, CSE, DCE", llama(4), clean, in_fx, lambda model: None, [clean], at="expand")

@@ -22,12 +22,13 @@ ALL = sorted(page for folder, pattern in ((ROOT, "*.md"), (ROOT / "docs", "**/*.
 
 TEXTS = {str(page.relative_to(ROOT)): page.read_text(encoding="utf-8") for page in ALL}
 
-LANGUAGES = {"python", "python no-run", "text", "mermaid", "purefx", "diff", "{toctree}", "{eval-rst}"}
+LANGUAGES = {"python", "python no-run", "text", "mermaid", "console", "purefx", "diff", "{toctree}", "{eval-rst}"}
+"""Those of ``console`` run in ``tests/command``, those of ``purefx`` in ``test_laws_doc.py``."""
 
 NOT_RUN = {
     "docs/stages.md": "what one rank of several does; the block after it runs with one process",
     "docs/decisions/persistent-maps.md": "a defect of a C extension that no test may load",
-    "docs/gallery.md": "excerpts of examples/rewrites, which tests/models/test_rewrites.py runs",
+    "docs/gallery.md": "what examples/rewrites has, which tests/models/test_rewrites.py runs and compares",
 }
 
 PRINTED = {
