@@ -38,6 +38,7 @@ from purefx.ir.analysis.digest import alpha_equal, digest
 from purefx.ir.analysis.history import became, history
 from purefx.ir.calls.parts import parts, where_went
 from purefx.ir.importing import import_ep, import_fx
+from purefx.ir.show.dot import to_dot
 from purefx.ir.show.explorer import to_model_explorer
 from purefx.ir.show.notebook import program_page as _program_page  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from purefx.ir.store import load, save
@@ -203,6 +204,7 @@ __all__ = [
     "swap_modules",
     "through",
     "to_device",
+    "to_dot",
     "to_dtype",
     "to_ep",
     "to_fx",
