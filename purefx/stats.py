@@ -231,8 +231,9 @@ def table(rows: list[tuple[str, ...]], *, left: int = 1) -> list[str]:
     """
     rows = [tuple([escaped(text).replace("\n", "\\n") for text in row]) for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    aligned = [str.ljust] * left + [str.rjust] * (len(widths) - left)
-    return ["  ".join([put(*cell) for put, *cell in zip(aligned, row, widths, strict=True)]).rstrip() for row in rows]
+    lines = [[text.ljust(w) for text, w in zip(row[:left], widths, strict=False)] for row in rows]
+    numbers = [[text.rjust(w) for text, w in zip(row[left:], widths[left:], strict=True)] for row in rows]
+    return ["  ".join([*words, *rest]).rstrip() for words, rest in zip(lines, numbers, strict=True)]
 
 
 def stats_page(found: Stats) -> str:

@@ -109,8 +109,8 @@ class Commands:
         return given
 
 
-def _shared() -> argparse.ArgumentParser:
-    shared = argparse.ArgumentParser(add_help=False)
+def _shared() -> Parser:
+    shared = Parser(add_help=False)
     add: Callable[..., Any] = shared.add_argument_group("options of all commands").add_argument
     add("--json", action="store_true", help="print one JSON document instead, also of an error")
     told = "colours: where stdout is a terminal, rich is installed and NO_COLOR is not set (auto); always; never"

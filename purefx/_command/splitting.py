@@ -143,10 +143,10 @@ def _told(program: Program) -> dict[str, Any]:
 
 
 def _text(said: dict[str, Any]) -> str:
-    rows = [("part", "body", "operators", "parameters", "bytes")]
+    rows: list[tuple[str, ...]] = [("part", "body", "operators", "parameters", "bytes")]
     for one in said["parts"]:
         rows.append((one["part"], f"@{one['body']}", *[f"{one[what]:,}" for what in ("operators", "parameters", "bytes")]))
-    arrows = [("from", "to", "values", "bytes")]
+    arrows: list[tuple[str, ...]] = [("from", "to", "values", "bytes")]
     for one in said["crossing"]:
         size = f"{one['bytes']:,}" if one["complete"] else f"{one['bytes']:,} and more" if one["bytes"] else "unknown"
         arrows.append((one["from"], one["to"], f"{one['count']:,}", size))
