@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import io
 import json
 import os
 import sys
@@ -57,14 +58,17 @@ def put(answer: Answer, given: argparse.Namespace) -> int:
     if given.json:
         _put_json(answer.data())
         return answer.status
-    text = escaped(answer.text())
-    if not text:
-        return answer.status
-    if answer.form is None or not _is_colored(given.color):
-        sys.stdout.write(text if text.endswith("\n") else text + "\n")
-    else:
-        _put_styled(text, answer.form)
+    text = _encodable(escaped(answer.text()).removesuffix("\n"))
+    if text:
+        form = answer.form if _is_colored(given.color) else None
+        sys.stdout.write(f"{text}\n" if form is None else _with_colors(text, form))
     return answer.status
+
+
+def _encodable(text: str) -> str:
+    # What the terminal has no letter for is an escape as well.
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    return text.encode(encoding, "backslashreplace").decode(encoding)
 
 
 def put_error(error: BaseException, message: str, *, as_json: bool) -> None:
@@ -138,9 +142,13 @@ def _is_colored(wanted: str) -> bool:
     return bool(os.environ.get("FORCE_COLOR") or is_there) and _has_rich()
 
 
-def _put_styled(text: str, form: Form) -> None:
+def _with_colors(text: str, form: Form) -> str:
     from rich.console import Console
 
-    # What was decided above is told in full, so that rich decides nothing by itself; the terminal wraps lines, not rich.
-    console = Console(file=sys.stdout, force_terminal=True, color_system="standard", no_color=False, legacy_windows=False)
-    console.print(styled(text, form), soft_wrap=True)
+    # What was decided above is told in full, so that rich decides nothing by itself: colors, width, a status of its own
+    # where a pipe is closed.
+    found = io.StringIO()
+    Console(file=found, force_terminal=True, color_system="standard", no_color=False, legacy_windows=False).print(
+        styled(text, form), soft_wrap=True
+    )
+    return found.getvalue()
