@@ -47,6 +47,7 @@ PRINTED = {
     "docs/partition.md": 4,
     "docs/rules.md": 4,
     "docs/provenance.md": 2,
+    "docs/see.md": 2,
     "docs/stages.md": 1,
     "docs/tour.md": 8,
 }
