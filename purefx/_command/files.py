@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import logging
 import os
 from pathlib import Path
 
 from purefx._command.output import CommandError, progress
+from purefx.ir.errors import StoreError
 from purefx.ir.importing import import_ep
 from purefx.ir.names import did_you_mean
 from purefx.ir.program import Program
@@ -50,16 +52,34 @@ def read(path: str, given: argparse.Namespace) -> Program:
     except FileNotFoundError as error:
         raise CommandError(f"No such file: {path!a}{_near(file)}") from error
     progress(f"reading {path}")
-    if not is_zip:
-        return load(path, device="cpu", allow=given.allow)
-    if not given.trust:
+    if is_zip and not given.trust:
         raise CommandError(f"{path}: {WHY_TRUST}")
+    try:
+        return _exported(path) if is_zip else load(path, device="cpu", allow=given.allow)
+    except (StoreError, CommandError) as error:
+        if "not registered" not in str(error):
+            raise
+        raise CommandError(f"{error}\nhere: --import MODULE, the one that registers it") from error
+
+
+def _exported(path: str) -> Program:
     import torch
 
+    said: list[logging.LogRecord] = []
+
+    def keep(record: logging.LogRecord) -> bool:  # torch logs what happened, with a traceback, and raises that something did
+        said.append(record)
+        return False
+
+    log = logging.getLogger("torch.export")
+    log.addFilter(keep)
     try:
         ep = torch.export.load(path)
     except Exception as error:  # torch raises whatever its parts do
-        raise CommandError(f"{path}: torch cannot load it: {type(error).__name__}: {error}") from error
+        causes = [record.exc_info[1] for record in said if record.exc_info] or [error]
+        raise CommandError(f"{path}: torch cannot load it: {type(causes[-1]).__name__}: {causes[-1]}") from error
+    finally:
+        log.removeFilter(keep)
     return import_ep(ep)
 
 

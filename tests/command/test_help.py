@@ -8,6 +8,8 @@ import shlex
 from pathlib import Path
 
 import pytest
+import torch
+from torch.utils import _pytree
 
 import purefx as px
 from tests.command.conftest import Run
@@ -138,3 +140,29 @@ def test_the_library_says_the_same(run: Run, files: Path) -> None:
     said = json.loads(run("show", "model.purefx", "--json")[1])
     assert [one["graph"] for one in said["graphs"]] == list(program.order)
     assert [node["name"] for one in said["graphs"] for node in one["nodes"]] == [node.name for _, node in program.nodes()]
+
+
+class Named:
+    """What a library has its modules return, and registers when it is imported."""
+
+    def __init__(self, x: torch.Tensor) -> None:
+        self.x = x
+
+
+class Names(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> Named:
+        return Named(x.neg())
+
+
+def test_classes_that_another_library_registers(run: Run) -> None:
+    """A model of transformers is read with --import; the error says so, and has torch's own reason and no traceback."""
+    _pytree.register_pytree_node(
+        Named, lambda one: ([one.x], None), lambda leaves, _: Named(*leaves), serialized_type_name="tests.Named"
+    )
+    ep = torch.export.export(Names(), (torch.ones(2),))
+    torch.export.save(ep, "named.pt2")
+    px.save(px.import_ep(ep), "named.purefx")
+    _pytree._deregister_pytree_node(Named)
+    for file, reason in (("named.pt2", "Named in pytree is not registered"), ("named.purefx", "cannot be read from text")):
+        status, out, err = run("show", file, "--trust")
+        assert (status, out) == (2, "") and reason in err and "here: --import MODULE, the one that registers it" in err
