@@ -397,7 +397,7 @@ def test_the_structured_trace_has_readers() -> None:
     trace.handlers[:] = [*before, logs.LazyTraceHandler(None)]
     assert not torch_private.is_traced()
     records: list[Any] = []
-    reader = logging.Handler()
+    reader: Any = logging.Handler()
     reader.emit = records.append
     trace.handlers[:] = [reader]
     try:
