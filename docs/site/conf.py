@@ -24,7 +24,7 @@ html_show_copyright = False
 
 myst_heading_anchors = 4
 
-autodoc_default_options = {"members": True, "show-inheritance": True}
+autodoc_default_options = {"members": True}
 autodoc_member_order = "bysource"
 autodoc_preserve_defaults = True
 autodoc_typehints_format = "short"
@@ -36,5 +36,8 @@ nitpick_ignore_regex = [
     ("py:.*", r"(torch|collections|enum|os|pathlib|typing)\..*|ExportedProgram|FlatArgsAdapter|UnflattenedModule"),
     ("py:.*", r"PipelineStage|ProcessGroup"),
     # What is inside: a signature or a field names it, and nobody writes it.
-    ("py:.*", r"purefx\.(transforms\.rules|lowering\.calls|laws\.strategies|ir\.persistent)\..*|Scope|Through|Origin|_Written"),
+    (
+        "py:.*",
+        r"purefx\.(transforms\.rules|lowering\.calls|laws\.strategies|ir\.persistent|ir\.displayed)\..*|Scope|Through|Origin|_Written",
+    ),
 ]

@@ -58,7 +58,7 @@ class ProgramLexer(RegexLexer):
 def read_docstring(app: Sphinx, what: str, name: str, thing: Any, options: Any, lines: list[str]) -> None:
     """Turn the sections of a docstring into fields."""
     if what == "data":
-        lines[:] = [*comment(name.rpartition(".")[2], thing), ""]
+        lines[:] = [*comment(name.rpartition(".")[2], thing), ""]  # what the directive holds comes after it
     elif what not in {"attribute", "property"}:
         lines[:] = GoogleDocstring(lines, DIALECT, app, what, name, thing, options).lines()
 
