@@ -148,6 +148,6 @@ def _text(said: dict[str, Any]) -> str:
         rows.append((one["part"], f"@{one['body']}", *[f"{one[what]:,}" for what in ("operators", "parameters", "bytes")]))
     arrows: list[tuple[str, ...]] = [("from", "to", "values", "bytes")]
     for one in said["crossing"]:
-        size = f"{one['bytes']:,}" if one["complete"] else f"{one['bytes']:,} and more" if one["bytes"] else "unknown"
+        size = f"{one['bytes']:,}" if one["complete"] else f"{one['bytes']:,}+" if one["bytes"] else "?"
         arrows.append((one["from"], one["to"], f"{one['count']:,}", size))
     return "\n".join([*table(rows, left=2), "", *table(arrows, left=2)])
