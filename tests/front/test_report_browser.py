@@ -5,9 +5,7 @@ One headless Chromium for all; skipped where there is none, or no selenium (the 
 
 from __future__ import annotations
 
-import shutil
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +15,6 @@ import torch
 import purefx as px
 from tests.front.reports import PAYLOADS, hostile, soften
 from tests.programs import Tower
-
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-
-DRIVER = shutil.which("chromedriver")
-
-OPTIONS = (
-    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync", "--window-size=1500,950",
-)  # fmt: skip
-
 
 COMPARE = "document.getElementById('compare')"
 
@@ -40,21 +28,6 @@ each(".node", (one) => one.dispatchEvent(new MouseEvent("click", {bubbles: true}
 each("#search", (one) => { one.value = "toy"; one.dispatchEvent(new Event("input")); });
 """
 """Clicks whatever there is."""
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    if not (CHROMIUM and DRIVER):
-        pytest.skip("no chromium with chromedriver: apt-get install chromium chromium-driver")
-    webdriver: Any = pytest.importorskip("selenium.webdriver", reason="no selenium: pip install -e '.[browser]'")
-    options = webdriver.ChromeOptions()
-    options.binary_location = CHROMIUM
-    for each in (*OPTIONS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
-        options.add_argument(each)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
-    yield driver
-    driver.quit()
 
 
 @pytest.fixture(scope="module")
