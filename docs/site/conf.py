@@ -20,6 +20,8 @@ exclude_patterns = ["docs/site"]
 html_theme = "furo"
 html_title = "purefx"
 html_copy_source = False
+html_static_path = ["site.css"]
+html_css_files = ["site.css"]
 html_show_copyright = False
 
 myst_heading_anchors = 4
