@@ -234,18 +234,20 @@ class _Question:
         made = recipes(changed=changed).map(partial(_case, pool=self.pool, tolerance=self.tolerance))
         return made.map(lambda case: None if case is None else self.prepared(case))
 
-    def cases(self, count: int, *, changed: bool = False) -> list[Case]:
-        """Return drawn cases, the same ones whenever it is asked."""
-        return [case for case in self._drawn(count, changed=changed) if case is not None]
-
-    def _drawn(self, count: int, *, changed: bool) -> list[Case | None]:
-        return examples_of(self.made(changed=changed), count, self.number, longest=LONGEST)
+    def cases(self, count: int, *, changed: bool = False, run: int = 0) -> list[Case]:
+        """Return drawn cases, the same ones whenever it is asked; those of another run are others."""
+        drawn: list[Case | None] = examples_of(self.made(changed=changed), count, self.number + run, longest=LONGEST)
+        return [case for case in drawn if case is not None]
 
     def enough(self, count: int) -> list[Case]:
-        """Return drawn cases; some more than asked for where so few do not say whether the rule matches in half of them."""
+        """Return drawn cases; more than asked for where those do not say whether the rule matches in half of them.
+
+        Programs of one run of hypothesis are near each other, so a second run is asked before it is said that few match.
+        """
         found = self.cases(count)
-        few = count < LEAST and 2 * sum(did(self.transform, case.program) > 0 for case in found) < len(found)
-        return self.cases(LEAST) if few else found
+        if 2 * sum(did(self.transform, case.program) > 0 for case in found) >= len(found):
+            return found
+        return self.cases(LEAST) if count < LEAST else [*found, *self.cases(count, run=1)]
 
     def ask(self, laws: Sequence[Law], cases: Sequence[Case], *, changed: bool | None = None) -> None:
         """Raise the first law that does not hold, with the smallest program."""

@@ -80,7 +80,7 @@ def attended(rule: px.Rule) -> Draw:
             "mask": mask,
             "p": draw(st.sampled_from((0.0, 0.25))),
             "causal": mask is None and draw(st.booleans()),
-            "scale": draw(st.sampled_from((None, 0.5))),
+            "scale": draw(st.sampled_from((None, 0.5, -0.5))),
             "gqa": draw(st.booleans()),
             "by": draw(st.sampled_from((0.5, 2, -3.0))),
         }
@@ -160,7 +160,7 @@ def parts(name: str) -> Draw:
     how, count = name.rpartition("_")[0], int(name[-1])
 
     def drawn(draw: Draw) -> tuple[Any, ...]:
-        size, rank = draw(st.integers(1, 2)), draw(st.sampled_from((1, 1, 2, 3)))  # of rank 1 no view has other strides
+        size, rank = draw(st.integers(1, 2)), draw(st.sampled_from((1, 1, 1, 2, 3)))  # of rank 1 no view has other strides
         sizes = [size] * (count - 1) + [draw(st.integers(1, size))]
         dim = draw(st.integers(0, rank - 1))
         cut = {"split_cat": size, "split_sizes_cat": sizes, "chunk_cat": count}.get(how)

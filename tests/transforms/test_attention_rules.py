@@ -123,6 +123,29 @@ def test_what_is_almost_attention_stays(name: str, function: Function) -> None:
     assert rules.attention(program) is program
 
 
+ATTEND = functional.scaled_dot_product_attention
+
+BACKWARDS: list[tuple[str, Function]] = [
+    ("times_before", lambda m, q, k, v, b: ATTEND(q * -2.0, k, v)),
+    ("over_before", lambda m, q, k, v, b: ATTEND(q, k / -2.0, v, m.seen)),
+    ("times_before", lambda m, q, k, v, b: ATTEND(q * 2.0, k, v, is_causal=True)),
+    ("", lambda m, q, k, v, b: ATTEND(q * -2.0, k, v, is_causal=True)),
+    ("", lambda m, q, k, v, b: ATTEND(q / -2.0, k, v, is_causal=True)),
+    ("", lambda m, q, k, v, b: ATTEND(q, k, v, m.seen, scale=-0.5)),
+    ("", lambda m, q, k, v, b: ATTEND(q, k, v, m.seen, scale=0.0)),
+    ("attention_scaled_seen", lambda m, q, k, v, b: soft(torch.where(m.seen, q @ turned(k) * -0.3, -INF)) @ v),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("wanted", "function"), BACKWARDS)
+def test_a_factor_below_zero_goes_into_no_mask_of_torch(wanted: str, function: Function) -> None:
+    """With ``is_causal``, torch hides by -inf times the factor: a factor that is not above zero gives NaN."""
+    model = Plain(function)
+    result, names = applied(rules.attention, exported(model, QKV))
+    assert names == wanted.split()
+    assert_equal(result, model, QKV, 1e-5)
+
+
 def test_the_softmax_of_attention_gives_zeros() -> None:
     assert torch.equal(SAFE_SOFTMAX(torch.full((2,), -INF), -1), torch.zeros(2))
 

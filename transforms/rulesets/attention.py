@@ -238,8 +238,10 @@ def _as_it_is(m: Match) -> float | None:
 
 
 def _is_scaled_before(m: Match) -> bool:
-    by = _as_number(m["by"])
-    return bool(math.isfinite(by) and by != 0 and _as_it_is(m) is not None and m.dtype("q") == m.dtype("k") == m.dtype("v"))
+    by, scale = _as_number(m["by"]), _as_it_is(m)
+    if scale is None or not math.isfinite(by) or by == 0 or not m.dtype("q") == m.dtype("k") == m.dtype("v"):
+        return False
+    return m["causal"] is False or (by > 0 and scale > 0)  # what torch's kernels hide themselves is -inf times the factor
 
 
 @rule(where=_is_scaled_before)
@@ -266,6 +268,8 @@ def _(m: Match, q: Any, k: Any, v: Any, mask: Any, p: Any, causal: Any, scale: A
 
 def _is_causal(m: Match) -> bool:
     mask, q, k = m.constant("mask", buffers=True), m.shape("q"), m.shape("k")
+    if m["scale"] is not None and not _as_number(m["scale"]) > 0:
+        return False  # torch hides by -inf times the factor
     if mask is None or q is None or k is None or mask.dim() < 2 or mask.shape[-2:] != (q[-2], k[-2]):
         return False
     seen = torch.ones(mask.shape, dtype=torch.bool, device=mask.device).tril()
