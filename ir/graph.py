@@ -286,15 +286,13 @@ class Graph(Displayed):
         users: dict[str, tuple[str, ...]] = {}
         several: dict[str, list[str]] = {}
         for node in self.nodes:
-            user = node.name
+            user, mine = node.name, (node.name,)
             for name in refs_in(node.args, node.kwargs):
-                if name not in users:
-                    users[name] = (user,)
-                elif name in several:
-                    if several[name][-1] is not user:
-                        several[name].append(user)
-                elif users[name][0] is not user:
-                    several[name] = [users[name][0], user]
+                first = users.setdefault(name, mine)
+                if first is not mine:
+                    more = several.setdefault(name, [first[0]])
+                    if more[-1] is not user:
+                        more.append(user)
         users.update(zip(several, map(tuple, several.values()), strict=True))
         return MappingProxyType(users)
 
@@ -314,11 +312,18 @@ class Graph(Displayed):
         return MappingProxyType({index: tuple(names) for index, names in ends.items()})
 
     @cached_property
+    def distinct(self) -> tuple[Do, ...]:
+        """What its nodes do, each object once.
+
+        Nodes that call one overload mostly share it, so what is asked of all operators is asked of a few.
+        """
+        return tuple({id(do): do for do in [node.do for node in self.nodes]}.values())
+
+    @cached_property
     def callers(self) -> tuple[Node, ...]:
         """The nodes that call a graph, or pass one to an operator."""
-        return tuple(
-            [node for node in self.nodes if type(do := node.do) is Call or (type(do) is Op and do.effects.through_bodies)]
-        )
+        calling = {id(do) for do in self.distinct if type(do) is Call or (type(do) is Op and do.effects.through_bodies)}
+        return tuple([node for node in self.nodes if id(node.do) in calling]) if calling else ()
 
     @cached_property
     def callees(self) -> tuple[str, ...]:

@@ -364,8 +364,9 @@ def _has_symbols(program: Program) -> bool:
 
 def _mode_of(program: Program) -> Any:
     # The mode of the user's inputs, which know the dynamic sizes; else that of anything.
-    formals = sorted(program.inputs, key=lambda pair: type(pair[1]) is not UserInput)
-    for value in chain([formal for formal, _ in formals], (node for _, node in program.nodes())):
+    inputs = program.inputs
+    formals = [[formal for formal, spec in inputs if (type(spec) is UserInput) is by_user] for by_user in (True, False)]
+    for value in chain(*formals, (node for _, node in program.nodes())):
         for mode in _modes_in(value.meta.get("val")):
             return mode
     return None

@@ -119,4 +119,4 @@ def test_what_else_may_decide_is_asked_each_time(written: Any) -> None:
 def test_functions_that_are_called_are_looked_into() -> None:
     found = sources_of(plain)
     assert found is not None
-    assert [value for _, value in found] == [halved, torch, FACTOR, FACTOR]
+    assert [value for _, value in found] == [plain.__code__, halved, torch, FACTOR, halved.__code__, FACTOR]

@@ -128,6 +128,8 @@ class Sweep:
         self.has_tensors = False
         self.is_said = True
         """Whether nothing is left to infer."""
+        self.is_over = False
+        """Whether no node is left at which a rule could match: another walk would find nothing."""
         self.is_near = False
         """Whether a pattern was looked for in a value that another body computes."""
         self.left: list[Left] | None = None
@@ -164,10 +166,8 @@ class Sweep:
         Args:
             is_top_down: whether the last nodes are tried first.
         """
-        wanted = self._by_id
-        candidates = [
-            node.name for node in self.graph.nodes if id(do.target if type(do := node.do) is Op else type(do)) in wanted
-        ]
+        wanted = {id(do) for do in self.graph.distinct if id(do.target if type(do) is Op else type(do)) in self._by_id}
+        candidates = [node.name for node in self.graph.nodes if id(node.do) in wanted] if wanted else []
         for at in reversed(candidates) if is_top_down else candidates:
             todo = [at]
             while todo and not self.fuel.refused and not self.classes:
@@ -177,10 +177,16 @@ class Sweep:
         if not candidates or not self.draft.known:
             return self.graph
         self.is_said = self.draft.is_said
+        self.is_over = self._is_over(candidates)
         made = self.draft.graph()
         for name in ("legality", "standing", "_scope"):  # they know the walk: without them it is freed at once
             self.__dict__.pop(name, None)
         return made
+
+    def _is_over(self, candidates: Iterable[str]) -> bool:
+        # Whether no node is left at which a rule could match: what another walk would find.
+        nodes, made = self.draft.nodes, [name for names in self.draft.made.values() for name in names]
+        return not any(name in nodes and id(root_of(nodes[name])) in self._by_id for name in (*candidates, *made))
 
     def _rewritten(self, name: str, at: str) -> list[str]:
         # The names of the nodes that are new, where a rule matched.
@@ -293,7 +299,7 @@ class Sweep:
 
     def _written(self, rule: _Rule, place: Match, names: Names, gone: Collection[str]) -> _Answer | None:
         # What a rule writes for a match; None where it leaves that as it is.
-        key, given = self.templates.key(rule, place) or (None, ())
+        key, given = self.templates.key(rule, place.found, self.draft.values) or (None, ())
         template = None if key is None else self.templates.find(key)
         if template is not None:
             values = self._values_of(template, rule, place, gone)
@@ -345,11 +351,12 @@ class Sweep:
         draft, roots = self.draft, [root.name for root in answer.place.roots]
         span = [node.name for node in draft.span(inner, answer.place.root.name, at)] if len(roots) > 1 else roots
         results = dict(zip(roots, answer.results, strict=True))
-        values = None if self.name in self.places.decided else self._inference
-        goes = roots if rule.keeps_inner else [*inner]
-        made = answer.nodes if answer.is_said else draft.said(answer.nodes, results, values, goes, answer.template)
+        made = answer.nodes
+        if not answer.is_said:
+            values = None if self.name in self.places.decided else self._inference
+            made = draft.said(made, results, values, roots if rule.keeps_inner else [*inner], answer.template)
         draft.insert(made, before)
-        there = [result for result in answer.results if result.name not in {node.name for node in made}]
-        draft.stand(there, answer.place, rule.name)
+        new = [node.name for node in made]
+        draft.stand([result for result in answer.results if result.name not in new], answer.place, rule.name)
         for root in sorted(roots, key=span.index, reverse=True):
             draft.replace(root, results[root], inner)

@@ -67,10 +67,11 @@ def origin_of_match(place: Match, rule: str) -> Meta:
         place: the match.
         rule: its name.
     """
-    scope = place.scope
-    called = [made_of_value(scope.program, scope.graph, node.name) for node in place.nodes if type(node.do) is Call]
-    read = [node for name in place.notes.reads if (node := scope.node_of(name)) is not None]  # numbers and constants that it has
-    return made_of([*[node.meta for node in (*place.nodes, *read)], *called], rule)
+    scope, nodes = place.scope, place.nodes
+    metas = [node.meta for node in nodes]
+    metas += [node.meta for name in place.notes.reads if (node := scope.node_of(name)) is not None]  # numbers and constants
+    metas += [made_of_value(scope.program, scope.graph, node.name) for node in nodes if type(node.do) is Call]
+    return made_of(metas, rule)
 
 
 class Builder:

@@ -95,11 +95,13 @@ class Draft:
         there = self.made.setdefault(where, [where])
         place = there.index(before)
         there[place:place] = [node.name for node in made]
+        own = self._own
         for node in made:
-            self.nodes[node.name] = node
-            self._stands[node.name] = number
+            mine = node.name
+            self.nodes[mine] = node
+            self._stands[mine] = number
             for name in node.refs():
-                self._own(name)[node.name] = None
+                own(name)[mine] = None
 
     def stand(self, values: Iterable[Ref], place: Match, rule: str) -> None:
         """Note that values which are there take the place of a match: they stand for it."""
@@ -123,9 +125,12 @@ class Draft:
             self._output = replace_refs(self._output, known)
             self._returned.discard(name)
             self._returned.add(by.name)
-        while unused := [one for one in inner if one in self.nodes and one not in self._returned and not self.users(one)]:
+        left = [*inner]
+        while unused := [one for one in left if one not in self._returned and not self.users(one)]:
+            left = [one for one in left if one not in unused]
             for one in unused:
-                self._remove(one)
+                if one in self.nodes:
+                    self._remove(one)
 
     def _remove(self, name: str) -> None:
         for used in self.nodes.pop(name).refs():

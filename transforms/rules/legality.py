@@ -135,8 +135,7 @@ class Legality:
         """
         if not any(map(self.acts, (*place.nodes, *made))):
             return
-        once = {node.name: node for node in place.nodes}.values()
-        before, after = ([self.does(node) for node in nodes] for nodes in (once, made))
+        before, after = ([self.does(node) for node in nodes] for nodes in (place.nodes, made))
         writes = any(one.writes or one.writes_slots or one.scope != (0, 0) for one in (*before, *after))
         was, becomes = sorted(filter(None, map(_said, before))), sorted(filter(None, map(_said, after)))
         if (was == becomes or any_effects) and not writes:
@@ -219,7 +218,9 @@ class Legality:
     @cached_property
     def is_acting(self) -> bool:
         """Whether any node does more than compute its value."""
-        return any(map(self.acts, self.graph.nodes))
+        if any(type(do) is Op and do.effects.acts for do in self.graph.distinct):
+            return True
+        return any(map(self.acts, self.graph.callers))
 
     @cached_property
     def _sets(self) -> Memory:
@@ -227,7 +228,7 @@ class Legality:
 
     @cached_property
     def _is_written(self) -> bool:
-        does = [self.does(node) for node in self.graph.nodes if self.acts(node)]
+        does = [self.does(node) for node in self.graph.nodes if self.acts(node)] if self.is_acting else []
         return any(one.writes or one.writes_slots or one.completes for one in does)
 
     @cached_property

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -47,6 +48,12 @@ class Found:
     """What each of the nodes was found as."""
     several: tuple[Node, ...] = ()
     """The nodes whose values are replaced, where a rule looks for several results."""
+
+    @cached_property
+    def distinct(self) -> tuple[Node, ...]:
+        """The nodes, each once, in however many places of the pattern it stands."""
+        nodes = self.nodes
+        return nodes if len(nodes) == 1 else tuple({node.name: node for node in nodes}.values())
 
     @property
     def roots(self) -> tuple[Node, ...]:

@@ -277,8 +277,7 @@ class Match(Place):
     @property
     def nodes(self) -> tuple[Node, ...]:
         """The nodes that are matched, the root first; each once, in however many places of the pattern it stands."""
-        nodes = self.found.nodes
-        return nodes if len(nodes) == 1 else tuple({node.name: node for node in nodes}.values())
+        return self.found.distinct
 
     @property
     def place(self) -> str:

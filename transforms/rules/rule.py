@@ -24,6 +24,7 @@ from .modules import results_of_call
 from .patterns import any_call, conditions_of, term_of, variables_of
 from .place import Match
 from .several import check_results
+from .templates import Sources
 from .terms import Var, subterms
 from .walking import Application, everywhere
 
@@ -199,6 +200,12 @@ class Rule(RuleSet):
     def may_leave(self) -> bool:
         """Whether its function may return None to leave a match as it is."""
         return self.written is self.replacement
+
+    @cached_property
+    def sources(self) -> Sources:
+        """What its replacement looks up when it runs."""
+        assert self.replacement is not None
+        return Sources(self.replacement)
 
     def becomes(self, replacement: Callable[..., Any]) -> Rule:
         """Say what stands in the place of the pattern, once; a decorator that returns the rule.

@@ -55,7 +55,7 @@ class Places:
         for name in reversed(program.bottom_up):
             graph = program.graphs[name]
             found.update([body for node in graph.callers if name in found or type(node.do) is Op for body in bodies_of(node)])
-            if any(type(do := node.do) is Op and do.effects.scope for node in graph.nodes):
+            if any(type(do) is Op and do.effects.scope for do in graph.distinct):
                 found.add(name)
         return frozenset(found)
 

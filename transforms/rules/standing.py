@@ -45,13 +45,21 @@ class Standing:
         if len(found.nodes) == 1:
             root = found.nodes[0]
             return {root.name: root}, root.name
-        inner = self._inner(found)
-        if not self._is_free(found, inner, keeps_inner=keeps_inner):
-            return lambda: self._used(found, inner)
+        inner = self._whole(found)
+        if inner is None:
+            inner = self._inner(found)
+            if not self._is_free(found, inner, keeps_inner=keeps_inner):
+                return lambda: self._used(found, inner)
         if not self.legality.is_one(found):
             return lambda: TOLD_APART
         before = self._spot(found, inner, at)
         return (lambda: BETWEEN) if before is None else (inner, before)
+
+    def _whole(self, found: Found) -> dict[str, Node] | None:
+        # The nodes of a match whose inner values nothing else uses, as is nearly always so; None otherwise.
+        draft, inner = self.draft, {node.name: node for node in found.nodes}
+        roots = [root.name for root in found.roots]
+        return None if any(name not in roots and draft.is_used_beyond(name, inner) for name in inner) else inner
 
     def _used(self, found: Found, inner: Mapping[str, Node]) -> str:
         # Who else uses what is computed inside of a match.

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from attrs import define
 
-from ...ir.arguments import Arg, Items, Ref
+from ...ir.arguments import Arg, Items, Ref, replace_refs
 from ...ir.graph import Node, Op
 from ...ir.inference import FakeValues, Memo
 from ...ir.meta import Meta
@@ -26,9 +26,10 @@ from ...ir.names import Names
 from ...ir.torch_private import FakeTensor, OpOverload, OpOverloadPacket
 from .building import Builder, meta_of
 from .given import ASKED
+from .matching import Found
 from .place import Match
 
-__all__ = ["Template", "Templates", "sources_of"]
+__all__ = ["Sources", "Template", "Templates", "sources_of"]
 
 OF_A_MATCH = frozenset([name for name in dir(Match) if not name.startswith("_")]) - {"call"}
 """What a replacement asks of the match it is called with."""
@@ -50,7 +51,34 @@ CHANGING = ("STORE_GLOBAL", "DELETE_GLOBAL", "STORE_ATTR", "DELETE_ATTR", "STORE
 """Instructions of what is not a function of its arguments."""
 
 Source = tuple[Callable[[], Any], Any]
-"""A name that a function looks up: how, and what it was."""
+"""What a function is, or a name that it looks up: how it is asked for, and what it was."""
+
+
+class Sources:
+    """What the replacement of a rule looks up, worked out once, and again where some of it is another object by now.
+
+    Args:
+        function: the replacement.
+
+    >>> sources = Sources(lambda m, x: torch.relu(x))
+    >>> sources.now() is sources.now()
+    True
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+        self._found = sources_of(function)
+
+    def now(self) -> list[Source] | None:
+        """Return what decides, beside its arguments, what the function returns; None if more does."""
+        if self._found is None or not are_same(self._found):
+            self._found = sources_of(self._function)
+        return self._found
+
+
+def are_same(sources: Sequence[Source]) -> bool:
+    """Return whether what a function looks up is what it was."""
+    return all(look() is was for look, was in sources)
 
 
 def sources_of(function: Callable[..., Any]) -> list[Source] | None:
@@ -61,7 +89,7 @@ def sources_of(function: Callable[..., Any]) -> list[Source] | None:
 
     >>> scale, seen = 2, []
     >>> len(sources_of(lambda m, x: torch.relu(x) * 2)), len(sources_of(lambda m, x: m.call(torch.ops.aten.neg, x)))
-    (1, 1)
+    (2, 2)
     >>> sources_of(lambda m, x: x.neg() if m.dtype("x") == torch.int8 else x), sources_of(lambda m, x: seen.append(x) or x)
     (None, None)
     """
@@ -74,6 +102,7 @@ def sources_of(function: Callable[..., Any]) -> list[Source] | None:
         if each.__code__ in known:
             continue
         known.add(each.__code__)
+        found.append((lambda each=each: each.__code__, each.__code__))
         sources = _looked_up(each)
         if sources is None:
             return None
@@ -172,9 +201,10 @@ class Template:
         made, meta = list[Node](), meta_of(place.root, origin)
         for number, (node, word) in enumerate(zip(self.nodes, self.words, strict=True)):
             name = names.fresh(word)
-            used = node.using(known)
+            args = replace_refs(node.args, known)
+            kwargs = replace_refs(node.kwargs, known) if node.kwargs else ()
             said = meta if values is None else MappingProxyType({**meta, "val": values[number]})
-            made.append(Node(name, used.do, used.args, used.kwargs, place.stack, said))
+            made.append(Node(name, node.do, args, kwargs, place.stack, said))
             known[node.name] = Ref(name)
         return made, tuple([known[result.name] for result in self.results])
 
@@ -206,22 +236,24 @@ class Templates:
         """Whether what a rule looks up is what it was, since something else than this library has run."""
         self._described: dict[int, tuple[Any, Hashable | None]] = {}
 
-    def key(self, rule: Any, place: Match) -> tuple[Hashable, tuple[str, ...]] | None:
+    def key(self, rule: Any, found: Found, known: Mapping[str, Any]) -> tuple[Hashable, tuple[str, ...]] | None:
         """Return what decides what a rule writes for a match, and the values that its variables are there, each once.
 
         It is None where the rule has to be asked.
 
         Args:
-            rule: looks at its replacement once for each application.
-            place: the match.
+            rule: its replacement is looked at once for each application.
+            found: the match.
+            known: the fake values of the graph, by name.
         """
         same = self._same.get(id(rule))
         if not (self._looked(rule) if same is None else same):
             return None
         parts: list[Hashable] = [id(rule)]
-        numbers, values = dict[str, int](), place.found.values
+        numbers, values = dict[str, int](), found.values
         for variable in rule.variables:
-            part = self._part(values.get(variable), numbers, place.scope.known)
+            arg = values.get(variable)
+            part = self._value(arg.name, numbers, known) if type(arg) is Ref else self._part(arg, numbers, known)
             if part is None:
                 return None
             parts.append(part)
@@ -234,9 +266,9 @@ class Templates:
     def _looked(self, rule: Any) -> bool:
         known = self._sources.get(id(rule))
         if known is None:  # held, so that no other rule has its id
-            known = self._sources[id(rule)] = rule, sources_of(rule.replacement)
+            known = self._sources[id(rule)] = rule, rule.sources.now()
         sources = known[1]
-        same = self._same[id(rule)] = sources is not None and all(look() is was for look, was in sources)
+        same = self._same[id(rule)] = sources is not None and are_same(sources)
         return same
 
     def _part(self, arg: Arg, numbers: dict[str, int], known: Mapping[str, Any]) -> Hashable | None:

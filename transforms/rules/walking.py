@@ -89,7 +89,7 @@ class Application:
         return as_staged(self.program.pruned()) if any(each.found for each in self.hits.values()) else self.before
 
     def _walk(self, todo: Iterable[str]) -> list[str]:
-        # A match makes another one possible behind it; so graphs that changed are walked again.
+        # A match makes another one possible behind it; so graphs that changed are walked again, if anything is left in them.
         program, places = self.program, Places(self.program)
         shared = self.rules, self.fuel, self.state, CallValues(program), self.values, self.templates
         walks = [Sweep(program, name, places, self.hits[name], *shared) for name in todo]
@@ -106,7 +106,8 @@ class Application:
         apart = [walk for walk in walks if walk.classes]
         # One body at a time: the callers that others stand in may get versions by it.
         versions = self._split(apart[0]) if apart else []
-        return [*dict.fromkeys([*changed, *versions, *[walk.name for walk in apart]])]
+        again = [walk.name for walk in walks if walk.name in changed and (not walk.is_over or walk.left)]
+        return [*dict.fromkeys([*again, *versions, *[walk.name for walk in apart]])]
 
     def _inferred(self, made: Program) -> Program:
         try:
