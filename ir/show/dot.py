@@ -11,10 +11,11 @@ from collections.abc import Iterator, Mapping, Sequence
 import torch
 
 from ..arguments import bodies_in
+from ..calls.call_graph import instances
 from ..errors import NamingError
 from ..graph import Call, Get, Graph, Node, Op, Stack
 from ..meta import Meta
-from ..names import did_you_mean
+from ..names import did_you_mean, way_to
 from ..program import Program
 from ..text.printer import print_node
 from ..verify import check
@@ -39,13 +40,14 @@ def to_dot(program: Program, *, graph: str | None = None) -> str:
 
     Args:
         program: at any stage, valid or not.
-        graph: the id of one body (``""`` is most often the root), to draw it alone; by default all that the root reaches.
+        graph: the id of one body (``""`` is most often the root), or the path of a module that runs it, to draw it alone; by
+            default all that the root reaches.
 
     Returns:
         Lines of text, the same for equal programs with equal meta.
 
     Raises:
-        NamingError: there is no such graph.
+        NamingError: there is no such graph or module.
         InvalidProgram: something in it cannot be drawn, because it is not well-formed.
         TypeError: it is not a Program.
 
@@ -62,13 +64,23 @@ def to_dot(program: Program, *, graph: str | None = None) -> str:
     """
     if not isinstance(program, Program):
         raise TypeError(f"to_dot takes a purefx Program, not a {type(program).__name__}; start with import_ep(ep)")
-    if graph is not None and graph not in program.graphs:
-        raise NamingError(f"there is no graph {graph!a}{did_you_mean(graph, program.graphs)}")
     try:
-        return _Drawing(program, program.order if graph is None else (graph,)).text()
+        return _Drawing(program, program.order if graph is None else (_named(program, graph),)).text()
+    except NamingError:
+        raise
     except Exception:
         check(program)  # it says what is not as it should be
         raise
+
+
+def _named(program: Program, graph: str) -> str:
+    known = {"", *way_to(graph)} if type(graph) is str else set[str]()
+    if known and graph in program.graphs:
+        return graph
+    found = next((name for name, path in instances(program, among=known) if path == graph), None)
+    if found is None:
+        raise NamingError(f"there is no graph {graph!a}, and no module that runs one{did_you_mean(graph, program.graphs)}")
+    return found
 
 
 class _Drawing:

@@ -51,6 +51,7 @@ def test_one_body_alone() -> None:
     assert text.count("subgraph cluster_") == 1
     assert "lhead" not in text
     assert "@Linear as up" in text
+    assert px.to_dot(tower(), graph="layers.1") == text
     assert px.to_dot(tower(), graph="").count("@Block as") == 3
 
 
@@ -86,6 +87,9 @@ def test_what_is_wrong_is_said() -> None:
         px.to_dot(torch.export.export(torch.nn.ReLU(), (torch.ones(2),)))
     with pytest.raises(NamingError, match="did you mean 'Block'"):
         px.to_dot(tower(), graph="block")
+    for none in ("layers", "layers.1.", 3, b"Block", ["Block"]):
+        with pytest.raises(NamingError, match="there is no graph"):
+            px.to_dot(tower(), graph=none)
 
 
 @pytest.mark.parametrize("corruptor", VARIANTS, ids=lambda one: f"{one.rule}-{one.name}")
