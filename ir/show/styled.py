@@ -64,14 +64,14 @@ def styled(text: str, form: Form = "program") -> Text:
     spans: list[Span] = []
     start, before = 0, ""
     for line in text.split("\n"):
-        spans += [Span(start + begin, start + end, style) for begin, end, style in LINES[form](line, before)]
+        spans += [Span(start + begin, start + end, style) for begin, end, style in LINES[form](line, before) if line]
         start, before = start + len(line) + 1, line
     return Text(text, spans=spans)
 
 
 def _program(line: str, before: str) -> Spans:  # noqa: ARG001
     for match in WORDS.finditer(line):
-        yield match.start(), match.end(), STYLES[match.lastgroup or "where"]
+        yield match.start(), match.end(), STYLES[str(match.lastgroup)]
 
 
 SIGNS = {"+": "green", "-": "red", "@": "cyan", " ": ""}
@@ -91,7 +91,7 @@ def _table(line: str, before: str) -> Spans:
         yield 0, len(line), "bold"
     else:
         for match in CELLS.finditer(line):
-            yield match.start(), match.end(), STYLES[match.lastgroup or "number"]
+            yield match.start(), match.end(), STYLES[str(match.lastgroup)]
 
 
 def _finding(line: str, before: str) -> Spans:
