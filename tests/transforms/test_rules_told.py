@@ -149,6 +149,20 @@ def test_a_match_over_modules_is_told_with_both_places() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    "apply",
+    [
+        lambda rule: rule(tree()),
+        lambda rule: (rule + px.rule(lambda x: torch.sin(x)).becomes(lambda m, x: x.cos()))(tree()),
+        lambda rule: px.transform(tree(), rule),
+    ],
+)
+def test_a_warning_is_about_the_line_that_applied_the_rule(apply: Any) -> None:
+    with pytest.warns(px.errors.RuleWarning) as caught:
+        apply(linear_relu())
+    assert {each.filename for each in caught} == {__file__}
+
+
 def test_a_condition_is_asked_of_a_match_over_modules() -> None:
     """Without a warning: only where it holds the rule would match if the modules were not called."""
     rule = linear_relu(where=lambda m: m.shape("w") == (5, 5))

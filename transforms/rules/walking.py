@@ -23,7 +23,7 @@ from .hits import Hits
 from .new_state import NewState, as_staged
 from .scope import Places
 from .specialise import specialised
-from .telling import note_rules
+from .telling import level_of_user, note_rules
 from .templates import Templates
 
 __all__ = ["Application", "everywhere"]
@@ -50,7 +50,7 @@ def everywhere(program: Program, rules: Any, fuel: Fuel) -> Program:
             f"{len(missed)} matches lie in several modules, where a rule does not look in a tree: {'; '.join(missed[:3])}.\n"
             f"What to do: {advice(made)}; across_modules=False does not look.",
             RuleWarning,
-            stacklevel=2,
+            stacklevel=level_of_user(),
         )
     return made
 
