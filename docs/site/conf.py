@@ -11,11 +11,11 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 
 project = "purefx"
-extensions = ["myst_parser", "sphinx.ext.autodoc", "extension"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "extension", "sphinx.ext.linkcode"]
 
 root_doc = "docs/index"
 include_patterns = ["docs/**", "README.md", "CONTRIBUTING.md", "CHANGELOG.md"]
-exclude_patterns = ["docs/site"]
+exclude_patterns = ["docs/site", ".*", "build", "dist"]
 
 html_theme = "furo"
 html_title = "purefx"

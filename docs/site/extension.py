@@ -4,14 +4,16 @@
   of a front door is described where it is defined.  A transformation is called with a number as its fuel.
 - The text form of programs has colours.
 - Code in prose that is a name (``px.outline``) leads to its description, and a path (``ir/graph.py``) to the file, which is
-  a page of the site.
+  a page of the site.  A description leads to the file as well.
 """
 
 from __future__ import annotations
 
+import inspect
 import re
 import sys
 from collections.abc import Iterator
+from functools import reduce
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -104,16 +106,30 @@ def link_to(app: Sphinx, page: str, path: str, *inside: nodes.Node) -> nodes.ref
     return nodes.reference("", "", *[each.deepcopy() for each in inside], refuri=there, internal=True)
 
 
+def source_of(app: Sphinx, module: str, name: str) -> str | None:
+    """Return where a page of the reference finds the source of a name, which it asks for."""
+    try:
+        thing = inspect.unwrap(reduce(getattr, name.split("."), sys.modules[module]))
+        path = Path(inspect.getsourcefile(thing) or "").relative_to(ROOT).as_posix()
+        _, first = inspect.getsourcelines(thing)
+    except (AttributeError, TypeError, OSError, ValueError):
+        return None  # a field, data, or of another library
+    app.env.purefx_sources.add(path)
+    return f"../../sources/{path}.html#line-{first}"
+
+
 def source_pages(app: Sphinx) -> Iterator[tuple[str, dict[str, Any], str]]:
     """Iterate over the pages of the source files that are linked to."""
     for path in sorted(app.env.purefx_sources):
-        shown = PygmentsBridge("html").highlight_block((ROOT / path).read_text(encoding="utf-8"), "python", linenos="inline")
+        text = (ROOT / path).read_text(encoding="utf-8")
+        shown = PygmentsBridge("html").highlight_block(text, "python", linenos="inline", lineanchors="line")
         yield f"sources/{path}", {"title": path, "body": f"<h1>{path}</h1>{shown}"}, "page.html"
 
 
 def begin(app: Sphinx) -> None:
     """Note which source files are linked to."""
     app.env.purefx_sources = set[str]()
+    app.config.linkcode_resolve = lambda _, name: source_of(app, name["module"], name["fullname"])
 
 
 def enter(app: Sphinx, failure: Exception | None) -> None:

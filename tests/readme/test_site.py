@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 import purefx
-import purefx.laws
 from purefx import errors, ir, laws, rules
 
 ROOT = Path(__file__).parents[2]
