@@ -1,4 +1,4 @@
-"""``Displayed``: how values answer to notebooks and to rich, which ask by the names of their protocols.
+"""``Displayed``: how values answer to print, to notebooks and to rich, which ask by the names of their protocols.
 
 No value imports its markup: ``html_of`` is the hook, as ``text_of`` is that of text, and ``show/`` registers there.  Nothing here
 knows HTML, and neither IPython nor rich is needed.
@@ -10,6 +10,7 @@ from collections.abc import Callable, Container
 from functools import singledispatch
 from typing import Any, ClassVar
 
+from .persistent import text_of
 from .show.styled import Form, styled
 
 __all__ = ["Displayed", "html_of"]
@@ -32,7 +33,7 @@ def html_of(value: object) -> str | None:  # noqa: ARG001
 
 
 class Displayed:
-    """A base of values that notebooks and rich show; it has no fields.
+    """A base of values that print as their text form and that notebooks and rich show; it has no fields.
 
     >>> from purefx.ir import Graph, Input
     >>> bundle = Graph((Input("x"),), ())._repr_mimebundle_()
@@ -43,6 +44,9 @@ class Displayed:
     __slots__ = ()
     _form: ClassVar[Form] = "program"
     """What kind of text it prints as."""
+
+    def __str__(self) -> str:
+        return text_of(self)
 
     def __rich__(self) -> object:
         return styled(str(self), self._form)

@@ -19,7 +19,6 @@ from .displayed import Displayed
 from .effects.declared import PURE, Effects
 from .meta import EMPTY_META, Meta
 from .names import Names
-from .persistent import text_of
 
 __all__ = ["Call", "Do", "Frame", "Get", "Graph", "Input", "Kwargs", "Node", "Op", "Stack", "common_prefix", "place_of"]
 
@@ -228,9 +227,6 @@ class Node(Displayed):
         used, name = self.using(known), known.get(self.name)
         return used if name is None else used.evolve(name=name.name)
 
-    def __str__(self) -> str:
-        return text_of(self)
-
     def __eq__(self, other: object) -> bool:
         if self is other:
             return True
@@ -375,9 +371,6 @@ class Graph(Displayed):
     def output_refs(self) -> list[str]:
         """Return the names of the values that the output uses, in order, repeats kept."""
         return refs_in((self.output,))
-
-    def __str__(self) -> str:
-        return text_of(self)
 
     def __eq__(self, other: object) -> bool:
         if self is other:

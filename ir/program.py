@@ -19,7 +19,7 @@ from .displayed import Displayed
 from .graph import Frame, Graph, Input, Node
 from .names import escaped
 from .origins import Version
-from .persistent import PMap, pmap, text_of
+from .persistent import PMap, pmap
 from .signature import Constraints, InputMutation, InputSpec, OutputSpec, Signature
 from .state import State
 
@@ -237,9 +237,6 @@ class Program(Displayed):
         for name in self.order:
             for node in self.graphs[name].nodes:
                 yield name, node
-
-    def __str__(self) -> str:
-        return text_of(self)
 
     def __eq__(self, other: object) -> bool:
         if self is other:

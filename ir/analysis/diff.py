@@ -17,7 +17,7 @@ from ..arguments import Arg, same_arg, same_tree
 from ..displayed import Displayed
 from ..errors import DiffError
 from ..graph import Graph, Input, Node
-from ..persistent import PMap, pmap, text_of
+from ..persistent import PMap, pmap
 from ..program import Program
 from ..signature import Signature
 from ..state import State
@@ -87,9 +87,6 @@ class Diff(Displayed):
 
     def __bool__(self) -> bool:
         return self != NOTHING
-
-    def __str__(self) -> str:
-        return text_of(self)
 
     def apply(self, program: Program) -> Program:
         """Return the program after the change.
