@@ -107,6 +107,7 @@ plot: .venv/matplotlib
 SPHINX := $(BIN)/sphinx-build -q -W --keep-going -E -a -c docs/site -d build/doctrees
 
 docs: .venv/installed
+	@rm -rf build/docs
 	@$(STEP) "docs: build/docs/index.html" $(SPHINX) -b html . build/docs
 
 # Other sites can be asked with a network only.

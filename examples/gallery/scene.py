@@ -14,6 +14,7 @@ from attrs import evolve, frozen
 
 import purefx as px
 from purefx.ir.arguments import map_refs, refs_in
+from purefx.ir.names import escaped
 from purefx.ir.text import print_node
 
 RETURN, TAKES = "return", px.Op("input")
@@ -106,7 +107,7 @@ def _around(place: set[str], side: dict[str, px.Node]) -> set[str]:
 
 
 def _box(node: px.Node, shown: set[str], differs: bool) -> Box:
-    return Box(node.name, _label(node), tuple([each for each in _operands(node) if each in shown]), differs)
+    return Box(node.name, escaped(_label(node)), tuple([each for each in _operands(node) if each in shown]), differs)
 
 
 def _label(node: px.Node) -> str:
