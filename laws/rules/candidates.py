@@ -26,12 +26,15 @@ SHAPES: tuple[tuple[int, ...], ...] = (
 )  # fmt: skip
 """Sizes of the first tensor."""
 
-DTYPES = (torch.float32,) * 8 + (torch.float64,) * 2 + (torch.int64,) * 3 + (torch.float16, torch.int32, torch.bool)
+DTYPES = (
+    (torch.float32,) * 8 + (torch.float64,) * 2 + (torch.int64,) * 3
+    + (torch.float16, torch.bfloat16, torch.int32, torch.int8, torch.uint8, torch.bool, torch.complex64)
+)  # fmt: skip
 
 LITERALS: dict[str, tuple[Any, ...]] = {
     "int": (-1, 0, 1, 2, -2, 3, 4),
-    "float": (0.5, 2.0, 1.0, -1.0, 0.0, 1e-5, 8.0),
-    "number": (2, 0.5, 1, -1.5, 0, 3.0, 8.0, 1.0),
+    "float": (0.5, 2.0, 1.0, -1.0, 0.0, 1e-5, 8.0, -0.0),
+    "number": (2, 0.5, 1, -1.5, 0, 3.0, 8.0, 1.0, -0.0),
     "bool": (False, True),
     "str": ("none", "tanh", "floor", "trunc", "mean", "sum"),
     "ScalarType": (torch.float32, torch.float64, torch.float16, torch.int64, torch.bool, torch.int32),

@@ -1,7 +1,8 @@
 """``Operand``: what a variable of a rule is in a drawn program, and the numbers that it holds in each call.
 
 Numbers are made of the dtype, the sizes and the call, so that the same operand is the same whenever it is asked.  Among them are
-zeros of both signs, negative ones and whole ones; in the last call also what is infinite or not a number.
+zeros of both signs, negative ones and whole ones; in the last call also what is infinite or not a number, and the least and the
+largest whole number.
 """
 
 from __future__ import annotations
@@ -67,8 +68,11 @@ class Operand:
         start = 2 * index + 3 * call
         if like.dtype.is_floating_point or like.dtype.is_complex:
             numbers: Sequence[Any] = self._fractions(call)
+        elif self.style == "few" or like.dtype is torch.bool:
+            numbers = FEW
         else:
-            numbers = FEW if self.style == "few" or like.dtype is torch.bool else WHOLE
+            limits = torch.iinfo(like.dtype)
+            numbers = (*WHOLE, limits.min, limits.max) if call == CALLS - 1 and not self.finite else WHOLE
         count = like.numel()
         found = [numbers[(start + number) % len(numbers)] for number in range(count)]
         if like.dtype.is_complex:

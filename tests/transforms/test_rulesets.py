@@ -130,6 +130,10 @@ ALMOST: list[tuple[str, Function]] = [
     ("other dimensions", lambda m, x, i, b: e(x[None].transpose(0, 1).transpose(1, 2))),
     ("a dimension that is not one", lambda m, x, i, b: e(x.squeeze(0).unsqueeze(0))),
     ("what is returned is the caller's", lambda m, x, i, b: -(-x)),
+    ("zero takes the sign of zeros", lambda m, x, i, b: e(x - (-0.0))),
+    ("infinities of complex numbers become NaN", lambda m, x, i, b: e(torch.complex(x, x) * 1) + e(torch.complex(x, x) / 1)),
+    ("zeros of complex numbers lose their sign", lambda m, x, i, b: e(-(-torch.complex(x, x))) + e(torch.complex(x, x) - 0)),
+    ("a type without signs", lambda m, x, i, b: torch.abs(-i.to(torch.uint8))),
     ("a condition makes it larger", lambda m, x, i, b: torch.where(b, x[:1], x[:1])),
     ("a bias of another size", lambda m, x, i, b: torch.addmm(m.full.bias[None], x, m.full.weight.T)),
 ]  # fmt: skip
@@ -214,6 +218,8 @@ UNFUSED: list[tuple[str, Function]] = [
     ("a vector as a weight", lambda m, x: functional.linear(x[0], m.w) + m.b),
     ("a sum of something else", lambda m, x: torch.exp(x) / torch.exp(x - x.amax(-1, keepdim=True)).sum(-1, keepdim=True)),
     ("booleans, of which torch takes nothing", lambda m, x: (x > 0) + torch.neg(x)),
+    ("a type without signs turned", lambda m, x: (y := x.to(torch.uint8), x.long() - (-y), x.long() + (-y), x.long().neg() * -y)[1:]),
+    ("a small type turned", lambda m, x: (x.to(torch.int8) * 43 - 128).mul(x.to(torch.int8)).long() - (-x.to(torch.int8))),
     ("strides that torch says otherwise", lambda m, x: torch.log(torch.sigmoid(x.t()))),
 ]  # fmt: skip
 

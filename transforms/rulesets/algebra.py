@@ -5,6 +5,7 @@ What holds within a tolerance, or but for the sign of a NaN, is in ``fusions.py`
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -84,12 +85,24 @@ def _within(number: Any, low: Any, high: Any) -> Any:
     return min(max(number, low), high)
 
 
+def _is_real(m: Match) -> bool:
+    # A number becomes a complex one beside complex ones: infinity times its imaginary part is NaN, and zeros lose their sign.
+    dtype = m.dtype("x")
+    return dtype is not None and not dtype.is_complex and alike(m)
+
+
+def _is_signed(m: Match) -> bool:
+    dtype = m.dtype("x")
+    return dtype is not None and dtype.is_signed
+
+
 def _is_one(m: Match) -> bool:
-    return type(m["one"]) in (int, float) and m["one"] == 1 and alike(m)
+    return type(m["one"]) in (int, float) and m["one"] == 1 and _is_real(m)
 
 
 def _is_zero(m: Match) -> bool:
-    return type(m["zero"]) in (int, float) and m["zero"] == 0 and alike(m)
+    # Without the sign that takes it from zeros.
+    return type(m["zero"]) in (int, float) and m["zero"] == 0 and math.copysign(1, m["zero"]) > 0 and _is_real(m)  # type: ignore[arg-type]
 
 
 def _is_whole(m: Match) -> bool:
@@ -113,13 +126,13 @@ ARITHMETIC = RuleSet((
     named("cast_to_the_same", lambda x, a: _cast(x, a), lambda m, x, a: x, alike),
     named("type_as_the_same", lambda x, y: x.type_as(y), lambda m, x, y: x,
           lambda m: alike(m) and device_of(m.val("x")) == device_of(m.val("y"))),
-    named("neg_neg", lambda x: torch.neg(torch.neg(x)), lambda m, x: x, alike),
+    named("neg_neg", lambda x: torch.neg(torch.neg(x)), lambda m, x: x, _is_real),
     named("not_not", lambda x: torch.logical_not(torch.logical_not(x)), lambda m, x: x, lambda m: _is_bool(m) and alike(m)),
     named("bitwise_not_not", lambda x: torch.bitwise_not(torch.bitwise_not(x)), lambda m, x: x, alike),
     named("not_equal", lambda x, y: torch.logical_not(x == y), lambda m, x, y: x != y),
     named("equal", lambda x, y: torch.logical_not(x != y), lambda m, x, y: x == y),
     *[_idempotent(one) for one in (torch.relu, torch.abs, torch.floor, torch.ceil, torch.trunc, torch.sign)],
-    named("abs_neg", lambda x: torch.abs(torch.neg(x)), lambda m, x: torch.abs(x)),
+    named("abs_neg", lambda x: torch.abs(torch.neg(x)), lambda m, x: torch.abs(x), _is_signed),
     named("times_one", lambda x, one: x * one, lambda m, x, one: x, _is_one),
     named("over_one", lambda x, one: x / one, lambda m, x, one: x, _is_one),
     named("minus_zero", lambda x, zero: x - zero, lambda m, x, zero: x, _is_zero),

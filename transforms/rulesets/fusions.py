@@ -250,21 +250,32 @@ REDUCTIONS = RuleSet((
 # -- signs, equal but for the sign of what is not a number -------------------------------------------------------------------------
 
 
-def _are_real(m: Match) -> bool:
-    # Of complex numbers, which zeros have a sign depends on the order of the operators.
-    dtypes = [m.dtype(name) for name in "xy"]
-    return all(dtype is not None and not dtype.is_complex for dtype in dtypes)
+def _are_real(m: Match, *turned: str) -> bool:
+    # Of complex numbers, which zeros have a sign depends on the order of the operators.  A whole number whose sign is turned
+    # overflows in its own type: that is the same afterwards only where the result has that type.
+    result, dtypes = m.dtype(Ref(m.root.name)), {name: m.dtype(name) for name in "xy"}
+    if any(dtype is None or dtype.is_complex for dtype in dtypes.values()):
+        return False
+    return all((dtype := dtypes[name]) is not None and (dtype.is_floating_point or dtype == result) for name in turned)
+
+
+def _is_turned(m: Match) -> bool:
+    return _are_real(m, "y")
+
+
+def _are_turned(m: Match) -> bool:
+    return _are_real(m, "x", "y")
 
 
 def _may_be_less(m: Match) -> bool:
     # torch adds to booleans, and takes nothing from them.
-    return _are_real(m) and m.dtype("x") is not torch.bool
+    return _is_turned(m) and m.dtype("x") is not torch.bool
 
 
 SIGNS = RuleSet((
-    named("minus_neg", lambda x, y: x - torch.neg(y), lambda m, x, y: x + y, _are_real),
+    named("minus_neg", lambda x, y: x - torch.neg(y), lambda m, x, y: x + y, _is_turned),
     named("plus_neg", lambda x, y: x + torch.neg(y), lambda m, x, y: x - y, _may_be_less),
-    named("neg_times_neg", lambda x, y: torch.neg(x) * torch.neg(y), lambda m, x, y: x * y, _are_real),
+    named("neg_times_neg", lambda x, y: torch.neg(x) * torch.neg(y), lambda m, x, y: x * y, _are_turned),
     named("maximum_of_one", lambda x: any_of(torch.maximum(x, x), torch.minimum(x, x)), lambda m, x: x, alike),
 ))  # fmt: skip
 
