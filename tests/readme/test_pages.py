@@ -1,16 +1,22 @@
-"""Files that the documentation cites exist, and so do the pages and headings that it links to.
+"""Files that the documentation cites exist, and so do the pages and headings that it links to, and the names of purefx.
 
 In prose a path stands between backticks and begins with a folder of the repository, so a file that moves takes its
-mentions along.
+mentions along; a name begins with ``px.``.
 """
 
 from __future__ import annotations
 
+import importlib
 import re
+import warnings
 from collections.abc import Iterator
+from functools import reduce
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+import purefx
 
 ROOT = Path(__file__).parents[2]
 
@@ -44,6 +50,23 @@ def missing(page: Path, text: str) -> Iterator[str]:
             yield link
 
 
+def unknown(text: str) -> Iterator[str]:
+    """Iterate over the names of purefx in the prose of a page that are not there, or have moved."""
+    for code in re.findall(r"`([^`\n]+)`", FENCED.sub("", text)):
+        for path in re.findall(r"\bpx((?:\.[A-Za-z_]\w*)+)", code):
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                try:
+                    reduce(part_of, path[1:].split("."), purefx)
+                except (AttributeError, ImportError, DeprecationWarning):
+                    yield f"px{path}"
+
+
+def part_of(home: Any, name: str) -> Any:
+    """Return an attribute of a value, or a module in a package."""
+    return getattr(home, name) if hasattr(home, name) else importlib.import_module(f"{home.__name__}.{name}")
+
+
 def anchors(text: str) -> set[str]:
     """Return what the headings of a page are called in links to them."""
     titles = re.findall(r"^#+ (.+)$", FENCED.sub("", text), re.MULTILINE)
@@ -54,6 +77,17 @@ def anchors(text: str) -> set[str]:
 def test_what_a_page_cites_exists(page: Path) -> None:
     if page.name != "CHANGELOG.md":  # it tells of files as they were
         assert list(missing(page, page.read_text(encoding="utf-8"))) == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_names_that_a_page_says_are_there(page: Path) -> None:
+    if page.name != "CHANGELOG.md":  # it tells of names as they were
+        assert list(unknown(page.read_text(encoding="utf-8"))) == []
+
+
+def test_an_unknown_name_is_found() -> None:
+    text = "`px.outline(px.nowhere)`, `px.ir.text.print_graph`, `px.Tie`, `px.Program.evolve`\n```\npx.no\n```\n"
+    assert list(unknown(text)) == ["px.nowhere", "px.Tie"]
 
 
 def test_what_is_missing_is_found() -> None:
