@@ -30,6 +30,9 @@ WHY_TRUST = (
 
 ZIP = b"PK\x03\x04"
 
+LARGE = 2**24
+"""Whoever reads a file of more bytes is told what takes so long."""
+
 
 def read(path: str, given: argparse.Namespace) -> Program:
     """Return the program in a file.
@@ -51,7 +54,8 @@ def read(path: str, given: argparse.Namespace) -> Program:
             is_zip = stream.read(len(ZIP)) == ZIP
     except FileNotFoundError as error:
         raise CommandError(f"No such file: {path!a}{_near(file)}") from error
-    progress(f"reading {path}")
+    if file.stat().st_size > LARGE:
+        progress(f"reading {path}")
     if is_zip and not given.trust:
         raise CommandError(f"{path}: {WHY_TRUST}")
     try:

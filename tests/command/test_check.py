@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
 import pytest
 
+import purefx as px
 from purefx._command import main
 
 PASSES = """
@@ -92,6 +94,16 @@ def test_a_wrong_pass_is_shown_small(module: str, capsys: pytest.CaptureFixture[
     shown = said.partition("on the program")[2].partition("Found among")[0]
     assert 0 < shown.count(" = ") <= 3
     assert "wrong: meaning" in said
+
+
+def test_as_json(module: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert check(f"{module}:upside_down", "--json") == 1
+    said = json.loads(capsys.readouterr().out)
+    assert said["pass"] == "upside_down" and said["changed"] > 0 and said["depends_on_hashes"] == []
+    assert said["programs"] == said["right"] + sum(said["wrong"].values()) + sum(said["refused"].values())
+    assert said["wrong"]["meaning"] > 0
+    found = next(one for one in said["findings"] if one["law"] == "meaning")
+    assert found["wrong"] and "aten.add.Tensor" in str(px.parse(found["program"]))
 
 
 def test_our_own_are_asked_as_well(module: str, capsys: pytest.CaptureFixture[str]) -> None:
