@@ -1,7 +1,7 @@
 """What the site needs of Sphinx beyond its own extensions.
 
-- Docstrings are in Google's style, but that of an attribute is prose: napoleon would take ``Which one: ...`` for a type.  Data
-  of a front door is described where it is defined.  A transformation is called with a number as its fuel.
+- Docstrings are in Google's style, but results and attributes are told in prose: napoleon would take ``Which one: ...`` for a
+  type.  Data of a front door is described where it is defined.  A transformation is called with a number as its fuel.
 - The text form of programs has colours.
 - Code in prose that is a name (``px.outline``) leads to its description, and a path (``ir/graph.py``) to the file, which is
   a page of the site.  A description leads to the file as well.
@@ -38,6 +38,14 @@ SOURCE = re.compile(r"(?:ir|transforms|lowering|laws|purefx|tests|bench|examples
 DIALECT = Config(napoleon_use_rtype=False)
 
 
+class Docstring(GoogleDocstring):
+    """A docstring whose section of results is prose."""
+
+    def _consume_returns_section(self, preprocess_types: bool = False) -> list[tuple[str, str, list[str]]]:  # noqa: ARG002, FBT001, FBT002
+        lines = self._dedent(self._consume_to_next_section())
+        return [("", "", lines)] if lines else []
+
+
 class ProgramLexer(RegexLexer):
     """The text form of a program, or two beside each other."""
 
@@ -62,7 +70,7 @@ def read_docstring(app: Sphinx, what: str, name: str, thing: Any, options: Any, 
     if what == "data":
         lines[:] = [*comment(name.rpartition(".")[2], thing), ""]  # what the directive holds comes after it
     elif what not in {"attribute", "property"}:
-        lines[:] = GoogleDocstring(lines, DIALECT, app, what, name, thing, options).lines()
+        lines[:] = Docstring(lines, DIALECT, app, what, name, thing, options).lines()
 
 
 def comment(name: str, thing: Any) -> list[str]:
