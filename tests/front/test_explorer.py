@@ -48,10 +48,16 @@ def meaning(program: px.Program) -> list[Any]:
     return [(node["label"], node["outputsMetadata"], used) for node, used in zip(nodes, uses, strict=True)]
 
 
-@pytest.mark.parametrize("tier", ["aten", "modules"])
+def agree(opened: list[Any], inlined: list[Any]) -> bool:
+    """Say whether two programs mean one thing; inlining drops the types that differ from call to call."""
+    pairs = list(zip(opened, inlined, strict=True))
+    return all((mine[0], mine[2]) == (other[0], other[2]) and other[1] in ([], mine[1]) for mine, other in pairs)
+
+
+@pytest.mark.parametrize("tier", ["toy", "aten", "modules"])
 def test_calls_are_opened_as_inline_does(tier: Any) -> None:
     for case in drawn_cases(tier, "deduplicated", share(40)):
-        assert meaning(case.program) == meaning(px.inline(case.program))
+        assert agree(meaning(case.program), meaning(px.inline(case.program)))
 
 
 def nodes_of(program: px.Program) -> dict[str, dict[str, Any]]:
