@@ -85,5 +85,13 @@ def test_every_block_runs_or_says_why_not() -> None:
         assert len(re.findall(r"^```", text, re.MULTILINE)) == 2 * len(re.findall(r"^```.+$", text, re.MULTILINE)), page
 
 
+PYTHON = re.compile(r"^    .*(?:\bpx\.\w+\(|\bcheck_\w+\()|^    (?:def|import|from|@)\b", re.MULTILINE)
+
+
+def test_what_is_indented_is_no_python() -> None:
+    prose = {page: re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL) for page, text in TEXTS.items()}
+    assert [(page, found) for page, text in prose.items() for found in PYTHON.findall(text)] == []
+
+
 def test_every_named_page_is_there() -> None:
     assert set(PRINTED) <= set(PAGES)
