@@ -143,6 +143,26 @@ def averaged(draw: Draw) -> tuple[Any, ...]:
     return _numbers(*shape), dims, draw(st.booleans()), math.prod([shape[dim] for dim in dims])
 
 
+WIDER = {
+    torch.bool: (torch.uint8, torch.int64, torch.float16),
+    torch.uint8: (torch.int16, torch.float16, torch.float64),
+    torch.int8: (torch.int16, torch.int64, torch.bfloat16, torch.float32),
+    torch.int32: (torch.int64, torch.float64),
+    torch.float16: (torch.float32, torch.float64),
+    torch.bfloat16: (torch.float32, torch.float64),
+    torch.float32: (torch.float64,),
+}
+"""Types that have all numbers of another one."""
+
+
+def cast(draw: Draw) -> tuple[Any, ...]:
+    """Return a tensor, a wider type, and its own; or now and then any types."""
+    before = draw(st.sampled_from([*WIDER]))
+    wider = draw(st.sampled_from(WIDER[before]))
+    after = before if draw(st.integers(0, 3)) else draw(st.sampled_from([*WIDER]))
+    return (torch.arange(6).reshape(draw(st.sampled_from(((2, 3), (6,), (3, 1, 2))))) - 2).to(before), wider, after
+
+
 def with_zero(draw: Draw) -> tuple[Any, ...]:
     """Return whole numbers, or truths, and a zero of the same kind."""
     dtype = draw(st.sampled_from((torch.int64, torch.int32, torch.bool, torch.uint8)))
@@ -177,6 +197,7 @@ OPERANDS: dict[str, Any] = {
     **{f"conv{dims}d_batch_norm": batch_norm(dims) for dims in (1, 2, 3)},
     "linear_batch_norm": batch_norm(0),
     **{rule.name: parts(rule.name) for rule in rules.algebra.rules if rule.name[:-1].endswith(("_cat_", "_stack_"))},
+    "cast_back": cast,
     "clamp_clamp": bounds,
     "flip_flip": flipped,
     "mean": averaged,

@@ -92,8 +92,9 @@ def _is_real(m: Match) -> bool:
 
 
 def _is_signed(m: Match) -> bool:
+    # Of complex numbers, which sign a NaN has depends on that of the parts.
     dtype = m.dtype("x")
-    return dtype is not None and dtype.is_signed
+    return dtype is not None and dtype.is_signed and not dtype.is_complex
 
 
 def _is_one(m: Match) -> bool:
