@@ -30,17 +30,20 @@ STYLES = {
 }  # fmt: skip
 """By the words of the text form; colours of the terminal's own palette, which are legible on dark and on light."""
 
+QUOTED = r'"(?:[^"\\]|\\.)*+(?:"|\\?$)'
+"""To its end or that of the line, so that text of many quotes is not searched from each of them."""
+
 WORDS = re.compile(
     r"""
-      (?P<defined> ^ [ >]* (?: [A-Za-z_]\w* | %"(?:[^"\\]|\\.)*+" ) (?= [ ]=[ ] ) )
-    | (?P<graph>   (?<! [\w$.] ) @ (?: "(?:[^"\\]|\\.)*+" | [\w$.]+ ) )
-    | (?P<string>  [%b]? "(?:[^"\\]|\\.)*+" )
+      (?P<defined> ^ [ >]* (?: [A-Za-z_]\w* | %{QUOTED} ) (?= [ ]=[ ] ) )
+    | (?P<graph>   (?<! [\w$.] ) @ (?: {QUOTED} | [\w$.]+ ) )
+    | (?P<string>  [%b]? {QUOTED} )
     | (?P<where>   (?<! [ ] ) [ ]{2,}+ in [ ] .* $ )
     | (?P<effects> [ ] ! [ ] (?: (?! [ ]{2} ) . )*+ )
     | (?P<keyword> ^ [ >]* [a-z_]+ (?= [ ] .* \{ $ | [ ] \{ $ ) | ^ [ >]* return \b | (?<= [ ]=[ ] ) (?: call | get ) (?= [ ] ) )
     | (?P<operator> (?<= [ ]=[ ] ) [\w$.]+ (?= \( ) )
     | (?P<number>  (?<! [\w$.@] ) (?<! [ ]as[ ] ) -? \d [\d.e+-]* (?! [\w$.] ) )
-    """,
+    """.replace("{QUOTED}", QUOTED),
     re.VERBOSE,
 )
 

@@ -148,7 +148,6 @@ def _with_colors(text: str, form: Form) -> str:
     # What was decided above is told in full, so that rich decides nothing by itself: colors, width, a status of its own
     # where a pipe is closed.
     found = io.StringIO()
-    Console(file=found, force_terminal=True, color_system="standard", no_color=False, legacy_windows=False).print(
-        styled(text, form), soft_wrap=True
-    )
+    console = Console(file=found, color_system="standard", no_color=False, legacy_windows=False)
+    console.print(styled(text, form), soft_wrap=True)
     return found.getvalue()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -74,6 +75,46 @@ def test_equal_bodies_are_one_row() -> None:
     assert ("tower", 1, "text") in said(tree) and said(tree)[-1] == ("unused", 1, None)
 
 
+class Act(nn.Module):
+    def __init__(self, f: Callable[[torch.Tensor], torch.Tensor], **more: Any) -> None:
+        super().__init__()
+        self.f = f
+        for name, one in more.items():
+            setattr(self, name, one)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.f(x)
+
+
+class Other(Act):
+    pass
+
+
+class Scale(nn.Module):
+    def __init__(self, w: torch.Tensor) -> None:
+        super().__init__()
+        if isinstance(w, nn.Parameter):
+            self.w = w
+        else:
+            self.register_buffer("w", w)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.w
+
+
+def test_what_differs_in_anything_has_its_own_row() -> None:
+    """In its body, its class, its kind of state, or in what is in it and never runs."""
+
+    def ones() -> torch.Tensor:
+        return torch.ones(2)
+
+    modules = [Act(torch.relu), Act(torch.tanh), Other(torch.relu), Act(torch.relu, unused=nn.Linear(2, 2))]
+    modules += [Act(torch.relu), Scale(ones()), Scale(nn.Parameter(ones())), Scale(nn.Parameter(ones()))]
+    rows = rows_of(px.transform(px.import_ep(exported(nn.Sequential(*modules), torch.ones(2)))))
+    found = {row.paths: row.type_name for row in rows if row.depth == 1}
+    assert list(found) == [("0", "4"), ("1",), ("2",), ("3",), ("5",), ("6", "7")]
+
+
 def test_labels() -> None:
     def label(*names: str) -> str:
         return Row(f"a.{names[0]}", tuple([f"a.{name}" for name in names]), 2, None, (), 0, 0, 0, None).label
@@ -82,7 +123,7 @@ def test_labels() -> None:
     assert label("0", "1", "2") == "0-2"
     assert label("5", "6", "7", "8", "9", "10") == "5-10"
     assert label("0", "2", "4", "6", "8") == "0, 2, ..., 8"
-    assert label("up", "down", "gate") == "up, down, gate"
+    assert label("up", "down", "gate", "norm") == "up, down, gate, norm"
     assert label("²", "³", "4") == "², ³, 4"
     assert label("9" * 5000, "a") == f"{'9' * 5000}, a"
 
@@ -142,12 +183,20 @@ def test_split(way: list[str], names: list[str], run: Run, files: Path) -> None:
     assert px.alpha_equal(px.deduplicate(px.join(split)), program)
     x = torch.randn(2, 4)
     assert torch.equal(px.lower(split)(x), px.lower(program)(x))
+    assert px.deduplicate(split) == split, "equal bodies were one, and are one in each part"
     found = px.stats(program)
     assert sum(one["operators"] for one in said["parts"]) == sum(found.operators.values())
     assert sum(one["bytes"] for one in said["parts"]) == found.bytes
     assert said["crossing"][0]["from"] == "inputs" and said["crossing"][-1]["to"] == "outputs"
     assert run("split", "out.purefx", "again.purefx", *way)[1].split()[:5] == ["part", "body", "operators", "parameters", "bytes"]
     assert px.digest(px.load("again.purefx")) == px.digest(split)
+
+
+def test_what_no_module_runs_is_in_a_part_too(run: Run) -> None:
+    program = px.transform(px.import_ep(exported(Flagged(), torch.ones(2, 4))))
+    px.save(program, "flagged.purefx")
+    said = json.loads(run("split", "flagged.purefx", "out.purefx", "--parts", "2", "--json")[1])
+    assert sum(one["operators"] for one in said["parts"]) == sum(px.stats(program).operators.values())
 
 
 def test_split_by_tags_that_a_file_has(run: Run, files: Path) -> None:
