@@ -30,6 +30,9 @@ WHY_TRUST = (
 
 ZIP = b"PK\x03\x04"
 
+LOGS = ("torch.export", "torch.export.pt2_archive._package")
+"""Where torch logs what is wrong with a .pt2."""
+
 LARGE = 2**24
 """Whoever reads a file of more bytes is told what takes so long."""
 
@@ -75,15 +78,16 @@ def _exported(path: str) -> Program:
         said.append(record)
         return False
 
-    log = logging.getLogger("torch.export")
-    log.addFilter(keep)
+    for name in LOGS:
+        logging.getLogger(name).addFilter(keep)
     try:
         ep = torch.export.load(path)
     except Exception as error:  # torch raises whatever its parts do
         causes = [record.exc_info[1] for record in said if record.exc_info] or [error]
         raise CommandError(f"{path}: torch cannot load it: {type(causes[-1]).__name__}: {causes[-1]}") from error
     finally:
-        log.removeFilter(keep)
+        for name in LOGS:
+            logging.getLogger(name).removeFilter(keep)
     return import_ep(ep)
 
 

@@ -10,7 +10,8 @@ import argparse
 from purefx._command.files import read_small
 from purefx._command.options import Commands
 from purefx._command.output import Answer, CommandError
-from purefx.ir.analysis.history import became, history
+from purefx.ir.analysis.history import History, became, history
+from purefx.ir.errors import NamingError
 from purefx.ir.program import Program
 
 __all__ = ["history_command"]
@@ -43,9 +44,25 @@ def _history(given: argparse.Namespace) -> Answer:
         graph, _, name = name.rpartition(" / ") if given.graph is None else (given.graph, "", name)
         found = became(program, name, graph=graph, step=given.step or 0)
     else:
-        _check_one(program, name, given.graph)
-        found = history(program, name, graph=given.graph)
+        found = _history_of(program, name, given.graph)
     return Answer(lambda: str(found), found.to_dict, "history")
+
+
+def _history_of(program: Program, name: str, graph: str | None) -> History:
+    _check_one(program, name, graph)
+    try:
+        return history(program, name, graph=graph)
+    except NamingError as error:
+        raise CommandError(f"{error}{_advice(program, name, graph)}") from error
+
+
+def _advice(program: Program, name: str, graph: str | None) -> str:
+    try:
+        became(program, name, graph=graph or "")
+    except NamingError:
+        is_path = graph is None and " / " not in name and any(mark in name for mark in "./")
+        return "; the node of a graph or a module is written 'layers.0 / relu'" if is_path else ""
+    return "; the imported program had one: --forward says what became of it"
 
 
 def _check_one(program: Program, name: str, graph: str | None) -> None:

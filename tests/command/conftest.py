@@ -32,6 +32,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("files")
     ep = exported(Tower(3), torch.ones(2, 4))
     torch.export.save(ep, folder / "model.pt2")
+    torch.save({"w": torch.ones(1)}, folder / "weights.pt")
     flat = px.import_ep(ep)
     tree = px.transform(flat)
     px.save(flat, folder / "flat.purefx")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 import shlex
 from pathlib import Path
@@ -12,6 +13,7 @@ import torch
 from torch.utils import _pytree
 
 import purefx as px
+from purefx._command.files import LOGS
 from tests.command.conftest import Run
 
 ROOT = Path(__file__).parents[2]
@@ -72,8 +74,12 @@ def test_the_page(run: Run) -> None:
         ("show model.puref", "No such file: 'model.puref'; did you mean 'model.purefx'?"),
         ("show no/folder/model.purefx", "No such file: 'no/folder/model.purefx'"),
         ("show model.pt2", "say --trust"),
+        ("show weights.pt --trust", "weights.pt: torch cannot load it"),
         ("stats model.pt2 --import torhc", "No module named 'torhc'"),
         ("history model.purefx 'Blok / relu'", "there is no node 'relu' in 'Blok'"),
+        ("history model.purefx relu_1", "did you mean 'relu'?; the imported program had one: --forward"),
+        ("history model.purefx Block.relu", "the node of a graph or a module is written 'layers.0 / relu'"),
+        ("history model.purefx relu --graph layer.0", "there is no node 'relu' in 'layer.0'"),
         ("history model.purefx relu_9 --forward", "did you mean 'relu_2' or 'relu_1' or 'relu'?"),
         ("history model.purefx relu --forward --step 9", "step is 0 to 3"),
         ("history model.purefx relu --step 1", "--step says where to begin with --forward"),
@@ -167,3 +173,4 @@ def test_classes_that_another_library_registers(run: Run) -> None:
     for file, reason in (("named.pt2", "Named in pytree is not registered"), ("named.purefx", "cannot be read from text")):
         status, out, err = run("show", file, "--trust")
         assert (status, out) == (2, "") and reason in err and "here: --import MODULE, the one that registers it" in err
+    assert not any(logging.getLogger(name).filters for name in LOGS)
