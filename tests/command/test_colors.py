@@ -1,0 +1,224 @@
+"""Colours are where they are wanted, change no letter of the text, and no name of a program is taken for markup or an escape."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import purefx as px
+from purefx._command import main
+from purefx.ir.show.styled import Form, styled
+from tests.command.conftest import Run
+from tests.programs import Branches, Shared, Tower, exported
+
+STYLE = re.compile(r"\x1b\[[0-9;]*m")
+
+HOSTILE = (
+    "[bold red]x[/]", "[/]", "[link=https://x.y]z[/link]", ":smile:", "\\[red]", "\x1b[2J", "\x1b]0;title\x07", "\x9b31m",
+    "a\u202eb", "a\u2066b", "a\nb", "a\rb", "a\tb", "\x00", "\x7f", "\ud800", "💥", "日本",
+)  # fmt: skip
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def shown(value: Any, **options: Any) -> str:
+    """Return what a terminal gets."""
+    rich = pytest.importorskip("rich.console", reason="rich is not installed (extra rich)")
+    terminal = io.StringIO()
+    console = rich.Console(file=terminal, force_terminal=True, color_system="standard", width=100, **options)
+    console.print(value, soft_wrap=True)
+    return terminal.getvalue()
+
+
+def hostile(name: str) -> px.Program:
+    """Return a program, valid or not, that says a name wherever one can be said."""
+    nodes = (
+        px.Node(name, px.Op(name), (px.Ref(name), name), kwargs=((name, name),), stack=(px.Frame(name),)),
+        px.Node("c", px.Call(px.Frame(name), name), (px.Ref(name),)),
+        px.Node("g", px.Get(name)),
+    )
+    graph = px.Graph((px.Input(name),), nodes, (px.Ref(name),))
+    slot = px.ir.Slot(px.ir.SlotKind.BUFFER, torch.ones(1), 0, 0)
+    return px.Program.of(
+        {"": graph, name: graph},
+        state=px.ir.State((name,), px.ir.pmap({name: slot})),
+        modules=(px.ir.Module("", name), px.ir.Module(name, name)),
+        facts=frozenset({name}),
+    )
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_names_stay_text(name: str) -> None:
+    program, empty = hostile(name), px.Program.of({"": px.Graph((), ())})
+    values = [program, program.graphs[name], program.main.nodes[0], px.diff(empty, program), px.diff(program, empty)]
+    values += px.verify(program)[:20]
+    values += [px.errors.Violation(name, name, name, name, name, (name, f"> {name}"), name, name, 2, (name,))]
+    for value in values:
+        found = shown(value)
+        assert STYLE.sub("", found).rstrip("\n") == str(value).rstrip("\n")
+        assert all(char.isprintable() or char == "\n" for char in STYLE.sub("", found))
+        assert "\x1b" in found
+    counts = px.stats(program.evolve(graphs=program.graphs.set("", px.Graph((), program.main.nodes[:1], ())).remove(name)))
+    assert STYLE.sub("", shown(counts)) == f"{counts}\n"
+
+
+def test_texts_of_programs_keep_every_letter() -> None:
+    """With what was colored: each kind of word is found, and only in its place."""
+    for model in (Tower(3), Branches(), Shared()):
+        flat = px.import_ep(exported(model, torch.ones(2, 4)))
+        tree = px.transform(flat)
+        for value in (flat, tree, tree.main, px.diff(flat, tree), px.stats(tree), px.became(tree, flat.main.nodes[-1].name)):
+            assert STYLE.sub("", shown(value)).rstrip("\n") == str(value).rstrip("\n")
+            assert STYLE.sub("", shown(value, no_color=True)).rstrip("\n") == str(value).rstrip("\n")
+
+
+@pytest.mark.parametrize(
+    ("form", "text", "expected"),
+    [
+        ("program", 'y = aten.add.Tensor(x, 1.5, "= aten.no(1)")  in a / .b',
+         ["cyan y", "green aten.add.Tensor", "blue 1.5", 'yellow "= aten.no(1)"', "dim   in a / .b"]),
+        ("program", 'y = call @"a@1"(x) as a@1', ["cyan y", "bold call", 'magenta @"a@1"']),
+        ("program", "y = call @ReLU(x) as 0", ["cyan y", "bold call", "magenta @ReLU"]),
+        ("program", "y = toy.neg(x_1, -2) ! writes 0, random  in a",
+         ["cyan y", "green toy.neg", "blue -2", "red  ! writes 0, random", "dim   in a"]),
+        ("program", "graph @Block(arg) {\n  call = get a.b\n}", ["bold graph", "magenta @Block", "cyan   call", "bold get"]),
+        ("program", '  %"a b" = get a.b', ['cyan   %"a b"', "bold get"]),
+        ("program", "  return (y, 2)", ["bold   return", "blue 2"]),
+        ("diff", "1 node\n- a\n+ b\n  c\n@@ node 1\ngraph @x changed",
+         ["bold 1 node", "red - a", "green + b", "cyan @@ node 1", "bold graph @x changed"]),
+        ("table", "module  x\na       1\n\nclass  n\n@b     x3", ["bold module  x", "bold class  n", "magenta @b", "blue x3"]),
+        ("table", "module      class\n0-2     x3  Block", ["bold module      class", "blue x3"]),
+        ("finding", "rule: it: no\n  at a / b\n    > y = toy.neg(x)\n  from m.py\n  to do: go\n\nother: no",
+         ["bold red rule:", "cyan   at a / b", "cyan     > y", "green toy.neg", "dim   from m.py", "green   to do: go",
+          "bold red other:"]),
+        ("history", "y in a\n  step 1, outline: a -> b\n  imported y\n    m.py:3\n  now y\n  and 2 more",
+         ["bold y in a", "cyan step 1, outline:", "cyan imported", "dim     m.py:3", "cyan now"]),
+    ],
+)  # fmt: skip
+def test_styles(form: Form, text: str, expected: list[str]) -> None:
+    pytest.importorskip("rich", reason="rich is not installed (extra rich)")
+    found = styled(f"{text}\n", form)
+    assert found.plain == text
+    assert [f"{span.style} {text[span.start : span.end]}" for span in found.spans] == expected
+
+
+def test_what_is_long_takes_no_time() -> None:
+    """Nothing is searched for from each place to the end of the line."""
+    pytest.importorskip("rich", reason="rich is not installed (extra rich)")
+    begun = time.monotonic()
+    for part in (" ", "a ", '"', '"\\', '@"\\', "@", "1", "1-", " = ", " ! ", "  in", "=(", "\\"):
+        for text in (part * 20_000, f"a{part * 20_000}b", f"y = x.y({part * 20_000}"):
+            assert styled(text).plain == text
+    assert time.monotonic() - begun < 20  # 0.3 where nothing else runs
+
+
+@pytest.mark.parametrize(
+    ("is_terminal", "environment", "option", "colored"),
+    [
+        (True, {}, "auto", True),
+        (False, {}, "auto", False),
+        (True, {"NO_COLOR": "1"}, "auto", False),
+        (True, {"NO_COLOR": ""}, "auto", True),
+        (True, {"TERM": "dumb"}, "auto", False),
+        (False, {"FORCE_COLOR": "1"}, "auto", True),
+        (False, {"FORCE_COLOR": ""}, "auto", False),
+        (True, {"FORCE_COLOR": "1", "NO_COLOR": "1"}, "auto", False),
+        (False, {"NO_COLOR": "1"}, "always", True),
+        (True, {"FORCE_COLOR": "1"}, "never", False),
+        (True, {"TERM": "dumb", "NO_COLOR": "1"}, "always", True),
+    ],
+)
+def test_where_there_are_colors(
+    is_terminal: bool, environment: dict[str, str], option: str, colored: bool, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("rich", reason="rich is not installed (extra rich)")
+    monkeypatch.setenv("TERM", "xterm")
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    commands = (["show"], ["diff", "after.purefx"], ["tree"], ["stats"], ["history", "Block / relu"], ["digest"])
+    for command, *more in commands:
+        plain = run(command, "model.purefx", *more, "--color", "never")[1]
+        stream = Terminal() if is_terminal else io.StringIO()
+        with monkeypatch.context() as patch:
+            patch.setattr(sys, "stdout", stream)
+            assert main([command, "model.purefx", *more, "--color", option]) == (1 if command == "diff" else 0)
+        found = stream.getvalue()
+        assert ("\x1b[1m" in found) == (colored and command != "digest"), command
+        assert ("\x1b[3" in found) == (colored and command not in ("digest", "stats")), command
+        assert STYLE.sub("", found) == plain, command
+
+
+def test_without_rich(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "rich", None)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert run("show", "model.purefx") == run("show", "model.purefx", "--color", "never") != (0, "", "")
+    status, out, err = run("show", "model.purefx", "--color", "always")
+    assert (status, out) == (2, "") and "pip install 'purefx[rich]'" in err
+
+
+def test_names_in_a_file_stay_text(run: Run, tmp_path: Path) -> None:
+    """What can be in a saved program: graphs, modules and classes of any name."""
+    name, neg = "[red]x[/]:smile:", torch.ops.aten.neg.default
+    body = px.Graph((px.Input("x"),), (px.Node("y", px.Op("aten.neg.default", target=neg), (px.Ref("x"),)),), px.Ref("y"))
+    main_graph = px.Graph((px.Input("x"),), (px.Node("y", px.Call(px.Frame("m"), name), (px.Ref("x"),)),), (px.Ref("y"),))
+    signature = px.ir.Signature((px.ir.UserInput(px.ir.ObjectType()),), (px.ir.UserOutput(),))
+    program = px.Program.of({"": main_graph, name: body}, signature=signature)
+    for modules in ((px.ir.Module("", "[bold]a.b"), px.ir.Module("m", "[/]")), ()):
+        px.save(program.evolve(modules=modules), tmp_path / "odd.purefx")
+        for command in (
+            ["show"],
+            ["tree"],
+            ["stats"],
+            ["diff", "model.purefx"],
+            ["show", "--graph", name],
+            ["show", "--graph", "a"],
+        ):
+            plain = run(command[0], tmp_path / "odd.purefx", *command[1:])
+            colored = run(command[0], tmp_path / "odd.purefx", *command[1:], "--color", "always")
+            assert STYLE.sub("", colored[1]) == plain[1] and colored[2] == plain[2], command
+            assert all(char.isprintable() or char == "\n" for char in plain[1] + plain[2]), command
+            assert all(" " <= char < "\x7f" for char in run(command[0], tmp_path / "odd.purefx", *command[1:], "--json")[1][:-1])
+    rows = json.loads(run("tree", tmp_path / "odd.purefx", "--json")[1])["modules"]
+    assert rows[1]["bodies"] == [name]
+
+
+def test_a_reader_that_goes_away(run: Run, files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Status 1 would say that programs differ; rich has its own for it."""
+    pytest.importorskip("rich", reason="rich is not installed (extra rich)")
+    for options in (["--color", "always"], ["--json"], []):
+        reader, writer = os.pipe()
+        os.close(reader)
+        with os.fdopen(writer, "w", encoding="ascii") as stream, monkeypatch.context() as patch:
+            patch.setattr(sys, "stdout", stream)
+            assert main(["show", "model.purefx", *options]) == 0, options
+
+
+def test_names_of_files_stay_text(run: Run) -> None:
+    _, out, _ = run("report", "model.purefx", "--out", "a\x1b[2J\x7f.html")
+    assert out == "a\\x1b[2J\\x7f.html\n"
+    _, out, _ = run("convert", "model.purefx", "a\x1b[2J\x7f.purefx", "--json")
+    assert "\\u001b[2J\\u007f" in out and json.loads(out)["path"] == "a\x1b[2J\x7f.purefx"
+
+
+def test_a_terminal_of_few_letters(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it cannot show is an escape."""
+    program = px.load("model.purefx")
+    px.save(program.evolve(modules=(px.ir.Module("", "日本"), *program.modules[1:])), "odd.purefx")
+    for options in (["--color", "always"], ["--color", "never"]):
+        stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+        with monkeypatch.context() as patch:
+            patch.setattr(sys, "stdout", stream)
+            assert main(["tree", "odd.purefx", *options]) == 0
+        assert rb"\u65e5\u672c" in stream.buffer.getvalue()  # type: ignore[attr-defined]
