@@ -39,6 +39,11 @@ def is_float(m: px.Match) -> bool:
     return known is not None and known.is_floating_point
 
 
+def has_signs(m: px.Match) -> bool:
+    known = m.dtype("x")
+    return known is not None and known.is_signed
+
+
 def same_kind(*names: str) -> Callable[[px.Match], bool]:
     def agrees(m: px.Match) -> bool:
         return is_float(m) and all(m.dtype(name) is m.dtype("x") for name in names)
@@ -124,7 +129,7 @@ def heads(draw: Any) -> tuple[Any, ...]:
 
 RIGHT: dict[str, tuple[px.RuleSet, dict[str, Any]]] = {
     "cancelled": (of(lambda x: neg(neg(x)), lambda m, x: x), {}),
-    "even beside": (of(lambda x: torch.abs(neg(x)), lambda m, x: torch.abs(x), keeps_inner=True), {}),
+    "even beside": (of(lambda x: torch.abs(neg(x)), lambda m, x: torch.abs(x), where=has_signs, keeps_inner=True), {}),
     "told apart": (of(lambda x, y: neg(x + y), lambda m, x, y: torch.sub(neg(x), y), where=same_kind("y")), {"tolerance": 1e-5}),
     "selected": (of(lambda x, d, i: neg(x.select(d, i)), lambda m, x, d, i: neg(x).select(d, i)), {}),
     "turned": (of(lambda x: x.transpose(0, 1).transpose(0, 1), lambda m, x: x), {}),
@@ -145,7 +150,8 @@ RIGHT: dict[str, tuple[px.RuleSet, dict[str, Any]]] = {
         {"tolerance": 1e-5, "operands": heads},
     ),
     "set": (
-        of(lambda x: neg(neg(x)), lambda m, x: x) + of(lambda x: torch.abs(neg(x)), lambda m, x: torch.abs(x)), {},
+        of(lambda x: neg(neg(x)), lambda m, x: x)
+        + of(lambda x: torch.abs(neg(x)), lambda m, x: torch.abs(x), where=has_signs), {},
     ),
     "alternatives": (
         of(lambda x: px.any_of(x.relu(), x.clamp_min(0)), lambda m, x: functional.threshold(x, 0, 0)), {"finite": True},
