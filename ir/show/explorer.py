@@ -16,6 +16,7 @@ from attrs import define, evolve, field
 
 from ..arguments import Arg, Ref, bodies_in, children_of, replace_refs
 from ..calls.call_graph import times_called
+from ..effects.declared import PURE
 from ..graph import Call, Frame, Get, Graph, Node, Op, Stack
 from ..inference import CallValues
 from ..inference.walk import Called
@@ -218,7 +219,7 @@ class _Page:
         match do:
             case Op():
                 label = do.name.removesuffix(".default")
-                told["effects"] = print_effects(do.effects)
+                told["effects"] = None if do.effects == PURE else print_effects(do.effects)
                 inner = bodies_in(node.args, node.kwargs)
             case Call():
                 label, inner = str(do.instance), [do.graph]

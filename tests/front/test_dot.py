@@ -46,6 +46,12 @@ def test_each_body_is_drawn_once_with_its_values_and_calls() -> None:
     assert 'g1_n0 -> g1_n1 [label="f32[2, 8]"]' in text
 
 
+def test_a_node_tells_its_line() -> None:
+    (line,) = [line for line in px.to_dot(tower()).splitlines() if "    g1_n1 [" in line]
+    assert 'tooltip="relu = aten.relu.default(linear)  # ' in line
+    assert "programs.py:" in line
+
+
 def test_one_body_alone() -> None:
     text = px.to_dot(tower(), graph="Block")
     assert text.count("subgraph cluster_") == 1
@@ -83,7 +89,7 @@ def test_very_deep_module_calls() -> None:
 
 
 def test_what_is_wrong_is_said() -> None:
-    with pytest.raises(TypeError, match="start with import_ep"):
+    with pytest.raises(TypeError, match="import_ep"):
         px.to_dot(torch.export.export(torch.nn.ReLU(), (torch.ones(2),)))
     with pytest.raises(NamingError, match="did you mean 'Block'"):
         px.to_dot(tower(), graph="block")

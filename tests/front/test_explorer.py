@@ -14,6 +14,7 @@ from torch import nn
 
 import purefx as px
 from purefx.ir.errors import InvalidProgram
+from purefx.ir.operators import op_of
 from purefx.ir.signature import Signature, TensorType, UserInput, UserOutput
 from purefx.laws.tiers import drawn_cases, share
 from tests.front.reports import PAYLOADS, hostile
@@ -76,6 +77,15 @@ def test_a_tower() -> None:
     assert "programs.py:" in attributes(nodes["layers.1/relu"])["source"]
     groups = px.to_model_explorer(program)["graphs"][0]["groupNodeAttributes"]
     assert groups["layers/2"] == {"module": "layers.2", "class": "tests.programs.Block", "graph": "Block"}
+    assert groups[""] == {"facts": "deduplicated, outlined, state sunk"}
+    assert attributes(nodes["layers.0.up/weight"]) == {
+        "name": "weight",
+        "text": "weight = get weight",
+        "state": "layers.0.up.weight",
+    }
+    assert attributes(nodes["x"]) == {"input": "x", "signature": "user x: f32[2, 4]"}
+    assert attributes(nodes["return"]) == {"0": "user"}
+    assert "effects" not in attributes(nodes["layers.1/relu"])
     # A body that modules of other sizes share has the sizes of each.
     shapes = [nodes[f"layers.0.{name}/linear"]["outputsMetadata"][0]["attrs"][0]["value"] for name in ("up", "down")]
     assert shapes == ["f32[2, 8] cpu", "f32[2, 4] cpu"]
@@ -116,6 +126,13 @@ class Twice(parent(block=Block)):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.block(self.block(x))
+
+
+def test_effects_and_pieces_of_calls_are_said() -> None:
+    node = px.Node("y", op_of(torch.ops.aten.add_.Tensor), (px.Ref("x"), 1), stack=(px.Frame("a", 1, 2),))
+    (_, made, _) = nodes_of(signed({"": px.Graph((px.Input("x"),), (node,), (px.Ref("y"),))})).values()
+    assert attributes(made)["effects"] == "writes(0:self), returns(0:self), aliases(0:self)"
+    assert (made["id"], made["namespace"]) == ("a@1#2/y", "a@1#2")
 
 
 def test_each_call_of_a_module_has_a_namespace() -> None:
@@ -185,7 +202,7 @@ def test_results_that_hold_each_other_have_a_bounded_number_of_edges() -> None:
 
 
 def test_what_is_no_valid_program_is_refused() -> None:
-    with pytest.raises(TypeError, match="start with import_ep"):
+    with pytest.raises(TypeError, match="import_ep"):
         px.to_model_explorer(torch.export.export(nn.ReLU(), (torch.ones(2),)))
     with pytest.raises(InvalidProgram):
         px.to_model_explorer(px.Program.of({}))
