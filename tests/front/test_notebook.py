@@ -17,6 +17,7 @@ import purefx as px
 from purefx.ir.displayed import html_of
 from purefx.ir.errors import InvalidProgram, Violation
 from purefx.ir.state import Slot, SlotKind, State
+from purefx.ir.text.contract import print_expr
 from tests.front.reports import PAYLOADS, hostile, soften
 from tests.programs import Tower, parent
 from tests.verify.corruptors import VARIANTS
@@ -106,7 +107,7 @@ def tied() -> px.Program:
 
 def test_all_rows_of_a_program() -> None:
     program = tied()
-    symbol = str(program.constraints.ranges[0].expr.name)
+    symbol = print_expr(program.constraints.ranges[0].expr)
     kind, weight = f"f32[{symbol}, 4] cpu", "f32[4, 4] cpu"
     assert rows(program) == [
         ["input x", f"user x: f32[{symbol}, 4]"],
