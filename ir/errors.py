@@ -15,6 +15,7 @@ from .displayed import Displayed
 from .names import escaped
 
 __all__ = [
+    "ArgumentError",
     "CallError",
     "CaptureError",
     "DiffError",
@@ -139,6 +140,14 @@ class InvalidProgram(PurefxError, ValueError, Displayed):
 
     def __reduce__(self) -> tuple[type[InvalidProgram], tuple[tuple[Violation, ...]]]:
         return InvalidProgram, (self.violations,)
+
+
+class ArgumentError(PurefxError, TypeError):
+    """A function of purefx was given something of another type than it takes; the message says what makes that of it.
+
+    >>> issubclass(ArgumentError, TypeError)
+    True
+    """
 
 
 class UnsupportedProgram(PurefxError, NotImplementedError):

@@ -14,14 +14,15 @@ import torch
 from attrs import define, field, frozen
 
 from ..ir.effects.resolved import node_effects
-from ..ir.errors import InputError
+from ..ir.errors import ArgumentError, InputError
 from ..ir.graph import Graph, Node, place_of
 from ..ir.importing import import_ep, import_fx
 from ..ir.program import Program
-from ..ir.signature import UserInput
+from ..ir.taking import call_arguments, kind_of
 from ..ir.text import print_node
 from ..ir.torch_private import pytree
 from ..ir.verify.findings import source_of
+from ..lowering.calls.arguments import CallPlan
 from ..transforms import expand, inline, remove_effect_tokens
 from .evaluate import Meaning, evaluate
 from .oracles import value_differences
@@ -100,7 +101,7 @@ def first_difference(
 
     Raises:
         InputError: ``args`` are not what a program takes.
-        TypeError: ``a`` or ``b`` is no program.
+        ArgumentError: ``a`` or ``b`` is no program, ``args`` no tuple.
 
     >>> import purefx as px
     >>> program = px.import_ep(torch.export.export(torch.nn.Sequential(torch.nn.ReLU(), torch.nn.Tanh()), (torch.ones(2),)))
@@ -111,6 +112,7 @@ def first_difference(
     >>> first_difference(program, px.transform(program), (torch.ones(2),)) is None
     True
     """
+    call_arguments(args, kwargs, "first_difference")
     one, other = _flat(a, "a"), _flat(b, "b")
     leaves = [_leaves(program, which, args, dict(kwargs or {})) for program, which in ((one, "a"), (other, "b"))]
     kept = _Kept()
@@ -135,20 +137,15 @@ def _flat(given: Any, which: str) -> Program:
             program = import_fx(given)
         case _:
             said = "give a Program, an ExportedProgram or a GraphModule; px.capture(module, args) makes a program of a module"
-            raise TypeError(f"{which} is a {type(given).__name__}, and no program: {said}")
+            raise ArgumentError(f"{which} is {kind_of(given)}, and no program: {said}")
     return inline(expand(remove_effect_tokens(program)))
 
 
 def _leaves(program: Program, which: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
-    spec = program.signature.in_spec
-    if spec is not None and kwargs and len(spec.children()) == 2:
-        kwargs = {name: kwargs[name] for name in spec.children()[1].context if name in kwargs} | kwargs
-    leaves, found = pytree.tree_flatten((args, kwargs))
-    count = sum(type(one) is UserInput for one in program.signature.inputs)
-    if len(leaves) != count or (spec is not None and found != spec):
-        given = f"is given {len(leaves)}, as {str(found)[:300]}"
-        raise InputError(f"{which} takes {count} values, as {str(spec)[:300]}, and {given}")
-    return leaves
+    try:
+        return list(CallPlan(program).bound(args, kwargs))
+    except InputError as error:
+        raise InputError(f"args are not those of {which}: {error}") from error
 
 
 def _run(program: Program, calls: Sequence[Sequence[Any]], seed: int, seen: Callable[..., None]) -> Meaning:

@@ -15,6 +15,7 @@ from torch.export import FlatArgsAdapter
 from ..ir.arguments import bodies_in
 from ..ir.persistent import collector_paused
 from ..ir.program import Program
+from ..ir.taking import a_program
 from ..ir.verify import check
 from ..transforms.convert.devices import Devices, moved_program
 from ..transforms.convert.memory import materialise
@@ -73,8 +74,7 @@ def lower(
 
 
 def _check_options(program: Program, to: str, state: str, adapter: object) -> None:
-    if not isinstance(program, Program):
-        raise TypeError(f"lower takes a purefx Program, not a {type(program).__name__}; start with import_ep(ep)")
+    a_program(program, "lower")
     if to not in ("graph_module", "interpreter"):
         raise ValueError(f'to={to!r}: it is "graph_module" or "interpreter"')
     if state not in ("copy", "share"):

@@ -20,6 +20,7 @@ from purefx.ir.effects.declared import Effects
 from purefx.ir.errors import CaptureError
 from purefx.ir.importing import import_ep
 from purefx.ir.program import Program
+from purefx.ir.taking import EXPORTED, MODULE, a_program, call_arguments
 from purefx.ir.verify import check
 from purefx.lowering import lower
 from purefx.lowering.to_ep import DIALECTS, make_ep
@@ -72,12 +73,8 @@ def capture(
     >>> px.capture(torch.nn.ReLU(), (torch.ones(2),)).main.nodes[0].do.name
     'aten.relu.default'
     """
-    if not isinstance(module, torch.nn.Module):
-        raise TypeError(f"capture takes a torch.nn.Module, not a {type(module).__name__}")
-    if not isinstance(args, tuple):
-        raise TypeError(f"args is the tuple of the positional arguments, not a {type(args).__name__}; for one, write (x,)")
-    if kwargs is not None and not isinstance(kwargs, Mapping):
-        raise TypeError(f"kwargs maps names to arguments, not a {type(kwargs).__name__}; options of capture go by name")
+    MODULE.taken(module, "capture")
+    call_arguments(args, kwargs, "capture")
     with LOCK:
         try:
             exported = torch.export.export(
@@ -140,6 +137,7 @@ def unflatten(
     >>> px.unflatten(ep)(torch.ones(1, 2)).shape
     torch.Size([1, 1])
     """
+    EXPORTED.taken(module, "unflatten")
     lowered = lower(transform(import_ep(module, forward=forward)), to="interpreter", flat_args_adapter=flat_args_adapter)
     return cast("UnflattenedModule", lowered)
 
@@ -186,8 +184,7 @@ def to_ep(
     >>> px.to_ep(program).graph_signature.parameters
     ('weight', 'bias')
     """
-    if not isinstance(program, Program):
-        raise TypeError(f"to_ep takes a purefx Program, not a {type(program).__name__}; start with import_ep(ep)")
+    a_program(program, "to_ep")
     if state not in ("copy", "share"):
         raise ValueError(f'state={state!r}: it is "copy" or "share"')
     if dialect is not None and dialect not in DIALECTS:

@@ -6,6 +6,7 @@ All errors are ``PurefxError``; warnings are ``UserWarning``.  ``Violation`` is 
 from __future__ import annotations
 
 from purefx.ir.errors import (
+    ArgumentError,
     CallError,
     CaptureError,
     DiffError,
@@ -32,6 +33,7 @@ from purefx.ir.errors import (
 )
 
 __all__ = [
+    "ArgumentError",
     "CallError",
     "CaptureError",
     "DiffError",

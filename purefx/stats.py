@@ -24,6 +24,7 @@ from purefx.ir.own_operators import tensors_of
 from purefx.ir.program import Program
 from purefx.ir.show import html
 from purefx.ir.state import SlotKind
+from purefx.ir.taking import a_program
 from purefx.ir.torch_private import size_number
 
 __all__ = ["FlopCounter", "ModuleStats", "Stats", "stats", "table"]
@@ -278,8 +279,7 @@ def stats(program: Program) -> Stats:
     >>> dict(found.operators), found.parameters, found.flops
     ({'aten.linear.default': 1}, 16, 48)
     """
-    if not isinstance(program, Program):
-        raise TypeError(f"stats takes a purefx Program, not a {type(program).__name__}; start with import_ep(ep)")
+    a_program(program, "stats")
     counter = FlopCounter()
     operators: Counter[str] = Counter()
     uncounted: Counter[str] = Counter()

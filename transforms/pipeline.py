@@ -11,10 +11,11 @@ from contextlib import nullcontext
 
 from attrs import field, frozen
 
-from ..ir.errors import FuelError, InvalidProgram, PipelineError
+from ..ir.errors import ArgumentError, FuelError, InvalidProgram, PipelineError
 from ..ir.names import escaped
 from ..ir.persistent import collector_paused
 from ..ir.program import Program
+from ..ir.taking import a_function, a_program, a_result, is_function, kind_of
 from ..ir.verify import check
 from .deduplicate import deduplicate
 from .effect_tokens import remove_effect_tokens
@@ -52,12 +53,15 @@ def transform(program: Program, *transformations: Callable[[Program], Program]) 
         InvalidProgram: the program, or the result of a step that is not purefx's own, breaks invariants.
         PipelineError: the order cannot work, or a step is not a function; raised before anything runs.
         UnsupportedProgram: a transformation met something that it cannot treat faithfully.
+        ArgumentError: ``program`` is not a Program, or a step gave something else.
 
     >>> import purefx as px
     >>> program = px.Program.of({"": px.Graph((), (), ())}, facts=frozenset({"flat"}))
     >>> px.transform(program) is program
     True
     """
+    step = next((step for step in transformations if isinstance(step, Program)), None)
+    a_program(program, "transform", steps=step)
     steps = tuple(map(as_step, transformations)) or DEFAULT
     check_order(check(program), steps)
     trace_program("program", 0, program)
@@ -67,9 +71,15 @@ def transform(program: Program, *transformations: Callable[[Program], Program]) 
             # A result that is not known to be valid (a user's function made it) is looked at before the next step sees it.
             before = program
             try:
-                program = check(step(before))
-            except InvalidProgram as error:
+                program = check(a_result(step(before), _name(step)))
+            except (InvalidProgram, ArgumentError) as error:
                 error.add_note(f"in step {number} of {len(steps)}, {_name(step)}")
+                raise
+            except AttributeError as error:
+                if error.obj is before:
+                    error.add_note(
+                        f"{_name(step)} was given a purefx Program; px.from_fx_pass makes a step of a pass over fx graphs"
+                    )
                 raise
             trace_program(_name(step), number, program, before)
     return program
@@ -84,9 +94,7 @@ def check_order(program: Program, steps: Sequence[Callable[[Program], Program]])
     facts = program.facts | observed(program)
     taken: dict[str, str] = {}
     for number, step in enumerate(map(as_step, steps), 1):
-        if not callable(step):
-            advice = "; pass several one by one, as in transform(program, *steps)" if isinstance(step, Iterable) else ""
-            raise PipelineError(f"step {number} is a {type(step).__name__}, and a step is a function of a program{advice}")
+        _check_step(number, step)
         if not isinstance(step, Transformation):
             continue
         fact = step.lacks(facts)
@@ -95,6 +103,17 @@ def check_order(program: Program, steps: Sequence[Callable[[Program], Program]])
             raise PipelineError(f"step {number}, {step.name}, requires a program that is {fact!r}, but {why}; {ADVICE[fact]}")
         taken.update(dict.fromkeys(step.forgets & facts, step.name))
         facts = (facts - step.forgets) | step.establishes
+
+
+def _check_step(number: int, step: object) -> None:
+    if is_function(step):
+        return
+    advice = ""
+    if isinstance(step, str):
+        advice = "; give the transformation itself, as px.outline, and not its name"
+    elif isinstance(step, Iterable) and not callable(step):
+        advice = "; pass several one by one, as in transform(program, *steps)"
+    raise PipelineError(f"step {number} is {kind_of(step)}, and a step is a function of a program{advice}")
 
 
 Step = Callable[[Program], Program]
@@ -153,7 +172,8 @@ def bisect(program: Program, transformation: Step | Sequence[Step], is_bad: Call
     Raises:
         FuelError: the transformation takes no fuel, or has some bound; the program is bad already; or what makes it bad was
             done without asking for fuel.
-        PipelineError: the order of a pipeline cannot work.
+        PipelineError: the order of a pipeline cannot work, or a step is not a function.
+        ArgumentError: ``program`` is not a Program, or ``is_bad`` no function.
 
     >>> import purefx as px
     >>> nodes = [px.Node(name, px.Op("toy.neg"), (px.Ref("x"),), stack=(px.Frame(name),)) for name in "abc"]
@@ -163,7 +183,12 @@ def bisect(program: Program, transformation: Step | Sequence[Step], is_bad: Call
     >>> px.bisect(program, px.outline, lambda result: False) is None
     True
     """
-    steps = tuple(map(as_step, (transformation,) if callable(transformation) else transformation))
+    a_program(program, "bisect", transformation=transformation, is_bad=is_bad)
+    a_function(is_bad, "is_bad of bisect", "a function of a program that says whether it is wrong")
+    several = not callable(transformation) and isinstance(transformation, Iterable)
+    steps = tuple(map(as_step, transformation if several else (transformation,)))
+    for number, step in enumerate(steps, 1):
+        _check_step(number, step)
     if len(steps) == 1 and not _takes_fuel(steps[0]):
         raise without_fuel(_name(steps[0]))
     for step in steps:
@@ -215,7 +240,7 @@ class _Run:
 def _stepped(program: Program, step: Step, fuel: Fuel) -> Program:
     if isinstance(step, Transformation) and _takes_fuel(step):
         return step.spend(program, fuel, **dict(step.options))
-    result = step(program)
+    result = a_result(step(program), _name(step))
     return result if result is program or fuel.burn("all that it does") else program
 
 

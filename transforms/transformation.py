@@ -8,17 +8,18 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
-from functools import cached_property
+from functools import cached_property, wraps
 from inspect import signature
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from attrs import evolve, field, frozen
 
-from ..ir.errors import FuelError, PipelineError
+from ..ir.errors import ArgumentError, FuelError, PipelineError
 from ..ir.graph import Call, Get
 from ..ir.persistent import collector_paused
 from ..ir.program import Program, Step
 from ..ir.signature import InputMutation, StateInput, StateMutation, Token
+from ..ir.taking import a_program, a_result, kind_of
 from ..ir.verify import check, trust
 
 __all__ = [
@@ -133,6 +134,22 @@ GENERIC_LAWS = (
 """What holds for every transformation."""
 
 
+C = TypeVar("C", bound=Callable[..., Program])
+
+
+def _saying_its_name(call: C) -> C:
+    # Python says of `px.outline()` that Transformation.__call__ misses an argument.
+    @wraps(call)
+    def checked(self: Transformation, *given: Any, **options: Any) -> Program:
+        if not given and "program" not in options:
+            bound = ", ".join([f"{name}=..." for name in options])
+            step = f"{self.name}.bind({bound})" if options else f"{self.name}, not called"
+            raise ArgumentError(f"{self.name} takes a purefx Program, and was given none; as a step of px.transform write {step}")
+        return call(self, *given, **options)
+
+    return cast("C", checked)
+
+
 @frozen(slots=False)
 class Transformation:
     """A named pure function from programs to programs.
@@ -164,6 +181,7 @@ class Transformation:
         told = {name: getattr(self.apply, name, None) for name in ("__doc__", "__module__", "__name__", "__qualname__")}
         self.__dict__.update(told, __wrapped__=self.apply)
 
+    @_saying_its_name
     def __call__(self, program: Program, *given: Any, fuel: int | None = None, **options: Any) -> Program:
         """Return the transformed program.
 
@@ -178,7 +196,8 @@ class Transformation:
             UnsupportedProgram: the program has something that it cannot treat faithfully.
             PipelineError: a fact that it requires does not hold.
             FuelError: it takes no fuel, or ``fuel`` is not a number of rewrites.
-            TypeError: ``program`` is not a Program, or an option is unknown.
+            ArgumentError: ``program`` is not a Program, or an option is given by position that is not one by position.
+            TypeError: an option is unknown.
         """
         chosen = {**dict(self.options), **(self._by_position(given, options) if given else options)}
         bound = chosen.pop("fuel", None)
@@ -210,8 +229,7 @@ class Transformation:
         >>> len(px.outline.spend(program, fuel).graphs), fuel.labels
         (2, ('cut out a (1 node)',))
         """
-        if not isinstance(program, Program):
-            raise TypeError(f"{self.name} takes a purefx Program, not a {type(program).__name__}; start with import_ep(ep)")
+        a_program(program, self.name, **options)
         lacking = self.lacks(program.facts) and self.lacks(program.facts | observed(program))
         if lacking:
             raise PipelineError(f"{self.name} requires a program that is {lacking!r}, but this one is not; {ADVICE[lacking]}")
@@ -220,7 +238,7 @@ class Transformation:
         before = fuel.burnt
         with collector_paused() if self.proven else nullcontext():
             result = self._applied(program, {**options, "fuel": fuel} if self.takes_fuel else options)
-        if result is program:
+        if a_result(result, self.name) is program:
             return program
         told = {**options, "fuel": fuel.burnt - before} if fuel.limited else options
         # What its function called may have taken facts away or established some: what the result says of itself goes first.
@@ -235,10 +253,11 @@ class Transformation:
         kinds = signature(self.apply).parameters.values()
         names = [one.name for one in kinds if one.kind is one.POSITIONAL_OR_KEYWORD][1:]
         if len(given) > len(names):
-            raise TypeError(f"{self.name} takes {['a program', *names]} by position; pass other options by keyword")
+            by_position = " and ".join(["a program", *names])
+            raise ArgumentError(f"{self.name} takes {by_position} by position, and other options by keyword")
         twice = [name for name in names[: len(given)] if name in options]
         if twice:
-            raise TypeError(f"{self.name} was given {twice[0]!r} by position and by keyword")
+            raise ArgumentError(f"{self.name} was given {twice[0]!r} by position and by keyword")
         return {**dict(zip(names, given, strict=False)), **options}
 
     @cached_property
@@ -297,6 +316,8 @@ ABSENT: dict[str, tuple[type, ...]] = {
 
 
 def transformation(
+    function: None = None,
+    /,
     *,
     requires: Iterable[str] = (),
     establishes: Iterable[str] = (),
@@ -314,6 +335,7 @@ def transformation(
     does only those that are allowed, the transformation can be stopped after any number of them, and ``bisect`` can search.
 
     Args:
+        function: none; it is what the result is called with, ``@transformation()``.
         requires: facts that must hold before it.
         establishes: facts that hold after it.
         forgets: facts that may no longer hold after it.
@@ -327,6 +349,8 @@ def transformation(
     >>> idle.name
     'idle'
     """
+    if function is not None:  # pyright: ignore[reportUnnecessaryComparison]
+        raise ArgumentError(f"transformation makes a decorator, so call it: @transformation(); it was given {kind_of(function)}")
 
     def make(apply: Callable[..., Program]) -> Transformation:
         return Transformation(

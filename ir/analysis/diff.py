@@ -21,6 +21,7 @@ from ..persistent import PMap, pmap
 from ..program import Program
 from ..signature import Signature
 from ..state import State
+from ..taking import TWO_PROGRAMS
 from .hunks import Hunks, hunks, patched
 
 __all__ = ["Change", "Diff", "GraphEdit", "diff"]
@@ -147,8 +148,7 @@ def diff(before: Program, after: Program) -> Diff:
     False
     """
     for program in (before, after):
-        if not isinstance(program, Program):
-            raise TypeError(f"diff takes two purefx Programs, not a {type(program).__name__}; start with import_ep(ep)")
+        TWO_PROGRAMS.taken(program, "diff")
     if before is after:
         return NOTHING
     mine, theirs = _parts(before), _parts(after)

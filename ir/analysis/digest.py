@@ -23,6 +23,7 @@ from ..graph import Call, Get, Graph, Node
 from ..program import Program
 from ..signature import Constraints, InputSpec, NumberType, TensorType, UserInput
 from ..state import describe_tensor
+from ..taking import TWO_PROGRAMS, a_program
 
 __all__ = ["alpha_equal", "digest", "graph_digest", "graph_tokens"]
 
@@ -49,6 +50,7 @@ def digest(program: Program) -> str:
     >>> digest(Program.of({"": negate("a")})) == digest(Program.of({"": negate("b")}))
     True
     """
+    a_program(program, "digest")
     try:
         return _digest(program)
     except RecursionError:
@@ -90,6 +92,8 @@ def alpha_equal(left: Program, right: Program) -> bool:
     >>> alpha_equal(Program.of({"": Graph((Input("a"),), ())}), Program.of({"": Graph((Input("b"),), ())}))
     True
     """
+    for program in (left, right):
+        TWO_PROGRAMS.taken(program, "alpha_equal")
     return left is right or digest(left) == digest(right)
 
 

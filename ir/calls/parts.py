@@ -16,6 +16,7 @@ from ..errors import UnsupportedProgram
 from ..graph import Call, Frame, Node
 from ..names import way_to
 from ..program import Module, Program
+from ..taking import a_program
 from .call_graph import module_calls
 
 __all__ = [
@@ -103,7 +104,7 @@ def parts(program: Program) -> tuple[Part, ...]:
     >>> [part.name for part in px.parts(px.split_by_tags(program, ("a", "b"), tag_of={"y": "b"}))]
     ['a', 'b']
     """
-    names = set(part_names(program))
+    names = set(part_names(a_program(program, "parts")))
     if not names:
         return ()
     calls = [(node, node.do) for node in program.main.callers if type(node.do) is Call]
@@ -137,7 +138,7 @@ def where_went(program: Program) -> Whereabouts:
     >>> [str(frame) for frame in went.calls[px.Frame("act")]]
     ['a.act']
     """
-    names = frozenset(part_names(program))
+    names = frozenset(part_names(a_program(program, "where_went")))
     state: dict[str, dict[str, None]] = {}
     for name in program.state:
         state.setdefault(original(name, names), {})[name] = None

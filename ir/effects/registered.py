@@ -15,7 +15,7 @@ from typing import Any
 
 from attrs import evolve
 
-from ..errors import EffectsError
+from ..errors import ArgumentError, EffectsError
 from ..own_operators import CALL_GUARDS, PACK, UNPACK, call_guards, gives, pack, takes, unpack
 from ..torch_private import HigherOrderOperator, OpOverload, OpOverloadPacket, is_effectful, overload_of, side_effectful
 from .declared import ANYTHING, LIBRARIES, PURE, ArgAt, Effects
@@ -192,9 +192,13 @@ def check_said(target: Any, effects: Effects) -> None:
 
     Raises:
         EffectsError: it is an operator of torch, or its schema says that it does more.
+        ArgumentError: ``effects`` are none.
 
     >>> check_said(print, Effects())
     """
+    if not isinstance(effects, Effects):  # pyright: ignore[reportUnnecessaryIsInstance]
+        name = getattr(target, "__name__", target)
+        raise ArgumentError(f"the effects of {name} are declared as px.PURE or px.Effects(...), not as {effects!r}")
     if isinstance(target, OpOverload):
         if not is_foreign(target):
             raise EffectsError(f"{target} is an operator of torch, whose effects are known")

@@ -43,6 +43,7 @@ from ..signature import (
     UserOutput,
 )
 from ..state import Slot, SlotKind, State
+from ..taking import EXPORTED
 from ..tensors import TensorIds, cell_key
 from ..torch_private import device_of
 from ..verify import check
@@ -238,8 +239,7 @@ def import_ep(
     >>> [node.do.name for node in program.main.nodes]
     ['aten.add.Tensor']
     """
-    if not isinstance(ep, ExportedProgram):
-        raise TypeError(f"import_ep takes a torch.export.ExportedProgram, not a {type(ep).__name__}")
+    EXPORTED.taken(ep, "import_ep")
     with collector_paused():
         return check_identifiers(check(_read(ep, forward, said_of(effects), provenance=provenance)))
 

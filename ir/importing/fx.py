@@ -24,6 +24,7 @@ from ..operators import Said, said_of
 from ..persistent import collector_paused, pmap
 from ..program import Program
 from ..signature import LiteralType, ObjectType, Signature, UserInput, UserOutput
+from ..taking import FX
 from ..torch_private import (
     EXPORT_HOOKS,
     FAKE_REFUSALS,
@@ -278,9 +279,7 @@ def import_fx(
     >>> [node.do.name for node in program.main.nodes], px.lower(program)(torch.ones(2))
     (['torch.relu', 'operator.mul'], {'y': tensor([2., 2.])})
     """
-    if not isinstance(graph_module, torch.fx.GraphModule):
-        said = "trace it first, with torch.fx.symbolic_trace or make_fx; import_ep takes exported programs"
-        raise TypeError(f"import_fx takes a torch.fx.GraphModule, not a {type(graph_module).__name__}; {said}")
+    FX.taken(graph_module, "import_fx")
     with collector_paused():
         module, out_spec = unrolled(graph_module)
     values = {} if example_inputs is None else example_values(module, example_inputs)

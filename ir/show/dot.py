@@ -17,6 +17,7 @@ from ..graph import Call, Get, Graph, Node, Op, Stack
 from ..meta import Meta
 from ..names import did_you_mean, way_to
 from ..program import Program
+from ..taking import a_program
 from ..text.printer import print_node
 from ..verify import check
 from .values import described, described_tensor, shown, source_line
@@ -62,8 +63,7 @@ def to_dot(program: Program, *, graph: str | None = None) -> str:
       g0_n0 -> g0_return
     }
     """
-    if not isinstance(program, Program):
-        raise TypeError(f"to_dot takes a purefx Program, not a {type(program).__name__}; start with import_ep(ep)")
+    a_program(program, "to_dot")
     try:
         return _Drawing(program, program.order if graph is None else (_named(program, graph),)).text()
     except NamingError:

@@ -60,9 +60,7 @@ def to_model_explorer(program: Program) -> Json:
     >>> [(node["id"], node["label"], node["namespace"]) for node in found["graphs"][0]["nodes"]]
     [('input', 'input', 'Inputs'), ('0/relu', 'aten.relu', '0'), ('return', 'return', '')]
     """
-    if not isinstance(program, Program):
-        raise TypeError(f"to_model_explorer takes a purefx Program, not a {type(program).__name__}; start with import_ep(ep)")
-    check(program)
+    check(program, asked_by="to_model_explorer")
     book = _Book(program)
     graphs = list(book.graphs())
     return {"label": graphs[0]["id"], "graphs": graphs}

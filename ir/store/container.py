@@ -8,6 +8,7 @@ which a program of some hundred thousand nodes fills.  The content of the JSON i
 from __future__ import annotations
 
 import ctypes
+import errno
 import json
 import os
 import secrets
@@ -20,6 +21,7 @@ from typing import Any
 import torch
 
 from ..errors import StoreError, UnsupportedProgram
+from ..names import near_file
 from ..text.arguments import CONSTANTS
 
 __all__ = ["STORED_AS_THEY_ARE", "STRUCTURE", "VERSION", "File", "opened", "write_file"]
@@ -175,13 +177,24 @@ def opened(path: str | os.PathLike[str]) -> Generator[File, None, None]:
     """
     library = _library()
     name = ascii(os.fspath(path))
-    _look_at(path, name)
+    try:
+        _look_at(path, name)
+    except FileNotFoundError as error:
+        raise _missing(Path(os.fsdecode(path))) from error
     try:
         handle: Any = library.safe_open(os.fspath(path), framework="pt", backend="pread")
     except library.SafetensorError as error:
         raise StoreError(f"{name} is not a saved program, or not all of one: {_line(error)}") from error
     with handle:
         yield File(name, handle)
+
+
+def _missing(file: Path) -> FileNotFoundError:
+    folder = file.parent
+    said = f"there is no file {file.name!a} in {str(folder.absolute())!a}{near_file(file)}"
+    error = FileNotFoundError(said if folder.is_dir() else f"there is no folder {str(folder)!a} to load {file.name!a} from")
+    error.errno = errno.ENOENT  # as `open` says it
+    return error
 
 
 def _look_at(path: str | os.PathLike[str], name: str) -> None:

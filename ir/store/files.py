@@ -20,6 +20,7 @@ from ..identifiers import check_identifiers
 from ..persistent import collector_paused, pmap
 from ..program import Program
 from ..state import Slot, State
+from ..taking import a_program
 from ..text.arguments import print_arg, read_arg
 from ..text.lexer import Cursor
 from ..text.operators import Known, Target, named_types, names_of
@@ -64,7 +65,7 @@ def save(program: Program, path: str | os.PathLike[str], *, weights: bool = True
     ...     px.load(f"{folder}/linear.purefx") == program
     True
     """
-    check_identifiers(check(program))
+    check_identifiers(check(a_program(program, "save", path=path)))
     refused = set(program.foreign_operators) - names_of(allow)
     if refused:
         raise UnsupportedProgram(

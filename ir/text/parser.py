@@ -6,12 +6,14 @@ effects.  Parsing checks the syntax only; ``verify`` checks the program.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ..arguments import Arg
 from ..effects.declared import ANYTHING, Effects
 from ..effects.registered import registered_effects
+from ..errors import ParseError
 from ..graph import Call, Do, Frame, Get, Graph, Input, Kwargs, Node, Op
 from ..persistent import pmap
 from ..program import CallSignature, Program
@@ -23,6 +25,9 @@ from .lexer import Cursor, read_list
 from .operators import Known, Target, named_types, names_of
 
 __all__ = ["parse"]
+
+FILE = re.compile(r"[^\n{}]*[^\s{}.]\.[a-z]+")
+"""What is no text of a program and could be the name of a file."""
 
 
 def parse(
@@ -59,6 +64,9 @@ def parse(
     """
     if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"parse takes text, not a {type(text).__name__}")
+    if FILE.fullmatch(text):
+        advice = "give the text of a file and not its name, px.parse(Path(name).read_text()); px.load reads what px.save wrote"
+        raise ParseError(f"line 1, column 1: expected 'program', found {text!a}; {advice}")
     return _Parser(Cursor(text, Known(operators or {}, named_types(types), names_of(allow), state or {}))).program()
 
 

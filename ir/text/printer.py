@@ -13,6 +13,7 @@ from ..graph import Call, Get, Graph, Node, Op
 from ..persistent import text_of
 from ..program import Program
 from ..state import SlotKind
+from ..taking import a_program
 from .arguments import print_arg, print_kwarg
 from .calls import print_effects, print_frame, print_stack
 from .contract import NUMBERED_STATE, SECTIONS, SIGNATURE, print_call_signatures
@@ -180,7 +181,7 @@ def mermaid(program: Program) -> str:
         part0 -- y --> part1
         part1 -- z --> outputs
     """
-    found = parts(program)
+    found = parts(a_program(program, "mermaid"))
     counts = _operators(program)
     boxes = [f'part{number}["{_size(program, part, counts)}"]' for number, part in enumerate(found)]
     home = dict.fromkeys([formal.name for formal in program.main.inputs], "inputs")

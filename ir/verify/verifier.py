@@ -14,6 +14,7 @@ from ..errors import InvalidProgram, Violation
 from ..graph import Frame
 from ..persistent import collector_paused
 from ..program import Program
+from ..taking import a_program
 from .calls import (
     check_acyclic,
     check_arity,
@@ -212,8 +213,7 @@ def verify(program: Program, *, infer: bool = False) -> tuple[Violation, ...]:
     >>> [str(violation).splitlines()[0] for violation in verify(program)]
     ["defined-values: it uses 'x', which its graph does not define"]
     """
-    if not isinstance(program, Program):
-        raise TypeError(f"verify takes a purefx Program, not a {type(program).__name__}; start with import_ep(ep)")
+    a_program(program, "verify")
     with collector_paused():
         survey = Survey(program)
         return _violations(_asked(survey, infer=infer), survey)
@@ -231,11 +231,12 @@ def _asked(survey: Survey, *, infer: bool) -> list[Broken]:
     return [*found, *(_broken(DEEP, survey) if infer else ())]
 
 
-def check(program: Program) -> Program:
+def check(program: Program, *, asked_by: str = "check") -> Program:
     """Return the program itself if it is valid.
 
     Args:
         program: any program at any stage.
+        asked_by: the function that takes it, for what is said of something that is no program.
 
     Returns:
         The same object.
@@ -251,7 +252,7 @@ def check(program: Program) -> Program:
     """
     if isinstance(program, Program) and program.checked:
         return program
-    violations = verify(program)
+    violations = verify(a_program(program, asked_by))
     if violations:
         raise InvalidProgram(violations)
     return trust(program)

@@ -64,7 +64,7 @@ def to_script(program: Program, *, rewrite: str = "", calls: int = 2) -> str:
         relu = graph.create_node("call_function", torch.ops.aten.relu.default, (input,), {}, 'relu')
         graph.output((relu,))
     """
-    flat = _flat(check(program))
+    flat = _flat(check(program, asked_by="to_script"))
     parts = [
         f'"""{_told(flat)}"""',
         IMPORTS,

@@ -16,6 +16,7 @@ from torch.fx.graph import CodeGen
 from ...ir.errors import UnsupportedProgram
 from ...ir.graph import Call
 from ...ir.program import Program
+from ...ir.taking import a_program
 from ..lower import lower
 from ..modules.module import Lowered, copy_graph
 
@@ -62,9 +63,7 @@ def to_fx(program: Program) -> torch.fx.GraphModule:
 
 
 def _check_flat(program: Program) -> None:
-    if not isinstance(program, Program):
-        said = "start with import_ep(ep) or import_fx(module)"
-        raise TypeError(f"to_fx takes a purefx Program, not a {type(program).__name__}; {said}")
+    a_program(program, "to_fx")
     called = [node.name for _, node in program.nodes() if type(node.do) is Call]
     if called:
         raise UnsupportedProgram(

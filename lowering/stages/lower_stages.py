@@ -17,6 +17,7 @@ from ...ir.calls.parts import chain_of
 from ...ir.errors import InputError, StageError
 from ...ir.program import Program
 from ...ir.signature import UserInput
+from ...ir.taking import Kind, a_program
 from ...ir.verify import check
 from ..calls.arguments import CallPlan
 from ..lower import lower
@@ -166,8 +167,7 @@ def lower_stages(
     >>> [list(stage.state_dict()) for stage in px.lower_stages(split)]
     [['0.weight', '0.bias'], ['1.weight', '1.bias']]
     """
-    if not isinstance(program, Program):
-        raise TypeError(f"lower_stages takes a purefx Program, not a {type(program).__name__}; start with import_ep(ep)")
+    a_program(program, "lower_stages")
     if shared not in ("error", "copy"):
         raise ValueError(f'shared={shared!r}: it is "error" or "copy"')
     plan = StagePlan(check(program), chain_of(program, asked_by="lower_stages"))
@@ -214,6 +214,9 @@ def _untied(programs: tuple[Program, ...], ties: Sequence[Tie], wanted: Collecti
     return tuple(found)
 
 
+STAGES = Kind(Stages, "the stages that px.lower_stages makes", {Program: "px.lower_stages(program) makes them of a split one"})
+
+
 def sum_tied_gradients(stages: Stages, *, ranks: Mapping[int, int] | None = None, group: dist.ProcessGroup | None = None) -> None:
     """Add up the gradients of the copies that ``lower_stages(..., shared="copy")`` made, on all ranks.
 
@@ -234,6 +237,7 @@ def sum_tied_gradients(stages: Stages, *, ranks: Mapping[int, int] | None = None
     >>> stages = px.lower_stages(px.split_by_tags(program, ("a",), tag_of=lambda node: "a"))
     >>> px.sum_tied_gradients(stages, ranks={0: 0})  # nothing is tied
     """
+    STAGES.taken(stages, "sum_tied_gradients")
     if not stages.ties:
         return
     mine, count = dist.get_rank(group), dist.get_world_size(group)
@@ -312,7 +316,7 @@ def pipeline_stage(
     """
     from torch.distributed.pipelining import PipelineStage
 
-    module = stages[index]
+    module = STAGES.taken(stages, "pipeline_stage")[index]
     number = range(len(stages))[index]
     _check_frozen(stages, number, module)
     found = boundaries(stages.programs, stages.names, example)

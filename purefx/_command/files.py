@@ -7,7 +7,6 @@ file that is read is written.
 from __future__ import annotations
 
 import argparse
-import difflib
 import logging
 import os
 from pathlib import Path
@@ -15,7 +14,7 @@ from pathlib import Path
 from purefx._command.output import CommandError, progress
 from purefx.ir.errors import StoreError
 from purefx.ir.importing import import_ep
-from purefx.ir.names import did_you_mean
+from purefx.ir.names import near_file
 from purefx.ir.program import Program
 from purefx.ir.store import load, save
 from purefx.report.gather import MOST_INSTANCES, is_small
@@ -56,7 +55,7 @@ def read(path: str, given: argparse.Namespace) -> Program:
         with file.open("rb") as stream:
             is_zip = stream.read(len(ZIP)) == ZIP
     except FileNotFoundError as error:
-        raise CommandError(f"No such file: {path!a}{_near(file)}") from error
+        raise CommandError(f"No such file: {path!a}{near_file(file)}") from error
     if file.stat().st_size > LARGE:
         progress(f"reading {path}")
     if is_zip and not given.trust:
@@ -89,14 +88,6 @@ def _exported(path: str) -> Program:
         for name in LOGS:
             logging.getLogger(name).removeFilter(keep)
     return import_ep(ep)
-
-
-def _near(file: Path) -> str:
-    try:
-        names = [entry.name for entry in file.parent.iterdir()]
-    except OSError:
-        return ""
-    return did_you_mean(file.name, difflib.get_close_matches(file.name, names, cutoff=0.8))  # an ending alone is not near
 
 
 def read_small(path: str, given: argparse.Namespace) -> Program:

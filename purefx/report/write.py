@@ -12,6 +12,7 @@ from pathlib import Path
 import torch
 
 from purefx.ir.program import Program
+from purefx.ir.taking import a_program, kind_of
 
 __all__ = ["report"]
 
@@ -70,12 +71,11 @@ def report(
 
 
 def _check(program: object, path: object, before: object, model: object) -> None:
-    if not isinstance(program, Program):
-        raise TypeError(f"report takes a purefx Program, not a {type(program).__name__}; start with import_ep(ep)")
+    a_program(program, "report", path=path)
     if not isinstance(path, str | os.PathLike):
         raise TypeError(f"path is where the page goes, like 'report.html', not a {type(path).__name__}; before= goes by name")
     if before is not None and not isinstance(before, Program):
-        raise TypeError(f"before is a purefx Program to compare with, not a {type(before).__name__}")
+        raise TypeError(f"before is a purefx Program to compare with, not {kind_of(before)}")
     if model is not None and not isinstance(model, torch.nn.Module):
         raise TypeError(f"model is the torch.nn.Module that was exported, not a {type(model).__name__}")
 

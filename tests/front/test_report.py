@@ -351,7 +351,7 @@ def test_report_writes_a_page(program: px.Program, tmp_path: Path, capsys: pytes
 @pytest.mark.parametrize(
     ("arguments", "options", "message"),
     [
-        ((torch.nn.ReLU(),), {}, r"report takes a purefx Program, not a ReLU; start with import_ep\(ep\)"),
+        ((torch.nn.ReLU(),), {}, "report takes a purefx Program, not a ReLU; export it first"),
         (("program", 3), {}, r"path is where the page goes, like 'report.html', not a int"),
         (("program", "program"), {}, r"not a Program; before= goes by name"),
         (("program",), {"before": "x"}, "before is a purefx Program to compare with, not a str"),

@@ -138,7 +138,7 @@ class Hostile:
 
 def test_options() -> None:
     program = imported(Block(), torch.ones(1, 4))
-    with pytest.raises(TypeError, match="takes a purefx Program, not a ExportedProgram"):
+    with pytest.raises(TypeError, match="takes a purefx Program, not an ExportedProgram"):
         px.to_ep(torch.export.export(Block(), (torch.ones(1, 4),)))
     with pytest.raises(ValueError, match='"copy" or "share"'):
         px.to_ep(program, state="none")

@@ -454,7 +454,7 @@ def test_options_by_position_are_those_of_the_function() -> None:
     base = flat([node("y", NEG, "x")], px.Ref("y"), "x")
     with pytest.raises(TypeError, match="by position and by keyword"):
         px.split_by_tags(base, ("a",), tags=("a",))
-    with pytest.raises(TypeError, match=r"takes \['a program', 'tags'\] by position"):
+    with pytest.raises(TypeError, match="takes a program and tags by position"):
         px.split_by_tags(base, ("a",), {"y": "a"})
     step = px.split_by_tags.bind(tags=("a",), tag_of={"y": "a"})
     assert px.transform(base, step) == px.split_by_tags(base, ("a",), tag_of={"y": "a"})

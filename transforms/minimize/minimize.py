@@ -10,6 +10,7 @@ from collections.abc import Callable
 from attrs import field, frozen
 
 from ...ir.program import Program
+from ...ir.taking import a_function, a_program
 from ...ir.verify import check
 from .bodies import bypass_nodes, describe_less, open_bodies
 from .dropping import drop_nodes, drop_outputs, find_window
@@ -87,6 +88,7 @@ def minimize(program: Program, is_wrong: Callable[[Program], bool], *, seconds: 
 
     Raises:
         InvalidProgram: the program breaks invariants.
+        ArgumentError: ``program`` is not a Program, or ``is_wrong`` no function.
         MinimizeError: ``is_wrong`` does not hold of the program itself, or fails on it.
 
     >>> import torch, purefx as px
@@ -99,6 +101,8 @@ def minimize(program: Program, is_wrong: Callable[[Program], bool], *, seconds: 
       return ()
     }
     """
+    a_program(program, "minimize", is_wrong=is_wrong)
+    a_function(is_wrong, "is_wrong of minimize", "a function of a program that says whether it is wrong")
     search = Search(check(program), is_wrong, seconds=seconds)
     search.begin()
     try:

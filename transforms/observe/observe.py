@@ -24,6 +24,7 @@ from ...ir.operators import GETITEM, op_of
 from ...ir.origins import made_of
 from ...ir.program import Program
 from ...ir.signature import StateInput, StateMutation, UserOutput
+from ...ir.taking import a_program
 from ...ir.torch_private import pytree
 from ..cleanup import infer
 from ..effect_tokens import remove_effect_tokens
@@ -77,7 +78,7 @@ def observe(program: Program, paths: str | Sequence[str]) -> Program:
     (torch.Size([1, 3]), {'0': (1, 3)})
     """
     globs = _globs(paths)
-    if part_names(program):
+    if part_names(a_program(program, "observe", paths=paths)):
         raise UnsupportedProgram("observe takes a program before it is split: join it, observe it, and split it again")
     program = infer(program)
     if not any(type(node.do) is Call for _, node in program.nodes()):

@@ -17,6 +17,7 @@ from ...ir.errors import PartitionError
 from ...ir.graph import Call, Get, Node, common_prefix
 from ...ir.program import Program
 from ...ir.state import SlotKind
+from ...ir.taking import a_program
 from ..transformation import transformation
 from .cut import cut, joined_flat, outlined_inside, with_bodies_of
 from .placement import found_units, place
@@ -192,6 +193,7 @@ def split_by_module(program: Program, modules: Mapping[str, str], *, allow_reuse
     >>> [part.name for part in px.parts(px.split_by_module(program, {"a": "stage0", "b": "stage1"}))]
     ['stage0', 'stage1']
     """
+    a_program(program, "split_by_module", modules=modules)
     if not isinstance(modules, Mapping):
         raise TypeError(f"modules is a mapping from paths of modules to names of parts, not a {type(modules).__name__}")
     tags = tuple(dict.fromkeys(modules.values()))
@@ -236,6 +238,7 @@ def split_balanced(program: Program, k: int, *, cost: Cost | None = None) -> Pro
     >>> [len(split.graphs[part.graph].nodes) for part in px.parts(split)]
     [2, 1]
     """
+    a_program(program, "split_balanced", k=k)
     if type(k) is not int:
         raise TypeError(f"k is the number of parts, an int, not a {type(k).__name__}")
     flat, _ = joined_flat(program)

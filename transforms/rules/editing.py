@@ -21,6 +21,7 @@ from ...ir.inference import CallValues, values_of
 from ...ir.names import did_you_mean
 from ...ir.program import Program, Step
 from ...ir.rewriter import Rewriter
+from ...ir.taking import a_program
 from ...ir.verify import check
 from ..cleanup import infer
 from .building import Builder
@@ -194,7 +195,7 @@ def _names(builder: Builder) -> set[str]:
 
 
 def _begun(program: Program, path: str) -> Edit:
-    instances = all_instances(program)
+    instances = all_instances(a_program(program, "editing", path=path))
     found = [name for name, paths in instances.items() if path in paths and (path or name == program.root)]
     inside = [node.stack for node in program.main.nodes if any(frame.path == path for frame in node.stack)]
     if not found and not inside:

@@ -73,7 +73,11 @@ def variables_of(function: Callable[..., Any], *, skip: int = 0) -> list[Var]:
     >>> variables_of(lambda x, y: x + y)
     [x, y]
     """
-    parameters = list(inspect.signature(function).parameters.values())[skip:]
+    try:
+        parameters = list(inspect.signature(function).parameters.values())[skip:]
+    except ValueError as error:  # of many functions that are written in C
+        name = getattr(function, "__name__", "it")
+        raise RuleError(f"{name} does not say what its parameters are; call it in a function: lambda x: {name}(x)") from error
     if any(one.kind is not one.POSITIONAL_OR_KEYWORD or one.default is not one.empty for one in parameters):
         raise RuleError("each parameter of a rule is a variable: no defaults, no *args; a variable matches a list as well")
     return [Var(one.name) for one in parameters]

@@ -15,6 +15,7 @@ from attrs import field, frozen
 from ...ir.errors import RuleError
 from ...ir.persistent import collector_paused
 from ...ir.program import Program
+from ...ir.taking import a_function, a_program
 from ..transformation import UNLIMITED, Fuel, Transformation
 from .across import is_tree, near_misses
 from .decomposed import decomposed
@@ -108,7 +109,7 @@ class RuleSet:
         >>> [(left.root.name, left.why) for left in told.left], told.replaced
         ([('relu', 'others use what is inside of it: sin by the caller')], ())
         """
-        work = Application(program, self.index, UNLIMITED, is_top_down=self.is_top_down, explains=True)
+        work = Application(a_program(program, "explain"), self.index, UNLIMITED, is_top_down=self.is_top_down, explains=True)
         made = work.run()
         across = near_misses(made, self.index) if work.is_near and is_tree(made) else ()
         replaced = tuple([hit for each in work.hits.values() for hit in each.found])
@@ -217,7 +218,8 @@ class Rule(RuleSet):
         Raises:
             RuleError: its parameters are not ``m`` and the variables of the pattern, or there is a replacement already.
         """
-        given = tuple([one.name for one in variables_of(replacement)])
+        what = f"a function of ({', '.join(('m', *self.variables))}), in plain torch code"
+        given = tuple([one.name for one in variables_of(a_function(replacement, f"the replacement of {self.name}", what))])
         if given[1:] != self.variables:
             raise RuleError(f"{self.name}.becomes takes ({', '.join(('m', *self.variables))}), not ({', '.join(given)})")
         if self.replacement is not None:
@@ -293,6 +295,8 @@ def rule(
     """
 
     def make(function: Callable[..., Any]) -> Rule:
+        advice = "apply the rule that it makes, and not px.rule itself" if isinstance(function, Program) else ""
+        a_function(function, "the pattern of px.rule", "a function, as in px.rule(lambda x: torch.relu(x))", advice)
         term, names, like = _read(function, example) if at is None else (any_call(at), (), ())
         several = term if isinstance(term, tuple) else (term,)
         for each in several:
