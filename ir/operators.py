@@ -12,7 +12,7 @@ from typing import Any
 from .callables import op_name
 from .effects.declared import Effects
 from .effects.registered import check_said, effects_of, overloads_in, said_of_one
-from .errors import NamingError
+from .errors import ArgumentError, NamingError
 from .graph import Op
 
 __all__ = ["GETITEM", "op", "op_of", "said_of"]
@@ -86,6 +86,8 @@ def said_of(effects: Said | None) -> Said:
     >>> said_of(None), list(said_of({print: Effects()}))
     ({}, [<built-in function print>])
     """
+    if effects is not None and not isinstance(effects, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ArgumentError(f"effects is a dict, such as {{torch.ops.mylib.gelu: px.PURE}}, not {type(effects).__name__}")
     found: dict[Callable[..., Any], Effects] = {}
     for op, said in (effects or {}).items():
         for target in overloads_in(op):

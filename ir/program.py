@@ -16,6 +16,7 @@ from attrs import evolve, field, frozen
 from .allowed import foreign_operators
 from .arguments import ByTree
 from .displayed import Displayed
+from .errors import ArgumentError
 from .graph import Frame, Graph, Input, Node
 from .names import escaped
 from .origins import Version
@@ -112,6 +113,8 @@ class Program(Displayed):
     @classmethod
     def of(cls, graphs: Mapping[str, Graph], **fields: Any) -> Program:
         """Return a program from a plain dict of graphs and any other fields."""
+        if not isinstance(graphs, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ArgumentError(f'Program.of takes graphs by id, {{"": graph}}; it was given a {type(graphs).__name__}')
         return cls(pmap(graphs), **fields)
 
     @property

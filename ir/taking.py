@@ -16,13 +16,14 @@ from attrs import evolve, field, frozen
 from torch.export import ExportedProgram
 
 from .errors import ArgumentError
-from .graph import Graph
+from .graph import Graph, Node
 from .program import Program
 
 __all__ = [
     "EXPORTED",
     "FX",
     "MODULE",
+    "NODE_NAME",
     "PROGRAM",
     "TWO_PROGRAMS",
     "Kind",
@@ -66,9 +67,9 @@ class Kind(Generic[T]):
         """
         if isinstance(given, self.type):
             return given
-        is_module_class = isinstance(given, type) and issubclass(given, torch.nn.Module)
         way = next((way for kind, way in self.ways.items() if isinstance(given, kind)), self.begin)
-        way = self.ways.get(torch.nn.Module, way).replace("model", f"{given.__name__}(...)") if is_module_class else way
+        if isinstance(given, type) and issubclass(given, torch.nn.Module):
+            way = self.ways.get(torch.nn.Module, way).replace("model", f"{given.__name__}(...)")
         raise ArgumentError(f"{asked_by} takes {self.name}, not {kind_of(given)}{'; ' if way else ''}{way}")
 
 
@@ -123,7 +124,10 @@ MODULE = Kind(
         Program: "it is what capture gives: go on with px.transform(program) and px.lower",
         type: "give a module, not its class",
     },
+    "write one whose forward computes it",
 )
+
+NODE_NAME = Kind(str, "the name of a node", {Node: "node.name is that", torch.fx.Node: "node.name is that"})
 
 
 def a_program(given: object, asked_by: str, **others: object) -> Program:

@@ -123,7 +123,7 @@ def check_question(
     ...
     purefx.laws.arguments.WrongQuestion: laws is empty, so nothing would be checked; leave it out for the generic laws
     """
-    if not callable(transform):
+    if not callable(transform) or isinstance(transform, torch.nn.Module | torch.export.ExportedProgram):
         raise WrongQuestion(f"check_transformation takes a function from programs to programs, not {_shown(transform)}")
     if isinstance(transform, type):
         raise WrongQuestion(f"{transform.__name__} is a class; give check_transformation an instance that can be called")

@@ -6,6 +6,7 @@ Each gives a ``DeprecationWarning`` for one version and goes with the next; noth
 from __future__ import annotations
 
 import importlib
+import sys
 import warnings
 from typing import Any
 
@@ -38,7 +39,7 @@ def moved(name: str) -> Any:
     home = importlib.import_module(RESULTS[name]) if name in RESULTS else ir if name in VALUES else errors
     if home is errors and name not in errors.__all__:
         message = f"module 'purefx' has no attribute {name!r}"
-        raise AttributeError(message, name=name)
+        raise AttributeError(message, name=name, obj=sys.modules["purefx"])  # so that Python says what is near
     message = f"purefx.{name} is {home.__name__}.{name} now; the old name goes in the next version"
     warnings.warn(message, DeprecationWarning, stacklevel=3)
     return getattr(home, name)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
+from typing import Any
 
 from attrs import field, frozen
 
@@ -185,8 +186,8 @@ def bisect(program: Program, transformation: Step | Sequence[Step], is_bad: Call
     """
     a_program(program, "bisect", transformation=transformation, is_bad=is_bad)
     a_function(is_bad, "is_bad of bisect", "a function of a program that says whether it is wrong")
-    several = not callable(transformation) and isinstance(transformation, Iterable)
-    steps = tuple(map(as_step, transformation if several else (transformation,)))
+    given: Any = transformation
+    steps = tuple(map(as_step, given if isinstance(given, Iterable) and not callable(given) else (given,)))
     for number, step in enumerate(steps, 1):
         _check_step(number, step)
     if len(steps) == 1 and not _takes_fuel(steps[0]):

@@ -18,7 +18,7 @@ from ..graph import Call, Get, Node
 from ..names import did_you_mean, escaped, is_below, join
 from ..origins import INPUT, Imported, Origin, Place, Version, ancestors, roots_at
 from ..program import Program
-from ..taking import a_program
+from ..taking import NODE_NAME, a_program
 from .versions import op_name, origins_at, versions
 
 __all__ = ["Became", "Change", "History", "became", "changes_of", "history", "in_order", "line_of", "path_of", "state_of"]
@@ -141,7 +141,8 @@ def history(program: Program, name: str, *, graph: str | None = None) -> History
     >>> print(px.history(program, "0 / relu").changes[0])
     step 1, outline: relu in the root (aten.relu.default) -> relu in 0 (aten.relu.default)
     """
-    place, path = _place_of(a_program(program, "history", name=name), name, graph)
+    a_program(program, "history", name=name)
+    place, path = _place_of(program, NODE_NAME.taken(name, "history"), graph)
     found, reads = origins_at(program, place.graph, place.name)
     roots = roots_at(found, path)
     nodes, inputs = ([one for one in roots if (one.op == INPUT) is is_input] for is_input in (False, True))
@@ -175,6 +176,7 @@ def became(program: Program, name: str, *, graph: str = "", step: int = 0) -> Be
     relu in 0 (aten.relu.default)
     """
     every = versions(a_program(program, "became", name=name))
+    name = NODE_NAME.taken(name, "became")
     if not 0 <= step < len(every):
         raise NamingError(f"step={step}: the program has {len(every) - 1} steps behind it, so step is 0 to {len(every) - 1}")
     was = {(place.graph, place.name): (origin, place) for origin, places in every[step].places.items() for place in places}

@@ -11,11 +11,12 @@ from typing import Any
 import torch
 from attrs import evolve, frozen
 
-from ..errors import StoreError, UnsupportedProgram
+from ..errors import ArgumentError, StoreError, UnsupportedProgram
 from ..names import Names
 from ..persistent import pmap
 from ..program import Program
 from ..state import Slot, State, same_contents
+from ..taking import kind_of
 from ..text.state import TensorFacts
 from ..torch_private import FakeTensor, storage_key
 from .container import STORED_AS_THEY_ARE, STRUCTURE, File
@@ -184,6 +185,8 @@ def put_in(given: Mapping[str, Any], state: State, facts: Mapping[str, TensorFac
     Raises:
         StoreError: a name is not a slot, a tensor does not fit, or something is in neither place.
     """
+    if not isinstance(given, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ArgumentError(f"`state` maps names of slots to tensors, as model.state_dict() does, and is {kind_of(given)}")
     unknown = [name for name in given if name not in state]
     if unknown:
         raise StoreError(f"`state` has what is not a slot of the program: {_names(unknown)}")

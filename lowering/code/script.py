@@ -17,7 +17,7 @@ import torch
 from ...ir.arguments import Arg, Body, Ref
 from ...ir.callables import Method
 from ...ir.drawn import NUMBERS, drawn
-from ...ir.errors import UnsupportedProgram
+from ...ir.errors import ArgumentError, UnsupportedProgram
 from ...ir.graph import Get, Graph, Node, Op
 from ...ir.inference import FakeValues
 from ...ir.names import Names, is_identifier
@@ -25,6 +25,7 @@ from ...ir.own_operators import is_boundary
 from ...ir.program import Program
 from ...ir.signature import LiteralType, NumberType, TensorType, UserInput, UserOutput
 from ...ir.state import SlotKind
+from ...ir.taking import kind_of
 from ...ir.verify import check
 from ...transforms import inline, inplace_mutations, join, remove_effect_tokens, sink_state
 from .script_parts import attach, difference, differences, observed
@@ -125,6 +126,8 @@ def _told(program: Program) -> str:
 
 
 def _is_pass(rewrite: str) -> bool:
+    if not isinstance(rewrite, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ArgumentError(f"rewrite is the source of a function, not {kind_of(rewrite)}; inspect.getsource(a_pass) is one")
     if not rewrite.strip():
         return False
     try:

@@ -21,9 +21,10 @@ from ...ir.importing import import_ep, import_fx
 from ...ir.program import Program
 from ...ir.signature import UserInput
 from ...ir.state import Slot, State, same_value
+from ...ir.taking import a_result
 from ...ir.tensors import TensorIds
 from ...ir.verify import check
-from ...transforms import Fuel, Transformation, functionalize, inline, lift_state, transformation
+from ...transforms import Fuel, RuleSet, Transformation, functionalize, inline, lift_state, transformation
 from ..executable import executable
 from ..lower import lower
 from ..to_ep import make_ep
@@ -63,7 +64,7 @@ def as_fx_pass(transformation: Callable[[Program], Program], *, over: Over = "gr
 
     def on_module(module: torch.fx.GraphModule) -> PassResult:
         program = import_fx(module)
-        result = transformation(program)
+        result = a_result(transformation(program), chosen.name)
         if result is program:
             return PassResult(module, modified=False)
         return PassResult(lower(result, state="share"), modified=True)
@@ -71,13 +72,13 @@ def as_fx_pass(transformation: Callable[[Program], Program], *, over: Over = "gr
     def on_graph(graph: torch.fx.Graph) -> None:
         module = graph.owning_module or torch.fx.GraphModule({}, graph)
         program = import_fx(module)
-        result = transformation(program)
+        result = a_result(transformation(program), chosen.name)
         if result is not program:
             _put_into(graph, to_fx(inline(result)))
 
     def on_exported(ep: Any) -> Any:
         program = import_ep(ep)
-        result = transformation(program)
+        result = a_result(transformation(program), chosen.name)
         return ep if result is program else exported(result)
 
     made: Any = {"graph_module": on_module, "graph": on_graph, "exported_program": on_exported}[over]
@@ -146,6 +147,8 @@ def from_fx_pass(a_pass: Any, *, over: Over = "graph_module", name: str | None =
     >>> ordered.name, ordered(program) is program
     ('legalize_graph', True)
     """
+    if isinstance(a_pass, Transformation | RuleSet):
+        raise FxPassError(f"{a_pass.name} takes programs and no fx graphs: give transform {a_pass.name} itself")
     called = FxPass.of(a_pass, over)
 
     def apply(program: Program, **options: Any) -> Program:

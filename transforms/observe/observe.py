@@ -77,8 +77,9 @@ def observe(program: Program, paths: str | Sequence[str]) -> Program:
     >>> result.shape, {path: tuple(value.shape) for path, value in seen.items()}
     (torch.Size([1, 3]), {'0': (1, 3)})
     """
+    a_program(program, "observe", paths=paths)
     globs = _globs(paths)
-    if part_names(a_program(program, "observe", paths=paths)):
+    if part_names(program):
         raise UnsupportedProgram("observe takes a program before it is split: join it, observe it, and split it again")
     program = infer(program)
     if not any(type(node.do) is Call for _, node in program.nodes()):

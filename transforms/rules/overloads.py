@@ -14,6 +14,7 @@ import torch
 
 from ...ir.errors import RuleError
 from ...ir.names import did_you_mean
+from ...ir.taking import kind_of
 from ...ir.torch_private import OpOverload, OpOverloadPacket, Parameter, overload_of, overloads_of, parameters_of, schema_of
 from .spelling import EQUIVALENT
 
@@ -42,6 +43,8 @@ def operator_named(function: Any) -> tuple[str, Sequence[Any]]:
         overloads = [*_of_tensors(name), *(_of_tensors(EQUIVALENT[name]) if name in EQUIVALENT else ())]
     if not overloads:
         near = did_you_mean(name, dir(torch.ops.aten))
+        if isinstance(function, torch.nn.Module) or (isinstance(function, type) and issubclass(function, torch.nn.Module)):
+            raise RuleError(f"{kind_of(function)} is no operator; px.module(its path or its class) stands for calls of a module")
         raise RuleError(f"{name!r} is not an operator of aten{near}; write torch.ops.<library>.<operator>")
     found = [one for one in overloads if not _writes(one)]
     if not found:

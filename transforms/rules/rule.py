@@ -12,10 +12,10 @@ from typing import Any
 
 from attrs import field, frozen
 
-from ...ir.errors import RuleError
+from ...ir.errors import ArgumentError, RuleError
 from ...ir.persistent import collector_paused
 from ...ir.program import Program
-from ...ir.taking import a_function, a_program
+from ...ir.taking import a_function, a_program, kind_of
 from ..transformation import UNLIMITED, Fuel, Transformation
 from .across import is_tree, near_misses
 from .decomposed import decomposed
@@ -54,6 +54,12 @@ class RuleSet:
     rules: tuple[Rule, ...]
     is_top_down: bool = field(default=False, kw_only=True, repr=False)
     """Whether values are tried from the results of a graph to its inputs."""
+
+    def __attrs_post_init__(self) -> None:
+        given: Any = self.rules
+        wrong = [each for each in given if not isinstance(each, Rule)] if isinstance(given, list | tuple) else [given]
+        if wrong:
+            raise ArgumentError(f"RuleSet takes a tuple of rules, made by px.rule, not {kind_of(wrong[0])}; a + b is one of two")
 
     def __add__(self, other: RuleSet) -> RuleSet:
         """Return the rules of both, these first; top-down if one of the two is."""
@@ -295,8 +301,7 @@ def rule(
     """
 
     def make(function: Callable[..., Any]) -> Rule:
-        advice = "apply the rule that it makes, and not px.rule itself" if isinstance(function, Program) else ""
-        a_function(function, "the pattern of px.rule", "a function, as in px.rule(lambda x: torch.relu(x))", advice)
+        _check_written(function)
         term, names, like = _read(function, example) if at is None else (any_call(at), (), ())
         several = term if isinstance(term, tuple) else (term,)
         for each in several:
@@ -317,6 +322,11 @@ def rule(
         )
 
     return make if pattern is None else make(pattern)
+
+
+def _check_written(function: object) -> None:
+    advice = "apply the rule that it makes, and not px.rule itself" if isinstance(function, Program) else ""
+    a_function(function, "the pattern of px.rule", "a function, as in px.rule(lambda x: torch.relu(x))", advice)
 
 
 def _read(function: Callable[..., Any], example: Sequence[Any] | None) -> tuple[Any, tuple[str, ...], tuple[Any, ...]]:

@@ -1,0 +1,308 @@
+"""Wrong arguments at the front door: each call says who takes what, what it was given, and what to do.
+
+Messages are compared in full.  What only one function takes is tested where that function is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import purefx as px
+from purefx.errors import ArgumentError, FxPassError, ParseError, PipelineError, RuleError
+from purefx.laws.arguments import WrongQuestion
+from purefx.laws.checking import check_transformation
+
+
+class Model(nn.Module):
+    """A linear layer and a relu."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lin = nn.Linear(2, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(self.lin(x))
+
+
+X = torch.ones(1, 2)
+MODEL = Model()
+EP = torch.export.export(MODEL, (X,))
+GM = torch.fx.symbolic_trace(MODEL)
+FLAT = px.import_ep(EP)
+TREE = px.transform(FLAT)
+P: Any = px
+"""The front door, for calls that no type checker lets through."""
+ASKED: Any = check_transformation
+
+
+def soften(program: px.Program) -> px.Program:
+    return program
+
+
+def forgets(program: px.Program) -> None:
+    """Return nothing, as one forgets to return the program."""
+
+
+def legalize(gm: Any) -> Any:
+    return gm.graph.lint()
+
+
+FORGETFUL = px.transformation()(forgets)  # pyright: ignore[reportArgumentType]
+
+EXPORT = "export it first: px.import_ep(torch.export.export(model, args))"
+IMPORTS = "start with px.import_ep(ep)"
+LOADS = "px.load(path) reads one from a file"
+
+INSTEAD: dict[str, tuple[Any, str]] = {
+    "an exported program": (EP, f"an ExportedProgram; {IMPORTS}"),
+    "a module": (MODEL, f"a Model; {EXPORT}"),
+    "a class": (Model, f"the class Model; {EXPORT.replace('model', 'Model(...)')}"),
+    "a graph module": (GM, "a GraphModule; start with px.import_fx(graph_module)"),
+    "a graph of fx": (GM.graph, "a Graph; start with px.import_fx(torch.fx.GraphModule(root, graph))"),
+    "a graph": (FLAT.main, 'a Graph; px.Program.of({"": graph}) makes one of it'),
+    "text": ("a.purefx", f"a str; {LOADS}"),
+    "a path": (Path("a.purefx"), f"a PosixPath; {LOADS}"),
+    "nothing": (None, f"None; {IMPORTS}"),
+    "a list": ([FLAT], f"a list; {IMPORTS}"),
+    "a transformation": (px.outline, f"a Transformation; {IMPORTS}"),
+}
+
+DOORS: dict[str, Callable[[Any], object]] = {
+    "transform": px.transform,
+    "lower": px.lower,
+    "save": lambda given: px.save(given, "none.purefx"),
+    "verify": px.verify,
+    "digest": px.digest,
+    "stats": px.stats,
+    "report": lambda given: px.report(given, "none.html"),
+    "history": lambda given: px.history(given, "relu"),
+    "became": lambda given: px.became(given, "relu"),
+    "to_ep": px.to_ep,
+    "to_fx": px.to_fx,
+    "to_dot": px.to_dot,
+    "to_model_explorer": px.to_model_explorer,
+    "to_script": px.to_script,
+    "mermaid": px.mermaid,
+    "parts": px.parts,
+    "where_went": px.where_went,
+    "outline": px.outline,
+    "name_inputs": lambda given: px.name_inputs(given, ["x"]),
+    "split_by_tags": lambda given: px.split_by_tags(given, ["a"]),
+    "split_by_module": lambda given: px.split_by_module(given, {"lin": "a"}),
+    "split_balanced": lambda given: px.split_balanced(given, 2),
+    "swap_modules": lambda given: px.swap_modules(given, {}),
+    "lower_stages": px.lower_stages,
+    "observe": lambda given: px.observe(given, "lin"),
+    "minimize": lambda given: px.minimize(given, bool),
+    "bisect": lambda given: px.bisect(given, px.outline, bool),
+    "editing": lambda given: px.editing(given).__enter__(),
+    "explain": lambda given: px.rule(lambda x: torch.relu(x)).becomes(lambda m, x: x).explain(given),
+}
+
+
+@pytest.mark.parametrize("instead", INSTEAD)
+def test_something_that_is_no_program(instead: str) -> None:
+    """Every door names itself, and says what makes a program of what it was given."""
+    given, told = INSTEAD[instead]
+    for name, door in DOORS.items():
+        with pytest.raises(ArgumentError) as caught:
+            door(given)
+        assert str(caught.value) == f"{name} takes a purefx Program, not {told}"
+    for name, pair in (("diff", px.diff), ("alpha_equal", px.alpha_equal)):
+        for sides in ((given, FLAT), (FLAT, given)):
+            with pytest.raises(ArgumentError) as caught:
+                pair(*sides)
+            assert str(caught.value) == f"{name} takes two purefx Programs, not {told}"
+
+
+def test_it_is_a_type_error_too() -> None:
+    with pytest.raises(TypeError):
+        P.lower(EP)
+
+
+EXPORTED = "takes a torch.export.ExportedProgram, not"
+GRAPHS = "takes a torch.fx.GraphModule, not"
+ADVICE = "return a program, and the same object when there is nothing to do"
+A_STEP = "and a step is a function of a program"
+WRONG = "a function of a program that says whether it is wrong, not"
+PATTERN = "the pattern of px.rule is a function, as in px.rule(lambda x: torch.relu(x)), not"
+CAPTURES = "give a Program, an ExportedProgram or a GraphModule; px.capture(module, args) makes a program of a module"
+READS = "give the text of a file and not its name, px.parse(Path(name).read_text()); px.load reads what px.save wrote"
+STAGES = "takes the stages that px.lower_stages makes, not"
+TUPLE = "args is the tuple of the positional arguments, not"
+
+CALLS: list[tuple[Callable[[], object], type[Exception], str]] = [
+    # the wrong way round
+    (lambda: P.save("a.purefx", FLAT), ArgumentError, "save takes the program first, as in save(program, path), not a str"),
+    (lambda: P.report("a.html", FLAT), ArgumentError, "report takes the program first, as in report(program, path), not a str"),
+    (lambda: P.transform(px.outline, FLAT), ArgumentError,
+     "transform takes the program first, as in transform(program, steps), not a Transformation"),
+    (lambda: P.history("relu", FLAT), ArgumentError, "history takes the program first, as in history(program, name), not a str"),
+    (lambda: P.minimize(bool, FLAT), ArgumentError,
+     "minimize takes the program first, as in minimize(program, is_wrong), not the class bool"),
+    (lambda: P.bisect(px.outline, FLAT, bool), ArgumentError,
+     "bisect takes the program first, as in bisect(program, transformation, is_bad), not a Transformation"),
+    (lambda: P.swap_modules({"lin": MODEL.lin}, FLAT), ArgumentError,
+     "swap_modules takes the program first, as in swap_modules(program, modules), not a dict"),
+    (lambda: P.observe("lin", FLAT), ArgumentError, "observe takes the program first, as in observe(program, paths), not a str"),
+    (lambda: P.split_by_module({"lin": "a"}, FLAT), ArgumentError,
+     "split_by_module takes the program first, as in split_by_module(program, modules), not a dict"),
+    # what is imported
+    (lambda: P.import_ep(GM), ArgumentError, f"import_ep {EXPORTED} a GraphModule; px.import_fx(graph_module) imports it"),
+    (lambda: P.import_ep(MODEL), ArgumentError,
+     f"import_ep {EXPORTED} a Model; export it first: torch.export.export(model, args)"),
+    (lambda: P.import_ep(FLAT), ArgumentError,
+     f"import_ep {EXPORTED} a Program; it is what import_ep gives: go on with px.transform(program) and px.lower"),
+    (lambda: P.import_ep("a.pt2"), ArgumentError, f"import_ep {EXPORTED} a str; torch.export.load(path) reads one from a file"),
+    (lambda: P.import_ep(3), ArgumentError, f"import_ep {EXPORTED} an int; torch.export.export(model, args) makes one"),
+    (lambda: P.unflatten(GM), ArgumentError, f"unflatten {EXPORTED} a GraphModule; px.import_fx(graph_module) imports it"),
+    (lambda: P.unflatten(MODEL), ArgumentError,
+     f"unflatten {EXPORTED} a Model; export it first: torch.export.export(model, args)"),
+    (lambda: P.import_fx(EP), ArgumentError, f"import_fx {GRAPHS} an ExportedProgram; px.import_ep(ep) imports it"),
+    (lambda: P.import_fx(MODEL), ArgumentError,
+     f"import_fx {GRAPHS} a Model; trace it first, with torch.fx.symbolic_trace(model) or make_fx"),
+    (lambda: P.import_fx(GM.graph), ArgumentError,
+     f"import_fx {GRAPHS} a Graph; torch.fx.GraphModule(root, graph) makes one of it"),
+    (lambda: P.import_fx(soften), ArgumentError, f"import_fx {GRAPHS} a function; torch.fx.symbolic_trace or make_fx makes one"),
+    (lambda: P.import_ep(EP, effects=px.PURE), ArgumentError,
+     "effects is a dict, such as {torch.ops.mylib.gelu: px.PURE}, not Effects"),
+    (lambda: P.declare(soften, "pure"), ArgumentError,
+     "the effects of soften are declared as px.PURE or px.Effects(...), not as 'pure'"),
+    (lambda: P.capture(EP, (X,)), ArgumentError,
+     "capture takes a torch.nn.Module, not an ExportedProgram; it is exported: px.import_ep(ep) imports it"),
+    (lambda: P.capture(Model, (X,)), ArgumentError,
+     "capture takes a torch.nn.Module, not the class Model; give a module, not its class"),
+    (lambda: P.capture(torch.relu, (X,)), ArgumentError,
+     "capture takes a torch.nn.Module, not a builtin_function_or_method; write one whose forward computes it"),
+    (lambda: P.Program.of(FLAT.main), ArgumentError, 'Program.of takes graphs by id, {"": graph}; it was given a Graph'),
+    # arguments of a call
+    (lambda: P.capture(MODEL, X), ArgumentError, f"{TUPLE} a Tensor; for one, write (x,)"),
+    (lambda: P.capture(MODEL, [X]), ArgumentError, f"{TUPLE} a list; write tuple(args)"),
+    (lambda: P.capture(MODEL, (X,), X), ArgumentError,
+     "kwargs maps names to arguments, not a Tensor; options of capture go by name"),
+    (lambda: P.first_difference(FLAT, TREE, X), ArgumentError, f"{TUPLE} a Tensor; for one, write (x,)"),
+    (lambda: P.first_difference(FLAT, TREE, (X, X)), px.errors.InputError,
+     "args are not those of a: takes 1 arguments (x), got 2 positional ones"),
+    (lambda: P.first_difference(FLAT, TREE, (), {"y": X}), px.errors.InputError,
+     "args are not those of a: unexpected argument 'y'; this program takes x"),
+    (lambda: P.first_difference(MODEL, TREE, (X,)), ArgumentError,
+     f"a is a Model, and no program: {CAPTURES}"),
+    # steps
+    (lambda: P.transform(FLAT, px.rule), ArgumentError,
+     f"{PATTERN} a Program; apply the rule that it makes, and not px.rule itself"),
+    (lambda: P.transform(FLAT, px.transformation), ArgumentError,
+     "transformation makes a decorator, so call it: @transformation(); it was given a Program"),
+    (lambda: P.transform(FLAT, [px.outline]), PipelineError,
+     f"step 1 is a list, {A_STEP}; pass several one by one, as in transform(program, *steps)"),
+    (lambda: P.transform(FLAT, None), PipelineError, f"step 1 is None, {A_STEP}"),
+    (lambda: P.transform(FLAT, px.outline, "inline"), PipelineError,
+     f"step 2 is a str, {A_STEP}; give the transformation itself, as px.outline, and not its name"),
+    (lambda: P.transform(FLAT, MODEL), PipelineError, f"step 1 is a Model, {A_STEP}"),
+    (lambda: P.transform(FLAT, Model), PipelineError, f"step 1 is the class Model, {A_STEP}"),
+    (lambda: P.transform(FLAT, soften, forgets), ArgumentError, f"forgets gave None; {ADVICE}"),
+    (lambda: P.transform(FLAT, FORGETFUL), ArgumentError, f"forgets gave None; {ADVICE}"),
+    (lambda: FORGETFUL(FLAT), ArgumentError, f"forgets gave None; {ADVICE}"),
+    (lambda: P.transform(FLAT, px.outline, P.inline()), ArgumentError,
+     "inline takes a purefx Program, and was given none; as a step of px.transform write inline, not called"),
+    (lambda: P.transform(FLAT, P.to_dtype(dtype=torch.bfloat16)), ArgumentError,
+     "to_dtype takes a purefx Program, and was given none; as a step of px.transform write to_dtype.bind(dtype=...)"),
+    (lambda: P.outline(FLAT, "lin"), ArgumentError, "outline takes a program by position, and other options by keyword"),
+    (lambda: P.transformation(soften), ArgumentError,
+     "transformation makes a decorator, so call it: @transformation(); it was given a function"),
+    (lambda: P.bisect(FLAT, [px.outline], True), ArgumentError, f"is_bad of bisect is {WRONG} a bool"),
+    (lambda: P.bisect(FLAT, soften, [px.outline]), ArgumentError, f"is_bad of bisect is {WRONG} a list"),
+    (lambda: P.bisect(FLAT, 3, soften), PipelineError, f"step 1 is an int, {A_STEP}"),
+    (lambda: P.bisect(FLAT, [soften, forgets], lambda program: program is not FLAT), ArgumentError,
+     f"forgets gave None; {ADVICE}"),
+    (lambda: P.minimize(FLAT, True), ArgumentError, f"is_wrong of minimize is {WRONG} a bool"),
+    (lambda: P.minimize(FLAT, MODEL), ArgumentError, f"is_wrong of minimize is {WRONG} a Model"),
+    (lambda: P.as_fx_pass(forgets)(GM), ArgumentError, f"forgets gave None; {ADVICE}"),
+    (lambda: P.from_fx_pass(px.outline), FxPassError, "outline takes programs and no fx graphs: give transform outline itself"),
+    (lambda: ASKED(EP), WrongQuestion,
+     "check_transformation takes a function from programs to programs, not a ExportedProgram"),
+    # rules
+    (lambda: P.rule(MODEL), ArgumentError, f"{PATTERN} a Model"),
+    (lambda: P.rule(nn.ReLU), ArgumentError, f"{PATTERN} the class ReLU"),
+    (lambda: P.rule("relu"), ArgumentError, f"{PATTERN} a str"),
+    (lambda: P.rule(torch.relu), RuleError,
+     "relu does not say what its parameters are; call it in a function: lambda x: relu(x)"),
+    (lambda: P.rule(lambda x: torch.relu(x)).becomes("tanh"), ArgumentError,
+     "the replacement of <lambda> is a function of (m, x), in plain torch code, not a str"),
+    (lambda: P.rule(at=nn.ReLU)(soften), RuleError,
+     "the class ReLU is no operator; px.module(its path or its class) stands for calls of a module"),
+    (lambda: P.RuleSet([px.rule]), ArgumentError,
+     "RuleSet takes a tuple of rules, made by px.rule, not a function; a + b is one of two"),
+    # others
+    (lambda: P.history(FLAT, FLAT.main.nodes[0]), ArgumentError,
+     "history takes the name of a node, not a Node; node.name is that"),
+    (lambda: P.became(FLAT, 3), ArgumentError, "became takes the name of a node, not an int"),
+    (lambda: P.pipeline_stage(FLAT, 0), ArgumentError,
+     f"pipeline_stage {STAGES} a Program; px.lower_stages(program) makes them of a split one"),
+    (lambda: P.sum_tied_gradients(MODEL), ArgumentError,
+     f"sum_tied_gradients {STAGES} a Model"),
+    (lambda: P.to_script(FLAT, rewrite=legalize), ArgumentError,
+     "rewrite is the source of a function, not a function; inspect.getsource(a_pass) is one"),
+    (lambda: P.parse("models/tower.txt"), ParseError,
+     f"line 1, column 1: expected 'program', found 'models/tower.txt'; {READS}"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("call", "error", "message"), CALLS, ids=[str(number) for number in range(len(CALLS))])
+def test_wrong_calls(call: Callable[[], object], error: type[Exception], message: str) -> None:
+    with pytest.raises(error) as caught:
+        call()
+    assert str(caught.value) == message
+
+
+def test_the_step_is_named() -> None:
+    with pytest.raises(ArgumentError) as caught:
+        P.transform(FLAT, soften, forgets)
+    assert caught.value.__notes__ == ["in step 2 of 2, forgets"]
+
+
+def test_a_pass_over_fx_graphs_is_no_step() -> None:
+    """Python's error has a note; other errors of a step have none of ours."""
+    with pytest.raises(AttributeError) as caught:
+        px.transform(FLAT, legalize)
+    assert caught.value.__notes__ == [
+        "legalize was given a purefx Program; px.from_fx_pass makes a step of a pass over fx graphs"
+    ]
+
+    def other(program: px.Program) -> px.Program:
+        return program.main.nodes[0].nothing  # pyright: ignore[reportAttributeAccessIssue]
+
+    with pytest.raises(AttributeError) as caught:
+        px.transform(FLAT, other)
+    assert not hasattr(caught.value, "__notes__")
+
+
+def test_files_that_are_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    px.save(FLAT, tmp_path / "model.purefx")
+    for name, near in (("modl.purefx", "; did you mean 'model.purefx'?"), ("other.purefx", "")):
+        with pytest.raises(FileNotFoundError) as caught:
+            px.load(tmp_path / name)
+        assert str(caught.value) == f"there is no file {name!r} in {str(tmp_path)!r}{near}"
+    with pytest.raises(FileNotFoundError) as caught:
+        px.load(tmp_path / "gone" / "model.purefx")
+    assert str(caught.value) == f"there is no folder {str(tmp_path / 'gone')!r} to load 'model.purefx' from"
+    assert caught.value.errno == 2
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(FileNotFoundError) as caught:
+        px.load("modl.purefx")
+    assert str(caught.value) == f"there is no file 'modl.purefx' in {str(tmp_path)!r}; did you mean 'model.purefx'?"
+    with pytest.raises(ArgumentError) as wrong:
+        P.load("model.purefx", state=MODEL)
+    assert str(wrong.value) == "`state` maps names of slots to tensors, as model.state_dict() does, and is a Model"
+
+
+def test_python_says_what_is_near() -> None:
+    """It looks into the object that an error of an attribute is about."""
+    with pytest.raises(AttributeError) as caught:
+        P.import_eq  # noqa: B018  # pyright: ignore[reportUnusedExpression]
+    assert (caught.value.name, caught.value.obj) == ("import_eq", px)
