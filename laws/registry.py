@@ -127,12 +127,7 @@ BY_ORDER = MappingProxyType({"order": "calls are numbered in the order of the no
 
 FIRST_STAYS = MappingProxyType({"order": "of equal nodes the first stays, in the module call that it stands in"})
 
-NEW_CONSTANTS = MappingProxyType(
-    {
-        "state": "results become constants, which is what it is for",
-        "made of all": "a constant is new state, and what it was computed of is said to be gone",
-    }
-)
+NEW_CONSTANTS = MappingProxyType({"state": "results become constants, which is what it is for"})
 
 CONVERTED = MappingProxyType({"state": "tensors are converted, which is what it is for"})
 

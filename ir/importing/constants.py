@@ -7,7 +7,7 @@ object, and each use reads the slot.  Contents are not inspected.
 from __future__ import annotations
 
 import types
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -19,7 +19,7 @@ from ..calls.call_graph import all_instances
 from ..calls.parts import part_names
 from ..errors import UnsupportedProgram
 from ..graph import Get, Graph, Node, Stack
-from ..meta import EMPTY_META
+from ..meta import EMPTY_META, Meta
 from ..names import FROM_ROOT, Names, is_below, join, relative, way_to
 from ..own_operators import user_stack
 from ..persistent import pmap
@@ -76,11 +76,12 @@ class _Use:
     stack: Stack
 
 
-def with_constants(program: Program) -> Program:
+def with_constants(program: Program, *, origins: Mapping[int, Meta] = MappingProxyType({})) -> Program:
     """Return a program whose constants are state; the same object if it has none among its arguments.
 
     Args:
         program: any program; it need not be valid, because such objects are not arguments.
+        origins: what meta says of what a constant was made of, by the ``id`` of the object, where it was made of something.
 
     Raises:
         UnsupportedProgram: one is a module, or a tensor without contents.
@@ -90,15 +91,16 @@ def with_constants(program: Program) -> Program:
     >>> [(node.name, *node.refs()) for node in with_constants(Program.of({"": Graph((), (node,), ())})).main.nodes]
     [('y_constant',), ('y', 'x', 'y_constant')]
     """
-    found = _Constants(program)
+    found = _Constants(program, origins)
     return found.program_after() if found.uses else program
 
 
 class _Constants:
     """Finds the constants, gives each a name, and puts reads where they stood."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, origins: Mapping[int, Meta]) -> None:
         self.program = program
+        self.origins = origins
         self.values: dict[object, Any] = {}
         self.uses: dict[object, list[_Use]] = {}
         self.changed: dict[str, None] = {}
@@ -232,6 +234,8 @@ class _Reading:
         key = (slot, self._scope(slot, stack))
         if key not in self.known:
             self.known[key] = Ref(self.names.fresh(f"{name}_constant"))
+            made_of = self.constants.origins.get(id(arg))
+            meta = meta if made_of is None else MappingProxyType({**meta, **made_of})
             self.nodes.append(Node(self.known[key].name, Get(self._spelled(slot)), (), (), key[1], meta))
         return self.known[key]
 

@@ -114,6 +114,23 @@ def test_a_rule_makes_of_all_that_it_matched(program: px.Program) -> None:
     assert "torch_fn" not in result.main.by_name["neg_1"].meta
 
 
+class Scaled(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("shift", torch.ones(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * (torch.arange(3.0).exp() + self.shift)
+
+
+def test_a_folded_constant_is_made_of_all_that_it_was_computed_of() -> None:
+    folded = px.fold_constants(px.import_ep(torch.export.export(Scaled(), (torch.ones(3),))))
+    read = folded.main.nodes[0].name
+    told = str(px.history(folded, read))
+    assert all(f"imported {name} (aten.{name}." in told for name in ("arange", "exp", "add")), told
+    assert "input b_shift" in told
+
+
 @pytest.mark.parametrize("steps", [(), (rules.algebra,), (fused, *px.DEFAULT, px.expand, px.inline)])
 def test_everything_leads_back_and_nothing_is_lost(program: px.Program, steps: tuple[px.Transformation, ...]) -> None:
     result = px.transform(program, *steps) if steps else px.transform(program)

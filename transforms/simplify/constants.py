@@ -18,7 +18,9 @@ from ...ir.effects.resolved import program_effects, summary
 from ...ir.graph import Get, Graph, Node, Op
 from ...ir.importing.constants import with_constants
 from ...ir.inference import values_of
+from ...ir.meta import ORIGIN, Meta
 from ...ir.names import join
+from ...ir.origins import made_of
 from ...ir.own_operators import is_boundary
 from ...ir.program import Program
 from ...ir.rewriter import Rewriter
@@ -93,11 +95,13 @@ def fold_constants(program: Program, *, limit: int = LIMIT, parameters: bool = F
     effects = program_effects(program)
     known = _Known(program, effects, parameters=parameters)
     typed = infer(program)  # what an operator gives says how large it is, before it runs
-    graphs: dict[str, Graph] = {}
+    graphs, origins = dict[str, Graph](), dict[int, Meta]()
     for name in program.bottom_up:
         memory, said = Memory(program, name, effects[name]), values_of(typed.graphs[name])
-        graphs[name] = _Folding(program, name, memory, known, said, limit, fuel).run()
-    return with_constants(program.with_graphs(graphs))
+        folding = _Folding(program, name, memory, known, said, limit, fuel)
+        graphs[name] = folding.run()
+        origins |= folding.origins
+    return with_constants(program.with_graphs(graphs), origins=origins)
 
 
 class _Known:
@@ -168,6 +172,8 @@ class _Folding:
         self.fuel = fuel
         self.values: dict[str, Any] = {}
         """The tensors that are known, by name."""
+        self.origins: dict[int, Meta] = {}
+        """What each new constant was computed of, by the ``id`` of its tensor."""
 
     def run(self) -> Graph:
         """Return the graph with tensors in place of what is computed of constants; the same object if there is nothing."""
@@ -220,9 +226,22 @@ class _Folding:
                 edit.erase(node.name)
                 gone.add(node.name)
             elif self._becomes_constant(node) and self.fuel.burn("fold", node.name, graph=self.name):
-                edit.drop(node.name, self.values[node.name])
+                value = self.values[node.name]
+                edit.drop(node.name, value)
+                if ORIGIN in node.meta:
+                    self.origins[id(value)] = made_of(self._computed_of(node))
                 gone.add(node.name)
         return edit.graph() if gone else self.graph
+
+    def _computed_of(self, node: Node) -> list[Meta]:
+        # The meta of all that it was computed of, itself included.
+        metas, found, todo = self.graph.metas, dict[str, Meta](), [node.name]
+        while todo:
+            name = todo.pop()
+            if name not in found:
+                found[name] = metas[name]
+                todo += self.graph.by_name[name].refs() if name in self.graph.by_name else ()
+        return [*found.values()]
 
     def _becomes_constant(self, node: Node) -> bool:
         value = self.values[node.name]
