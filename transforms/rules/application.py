@@ -290,7 +290,7 @@ class Sweep:
         if len(place.found.nodes) > len(found.nodes) and self._possible(rule, place.found, at) is None:
             return place, None
         roots, nodes, results = place.roots, answer.nodes, answer.results
-        if all(result.name == root.name for result, root in zip(results, roots, strict=True)):
+        if [result.name for result in results] == [root.name for root in roots]:
             return place, self._leave(rule, found, lambda: UNCHANGED)
         self.legality.check_effects(rule.name, place, nodes, any_effects=rule.any_effects)
         if not self.legality.shares_alike(roots, place.nodes, nodes, results):
@@ -337,10 +337,11 @@ class Sweep:
         return Scope(*graph, self.state, self.calls, self.legality.is_changed)
 
     def _note_state(self, answers: Sequence[_Answer | None]) -> None:
-        self.has_tensors |= any(each is not None and each.has_tensors for each in answers)
-        noted = [None if each is None else each.place.notes for each in answers]
-        if not any(notes is not None and (notes.added or notes.dropped) for notes in noted):
+        given = [each for each in answers if each is not None]
+        self.has_tensors |= any(each.has_tensors for each in given)
+        if not any(each.place.notes.added or each.place.notes.dropped for each in given):
             return
+        noted = [None if each is None else each.place.notes for each in answers]
         for path, notes in zip(self.paths, cycle(noted)):  # one answer is that of all instances
             if notes is not None:
                 self.state.add(path, notes.added)

@@ -94,10 +94,12 @@ class Hits:
             RuleError: the rules come to no end.
         """
         taken = tuple(gone)
-        nearest = min([self.made.get(node.name) for node in taken], key=_depth)
+        before = [self.made.get(node.name) for node in taken]
+        nearest = None if None in before else min(before, key=_depth)
         hit = Hit(rule, root, tuple(made), nearest, _depth(nearest) + 1, taken)
         self.found.append(hit)
-        self.made.update(dict.fromkeys([node.name for node in hit.made], hit))
+        for node in hit.made:
+            self.made[node.name] = hit
         if hit.depth > LONGEST or len(self.found) > self.most or (hit.depth % OFTEN == 0 and self._is_repeated(hit)):
             raise RuleError(self._said(hit))
 
