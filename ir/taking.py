@@ -82,7 +82,7 @@ PROGRAM = Kind(
         torch.nn.Module: "export it first: px.import_ep(torch.export.export(model, args))",
         torch.fx.Graph: "start with px.import_fx(torch.fx.GraphModule(root, graph))",
         Graph: 'px.Program.of({"": graph}) makes one of it',
-        str: "px.load(path) reads one from a file",
+        str: "px.load(path) reads one from a file, px.parse(text) from text",
         os.PathLike: "px.load(path) reads one from a file",
     },
     "start with px.import_ep(ep)",

@@ -66,7 +66,7 @@ INSTEAD: dict[str, tuple[Any, str]] = {
     "a graph module": (GM, "a GraphModule; start with px.import_fx(graph_module)"),
     "a graph of fx": (GM.graph, "a Graph; start with px.import_fx(torch.fx.GraphModule(root, graph))"),
     "a graph": (FLAT.main, 'a Graph; px.Program.of({"": graph}) makes one of it'),
-    "text": ("a.purefx", f"a str; {LOADS}"),
+    "text": ("a.purefx", f"a str; {LOADS}, px.parse(text) from text"),
     "a path": (Path("a.purefx"), f"a PosixPath; {LOADS}"),
     "nothing": (None, f"None; {IMPORTS}"),
     "a list": ([FLAT], f"a list; {IMPORTS}"),

@@ -97,7 +97,7 @@ def test_check_raises_one_error_with_everything() -> None:
 
 
 def test_verify_takes_programs_only() -> None:
-    with pytest.raises(TypeError, match="import_ep"):
+    with pytest.raises(TypeError, match=r"px.load\(path\) reads one from a file"):
         verify("program")  # type: ignore[arg-type]
 
 
