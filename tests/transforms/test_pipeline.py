@@ -127,11 +127,13 @@ def test_an_exported_program_that_was_broken_is_refused_at_the_door() -> None:
     assert "programs.py" in str(caught.value)
 
 
-@pytest.mark.parametrize("step", [[px.rule(lambda x: torch.relu(x))], (px.infer,), 3, None])
-def test_a_step_is_a_function(step: Any) -> None:
+@pytest.mark.parametrize(
+    ("step", "told"), [([px.rule(lambda x: torch.relu(x))], "a list"), ((px.infer,), "a tuple"), (3, "an int"), (None, "None")]
+)
+def test_a_step_is_a_function(step: Any, told: str) -> None:
     """A list of steps, or a value that is none, is said before anything runs."""
     program = px.import_ep(exported(Tower(1), torch.ones(1, 4)))
-    with pytest.raises(px.errors.PipelineError, match=f"step 2 is a {type(step).__name__}"):
+    with pytest.raises(px.errors.PipelineError, match=f"step 2 is {told}, and a step is a function"):
         px.transform(program, px.infer, step)
 
 
