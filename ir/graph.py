@@ -155,6 +155,11 @@ class Node(Displayed):
         whole, index = self.args
         return (whole.name, index) if type(whole) is Ref and type(index) is int else None
 
+    @property
+    def callees(self) -> list[str]:
+        """The ids of the graphs that it calls or passes to its operator, in order, repeats kept."""
+        return [self.do.graph] if type(self.do) is Call else bodies_in(self.args, self.kwargs)
+
     def evolve(
         self,
         *,
@@ -324,14 +329,7 @@ class Graph(Displayed):
     @cached_property
     def callees(self) -> tuple[str, ...]:
         """The ids of the graphs that it calls or passes to operators, in order, repeats kept."""
-        found: list[str] = []
-        for node in self.callers:
-            do = node.do
-            if type(do) is Call:
-                found.append(do.graph)
-            else:
-                found.extend(bodies_in(node.args, node.kwargs))
-        return tuple(found)
+        return tuple([name for node in self.callers for name in node.callees])
 
     @cached_property
     def metas(self) -> Mapping[str, Meta]:

@@ -12,8 +12,8 @@ from itertools import pairwise
 from attrs import evolve
 
 from ..ir.analysis.digest import alpha_equal
-from ..ir.arguments import Arg, Ref, bodies_in
-from ..ir.graph import Call, Node, Op
+from ..ir.arguments import Arg, Ref
+from ..ir.graph import Node, Op
 from ..ir.program import Program
 from ..transforms.modes import bodies_to_regions, regions_to_bodies
 from ..transforms.modes.modes import Modes
@@ -120,7 +120,7 @@ def _run(program: Program) -> list[Step]:
             grad = grad if restored is None else restored
             casts.pop(cast, None)
             continue
-        name, inner = _named(node), _bodies(node)
+        name, inner = _named(node), node.callees
         if name == SET_GRAD:
             grad = node.args[0] is True
         elif name == ENTER:
@@ -135,10 +135,6 @@ def _run(program: Program) -> list[Step]:
         todo += [(iter(program.graphs[body].nodes), grad if name == WITH_GRAD else None, key) for body in reversed(inner)]
         grad = node.args[0] is True if name == WITH_GRAD else grad
     return found
-
-
-def _bodies(node: Node) -> list[str]:
-    return [node.do.graph] if type(node.do) is Call else bodies_in(node.args, node.kwargs)
 
 
 def _name_of(arg: Arg) -> str:

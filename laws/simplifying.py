@@ -67,7 +67,7 @@ def _stays(program: Program, node: Node) -> bool:
         module.path == do.instance.path and module.type_name == "purefx.Part" for module in program.modules
     ):
         return True
-    todo = [do.graph] if type(do) is Call else bodies_in(node.args, node.kwargs)
+    todo = node.callees
     bodies: list[Graph] = []
     while todo:
         bodies.append(program.graphs[todo.pop()])

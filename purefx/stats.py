@@ -14,7 +14,7 @@ import torch
 from attrs import asdict, frozen
 
 from purefx.ir.analysis.numbers import too_much_work
-from purefx.ir.arguments import Arg, Body, Ref, bodies_in, thawed
+from purefx.ir.arguments import Arg, Body, Ref, thawed
 from purefx.ir.displayed import Displayed, html_of
 from purefx.ir.graph import Call, Graph, Node, Op
 from purefx.ir.inference import CallValues
@@ -316,8 +316,7 @@ def _places(program: Program) -> list[tuple[Graph, dict[str, int]]]:
         for call, places in runs.values():
             for node in program.graphs[name].callers:
                 do = node.do
-                inner = [do.graph] if type(do) is Call else bodies_in(node.args, node.kwargs)
-                for callee in inner:
+                for callee in node.callees:
                     run = values.inner(call, node, callee)
                     _, counts = found[callee].setdefault(id(run), (run, {}))
                     for path, count in places.items():

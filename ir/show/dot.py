@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 
-from ..arguments import bodies_in
 from ..calls.call_graph import instances
 from ..errors import NamingError
 from ..graph import Call, Get, Graph, Node, Op, Stack
@@ -123,8 +122,7 @@ class _Drawing:
                 self._edges.append(f"  {place} -> {user}" + (f" [label={_text(kind)}]" if kind else ""))
 
     def _calls(self, node: Node, place: str) -> None:
-        callees = [node.do.graph] if type(node.do) is Call else bodies_in(node.args, node.kwargs)
-        for callee in dict.fromkeys(callees):
+        for callee in dict.fromkeys(node.callees):
             if callee in self._numbers:
                 own = f"g{self._numbers[callee]}"
                 first = f"{own}_x0" if self._graphs[callee].inputs else f"{own}_return"

@@ -14,7 +14,7 @@ from typing import Any
 
 from attrs import define, evolve, field
 
-from ..arguments import Arg, Ref, bodies_in, children_of, replace_refs
+from ..arguments import Arg, Ref, children_of, replace_refs
 from ..calls.call_graph import times_called
 from ..effects.declared import PURE
 from ..graph import Call, Frame, Get, Graph, Node, Op, Stack
@@ -213,21 +213,19 @@ class _Page:
     def _node(self, body: _Open, node: Node, uses: tuple[Arg, ...]) -> Arg:
         do = node.do
         told = {"name": node.name, "text": print_node(node), "source": source_line(node.meta)}
-        inner: list[str] = []
         match do:
             case Op():
                 label = do.name.removesuffix(".default")
                 told["effects"] = None if do.effects == PURE else print_effects(do.effects)
-                inner = bodies_in(node.args, node.kwargs)
             case Call():
-                label, inner = str(do.instance), [do.graph]
+                label = str(do.instance)
             case Get():
                 label = told["state"] = join(body.path, do.slot)
         stack = body.stack(node)
         name = f"{stack[-1]}/{node.name}" if stack else node.name
         made = self._add(name, label, self._place(stack), told, node.meta, uses)
-        if inner:
-            self._nodes[-1]["subgraphIds"] = [self._book.id_of(graph) for graph in dict.fromkeys(inner)]
+        if callees := dict.fromkeys(node.callees):
+            self._nodes[-1]["subgraphIds"] = [self._book.id_of(graph) for graph in callees]
         return made
 
     def _add(

@@ -16,7 +16,6 @@ from purefx.ir.analysis.diff import Change, Diff, GraphEdit, diff
 from purefx.ir.analysis.diff_text import fates, summary
 from purefx.ir.analysis.digest import digest
 from purefx.ir.analysis.versions import op_name
-from purefx.ir.arguments import bodies_in
 from purefx.ir.errors import InvalidProgram
 from purefx.ir.graph import Call, Get, Graph, Node
 from purefx.ir.names import did_you_mean
@@ -71,14 +70,13 @@ def _graph_data(name: str, graph: Graph) -> dict[str, Any]:
 
 
 def _node_data(node: Node) -> dict[str, Any]:
-    do = node.do
-    is_call = type(do) is Call
+    kind = type(node.do)
     return {
         "name": node.name,
-        "kind": "call" if is_call else "get" if type(do) is Get else "operator",
+        "kind": "call" if kind is Call else "get" if kind is Get else "operator",
         "op": op_name(node),
         "uses": list(dict.fromkeys(node.refs())),
-        "runs": [do.graph] if is_call else list(bodies_in(node.args, node.kwargs)),
+        "runs": node.callees,
         "module": str(node.stack[-1]) if node.stack else None,
         "value": described(node.meta.get("val")),
         "line": source_line(node.meta),

@@ -229,7 +229,7 @@ class Liveness:
                 self._need_node(graph, self.program.graphs[graph].by_name[writer])
 
     def _keep_bodies(self, node: Node) -> None:
-        todo = [node.do.graph] if type(node.do) is Call else bodies_in(node.args, node.kwargs)
+        todo = node.callees
         kept: set[str] = set()
         while todo:
             name = todo.pop()
