@@ -16,6 +16,7 @@ from ..ir.errors import PipelineError, PurefxError, UnsupportedProgram
 from ..ir.importing import import_ep
 from ..ir.program import Program
 from ..ir.signature import UserInput
+from ..ir.taking import is_function
 from ..ir.torch_private import pytree
 from ..ir.verify import check
 from .asking import name_of, watched
@@ -123,10 +124,10 @@ def check_question(
     ...
     purefx.laws.arguments.WrongQuestion: laws is empty, so nothing would be checked; leave it out for the generic laws
     """
-    if not callable(transform) or isinstance(transform, torch.nn.Module | torch.export.ExportedProgram):
-        raise WrongQuestion(f"check_transformation takes a function from programs to programs, not {_shown(transform)}")
     if isinstance(transform, type):
         raise WrongQuestion(f"{transform.__name__} is a class; give check_transformation an instance that can be called")
+    if not is_function(transform):
+        raise WrongQuestion(f"check_transformation takes a function from programs to programs, not {_shown(transform)}")
     _check_choice("tier", tier, TIERS)
     _check_choice("stage", stage, stages_of(tier), f" of the tier {tier!r}")
     if examples is not None and (type(examples) is not int or examples < (0 if given else 1)):

@@ -20,7 +20,7 @@ from purefx.ir.store import load, save
 from purefx.report.gather import MOST_INSTANCES, is_small
 from purefx.transforms import transform
 
-__all__ = ["check_out", "read", "read_small", "transformed", "write"]
+__all__ = ["check_out", "read", "read_small", "transform_option", "transformed", "write"]
 
 WHY_TRUST = (
     "torch runs code while it loads a .pt2: it unpickles objects and evaluates text, whoever wrote the file. If you made it, "
@@ -31,6 +31,9 @@ ZIP = b"PK\x03\x04"
 
 LOGS = ("torch.export", "torch.export.pt2_archive._package")
 """Where torch logs what is wrong with a .pt2."""
+
+RESULT = "the file that is read; give the result another name, and move it there when it is right"
+"""What is said where a new program would be written over that."""
 
 LARGE = 2**24
 """Whoever reads a file of more bytes is told what takes so long."""
@@ -108,6 +111,11 @@ def read_small(path: str, given: argparse.Namespace) -> Program:
     return program
 
 
+def transform_option(parser: argparse.ArgumentParser) -> None:
+    """Add the option that ``transformed`` asks for."""
+    parser.add_argument("--transform", action="store_true", help="restore the hierarchy of modules first")
+
+
 def transformed(program: Program, given: argparse.Namespace) -> Program:
     """Return a program, its hierarchy restored where that was asked for.
 
@@ -121,7 +129,7 @@ def transformed(program: Program, given: argparse.Namespace) -> Program:
     return transform(program)
 
 
-def check_out(path: str, sources: list[str], *, told: str) -> None:
+def check_out(path: str, sources: list[str], *, told: str = RESULT) -> None:
     """Raise where a new file must not, or cannot, be written.
 
     Args:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 
-from purefx._command.files import read_small, transformed
+from purefx._command.files import read_small, transform_option, transformed
 from purefx._command.hierarchy import Row, rows_of
 from purefx._command.options import Commands
 from purefx._command.output import Answer, CommandError
@@ -34,7 +34,7 @@ def size_commands(commands: Commands) -> None:
     )
     tree = commands.add("tree", _tree, told, "tree model.purefx", "tree model.pt2 --trust --transform --depth 3", files=["FILE"])
     tree.add_argument("--depth", type=int, metavar="N", help="how deep; 0 is the root alone")
-    tree.add_argument("--transform", action="store_true", help="restore the hierarchy of modules first")
+    transform_option(tree)
 
 
 def _stats(given: argparse.Namespace) -> Answer:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
-from purefx._command.files import check_out, read_small, transformed, write
+from purefx._command.files import check_out, read_small, transform_option, transformed, write
 from purefx._command.options import Commands
 from purefx._command.output import Answer, CommandError
 from purefx.ir.calls.call_graph import module_calls
@@ -51,12 +51,11 @@ def split_command(commands: Commands) -> None:
     ways.add_argument("--part", metavar="NAME=GLOB,...", action="append", help=told)
     ways.add_argument("--tags", metavar="NAME,...", help="a part for each tag that nodes have in meta['tag'], in this order")
     made.add_argument("--allow-reuse", action="store_true", help="a part that others must run in the middle of becomes several")
-    made.add_argument("--transform", action="store_true", help="restore the hierarchy of modules first")
+    transform_option(made)
 
 
 def _split(given: argparse.Namespace) -> Answer:
-    told = "the file that is read; give the result another name, and move it there when it is right"
-    check_out(given.out, [given.file], told=told)
+    check_out(given.out, [given.file])
     program = transformed(read_small(given.file, given), given)
     try:
         found = _cut(program, given)

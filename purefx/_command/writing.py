@@ -9,7 +9,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from purefx._command.files import check_out, read, transformed, write
+from purefx._command.files import check_out, read, transform_option, transformed, write
 from purefx._command.options import FILE, Commands
 from purefx._command.output import Answer
 from purefx.ir.verify import verify
@@ -27,20 +27,19 @@ def writing_commands(commands: Commands) -> None:
     told = "Save a program as data that can be loaded without trust."
     convert = commands.add("convert", _convert, told, "convert model.pt2 new.purefx --trust --transform", files=["IN"])
     convert.add_argument("out", metavar="OUT", help="the file to write, never IN; what is there is replaced when all is done")
-    convert.add_argument("--transform", action="store_true", help="restore the hierarchy of modules first")
+    transform_option(convert)
     convert.add_argument("--no-weights", action="store_true", help="leave out what a state_dict has")
     told = "Write a program, its steps and what is wrong with it as one HTML file; status 1 if anything is wrong."
     page = commands.add("report", _report, told, "report model.pt2 --trust --transform --out model.html", files=["FILE"])
     out = "the file to write (report.html); only a page is replaced"
     page.add_argument("--out", metavar="HTML", default="report.html", help=out)
     page.add_argument("--before", metavar="FILE", help=f"a program to compare with, which comes first in the time line: {FILE}")
-    page.add_argument("--transform", action="store_true", help="restore the hierarchy of modules first")
+    transform_option(page)
 
 
 def _convert(given: argparse.Namespace) -> Answer:
     source = vars(given)["in"]
-    told = "the file that is read; give the result another name, and move it there when it is right"
-    check_out(given.out, [source], told=told)
+    check_out(given.out, [source])
     program = transformed(read(source, given), given)
     size = write(program, given.out, given, weights=not given.no_weights)
     return Answer(lambda: "", lambda: {"path": given.out, "bytes": size})

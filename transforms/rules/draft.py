@@ -95,13 +95,11 @@ class Draft:
         there = self.made.setdefault(where, [where])
         place = there.index(before)
         there[place:place] = [node.name for node in made]
-        own = self._own
         for node in made:
-            mine = node.name
-            self.nodes[mine] = node
-            self._stands[mine] = number
+            self.nodes[node.name] = node
+            self._stands[node.name] = number
             for name in node.refs():
-                own(name)[mine] = None
+                self._own(name)[node.name] = None
 
     def stand(self, values: Iterable[Ref], place: Match, rule: str) -> None:
         """Note that values which are there take the place of a match: they stand for it."""
@@ -125,12 +123,9 @@ class Draft:
             self._output = replace_refs(self._output, known)
             self._returned.discard(name)
             self._returned.add(by.name)
-        left = [*inner]
-        while unused := [one for one in left if one not in self._returned and not self.users(one)]:
-            left = [one for one in left if one not in unused]
+        while unused := [one for one in inner if one in self.nodes and one not in self._returned and not self.users(one)]:
             for one in unused:
-                if one in self.nodes:
-                    self._remove(one)
+                self._remove(one)
 
     def _remove(self, name: str) -> None:
         for used in self.nodes.pop(name).refs():
