@@ -102,6 +102,8 @@ class UserInput:
     argument: str = ""
     default: LiteralType | None = None
     """What it is where the caller leaves it out; None if it must be passed."""
+    tangent_of: int | None = None
+    """In a joint program: the number of the user output whose gradient the caller passes here; None for any other argument."""
     only: tuple[type, ...] | None = field(default=None, eq=False, repr=False)
     """In a program from outside, the classes of which it may be besides data: functions on containers call methods of what
     they are given. None takes anything. It depends on the author of the program, not on its meaning, and is not compared."""
@@ -250,7 +252,7 @@ class Signature:
     in_spec: Any = field(default=None, eq=ByTree, hash=False, repr=False)
     """The pytree of ``(args, kwargs)``; None takes the user inputs flat."""
     out_spec: Any = field(default=None, eq=ByTree, hash=False, repr=False)
-    """The pytree of the result; None gives the user outputs as a tuple."""
+    """The pytree of the result, of a joint program with the gradients behind it; None gives all of that as one flat tuple."""
     arg_names: tuple[str, ...] = ()
     """The names of the arguments of the original ``forward``, positional ones first."""
     lifted: tuple[SunkInput, ...] = field(default=(), eq=False)

@@ -6,6 +6,8 @@ Each kind of line is a form, printed and parsed from one description; sizes, ``(
 ('state lin.weight', 'user mask: literal None')
 >>> INPUT.write(UserInput(ObjectType(), "y", LiteralType(1))), INPUT.write(UserInput(RestType(), "args"))
 ('user y: object "" default 1', 'user args: rest')
+>>> INPUT.write(UserInput(ObjectType(), "tangents[0]", tangent_of=0))
+'user "tangents[0]": object "" tangent of output 0'
 >>> OUTPUT.write(UserOutput()), OUTPUT.write(StateGradient("lin.weight")), OUTPUT.read(Cursor("input 3"))
 ('user', 'gradient of state lin.weight', InputMutation(index=3))
 >>> SUNK.write(SunkInput("lin.bias", 2, used=False)), SUNK.read(Cursor("lin.bias behind 2"))
@@ -161,11 +163,15 @@ EXPR: Syntax[Expr] = Syntax(print_expr, read_expr)
 
 def _print_symbol(expr: Expr | None) -> str:
     text = "" if expr is None else print_expr(expr)
-    return f" ({text})" if text.startswith("default") else f" {text}".rstrip()  # that word stands before a default, too
+    return f" ({text})" if text.startswith(BEHIND_A_TYPE) else f" {text}".rstrip()
+
+
+BEHIND_A_TYPE = ("default", "tangent")
+"""Words that may stand behind the type of an input, where a symbol may stand, too."""
 
 
 def _read_symbol(cursor: Cursor) -> Expr | None:
-    return None if cursor.kind in ("newline", "end") or cursor.text == "default" else read_expr(cursor)
+    return None if cursor.kind in ("newline", "end") or cursor.text in BEHIND_A_TYPE else read_expr(cursor)
 
 
 TYPE = choice(
@@ -183,10 +189,11 @@ INPUT: Syntax[InputSpec] = choice(
     form(StateInput, "state {slot}", slot=SLOT),
     form(
         UserInput,
-        "user {argument}: {type}[ default {default}]{only}",
+        "user {argument}: {type}[ default {default}][ tangent of output {tangent_of}]{only}",
         argument=path("the name of an argument"),
         type=TYPE,
         default=form(LiteralType, "{value}", value=ARG),
+        tangent_of=integer("the number of a user output"),
         only=ONLY,
     ),
     form(Token, "token"),

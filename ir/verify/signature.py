@@ -11,6 +11,7 @@ from typing import Any
 from ..arguments import TREES, Ref
 from ..persistent import derived
 from ..signature import (
+    GIVEN,
     InputGradient,
     InputMutation,
     LossOutput,
@@ -39,6 +40,7 @@ __all__ = [
     "check_outputs",
     "check_pytrees",
     "check_slots",
+    "check_tangents",
     "check_types",
 ]
 
@@ -131,12 +133,14 @@ def _target_of(survey: Survey, spec: Any) -> Any:
 
 
 def check_gradients(survey: Survey) -> Iterator[Finding]:
-    """Find gradients of nothing, second gradients, gradients of another shape, and gradients without one loss."""
+    """Find gradients of nothing, second gradients, gradients of another shape, and gradients without one loss or tangents."""
     outputs = list(_outputs(survey))
     losses = sum(type(spec) is LossOutput for spec, _ in outputs)
     gradients = [(number, *pair) for number, pair in enumerate(outputs) if type(pair[0]) in (StateGradient, InputGradient)]
-    if losses > 1 or (gradients and not losses):
-        yield Finding(f"there are {len(gradients)} gradients and {losses} losses", node="signature.outputs")
+    tangents = len(_tangents(survey))
+    if losses > 1 or (gradients and not losses and not tangents) or (losses and tangents):
+        said = f"there are {len(gradients)} gradients, {losses} losses and {tangents} tangents"
+        yield Finding(said, node="signature.outputs")
     done: set[str] = set()
     for number, spec, value in gradients:
         known, wanted, what = _differentiated(survey, spec)
@@ -155,13 +159,44 @@ def _differentiated(survey: Survey, spec: Any) -> tuple[bool, Any, str]:
     # Whether what a gradient is for exists, a tensor of its shape, and how to call it.
     if type(spec) is StateGradient:
         slot = survey.slots.get(spec.slot)
-        known = slot is not None and slot.kind is SlotKind.PARAMETER
+        known = slot is not None and (slot.kind is SlotKind.PARAMETER or getattr(slot.value, "requires_grad", False))
         return known, slot.value if slot is not None else None, f"the parameter {spec.slot!r}"
-    users = [(formal, user) for formal, user in survey.program.inputs if type(user) is UserInput]
+    users = [(formal, user) for formal, user in survey.program.inputs if type(user) is UserInput and user.tangent_of is None]
     if not 0 <= spec.leaf < len(users):
         return False, None, f"the leaf {spec.leaf!r} of the arguments"
     formal, user = users[spec.leaf]
     return True, value_in(formal.meta), f"the argument {user.argument!r}"
+
+
+def _tangents(survey: Survey) -> list[tuple[int, Any, UserInput]]:
+    # The inputs that are tangents: their numbers, formals and specs.
+    pairs = enumerate(survey.program.inputs)
+    return [(number, formal, spec) for number, (formal, spec) in pairs if type(spec) is UserInput and spec.tangent_of is not None]
+
+
+def check_tangents(survey: Survey) -> Iterator[Finding]:
+    """Find tangents of no user output, second tangents, tangents of another shape, and arguments behind tangents."""
+    given = [value for spec, value in _outputs(survey) if type(spec) is UserOutput]
+    done: set[Any] = set()
+    tangents = _tangents(survey)
+    for number, formal, spec in tangents:
+        of: Any = spec.tangent_of
+        place = f"signature.inputs[{number}]"
+        if type(of) is not int or not 0 <= of < len(given):
+            yield Finding(f"it is the tangent of the user output {short(of)}, and there is none", node=place)
+            continue
+        if of in done:
+            yield Finding(f"it is the second tangent of the user output {of}", node=place)
+        done.add(of)
+        output = given[of]
+        wanted = _values(survey)[output.name] if type(output) is Ref else None
+        difference = disagreement(value_in(formal.meta), wanted)
+        if difference is not None:
+            yield Finding(f"the tangent is {difference.replace('the slot', f'the user output {of}')}", node=place)
+    specs = survey.program.signature.inputs
+    for number in range(tangents[0][0] + 1, len(specs)) if tangents else ():
+        if type(specs[number]) is UserInput and specs[number].tangent_of is None:
+            yield Finding("an argument stands behind the tangents", node=f"signature.inputs[{number}]")
 
 
 def check_types(survey: Survey) -> Iterator[Finding]:
@@ -177,8 +212,8 @@ def check_types(survey: Survey) -> Iterator[Finding]:
 def check_leaves(survey: Survey) -> Iterator[Finding]:
     """Find that the numbers of user inputs or outputs are not those of the pytrees that the caller passes and gets."""
     signature = survey.program.signature
-    for what, kind, spec in (("inputs", UserInput, signature.in_spec), ("outputs", UserOutput, signature.out_spec)):
-        count = sum(type(entry) is kind for entry in getattr(signature, what))
+    for what, kinds, spec in (("inputs", (UserInput,), signature.in_spec), ("outputs", GIVEN, signature.out_spec)):
+        count = sum(type(entry) in kinds for entry in getattr(signature, what))
         if spec is not None and spec.num_leaves != count:
             said = f"the signature has {count} user {what}, their pytree {spec.num_leaves} leaves"
             yield Finding(said, node=f"signature.{what}")

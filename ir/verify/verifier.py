@@ -39,6 +39,7 @@ from .signature import (
     check_outputs,
     check_pytrees,
     check_slots,
+    check_tangents,
     check_types,
 )
 from .state import (
@@ -144,8 +145,11 @@ RULES: tuple[Rule, ...] = (
          advice="an InputMutation counts the inputs of the root: shift it when inputs are added or removed"),
     Rule("mutation-contents", "new contents have the shape and dtype of what they are written to", check_contents,
          advice="return the mutated value itself, at the place of its own spec; keep outputs and signature.outputs in one order"),
-    Rule("gradients", "a gradient is to one parameter or user input, of its shape, once; there is one loss", check_gradients,
+    Rule("gradients", "a gradient is to one parameter or user input, of its shape, once; there is one loss, or tangents",
+         check_gradients,
          advice="give each gradient the spec of what it is the gradient to, and the loss a LossOutput"),
+    Rule("tangents", "a tangent is of one user output, of its shape, once; tangents are the last arguments", check_tangents,
+         advice="let tangent_of number the user outputs, and put the tangents behind all other user inputs"),
     Rule("signature-types", "user inputs were traced with the dtype and sizes that the signature has for them", check_types,
          advice="keep signature.inputs and the inputs of the root in one order, or export again for the new shape"),
     Rule("signature-arguments", "a user input has a type, and with defaults each argument is one leaf with its name",

@@ -236,6 +236,17 @@ def _false_facts(program: Program) -> list[str]:
     return [fact for fact, is_false in false.items() if is_false]
 
 
+@corrupts(
+    "tangents",
+    "an argument is the tangent of an output that does not exist",
+    at=lambda program: [index for index, _ in inputs_of(program, UserInput)],
+)
+def tangent_of_nothing(program: Program, index: int) -> Program:
+    specs = program.signature.inputs
+    nothing = evolve(specs[index], tangent_of=len(outputs_of(program, UserOutput)))
+    return with_specs(program, inputs=with_item(specs, index, nothing))
+
+
 @corrupts("facts", "a fact is claimed that does not hold", at=_false_facts)
 def fact_invented(program: Program, fact: str) -> Program:
     return program.evolve(facts=program.facts | {fact})
@@ -243,6 +254,6 @@ def fact_invented(program: Program, fact: str) -> Program:
 
 IN_CONTRACT: tuple[Corruptor, ...] = (
     input_lost, output_lost, unknown_slot, mutation_of_nothing, mutated_twice, outputs_swapped, gradient_of_nothing,
-    user_inputs_swapped, wrong_promise, argument_without_type, leaf_more, arguments_without_keywords, leaf_lost, boundary_twice,
+    tangent_of_nothing, user_inputs_swapped, wrong_promise, argument_without_type, leaf_more, arguments_without_keywords, leaf_lost, boundary_twice,
     sharing_halved, guard_of_nothing, fact_unnamed, fact_invented,
 )  # fmt: skip

@@ -220,6 +220,13 @@ TABLE: dict[str, dict[str, tuple[str, Corruption]]] = {
         "losses": ("tree", with_outputs((None, ir.LossOutput()), (None, ir.LossOutput()))),
         "shape": ("flat", with_outputs((None, ir.LossOutput()), (ir.Ref("y"), ir.StateGradient("lin.w")))),
     },
+    "tangents": {
+        "negative": ("flat", with_user_input(3, tangent_of=-1)),
+        "text": ("flat", with_user_input(3, tangent_of="0")),
+        "twice": ("flat", lambda p: with_user_input(2, tangent_of=0)(with_user_input(3, tangent_of=0)(p))),
+        "not-last": ("flat", with_user_input(2, tangent_of=0)),
+        "shape": ("flat", lambda p: with_input("", 3, meta={"val": torch.ones(5)})(with_user_input(3, tangent_of=0)(p))),
+    },
     "signature-types": {
         "rank": ("tree", with_input("", 0, meta={"val": torch.ones(2)})),
         "size": ("tree", with_input("", 0, meta={"val": torch.ones(3, 3)})),
