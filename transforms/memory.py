@@ -10,11 +10,12 @@ from collections.abc import Callable, Iterable, Sequence
 
 from ..ir.effects.aliases import UnionFind, item_of, slot_storage, storages, taken_apart
 from ..ir.effects.declared import NodeEffects
-from ..ir.graph import Graph
+from ..ir.graph import Graph, Node, Op
 from ..ir.program import Program
 from ..ir.signature import StateInput
+from ..ir.torch_private import OpOverload, schema_of
 
-__all__ = ["OUTSIDE", "Memory", "computes", "handed_out", "state_of_inputs"]
+__all__ = ["OUTSIDE", "Memory", "computes", "handed_out", "is_view", "state_of_inputs"]
 
 OUTSIDE = ("outside",)
 """The memory of inputs and of state, where it does not matter which."""
@@ -107,6 +108,28 @@ class Memory:
     def reaches_outside(self, does: NodeEffects) -> bool:
         """Return whether a node writes, or completes, memory of an input or of state."""
         return not self.outside.isdisjoint(self.touched(does))
+
+
+def is_view(node: Node) -> bool:
+    """Return whether the result of a node always is the memory of an operand.
+
+    >>> import torch
+    >>> from purefx.ir.operators import op_of
+    >>> [is_view(Node("y", op_of(op))) for op in (torch.ops.aten.view.default, torch.ops.aten.reshape.default)]
+    [True, False]
+    """
+    target = node.do.target if type(node.do) is Op else None
+    if not isinstance(target, OpOverload):
+        return node.projection is not None
+    schema = schema_of(target)
+    return schema.name not in MAY_COPY and any(one.alias_info is not None for one in schema.returns)
+
+
+MAY_COPY = frozenset(
+    f"aten::{name}"
+    for name in ("reshape", "reshape_as", "flatten", "ravel", "contiguous", "to", "cpu", "resolve_conj", "resolve_neg")
+)
+"""Operators that give a view of their operand, or a copy, as its type and layout are."""
 
 
 def handed_out(graph: Graph, aliases: Callable[[str], Iterable[str]]) -> set[str]:

@@ -23,7 +23,7 @@ from ...ir.errors import RuleError
 from ...ir.graph import Call, Graph, Node, Op
 from ...ir.program import Program
 from ...ir.torch_private import OpOverload, schema_of
-from ..memory import Memory, handed_out
+from ..memory import Memory, handed_out, is_view
 from ..regions import is_check
 from .matching import Found
 from .overloads import arranged
@@ -35,12 +35,6 @@ WITHOUT_SHARING: Mapping[str, Any] = {"aliases": (), "aliases_slots": (), "resul
 
 DETACH = "aten.detach_.default"
 """Writes what autograd knows of a tensor, and not its contents."""
-
-MAY_COPY = frozenset(
-    f"aten::{name}"
-    for name in ("reshape", "reshape_as", "flatten", "ravel", "contiguous", "to", "cpu", "resolve_conj", "resolve_neg")
-)
-"""Operators that give a view of their operand, or a copy, as its type and layout are."""
 
 
 class Legality:
@@ -157,7 +151,7 @@ class Legality:
             before, old = self._memory(Ref(root.name), inner)
             after, new = self._memory(result, made)
             # What may share memory, and may not, does so in the same runs only where it is the same operators.
-            certain.append(all(map(_is_view, (*old, *new))) or [_code(node) for node in old] == [_code(node) for node in new])
+            certain.append(all(map(is_view, (*old, *new))) or [_code(node) for node in old] == [_code(node) for node in new])
             if is_seen and (before != after or (before and not certain[-1])):
                 return False
         if len(roots) == 1:
@@ -260,15 +254,6 @@ class Legality:
         # The values whose memory others can see: what is returned, and what shares memory with it.
         nodes = self.graph.by_name
         return handed_out(self.graph, lambda name: self.does(nodes[name]).aliases if name in nodes else ())
-
-
-def _is_view(node: Node) -> bool:
-    # Whether the result always is the memory of an operand.
-    target = node.do.target if type(node.do) is Op else None
-    if not isinstance(target, OpOverload):
-        return node.projection is not None
-    schema = schema_of(target)
-    return schema.name not in MAY_COPY and any(one.alias_info is not None for one in schema.returns)
 
 
 def _apart(node: Node, does: NodeEffects) -> NodeEffects:
