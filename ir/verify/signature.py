@@ -133,12 +133,15 @@ def _target_of(survey: Survey, spec: Any) -> Any:
 
 
 def check_gradients(survey: Survey) -> Iterator[Finding]:
-    """Find gradients of nothing, second gradients, gradients of another shape, and gradients without one loss or tangents."""
+    """Find gradients of nothing, second gradients, gradients of another shape, and gradients without one loss or tangents.
+
+    A program that gives nothing but gradients is the backward of another one: what its gradients and tangents count is there.
+    """
     outputs = list(_outputs(survey))
     losses = sum(type(spec) is LossOutput for spec, _ in outputs)
     gradients = [(number, *pair) for number, pair in enumerate(outputs) if type(pair[0]) in (StateGradient, InputGradient)]
     tangents = len(_tangents(survey))
-    if losses > 1 or (gradients and not losses and not tangents) or (losses and tangents):
+    if losses > 1 or (gradients and not losses and not tangents and not _is_backward(survey)) or (losses and tangents):
         said = f"there are {len(gradients)} gradients, {losses} losses and {tangents} tangents"
         yield Finding(said, node="signature.outputs")
     done: set[str] = set()
@@ -161,11 +164,18 @@ def _differentiated(survey: Survey, spec: Any) -> tuple[bool, Any, str]:
         slot = survey.slots.get(spec.slot)
         known = slot is not None and (slot.kind is SlotKind.PARAMETER or getattr(slot.value, "requires_grad", False))
         return known, slot.value if slot is not None else None, f"the parameter {spec.slot!r}"
+    if _is_backward(survey):
+        return spec.leaf >= 0, None, f"the leaf {spec.leaf!r} of the arguments"
     users = [(formal, user) for formal, user in survey.program.inputs if type(user) is UserInput and user.tangent_of is None]
     if not 0 <= spec.leaf < len(users):
         return False, None, f"the leaf {spec.leaf!r} of the arguments"
     formal, user = users[spec.leaf]
     return True, value_in(formal.meta), f"the argument {user.argument!r}"
+
+
+def _is_backward(survey: Survey) -> bool:
+    kinds = {type(spec) for spec in survey.program.signature.outputs}
+    return kinds.isdisjoint((UserOutput, LossOutput)) and not kinds.isdisjoint((StateGradient, InputGradient))
 
 
 def _tangents(survey: Survey) -> list[tuple[int, Any, UserInput]]:
@@ -182,13 +192,13 @@ def check_tangents(survey: Survey) -> Iterator[Finding]:
     for number, formal, spec in tangents:
         of: Any = spec.tangent_of
         place = f"signature.inputs[{number}]"
-        if type(of) is not int or not 0 <= of < len(given):
+        if type(of) is not int or of < 0 or (of >= len(given) and not _is_backward(survey)):
             yield Finding(f"it is the tangent of the user output {short(of)}, and there is none", node=place)
             continue
         if of in done:
             yield Finding(f"it is the second tangent of the user output {of}", node=place)
         done.add(of)
-        output = given[of]
+        output = given[of] if of < len(given) else None
         wanted = _values(survey)[output.name] if type(output) is Ref else None
         difference = disagreement(value_in(formal.meta), wanted)
         if difference is not None:

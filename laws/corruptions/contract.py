@@ -141,7 +141,12 @@ def outputs_swapped(program: Program, pair: tuple[int, int]) -> Program:
     return with_graph(program, program.root, output=swapped(program.main.output, *pair))
 
 
-@corrupts("gradients", "an output is the gradient to an argument that does not exist", at=lambda _: (1, 2, 3))
+def _counts_with_outputs(program: Program) -> tuple[int, ...]:
+    # A program that gives nothing else is a backward, and takes other arguments than those that its gradients are to.
+    return (1, 2, 3) if any(type(spec) is UserOutput for spec in program.signature.outputs) else ()
+
+
+@corrupts("gradients", "an output is the gradient to an argument that does not exist", at=_counts_with_outputs)
 def gradient_of_nothing(program: Program, count: int) -> Program:
     gradients = [InputGradient(len(program.signature.inputs) + number) for number in range(count)]
     more = with_graph(program, program.root, output=(*[None for _ in gradients], *program.main.output))
@@ -254,6 +259,6 @@ def fact_invented(program: Program, fact: str) -> Program:
 
 IN_CONTRACT: tuple[Corruptor, ...] = (
     input_lost, output_lost, unknown_slot, mutation_of_nothing, mutated_twice, outputs_swapped, gradient_of_nothing,
-    tangent_of_nothing, user_inputs_swapped, wrong_promise, argument_without_type, leaf_more, arguments_without_keywords, leaf_lost, boundary_twice,
-    sharing_halved, guard_of_nothing, fact_unnamed, fact_invented,
+    tangent_of_nothing, user_inputs_swapped, wrong_promise, argument_without_type, leaf_more, arguments_without_keywords,
+    leaf_lost, boundary_twice, sharing_halved, guard_of_nothing, fact_unnamed, fact_invented,
 )  # fmt: skip

@@ -1,0 +1,25 @@
+"""Joint forward and backward programs: which node is of which half, and how to cut one into two programs.
+
+``phases`` says the first; ``partition_joint`` does the second, with a policy of ``policies``.  ``candidates`` has what a policy
+chooses among, ``crossing`` what crosses then, ``halves`` the two programs; ``operators`` and ``sizes`` say what values cost.
+"""
+
+from __future__ import annotations
+
+from .candidates import Candidate
+from .partition import Partition, Saved, partition_joint
+from .phases import Phases, phases
+from .policies import Policy, by_operator, recompute, save_all
+
+__all__ = [
+    "Candidate",
+    "Partition",
+    "Phases",
+    "Policy",
+    "Saved",
+    "by_operator",
+    "partition_joint",
+    "phases",
+    "recompute",
+    "save_all",
+]

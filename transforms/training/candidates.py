@@ -1,0 +1,278 @@
+"""``Candidate``: a value of a joint program that the backward may need, and what keeping it or computing it again would cost.
+
+``Table`` lists them with what a partition has to respect: what draws or acts is never run twice, and a value is computed again
+only where the memory of its operands is as it was.  What is kept is for a policy to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from typing import Any
+
+import torch
+from attrs import frozen
+
+from ...ir.analysis.numbers import SYMBOLIC
+from ...ir.graph import Get, Node, Op, Stack
+from ...ir.own_operators import is_boundary
+from ...ir.signature import InputMutation, StateInput, StateMutation
+from ..memory import computes, is_view
+from .operators import work_of
+from .phases import GRADIENTS, Shape, tangents
+from .sizes import example_bytes
+
+__all__ = ["Candidate", "Table"]
+
+
+@frozen
+class Candidate:
+    """A value that the forward can hand to the backward.
+
+    >>> Candidate("y", "aten.relu.default", 16).is_fixed
+    False
+    """
+
+    name: str
+    operator: str
+    bytes: int
+    """What it takes, at the sizes of the example; 0 where nothing is known."""
+    operands: tuple[str, ...] = ()
+    """The values that it is computed of; those that are no candidates (parameters, buffers, arguments) are there anyway."""
+    stack: Stack = ()
+    """The module calls that it is computed in, outermost first."""
+    forward: bool = True
+    """Whether the forward computes it anyway; otherwise the backward does, unless it is saved."""
+    needed: bool = False
+    """Whether something of the backward that depends on gradients uses it, or a gradient is it."""
+    fixed: str = ""
+    """Why it must not be computed again, in words: it is saved if the backward needs it."""
+    storable: bool = True
+    """Whether it is one value that can be handed over; of several results each one is."""
+    view: bool = False
+    """Whether it always is the memory of its one operand, so that computing it again costs nothing."""
+    work: float = 0.0
+    """What computing it costs, about: operations of a product of matrices, bytes moved by anything else."""
+    number: bool = False
+    """Whether it is a size or another number."""
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether it must not be computed again."""
+        return bool(self.fixed)
+
+    @property
+    def path(self) -> str:
+        """The path of the innermost module that it is computed in.
+
+        >>> Candidate("y", "aten.relu.default", 16).path
+        ''
+        """
+        return self.stack[-1].path if self.stack else ""
+
+
+class Table:
+    """The candidates of a joint program, and what the backward runs in any case.
+
+    Args:
+        shape: the relation of the program.
+    """
+
+    def __init__(self, shape: Shape) -> None:
+        self.shape = shape
+        self.graph = shape.graph
+        self.forward = shape.forward()
+        """The nodes that the forward runs in any case."""
+        self._last_written: dict[object, int] = {}
+        self._look_at_writes()
+        self.backward = self._backward()
+        """The nodes that only the backward can run."""
+
+    def _look_at_writes(self) -> None:
+        # Where each memory is written for the last time; new contents are stored behind everything.
+        shape, end = self.shape, len(self.graph.nodes)
+        for number, does in enumerate(shape.effects):
+            if does.writes or does.writes_slots or does.completes:
+                self._last_written.update(dict.fromkeys(shape.memory.touched(does), number))
+        for memory in self.stored:
+            self._last_written[memory] = end
+
+    @cached_property
+    def stored(self) -> frozenset[object]:
+        """The memory of state and of inputs that outputs are the new contents of."""
+        program, memory = self.shape.program, self.shape.memory
+        specs = program.signature.outputs
+        slots = memory.of_slots([spec.slot for spec in specs if type(spec) is StateMutation])
+        return frozenset(
+            slots | {memory.find(self.graph.inputs[spec.index].name) for spec in specs if type(spec) is InputMutation}
+        )
+
+    @property
+    def _gradients_are_told(self) -> bool:
+        # Where nothing depends on a tangent or on the loss, nothing tells what is computed of gradients.
+        return bool(self.shape.bound) or bool(tangents(self.shape.program))
+
+    def _backward(self) -> set[int]:
+        found = set[int]()
+        for number, node in enumerate(self.graph.nodes):
+            if number in self.forward:
+                continue
+            bound = number in self.shape.bound or not self._gradients_are_told
+            if bound or self.fixed(number, node) or not found.isdisjoint(self.shape.edges[number]):
+                found.add(number)
+        return found
+
+    def fixed(self, number: int, node: Node) -> str:
+        """Return why a node must not be run at another time, or again; empty if it may."""
+        does = self.shape.effects[number]
+        if not computes(does) or is_boundary(node):
+            return "it draws random numbers" if does.random else "it has effects"
+        if type(node.do) is Get or is_view(node):
+            return ""  # it reads no contents
+        memory = self.shape.memory
+        for name in (node.name, *node.refs()):
+            if self._last_written.get(memory.find(name), -1) > number:
+                return f"the memory of {name} is written later"
+        return ""
+
+    @cached_property
+    def free(self) -> frozenset[str]:
+        """The inputs and reads that the backward can take itself: of memory that the forward leaves as it is."""
+        reads = [node.name for node in self.graph.nodes if type(node.do) is Get]
+        names = [*[formal.name for formal in self.graph.inputs], *reads]
+        return frozenset([name for name in names if not self._changes(name)])
+
+    def _changes(self, name: str) -> bool:
+        # Whether the forward changes the memory of a value; what the backward writes has to be the thing itself.
+        memory = self.shape.memory.find(name)
+        return memory in self._changed_by_forward and memory not in self._written_by_backward
+
+    def _is_written_by_backward(self, name: str) -> bool:
+        # Views of such memory are made there, so that they share it there as well.
+        return self.shape.memory.find(name) in self._written_by_backward
+
+    @cached_property
+    def _written_by_backward(self) -> frozenset[object]:
+        return self._written_in(self.backward)
+
+    def _written_in(self, numbers: Iterable[int]) -> frozenset[object]:
+        shape, found = self.shape, set[object]()
+        for number in numbers:
+            does = shape.effects[number]
+            if does.writes or does.writes_slots or does.completes:
+                found |= shape.memory.touched(does)
+        return frozenset(found)
+
+    @cached_property
+    def _changed_by_forward(self) -> frozenset[object]:
+        return self._written_in(self.forward) | self._stored_by_forward
+
+    @cached_property
+    def _stored_by_forward(self) -> frozenset[object]:
+        program, shape = self.shape.program, self.shape
+        pairs = zip(self.graph.output, program.signature.outputs, strict=True)
+        early = [spec for arg, spec in pairs if self.is_early(arg)]
+        slots = shape.memory.of_slots([spec.slot for spec in early if type(spec) is StateMutation])
+        inputs = [self.graph.inputs[spec.index].name for spec in early if type(spec) is InputMutation]
+        return frozenset(slots | {shape.memory.find(name) for name in inputs})
+
+    def is_early(self, arg: Any) -> bool:
+        """Return whether an output is there after the forward."""
+        number = self.shape.position.get(getattr(arg, "name", ""))
+        return number is None or number in self.forward
+
+    def is_written_in_place(self, name: str) -> bool:
+        """Return whether a node of the forward writes the memory of a value."""
+        return self.shape.memory.find(name) in self._written_in(self.forward)
+
+    def kind_of(self, name: str) -> str:
+        """Return what a value is: ``"intermediate"`` for a tensor, ``"size"`` for a number, ``"object"`` for anything else."""
+        value = self.graph.metas[name].get("val")
+        return "intermediate" if isinstance(value, torch.Tensor) else "size" if isinstance(value, NUMBERS) else "object"
+
+    def changes_outside(self, name: str) -> bool:
+        """Return whether a value is memory of state or of an argument that the forward changes: it is handed over as a copy."""
+        return self.shape.memory.is_outside(name) and self._changes(name)
+
+    @cached_property
+    def candidates(self) -> Mapping[str, Candidate]:
+        """All candidates in the order of the graph; inputs that the forward changes first."""
+        needed = set(self.needed)
+        found: dict[str, Candidate] = {}
+        for formal, spec in self.shape.program.inputs:
+            if formal.name not in self.free and formal.name not in tangents(self.shape.program):
+                kind = "state" if type(spec) is StateInput else "input"
+                size = example_bytes(formal.meta.get("val"))
+                why = "the forward changes it"
+                found[formal.name] = Candidate(formal.name, kind, size, needed=formal.name in needed, fixed=why)
+        for number, node in enumerate(self.graph.nodes):
+            if number not in self.backward and node.name not in self.free:
+                found[node.name] = self._candidate(number, node, found, needed=node.name in needed)
+        return found
+
+    def _candidate(self, number: int, node: Node, known: Mapping[str, Candidate], *, needed: bool) -> Candidate:
+        value = node.meta.get("val")
+        fixed = self.fixed(number, node)
+        if type(node.do) is Get:
+            fixed = "the forward changes it"
+        elif node.projection is not None and (whole := known.get(node.projection[0])) is not None:
+            fixed = fixed or whole.fixed  # what gives it is not run again
+        view = is_view(node) and len(self.shape.effects[number].aliases) == 1
+        return Candidate(
+            node.name,
+            node.do.name if type(node.do) is Op else "state",
+            example_bytes(value),
+            operands=tuple(dict.fromkeys(node.refs())),
+            stack=node.stack,
+            forward=number in self.forward,
+            needed=needed,
+            fixed=fixed,
+            storable=not isinstance(value, tuple | list) and not (view and self._is_written_by_backward(node.name)),
+            view=view,
+            work=0.0 if view else work_of(node, self.graph.metas),
+            number=isinstance(value, NUMBERS),
+        )
+
+    @cached_property
+    def order(self) -> tuple[str, ...]:
+        """The names of all inputs and nodes, in order."""
+        return tuple(self.graph.metas)
+
+    @cached_property
+    def running(self) -> tuple[int, ...]:
+        """The nodes that the backward runs itself, in order, without those that nothing needs."""
+        used, kept = set(self.gradients), list[int]()
+        for number in sorted(self.backward, reverse=True):
+            node = self.graph.nodes[number]
+            if node.name in used or not computes(self.shape.effects[number]):
+                used.update(node.refs())
+                kept.append(number)
+        return tuple(reversed(kept))
+
+    @cached_property
+    def gradients(self) -> tuple[str, ...]:
+        """The values that the backward gives: gradients, and new contents that depend on them."""
+        pairs = zip(self.graph.output, self.shape.program.signature.outputs, strict=True)
+        late = [arg for arg, spec in pairs if type(spec) in GRADIENTS or (type(spec) in STORED and not self.is_early(arg))]
+        return tuple(dict.fromkeys([arg.name for arg in late if hasattr(arg, "name")]))
+
+    @cached_property
+    def needed(self) -> tuple[str, ...]:
+        """What the backward takes, in order: operands of what it runs itself, and gradients that it does not compute."""
+        nodes = self.graph.nodes
+        names = [name for number in self.running for name in nodes[number].refs()]
+        return tuple(dict.fromkeys([name for name in [*names, *self.gradients] if not self.is_late(name)]))
+
+    def is_late(self, name: str) -> bool:
+        """Return whether only the backward can compute a value, or it is a tangent."""
+        number = self.shape.position.get(name)
+        return name in tangents(self.shape.program) if number is None else number in self.backward
+
+    def after(self, names: Iterable[str]) -> set[int]:
+        """Return the nodes that the forward runs when it computes some more values."""
+        extra = self.shape.numbers(names)
+        return self.forward if self.forward.issuperset(extra) else self.forward | self.shape.before(extra)
+
+
+STORED = (StateMutation, InputMutation)
+NUMBERS = (int, float, *SYMBOLIC)

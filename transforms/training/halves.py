@@ -1,0 +1,186 @@
+"""The forward and the backward program of a joint one, when it is known what crosses.
+
+Both are flat, and every node keeps its name, its module calls and its meta, those that are computed again too; so each can be
+outlined by itself.  What crosses is decided in ``crossing``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from ...ir.arguments import Arg, Ref
+from ...ir.expression import inputs_in, symbols_in
+from ...ir.graph import Graph, Input, Node
+from ...ir.importing.constraints import read_size
+from ...ir.operators import op_of
+from ...ir.program import Program
+from ...ir.signature import (
+    ArgumentType,
+    Constraints,
+    InputMutation,
+    InputSpec,
+    LossOutput,
+    NumberType,
+    ObjectType,
+    OutputSpec,
+    StateInput,
+    StateMutation,
+    TensorType,
+    UserInput,
+    UserOutput,
+)
+from ..minimize.cutting import claiming_less, type_of
+from .candidates import Table
+from .crossing import Crossing
+from .phases import GRADIENTS, tangents
+
+__all__ = ["Halves"]
+
+CLONE = op_of(torch.ops.aten.clone.default)
+
+
+class Halves:
+    """Both programs.
+
+    Args:
+        program: the joint program.
+        table: its candidates.
+        crossing: what crosses.
+    """
+
+    def __init__(self, program: Program, table: Table, crossing: Crossing) -> None:
+        self.program = program
+        self.table = table
+        self.crossing = crossing
+        self.graph: Graph = program.main
+        self.specs: Mapping[str, InputSpec] = {formal.name: spec for formal, spec in program.inputs}
+        self.taken = self._taken()
+        """The arguments of the caller that the backward gets, in order."""
+
+    def _taken(self) -> tuple[str, ...]:
+        mutated = [spec.index for arg, spec in self._outputs() if type(spec) is InputMutation and not self.table.is_early(arg)]
+        wanted = {*self.crossing.direct, *[self.graph.inputs[index].name for index in mutated]}
+        return tuple([name for name, spec in self.specs.items() if name in wanted and type(spec) is UserInput])
+
+    @property
+    def saved(self) -> tuple[str, ...]:
+        """The names of what the forward hands over, in order."""
+        return (*self.taken, *self.crossing.saved)
+
+    def _outputs(self) -> list[tuple[Arg, OutputSpec]]:
+        return list(zip(self.graph.output, self.program.signature.outputs, strict=True))
+
+    # -- forward ----------------------------------------------------------------------------------------------------------------
+
+    def forward(self) -> Program:
+        """Return the program that gives what the caller gets, and what is handed over."""
+        numbers = sorted(self.table.after(self.crossing.saved))
+        nodes = [self.graph.nodes[number] for number in numbers]
+        copies = self._copies()
+        kept = [(arg, spec) for arg, spec in self._outputs() if type(spec) in FORWARD and self._is_forward(arg, spec)]
+        handed = [Ref(copies[name].name if name in copies else name) for name in self.saved]
+        late = set(tangents(self.program))
+        formals = tuple([formal for formal in self.graph.inputs if formal.name not in late])
+        main = Graph(formals, (*nodes, *copies.values()), (*[arg for arg, _ in kept], *handed))
+        outputs = (*[spec for _, spec in kept], *[UserOutput()] * len(handed))
+        signature = self.program.signature
+        made = self.program.with_boundary(main, [self.specs[formal.name] for formal in formals], outputs, out_spec=None)
+        made = made.evolve(constraints=self._constraints(sum(type(spec) is UserInput for spec in made.signature.inputs)))
+        assert made.signature.in_spec is signature.in_spec
+        return claiming_less(made.pruned())
+
+    def _is_forward(self, arg: Arg, spec: OutputSpec) -> bool:
+        return type(spec) not in STORED or self.table.is_early(arg)
+
+    def _copies(self) -> dict[str, Node]:
+        # State and arguments that are written in place: the next call would write what this one kept.
+        names, found = self.graph.names(), dict[str, Node]()
+        for name in self.crossing.saved:
+            if self.table.changes_outside(name) and self.table.is_written_in_place(name):
+                meta = self.graph.metas[name]
+                known = {"val": meta["val"]} if "val" in meta else {}
+                found[name] = Node(names.fresh(f"{name}_kept"), CLONE, (Ref(name),), meta=known)
+        return found
+
+    def _constraints(self, count: int) -> Constraints:
+        known = self.program.constraints
+        guards = tuple([guard for guard in known.guards if all(number < count for number in inputs_in(guard))])
+        return Constraints(known.ranges, guards)
+
+    # -- backward ---------------------------------------------------------------------------------------------------------------
+
+    def backward(self) -> Program:
+        """Return the program that gives the gradients."""
+        formals, specs = self._interface()
+        kept = [(arg, spec) for arg, spec in self._outputs() if not self._of_forward(arg, spec)]
+        main = Graph(formals, tuple(self._nodes(formals)), tuple([arg for arg, _ in kept]))
+        made = self.program.with_boundary(
+            main, specs, [spec for _, spec in kept], in_spec=None, out_spec=None, arg_names=(), lifted=()
+        )
+        kinds = [spec.type for spec in specs if type(spec) is UserInput]
+        ranges = tuple([span for span in self.program.constraints.ranges if _symbols(kinds).issuperset(symbols_in(span.expr))])
+        return claiming_less(made.evolve(constraints=Constraints(ranges)).pruned())
+
+    def _of_forward(self, arg: Arg, spec: OutputSpec) -> bool:
+        return type(spec) not in GRADIENTS and self._is_forward(arg, spec)
+
+    def _interface(self) -> tuple[tuple[Input, ...], list[InputSpec]]:
+        metas = self.graph.metas
+        state = [name for name in self.crossing.direct if type(self.specs.get(name)) is StateInput]
+        late = tangents(self.program)
+        formals = [Input(name, metas[name]) for name in (*state, *self.saved, *late)]
+        specs = [
+            *[self.specs[name] for name in state],
+            *[UserInput(_type_of(metas[name].get("val")), name) for name in self.saved],
+            *[self.specs[name] for name in late],
+        ]
+        return tuple(formals), specs
+
+    def _nodes(self, formals: Iterable[Input]) -> list[Node]:
+        # In the order of the joint program; what is computed again comes right before it is used.
+        there, made = {formal.name for formal in formals}, list[Node]()
+        for number in self.table.running:
+            node = self.graph.nodes[number]
+            made += self._again(node.refs(), there)
+            made.append(node)
+            there.add(node.name)
+        return made + self._again(self.table.gradients, there)
+
+    def _again(self, names: Iterable[str], there: set[str]) -> list[Node]:
+        found, todo = dict[int, Node](), [name for name in names if name not in there]
+        while todo:
+            name = todo.pop()
+            if name not in there:
+                there.add(name)
+                number = self.table.shape.position[name]
+                node = found[number] = self.graph.nodes[number]
+                todo += node.refs()
+        return [found[number] for number in sorted(found)]
+
+
+FORWARD = (UserOutput, LossOutput, StateMutation, InputMutation)
+STORED = (StateMutation, InputMutation)
+
+
+def _type_of(value: Any) -> ArgumentType:
+    kind = type_of(value)
+    if kind is not None:
+        return kind
+    if isinstance(value, torch.SymInt):
+        return NumberType("int", read_size(value))
+    for python, symbolic, name in NUMBERS:
+        if type(value) in (python, symbolic):
+            return NumberType(name)
+    return ObjectType(type(value).__name__)
+
+
+NUMBERS = ((int, torch.SymInt, "int"), (float, torch.SymFloat, "float"), (bool, torch.SymBool, "bool"))
+
+
+def _symbols(kinds: Sequence[ArgumentType]) -> Collection[str]:
+    sizes = [size for kind in kinds if type(kind) is TensorType for size in kind.shape]
+    sizes += [kind.expr for kind in kinds if type(kind) is NumberType and kind.expr is not None]
+    return {name for size in sizes for name in symbols_in(size)}

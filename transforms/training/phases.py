@@ -1,0 +1,265 @@
+"""``phases``: which nodes of a joint forward and backward program are the forward, and which are the backward.
+
+It is decided by structure.  The forward is what the outputs of the caller need, and every effect that depends neither on a
+tangent nor on the gradient of the loss; all else is the backward.  What the tracer says of a node counts only for effects that
+structure leaves open (a draw that the backward alone makes).  Nothing is cut here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+
+from attrs import frozen
+
+from ...ir.arguments import refs_in
+from ...ir.effects.declared import NodeEffects
+from ...ir.effects.dependencies import dependencies
+from ...ir.effects.resolved import node_effects
+from ...ir.errors import PartitionError
+from ...ir.graph import Call, Graph, Node, place_of
+from ...ir.meta import is_backward
+from ...ir.own_operators import is_boundary
+from ...ir.program import Program
+from ...ir.signature import InputGradient, InputMutation, LossOutput, StateGradient, StateMutation, UserInput, UserOutput
+from ...ir.taking import a_program
+from ..memory import Memory
+
+__all__ = ["Phases", "Shape", "is_joint", "phases", "tangents"]
+
+
+@frozen
+class Phases:
+    """The names of the nodes of each half of a joint program, in the order of the graph.
+
+    >>> Phases(("y",), ("gx",)).backward
+    ('gx',)
+    """
+
+    forward: tuple[str, ...]
+    backward: tuple[str, ...]
+
+
+def is_joint(program: Program) -> bool:
+    """Return whether a program gives gradients.
+
+    >>> is_joint(Program.of({"": Graph((), (), ())}))
+    False
+    """
+    return any(type(spec) in GRADIENTS for spec in program.signature.outputs)
+
+
+GRADIENTS = (StateGradient, InputGradient)
+
+
+def tangents(program: Program) -> tuple[str, ...]:
+    """Return the names of the inputs that are gradients of what the forward gave.
+
+    >>> tangents(Program.of({"": Graph((), (), ())}))
+    ()
+    """
+    return tuple([formal.name for formal, spec in program.inputs if type(spec) is UserInput and is_tangent(spec)])
+
+
+def is_tangent(spec: UserInput) -> bool:
+    """Return whether an input is the gradient of an output.
+
+    >>> from purefx.ir import TensorType
+    >>> import torch
+    >>> is_tangent(UserInput(TensorType(torch.float32, (2,))))
+    False
+    """
+    return spec.tangent_of is not None
+
+
+def phases(program: Program) -> Phases:
+    """Return which nodes of a joint program are its forward and which its backward.
+
+    Running the first in their order and then the second means the program: no node of the forward has to come after one of the
+    backward, data and conflicts of effects counted.  A node is of the forward
+
+    - if an output of the caller needs it, or the loss;
+    - if it acts (a write that others can see, a draw, a message, a region), or gives new contents of state or of an input, and
+      depends on no tangent and on no gradient of the loss; an effect that the tracer says the backward made is of the backward,
+      unless the forward needs it;
+    - if one of these needs it, or if it takes one of several results of one of them.
+
+    Args:
+        program: a flat program; of one with module calls inline them first.
+
+    Raises:
+        PartitionError: an output of the caller depends on a tangent, or a region lies in both; the program calls modules.
+        TypeError: ``program`` is not a Program.
+
+    >>> from purefx.ir import Input, Op, Ref, Signature, TensorType
+    >>> import torch
+    >>> nodes = (Node("y", Op("toy.exp"), (Ref("x"),)), Node("one", Op("toy.one"), (Ref("y"),)), Node("g", Op("toy.mul"), (Ref("one"), Ref("y"))))
+    >>> signature = Signature((UserInput(TensorType(torch.float32, ()), "x"),), (LossOutput(), InputGradient(0)))
+    >>> phases(Program.of({"": Graph((Input("x"),), nodes, (Ref("y"), Ref("g")))}, signature=signature))
+    Phases(forward=('y',), backward=('one', 'g'))
+    """  # noqa: E501
+    a_program(program, "phases")
+    if any(type(node.do) is Call for node in program.main.callers):
+        raise PartitionError("the program calls modules, and a call has a forward and a backward in it: px.inline it first")
+    return Shape(program).phases()
+
+
+class Shape:
+    """The relation of a flat program, and what of it belongs to which half.
+
+    Args:
+        program: a flat program.
+
+    >>> Shape(Program.of({"": Graph((), (), ())})).phases()
+    Phases(forward=(), backward=())
+    """
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.graph: Graph = program.main
+        self.effects: list[NodeEffects] = node_effects(program, self.graph)
+        self.edges: list[list[int]] = dependencies(program, self.graph)
+        """For each node, the numbers of those that must come before it."""
+        self.position: dict[str, int] = {node.name: number for number, node in enumerate(self.graph.nodes)}
+        self.memory = Memory(program, program.root, self.effects)
+        self.bound: set[int] = set()
+        """The nodes that depend on a tangent, on a gradient of the loss, or on an effect of the backward."""
+
+    def phases(self) -> Phases:
+        """Return the two halves."""
+        forward = self.forward()
+        names = [node.name for node in self.graph.nodes]
+        of = [self.position[name] in forward for name in names]
+        return Phases(
+            tuple([name for name, mine in zip(names, of, strict=True) if mine]),
+            tuple([name for name, mine in zip(names, of, strict=True) if not mine]),
+        )
+
+    def forward(self) -> set[int]:
+        """Return the numbers of the nodes of the forward, and find those that are bound to the backward."""
+        asked = self.before(self._asked_for())
+        self.bound = self._after(self._gradients_of_loss(asked), asked)
+        self._check_outputs(asked)
+        found = asked | self.before([*self._acting(), *self._mutations()])
+        for number, node in enumerate(self.graph.nodes):
+            if number not in found and number not in self.bound and self._belongs(node, number, found):
+                found.add(number)
+        self._check_regions(found)
+        return found
+
+    def _belongs(self, node: Node, number: int, found: Collection[int]) -> bool:
+        # One of several results stands with the node that gives them; what nothing needs stands with its operands.
+        if node.projection is not None or is_boundary(node):
+            return all(before in found for before in self.edges[number])
+        dead = node.name not in self.graph.users and node.name not in self._given
+        return dead and all(before in found for before in self.edges[number])
+
+    @property
+    def _given(self) -> set[str]:
+        return set(self.graph.output_refs())
+
+    def outputs(self, *kinds: type) -> list[str]:
+        """Return the names of the values that outputs of some kinds are."""
+        pairs = zip(self.graph.output, self.program.signature.outputs, strict=True)
+        return [name for arg, spec in pairs if type(spec) in kinds for name in refs_in((arg,))]
+
+    def numbers(self, names: Iterable[str]) -> list[int]:
+        """Return where nodes stand; inputs stand nowhere."""
+        return [self.position[name] for name in names if name in self.position]
+
+    def _asked_for(self) -> list[int]:
+        # What the caller gets, and whoever writes its memory, at any time.
+        given = self.outputs(UserOutput, LossOutput)
+        seen = {self.memory.find(name) for name in given}
+        writers = [
+            number for number, does in enumerate(self.effects) if does.writes and not seen.isdisjoint(self.memory.touched(does))
+        ]
+        return [*self.numbers(given), *writers]
+
+    def _gradients_of_loss(self, asked: Collection[int]) -> set[int]:
+        # What lies between the loss and the gradients; what the caller asks for is not of the backward.
+        loss = self.numbers(self.outputs(LossOutput))
+        if not loss:
+            return set()
+        behind, users = set(loss), self.graph.users
+        todo = list(loss)
+        while todo:
+            for user in users.get(self.graph.nodes[todo.pop()].name, ()):
+                if (number := self.position[user]) not in behind:
+                    behind.add(number)
+                    todo.append(number)
+        return (behind & self._operands_of(self.numbers(self.outputs(*GRADIENTS)))) - set(asked)
+
+    def _operands_of(self, numbers: Iterable[int]) -> set[int]:
+        found, todo = set[int](), list(numbers)
+        while todo:
+            number = todo.pop()
+            if number not in found:
+                found.add(number)
+                todo += self.numbers(self.graph.nodes[number].refs())
+        return found
+
+    def _after(self, begin: Collection[int], asked: Collection[int]) -> set[int]:
+        # All that comes after these, after a use of a tangent, or after an effect that the backward made.
+        given = set(tangents(self.program))
+        found = set(begin)
+        for number, node in enumerate(self.graph.nodes):
+            if number in found:
+                continue
+            if (
+                (given and not given.isdisjoint(node.refs()))
+                or any(before in found for before in self.edges[number])
+                or (number not in asked and self.acts(number) and is_backward(node.meta))
+            ):
+                found.add(number)
+        return found
+
+    def acts(self, number: int) -> bool:
+        """Return whether a node does what the rest of the world can tell."""
+        does = self.effects[number]
+        if does.random or does.ordered or does.domains or does.completes or does.writes_slots or does.scope != (0, 0):
+            return True
+        return bool(does.writes) and self.memory.reaches_outside(does)
+
+    def _acting(self) -> list[int]:
+        return [number for number in range(len(self.effects)) if number not in self.bound and self.acts(number)]
+
+    def _mutations(self) -> list[int]:
+        made = self.numbers(self.outputs(StateMutation, InputMutation))
+        return [number for number in made if number not in self.bound]
+
+    def before(self, numbers: Iterable[int]) -> set[int]:
+        """Return some nodes with all that must come before them."""
+        found, todo = set[int](), list(numbers)
+        while todo:
+            number = todo.pop()
+            if number not in found:
+                found.add(number)
+                todo += self.edges[number]
+        return found
+
+    def _check_outputs(self, asked: Collection[int]) -> None:
+        early = sorted(self.bound.intersection(asked))
+        if early:
+            what = place_of(self.graph.nodes[early[0]])
+            raise PartitionError(
+                f"an output of the forward depends on a tangent, through {what}: what is computed of gradients is no output of "
+                "the forward; leave it out of the outputs, or call the whole program"
+            )
+
+    def _check_regions(self, forward: Collection[int]) -> None:
+        for half in (forward, set(range(len(self.effects))).difference(forward)):
+            depth = 0
+            for number in sorted(half):
+                closes, opens = self.effects[number].scope
+                depth += opens - closes
+                if depth < 0:
+                    break
+            if depth:
+                raise PartitionError(
+                    "a region (autocast, a gradient mode, vmap) begins in one half and ends in the other: "
+                    f"{_first_region(self.graph.nodes, self.effects)}; regions_to_bodies makes bodies of gradient modes"
+                )
+
+
+def _first_region(nodes: Sequence[Node], effects: Sequence[NodeEffects]) -> str:
+    return next(place_of(node) for node, does in zip(nodes, effects, strict=True) if does.scope != (0, 0))
