@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-__all__ = ["EMPTY_META", "ORIGIN", "Meta", "freeze_meta", "is_backward", "spelled_stack"]
+__all__ = ["EMPTY_META", "ORIGIN", "PHASE", "Meta", "freeze_meta", "is_backward", "spelled_stack"]
 
 Meta = Mapping[str, Any]
 
@@ -18,6 +18,9 @@ EMPTY_META: Meta = MappingProxyType({})
 
 ORIGIN = "purefx_origin"
 """The entry that says what a node was made of, see ``origins.py``; it is no part of what torch knows of a node."""
+
+PHASE = "phase"
+"""The entry that says which nodes of a joint program their tracer made for the backward: ``"backward"``."""
 
 DROPPED = frozenset({"nn_module_stack"})
 """Parsed into ``Node.stack`` at import and written again when a graph is lowered."""
@@ -81,6 +84,8 @@ def is_backward(meta: Mapping[str, Any]) -> bool:
     >>> is_backward({"partitioner_tag": "is_backward"}), is_backward({})
     (True, False)
     """
+    if meta.get(PHASE) == "backward":
+        return True
     return meta.get("partitioner_tag") == "is_backward" or "autograd_backward" in meta or "fwd_nn_module_stack" in meta
 
 

@@ -21,6 +21,7 @@ from purefx.ir.errors import CaptureError
 from purefx.ir.importing import import_ep
 from purefx.ir.program import Program
 from purefx.ir.taking import EXPORTED, MODULE, a_program, call_arguments
+from purefx.ir.torch_private import traced_joint
 from purefx.ir.verify import check
 from purefx.lowering import lower
 from purefx.lowering.to_ep import DIALECTS, make_ep
@@ -30,12 +31,18 @@ from purefx.transforms.regions import with_regions
 if TYPE_CHECKING:
     from torch.export import ExportedProgram, FlatArgsAdapter, UnflattenedModule
 
-__all__ = ["capture", "to_ep", "unflatten"]
+__all__ = ["LOCK", "capture", "capture_message", "to_ep", "unflatten"]
 
 LOCK = threading.RLock()
 """Held while the exporter runs; a module that captures another one while it is captured does not wait for itself."""
 
-NOT_THE_USERS = (f"{Path(torch.__file__).parent}{os.sep}", str(Path(__file__)), "<")
+NOT_THE_USERS = (
+    f"{Path(torch.__file__).parent}{os.sep}",
+    str(Path(__file__)),
+    str(Path(__file__).with_name("_joint.py")),
+    traced_joint.__code__.co_filename,
+    "<",
+)
 """Where the code is that is not the user's."""
 
 
@@ -86,14 +93,24 @@ def capture(
                 preserve_module_call_signature=tuple(preserve_module_call_signature),
             )
         except Exception as error:
-            raise CaptureError(_message(module, error)) from error
+            raise CaptureError(capture_message(module, error)) from error
         return import_ep(exported, effects=effects)
 
 
-def _message(module: torch.nn.Module, error: Exception) -> str:
+def capture_message(module: torch.nn.Module, error: Exception, refuses: str = "torch.export cannot export") -> str:
+    """Return what to say of a module that a tracer refuses, with the line of the user's where it did.
+
+    Args:
+        module: what was traced.
+        error: what the tracer raised.
+        refuses: who refuses what.
+
+    >>> print(capture_message(torch.nn.ReLU(), ValueError("no")))
+    torch.export cannot export ReLU: ValueError: no
+    """
     place = next(_lines(error), None)
     said = str(error).strip() or type(error).__name__
-    head = f"torch.export cannot export {type(module).__qualname__}"
+    head = f"{refuses} {type(module).__qualname__}"
     if place is None:
         return f"{head}: {type(error).__name__}: {said}"
     file, number, function = place

@@ -1,6 +1,6 @@
 """Training programs, as ``px.training``: a joint forward and backward program cut into two, by a policy.
 
-    joint = px.import_ep(torch.export.experimental._export_forward_backward(ep), forward=ep)
+    joint = px.training.capture_joint(model, (x,))
     cut = px.training.partition_joint(joint, policy=px.training.recompute("layers.*"))
 
 ``cut.forward`` and ``cut.backward`` are programs, ``cut.saved`` is what the one keeps for the other (docs/training.md).
@@ -8,13 +8,16 @@
 
 from __future__ import annotations
 
+from purefx._joint import capture_joint
 from purefx.transforms.training import (
     Candidate,
     Partition,
     Phases,
     Policy,
     Saved,
+    budget,
     by_operator,
+    min_cut,
     partition_joint,
     phases,
     recompute,
@@ -27,7 +30,10 @@ __all__ = [
     "Phases",
     "Policy",
     "Saved",
+    "budget",
     "by_operator",
+    "capture_joint",
+    "min_cut",
     "partition_joint",
     "phases",
     "recompute",

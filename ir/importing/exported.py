@@ -47,10 +47,11 @@ from ..taking import EXPORTED
 from ..tensors import TensorIds, cell_key
 from ..torch_private import device_of
 from ..verify import check
+from .backward import with_backward_calls
 from .constraints import read_constraints, read_size
 from .module_calls import check_paths, frame_of, read_call_signatures, with_boundaries
 from .nodes import GraphReader
-from .regions import read_provenance, with_backward_calls
+from .regions import read_provenance
 
 __all__ = ["import_ep", "read_signature", "read_state"]
 

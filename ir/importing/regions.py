@@ -10,26 +10,24 @@ from typing import Any
 
 import torch
 import torch.fx
-from attrs import evolve, frozen
+from attrs import evolve
 from torch.export import ExportedProgram
 
 from ..arguments import Arg, bodies_in
 from ..errors import UnsupportedProgram
-from ..graph import Frame, Graph, Node, Op, Stack, common_prefix
-from ..meta import is_backward
+from ..graph import Graph, Node, Op, Stack, common_prefix
 from ..names import relative
 from ..relocation import Relocation
 from ..rewriter import Rewriter
 from ..torch_private import retraced_joint
+from .backward import Traced, traced_backward
 
 __all__ = [
-    "Provenance",
     "is_from_region",
     "place_boundaries",
     "place_regions",
     "read_provenance",
     "settle_bodies",
-    "with_backward_calls",
 ]
 
 TRACEPOINT = "higher_order._export_tracepoint"
@@ -198,17 +196,7 @@ SAME_VALUE = frozenset({torch.ops.aten.detach.default, torch.ops.aten.alias.defa
 """What torch removes from one graph and not from the other: their result stands for what they took."""
 
 
-@frozen
-class Provenance:
-    """Where the nodes of a joint graph come from."""
-
-    stacks: Mapping[torch.fx.Node, Any]
-    """The module stacks of the nodes, as torch writes them; a backward node has that of the node it is the gradient of."""
-    backward: frozenset[str]
-    """The names of the nodes of the backward."""
-
-
-def read_provenance(ep: ExportedProgram, forward: ExportedProgram | None) -> Provenance:
+def read_provenance(ep: ExportedProgram, forward: ExportedProgram | None) -> Traced:
     """Return the origin of the nodes of an exported program; nothing is known of one that is not joint.
 
     Args:
@@ -221,35 +209,14 @@ def read_provenance(ep: ExportedProgram, forward: ExportedProgram | None) -> Pro
     if ep.graph_signature.backward_signature is None:
         if forward is not None:
             raise UnsupportedProgram("forward= is for joint programs, and this one has no backward; call import_ep(ep) alone")
-        return Provenance({}, frozenset())
+        return Traced({}, frozenset())
     if any(entry.signature is not None for entry in ep.module_call_graph[1:]):
         raise UnsupportedProgram(
             "this joint program was made from one with preserved call signatures, which name values that are no longer there; "
             "export again without preserve_module_call_signature"
         )
     origins = _origins(ep.graph_module, _traced(ep, forward)) if forward is not None else {}
-    stacks: dict[torch.fx.Node, Any] = {}
-    backward: set[str] = set()
-    for node in ep.graph_module.graph.nodes:
-        if node.op == "call_function":
-            meta: Mapping[str, Any] = origins.get(node) or node.meta
-            if is_backward(meta):
-                backward.add(node.name)
-            stack = meta.get("fwd_nn_module_stack") or meta.get("nn_module_stack")
-            if not stack and "is_gradient_acc" in meta:
-                stack = _around_gradient([stacks[arg] for arg in node.all_input_nodes if arg in stacks])
-            if stack:
-                stacks[node] = stack
-    return Provenance(stacks, frozenset(backward))
-
-
-def _around_gradient(stacks: list[Any]) -> Any:
-    # A sum of gradients belongs to no module; it stands in the innermost call that holds all of them.
-    entries = [list(stack.items()) for stack in stacks]
-    depth = 0
-    while entries and all(len(found) > depth and found[depth] == entries[0][depth] for found in entries):
-        depth += 1
-    return dict(entries[0][:depth]) if entries else None
+    return traced_backward(ep.graph_module.graph, origins)
 
 
 def _traced(ep: ExportedProgram, forward: ExportedProgram) -> torch.fx.GraphModule:
@@ -308,28 +275,3 @@ def _key(node: torch.fx.Node, numbers: Mapping[torch.fx.Node, int]) -> tuple[obj
         else:
             written.append(f"{type(part).__name__} {part}")
     return tuple(written)
-
-
-def with_backward_calls(graph: Graph, backward: frozenset[str]) -> Graph:
-    """Return the root graph with the backward nodes in calls of their own.
-
-    A module that the forward calls n times is called n times more: call ``n + k`` is the gradient of call ``k``.
-
-    Args:
-        graph: the flat root; its backward nodes are in the calls that they are the gradients of.
-        backward: the names of those nodes.
-    """
-    if not backward:
-        return graph
-    counts: dict[str, int] = {}
-    for node in graph.nodes:
-        if node.name not in backward:
-            for frame in node.stack:
-                counts[frame.path] = max(counts.get(frame.path, 0), frame.call + 1)
-    moved = [
-        evolve(node, stack=tuple([Frame(frame.path, counts.get(frame.path, 0) + frame.call) for frame in node.stack]))
-        if node.name in backward and node.stack
-        else node
-        for node in graph.nodes
-    ]
-    return evolve(graph, nodes=tuple(moved))

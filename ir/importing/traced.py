@@ -23,6 +23,7 @@ from ..own_operators import op_to_call
 from ..signature import RestType
 from ..torch_private import PyTreeCodeGen, generator_of_code, hooks_of
 from ..verify.findings import short
+from .backward import traced_backward, with_backward_calls
 from .reading import check_output, result_of, where
 from .traced_values import MISSING, Attributes, Literals, Operators, is_computed, is_tensor, meta_of, relative_path
 from .tracers import TracedStacks, is_path
@@ -59,6 +60,7 @@ class TracedReader:
         self.values = values
         self.attributes = Attributes(root)
         self.stacks = TracedStacks()
+        self.traced = traced_backward(root.graph)
         self.operators = Operators(said)
         self.graphs: dict[str, Graph] = {}
         self.calls: dict[str, int] = {}
@@ -78,6 +80,7 @@ class TracedReader:
         while self._todo:
             job = self._todo.pop()
             self.graphs[job.name] = _GraphReader(self, job).graph()
+        self.graphs[""] = with_backward_calls(self.graphs[""], self.traced.backward)
 
     def body(self, module: torch.fx.GraphModule, wanted: str, holder: torch.nn.Module, prefix: str = "") -> str:
         """Return the id of the graph of a nested module, which is read later."""
@@ -140,7 +143,8 @@ class _GraphReader:
         if self.job.name:
             return ()
         below = fx_node.target if fx_node.op == "call_module" else None
-        return self.reader.stacks.read(fx_node.meta.get("nn_module_stack"), below=below)
+        raw = self.reader.traced.stacks.get(fx_node) or fx_node.meta.get("nn_module_stack")
+        return self.reader.stacks.read(raw, below=below)
 
     def add(self, fx_node: Any, do: Any, args: tuple[Arg, ...] = (), kwargs: tuple[tuple[str, Arg], ...] = ()) -> None:
         node = Node(fx_node.name, do, args, kwargs, self.stack(fx_node), meta_of(fx_node, self.reader.values))

@@ -1,0 +1,174 @@
+"""The backward in graphs that have one: which nodes it has, and in which module call each of them belongs.
+
+Autograd runs outside of all modules.  A backward node belongs in the call of the forward node that it is the gradient of, which
+a tracer says in one of several ways; a sum of gradients, of which it says nothing, belongs to the value that was used twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import torch
+import torch.fx
+from attrs import evolve, frozen
+
+from ..graph import Frame, Graph, Node
+from ..meta import PHASE, is_backward
+
+__all__ = ["Traced", "traced_backward", "with_backward_calls"]
+
+Calls = tuple[Any, ...]
+"""The entries of a module stack as torch writes it, outermost first."""
+
+
+@frozen
+class Traced:
+    """What a tracer said of the nodes of one graph."""
+
+    stacks: Mapping[torch.fx.Node, Mapping[Any, Any]]
+    """The module stack of each node that has one, as torch writes it; that of its forward node for a node of the backward."""
+    backward: frozenset[str]
+    """The names of the nodes of the backward."""
+
+
+def traced_backward(graph: torch.fx.Graph, metas: Mapping[torch.fx.Node, Mapping[str, Any]] | None = None) -> Traced:
+    """Return which nodes of a graph are its backward, and the module stacks of the forward nodes that they belong to.
+
+    Args:
+        graph: of any tracer; most have no backward.
+        metas: of nodes of which more is known than their own meta says.
+
+    >>> traced_backward(torch.fx.symbolic_trace(torch.nn.ReLU()).graph)
+    Traced(stacks={}, backward=frozenset())
+    """
+    known = metas or {}
+    pairs = [(node, known.get(node) or node.meta) for node in graph.nodes if node.op not in ("placeholder", "output")]
+    if not any(is_backward(meta) or _named(meta) for _, meta in pairs):
+        return Traced({}, frozenset())
+    annotated = _annotated(pairs)
+    return _Placing(pairs, annotated).placed()
+
+
+def _annotated(pairs: Iterable[tuple[torch.fx.Node, Mapping[str, Any]]]) -> Mapping[str, Mapping[Any, Any]]:
+    # The stacks of modules that are only named, as ``torch.fx.traceback.annotate({"module_fqn": path})`` does: a module around
+    # others is one that is named itself, or has children that are no numbers, for nobody calls a list of modules.
+    paths = dict.fromkeys([path for _, meta in pairs if (path := _named(meta))])
+    found: dict[str, Mapping[Any, Any]] = {}
+    for path in paths:
+        parts = path.split(".")
+        around = [(".".join(parts[:depth]), parts[depth : depth + 1]) for depth in range(1, len(parts) + 1)]
+        found[path] = {
+            outer: (outer, "torch.nn.modules.module.Module")
+            for outer, child in around
+            if outer in paths or not child[0].isdecimal()
+        }
+    return found
+
+
+def _named(meta: Mapping[str, Any]) -> str:
+    custom = meta.get("custom")
+    path = custom.get("module_fqn") if isinstance(custom, Mapping) else None
+    return path if type(path) is str else ""
+
+
+class _Placing:
+    """Finds the module stack of each node of a graph with a backward."""
+
+    def __init__(self, pairs: Sequence[tuple[torch.fx.Node, Mapping[str, Any]]], annotated: Mapping[str, Any]) -> None:
+        self.pairs = pairs
+        self.annotated = annotated
+        self.calls: dict[torch.fx.Node, Calls] = {}
+        """The calls around each node that they are known of; () at the root."""
+        self.backward: set[torch.fx.Node] = set()
+        self.sums: list[torch.fx.Node] = []
+        """Nodes of the backward that no forward node is known of."""
+
+    def placed(self) -> Traced:
+        """Return what is known of all nodes."""
+        by_number: dict[Any, Calls] = {}
+        for node, meta in self.pairs:
+            if not self.is_backward(node, meta):
+                self.calls[node] = calls = self.own(meta)
+                # Of several nodes with one number the first made the node of autograd; no gradients are of the others.
+                by_number.setdefault(meta.get("seq_nr"), calls)
+        for node, meta in self.pairs:
+            if node in self.backward:
+                calls = self.own(meta) or (None if "is_gradient_acc" in meta else by_number.get(meta.get("seq_nr")))
+                if calls is None or (not calls and "seq_nr" not in meta):
+                    self.sums.append(node)
+                else:
+                    self.calls[node] = calls
+        self.place_sums()
+        return Traced(
+            {node: dict(calls) for node, calls in self.calls.items() if calls}, frozenset(node.name for node in self.backward)
+        )
+
+    def is_backward(self, node: torch.fx.Node, meta: Mapping[str, Any]) -> bool:
+        """Return whether a node is of the backward: autograd made it, or it adds what autograd made, outside of all modules."""
+        added = node.all_input_nodes if node.target is torch.ops.aten.add.Tensor and not self.own(meta) else []
+        if is_backward(meta) or (len(added) == 2 and self.backward.issuperset(added)):
+            self.backward.add(node)
+            return True
+        return False
+
+    def own(self, meta: Mapping[str, Any]) -> Calls:
+        """Return the calls that the meta of a node says."""
+        for key in ("fwd_nn_module_stack", "nn_module_stack"):
+            stack = meta.get(key)
+            if isinstance(stack, Mapping) and stack:
+                return tuple(stack.items())
+        return tuple(self.annotated.get(_named(meta), {}).items())
+
+    def place_sums(self) -> None:
+        """Place the sums of gradients: in the call that holds what is added, or an operand and what the sum goes to.
+
+        One operand may have come through unchanged from where the value was used (``x + f(x)``): then what the sum goes to, the
+        backward of what made the value, tells where that was.
+        """
+        behind: dict[torch.fx.Node, list[Calls]] = {}
+        for node in reversed(self.sums):
+            behind[node] = [
+                calls for user in node.users for calls in (behind.get(user, ()) if user in behind else self.known([user]))
+            ]
+        for node in self.sums:
+            before = self.known(node.all_input_nodes)
+            around = [_common(before), *[_common([one, other]) for one in before for other in behind[node]]]
+            self.calls[node] = max(around, key=len)
+
+    def known(self, nodes: Iterable[torch.fx.Node]) -> list[Calls]:
+        """Return the calls around those of some nodes that they are known of."""
+        return [self.calls[node] for node in nodes if node in self.calls]
+
+
+def _common(stacks: Sequence[Calls]) -> Calls:
+    depth = 0
+    while stacks and all(len(found) > depth and found[depth] == stacks[0][depth] for found in stacks):
+        depth += 1
+    return stacks[0][:depth] if stacks else ()
+
+
+def with_backward_calls(graph: Graph, backward: frozenset[str]) -> Graph:
+    """Return the root graph with the backward nodes in calls of their own, and said to be backward in their meta.
+
+    A module that the forward calls n times is called n times more: call ``n + k`` is the gradient of call ``k``.
+
+    Args:
+        graph: the flat root; its backward nodes are in the calls that they are the gradients of.
+        backward: the names of those nodes.
+    """
+    if not backward:
+        return graph
+    counts: dict[str, int] = {}
+    for node in graph.nodes:
+        if node.name not in backward:
+            for frame in node.stack:
+                counts[frame.path] = max(counts.get(frame.path, 0), frame.call + 1)
+    moved: list[Node] = []
+    for node in graph.nodes:
+        if node.name in backward:
+            stack = tuple([Frame(frame.path, counts.get(frame.path, 0) + frame.call) for frame in node.stack])
+            node = evolve(node, stack=stack, meta=MappingProxyType({**node.meta, PHASE: "backward"}))
+        moved.append(node)
+    return evolve(graph, nodes=tuple(moved))

@@ -1,0 +1,103 @@
+"""What AOTAutograd says of the inputs and outputs of its graphs (``meta["desc"]``), as the roles of a signature.
+
+Descriptors are read by the names of their classes, so that AOTAutograd is not imported.  What has no role is refused by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch.fx
+from attrs import frozen
+
+from ..errors import UnsupportedProgram
+
+__all__ = ["WRITTEN", "Described", "described", "kind", "refusal"]
+
+
+@frozen
+class Described:
+    """The inputs and outputs of a graph, each with what its tracer says of it: its descriptor, or None where it is unused."""
+
+    inputs: tuple[tuple[torch.fx.Node, Any], ...]
+    outputs: tuple[tuple[Any, Any], ...]
+
+    @property
+    def is_joint(self) -> bool:
+        """Whether there are gradients among the outputs."""
+        return any(kind(desc) == "GradAOTOutput" for _, desc in self.outputs)
+
+
+def described(graph: torch.fx.Graph) -> Described | None:
+    """Return the inputs and outputs of a graph with their descriptors; None if it has none.
+
+    Args:
+        graph: of any tracer.
+
+    >>> described(torch.fx.symbolic_trace(torch.nn.ReLU()).graph) is None
+    True
+    """
+    formals = [node for node in graph.nodes if node.op == "placeholder"]
+    output = next((node for node in reversed(graph.nodes) if node.op == "output"), None)
+    descs = output.meta.get("desc") if output is not None else None
+    if output is None or not isinstance(descs, list | tuple) or not all("desc" in node.meta for node in formals):
+        return None
+    results = output.args[0]
+    if not isinstance(results, list | tuple) or len(results) != len(descs):
+        return None
+    return Described(tuple([(node, node.meta["desc"]) for node in formals]), tuple(zip(results, descs, strict=True)))
+
+
+def kind(desc: Any) -> str:
+    """Return the name of the class of a descriptor; that of a class derived from one of torch's is its own.
+
+    >>> kind(None)
+    'NoneType'
+    """
+    return type(desc).__name__
+
+
+SHARED = "two arguments share memory and one of them is written, which the graph replaces by one input; pass clones"
+SUBCLASS = "it is a part of a tensor subclass, of which the graph has the parts alone; trace the module with plain tensors"
+SEEDED = "random numbers come from a seed that is passed (torch._functorch.config.functionalize_rng_ops); trace without it"
+WRITTEN = "an argument that needs a gradient is written; write to a clone of it"
+
+REFUSED: Mapping[str, str] = {
+    "ViewBaseAOTInput": SHARED,
+    "SyntheticBaseAOTInput": SHARED,
+    "SubclassGetAttrAOTInput": SUBCLASS,
+    "SubclassSizeAOTInput": SUBCLASS,
+    "SubclassStrideAOTInput": SUBCLASS,
+    "SubclassGetAttrAOTOutput": SUBCLASS,
+    "SubclassSizeAOTOutput": SUBCLASS,
+    "SubclassStrideAOTOutput": SUBCLASS,
+    "PhiloxForwardSeedAOTInput": SEEDED,
+    "PhiloxForwardBaseOffsetAOTInput": SEEDED,
+    "PhiloxBackwardSeedAOTInput": SEEDED,
+    "PhiloxBackwardBaseOffsetAOTInput": SEEDED,
+    "PhiloxUpdatedForwardOffsetAOTOutput": SEEDED,
+    "PhiloxUpdatedBackwardOffsetAOTOutput": SEEDED,
+    "IntermediateBaseAOTOutput": "several results are views of one tensor, which the graph returns in their place; return clones",
+    "MetadataMutationAOTOutput": "the sizes or strides of an argument are changed in place; use a view of it",
+    "SavedForBackwardsAOTOutput": "the graph is a forward that was cut from a joint one; import the joint one",
+    "SavedForBackwardsNoVcCheckAOTOutput": "the graph is a forward that was cut from a joint one; import the joint one",
+}
+"""Why what has such a descriptor cannot be an input or output of a program, and what to do."""
+
+
+def refusal(desc: Any, what: str) -> UnsupportedProgram:
+    """Return the error for an input or output that has no role.
+
+    Args:
+        desc: its descriptor.
+        what: what it is, and where.
+
+    >>> print(refusal(7, "input 0"))
+    input 0 is described as int, which is none of the descriptors that purefx knows
+    """
+    said = REFUSED.get(kind(desc), "")
+    if not said:
+        return UnsupportedProgram(f"{what} is described as {kind(desc)}, which is none of the descriptors that purefx knows")
+    text = desc.expr() if hasattr(desc, "expr") else kind(desc)
+    return UnsupportedProgram(f"{what} is {text}: {said}")

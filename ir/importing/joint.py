@@ -1,0 +1,294 @@
+"""A joint forward and backward graph of AOTAutograd becomes a flat program: its descriptors say what inputs and outputs are for.
+
+Parameters and buffers are the tensors of a module, shared; gradients and new contents of state are outputs with these roles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+import torch.fx
+from attrs import field, frozen
+
+from ..arguments import Arg, Items
+from ..calls.argument_tree import ArgumentTree
+from ..errors import UnsupportedProgram
+from ..graph import Get, Graph, Input
+from ..names import Names
+from ..operators import Said
+from ..persistent import pmap
+from ..program import Program
+from ..signature import (
+    ArgumentType,
+    InputGradient,
+    InputMutation,
+    InputSpec,
+    LiteralType,
+    ObjectType,
+    OutputSpec,
+    Signature,
+    StateGradient,
+    StateInput,
+    StateMutation,
+    TensorType,
+    Token,
+    UserInput,
+    UserOutput,
+)
+from ..state import Slot, SlotKind, State
+from ..tensors import TensorIds
+from ..torch_private import device_of, pytree
+from .constraints import read_size
+from .descriptors import WRITTEN, Described, kind, refusal
+from .traced import TracedReader
+from .traced_values import Attributes
+
+__all__ = ["Convention", "read_joint"]
+
+
+@frozen
+class Tensor:
+    """Stands for a leaf that is a tensor, where other leaves are literals."""
+
+
+TENSOR = Tensor()
+
+
+@frozen
+class Convention:
+    """How the module that was traced is called, leaf by leaf: a literal, or ``TENSOR``."""
+
+    in_spec: Any
+    """The pytree of ``(args, kwargs)``."""
+    names: tuple[str, ...]
+    """Those of the positional arguments, as far as they are known."""
+    leaves: tuple[Any, ...]
+    out_spec: Any
+    results: tuple[Any, ...]
+
+    @classmethod
+    def flat(cls, found: Described) -> Convention:
+        """Return the convention of a graph of which nothing but its descriptors is known: all arguments and results are flat.
+
+        Args:
+            found: the inputs and outputs of the graph.
+        """
+        takes = (TENSOR,) * sum(kind(desc) == "PlainAOTInput" for _, desc in found.inputs)
+        gives = (TENSOR,) * sum(kind(desc) == "PlainAOTOutput" for _, desc in found.outputs)
+        structure = pytree.tree_structure
+        return cls(structure(((0,) * len(takes), {})), (), takes, structure((0,) * len(gives)), gives)
+
+
+def read_joint(
+    module: torch.fx.GraphModule,
+    found: Described,
+    source: torch.nn.Module | Mapping[str, torch.Tensor],
+    convention: Convention,
+    said: Said,
+    *,
+    named: Callable[[str], str] = str,
+) -> Program:
+    """Return the program of a graph with descriptors.
+
+    Args:
+        module: the graph; it is not changed.
+        found: its inputs and outputs.
+        source: has the tensors that parameters and buffers are.
+        convention: how the program is called.
+        said: what operators of other libraries do.
+        named: from the name of a parameter or buffer in a descriptor to that in the source.
+
+    Raises:
+        UnsupportedProgram: an input or output has no role in a signature; the message names it.
+    """
+    reader = TracedReader(module, {}, said)
+    reader.read()
+    attributes = Attributes(source) if isinstance(source, torch.nn.Module) else None
+    own = _state_of(source) if attributes is None else attributes.state()
+    state = _with_constants(own, reader.attributes.state())
+    roles = _Roles(found, convention, state, named)
+    root, signature = roles.applied(reader.graphs[""])
+    reader.graphs[""] = root
+    reads = any(type(node.do) is Get for node in root.nodes)
+    return Program(
+        graphs=pmap(reader.graphs),
+        state=state,
+        signature=signature,
+        modules=(attributes or reader.attributes).hierarchy(reader.stacks.types),
+        facts=frozenset({"flat"} if reads else {"flat", "state as inputs"}),
+    )
+
+
+def _state_of(tensors: Any) -> State:
+    numbers = TensorIds()
+    slots: dict[str, Slot] = {}
+    for name, value in tensors.items():
+        is_parameter = isinstance(value, torch.nn.Parameter)
+        slots[name] = numbers.slot(value, SlotKind.PARAMETER if is_parameter else SlotKind.BUFFER, persistent=True)
+    return State(tuple(slots), pmap(slots))
+
+
+def _with_constants(state: State, constants: State) -> State:
+    # What the graph reads itself: tensors that the module has in no parameter and no buffer.
+    numbers = TensorIds(state)
+    slots = dict(state.pairs)
+    for name, slot in constants.pairs:
+        if name in slots:
+            raise UnsupportedProgram(
+                f"the graph reads a constant {name!r}, and the module has other state of that name; rename it"
+            )
+        slots[name] = numbers.slot(slot.value, SlotKind.CONSTANT, persistent=False)
+    return State(tuple(slots), pmap(slots)) if len(slots) > len(state) else state
+
+
+@frozen
+class _Roles:
+    """What the inputs and outputs of one graph are for."""
+
+    found: Described
+    convention: Convention
+    state: State
+    named: Callable[[str], str]
+    leaf_of: Mapping[int, int] = field(init=False)
+    """The number among all arguments of each that is a tensor, by its number among those."""
+    result_of: Mapping[int, int] = field(init=False)
+    """The same for results."""
+
+    @leaf_of.default
+    def _leaf_of(self) -> Mapping[int, int]:
+        return _tensors_among(self.convention.leaves)
+
+    @result_of.default
+    def _result_of(self) -> Mapping[int, int]:
+        return _tensors_among(self.convention.results)
+
+    def applied(self, graph: Graph) -> tuple[Graph, Signature]:
+        """Return the graph with state first among its inputs, then arguments and tangents, and its signature."""
+        state: list[tuple[Input, InputSpec]] = []
+        users: dict[int, Input] = {}
+        tangents: list[tuple[int, Input]] = []
+        for number, (formal, (_, desc)) in enumerate(zip(graph.inputs, self.found.inputs, strict=True)):
+            place = f"input {number} ({formal.name})"
+            match kind(desc):
+                case "ParamAOTInput" | "BufferAOTInput":
+                    state.append((formal, StateInput(self.slot(desc, place))))
+                case "ForwardTokenAOTInput" | "BackwardTokenAOTInput":
+                    state.append((formal, Token()))
+                case "PlainAOTInput" if desc.idx in self.leaf_of:
+                    users[self.leaf_of[desc.idx]] = formal
+                case "TangentAOTInput":
+                    tangents.append((self.tangent(desc, place), formal))
+                case _:
+                    raise refusal(desc, place)
+        in_spec = self.in_spec(len(tangents))
+        pairs = [*state, *self.user_inputs(graph, users, sorted(tangents, key=lambda pair: pair[0]), in_spec)]
+        output, outputs = self.outputs(graph.output, len(state))
+        gradients = sum(type(spec) in (StateGradient, InputGradient) for spec in outputs)
+        out_spec = pytree.TreeSpec(tuple, None, [self.convention.out_spec, pytree.tree_structure((0,) * gradients)])
+        signature = Signature(tuple([spec for _, spec in pairs]), outputs, in_spec, out_spec, self.convention.names)
+        return Graph(tuple([formal for formal, _ in pairs]), graph.nodes, output), signature
+
+    def slot(self, desc: Any, place: str) -> str:
+        """Return the slot that a descriptor of a parameter or buffer names."""
+        name = self.named(desc.target)
+        if name not in self.state:
+            raise UnsupportedProgram(f"{place} is {name!r}, and there is no tensor of that name; give the module that was traced")
+        return name
+
+    def tangent(self, desc: Any, place: str) -> int:
+        """Return the number of the user output that an input is the tangent of."""
+        output = desc.output
+        if kind(output) == "InputMutationAOTOutput":
+            raise UnsupportedProgram(f"{place} is {desc.expr()}: {WRITTEN}")
+        if kind(output) != "PlainAOTOutput" or output.idx not in self.result_of:
+            raise refusal(output, f"{place} is the tangent of what")
+        return self.result_of[output.idx]
+
+    def in_spec(self, tangents: int) -> Any:
+        """Return the pytree of the arguments, with the tangents as a keyword argument."""
+        args, kwargs = self.convention.in_spec.children()
+        specs = dict(zip(kwargs.context or (), kwargs.children(), strict=True))
+        specs["tangents"] = pytree.tree_structure((0,) * tangents)
+        keywords = pytree.TreeSpec(dict, list(specs), list(specs.values()))
+        return pytree.TreeSpec(tuple, None, [args, keywords])
+
+    def user_inputs(
+        self, graph: Graph, users: Mapping[int, Input], tangents: Sequence[tuple[int, Input]], in_spec: Any
+    ) -> list[tuple[Input, InputSpec]]:
+        """Return the arguments, those that are literals included, and the tangents."""
+        paths = ArgumentTree.of(in_spec, self.convention.names).paths
+        names = Names([formal.name for formal in graph.inputs] + [node.name for node in graph.nodes])
+        pairs: list[tuple[Input, InputSpec]] = []
+        for number, leaf in enumerate(self.convention.leaves):
+            formal = users.get(number)
+            if formal is None:
+                pairs.append((Input(names.fresh(f"arg_{number}")), UserInput(LiteralType(leaf), paths[number])))
+            else:
+                pairs.append((formal, UserInput(_type_of(formal), paths[number])))
+        behind = zip(tangents, paths[len(pairs) :], strict=True)
+        return pairs + [(formal, UserInput(_type_of(formal), path, tangent_of=of)) for (of, formal), path in behind]
+
+    def outputs(self, output: Arg, before: int) -> tuple[tuple[Arg, ...], tuple[OutputSpec, ...]]:
+        """Return what the graph returns, and what it is for: new contents, results with literals among them, gradients.
+
+        Args:
+            output: what the graph returns.
+            before: the number of inputs before the arguments.
+        """
+        assert isinstance(output, tuple | Items)
+        written: list[tuple[Arg, OutputSpec]] = []
+        results: dict[int, Arg] = {}
+        gradients: list[tuple[Arg, OutputSpec]] = []
+        for number, (arg, (_, desc)) in enumerate(zip(output, self.found.outputs, strict=True)):
+            place = f"output {number}"
+            match kind(desc):
+                case "PlainAOTOutput" if desc.idx in self.result_of:
+                    results[self.result_of[desc.idx]] = arg
+                case "InputMutationAOTOutput":
+                    written.append((arg, self.mutation(desc.mutated_input, place, before)))
+                case "ForwardTokenAOTOutput" | "BackwardTokenAOTOutput":
+                    written.append((arg, Token()))
+                case "GradAOTOutput":
+                    gradients.append((arg, self.gradient(desc.grad_of, place)))
+                case "NoneType" if arg is None:
+                    pass  # the gradient to what needs none
+                case _:
+                    raise refusal(desc, place)
+        given = [
+            (results[number] if leaf is TENSOR else leaf, UserOutput()) for number, leaf in enumerate(self.convention.results)
+        ]
+        pairs = [*written, *given, *gradients]
+        return tuple([arg for arg, _ in pairs]), tuple([spec for _, spec in pairs])
+
+    def mutation(self, desc: Any, place: str, before: int) -> OutputSpec:
+        """Return the role of the new contents of an input."""
+        match kind(desc):
+            case "ParamAOTInput" | "BufferAOTInput":
+                return StateMutation(self.slot(desc, place))
+            case "PlainAOTInput" if desc.idx in self.leaf_of:
+                return InputMutation(before + self.leaf_of[desc.idx])
+            case _:
+                raise refusal(desc, f"{place} is the new contents of what")
+
+    def gradient(self, desc: Any, place: str) -> OutputSpec:
+        """Return the role of the gradient to an input."""
+        match kind(desc):
+            case "ParamAOTInput" | "BufferAOTInput":
+                return StateGradient(self.slot(desc, place))
+            case "PlainAOTInput" if desc.idx in self.leaf_of:
+                return InputGradient(self.leaf_of[desc.idx])
+            case _:
+                raise refusal(desc, f"{place} is the gradient to what")
+
+
+def _tensors_among(leaves: tuple[Any, ...]) -> Mapping[int, int]:
+    return dict(enumerate([number for number, leaf in enumerate(leaves) if leaf is TENSOR]))
+
+
+def _type_of(formal: Input) -> ArgumentType:
+    value = formal.meta.get("val")
+    if isinstance(value, torch.Tensor):
+        return TensorType(value.dtype, tuple([read_size(size) for size in value.shape]), str(device_of(value)))
+    return ObjectType(type(value).__name__)

@@ -1,0 +1,219 @@
+"""``capture_joint``: a module and its backward become one program, with the hierarchy of the module for both.
+
+The module runs once under AOTAutograd, on fake tensors; hooks note the module calls around each operator.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+import torch.fx
+
+from purefx.ir.analysis.versions import tracked
+from purefx.ir.effects.declared import Effects
+from purefx.ir.errors import CaptureError, UnsupportedProgram
+from purefx.ir.importing.called import noted_calls
+from purefx.ir.importing.descriptors import described, kind
+from purefx.ir.importing.joint import TENSOR, Convention, read_joint
+from purefx.ir.importing.traced_values import Attributes
+from purefx.ir.operators import said_of
+from purefx.ir.persistent import collector_paused
+from purefx.ir.program import Program
+from purefx.ir.state import SlotKind
+from purefx.ir.taking import MODULE, call_arguments
+from purefx.ir.torch_private import FakeTensorMode, new_shape_env, pytree, traced_joint
+from purefx.ir.verify import check
+from purefx.ir.verify.findings import PLAIN, short
+from purefx.transforms import lift_state, name_inputs, restore_names
+
+from ._doors import LOCK, capture_message
+
+__all__ = ["capture_joint"]
+
+
+def capture_joint(
+    module: torch.nn.Module,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    effects: Mapping[Callable[..., Any], Effects] | None = None,
+    provenance: bool = True,
+) -> Program:
+    """Trace a module together with its backward, and import that as one program.
+
+    Args:
+        module: what to trace, in the mode that it is in; it is not changed, and its tensors are shared, not copied. Gradients are
+            taken to the parameters that require them.
+        args: positional arguments of an example call. Those that require gradients get them; what is no tensor is a literal.
+        kwargs: keyword arguments of it.
+        effects: what operators of other libraries do, as ``import_ep`` takes it.
+        provenance: whether every node remembers where it comes from, for ``history`` and ``became``.
+
+    Returns:
+        A flat joint program. It is called as the module, and with ``tangents=``: a tuple of the gradients of those results that
+        need them. It gives a pair, the result of the module, and a tuple of the gradients in the order in which
+        ``program.signature.outputs`` has them: to parameters, then to arguments, None for what the result does not depend on.
+        The gradient of a module call is a further call of that module.
+
+    Raises:
+        CaptureError: the module cannot be traced; the message names the line.
+        UnsupportedProgram: something cannot be represented faithfully, or nothing needs a gradient; the message names it.
+        ArgumentError: ``module`` is not a module, or ``args`` is not a tuple.
+
+    >>> import torch, purefx as px
+    >>> model, x = torch.nn.Linear(3, 1), torch.ones(2, 3)
+    >>> joint = px.lower(px.training.capture_joint(model, (x,)))
+    >>> result, (weight, bias) = joint(x, tangents=(torch.ones(2, 1),))
+    >>> weight, bias
+    (tensor([[2., 2., 2.]]), tensor([2.]))
+    """
+    MODULE.taken(module, "capture_joint")
+    call_arguments(args, kwargs, "capture_joint")
+    if kwargs is not None and "tangents" in kwargs:
+        raise UnsupportedProgram(
+            "a joint program takes the gradients of its results as 'tangents', and the module has an argument of that name; "
+            "wrap it in a module that calls it otherwise"
+        )
+    call = _Flat(module, *pytree.tree_flatten((args, dict(kwargs or {}))))
+    with LOCK:
+        traced = call.traced()
+    found = described(traced.graph)
+    if found is None or not found.is_joint:
+        raise UnsupportedProgram(
+            f"nothing that {type(module).__qualname__} returns needs a gradient: no parameter and no argument that it depends on "
+            "requires one (module.requires_grad_(), x.requires_grad_()), or it detaches what it returns"
+        )
+    said = said_of(effects)
+    with collector_paused():
+        program = read_joint(traced, found, module, call.convention(), said, named=call.named)
+        program = tracked(program) if provenance else program
+        if "state as inputs" not in program.facts:  # it reads tensors that are neither parameters nor buffers
+            program = lift_state(restore_names(program, module))
+        return check(name_inputs(program))
+
+
+class _Flat(torch.nn.Module):
+    """Calls a module with tensors alone, and returns a tuple of tensors; the rest of the call is remembered.
+
+    It holds each tensor of the module once, so that one that has several names gets one gradient.  What is returned is cloned:
+    autograd then gives a gradient for each result, where a view of another one, or of an argument, would have none of its own.
+    """
+
+    def __init__(self, module: torch.nn.Module, leaves: list[Any], in_spec: Any) -> None:
+        super().__init__()
+        for leaf in leaves:
+            _check_literal(leaf, "an argument")
+        self.called = (_Called(module),)  # in a tuple, where torch does not look for modules
+        self.leaves = leaves
+        self.in_spec = in_spec
+        self.out_spec: Any = None
+        self.results: tuple[Any, ...] = ()
+        names: dict[int, str] = {}
+        for name, slot in Attributes(module).state().pairs:
+            if slot.cell not in names:
+                register = self.register_parameter if slot.kind is SlotKind.PARAMETER else self.register_buffer
+                register(f"t{len(names)}", slot.value)
+                names[slot.cell] = name
+        self.names = list(names.values())
+
+    @property
+    def module(self) -> torch.nn.Module:
+        """The module that is called."""
+        return self.called[0].module
+
+    def named(self, name: str) -> str:
+        """Return what the module calls a tensor that has a name here."""
+        return self.names[int(name[1:])]
+
+    def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Call the module with tensors in place of those of the example."""
+        rest = iter(tensors)
+        leaves = [next(rest) if isinstance(leaf, torch.Tensor) else leaf for leaf in self.leaves]
+        args, kwargs = pytree.tree_unflatten(leaves, self.in_spec)
+        state = {name: getattr(self, f"t{number}") for number, name in enumerate(self.names)}
+        result = torch.func.functional_call(
+            self.called[0], {f"module.{name}": value for name, value in state.items()}, (state, *args), kwargs, tie_weights=True
+        )
+        results, self.out_spec = pytree.tree_flatten(result)
+        for leaf in results:
+            _check_literal(leaf, "a result")
+        self.results = tuple([TENSOR if isinstance(leaf, torch.Tensor) else leaf for leaf in results])
+        return tuple([leaf.clone() for leaf in results if isinstance(leaf, torch.Tensor)])
+
+    def traced(self) -> torch.fx.GraphModule:
+        """Return the joint graph."""
+        mode = FakeTensorMode(allow_non_fake_inputs=True, shape_env=new_shape_env())
+        fakes = [_fake(leaf, mode) for leaf in self.leaves if isinstance(leaf, torch.Tensor)]
+        try:
+            with torch.enable_grad(), noted_calls(self.module):
+                traced = traced_joint(self, tuple(fakes))
+        except UnsupportedProgram:
+            raise
+        except Exception as error:
+            raise CaptureError(capture_message(self.module, error, "AOTAutograd cannot trace")) from error
+        _drop_clones(traced)
+        return traced
+
+    def convention(self) -> Convention:
+        """Return how the module is called."""
+        leaves = tuple([TENSOR if isinstance(leaf, torch.Tensor) else leaf for leaf in self.leaves])
+        names = _names(self.module, self.in_spec.child(0).num_children)
+        return Convention(self.in_spec, names, leaves, self.out_spec, self.results)
+
+
+class _Called(torch.nn.Module):
+    """Calls a module; a buffer that the module assigns anew is written instead."""
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, state: Mapping[str, torch.Tensor], *args: Any, **kwargs: Any) -> Any:
+        """Call the module, whose state has these names."""
+        result = self.module(*args, **kwargs)
+        for name, buffer in self.module.named_buffers():
+            if name in state and buffer is not state[name]:
+                state[name].copy_(buffer)
+        return result
+
+
+def _check_literal(leaf: Any, what: str) -> None:
+    if not isinstance(leaf, torch.Tensor) and type(leaf) not in PLAIN:
+        raise UnsupportedProgram(
+            f"{what} of the module is {short(leaf)}, neither a tensor nor a literal; wrap the module in one that takes and "
+            "returns tensors, or register the class with torch.utils._pytree"
+        )
+
+
+def _fake(tensor: torch.Tensor, mode: Any) -> torch.Tensor:
+    return mode.from_tensor(tensor.detach(), static_shapes=True).requires_grad_(tensor.requires_grad)
+
+
+def _drop_clones(traced: torch.fx.GraphModule) -> None:
+    # The clones that ``_Flat`` has made are the last nodes of the forward that lead to the results.
+    found = described(traced.graph)
+    output = next(iter(reversed(traced.graph.nodes)))
+    if found is None:
+        return
+    results = list(output.args[0])
+    for number, (value, desc) in enumerate(found.outputs):
+        is_result = kind(desc) == "PlainAOTOutput" and isinstance(value, torch.fx.Node)
+        if is_result and value.target is torch.ops.aten.clone.default and len(value.users) == 1:
+            results[number] = value.args[0]
+    output.args = (type(output.args[0])(results),)
+    for value, _ in found.outputs:
+        if isinstance(value, torch.fx.Node) and value.op == "call_function" and not value.users:
+            traced.graph.erase_node(value)
+
+
+def _names(module: torch.nn.Module, count: int) -> tuple[str, ...]:
+    # The names of the positional arguments, as far as the module's forward tells.
+    try:
+        parameters = inspect.signature(module.forward).parameters.values()
+    except (TypeError, ValueError):
+        return ()
+    plain = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return tuple([parameter.name for parameter in parameters if parameter.kind in plain][:count])
