@@ -50,6 +50,7 @@ DENIED_NAMESPACES: Mapping[str, str] = {
     "_c10d_functional": PROCESSES,
     "_c10d_functional_autograd": PROCESSES,
     "_dtensor": PROCESSES,
+    "cplib": PROCESSES,
     "symm_mem": "reads and writes memory of other processes and devices",
     "rpc": PROCESSES,
     "prim": SCRIPT,

@@ -11,7 +11,7 @@ from typing import Any
 
 from .callables import op_name
 from .effects.declared import Effects
-from .effects.registered import check_said, effects_of, overloads_in, said_of_one
+from .effects.registered import check_said, effects_of, only_overload, overloads_in, said_of_one
 from .errors import ArgumentError, NamingError
 from .graph import Op
 
@@ -25,13 +25,14 @@ def op_of(target: Any, said: Said | None = None) -> Op:
     """Return the op that calls an operator.
 
     Args:
-        target: an operator overload, a higher-order operator or a plain function.
+        target: an operator overload, an operator with one overload, a higher-order operator or a plain function.
         said: what ``said_of`` gives: effects that stand in place of those that are registered or declared.
 
     >>> import torch
     >>> op_of(torch.ops.aten.add_.Tensor).effects.writes[0].name
     'self'
     """
+    target = only_overload(target)
     known = said.get(target) if said else None
     return Op(op_name(target), effects_of(target) if known is None else known, target)
 

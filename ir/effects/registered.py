@@ -23,8 +23,8 @@ from .functions import effects_of_function
 from .schema import effects_of_schema
 
 __all__ = [
-    "NAMESPACES", "check_said", "declare", "declared_effects", "effects_of", "is_foreign", "lacking", "overloads_in",
-    "registered_effects", "said_of_one",
+    "NAMESPACES", "check_said", "declare", "declared_effects", "effects_of", "is_foreign", "lacking", "only_overload",
+    "overloads_in", "registered_effects", "said_of_one",
 ]  # fmt: skip
 
 ORDERED_HIGHER_ORDER = frozenset({"with_effects", "call_torchbind", "print"})
@@ -223,6 +223,16 @@ def overloads_in(op: Any) -> tuple[Any, ...]:
     """
     op = overload_of(op)
     return tuple([getattr(op, name) for name in op.overloads()]) if isinstance(op, OpOverloadPacket) else (op,)
+
+
+def only_overload(target: Any) -> Any:
+    """Return the overload of an operator that has one, anything else as it is: Dynamo writes operators without their overload.
+
+    >>> import torch
+    >>> only_overload(torch.ops.aten.dropout), only_overload(torch.ops.aten.relu)
+    (<OpOverload(op='aten.dropout', overload='default')>, <OpOverloadPacket(op='aten.relu')>)
+    """
+    return overloads_in(target)[0] if isinstance(target, OpOverloadPacket) and len(target.overloads()) == 1 else target
 
 
 def declared_effects(target: Any) -> Effects | None:

@@ -41,6 +41,8 @@ SILENT_WRITES: dict[str, tuple[tuple[str, ...], str | None]] = {
     "quantized::relu6": (("qx",), "inplace"),
     "aten::_no_grad_embedding_renorm_": (("weight",), None),
     "aten::cov": (("self",), None),  # of a single observation with weights
+    "fsdp::all_gather_copy_in": (("all_gather_output",), None),
+    "ao::wait_tensor": (("keepalive",), None),  # its memory is freed
 }
 
 SILENT_ALIASES = frozenset(
@@ -65,11 +67,12 @@ SILENT_ALIASES = frozenset(
         "aten::_sparse_bsc_tensor_unsafe",
         "aten::_foobar", "aten::_test_optional_filled_intlist", "aten::_test_optional_floatlist",
         "aten::_test_optional_intlist", "aten::_test_parallel_materialize", "aten::_test_string_default",
+        "ao::offload", "ao::reload", "fsdp::all_gather_copy_in",
         "inductor::_alloc_from_pool", "inductor::_reinterpret_tensor", "onnx::Reshape", "prims::device_put",
         "quantized::dropout", "quantized::relu6",
     }
 )  # fmt: skip
-"""Operators that may return an argument or a view of it."""
+"""Operators that may return an argument or a view of it, or are still reading it when they return (``WAITS``)."""
 
 SILENT_DRAWS = frozenset(
     {
@@ -100,8 +103,8 @@ DRAWS_NOTHING: dict[str, tuple[tuple[str, bool | float], ...]] = {
 UNKNOWN = frozenset({"aten::set_data", "inductor::accumulate_grad_", "inductor::resize_storage_bytes_"})
 """Operators that replace the storage or metadata of a tensor, or modify its attributes."""
 
-FUNCTIONAL = frozenset({"_c10d_functional", "_c10d_functional_autograd", "c10d_functional", "_dtensor"})
-"""Collectives that give a tensor to wait for."""
+FUNCTIONAL = frozenset({"_c10d_functional", "_c10d_functional_autograd", "c10d_functional", "_dtensor", "cplib"})
+"""Collectives that give a tensor to wait for, or one that was waited for."""
 
 RAW = frozenset({"c10d", "symm_mem"})
 """Those that write into what they are given, whatever the schema says, and give a handle or nothing."""
@@ -109,8 +112,11 @@ RAW = frozenset({"c10d", "symm_mem"})
 SILENT = frozenset({"mesh_get_process_group"})
 """What only looks a group up."""
 
-GROUP = "group_name"
-"""The argument that names the process group; older operators spell it out as ranks, and are in order with every group."""
+GROUPS = frozenset({"group_name", "pg_name"})
+"""The arguments that name the process group; older operators spell it out as ranks, and are in order with every group."""
+
+WAITS = {"ao::wait_tensor": "tensor"}
+"""What waits for a copy from one device to another, and for which argument."""
 
 FILLS = {"irecv": ("tensor", "self"), "batch_p2p_ops": ("tensors",)}
 """What is received into."""
@@ -141,7 +147,7 @@ def effects_of_communication(schema: Any, places: tuple[ArgAt, ...]) -> Effects:
         return Effects(aliases=tensors, completes=tensors)
     if name == "_wrap_tensor_autograd":
         return Effects(aliases=tensors)
-    group = next((at for at in places if at.name == GROUP), None)
+    group = next((at for at in places if at.name in GROUPS), None)
     written = tuple(
         at
         for at, argument in zip(places, schema.arguments, strict=True)
@@ -178,6 +184,7 @@ def effects_of_schema(target: Any) -> Effects:
         random_unless=_no_draw(schema, places) if random else (),
         ordered=not schema.returns or is_effectful(target) or _is_kept(target, writes),
         unknown=schema.name in UNKNOWN,
+        completes=tuple(at for at in places if at.name == WAITS.get(schema.name)),
     )
     return PURE if effects == PURE else effects
 

@@ -15,7 +15,7 @@ from attrs import frozen
 from ..analysis.numbers import SYMBOLIC
 from ..arguments import Arg, Record, Ref
 from ..callables import Method, op_name
-from ..effects.registered import effects_of
+from ..effects.registered import effects_of, only_overload
 from ..errors import InvalidProgram, Violation
 from ..graph import Op
 from ..meta import Meta, freeze_meta
@@ -66,6 +66,7 @@ class Operators:
         return self._methods[method]
 
     def _made(self, target: Any) -> Op:
+        target = only_overload(target)
         name, number = op_name(target), 1
         wanted = name
         while self._bearers.setdefault(name, target) is not target:

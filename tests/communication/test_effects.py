@@ -1,0 +1,176 @@
+"""What operators that talk to other processes do besides computing, as programs of every kind have them.
+
+Operators of namespaces that torch registers late, graphs of Dynamo, plain functions of ``torch.distributed``, groups that are no
+literal, and bodies that talk.  The tables of torch are compared in ``tests/upstream`` as well.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch._library.utils import is_impure
+
+import purefx as px
+from purefx.ir.allowed import DENIED_NAMESPACES
+from purefx.ir.effects.declared import COMMUNICATION
+from purefx.ir.effects.registered import effects_of
+from purefx.ir.effects.schema import FUNCTIONAL, RAW
+from purefx.ir.operators import op_of
+from purefx.ir.torch_private import resolve_operator
+from purefx.laws.variants import reordered
+from tests.upstream.audit_effects import overloads
+
+for module in (
+    "_functional_collectives", "_symmetric_memory", "fsdp", "tensor.experimental._context_parallel._cp_custom_ops",
+):  # fmt: skip
+    import_module(f"torch.distributed.{module}")
+import_module("torch._functorch._activation_offloading.offload_ops")
+
+TALK: Any = torch.ops._c10d_functional
+NEG = op_of(torch.ops.aten.neg.default)
+REDUCE, WAIT = op_of(TALK.all_reduce.default), op_of(TALK.wait_tensor.default)
+
+
+def flat(*nodes: px.Node, inputs: str = "xyz", **graphs: px.Graph) -> px.Program:
+    """Return a program of these nodes that returns nothing."""
+    return px.Program.of({"": px.Graph(tuple(map(px.Input, inputs)), nodes, ()), **graphs})
+
+
+def before(program: px.Program) -> list[list[int]]:
+    """Return what must come before what in its root."""
+    return px.ir.dependencies(program, program.main)
+
+
+def reduce(name: str, of: str, group: Any) -> px.Node:
+    """Return an all-reduce."""
+    return px.Node(name, REDUCE, (px.Ref(of), "sum", group))
+
+
+def test_what_torch_never_removes_is_kept_here() -> None:
+    """What ``torch.fx`` takes for impure, by its table, its registry of effects or a schema, does something here too."""
+    missing = [str(op) for op in overloads() if is_impure(op) and not effects_of(op).acts]
+    assert missing == []
+
+
+def test_what_talks_is_kept_whether_torch_keeps_it_or_not() -> None:
+    """torch.fx removes an all-reduce that nobody waits for, and merges two; here every one stays, so all ranks stay in step."""
+    assert not is_impure(TALK.all_reduce.default), "if torch says so now, the page should"
+    program = flat(reduce("a", "x", "0"), reduce("b", "x", "0"))
+    assert px.eliminate_dead_code(program) is program
+    assert px.eliminate_common_subexpressions(program) is program
+
+
+@pytest.mark.parametrize("name", ["flex_cp_allgather", "flex_cp_allgather_backward"])
+def test_context_parallel_operators_talk_in_the_group_that_they_name(name: str) -> None:
+    """Their argument is called otherwise, and they are taken for pure by torch."""
+    effects = effects_of(resolve_operator("cplib", name, "default"))
+    assert effects.domain == COMMUNICATION
+    assert effects.group is not None
+    assert effects.group.name == "pg_name"
+
+
+def test_what_fsdp_copies_into_is_written() -> None:
+    """Its schema says nothing; the operator is run here."""
+    target: Any = torch.ops.fsdp.all_gather_copy_in.default
+    whole = torch.zeros(4)
+    mine, everything = target([torch.ones(1), torch.ones(1)], whole, [1, 1], 2, 1)
+    assert whole.tolist() == [0, 0, 1, 1]
+    assert mine.data_ptr() == whole[2:].data_ptr()
+    assert everything.data_ptr() == whole.data_ptr()
+    effects = effects_of(target)
+    assert [at.name for at in effects.writes] == ["all_gather_output"]
+    assert {at.name for at in effects.aliases} >= {"all_gather_output"}
+
+
+def test_a_copy_to_another_device_is_there_after_its_wait() -> None:
+    """``ao.wait_tensor`` completes what was offloaded or reloaded, and frees what it was copied from."""
+    ops: Any = torch.ops.ao
+    away, wait = op_of(ops.offload.default), op_of(ops.wait_tensor.default)
+    assert [at.name for at in wait.effects.completes] == ["tensor"]
+    assert [at.name for at in wait.effects.writes] == ["keepalive"]
+    found = before(
+        flat(
+            px.Node("a", away, (px.Ref("x"),)),
+            px.Node("r", NEG, (px.Ref("x"),)),
+            px.Node("w", wait, (px.Ref("a"), px.Ref("x"))),
+            px.Node("s", NEG, (px.Ref("a"),)),
+        )
+    )
+    assert found == [[], [], [0, 1], [0, 2]]
+
+
+def test_what_dynamo_writes_is_an_operator_with_its_effects() -> None:
+    """It names operators without their overload."""
+    graph = torch.fx.Graph()
+    x = graph.placeholder("x")
+    sent = graph.call_function(TALK.all_reduce, (x, "sum", "0"))
+    graph.output(graph.call_function(TALK.wait_tensor, (sent,)))
+    first, second = px.import_fx(torch.fx.GraphModule({}, graph)).main.nodes
+    assert (first.do, second.do) == (REDUCE, WAIT)
+    assert first.do.effects.domain == COMMUNICATION
+    assert op_of(TALK.all_reduce) == REDUCE
+
+
+def test_plain_functions_of_torch_distributed_stay_where_they_are() -> None:
+    """Also with a work that is waited for: what they write is read after the wait."""
+    graph = torch.fx.Graph()
+    x, y = graph.placeholder("x"), graph.placeholder("y")
+    work = graph.call_function(dist.all_reduce, (x,), {"async_op": True})
+    graph.call_function(dist.isend, (y, 0))
+    received = graph.call_function(dist.irecv, (y, 0))
+    graph.call_method("wait", (work,))
+    graph.call_method("wait", (received,))
+    graph.output((graph.call_function(torch.neg, (x,)), graph.call_function(torch.neg, (y,))))
+    program = px.import_fx(torch.fx.GraphModule({}, graph))
+    names = [node.name for node in program.main.nodes]
+    assert px.eliminate_dead_code(program) is program
+    for seed in range(20):
+        found = [node.name for node in reordered(program, seed=seed).main.nodes]
+        assert [name for name in found if name in names[:5]] == names[:5]
+        assert found.index("neg") > found.index("wait")
+        assert found.index("neg_1") > found.index("wait_1")
+
+
+def test_a_group_that_is_no_literal_may_be_any() -> None:
+    """It is an operand, the old form spells out ranks, or it is an object: in order with every group."""
+    old = px.Node("o", op_of(torch.ops.c10d_functional.all_reduce.default), (px.Ref("x"), "sum", "", px.ir.Items([0, 1]), 2))
+    found = before(flat(reduce("a", "x", "0"), reduce("b", "y", "1"), reduce("c", "x", px.Ref("z")), old, reduce("d", "y", "1")))
+    assert found == [[], [], [0, 1], [2], [3]]
+
+
+def test_groups_are_told_apart_by_name() -> None:
+    """torch gives each group one name; what registers a second one by hand says itself that nothing else is in order with it."""
+    found = before(flat(reduce("a", "x", "0"), reduce("b", "y", "1"), reduce("c", "y", "0"), reduce("d", "x", "1")))
+    assert found == [[], [], [0], [1]]
+
+
+@pytest.mark.parametrize("how", ["module", "branch"])
+def test_bodies_hand_their_groups_up(how: str) -> None:
+    """A call and a ``cond`` are in order with the groups of their bodies; in a body that is given its group, with all."""
+    literal = px.Graph((px.Input("p"),), (reduce("b", "p", "0"),), ())
+    given = px.Graph((px.Input("p"), px.Input("g")), (reduce("b", "p", px.Ref("g")),), ())
+    if how == "module":
+        talks = px.Node("m", px.Call(px.Frame("m"), "lit"), (px.Ref("x"),))
+        asks = px.Node("n", px.Call(px.Frame("n"), "giv"), (px.Ref("x"), "1"))
+    else:
+        cond = op_of(torch.ops.higher_order.cond)
+        talks, asks = (
+            px.Node(name, cond, (px.Ref("z"), px.ir.Body(body), px.ir.Body(body), (px.Ref("x"),)))
+            for name, body in (("m", "lit"), ("n", "giv"))
+        )
+    graphs = {"lit": literal, "giv": given}
+    program = flat(reduce("a", "y", "0"), talks, reduce("c", "y", "1"), asks, reduce("d", "y", "0"), **graphs)
+    found = before(program)
+    assert 0 in found[1]
+    assert 1 not in found[2]
+    assert {1, 2} <= set(found[3])
+    assert 3 in found[4]
+
+
+def test_every_operator_in_a_namespace_of_processes_is_denied_to_texts() -> None:
+    """Whoever sends in a program may not make it talk."""
+    assert DENIED_NAMESPACES.keys() >= FUNCTIONAL | RAW
