@@ -7,6 +7,7 @@ chooses among, ``crossing`` what crosses then, ``halves`` the two programs; ``op
 from __future__ import annotations
 
 from .candidates import Candidate
+from .min_cut import budget, min_cut
 from .partition import Partition, Saved, partition_joint
 from .phases import Phases, phases
 from .policies import Policy, by_operator, recompute, save_all
@@ -17,7 +18,9 @@ __all__ = [
     "Phases",
     "Policy",
     "Saved",
+    "budget",
     "by_operator",
+    "min_cut",
     "partition_joint",
     "phases",
     "recompute",

@@ -1,4 +1,4 @@
-"""``chosen``: what crosses from the forward to the backward when a policy has said what it would keep.
+"""``crossing``: what crosses from the forward to the backward when a policy has said what it would keep.
 
 Walks back from what the backward takes, to values that are kept or are there anyway; all between is computed again.
 """
@@ -9,43 +9,55 @@ from collections.abc import Collection, Iterator, Mapping
 
 from attrs import frozen
 
-from .candidates import Candidate, Table
+from .candidates import Candidate
 
-__all__ = ["Crossing", "chosen"]
+__all__ = ["Crossing", "crossing"]
 
 
 @frozen
 class Crossing:
     """What the backward gets, and what it computes again.
 
-    >>> Crossing(("y",), frozenset({"z"}), ("x",)).saved
-    ('y',)
+    >>> Crossing(frozenset({"y"}), frozenset({"z"}), frozenset({"x"})).saved
+    frozenset({'y'})
     """
 
-    saved: tuple[str, ...]
-    """The candidates that are handed over, in the order of the graph."""
+    saved: frozenset[str]
+    """The candidates that are handed over."""
     again: frozenset[str]
     """Those that the backward computes."""
-    direct: tuple[str, ...]
-    """State and arguments that it takes as they are, in the order of the graph."""
+    direct: frozenset[str]
+    """State and arguments that it takes as they are."""
+
+    def bytes(self, candidates: Mapping[str, Candidate]) -> int:
+        """Return what is handed over takes, at the sizes of the example.
+
+        Args:
+            candidates: all of them, by name.
+        """
+        return sum([candidates[name].bytes for name in self.saved])
 
 
-def chosen(table: Table, kept: Collection[str]) -> Crossing:
+def crossing(candidates: Mapping[str, Candidate], kept: Collection[str], *, also: Collection[str] = ()) -> Crossing:
     """Return what crosses.
 
     Args:
-        table: the candidates.
-        kept: the names of those that are kept if the backward needs them.
+        candidates: all of them, by name, in the order of the graph.
+        kept: those that are kept if the backward needs them.
+        also: what else the backward takes, state and arguments.
+
+    >>> made = {"y": Candidate("y", "exp", 16, operands=("x",)), "z": Candidate("z", "exp", 16, operands=("y",), needed=True)}
+    >>> crossing(made, {"y"})
+    Crossing(saved=frozenset({'y'}), again=frozenset({'z'}), direct=frozenset())
     """
-    first = _walk(table, kept)
-    better = _through_bases(table, first)
-    return first if better is None else _walk(table, better)
+    first = _walk(candidates, kept, also)
+    better = _through_bases(candidates, first)
+    return first if better is None else _walk(candidates, better, also)
 
 
-def _walk(table: Table, kept: Collection[str]) -> Crossing:
-    candidates = table.candidates
+def _walk(candidates: Mapping[str, Candidate], kept: Collection[str], also: Collection[str]) -> Crossing:
     seen, saved, again, direct = set[str](), set[str](), set[str](), set[str]()
-    todo = list(table.needed)
+    todo = [*[one.name for one in candidates.values() if one.needed], *also]
     while todo:
         name = todo.pop()
         if name in seen:
@@ -59,36 +71,27 @@ def _walk(table: Table, kept: Collection[str]) -> Crossing:
         else:
             again.add(name)
             todo += one.operands
-    return Crossing(_in_order(table, saved), frozenset(again), _in_order(table, direct))
+    return Crossing(frozenset(saved), frozenset(again), frozenset(direct))
 
 
-def _in_order(table: Table, names: Collection[str]) -> tuple[str, ...]:
-    return tuple([name for name in table.order if name in names])
-
-
-def _through_bases(table: Table, found: Crossing) -> set[str] | None:
+def _through_bases(candidates: Mapping[str, Candidate], found: Crossing) -> set[str] | None:
     # A view is kept as the value that it is a view of, where that takes no more or is there anyway.
-    candidates, there = table.candidates, {*found.saved, *found.again}
-    kept = set(found.saved)
-    groups: dict[str, list[str]] = {}
+    kept, groups = set(found.saved), dict[str, set[str]]()
     for name in found.saved:
         chain = list(_chain(candidates, name))
         if len(chain) == 1:
             continue
-        last = chain[-1]
-        if last not in candidates or not there.isdisjoint(chain[1:]):
-            kept.discard(name)
+        kept.discard(name)
+        if chain[-1] not in candidates or any(one in found.saved or one in found.again for one in chain[1:]):
             continue
         least = min(reversed([one for one in chain if candidates[one].storable]), key=lambda one: candidates[one].bytes)
-        kept.discard(name)
         kept.add(least)
-        groups.setdefault(last, []).append(least)
+        groups.setdefault(chain[-1], set()).add(least)
     for root, views in groups.items():
-        one = candidates[root]
-        if one.storable and one.bytes <= sum([candidates[view].bytes for view in dict.fromkeys(views)]):
+        if candidates[root].storable and candidates[root].bytes <= sum([candidates[view].bytes for view in views]):
             kept.difference_update(views)
             kept.add(root)
-    return kept if kept != set(found.saved) else None
+    return kept if kept != found.saved else None
 
 
 def _chain(candidates: Mapping[str, Candidate], name: str) -> Iterator[str]:

@@ -32,12 +32,13 @@ from ...ir.signature import (
     UserInput,
     UserOutput,
 )
+from ...ir.torch_private import pytree
 from ..minimize.cutting import claiming_less, type_of
 from .candidates import Table
 from .crossing import Crossing
 from .phases import GRADIENTS, tangents
 
-__all__ = ["Halves"]
+__all__ = ["Halves", "without_tangents"]
 
 CLONE = op_of(torch.ops.aten.clone.default)
 
@@ -59,6 +60,8 @@ class Halves:
         self.specs: Mapping[str, InputSpec] = {formal.name: spec for formal, spec in program.inputs}
         self.taken = self._taken()
         """The arguments of the caller that the backward gets, in order."""
+        self.kept = tuple([name for name in table.order if name in crossing.saved])
+        """The candidates that are handed over, in order."""
 
     def _taken(self) -> tuple[str, ...]:
         mutated = [spec.index for arg, spec in self._outputs() if type(spec) is InputMutation and not self.table.is_early(arg)]
@@ -68,7 +71,7 @@ class Halves:
     @property
     def saved(self) -> tuple[str, ...]:
         """The names of what the forward hands over, in order."""
-        return (*self.taken, *self.crossing.saved)
+        return (*self.taken, *self.kept)
 
     def _outputs(self) -> list[tuple[Arg, OutputSpec]]:
         return list(zip(self.graph.output, self.program.signature.outputs, strict=True))
@@ -77,7 +80,7 @@ class Halves:
 
     def forward(self) -> Program:
         """Return the program that gives what the caller gets, and what is handed over."""
-        numbers = sorted(self.table.after(self.crossing.saved))
+        numbers = sorted(self.table.after(self.kept))
         nodes = [self.graph.nodes[number] for number in numbers]
         copies = self._copies()
         kept = [(arg, spec) for arg, spec in self._outputs() if type(spec) in FORWARD and self._is_forward(arg, spec)]
@@ -86,10 +89,10 @@ class Halves:
         formals = tuple([formal for formal in self.graph.inputs if formal.name not in late])
         main = Graph(formals, (*nodes, *copies.values()), (*[arg for arg, _ in kept], *handed))
         outputs = (*[spec for _, spec in kept], *[UserOutput()] * len(handed))
-        signature = self.program.signature
-        made = self.program.with_boundary(main, [self.specs[formal.name] for formal in formals], outputs, out_spec=None)
-        made = made.evolve(constraints=self._constraints(sum(type(spec) is UserInput for spec in made.signature.inputs)))
-        assert made.signature.in_spec is signature.in_spec
+        in_spec = without_tangents(self.program.signature.in_spec) if late else self.program.signature.in_spec
+        specs = [self.specs[formal.name] for formal in formals]
+        made = self.program.with_boundary(main, specs, outputs, in_spec=in_spec, out_spec=None)
+        made = made.evolve(constraints=self._constraints(sum(type(spec) is UserInput for spec in specs)))
         return claiming_less(made.pruned())
 
     def _is_forward(self, arg: Arg, spec: OutputSpec) -> bool:
@@ -98,7 +101,7 @@ class Halves:
     def _copies(self) -> dict[str, Node]:
         # State and arguments that are written in place: the next call would write what this one kept.
         names, found = self.graph.names(), dict[str, Node]()
-        for name in self.crossing.saved:
+        for name in self.kept:
             if self.table.changes_outside(name) and self.table.is_written_in_place(name):
                 meta = self.graph.metas[name]
                 known = {"val": meta["val"]} if "val" in meta else {}
@@ -129,7 +132,7 @@ class Halves:
 
     def _interface(self) -> tuple[tuple[Input, ...], list[InputSpec]]:
         metas = self.graph.metas
-        state = [name for name in self.crossing.direct if type(self.specs.get(name)) is StateInput]
+        state = [name for name, spec in self.specs.items() if type(spec) is StateInput and name in self.crossing.direct]
         late = tangents(self.program)
         formals = [Input(name, metas[name]) for name in (*state, *self.saved, *late)]
         specs = [
@@ -160,6 +163,26 @@ class Halves:
                 todo += node.refs()
         return [found[number] for number in sorted(found)]
 
+
+def without_tangents(in_spec: Any) -> Any:
+    """Return the pytree of the arguments of a joint program without its tangents; None for None.
+
+    Args:
+        in_spec: the pytree of ``(args, kwargs)``.
+
+    >>> from purefx.ir.torch_private import pytree
+    >>> print(without_tangents(pytree.tree_structure(((1,), {"k": 2, "tangents": (3, 4)}))))
+    TreeSpec(tuple, None, [TreeSpec(tuple, None, [*]), TreeSpec(dict, ['k'], [*])])
+    """
+    if in_spec is None:
+        return None
+    args, kwargs = in_spec.children()
+    specs = {key: spec for key, spec in zip(kwargs.context or (), kwargs.children(), strict=True) if key != TANGENTS}
+    return pytree.TreeSpec(tuple, None, [args, pytree.TreeSpec(dict, list(specs), list(specs.values()))])
+
+
+TANGENTS = "tangents"
+"""The keyword argument that a joint program takes tangents in."""
 
 FORWARD = (UserOutput, LossOutput, StateMutation, InputMutation)
 STORED = (StateMutation, InputMutation)

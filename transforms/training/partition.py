@@ -23,7 +23,7 @@ from ..cleanup import infer
 from ..effect_tokens import remove_effect_tokens
 from ..inline import inline
 from .candidates import Candidate, Table
-from .crossing import chosen
+from .crossing import crossing
 from .halves import Halves
 from .phases import Shape, is_joint
 from .policies import Policy, save_all
@@ -125,7 +125,7 @@ def partition_joint(program: Program, *, policy: Policy | None = None) -> Partit
     with collector_paused():
         flat = infer(inline(remove_effect_tokens(program)))
         table = Table(Shape(flat))
-        found = chosen(table, _kept(table, rule))
+        found = crossing(table.candidates, _kept(table, rule), also=table.needed)
         halves = Halves(flat, table, found)
         saved = tuple([_described(halves, table, name) for name in halves.saved])
         again = tuple([name for name in table.order if name in found.again])
