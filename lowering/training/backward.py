@@ -1,0 +1,130 @@
+"""``Backward``: the backward program of a training module, which runs on a list of operands, in versions.
+
+A version leaves out what nobody asked for, and what no gradient reaches.  Versions hold no tensor and are shared by all copies of
+a module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from attrs import evolve
+
+from ...ir.arguments import Ref
+from ...ir.graph import Graph, Input, Node, Op
+from ...ir.operators import op_of
+from ...ir.program import Program
+from ...ir.signature import GIVEN, UserInput
+from .boxed import Boxed, boxed, reader
+from .explicit import Explicit, explicit, reached, with_results
+
+__all__ = ["Backward", "Request"]
+
+VERSIONS = 64
+"""How many versions of a backward are kept."""
+
+VIEW, RESHAPE = "aten.view.default", op_of(torch.ops.aten.reshape.default)
+
+
+class Request(NamedTuple):
+    """What one backward is asked for."""
+
+    needed: tuple[bool, ...]
+    """For each operand of the step whether it needs a gradient."""
+    given: tuple[bool, ...]
+    """For each tangent whether something used that output."""
+    laid: bool
+    """Whether all tangents lie in memory as those that the program was captured with."""
+
+
+class Backward:
+    """A backward program that runs on a list of operands, in versions.
+
+    Args:
+        program: flat; it takes what was saved, then tangents, and reads state.
+        places: for each operand of the step, which result is its gradient; None for no gradient.
+        device: replaces every device that the program names.
+    """
+
+    def __init__(self, program: Program, places: Sequence[int | None], device: torch.device | None) -> None:
+        self.source = program
+        self.places = tuple(places)
+        self.device = device
+        self.whole: Explicit = explicit(program)
+        self.full: Boxed = boxed(self.whole.program, device=device)
+        self.read_state = reader(self.whole.state)
+        self.versions: dict[Request, Boxed] = {}
+        users = [(formal, spec) for formal, spec in program.inputs if type(spec) is UserInput]
+        self.tangents: tuple[Input, ...] = tuple([formal for formal, spec in users if spec.tangent_of is not None])
+
+        self.layouts = [_strides(formal) for formal in self.tangents]
+
+    def fits(self, tangents: Sequence[torch.Tensor]) -> bool:
+        """Return whether tangents lie in memory as those that the program was captured with."""
+        if torch.compiler.is_compiling():
+            return True
+        pairs = zip(tangents, self.layouts, strict=True)
+        return all(tangent.is_contiguous() if strides is None else tangent.stride() == strides for tangent, strides in pairs)
+
+    def run(self, box: list[Any], request: Request) -> Any:
+        """Return the results of the backward; None for what was not asked for.
+
+        Args:
+            box: what was saved, the tangents, the state; empty afterwards.
+            request: what is asked.
+        """
+        if torch.compiler.is_compiling():
+            return self.full.run(self.full.module, box)
+        return (self.versions.get(request) or self.version(request))(box)
+
+    def version(self, request: Request) -> Boxed:
+        """Return the version that answers a request, made when it is first asked for."""
+        wanted = self._wanted(request)
+        if all(wanted) and request.laid:
+            found = self.full
+        else:
+            program = with_results(self.whole.program, wanted)
+            found = boxed(program if request.laid else self._in_any_layout(program), device=self.device)
+        if len(self.versions) >= VERSIONS:
+            self.versions.clear()
+        self.versions[request] = found
+        return found
+
+    def _wanted(self, request: Request) -> list[bool]:
+        # What is no gradient is always wanted.
+        asked = {place for place, needed in zip(self.places, request.needed, strict=True) if needed and place is not None}
+        graph = self.whole.program.main
+        alive = self._alive(graph, request)
+        specs = zip(graph.output, self.whole.program.signature.outputs, strict=True)
+        results = [arg for arg, spec in specs if type(spec) in GIVEN]
+        gradient = {place for place in self.places if place is not None}
+        return [
+            number not in gradient or (number in asked and (alive is None or type(arg) is not Ref or arg.name in alive))
+            for number, arg in enumerate(results)
+        ]
+
+    def _alive(self, graph: Graph, request: Request) -> frozenset[str] | None:
+        # What depends on a tangent that is there; None for all, also where memory that is written may carry one on.
+        if all(request.given) or any(type(node.do) is Op and node.do.effects.writes for node in graph.nodes):
+            return None
+        return reached(graph, {one.name for one, there in zip(self.tangents, request.given, strict=True) if there})
+
+    def _in_any_layout(self, program: Program) -> Program:
+        # Autograd's own formulas reshape gradients, which a trace writes down as views.
+        graph = program.main
+        late = reached(graph, {one.name for one in self.tangents})
+        nodes = [_reshaped(node) if node.name in late else node for node in graph.nodes]
+        return program.with_main(Graph(graph.inputs, tuple(nodes), graph.output))
+
+
+def _strides(formal: Input) -> tuple[int, ...] | None:
+    # None where they depend on sizes.
+    value = formal.meta.get("val")
+    strides = value.stride() if isinstance(value, torch.Tensor) and value.layout is torch.strided else (None,)
+    return tuple(strides) if all(type(stride) is int for stride in strides) else None
+
+
+def _reshaped(node: Node) -> Node:
+    return evolve(node, do=RESHAPE) if type(node.do) is Op and node.do.name == VIEW else node

@@ -1,0 +1,95 @@
+"""``with_tangent_of_loss``: the loss of a joint program becomes an output like others, whose gradient the caller passes.
+
+Autograd begins with a one at the loss.  Where that node is found, the tangent takes its place, so a loss that is scaled before
+``backward()`` is scaled inside, as in eager; where it is not, the gradients are multiplied at the end.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from ...ir.arguments import Arg, Ref
+from ...ir.graph import Graph, Input, Node, Op
+from ...ir.operators import op_of
+from ...ir.program import Program
+from ...ir.signature import InputGradient, LossOutput, ObjectType, StateGradient, UserInput, UserOutput
+from ...transforms.minimize.cutting import type_of
+from ...transforms.training import phases
+
+__all__ = ["with_tangent_of_loss"]
+
+MULTIPLY = op_of(torch.ops.aten.mul.Tensor)
+
+
+def with_tangent_of_loss(program: Program) -> Program:
+    """Return a joint program in which the loss is a user output with a tangent; the same object if it has no loss.
+
+    Args:
+        program: flat, as its arguments and results are.
+
+    >>> program = Program.of({"": Graph((), (), ())})
+    >>> with_tangent_of_loss(program) is program
+    True
+    """
+    graph, outputs = program.main, program.signature.outputs
+    at = next((number for number, spec in enumerate(outputs) if type(spec) is LossOutput), None)
+    if at is None or type(loss := graph.output[at]) is not Ref:
+        return program
+    value = graph.metas[loss.name].get("val")
+    tangent = Input(graph.names().fresh("tangent"), {"val": value} if value is not None else {})
+    main = _from_seed(program, loss.name, tangent) or _multiplied(program, tangent)
+    number = sum(type(spec) is UserOutput for spec in outputs[:at])
+    spec = UserInput(type_of(value) or ObjectType("Tensor"), tangent.name, tangent_of=number)
+    given = [UserOutput() if type(each) is LossOutput else each for each in outputs]
+    return program.with_boundary(main, (*program.signature.inputs, spec), given)
+
+
+def _from_seed(program: Program, loss: str, tangent: Input) -> Graph | None:
+    # The graph with the tangent in the place of what autograd began with, if exactly one node can be that.
+    graph, late = program.main, set(phases(program).backward)
+    seeds = [node.name for node in graph.nodes if node.name in late and _is_one_like(node, loss)]
+    if len(seeds) != 1:
+        return None
+    known: dict[str, Arg] = {seeds[0]: Ref(tangent.name)}
+    nodes = tuple([node.using(known) for node in graph.nodes if node.name != seeds[0]])
+    output = tuple([known.get(arg.name, arg) if type(arg) is Ref else arg for arg in graph.output])
+    made = Graph((*graph.inputs, tangent), nodes, output)
+    return made if _all_depend(program, made, tangent.name) else None
+
+
+def _is_one_like(node: Node, loss: str) -> bool:
+    # Ones like the loss, of its own type.
+    if type(node.do) is not Op or node.args[:1] != (Ref(loss),):
+        return False
+    number = {"aten.full_like.default": (1,), "aten.ones_like.default": ()}.get(node.do.name)
+    retyped = any(value is not None for key, value in node.kwargs if key in ("dtype", "device", "layout"))
+    return number is not None and tuple(node.args[1:]) == number and not retyped
+
+
+def _all_depend(program: Program, graph: Graph, tangent: str) -> bool:
+    found = {tangent}
+    for node in graph.nodes:
+        if not found.isdisjoint(node.refs()):
+            found.add(node.name)
+    return all(arg.name in found for arg in _gradients(program, graph))
+
+
+def _gradients(program: Program, graph: Graph) -> list[Ref]:
+    pairs = zip(graph.output, program.signature.outputs, strict=True)
+    return [arg for arg, spec in pairs if type(spec) in (StateGradient, InputGradient) and type(arg) is Ref]
+
+
+def _multiplied(program: Program, tangent: Input) -> Graph:
+    graph, names = program.main, program.main.names()
+    names.fresh(tangent.name)
+    made: dict[str, Node] = {}
+    for arg in _gradients(program, graph):
+        if arg.name not in made:
+            meta = graph.metas[arg.name]
+            known = {"val": meta["val"]} if "val" in meta else {}
+            made[arg.name] = Node(names.fresh("scaled"), MULTIPLY, (arg, Ref(tangent.name)), meta=known)
+    output = list(graph.output)
+    for number, spec in enumerate(program.signature.outputs):
+        if type(spec) in (StateGradient, InputGradient) and type(output[number]) is Ref:
+            output[number] = Ref(made[output[number].name].name)
+    return Graph((*graph.inputs, tangent), (*graph.nodes, *made.values()), tuple(output))

@@ -1,0 +1,147 @@
+"""``Step``: the autograd node of a training module.
+
+Its forward is the lowered forward program, its backward the lowered backward program on what the former saved.  Everything is
+saved through autograd, so that a tensor changed in between is noticed, hooks on saved tensors run, and ``retain_graph`` means
+what it means elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from typing import Any
+
+import torch
+
+from ...ir.errors import UnsupportedProgram
+from .halves import Halves, Saved
+
+__all__ = ["Once", "Step", "as_captured", "distinct"]
+
+
+class Step(torch.autograd.Function):
+    """One call of a training module."""
+
+    @staticmethod
+    def forward(ctx: Any, module: Any, *values: Any) -> Any:
+        """Run the forward program, and save what the backward needs.
+
+        Args:
+            ctx: of autograd.
+            module: the training module.
+            values: the tensors of its state that have gradients, then the leaves of the call.
+        """
+        halves: Halves = module.purefx_halves
+        results = module.purefx_run(values[len(halves.slots) :])
+        outputs = distinct(results[: halves.outputs])
+        save(ctx, [*results[halves.outputs :], *halves.backward.read_state(module)])
+        ctx.set_materialize_grads(False)
+        ctx.halves = halves
+        ctx.likes = [(outputs[number].shape, outputs[number].dtype, outputs[number].device) for number in halves.tangents]
+        fixed = [value for number, value in enumerate(outputs) if number not in halves.tangents]
+        ctx.mark_non_differentiable(*[value for value in fixed if isinstance(value, torch.Tensor)])
+        return tuple(outputs)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        """Run the backward program.
+
+        Args:
+            ctx: of autograd.
+            gradients: of the outputs; None for those that nothing used.
+        """
+        halves: Halves = ctx.halves
+        call = Saved(saved_in(ctx), ctx.likes)
+        if torch.compiler.is_compiling() or not torch.is_grad_enabled():
+            with as_captured():
+                return (None, *halves.gradients(call, gradients, ctx.needs_input_grad[1:]))
+        with torch.no_grad(), as_captured():
+            results = halves.gradients(call, gradients, ctx.needs_input_grad[1:])
+        return (None, *refusing(results))
+
+
+DEVICES = ("cpu", "cuda")
+
+
+def as_captured() -> AbstractContextManager[Any]:
+    """Return a context in which operators run on the types that they are given: autocast was captured, where it was on.
+
+    >>> with torch.autocast("cpu"), as_captured():
+    ...     torch.is_autocast_enabled("cpu")
+    False
+    """
+    casting = [device for device in DEVICES if torch.is_autocast_enabled(device)]
+    if not casting:
+        return nullcontext()
+    stack = ExitStack()
+    for device in casting:
+        stack.enter_context(torch.autocast(device, enabled=False))
+    return stack
+
+
+def save(ctx: Any, values: Sequence[Any]) -> None:
+    """Save values for the backward: tensors as autograd does, others as they are.
+
+    Args:
+        ctx: of autograd.
+        values: tensors, and sizes and other objects among them.
+    """
+    ctx.save_for_backward(*[value for value in values if isinstance(value, torch.Tensor)])
+    ctx.others = [(number, value) for number, value in enumerate(values) if not isinstance(value, torch.Tensor)]
+
+
+def saved_in(ctx: Any) -> list[Any]:
+    """Return what was saved; unless the graph is retained, it is nowhere else then.
+
+    Raises:
+        RuntimeError: it was freed, or a tensor was changed in place since.
+    """
+    found = list(ctx.saved_tensors)
+    if not torch.compiler.is_compiling():
+        ctx.maybe_clear_saved_tensors()
+    for number, value in ctx.others:
+        found.insert(number, value)
+    return found
+
+
+def distinct(values: Sequence[Any]) -> list[Any]:
+    """Return results with each tensor once: a second time it is another tensor on the same memory, with a gradient of its own.
+
+    >>> x = torch.ones(1)
+    >>> first, second = distinct([x, x])
+    >>> first is x, second is x, second.data_ptr() == x.data_ptr()
+    (True, False, True)
+    """
+    seen: list[Any] = []
+    for value in values:
+        again = isinstance(value, torch.Tensor) and any(value is other for other in seen)
+        seen.append(value.view_as(value) if again else value)
+    return seen
+
+
+def refusing(gradients: Sequence[torch.Tensor | None]) -> list[torch.Tensor | None]:
+    """Return gradients that say why they have none themselves, when somebody asks for that."""
+    tensors = [gradient for gradient in gradients if gradient is not None]
+    found = iter(Once.apply(torch.empty(0, requires_grad=True), *tensors) if tensors else ())
+    return [None if gradient is None else next(found) for gradient in gradients]
+
+
+class Once(torch.autograd.Function):
+    """Gradients that were computed without noting how."""
+
+    @staticmethod
+    def forward(_: Any, _anchor: torch.Tensor, *gradients: torch.Tensor) -> Any:
+        """Return the gradients."""
+        return tuple([gradient.view_as(gradient) for gradient in gradients])
+
+    @staticmethod
+    def backward(_: Any, *_gradients: Any) -> Any:
+        """Refuse.
+
+        Raises:
+            UnsupportedProgram: always.
+        """
+        raise UnsupportedProgram(
+            "a training module has no second derivative: its program has a forward and one backward; differentiate the original "
+            "module twice, or capture a joint program of what needs the second derivative"
+        )
