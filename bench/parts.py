@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from bench import device, forward, growth, limits, making, memory, rules, split
+from bench import device, forward, growth, importing, limits, making, memory, rules, split
 from bench.measure import exponent
 from bench.workloads import workload
 
@@ -86,6 +86,7 @@ RUN = {
     "stages": lambda options: growth.stages(workload("gpt-96"), options.rounds),
     "growth": lambda options: growth.growth(options.sizes, options.rounds),
     "limits": lambda options: {name: limits.limits(workload(name), options.rounds) for name in LIMITED},
+    "import": lambda options: importing.importing(options.rounds),
     "device": lambda options: device.devices(options.device, options.rounds),
     "split": _split,
     "rules": _rules,

@@ -45,6 +45,7 @@ from .origins import made_of, standing_for
 from .persistent import PMap, pmap
 from .program import CallSignature, Module, Program, Step
 from .rewriter import Rewriter
+from .show.notebook import program_page as _program_page  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from .signature import (
     Constraints,
     InputGradient,

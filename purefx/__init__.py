@@ -4,115 +4,118 @@
     module = px.lower(px.transform(px.import_ep(ep)))
 
 The verbs are here, with the types that people write.  ``px.ir`` has all values of a program, ``px.errors`` what is raised
-and warned of, ``px.rules`` the rule sets that come with the library, ``px.laws`` oracles and laws for tests (the last two are
-imported when they are asked for); behind them are ``purefx.transforms`` and ``purefx.lowering``.
+and warned of, ``px.rules`` the rule sets that come with the library, ``px.laws`` oracles and laws for tests; behind them are
+``purefx.transforms`` and ``purefx.lowering``.  Each name is imported when it is asked for.
 """
 
 from __future__ import annotations
 
-import importlib as _importlib
+import sys as _sys
 from typing import TYPE_CHECKING
 
-from purefx import errors as errors
-from purefx import ir as ir
-from purefx._doors import capture, to_ep, unflatten
-from purefx.ir import (
-    PURE,
-    Call,
-    Effects,
-    Frame,
-    Get,
-    Graph,
-    Input,
-    Node,
-    Op,
-    Program,
-    PurefxError,
-    Ref,
-    declare,
-    op,
-)
-from purefx.ir.analysis.diff import diff
-from purefx.ir.analysis.diff_text import print_diff as _print_diff  # noqa: F401  # pyright: ignore[reportUnusedImport]
-from purefx.ir.analysis.digest import alpha_equal, digest
-from purefx.ir.analysis.history import became, history
-from purefx.ir.calls.parts import parts, where_went
-from purefx.ir.importing import import_ep, import_fx
-from purefx.ir.show.dot import to_dot
-from purefx.ir.show.explorer import to_model_explorer
-from purefx.ir.show.notebook import program_page as _program_page  # noqa: F401  # pyright: ignore[reportUnusedImport]
-from purefx.ir.store import load, save
-from purefx.ir.text import mermaid, parse
-from purefx.ir.verify import verify
-from purefx.lowering import (
-    Stages,
-    as_fx_pass,
-    from_fx_pass,
-    lower,
-    lower_stages,
-    pipeline_stage,
-    sum_tied_gradients,
-    to_fx,
-    to_script,
-)
-from purefx.report import report
-from purefx.stats import Stats, stats
-from purefx.transforms import (
-    DEFAULT,
-    Fuel,
-    Match,
-    Rewrite,
-    Rule,
-    RuleSet,
-    Transformation,
-    add_runtime_assertions,
-    any_of,
-    bisect,
-    bodies_to_regions,
-    canonicalize,
-    collect_call_signatures,
-    deduplicate,
-    dispatch,
-    editing,
-    eliminate_common_subexpressions,
-    eliminate_dead_code,
-    expand,
-    fold_constants,
-    functionalize,
-    hoist,
-    infer,
-    inline,
-    inplace_mutations,
-    insert_ivals,
-    join,
-    lift_constants,
-    lift_state,
-    mark_non_persistent,
-    minimize,
-    module,
-    move_non_tensor_nodes,
-    name_inputs,
-    normalize_stacks,
-    observe,
-    outline,
-    regions_to_bodies,
-    relay_skips,
-    remove_effect_tokens,
-    remove_noops,
-    replicate,
-    restore_names,
-    rule,
-    sink_state,
-    split_balanced,
-    split_by_module,
-    split_by_tags,
-    swap_modules,
-    through,
-    to_device,
-    to_dtype,
-    transform,
-    transformation,
-)
+if TYPE_CHECKING:  # ``_front`` has them when they are asked for
+    from purefx import errors as errors
+    from purefx import ir as ir
+    from purefx import training as training
+    from purefx._doors import capture, to_ep, unflatten
+    from purefx.ir import (
+        PURE,
+        Call,
+        Effects,
+        Frame,
+        Get,
+        Graph,
+        Input,
+        Node,
+        Op,
+        Program,
+        PurefxError,
+        Ref,
+        declare,
+        op,
+    )
+    from purefx.ir.analysis.diff import diff
+    from purefx.ir.analysis.digest import alpha_equal, digest
+    from purefx.ir.analysis.history import became, history
+    from purefx.ir.calls.parts import parts, where_went
+    from purefx.ir.importing import import_ep, import_fx
+    from purefx.ir.show.dot import to_dot
+    from purefx.ir.show.explorer import to_model_explorer
+    from purefx.ir.store import load, save
+    from purefx.ir.text import mermaid, parse
+    from purefx.ir.verify import verify
+    from purefx.laws.first_difference import first_difference
+    from purefx.lowering import (
+        Stages,
+        as_fx_pass,
+        from_fx_pass,
+        lower,
+        lower_stages,
+        pipeline_stage,
+        sum_tied_gradients,
+        to_fx,
+        to_script,
+    )
+    from purefx.report import report
+    from purefx.stats import Stats, stats
+    from purefx.transforms import (
+        DEFAULT,
+        Fuel,
+        Match,
+        Rewrite,
+        Rule,
+        RuleSet,
+        Transformation,
+        add_runtime_assertions,
+        any_of,
+        bisect,
+        bodies_to_regions,
+        canonicalize,
+        collect_call_signatures,
+        deduplicate,
+        dispatch,
+        editing,
+        eliminate_common_subexpressions,
+        eliminate_dead_code,
+        expand,
+        fold_constants,
+        functionalize,
+        hoist,
+        infer,
+        inline,
+        inplace_mutations,
+        insert_ivals,
+        join,
+        lift_constants,
+        lift_state,
+        mark_non_persistent,
+        minimize,
+        module,
+        move_non_tensor_nodes,
+        name_inputs,
+        normalize_stacks,
+        observe,
+        outline,
+        regions_to_bodies,
+        relay_skips,
+        remove_effect_tokens,
+        remove_noops,
+        replicate,
+        restore_names,
+        rule,
+        sink_state,
+        split_balanced,
+        split_by_module,
+        split_by_tags,
+        swap_modules,
+        through,
+        to_device,
+        to_dtype,
+        transform,
+        transformation,
+    )
+
+from purefx._front import Front as _Front
 
 __all__ = [
     "DEFAULT",
@@ -217,21 +220,6 @@ __all__ = [
     "where_went",
 ]  # fmt: skip
 
-if TYPE_CHECKING:
-    from purefx.laws.first_difference import first_difference
-else:  # a type checker would believe every name
-
-    def __getattr__(name: str):  # noqa: ANN202
-        if name in {"laws", "rules"}:
-            return _importlib.import_module(f"purefx.{name}")
-        if name == "first_difference":  # laws are imported when they are asked for
-            return _importlib.import_module("purefx.laws.first_difference").first_difference
-        from purefx._moved import moved
-
-        return moved(name)
-
-    def __dir__() -> list[str]:
-        return sorted({*globals(), "first_difference"})
-
+_sys.modules[__name__].__class__ = _Front
 
 del TYPE_CHECKING, annotations

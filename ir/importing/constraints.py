@@ -9,7 +9,6 @@ import ast
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import sympy
 import torch
 from torch.export import ExportedProgram
 
@@ -17,7 +16,7 @@ from ..calls.argument_tree import ArgumentTree
 from ..errors import UnsupportedProgram
 from ..expression import Apply, Expr, InputDim, InputValue, Sym
 from ..signature import Constraints, Range
-from ..torch_private import guards_of, pytree
+from ..torch_private import guards_of, pytree, sympy
 
 __all__ = ["read_constraints", "read_expression", "read_guard", "read_size"]
 

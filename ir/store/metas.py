@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
@@ -199,9 +200,12 @@ class _Reader:
         self._known = known
         self._origins = origins
         self._symbols = Symbols(written["symbols"])
-        self._mode = FakeTensorMode(shape_env=self._symbols.env, static_shapes=False)
         self._keys = self._read_keys(written["keys"])
         self._makers = self._read_values(written["values"])
+
+    @cached_property
+    def _mode(self) -> Any:
+        return FakeTensorMode(shape_env=self._symbols.env, static_shapes=False)
 
     def _read_keys(self, written: Any) -> list[tuple[str, ...]]:
         if type(written) is not list or not all(

@@ -8,9 +8,9 @@ before they are computed if the value would not fit 64 bits.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any
 
-import sympy
 import torch
 
 from ..errors import ParseError, StoreError, UnsupportedProgram
@@ -18,7 +18,7 @@ from ..expression import OPERATORS, Apply, Expr, Sym, leaves_in
 from ..importing.constraints import read_expression
 from ..text.contract import print_expr, read_expr
 from ..text.lexer import Cursor
-from ..torch_private import new_shape_env, symbol_facts, symbolic_range, sympy_operators
+from ..torch_private import new_shape_env, symbol_facts, symbolic_range, sympy, sympy_operators
 
 __all__ = ["NUMBERS", "SymbolTable", "Symbols"]
 
@@ -58,7 +58,6 @@ class Symbols:
     """
 
     def __init__(self, table: Any) -> None:
-        self.env: Any = new_shape_env()
         self._known: dict[tuple[str, str], Any] = {}
         self._symbols: dict[str, Any] = {}
         self._hints: dict[str, int | None] = {}
@@ -66,6 +65,11 @@ class Symbols:
             raise StoreError("the table of symbols is not an object")
         for name, facts in table.items():
             self._add(name, facts)
+
+    @cached_property
+    def env(self) -> Any:
+        """The environment of the symbols."""
+        return new_shape_env()
 
     def _add(self, name: str, facts: Any) -> None:
         if type(facts) is not list or len(facts) != 3 or any(fact is not None and not _is_small(fact) for fact in facts):

@@ -8,14 +8,18 @@ wrapped here beyond giving it a typed name.
 
 from __future__ import annotations
 
-from . import fakes, graphs, operators, traces
+from . import fakes, graphs, joints, late, operators, traces
 from .fakes import *
 from .graphs import *
+from .joints import *
+from .late import *
 from .operators import *
 from .traces import *
 
 __all__: list[str] = []
 __all__ += fakes.__all__
 __all__ += graphs.__all__
+__all__ += joints.__all__
+__all__ += late.__all__
 __all__ += operators.__all__
 __all__ += traces.__all__

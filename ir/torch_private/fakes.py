@@ -10,14 +10,11 @@ import logging
 import threading
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
+from functools import cache
 from operator import attrgetter
 from typing import Any, cast
 
-import sympy
 import torch
-import torch.utils._sympy.functions
-import torch.utils._sympy.numbers
-import torch.utils._sympy.value_ranges
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
@@ -28,6 +25,8 @@ from torch._subclasses.fake_tensor import (
     UnsupportedOperatorException,
 )
 from torch.utils._traceback import CapturedTraceback
+
+from .late import Late, sympy
 
 __all__ = [
     "FAKE_REFUSALS",
@@ -42,6 +41,7 @@ __all__ = [
     "fresh_bindings",
     "has_fixed_sizes",
     "have_fixed_sizes",
+    "is_known_true",
     "is_refusal",
     "new_guards",
     "new_shape_env",
@@ -61,6 +61,11 @@ __all__ = [
 # pyright: reportPrivateUsage=false
 # Using private names in one place is what this folder is for.
 
+
+_functions: Any = Late("torch.utils._sympy.functions")
+_numbers: Any = Late("torch.utils._sympy.numbers")
+_ranges: Any = Late("torch.utils._sympy.value_ranges")
+_symbolic: Any = Late("torch.fx.experimental.symbolic_shapes")
 
 FAKE_REFUSALS = (DataDependentOutputException, DynamicOutputShapeException, UnsupportedFakeTensorException)
 """Errors of operators whose result depends on the contents of tensors."""
@@ -220,10 +225,7 @@ def size_number(size: Any) -> int | float | bool | None:
 
 def new_shape_env() -> Any:
     """Return an environment for symbolic sizes; no public module has the class."""
-    # Importing these takes a quarter of what purefx takes, and few programs ask.
-    from torch.fx.experimental.symbolic_shapes import ShapeEnv
-
-    return ShapeEnv()
+    return _symbolic.ShapeEnv()
 
 
 def new_symbol(env: Any, name: str, number: int, low: int | None, high: int | None) -> torch.SymInt:
@@ -240,7 +242,7 @@ def new_symbol(env: Any, name: str, number: int, low: int | None, high: int | No
     is_backed = name.startswith("s")
     if is_backed:
         env.add_backed_var_to_val(symbol, number)
-    infinite = torch.utils._sympy.numbers.int_oo
+    infinite = _numbers.int_oo
     env.constrain_symbol_range(symbol, compiler_min=0 if low is None else low, compiler_max=infinite if high is None else high)
     env.var_to_stack[symbol] = CapturedTraceback.extract(skip=1)
     return cast(torch.SymInt, env.create_symintnode(symbol, hint=number if is_backed else None))
@@ -305,9 +307,7 @@ def ranges_in(values: Iterable[Any]) -> dict[Any, Any]:
 
 def fresh_bindings(env: Any, value: Any) -> Any:
     """Return where a fake value holds symbols that its operator has just made, and take them from the list of those to bind."""
-    from torch.fx.experimental.symbolic_shapes import compute_unbacked_bindings
-
-    return compute_unbacked_bindings(env, value)
+    return _symbolic.compute_unbacked_bindings(env, value)
 
 
 def symbolic_range(expr: Any, low: int | None, high: int | None) -> tuple[Any, Any] | None:
@@ -320,10 +320,9 @@ def symbolic_range(expr: Any, low: int | None, high: int | None) -> tuple[Any, A
     name = getattr(expr, "name", None)
     if name is None:
         return None
-    infinite = torch.utils._sympy.numbers.int_oo
+    infinite = _numbers.int_oo
     symbol = _symbol(name)
-    bounds: Any = torch.utils._sympy.value_ranges.ValueRanges
-    return symbol, bounds(-infinite if low is None else low, infinite if high is None else high)
+    return symbol, _ranges.ValueRanges(-infinite if low is None else low, infinite if high is None else high)
 
 
 def symbol_facts(node: Any, symbol: Any) -> tuple[int | None, int | None, int | None]:
@@ -345,20 +344,28 @@ def _finite(number: Any) -> int | None:
     return int(number)
 
 
+@cache
 def sympy_operators() -> Mapping[str, Callable[..., Any]]:
     """Return what makes sympy expressions as torch has them, by the names of ``purefx.ir.expression``.
 
     >>> sympy_operators()["//"](sympy.Symbol("s0"), 2)
     (s0//2)
     """
-    return _SYMPY_OPERATORS
+    of: Any = _functions
+    return {
+        "+": sympy.Add, "*": sympy.Mul, "**": sympy.Pow, "-": lambda a, b: a - b, "neg": lambda a: -a,
+        "//": of.FloorDiv, "/": of.IntTrueDiv, "%": of.Mod, "ceildiv": of.CeilDiv,
+        "max": of.Max, "min": of.Min, "abs": sympy.Abs, "==": sympy.Eq, "!=": sympy.Ne, "<": sympy.Lt,
+        "<=": sympy.Le, ">": sympy.Gt, ">=": sympy.Ge, "and": sympy.And, "or": sympy.Or, "not": sympy.Not,
+    }  # fmt: skip
 
 
-_functions: Any = torch.utils._sympy.functions
+def is_known_true(condition: Any) -> bool:
+    """Return whether a condition on sizes holds whatever they are; asking a symbolic one for its truth would assume it.
 
-_SYMPY_OPERATORS: Mapping[str, Callable[..., Any]] = {
-    "+": sympy.Add, "*": sympy.Mul, "**": sympy.Pow, "-": lambda a, b: a - b, "neg": lambda a: -a,
-    "//": _functions.FloorDiv, "/": _functions.IntTrueDiv, "%": _functions.Mod, "ceildiv": _functions.CeilDiv,
-    "max": _functions.Max, "min": _functions.Min, "abs": sympy.Abs, "==": sympy.Eq, "!=": sympy.Ne, "<": sympy.Lt,
-    "<=": sympy.Le, ">": sympy.Gt, ">=": sympy.Ge, "and": sympy.And, "or": sympy.Or, "not": sympy.Not,
-}  # fmt: skip
+    >>> is_known_true(True), is_known_true(False)
+    (True, False)
+    """
+    if isinstance(condition, bool):
+        return condition
+    return _symbolic.statically_known_true(condition)

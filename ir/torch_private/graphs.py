@@ -5,13 +5,13 @@ Guards, verifiers, generated code, pytree specs, the dicts that hold state, chil
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any, NamedTuple, TypeVar, cast
 
 import torch
 import torch._guards
-import torch.export._unlift
 import torch.fx._pytree
 import torch.fx._symbolic_trace
 import torch.fx.graph
@@ -347,7 +347,8 @@ def checks_inputs(module: Any) -> bool:
 
     No public name has its class; it has no state, and torch sets its ``forward`` on the instance.
     """
-    kind = getattr(torch.export._unlift, "GuardsFn", None)
+    # Who made it has imported its module, which takes as long as Dynamo.
+    kind = getattr(sys.modules.get(EXPORT_HOOKS), "GuardsFn", None)
     return kind is not None and type(module) is kind and not hooks_of(module) and "forward" in module.__dict__
 
 

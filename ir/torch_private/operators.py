@@ -18,11 +18,13 @@ import torch._ops
 import torch.fx.node
 from attrs import frozen
 
+from .late import register_all
+
 __all__ = [
-    "ASSERT_SCALAR", "ENTER_AUTOCAST", "EXIT_AUTOCAST", "MODES", "SAFE_SOFTMAX", "SET_GRAD_ENABLED", "VMAP",
-    "HigherOrderOperator", "OpOverload", "OpOverloadPacket", "Parameter", "allows_numbers_as_tensors", "builtin_functions",
-    "in_dispatcher", "is_effectful", "overload_of", "overloads_of", "parameters_of", "registered_higher_order",
-    "resolve_higher_order", "resolve_operator", "schema_of", "side_effectful",
+    "ASSERT_SCALAR", "ENTER_AUTOCAST", "EXIT_AUTOCAST", "LATE_HIGHER_ORDER", "LATE_NAMESPACES", "MODES", "SAFE_SOFTMAX",
+    "SET_GRAD_ENABLED", "VMAP", "HigherOrderOperator", "OpOverload", "OpOverloadPacket", "Parameter", "allows_numbers_as_tensors",
+    "builtin_functions", "in_dispatcher", "is_effectful", "overload_of", "overloads_of", "parameters_of",
+    "registered_higher_order", "resolve_higher_order", "resolve_operator", "schema_of", "side_effectful",
 ]  # fmt: skip
 
 
@@ -40,6 +42,16 @@ OpOverloadPacket: Any = torch._ops.OpOverloadPacket
 
 HigherOrderOperator: Any = torch._ops.HigherOrderOperator
 """The type of ``torch.ops.higher_order.cond``."""
+
+
+LATE_NAMESPACES = frozenset({
+    "_c10d_functional", "_dtensor", "_inductor_test", "c10d_functional", "flex_lib", "fsdp", "onnx", "onnx_symbolic", "streams",
+    "symm_mem",
+})  # fmt: skip
+"""Namespaces with operators that torch registers when it first traces, and not when it is imported."""
+
+LATE_HIGHER_ORDER = frozenset({"trace_wrapped", "triton_kernel_wrapper_functional", "triton_kernel_wrapper_mutation"})
+"""Higher-order operators that it registers then."""
 
 
 def schema_of(target: Any) -> Any:
@@ -148,6 +160,14 @@ def resolve_operator(namespace: str, name: str, overload: str) -> Callable[..., 
     >>> resolve_operator("aten", "no_such_thing", "default"), resolve_operator("aten", "relu", "op")
     (None, None)
     """
+    found = _find_operator(namespace, name, overload)
+    if found is None and namespace in LATE_NAMESPACES:
+        register_all()
+        found = _find_operator(namespace, name, overload)
+    return found
+
+
+def _find_operator(namespace: str, name: str, overload: str) -> Callable[..., Any] | None:
     try:
         suffix = "" if overload == "default" else overload
         registered = cast(Any, torch._C)._get_operation_overload(f"{namespace}::{name}", suffix)
@@ -163,6 +183,8 @@ def resolve_higher_order(name: str) -> Callable[..., Any] | None:
     >>> resolve_higher_order("cond") is torch.ops.higher_order.cond, resolve_higher_order("__class__")
     (True, None)
     """
+    if name in LATE_HIGHER_ORDER:
+        register_all()
     return cast("Callable[..., Any] | None", cast(Any, torch._ops)._higher_order_ops.get(name))
 
 
@@ -172,6 +194,7 @@ def registered_higher_order() -> list[str]:
     >>> "cond" in registered_higher_order()
     True
     """
+    register_all()
     return list(cast(Any, torch._ops)._higher_order_ops)
 
 

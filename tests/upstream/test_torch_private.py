@@ -8,6 +8,8 @@ from __future__ import annotations
 import importlib
 import inspect
 import logging
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -408,3 +410,23 @@ def test_the_structured_trace_has_readers() -> None:
     (record,) = [record for record in records if "artifact" in record.metadata]
     assert record.metadata["artifact"] == {"name": "purefx_test", "encoding": "string"}
     assert record.payload == "text"
+
+
+def test_what_torch_registers_late_is_known() -> None:
+    """Whoever reads a file that names such an operator finds it, though nothing was traced yet."""
+    code = """
+import torch
+def registered():
+    return {(schema.name, schema.overload_name) for schema in torch._C._jit_get_all_schemas()}, set(torch._ops._higher_order_ops)
+operators, higher = registered()
+from purefx.ir.allowed import registered as found
+from purefx.ir.torch_private import LATE_HIGHER_ORDER, LATE_NAMESPACES, resolve_operator
+import sys
+assert resolve_operator("aten", "no_such_thing", "default") is None and "torch._dynamo" not in sys.modules
+assert found("streams.fork.default") is not None and "torch._dynamo" in sys.modules
+more, more_higher = registered()
+assert {name.partition("::")[0] for name, _ in more - operators} <= LATE_NAMESPACES, more - operators
+assert more_higher - higher <= LATE_HIGHER_ORDER
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

@@ -14,12 +14,11 @@ from typing import Any
 
 import torch
 from attrs import frozen
-from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from ...ir.arguments import Ref
 from ...ir.errors import RuleError
 from ...ir.graph import Node
-from ...ir.torch_private import has_fixed_sizes
+from ...ir.torch_private import has_fixed_sizes, is_known_true
 from .terms import Term
 from .writing import Number
 
@@ -208,9 +207,9 @@ def holds(condition: Callable[[Any], Any], of: Any) -> bool:
 
 def _is_true(symbol: str, plain: Any, mine: Size, other: Any) -> bool:
     fact = plain(mine.value, _number(other))
-    if statically_known_true(fact):
+    if is_known_true(fact):
         return True
-    if isinstance(fact, bool) or statically_known_true(torch.sym_not(fact)):
+    if isinstance(fact, bool) or is_known_true(torch.sym_not(fact)):
         return False
     assumed = _ASSUMED.get()
     if assumed is None:

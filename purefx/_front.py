@@ -1,0 +1,72 @@
+"""``Front``: a package whose public names are imported when somebody first asks for them.
+
+``import purefx`` so costs next to nothing, and a name what it needs.  Type checkers read plain imports instead, and a test
+compares them with ``HOMES``.
+"""
+
+from __future__ import annotations
+
+import importlib
+from types import ModuleType
+from typing import Any
+
+__all__ = ["DOORS", "HOMES", "Front"]
+
+DOORS = ("errors", "ir", "laws", "rules", "training")
+"""The packages and modules of ``purefx`` that are there without an import of their own."""
+
+_NAMES = {
+    "_doors": "capture to_ep unflatten",
+    "ir": "PURE Call Effects Frame Get Graph Input Node Op Program PurefxError Ref declare op",
+    "ir.analysis.diff": "diff",
+    "ir.analysis.digest": "alpha_equal digest",
+    "ir.analysis.history": "became history",
+    "ir.calls.parts": "parts where_went",
+    "ir.importing": "import_ep import_fx",
+    "ir.show.dot": "to_dot",
+    "ir.show.explorer": "to_model_explorer",
+    "ir.store": "load save",
+    "ir.text": "mermaid parse",
+    "ir.verify": "verify",
+    "laws.first_difference": "first_difference",
+    "lowering": "Stages as_fx_pass from_fx_pass lower lower_stages pipeline_stage sum_tied_gradients to_fx to_script",
+    "report": "report",
+    "stats": "Stats stats",
+    "transforms": (
+        "DEFAULT Fuel Match Rewrite Rule RuleSet Transformation add_runtime_assertions any_of bisect bodies_to_regions "
+        "canonicalize collect_call_signatures deduplicate dispatch editing eliminate_common_subexpressions eliminate_dead_code "
+        "expand fold_constants functionalize hoist infer inline inplace_mutations insert_ivals join lift_constants lift_state "
+        "mark_non_persistent minimize module move_non_tensor_nodes name_inputs normalize_stacks observe outline "
+        "regions_to_bodies relay_skips remove_effect_tokens remove_noops replicate restore_names rule sink_state split_balanced "
+        "split_by_module split_by_tags swap_modules through to_device to_dtype transform transformation"
+    ),
+}
+
+HOMES = {name: f"purefx.{home}" for home, names in _NAMES.items() for name in names.split()}
+"""From each public name to the module that has it."""
+
+
+class Front(ModuleType):
+    """The class of the package: Python asks it for what the package does not have yet."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name in HOMES:
+            found = getattr(importlib.import_module(HOMES[name]), name)
+        elif name in DOORS:
+            found = importlib.import_module(f"purefx.{name}")
+        elif name.startswith("_"):  # what Python and its tools ask of any module
+            raise AttributeError(f"module 'purefx' has no attribute {name!r}", name=name, obj=self)
+        else:
+            from purefx._moved import moved
+
+            return moved(name)
+        self.__dict__[name] = found
+        return found
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        # Python makes a submodule an attribute of its package, ``purefx.stats`` too; but that name is the function's.
+        if name not in HOMES or not isinstance(value, ModuleType):
+            super().__setattr__(name, value)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*self.__dict__, *HOMES, *DOORS} - {"laws"})  # which need a library that need not be there
