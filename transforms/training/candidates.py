@@ -13,14 +13,13 @@ from typing import Any
 import torch
 from attrs import frozen
 
-from ...ir.analysis.numbers import SYMBOLIC
 from ...ir.graph import Get, Node, Op, Stack
 from ...ir.own_operators import is_boundary
 from ...ir.signature import InputMutation, StateInput, StateMutation
 from ..memory import computes, is_view
 from .operators import work_of
 from .phases import GRADIENTS, Shape, tangents
-from .sizes import example_bytes
+from .sizes import NUMBERS, example_bytes
 
 __all__ = ["Candidate", "Table"]
 
@@ -275,4 +274,3 @@ class Table:
 
 
 STORED = (StateMutation, InputMutation)
-NUMBERS = (int, float, *SYMBOLIC)

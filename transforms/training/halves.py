@@ -171,8 +171,9 @@ def without_tangents(in_spec: Any) -> Any:
         in_spec: the pytree of ``(args, kwargs)``.
 
     >>> from purefx.ir.torch_private import pytree
-    >>> print(without_tangents(pytree.tree_structure(((1,), {"k": 2, "tangents": (3, 4)}))))
-    TreeSpec(tuple, None, [TreeSpec(tuple, None, [*]), TreeSpec(dict, ['k'], [*])])
+    >>> found = without_tangents(pytree.tree_structure(((1,), {"k": 2, "tangents": (3, 4)})))
+    >>> found == pytree.tree_structure(((1,), {"k": 2}))
+    True
     """
     if in_spec is None:
         return None

@@ -28,6 +28,7 @@ from .halves import Halves
 from .phases import Shape, is_joint
 from .policies import Policy, save_all
 from .sizes import bytes_of, example_bytes
+from .snapshots import with_snapshots
 
 __all__ = ["Partition", "Saved", "partition_joint"]
 
@@ -106,14 +107,11 @@ def partition_joint(program: Program, *, policy: Policy | None = None) -> Partit
         ArgumentError: it gives no gradients; the policy is none, or gives something else than names.
         NamingError: the policy names what is no candidate.
 
-    >>> import torch, purefx as px
-    >>> class Loss(torch.nn.Module):
-    ...     def forward(self, x):
-    ...         return x.exp().sum()
-    >>> ep = torch.export.export(Loss(), (torch.ones(2, requires_grad=True),))
-    >>> joint = px.import_ep(torch.export.experimental._export_forward_backward(ep), forward=ep)
-    >>> [(one.name, one.example) for one in partition_joint(joint).saved]
-    [('exp', 8)]
+    >>> import torch
+    >>> from purefx import training
+    >>> joint = training.capture_joint(torch.nn.Tanh(), (torch.ones(2, requires_grad=True),))
+    >>> [(one.name, one.kind, one.example) for one in partition_joint(joint).saved]
+    [('tanh', 'intermediate', 8)]
     """
     rule: Policy = save_all() if policy is None else a_function(policy, "policy", *A_POLICY)
     check(a_program(program, "partition_joint"))
@@ -123,12 +121,13 @@ def partition_joint(program: Program, *, policy: Policy | None = None) -> Partit
             "makes one"
         )
     with collector_paused():
-        flat = infer(inline(remove_effect_tokens(program)))
+        flat = infer(with_snapshots(inline(remove_effect_tokens(program))))
         table = Table(Shape(flat))
         found = crossing(table.candidates, _kept(table, rule), also=table.needed)
         halves = Halves(flat, table, found)
         saved = tuple([_described(halves, table, name) for name in halves.saved])
-        again = tuple([name for name in table.order if name in found.again])
+        twice = table.after(halves.kept)
+        again = tuple([name for name in table.order if name in found.again and table.shape.position[name] in twice])
         return Partition(check(halves.forward()), check(halves.backward()), saved, again)
 
 

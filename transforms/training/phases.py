@@ -24,7 +24,7 @@ from ...ir.signature import InputGradient, InputMutation, LossOutput, StateGradi
 from ...ir.taking import a_program
 from ..memory import Memory
 
-__all__ = ["Phases", "Shape", "is_joint", "phases", "tangents"]
+__all__ = ["GRADIENTS", "Phases", "Shape", "is_joint", "is_tangent", "outputs_of", "phases", "tangents"]
 
 
 @frozen
@@ -69,6 +69,16 @@ def is_tangent(spec: UserInput) -> bool:
     False
     """
     return spec.tangent_of is not None
+
+
+def outputs_of(program: Program, *kinds: type) -> list[str]:
+    """Return the names of the values that outputs of some kinds are.
+
+    >>> outputs_of(Program.of({"": Graph((), (), ())}), LossOutput)
+    []
+    """
+    pairs = zip(program.main.output, program.signature.outputs, strict=True)
+    return [name for arg, spec in pairs if type(spec) in kinds for name in refs_in((arg,))]
 
 
 def phases(program: Program) -> Phases:
@@ -157,18 +167,13 @@ class Shape:
     def _given(self) -> set[str]:
         return set(self.graph.output_refs())
 
-    def outputs(self, *kinds: type) -> list[str]:
-        """Return the names of the values that outputs of some kinds are."""
-        pairs = zip(self.graph.output, self.program.signature.outputs, strict=True)
-        return [name for arg, spec in pairs if type(spec) in kinds for name in refs_in((arg,))]
-
     def numbers(self, names: Iterable[str]) -> list[int]:
         """Return where nodes stand; inputs stand nowhere."""
         return [self.position[name] for name in names if name in self.position]
 
     def _asked_for(self) -> list[int]:
         # What the caller gets, and whoever writes its memory, at any time.
-        given = self.outputs(UserOutput, LossOutput)
+        given = outputs_of(self.program, UserOutput, LossOutput)
         seen = {self.memory.find(name) for name in given}
         writers = [
             number for number, does in enumerate(self.effects) if does.writes and not seen.isdisjoint(self.memory.touched(does))
@@ -177,7 +182,7 @@ class Shape:
 
     def _gradients_of_loss(self, asked: Collection[int]) -> set[int]:
         # What lies between the loss and the gradients; what the caller asks for is not of the backward.
-        loss = self.numbers(self.outputs(LossOutput))
+        loss = self.numbers(outputs_of(self.program, LossOutput))
         if not loss:
             return set()
         behind, users = set(loss), self.graph.users
@@ -187,7 +192,7 @@ class Shape:
                 if (number := self.position[user]) not in behind:
                     behind.add(number)
                     todo.append(number)
-        return (behind & self._operands_of(self.numbers(self.outputs(*GRADIENTS)))) - set(asked)
+        return (behind & self._operands_of(self.numbers(outputs_of(self.program, *GRADIENTS)))) - set(asked)
 
     def _operands_of(self, numbers: Iterable[int]) -> set[int]:
         found, todo = set[int](), list(numbers)
@@ -224,7 +229,7 @@ class Shape:
         return [number for number in range(len(self.effects)) if number not in self.bound and self.acts(number)]
 
     def _mutations(self) -> list[int]:
-        made = self.numbers(self.outputs(StateMutation, InputMutation))
+        made = self.numbers(outputs_of(self.program, StateMutation, InputMutation))
         return [number for number in made if number not in self.bound]
 
     def before(self, numbers: Iterable[int]) -> set[int]:

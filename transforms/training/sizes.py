@@ -12,7 +12,10 @@ from ...ir.expression import Apply, Expr
 from ...ir.importing.constraints import read_size
 from ...ir.torch_private import size_number
 
-__all__ = ["bytes_of", "example_bytes", "example_number"]
+__all__ = ["NUMBERS", "bytes_of", "example_bytes", "example_number"]
+
+NUMBERS = (int, float, *SYMBOLIC)
+"""What is a size or another number."""
 
 
 def example_bytes(value: Any) -> int:
@@ -28,7 +31,7 @@ def example_bytes(value: Any) -> int:
     if isinstance(value, tuple | list):
         parts: list[Any] = list(value)  # pyright: ignore[reportUnknownArgumentType]
         return sum(map(example_bytes, parts))
-    return 8 if isinstance(value, int | float | SYMBOLIC) else 0
+    return 8 if isinstance(value, NUMBERS) else 0
 
 
 def example_number(size: Any) -> int:
