@@ -11,23 +11,18 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 from ...ir.analysis.digest import graph_digest, graph_tokens
 from ...ir.arguments import Ref
-from ...ir.calls.call_graph import all_instances
 from ...ir.effects.aliases import UnionFind
-from ...ir.effects.declared import NodeEffects
-from ...ir.effects.dependencies import dependencies
-from ...ir.effects.resolved import program_effects
 from ...ir.graph import Call, Get, Graph, Node
 from ...ir.names import Names, word_of
-from ...ir.own_operators import is_boundary
 from ...ir.program import Program
 from ...ir.signature import StateInput, UserInput
 from ...ir.state import exporter_name
-from ..memory import Memory
+from ..precedence import precedences
 from ..shared_bodies import RESERVED, word_of_operator
 from ..transformation import UNLIMITED, Fuel, transformation
 
@@ -74,44 +69,15 @@ def canonicalize(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
     >>> first == second, [node.name for node in first.main.nodes]
     (True, ['exp', 'sin', 'sub'])
     """
-    places, effects = all_instances(program), program_effects(program)
     digests: dict[str, str] = {}
     graphs: dict[str, Graph] = {}
-    for name in program.bottom_up:
+    for name, before in precedences(program):
         graph = program.graphs[name]
-        before = _before(program, name, places[name], effects[name])
         ordered = graph.with_nodes([graph.nodes[number] for number in _order(graph, before, digests)])
         made = _named(program, name, ordered)
         graphs[name] = made if made is graph or fuel.burn("put the nodes in order", graph=name) else graph
         digests[name] = graph_digest(made, digests)
     return program.with_graphs(graphs)
-
-
-def _before(program: Program, name: str, places: Iterable[str], effects: Sequence[NodeEffects]) -> list[list[int]]:
-    # What must come before each node, wherever the graph stands.
-    graph = program.graphs[name]
-    found: list[set[int]] = [set() for _ in graph.nodes]
-    for place in places:
-        for mine, of in zip(found, dependencies(program, graph, path=place), strict=True):
-            mine.update(of)
-    if name != program.root:
-        _keep_outside(Memory(program, name, effects), found)
-    return [sorted(of) for of in found]
-
-
-def _keep_outside(memory: Memory, found: list[set[int]]) -> None:
-    # Which inputs of a body and which state are one memory, its callers decide: where one is written, all are.
-    if memory.outside.isdisjoint(memory.written):
-        return
-    writer, readers = -1, list[int]()
-    for number, node in enumerate(memory.graph.nodes):
-        does = memory.effects[node.name]
-        writes = memory.reaches_outside(does)
-        reads = any(map(memory.is_outside, node.refs())) or not memory.outside.isdisjoint(memory.of_slots(does.reads_slots))
-        if type(node.do) is Get or is_boundary(node) or not (reads or writes):
-            continue
-        found[number].update([writer] if writer >= 0 else [], readers if writes else [])
-        writer, readers = (number, []) if writes else (writer, [*readers, number])
 
 
 # -- ranks ----------------------------------------------------------------------------------------------------------------------
