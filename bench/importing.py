@@ -35,7 +35,9 @@ def importing(rounds: int) -> dict[str, dict[str, float]]:
         rounds: how many processes of each kind; one more is not counted, which may have to compile files.
     """
     found = {"alone": [_asked() for _ in range(rounds + 1)][1:], "after an export": [_asked("export") for _ in range(rounds)]}
-    minima = {how: dict(zip(STEPS, map(min, zip(*times, strict=True)), strict=True)) for how, times in found.items()}
+    minima: dict[str, dict[str, float]] = {
+        how: dict(zip(STEPS, map(min, zip(*times, strict=True)), strict=True)) for how, times in found.items()
+    }
     print(f"\nimport, ms{'':<18}" + "".join(f"{how:>18}" for how in minima))
     for step in STEPS:
         print(f"{step:<28}" + "".join(f"{steps[step] * 1e3:>18.1f}" for steps in minima.values()))
