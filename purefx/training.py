@@ -9,6 +9,8 @@
 from __future__ import annotations
 
 from purefx._joint import capture_joint
+from purefx.ir.importing.called import module_calls
+from purefx.transforms.communication import bucket_collectives, overlap_communication
 from purefx.transforms.training import (
     Candidate,
     Partition,
@@ -30,10 +32,13 @@ __all__ = [
     "Phases",
     "Policy",
     "Saved",
+    "bucket_collectives",
     "budget",
     "by_operator",
     "capture_joint",
     "min_cut",
+    "module_calls",
+    "overlap_communication",
     "partition_joint",
     "phases",
     "recompute",

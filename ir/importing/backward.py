@@ -6,6 +6,7 @@ a tracer says in one of several ways; a sum of gradients, of which it says nothi
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -81,29 +82,36 @@ class _Placing:
         self.annotated = annotated
         self.calls: dict[torch.fx.Node, Calls] = {}
         """The calls around each node that they are known of; () at the root."""
+        self.metas = dict(pairs)
+        self.by_number: dict[Any, torch.fx.Node] = {}
+        """The forward node of each number."""
         self.backward: set[torch.fx.Node] = set()
         self.sums: list[torch.fx.Node] = []
         """Nodes of the backward that no forward node is known of."""
 
     def placed(self) -> Traced:
         """Return what is known of all nodes."""
-        by_number: dict[Any, Calls] = {}
         for node, meta in self.pairs:
             if not self.is_backward(node, meta):
-                self.calls[node] = calls = self.own(meta)
+                self.calls[node] = self.own(meta)
                 # Of several nodes with one number the first made the node of autograd; no gradients are of the others.
-                by_number.setdefault(meta.get("seq_nr"), calls)
+                self.by_number.setdefault(meta.get("seq_nr"), node)
         for node, meta in self.pairs:
             if node in self.backward:
-                calls = self.own(meta) or (None if "is_gradient_acc" in meta else by_number.get(meta.get("seq_nr")))
-                if calls is None or (not calls and "seq_nr" not in meta):
+                forward = self.forward_of(meta)
+                calls = self.own(meta) or (self.calls.get(forward) if forward is not None else None)
+                if calls is None:
                     self.sums.append(node)
                 else:
                     self.calls[node] = calls
         self.place_sums()
-        return Traced(
-            {node: dict(calls) for node, calls in self.calls.items() if calls}, frozenset(node.name for node in self.backward)
-        )
+        stacks = {node: dict(calls) for node, calls in self.calls.items() if calls}
+        return Traced(stacks, frozenset([node.name for node in self.backward]))
+
+    def forward_of(self, meta: Mapping[str, Any]) -> torch.fx.Node | None:
+        """Return the forward node that a backward node with this meta is for, where its number says so."""
+        of_node = "autograd_backward" in meta and "is_gradient_acc" not in meta  # else the number is of another node
+        return self.by_number.get(meta.get("seq_nr")) if of_node else None
 
     def is_backward(self, node: torch.fx.Node, meta: Mapping[str, Any]) -> bool:
         """Return whether a node is of the backward: autograd made it, or it adds what autograd made, outside of all modules."""
@@ -122,24 +130,48 @@ class _Placing:
         return tuple(self.annotated.get(_named(meta), {}).items())
 
     def place_sums(self) -> None:
-        """Place the sums of gradients: in the call that holds what is added, or an operand and what the sum goes to.
+        """Place the sums of gradients, and what else nothing is known of.
 
-        One operand may have come through unchanged from where the value was used (``x + f(x)``): then what the sum goes to, the
-        backward of what made the value, tells where that was.
+        A sum is the gradient to a value that was used several times: it is in the innermost call that holds these uses, which
+        need not be where what is added was computed (``x + f(x)`` hands one gradient through).  Where that value is not known the
+        sum is in the innermost call that holds what is added, or one of that and what the sum goes to.
         """
-        behind: dict[torch.fx.Node, list[Calls]] = {}
+        behind: dict[torch.fx.Node, list[torch.fx.Node]] = {}
         for node in reversed(self.sums):
-            behind[node] = [
-                calls for user in node.users for calls in (behind.get(user, ()) if user in behind else self.known([user]))
-            ]
+            direct = [user for user in node.users if user not in behind]
+            behind[node] = direct or [one for user in node.users for one in behind[user]]
         for node in self.sums:
-            before = self.known(node.all_input_nodes)
-            around = [_common(before), *[_common([one, other]) for one in before for other in behind[node]]]
-            self.calls[node] = max(around, key=len)
+            uses = self.uses(behind[node])
+            operands = node.all_input_nodes
+            before = self.known([one for one in operands if one in self.backward] or operands)
+            after = self.known(behind[node])
+            guessed = [_common(before), *[_common([one, other]) for one in before for other in after]]
+            self.calls[node] = _common(uses) if uses else max(guessed, key=len)
+
+    def uses(self, behind: Sequence[torch.fx.Node]) -> list[Calls]:
+        """Return the calls in which the value is used that a sum is the gradient to; none if that is not known.
+
+        Args:
+            behind: the nodes that the sum goes to, of which any may tell.
+        """
+        value = next((made for one in behind if (made := self.forward_of(self.metas.get(one, {}))) is not None), None)
+        while value is not None:
+            users = [user for user in _users(value) if user not in self.backward]
+            if len(users) > 1:
+                return [self.calls.get(user, ()) for user in users]
+            # What is used once has no sum: its user handed the gradient through, as an addition does.
+            value = next(iter(users), None)
+        return []
 
     def known(self, nodes: Iterable[torch.fx.Node]) -> list[Calls]:
         """Return the calls around those of some nodes that they are known of."""
         return [self.calls[node] for node in nodes if node in self.calls]
+
+
+def _users(node: torch.fx.Node) -> list[torch.fx.Node]:
+    # Those of a result of several through the projections; a copy that autograd saved is no use.
+    users = [one for user in node.users for one in (user.users if user.target is operator.getitem else (user,))]
+    return [user for user in users if user.target is not torch.ops.aten.detach.default]
 
 
 def _common(stacks: Sequence[Calls]) -> Calls:

@@ -14,10 +14,46 @@ from typing import Any
 import torch
 import torch.fx.traceback
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+from torch.overrides import TorchFunctionMode
 
+from ..torch_private import number_backward
 from .reading import class_name
 
-__all__ = ["noted_calls"]
+__all__ = ["module_calls", "noted_calls"]
+
+
+@contextmanager
+def module_calls(module: torch.nn.Module) -> Iterator[None]:
+    """Let ``make_fx`` note, while this is open, in which call of which module each operator is, those of the backward included.
+
+    ``import_fx`` reads it, and ``outline`` makes a forward and a backward body for each module of it.
+
+    Args:
+        module: what the traced function calls, also through ``torch.func.functional_call``; it is not changed.
+
+    >>> import torch, purefx as px
+    >>> from torch.fx.experimental.proxy_tensor import make_fx
+    >>> model = torch.nn.Sequential(torch.nn.Linear(2, 2, bias=False), torch.nn.Tanh())
+    >>> def gradient(x):
+    ...     return torch.autograd.grad(model(x).sum(), x)[0]
+    >>> with px.training.module_calls(model):
+    ...     traced = make_fx(gradient)(torch.ones(1, 2, requires_grad=True))
+    >>> [str(node.stack[0]) for node in px.import_fx(traced).main.nodes if "tanh" in str(node.do)]
+    ['1', '1@1']
+    """
+    with torch.fx.traceback.preserve_node_meta(), noted_calls(module), _Asked():
+        yield
+
+
+class _Asked(TorchFunctionMode):
+    """Notices that gradients are asked for."""
+
+    def __torch_function__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+        """Call a function of torch."""
+        given = kwargs or {}
+        if func in (torch.autograd.grad, torch.Tensor.backward):
+            number_backward(args[0] if args else given.get("outputs"))
+        return func(*args, **given)
 
 
 @contextmanager
@@ -40,38 +76,47 @@ def noted_calls(root: torch.nn.Module) -> Iterator[None]:
 
 
 class _Noted:
+    """The calls of modules that are running."""
+
     def __init__(self, root: torch.nn.Module) -> None:
         self.root = root
         self.thread = threading.get_ident()
         self.paths = {id(module): path for path, module in reversed(list(root.named_modules(remove_duplicate=False)))}
         """The first path of each module."""
         self.counts: dict[str, int] = {}
-        self.entered: list[tuple[str, tuple[str, str]]] = []
+        self.around: dict[str, tuple[Any, ...]] = {}
+        """The calls around the first call of each module."""
+        self.running: list[tuple[Any, ...]] = []
+        """Of each call that is running all calls around what it runs, as entries of a module stack."""
 
     def enter(self, module: torch.nn.Module, _: Any) -> None:
         """Note that a module is called."""
         path = self.path(module)
         if path is None:
             return
-        if module is self.root and not self.entered:
+        if module is self.root and not self.running:
             self.counts.clear()  # torch runs the module once before it traces it
+        # What autograd calls was called before, in the same modules: it is computed again for the backward.
+        around = self.running[-1] if self.running else self.around.get(path, ())
+        self.around.setdefault(path, around)
         number = self.counts[path] = self.counts.get(path, -1) + 1
-        self.entered.append((f"{path}@{number}", (path, class_name(type(module)))))
+        self.running.append((*around, (f"{path}@{number}", (path, class_name(type(module))))))
         self.tell()
 
     def leave(self, module: torch.nn.Module, _args: Any, _result: Any) -> None:
         """Note that the call of a module is over."""
-        if self.path(module) is not None and self.entered:
-            self.entered.pop()
+        if self.path(module) is not None and self.running:
+            self.running.pop()
             self.tell()
 
     def path(self, module: torch.nn.Module) -> str | None:
+        """Return the path of a module that is traced, or None."""
         return self.paths.get(id(module)) if threading.get_ident() == self.thread else None
 
     def tell(self) -> None:
         """Write the calls into the meta of what is traced next."""
         meta = torch.fx.traceback.get_current_meta()
-        if self.entered:
-            meta["nn_module_stack"] = dict(self.entered)
+        if self.running:
+            meta["nn_module_stack"] = dict(self.running[-1])
         else:
             meta.pop("nn_module_stack", None)

@@ -17,14 +17,14 @@ from ..arguments import Arg, Items, Record
 from ..callables import bind
 from ..calls.argument_tree import ArgumentTree
 from ..effects.declared import Effects
-from ..errors import InputError, InputValueError, InvalidProgram, UnsupportedProgram, Violation
+from ..errors import ArgumentError, InputError, InputValueError, InvalidProgram, UnsupportedProgram, Violation
 from ..graph import Call
 from ..names import is_identifier
 from ..operators import Said, said_of
 from ..persistent import collector_paused, pmap
 from ..program import Program
 from ..signature import LiteralType, ObjectType, Signature, UserInput, UserOutput
-from ..taking import FX
+from ..taking import FX, kind_of
 from ..torch_private import (
     EXPORT_HOOKS,
     FAKE_REFUSALS,
@@ -39,6 +39,8 @@ from ..torch_private import (
 from ..verify import check
 from ..verify.findings import PLAIN, short
 from .constants import with_constants
+from .descriptors import described
+from .joint import Convention, read_joint
 from .replayed import unrolled, with_reads_in_place
 from .traced import TracedReader, parameters_of
 
@@ -247,6 +249,7 @@ def import_fx(
     graph_module: torch.fx.GraphModule,
     *,
     example_inputs: tuple[Any, ...] | Mapping[str, Any] | None = None,
+    state: torch.nn.Module | Mapping[str, torch.Tensor] | None = None,
     effects: Mapping[Callable[..., Any], Effects] | None = None,
     provenance: bool = True,
 ) -> Program:
@@ -257,6 +260,9 @@ def import_fx(
             and its tensors are shared, not copied.  The graph counts: one that was edited need not be recompiled.
         example_inputs: arguments of one call.  With them the nodes get fake values where the tracer left none, so that methods
             of tensors are known operators and not anything.  They restrict nothing: other inputs may be passed.
+        state: the module that AOTAutograd traced, or a mapping from names to its tensors: inputs that the graph describes as its
+            parameters and buffers (``meta["desc"]``) become state, and outputs that it describes as gradients or new contents
+            have these roles. A joint graph becomes a joint program, called with ``tangents=``, the gradients of its results.
         effects: what functions and operators of other libraries do, as ``declare`` takes it, for this import alone.
         provenance: whether every node remembers where it comes from, for ``history`` and ``became``.
 
@@ -284,9 +290,23 @@ def import_fx(
         module, out_spec = unrolled(graph_module)
     values = {} if example_inputs is None else example_values(module, example_inputs)
     with collector_paused():
-        program = _read(module, out_spec, values, said_of(effects))
+        said = said_of(effects)
+        program = _read(module, out_spec, values, said) if state is None else _described(module, state, said)
         program = tracked(program) if provenance else program
         return check(program if module is graph_module else with_reads_in_place(program))
+
+
+def _described(module: torch.fx.GraphModule, state: Any, said: Said) -> Program:
+    if not isinstance(state, torch.nn.Module | Mapping):
+        raise ArgumentError(f"state is the module that was traced, or maps names to its tensors; it is not {kind_of(state)}")
+    found = described(module.graph)
+    if found is None:
+        raise UnsupportedProgram(
+            "state= is for graphs that describe their inputs (meta['desc'], of aot_export_joint_with_descriptors), and this one "
+            "does not: restore_names(import_fx(graph_module), module, inputs=...) makes state of inputs that were given tensors "
+            "of the module"
+        )
+    return read_joint(module, found, state, Convention.flat(found), said)
 
 
 def _read(module: torch.fx.GraphModule, out_spec: Any, values: Mapping[Any, Any], said: Said) -> Program:

@@ -185,8 +185,10 @@ class _Roles:
         in_spec = self.in_spec(len(tangents))
         pairs = [*state, *self.user_inputs(graph, users, sorted(tangents, key=lambda pair: pair[0]), in_spec)]
         output, outputs = self.outputs(graph.output, len(state))
-        gradients = sum(type(spec) in (StateGradient, InputGradient) for spec in outputs)
-        out_spec = pytree.TreeSpec(tuple, None, [self.convention.out_spec, pytree.tree_structure((0,) * gradients)])
+        out_spec = self.convention.out_spec
+        if self.found.is_joint:
+            gradients = sum(type(spec) in (StateGradient, InputGradient) for spec in outputs)
+            out_spec = pytree.TreeSpec(tuple, None, [out_spec, pytree.tree_structure((0,) * gradients)])
         signature = Signature(tuple([spec for _, spec in pairs]), outputs, in_spec, out_spec, self.convention.names)
         return Graph(tuple([formal for formal, _ in pairs]), graph.nodes, output), signature
 
@@ -207,7 +209,9 @@ class _Roles:
         return self.result_of[output.idx]
 
     def in_spec(self, tangents: int) -> Any:
-        """Return the pytree of the arguments, with the tangents as a keyword argument."""
+        """Return the pytree of the arguments, of a joint graph with the tangents as a keyword argument."""
+        if not self.found.is_joint:
+            return self.convention.in_spec
         args, kwargs = self.convention.in_spec.children()
         specs = dict(zip(kwargs.context or (), kwargs.children(), strict=True))
         specs["tangents"] = pytree.tree_structure((0,) * tangents)

@@ -11,10 +11,23 @@ from typing import Any, cast
 import torch
 import torch.fx
 
-__all__ = ["traced_joint"]
+__all__ = ["number_backward", "traced_joint"]
 
 # pyright: reportPrivateUsage=false
 # Using private names in one place is what this folder is for.
+
+
+def number_backward(outputs: Any) -> None:
+    """Let what autograd runs for some tensors be traced with the numbers of the forward operators that it is for.
+
+    AOTAutograd does it for what it traces; ``make_fx`` does not.
+
+    Args:
+        outputs: a tensor, or a tuple or list of tensors.
+    """
+    from torch._functorch._aot_autograd.logging_utils import setup_stacktrace_preservation_hooks_from_tensors
+
+    setup_stacktrace_preservation_hooks_from_tensors(outputs)
 
 
 def traced_joint(module: torch.nn.Module, args: tuple[Any, ...]) -> torch.fx.GraphModule:
@@ -24,8 +37,11 @@ def traced_joint(module: torch.nn.Module, args: tuple[Any, ...]) -> torch.fx.Gra
         module: takes tensors and returns a tuple of tensors.
         args: fake tensors.
     """
+    from torch._export.utils import _compiling_state_context
     from torch._functorch.aot_autograd import aot_export_joint_with_descriptors
 
     with ExitStack() as stack:
+        # As torch.export does: modules that ask whether they are traced leave out what depends on values.
+        stack.enter_context(_compiling_state_context())
         # Once the stack is left nothing can be compiled of the result, but its graph is whole.
         return cast(torch.fx.GraphModule, aot_export_joint_with_descriptors(stack, module, args).graph_module)
