@@ -56,8 +56,9 @@ if TYPE_CHECKING:  # ``_front`` has them when they are asked for
         to_fx,
         to_script,
     )
+    from purefx.lowering.training import training_module
     from purefx.report import report
-    from purefx.stats import Stats, stats
+    from purefx.stats import stats
     from purefx.transforms import (
         DEFAULT,
         Fuel,
@@ -137,7 +138,6 @@ __all__ = [
     "Rule",
     "RuleSet",
     "Stages",
-    "Stats",
     "Transformation",
     "add_runtime_assertions",
     "alpha_equal",
@@ -213,6 +213,7 @@ __all__ = [
     "to_fx",
     "to_model_explorer",
     "to_script",
+    "training_module",
     "transform",
     "transformation",
     "unflatten",

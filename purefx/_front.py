@@ -30,8 +30,9 @@ _NAMES = {
     "ir.verify": "verify",
     "laws.first_difference": "first_difference",
     "lowering": "Stages as_fx_pass from_fx_pass lower lower_stages pipeline_stage sum_tied_gradients to_fx to_script",
+    "lowering.training": "training_module",
     "report": "report",
-    "stats": "Stats stats",
+    "stats": "stats",
     "transforms": (
         "DEFAULT Fuel Match Rewrite Rule RuleSet Transformation add_runtime_assertions any_of bisect bodies_to_regions "
         "canonicalize collect_call_signatures deduplicate dispatch editing eliminate_common_subexpressions eliminate_dead_code "

@@ -20,7 +20,7 @@ VALUES = frozenset({
 })  # fmt: skip
 """What is a value of a program and seldom written by hand: it is in ``purefx.ir``."""
 
-RESULTS = {"ModuleStats": "purefx.stats", "Tie": "purefx.lowering"}
+RESULTS = {"ModuleStats": "purefx.stats", "Stats": "purefx.stats", "Tie": "purefx.lowering"}
 """What is a part of what a function of the front door returns: ``from purefx.stats import ModuleStats``."""
 
 

@@ -9,7 +9,9 @@
 from __future__ import annotations
 
 from purefx._joint import capture_joint
+from purefx._stages import training_stages
 from purefx.ir.importing.called import module_calls
+from purefx.lowering.training import TrainingModule
 from purefx.transforms.communication import bucket_collectives, overlap_communication
 from purefx.transforms.training import (
     Candidate,
@@ -17,6 +19,7 @@ from purefx.transforms.training import (
     Phases,
     Policy,
     Saved,
+    SplitBackward,
     budget,
     by_operator,
     min_cut,
@@ -24,6 +27,7 @@ from purefx.transforms.training import (
     phases,
     recompute,
     save_all,
+    split_backward,
 )
 
 __all__ = [
@@ -32,6 +36,8 @@ __all__ = [
     "Phases",
     "Policy",
     "Saved",
+    "SplitBackward",
+    "TrainingModule",
     "bucket_collectives",
     "budget",
     "by_operator",
@@ -43,4 +49,6 @@ __all__ = [
     "phases",
     "recompute",
     "save_all",
+    "split_backward",
+    "training_stages",
 ]

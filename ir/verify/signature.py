@@ -135,7 +135,8 @@ def _target_of(survey: Survey, spec: Any) -> Any:
 def check_gradients(survey: Survey) -> Iterator[Finding]:
     """Find gradients of nothing, second gradients, gradients of another shape, and gradients without one loss or tangents.
 
-    A program that gives nothing but gradients is the backward of another one: what its gradients and tangents count is there.
+    A program that gives gradients first is the backward of another one, or half of that, with what it hands to the other half
+    behind the gradients: what its gradients and tangents count is there.
     """
     outputs = list(_outputs(survey))
     losses = sum(type(spec) is LossOutput for spec, _ in outputs)
@@ -174,8 +175,8 @@ def _differentiated(survey: Survey, spec: Any) -> tuple[bool, Any, str]:
 
 
 def _is_backward(survey: Survey) -> bool:
-    kinds = {type(spec) for spec in survey.program.signature.outputs}
-    return kinds.isdisjoint((UserOutput, LossOutput)) and not kinds.isdisjoint((StateGradient, InputGradient))
+    given = [type(spec) for spec in survey.program.signature.outputs if type(spec) in GIVEN]
+    return given[:1] in ([StateGradient], [InputGradient]) and LossOutput not in given
 
 
 def _tangents(survey: Survey) -> list[tuple[int, Any, UserInput]]:
@@ -198,7 +199,7 @@ def check_tangents(survey: Survey) -> Iterator[Finding]:
         if of in done:
             yield Finding(f"it is the second tangent of the user output {of}", node=place)
         done.add(of)
-        output = given[of] if of < len(given) else None
+        output = given[of] if of < len(given) and not _is_backward(survey) else None
         wanted = _values(survey)[output.name] if type(output) is Ref else None
         difference = disagreement(value_in(formal.meta), wanted)
         if difference is not None:

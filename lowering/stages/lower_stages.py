@@ -21,6 +21,7 @@ from ...ir.taking import Kind, a_program
 from ...ir.verify import check
 from ..calls.arguments import CallPlan
 from ..lower import lower
+from ..training.module import TrainingModule
 from .cutting import stage_program
 from .plan import StagePlan, boundaries, check_stages, shared_cells
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
     from torch.distributed.pipelining import PipelineStage
 
-__all__ = ["Stages", "Tie", "lower_stages", "pipeline_stage", "sum_tied_gradients"]
+__all__ = ["Stages", "Tie", "device_of_stage", "lower_stages", "pipeline_stage", "sum_tied_gradients"]
 
 
 @frozen
@@ -284,7 +285,8 @@ def pipeline_stage(
     """Return a stage for a schedule of ``torch.distributed.pipelining`` on this rank.
 
     The metadata of boundary tensors (dtype, shape, whether they need a gradient) is derived from the program, so all ranks must
-    have lowered the same one. Parameters may be frozen afterwards, but not the other way round: what was exported frozen and is
+    have lowered the same one. Stages that ``px.training.training_stages`` made compute the gradients of parameters when a
+    schedule asks for them. Parameters may be frozen afterwards, but not the other way round: what was exported frozen and is
     trained now would get no gradient.
 
     Args:
@@ -320,12 +322,20 @@ def pipeline_stage(
     number = range(len(stages))[index]
     _check_frozen(stages, number, module)
     found = boundaries(stages.programs, stages.names, example)
-    where = torch.device(device) if device is not None else _device(module)
+    where = torch.device(device) if device is not None else device_of_stage(module)
     before, after = found[number], found[number + 1]
-    return PipelineStage(module, number, len(stages), where, input_args=tuple(before), output_args=tuple(after), group=group)
+    rest = module.rest_of_backward if isinstance(module, TrainingModule) and module.splits_backward else None
+    return PipelineStage(
+        module, number, len(stages), where, input_args=tuple(before), output_args=tuple(after), group=group, dw_builder=rest
+    )
 
 
-def _device(module: torch.nn.Module) -> torch.device:
+def device_of_stage(module: torch.nn.Module) -> torch.device:
+    """Return the device of the first parameter or buffer of a stage; the CPU if it has none.
+
+    >>> device_of_stage(torch.nn.ReLU())
+    device(type='cpu')
+    """
     for tensors in (module.parameters(), module.buffers()):
         for tensor in tensors:
             return tensor.device

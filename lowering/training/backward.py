@@ -16,8 +16,8 @@ from ...ir.arguments import Ref
 from ...ir.graph import Graph, Input, Node, Op
 from ...ir.operators import op_of
 from ...ir.program import Program
-from ...ir.signature import GIVEN, UserInput
-from .boxed import Boxed, boxed, reader
+from ...ir.signature import GIVEN
+from .boxed import Boxed, boxed
 from .explicit import Explicit, explicit, reached, with_results
 
 __all__ = ["Backward", "Request"]
@@ -45,19 +45,19 @@ class Backward:
     Args:
         program: flat; it takes what was saved, then tangents, and reads state.
         places: for each operand of the step, which result is its gradient; None for no gradient.
+        tangents: which of its inputs are tangents.
         device: replaces every device that the program names.
     """
 
-    def __init__(self, program: Program, places: Sequence[int | None], device: torch.device | None) -> None:
-        self.source = program
+    def __init__(
+        self, program: Program, places: Sequence[int | None], tangents: Sequence[Input], device: torch.device | None
+    ) -> None:
         self.places = tuple(places)
-        self.device = device
+        self.tangents = tuple(tangents)
+        self.moved_to = device
         self.whole: Explicit = explicit(program)
         self.full: Boxed = boxed(self.whole.program, device=device)
-        self.read_state = reader(self.whole.state)
         self.versions: dict[Request, Boxed] = {}
-        users = [(formal, spec) for formal, spec in program.inputs if type(spec) is UserInput]
-        self.tangents: tuple[Input, ...] = tuple([formal for formal, spec in users if spec.tangent_of is not None])
 
         self.layouts = [_strides(formal) for formal in self.tangents]
 
@@ -86,7 +86,7 @@ class Backward:
             found = self.full
         else:
             program = with_results(self.whole.program, wanted)
-            found = boxed(program if request.laid else self._in_any_layout(program), device=self.device)
+            found = boxed(program if request.laid else self._in_any_layout(program), device=self.moved_to)
         if len(self.versions) >= VERSIONS:
             self.versions.clear()
         self.versions[request] = found

@@ -1,4 +1,7 @@
-"""How a training module is called: as the module that was captured, without tangents and gradients."""
+"""How a training module is called: as the module that was captured, without tangents and gradients.
+
+The joint program says how arguments and results are nested; its forward is cut out of a flat copy of it.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +12,9 @@ from attrs import evolve
 from ...ir.program import Program
 from ...ir.signature import GIVEN, LossOutput, UserInput, UserOutput
 from ...ir.torch_private import pytree
+from ...transforms.training.halves import TANGENTS, without_tangents
 
-__all__ = ["TANGENTS", "called_like", "result_spec", "uncalled"]
-
-TANGENTS = "tangents"
-"""The keyword argument that a joint program takes tangents in."""
+__all__ = ["called_like", "result_spec", "uncalled"]
 
 
 def uncalled(program: Program) -> Program:
@@ -36,23 +37,11 @@ def called_like(joint: Program, forward: Program) -> Program:
         signature=evolve(
             forward.signature,
             inputs=specs,
-            in_spec=_without_tangents(signature.in_spec),
+            in_spec=without_tangents(signature.in_spec),
             out_spec=None,
             arg_names=tuple([name for name in signature.arg_names if name != TANGENTS]),
         )
     )
-
-
-def _without_tangents(spec: Any) -> Any:
-    if spec is None:
-        return None
-    args, kwargs = spec.children()
-    names = list(kwargs.context or ())
-    if TANGENTS not in names:
-        return spec
-    kept = [(name, child) for name, child in zip(names, kwargs.children(), strict=True) if name != TANGENTS]
-    keywords = pytree.TreeSpec(dict, [name for name, _ in kept], [child for _, child in kept])
-    return pytree.TreeSpec(tuple, None, [args, keywords])
 
 
 def result_spec(joint: Program) -> Any:

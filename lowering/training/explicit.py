@@ -113,7 +113,7 @@ def with_results(program: Program, wanted: Sequence[bool]) -> Program:
 def reached(graph: Graph, names: Collection[str]) -> frozenset[str]:
     """Return the values of a graph that depend on some of its values, those included.
 
-    >>> from purefx.ir import Node, Op
+    >>> from purefx.ir import Node, Op, Ref
     >>> sorted(reached(Graph((Input("x"),), (Node("y", Op("toy.neg"), (Ref("x"),)),), ()), {"x"}))
     ['x', 'y']
     """

@@ -1,11 +1,12 @@
-"""``Halves``: how the two programs of a training module are called.
+"""``Halves``: how the programs of a training module are called, forward and backward.
 
-It is shared by all copies of a module, and holds no tensor of it.
+They are shared by all copies of a module, and hold no tensor of it.  ``SplitHalves`` leave gradients of state to be computed
+later.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import torch
@@ -16,47 +17,59 @@ from ...ir.errors import InputValueError, UnsupportedProgram
 from ...ir.program import Program
 from ...ir.signature import GIVEN, InputGradient, InputMutation, StateGradient, UserInput
 from ...ir.state import SlotKind
+from ...transforms.training import Partition
+from ...transforms.training.split_backward import split_backward
 from .backward import Backward, Request
 from .boxed import reader
 
-__all__ = ["Halves", "Saved"]
+__all__ = ["Halves", "Saved", "SplitHalves"]
 
 
 class Halves:
-    """What a step does.
+    """What a call of a training module does.
 
     Args:
-        forward: it gives what the caller gets, then what is saved.
-        saved: how many values that is.
-        backward: it takes them, then tangents, and gives gradients.
-        device: replaces every device that the programs name.
+        cut: the forward and the backward program.
+        device: replaces every device that they name.
     """
 
-    def __init__(self, forward: Program, saved: int, backward: Program, device: torch.device | None = None) -> None:
+    def __init__(self, cut: Partition, device: torch.device | None = None) -> None:
+        forward, backward = cut.forward, cut.backward
         given = [spec for spec in forward.signature.outputs if type(spec) in GIVEN]
-        self.outputs = len(given) - saved
+        self.outputs = len(given) - len(cut.saved)
         """How many leaves the caller gets."""
-        users = [spec for _, spec in backward.inputs if type(spec) is UserInput]
-        self.tangents = tuple([spec.tangent_of for spec in users if spec.tangent_of is not None])
+        users = [(formal, spec) for formal, spec in backward.inputs if type(spec) is UserInput]
+        self.formals = tuple([formal for formal, spec in users if spec.tangent_of is not None])
+        self.tangents = tuple([spec.tangent_of for _, spec in users if spec.tangent_of is not None])
         """For each tangent of the backward, the output whose gradient it is."""
-        self.leaves = sum(type(spec) is UserInput for spec in forward.signature.inputs)
-        """How many leaves the caller passes."""
         gradients = [spec for spec in backward.signature.outputs if type(spec) in GIVEN]
         of_slot = {spec.slot: number for number, spec in enumerate(gradients) if type(spec) is StateGradient}
         of_leaf = {spec.leaf: number for number, spec in enumerate(gradients) if type(spec) is InputGradient}
         self.slots = tuple(of_slot)
         """The state that has gradients."""
-        known = {forward.state[slot].cell for slot in self.slots}
-        others = {slot.cell: name for name, slot in reversed(forward.state.pairs) if slot.cell not in known}
-        self.frozen = tuple([name for name in reversed(others.values()) if forward.state[name].kind is SlotKind.PARAMETER])
+        self.read_slots = reader(self.slots)
+        leaves = sum(type(spec) is UserInput for spec in forward.signature.inputs)
+        self.of_slots = tuple(of_slot.values())
+        self.of_leaves = tuple([of_leaf.get(number) for number in range(leaves)])
+        """For each slot and each leaf which result of the backward is its gradient."""
+        self.frozen = _frozen(forward, self.slots)
         """The parameters that have none."""
         self.read_frozen = reader(self.frozen)
         self.refused = _refused(forward, of_leaf)
         """Why a leaf must not need a gradient, by its number."""
-        self.places = (*of_slot.values(), *[of_leaf.get(number) for number in range(self.leaves)])
-        """For each operand of the step, which result of the backward is its gradient."""
-        self.backward = Backward(backward, self.places, device)
-        self.read_slots = reader(self.slots)
+        self.read_state: Callable[[torch.nn.Module], tuple[Any, ...]] = tuple
+        """Reads the state that the backward is run on."""
+        self.prepare(backward, device)
+
+    def prepare(self, backward: Program, device: torch.device | None) -> None:
+        """Make the backward ready.
+
+        Args:
+            backward: the program.
+            device: replaces every device that it names.
+        """
+        self.backward = Backward(backward, (*self.of_slots, *self.of_leaves), self.formals, device)
+        self.read_state = reader(self.backward.whole.state)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Halves:
         return self
@@ -90,14 +103,55 @@ class Halves:
             gradients: of the outputs; None for those that nothing used.
             needed: for each operand whether it needs one.
         """
+        results = self.ran(self.backward, call, gradients, needed)
+        return [None if place is None else results[place] for place in self.backward.places]
+
+    def ran(self, half: Backward, call: Saved, gradients: Sequence[torch.Tensor | None], needed: tuple[bool, ...]) -> Any:
+        """Return the results of a backward program; it takes what was saved, tangents and its own state, saved first."""
         given = [gradients[number] for number in self.tangents]
         tangents = [_or_zeros(gradient, like) for gradient, like in zip(given, call.likes, strict=True)]
-        request = Request(needed, tuple([gradient is not None for gradient in given]), self.backward.fits(tangents))
-        count = len(call.values) - len(self.backward.whole.state)
-        box = [*call.values[:count], *tangents, *call.values[count:]]
+        request = Request(needed, tuple([gradient is not None for gradient in given]), half.fits(tangents))
+        box = [*call.values, *tangents, *call.state[: len(half.whole.state)]]
+        del call.values[:], call.state[: len(half.whole.state)], given, tangents
+        return half.run(box, request)
+
+
+class SplitHalves(Halves):
+    """Halves whose backward gives the gradients of arguments, and leaves those of state to ``later``."""
+
+    def prepare(self, backward: Program, device: torch.device | None) -> None:
+        """Make both programs of the backward ready."""
+        split = split_backward(backward)
+        early = [spec for spec in split.inputs.signature.outputs if type(spec) in GIVEN]
+        of_leaf = {spec.leaf: number for number, spec in enumerate(early) if type(spec) is InputGradient}
+        places = [None if place is None else of_leaf[leaf] for leaf, place in enumerate(self.of_leaves)]
+        self.backward = Backward(split.inputs, [*[None] * len(self.slots), *places], self.formals, device)
+        self.handed = len(early) - len(split.kept)
+        self.weights = Backward(split.weights, range(len(self.slots)), (), device)
+        self.read_state = reader((*self.backward.whole.state, *self.weights.whole.state))
+
+    def gradients(self, call: Saved, gradients: Sequence[torch.Tensor | None], needed: tuple[bool, ...]) -> list[Any]:
+        """Return the gradients of arguments; what is left of the call is what ``later`` takes."""
+        results = self.ran(self.backward, call, gradients, needed)
+        call.values[:] = results[self.handed :]
+        return [None if place is None else results[place] for place in self.backward.places]
+
+    def later(self, call: Saved, parameters: Sequence[torch.Tensor]) -> None:
+        """Compute the gradients of state, and accumulate them.
+
+        Args:
+            call: what ``gradients`` left.
+            parameters: the state that has gradients.
+        """
+        box = [*call.values, *call.state]
         call.values.clear()
-        results = self.backward.run(box, request)
-        return [None if place is None else results[place] for place in self.places]
+        call.state.clear()
+        request = Request(tuple([parameter.requires_grad for parameter in parameters]), (), laid=True)
+        with torch.no_grad():
+            results = self.weights.run(box, request)
+        pairs = [pair for pair in zip(parameters, results, strict=True) if pair[1] is not None]
+        if pairs:
+            torch.autograd.backward([parameter for parameter, _ in pairs], [gradient for _, gradient in pairs])
 
 
 @define
@@ -105,9 +159,19 @@ class Saved:
     """What one call of the forward left for its backward."""
 
     values: list[Any]
-    """What the forward gave, then the state."""
+    """What the forward gave."""
+    state: list[Any]
     likes: list[Like]
     """Of the output of each tangent, what zeros for it are like."""
+
+
+def _frozen(forward: Program, slots: Collection[str]) -> tuple[str, ...]:
+    known = {forward.state[slot].cell for slot in slots}
+    found: dict[int, str] = {}
+    for name, slot in forward.state.pairs:
+        if slot.cell not in known and slot.kind is SlotKind.PARAMETER:
+            found.setdefault(slot.cell, name)
+    return tuple(found.values())
 
 
 def _refused(forward: Program, gradients: Collection[int]) -> dict[int, str]:

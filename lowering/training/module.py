@@ -5,6 +5,7 @@ It is a lowered forward program, with its state under the original names; where 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Literal, cast
 
 import torch
@@ -22,9 +23,9 @@ from ..calls.arguments import result_builder
 from ..calls.root import LoweredRoot
 from ..lower import lower
 from .convention import called_like, result_spec, uncalled
-from .halves import Halves
+from .halves import Halves, SplitHalves
 from .seed import with_tangent_of_loss
-from .step import Step, as_captured
+from .step import Later, Step, as_captured
 
 __all__ = ["TrainingModule", "training_module"]
 
@@ -35,6 +36,7 @@ def training_module(
     policy: Policy | None = None,
     device: torch.device | str | None = None,
     state: Literal["copy", "share"] = "copy",
+    split_backward: bool = False,
 ) -> TrainingModule:
     """Return a module that trains like the one that a joint program was captured of.
 
@@ -47,6 +49,8 @@ def training_module(
         policy: which values of the forward are kept for the backward, see ``px.training.partition_joint``; by default all.
         device: where the state goes; every device that the program names is replaced. None changes nothing.
         state: ``"copy"`` gives the module tensors of its own, ``"share"`` those of the program.
+        split_backward: whether ``backward()`` gives the gradients of arguments alone; those of parameters are computed by what
+            ``module.rest_of_backward()`` returns, at any later time.
 
     Returns:
         The module.
@@ -71,10 +75,13 @@ def training_module(
         )
     flat = inline(remove_effect_tokens(check(program)))
     cut = partition_joint(with_tangent_of_loss(uncalled(flat)), policy=policy)
-    where = None if device is None else torch.device(device)
-    halves = Halves(cut.forward, len(cut.saved), cut.backward, where)
+    halves = (SplitHalves if split_backward else Halves)(cut, None if device is None else torch.device(device))
     made: Any = lower(called_like(flat, cut.forward), device=device, state=state)
     return training(made, halves, result_spec(flat))
+
+
+LATER = "@later"
+"""Under which attribute a module has what its backwards have left."""
 
 
 class TrainingModule(LoweredRoot):
@@ -96,6 +103,35 @@ class TrainingModule(LoweredRoot):
     def purefx_run(self, leaves: Any) -> Any:
         """Return what the forward program gives, for the leaves of a call: the results, and what is saved."""
         return super()._run_body(leaves)
+
+    @property
+    def purefx_later(self) -> Later:
+        """What backwards have left to be computed."""
+        found: Later = self.__dict__.setdefault(LATER, Later())
+        return found
+
+    @property
+    def splits_backward(self) -> bool:
+        """Whether ``backward()`` leaves the gradients of parameters to ``rest_of_backward``."""
+        return isinstance(self.purefx_halves, SplitHalves)
+
+    def rest_of_backward(self) -> Callable[[], None]:
+        """Return a function that computes the gradients of parameters that backwards have left, and accumulates them.
+
+        It is what ``torch.distributed.pipelining.PipelineStage`` takes as ``dw_builder``. Without ``split_backward=True`` nothing
+        is left.
+
+        >>> import purefx as px
+        >>> model, x = torch.nn.Linear(3, 1), torch.ones(2, 3, requires_grad=True)
+        >>> module = px.training_module(px.training.capture_joint(model, (x,)), split_backward=True)
+        >>> module(x).sum().backward()
+        >>> module.weight.grad is None, x.grad is None
+        (True, False)
+        >>> module.rest_of_backward()()
+        >>> module.weight.grad
+        tensor([[2., 2., 2.]])
+        """
+        return self.purefx_later.taken()
 
     def recompile(self) -> Any:
         """Refuse: an edited forward has another backward.

@@ -7,16 +7,17 @@ what it means elsewhere.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import Any
 
 import torch
 
 from ...ir.errors import UnsupportedProgram
-from .halves import Halves, Saved
+from ...ir.torch_private import device_of
+from .halves import Halves, Saved, SplitHalves
 
-__all__ = ["Once", "Step", "as_captured", "distinct"]
+__all__ = ["Later", "Once", "Step", "as_captured", "distinct"]
 
 
 class Step(torch.autograd.Function):
@@ -32,12 +33,15 @@ class Step(torch.autograd.Function):
             values: the tensors of its state that have gradients, then the leaves of the call.
         """
         halves: Halves = module.purefx_halves
-        results = module.purefx_run(values[len(halves.slots) :])
+        count = len(halves.slots)
+        results = module.purefx_run(values[count:])
         outputs = distinct(results[: halves.outputs])
-        save(ctx, [*results[halves.outputs :], *halves.backward.read_state(module)])
+        state = halves.read_state(module)
+        save(ctx, [*results[halves.outputs :], *state])
         ctx.set_materialize_grads(False)
-        ctx.halves = halves
-        ctx.likes = [(outputs[number].shape, outputs[number].dtype, outputs[number].device) for number in halves.tangents]
+        ctx.halves, ctx.state = halves, len(state)
+        ctx.likes = [(outputs[number].shape, outputs[number].dtype, device_of(outputs[number])) for number in halves.tangents]
+        ctx.later = (module.purefx_later, values[:count]) if isinstance(halves, SplitHalves) else None
         fixed = [value for number, value in enumerate(outputs) if number not in halves.tangents]
         ctx.mark_non_differentiable(*[value for value in fixed if isinstance(value, torch.Tensor)])
         return tuple(outputs)
@@ -50,14 +54,48 @@ class Step(torch.autograd.Function):
             ctx: of autograd.
             gradients: of the outputs; None for those that nothing used.
         """
-        halves: Halves = ctx.halves
-        call = Saved(saved_in(ctx), ctx.likes)
+        values = saved_in(ctx)
+        kept = len(values) - ctx.state
+        call = Saved(values[:kept], values[kept:], ctx.likes)
+        del values
+        needed = ctx.needs_input_grad[1:]
         if torch.compiler.is_compiling() or not torch.is_grad_enabled():
             with as_captured():
-                return (None, *halves.gradients(call, gradients, ctx.needs_input_grad[1:]))
-        with torch.no_grad(), as_captured():
-            results = halves.gradients(call, gradients, ctx.needs_input_grad[1:])
-        return (None, *refusing(results))
+                results = ctx.halves.gradients(call, gradients, needed)
+        else:
+            with torch.no_grad(), as_captured():
+                results = refusing(ctx.halves.gradients(call, gradients, needed))
+        if ctx.later is not None:
+            later, parameters = ctx.later
+            later.add(lambda: ctx.halves.later(call, parameters))
+        return (None, *results)
+
+
+class Later:
+    """What backwards of one module have left to be computed."""
+
+    def __init__(self) -> None:
+        self.waiting: list[Callable[[], None]] = []
+
+    def add(self, rest: Callable[[], None]) -> None:
+        """Note what one backward has left."""
+        self.waiting.append(rest)
+
+    def taken(self) -> Callable[[], None]:
+        """Return a function that computes all that was left until now."""
+        waiting, self.waiting = self.waiting, []
+
+        def run() -> None:
+            while waiting:
+                waiting.pop(0)()
+
+        return run
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Later:
+        return Later()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Later, ()
 
 
 DEVICES = ("cpu", "cuda")

@@ -44,6 +44,12 @@ def test_a_part_of_a_result_is_in_its_module() -> None:
     )
 
 
+def test_a_result_that_is_seldom_written_is_in_its_module() -> None:
+    with pytest.warns(DeprecationWarning, match=r"^purefx.Stats is purefx.stats.Stats now; .*next version$"):
+        found = getattr(purefx, "Stats")  # noqa: B009
+    assert found is type(purefx.stats(purefx.ir.Program.of({"": purefx.ir.Graph((), ())})))
+
+
 def test_a_part_of_another_result_is_in_its_package() -> None:
     with pytest.warns(DeprecationWarning, match=r"^purefx.Tie is purefx.lowering.Tie now; .*next version$"):
         found = getattr(purefx, "Tie")  # noqa: B009

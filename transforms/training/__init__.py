@@ -2,6 +2,7 @@
 
 ``phases`` says the first; ``partition_joint`` does the second, with a policy of ``policies``.  ``candidates`` has what a policy
 chooses among, ``crossing`` what crosses then, ``halves`` the two programs; ``operators`` and ``sizes`` say what values cost.
+``split_backward`` cuts a backward once more.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from .min_cut import budget, min_cut
 from .partition import Partition, Saved, partition_joint
 from .phases import Phases, phases
 from .policies import Policy, by_operator, recompute, save_all
+from .split_backward import SplitBackward, split_backward
 
 __all__ = [
     "Candidate",
@@ -18,6 +20,7 @@ __all__ = [
     "Phases",
     "Policy",
     "Saved",
+    "SplitBackward",
     "budget",
     "by_operator",
     "min_cut",
@@ -25,4 +28,5 @@ __all__ = [
     "phases",
     "recompute",
     "save_all",
+    "split_backward",
 ]

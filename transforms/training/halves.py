@@ -36,9 +36,9 @@ from ...ir.torch_private import pytree
 from ..minimize.cutting import claiming_less, type_of
 from .candidates import Table
 from .crossing import Crossing
-from .phases import GRADIENTS, tangents
+from .phases import GRADIENTS, is_tangent, tangents
 
-__all__ = ["Halves", "without_tangents"]
+__all__ = ["Halves", "symbols_of", "type_of_value", "without_tangents"]
 
 CLONE = op_of(torch.ops.aten.clone.default)
 
@@ -66,7 +66,9 @@ class Halves:
     def _taken(self) -> tuple[str, ...]:
         mutated = [spec.index for arg, spec in self._outputs() if type(spec) is InputMutation and not self.table.is_early(arg)]
         wanted = {*self.crossing.direct, *[self.graph.inputs[index].name for index in mutated]}
-        return tuple([name for name, spec in self.specs.items() if name in wanted and type(spec) is UserInput])
+        return tuple(
+            [name for name, spec in self.specs.items() if name in wanted and type(spec) is UserInput and not is_tangent(spec)]
+        )
 
     @property
     def saved(self) -> tuple[str, ...]:
@@ -124,7 +126,7 @@ class Halves:
             main, specs, [spec for _, spec in kept], in_spec=None, out_spec=None, arg_names=(), lifted=()
         )
         kinds = [spec.type for spec in specs if type(spec) is UserInput]
-        ranges = tuple([span for span in self.program.constraints.ranges if _symbols(kinds).issuperset(symbols_in(span.expr))])
+        ranges = tuple([span for span in self.program.constraints.ranges if symbols_of(kinds).issuperset(symbols_in(span.expr))])
         return claiming_less(made.evolve(constraints=Constraints(ranges)).pruned())
 
     def _of_forward(self, arg: Arg, spec: OutputSpec) -> bool:
@@ -137,7 +139,7 @@ class Halves:
         formals = [Input(name, metas[name]) for name in (*state, *self.saved, *late)]
         specs = [
             *[self.specs[name] for name in state],
-            *[UserInput(_type_of(metas[name].get("val")), name) for name in self.saved],
+            *[UserInput(type_of_value(metas[name].get("val")), name) for name in self.saved],
             *[self.specs[name] for name in late],
         ]
         return tuple(formals), specs
@@ -189,7 +191,15 @@ FORWARD = (UserOutput, LossOutput, StateMutation, InputMutation)
 STORED = (StateMutation, InputMutation)
 
 
-def _type_of(value: Any) -> ArgumentType:
+def type_of_value(value: Any) -> ArgumentType:
+    """Return the type of an input that takes a value that crosses.
+
+    Args:
+        value: a tensor, a size or another object, fake or not.
+
+    >>> type_of_value(torch.ones(2)), type_of_value(True)
+    (TensorType(dtype=torch.float32, shape=(2,), device='cpu'), NumberType(kind='bool', expr=None))
+    """
     kind = type_of(value)
     if kind is not None:
         return kind
@@ -204,7 +214,12 @@ def _type_of(value: Any) -> ArgumentType:
 NUMBERS = ((int, torch.SymInt, "int"), (float, torch.SymFloat, "float"), (bool, torch.SymBool, "bool"))
 
 
-def _symbols(kinds: Sequence[ArgumentType]) -> Collection[str]:
+def symbols_of(kinds: Sequence[ArgumentType]) -> Collection[str]:
+    """Return the symbols of the sizes in types.
+
+    >>> symbols_of([TensorType(torch.float32, (2,))])
+    set()
+    """
     sizes = [size for kind in kinds if type(kind) is TensorType for size in kind.shape]
     sizes += [kind.expr for kind in kinds if type(kind) is NumberType and kind.expr is not None]
     return {name for size in sizes for name in symbols_in(size)}

@@ -6,19 +6,19 @@ program, which may run at any later time.  The law: one after the other, both to
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Sequence
 
 from attrs import evolve, frozen
 
 from ...ir.arguments import Arg, Ref, refs_in
-from ...ir.errors import ArgumentError, PartitionError
-from ...ir.graph import Call, Get, Graph, Input, Node
+from ...ir.errors import ArgumentError
+from ...ir.expression import symbols_in
+from ...ir.graph import Get, Graph, Input, Node
 from ...ir.persistent import collector_paused
 from ...ir.program import Program
 from ...ir.signature import (
     GIVEN,
     Constraints,
-    InputGradient,
     InputSpec,
     OutputSpec,
     StateGradient,
@@ -49,7 +49,8 @@ class SplitBackward:
     """
 
     inputs: Program
-    """Takes what was split takes; gives all of that but for gradients of state, then what the other needs.  It has all effects."""
+    """Takes what was split takes; gives all that that gives but gradients of state, then what the other needs.  It has all
+    effects."""
     weights: Program
     """Takes what the former hands over; gives the gradients of state.  State it reads itself."""
     kept: tuple[str, ...] = ()
@@ -71,7 +72,6 @@ def split_backward(program: Program) -> SplitBackward:
     Raises:
         ArgumentError: it gives no gradients.
         InvalidProgram: it is not valid.
-        PartitionError: a region (autocast, a gradient mode) lies in both.
 
     >>> import torch, purefx as px
     >>> model = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.Linear(3, 1))
@@ -83,8 +83,8 @@ def split_backward(program: Program) -> SplitBackward:
     check(a_program(program, "split_backward"))
     if not is_joint(program):
         raise ArgumentError(
-            "split_backward takes a program that gives gradients, and this one gives none; px.training.capture_joint(module, args) "
-            "makes a joint program, and px.training.partition_joint(joint).backward is the backward of it"
+            "split_backward takes a program that gives gradients, and this one gives none; px.training.capture_joint(module, "
+            "args) makes a joint one, and px.training.partition_joint(joint).backward is its backward"
         )
     with collector_paused():
         split = _Split(infer(inline(remove_effect_tokens(program))))
@@ -153,9 +153,7 @@ class _Split:
         specs: Sequence[InputSpec] = self.program.signature.inputs
         if not any(type(spec) in GIVEN for _, spec in early):  # no gradient is left that a tangent would be for
             specs = [evolve(spec, tangent_of=None) if type(spec) is UserInput else spec for spec in specs]
-        signature = self.program.signature
-        in_spec = signature.in_spec
-        return claiming_less(self.program.with_boundary(main, specs, given, in_spec=in_spec, out_spec=None).pruned())
+        return claiming_less(self.program.with_boundary(main, specs, given, out_spec=None).pruned())
 
     def weights(self) -> Program:
         """Return the program that gives the gradients of state."""
