@@ -1,22 +1,21 @@
 """The module calls around a traced operator, noted while a module runs under a tracer that preserves meta.
 
-Hooks on all calls of modules keep ``nn_module_stack`` of the tracer's current meta, which it copies to the nodes that it makes.
-Nothing of the module is changed, and nothing is noted of modules that run in other threads.
+What calls a module keeps ``nn_module_stack`` of the tracer's current meta, which it copies to the nodes that it makes.  Nothing
+of the module is changed, and nothing is noted of modules that run in other threads.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 import torch.fx.traceback
-from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.overrides import TorchFunctionMode
 
-from ..torch_private import number_backward
+from ..torch_private import calls_wrapped, number_backward
 from .reading import class_name
 
 __all__ = ["module_calls", "noted_calls"]
@@ -66,13 +65,8 @@ def noted_calls(root: torch.nn.Module) -> Iterator[None]:
     >>> with noted_calls(torch.nn.ReLU()):
     ...     y = torch.nn.ReLU()(torch.ones(2))
     """
-    noted = _Noted(root)
-    handles = [register_module_forward_pre_hook(noted.enter), register_module_forward_hook(noted.leave, always_call=True)]
-    try:
+    with calls_wrapped(_Noted(root).around):
         yield
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 class _Noted:
@@ -84,34 +78,41 @@ class _Noted:
         self.paths = {id(module): path for path, module in reversed(list(root.named_modules(remove_duplicate=False)))}
         """The first path of each module."""
         self.counts: dict[str, int] = {}
-        self.around: dict[str, tuple[Any, ...]] = {}
+        self.outside: dict[str, tuple[Any, ...]] = {}
         """The calls around the first call of each module."""
         self.running: list[tuple[Any, ...]] = []
         """Of each call that is running all calls around what it runs, as entries of a module stack."""
 
-    def enter(self, module: torch.nn.Module, _: Any) -> None:
-        """Note that a module is called."""
-        path = self.path(module)
-        if path is None:
-            return
+    def around(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a function that calls a module as another one does, and notes it.
+
+        Args:
+            call: what calls a module.
+        """
+
+        def noted(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+            path = self.paths.get(id(module)) if threading.get_ident() == self.thread else None
+            if path is None:
+                return call(module, *args, **kwargs)
+            self.running.append(self.calls(path, module))
+            self.tell()
+            try:
+                return call(module, *args, **kwargs)
+            finally:
+                self.running.pop()
+                self.tell()
+
+        return noted
+
+    def calls(self, path: str, module: torch.nn.Module) -> tuple[Any, ...]:
+        """Return the calls around what a module runs that is called now."""
         if module is self.root and not self.running:
             self.counts.clear()  # torch runs the module once before it traces it
         # What autograd calls was called before, in the same modules: it is computed again for the backward.
-        around = self.running[-1] if self.running else self.around.get(path, ())
-        self.around.setdefault(path, around)
+        outside = self.running[-1] if self.running else self.outside.get(path, ())
+        self.outside.setdefault(path, outside)
         number = self.counts[path] = self.counts.get(path, -1) + 1
-        self.running.append((*around, (f"{path}@{number}", (path, class_name(type(module))))))
-        self.tell()
-
-    def leave(self, module: torch.nn.Module, _args: Any, _result: Any) -> None:
-        """Note that the call of a module is over."""
-        if self.path(module) is not None and self.running:
-            self.running.pop()
-            self.tell()
-
-    def path(self, module: torch.nn.Module) -> str | None:
-        """Return the path of a module that is traced, or None."""
-        return self.paths.get(id(module)) if threading.get_ident() == self.thread else None
+        return (*outside, (f"{path}@{number}", (path, class_name(type(module)))))
 
     def tell(self) -> None:
         """Write the calls into the meta of what is traced next."""

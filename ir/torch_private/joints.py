@@ -5,16 +5,41 @@ Importing AOTAutograd takes longer than all of purefx, so it is done where a joi
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any, cast
 
 import torch
 import torch.fx
 
-__all__ = ["number_backward", "traced_joint"]
+__all__ = ["calls_wrapped", "number_backward", "traced_joint"]
 
 # pyright: reportPrivateUsage=false
 # Using private names in one place is what this folder is for.
+
+
+LOCK = threading.RLock()
+"""Held while calls of modules are wrapped; other threads that want to wrap them, wait."""
+
+
+@contextmanager
+def calls_wrapped(around: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Iterator[None]:
+    """Wrap all calls of modules, in all threads, while this is open.
+
+    Hooks would not do: while torch says that it compiles it does not run those of a module that raises.  Tracers replace
+    ``Module.__call__`` themselves, by what calls this.
+
+    Args:
+        around: gives what is called with a module and its arguments, made of what torch calls.
+    """
+    with LOCK:
+        call: Any = torch.nn.Module._call_impl
+        torch.nn.Module._call_impl = around(call)
+        try:
+            yield
+        finally:
+            torch.nn.Module._call_impl = call
 
 
 def number_backward(outputs: Any) -> None:
