@@ -72,7 +72,7 @@ def capture_joint(
     """
     MODULE.taken(module, "capture_joint")
     call_arguments(args, kwargs, "capture_joint")
-    if kwargs is not None and "tangents" in kwargs:
+    if "tangents" in (*(kwargs or {}), *_names(module, len(args))):
         raise UnsupportedProgram(
             "a joint program takes the gradients of its results as 'tangents', and the module has an argument of that name; "
             "wrap it in a module that calls it otherwise"

@@ -1,0 +1,187 @@
+"""The hierarchy of the backward: its nodes stand in calls of the modules that they are the gradients of, whoever traced them."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+import torch
+import torch.fx.traceback
+from torch import nn
+from torch._dynamo.functional_export import _dynamo_graph_capture_for_export, dynamo_graph_capture_for_export
+from torch._functorch.aot_autograd import aot_export_joint_with_descriptors
+from torch.func import functional_call
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils.checkpoint import checkpoint
+
+import purefx as px
+from tests.importing.joints import Blocks, Recomputed, drawn, inside, tree_of
+from tests.programs import parent
+
+X = drawn(2, 4)
+
+
+def traced(module: Callable[..., Any]) -> torch.fx.GraphModule:
+    """Return the joint graph of what was captured before."""
+    with ExitStack() as stack:
+        found: Any = module
+        return aot_export_joint_with_descriptors(stack, found, (X,)).graph_module
+
+
+def captured(model: nn.Module) -> px.Program:
+    """Trace at once."""
+    return px.training.capture_joint(model, (X,))
+
+
+def by_dynamo(model: nn.Module) -> px.Program:
+    """Trace what Dynamo captured."""
+    return px.import_fx(traced(dynamo_graph_capture_for_export(model)(X)))
+
+
+def by_dynamo_inlined(model: nn.Module) -> px.Program:
+    """Trace what Dynamo captured with parameters as attributes."""
+    return px.import_fx(traced(_dynamo_graph_capture_for_export(model)(X)))
+
+
+def by_notes(model: nn.Module) -> px.Program:
+    """Trace the module itself, with its calls noted."""
+    with px.training.module_calls(model):
+        return px.import_fx(traced(model))
+
+
+def by_make_fx(model: nn.Module) -> px.Program:
+    """Trace a function that takes gradients."""
+    parameters = dict(model.named_parameters())
+
+    def gradients(parameters: dict[str, torch.Tensor], x: torch.Tensor) -> Any:
+        loss = functional_call(model, parameters, (x,)).square().sum()
+        return loss, torch.autograd.grad(loss, list(parameters.values()))
+
+    with px.training.module_calls(model):
+        return px.import_fx(make_fx(gradients)(parameters, X))
+
+
+def by_annotation(model: nn.Module) -> px.Program:
+    """Trace a module whose modules say their paths and nothing else."""
+    model = copy.deepcopy(model)
+    for path, module in model.named_modules():
+        if path:
+            annotated = torch.fx.traceback.annotate_fn({"module_fqn": path})
+            module.forward = annotated(module.forward)
+    with torch.fx.traceback.preserve_node_meta():
+        return px.import_fx(traced(model))
+
+
+TRACERS = (captured, by_dynamo, by_dynamo_inlined, by_notes, by_make_fx, by_annotation)
+
+
+@pytest.mark.parametrize("tracer", TRACERS, ids=lambda tracer: tracer.__name__)
+@pytest.mark.filterwarnings("ignore:While compiling")
+def test_the_backward_of_equal_blocks_is_one_body(tracer: Callable[[nn.Module], px.Program]) -> None:
+    """Each block is called twice, forward and backward, and there are two bodies of blocks."""
+    torch.manual_seed(0)
+    program = tracer(Blocks())
+    loss = tracer is by_make_fx  # which is computed and differentiated outside of the module
+    assert inside(program) > (0.9 if loss else 0.99)
+    tree = px.transform(program)
+    bodies = tree_of(tree)
+    blocks = [f"blocks.{number}" for number in range(3)]
+    assert len({bodies[path, 0] for path in blocks}) == len({bodies[path, 1] for path in blocks}) == 1
+    phases = [node.meta.get("phase") for node in program.main.nodes]
+    assert "backward" in phases
+    assert all((node.meta.get("phase") == "backward") == any(frame.call for frame in node.stack) for node in inner(program))
+
+
+def inner(program: px.Program) -> list[px.Node]:
+    """Return the nodes that stand in a module call."""
+    return [node for node in program.main.nodes if node.stack]
+
+
+def test_a_sum_is_where_the_value_was_used() -> None:
+    """One gradient comes through a residual connection from another block; the sum is in the block that has the connection."""
+    program = px.training.capture_joint(Blocks(), (X,))
+    sums = [node for node in program.main.nodes if node.meta.get("is_gradient_acc")]
+    assert [str(node.stack[-1]) for node in sums] == ["blocks.2@1", "blocks.1@1", "blocks.0@1"]
+
+
+class Wide(parent(first=lambda: nn.Linear(4, 4), left=lambda: nn.Linear(4, 4), right=lambda: nn.Linear(4, 4))):
+    """A value that two modules use."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.first(x).tanh()
+        return self.left(y) * self.right(y)
+
+
+def test_a_sum_over_modules_is_around_them() -> None:
+    program = px.training.capture_joint(Wide(), (X,))
+    (found,) = [node for node in program.main.nodes if node.meta.get("is_gradient_acc")]
+    assert found.stack == ()
+
+
+def test_what_is_computed_again_is_a_further_call() -> None:
+    """A module under ``checkpoint`` runs again for the backward, inside of the modules that it was called in."""
+
+    class Model(parent(inner=Recomputed)):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.inner(x)
+
+    program = px.training.capture_joint(Model(), (X,))
+    stacks = {tuple(map(str, node.stack)) for node in program.main.nodes if node.do.name == "aten.tanh.default"}
+    assert all(stack[0].startswith("inner") for stack in stacks)
+    assert {stack[1] for stack in stacks} >= {"inner.rest"}
+
+
+class Two(parent(layer=lambda: nn.Linear(4, 4))):
+    """One layer under two checkpoints."""
+
+    def forward(self, x: torch.Tensor) -> Any:
+        for _ in range(2):
+            x = checkpoint(self.layer, x, use_reentrant=False)
+        return x.tanh()
+
+
+def test_checkpoints_of_one_module() -> None:
+    program = px.training.capture_joint(Two(), (X,))
+    assert {frame.path for node in program.main.nodes for frame in node.stack} == {"layer"}
+    assert px.transform(program) is not program
+
+
+def test_a_step_of_an_optimizer() -> None:
+    """Parameters and what the optimizer keeps are state; what writes them is in no module."""
+    torch.manual_seed(0)
+    model = Blocks().eval()
+    parameters, moments = dict(model.named_parameters()), {name: torch.zeros_like(p) for name, p in model.named_parameters()}
+
+    def step(parameters: dict[str, torch.Tensor], moments: dict[str, torch.Tensor], x: torch.Tensor) -> torch.Tensor:
+        loss = functional_call(model, parameters, (x,)).square().mean()
+        gradients = torch.autograd.grad(loss, list(parameters.values()))
+        with torch.no_grad():
+            for parameter, moment, gradient in zip(parameters.values(), moments.values(), gradients, strict=True):
+                moment.mul_(0.9).add_(gradient, alpha=0.1)
+                parameter.sub_(moment, alpha=0.5)
+        return loss
+
+    def fresh(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        return {name: value.detach().clone().requires_grad_(value.requires_grad) for name, value in tensors.items()}
+
+    with px.training.module_calls(model):
+        graph = make_fx(step)(fresh(parameters), fresh(moments), X)
+    state = parameters | {f"moments.{name}": value for name, value in moments.items()}
+    program = px.restore_names(px.import_fx(graph), state, inputs=(parameters, moments, X))
+    assert list(program.state) == list(state)
+    tree = px.transform(program)
+    assert len({tree_of(tree)[f"blocks.{number}", 1] for number in range(3)}) == 1
+    lowered = px.lower(tree)
+    losses: list[float] = []
+    theirs, kept = fresh(parameters), fresh(moments)
+    for _ in range(5):
+        with torch.no_grad():  # the mode is not in the graph
+            losses.append(lowered(X).item())
+        assert losses[-1] == step(theirs, kept, X).item()
+    assert losses == sorted(losses, reverse=True)
+    ours = lowered.state_dict()
+    assert all(torch.equal(ours[name], value) for name, value in theirs.items())
+    assert all(torch.equal(ours[f"moments.{name}"], value) for name, value in kept.items())

@@ -1,0 +1,137 @@
+"""``capture_joint`` and ``import_fx(state=)``: results, gradients and state of a joint program are eager's, bit for bit."""
+
+from __future__ import annotations
+
+import copy
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch._functorch.aot_autograd import aot_export_joint_with_descriptors
+
+import purefx as px
+from purefx.ir.analysis.digest import alpha_equal
+from tests.importing.joints import CASES, Again, Blocks, Caught, Nested, Writes, differences, drawn
+
+
+@pytest.fixture(params=CASES)
+def case(request: pytest.FixtureRequest) -> tuple[nn.Module, tuple[Any, ...], dict[str, Any]]:
+    """Give a module and an example call of it."""
+    torch.manual_seed(0)
+    make, args, kwargs = CASES[request.param]
+    return make(), args, kwargs
+
+
+def test_a_joint_program_is_eager(case: Any) -> None:
+    """It is, flat and as a tree; text, files and the way back keep all of it."""
+    module, args, kwargs = case
+    before = copy.deepcopy(module.state_dict())
+    flat = px.training.capture_joint(module, args, kwargs)
+    tree = px.transform(flat)
+    assert differences(flat, module, args, kwargs) == []
+    assert differences(tree, module, args, kwargs) == []
+    assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
+    inlined = px.inline(px.outline(flat))  # each call in one piece
+    assert differences(inlined, module, args, kwargs, calls=1) == []
+    assert alpha_equal(px.inline(px.outline(inlined)), inlined)
+    assert alpha_equal(px.parse(str(flat), state={name: flat.state[name].value for name in flat.state}), flat)
+
+
+def test_files_keep_tangents(tmp_path: Path) -> None:
+    module, args = Blocks(), (drawn(2, 4),)
+    flat = px.training.capture_joint(module, args)
+    px.save(flat, tmp_path / "joint.pfx")
+    loaded = px.load(tmp_path / "joint.pfx")
+    assert alpha_equal(loaded, flat)
+    assert [node.meta.get("phase") for node in loaded.main.nodes] == [node.meta.get("phase") for node in flat.main.nodes]
+    assert differences(loaded, module, args, {}) == []
+
+
+def test_state_is_the_modules_own() -> None:
+    """Slots have the names, kinds and ties of the module, and share its tensors."""
+    make, args, kwargs = CASES["tied"]
+    module = make()
+    program = px.training.capture_joint(module, args, kwargs)
+    assert list(program.state) == ["embed.weight", "frozen.weight", "frozen.bias", "out.weight"]
+    assert all(program.state[name].value is value for name, value in module.named_parameters())
+    assert program.state["out.weight"].cell == program.state["embed.weight"].cell
+    assert [spec.slot for spec in program.signature.outputs if type(spec) is px.ir.StateGradient] == ["embed.weight"]
+
+
+def test_what_does_not_exist_is_none() -> None:
+    """A parameter that the result does not depend on has a gradient, and it is None."""
+    make, args, kwargs = CASES["unused"]
+    program = px.training.capture_joint(make(), args, kwargs)
+    slots = [spec.slot for spec in program.signature.outputs if type(spec) is px.ir.StateGradient]
+    assert dict(zip(slots, program.main.output[1:], strict=True)).keys() >= {"unused.weight", "unused.bias"}
+    assert [arg is None for arg in program.main.output[1:]] == [slot.startswith("unused") for slot in slots]
+
+
+def test_tangents_are_arguments_by_name() -> None:
+    """They come behind the module's own arguments, one for each result that needs a gradient."""
+    make, args, kwargs = CASES["nested"]
+    program = px.training.capture_joint(make(), args, kwargs)
+    users = [spec for spec in program.signature.inputs if type(spec) is px.ir.UserInput]
+    assert [spec.argument for spec in users if spec.tangent_of is None] == ["x", "scale", "more['shift']", "more['n']", "flag"]
+    assert [spec.tangent_of for spec in users[5:]] == [0, 1, 2, 3, 4]
+    assert program.signature.outputs[:1] == (px.ir.UserOutput(),)
+
+
+REFUSED: dict[str, tuple[type[nn.Module], tuple[Any, ...], dict[str, Any], str]] = {
+    "own-tangents": (Nested, (drawn(2, 4), 1.0), {"more": {}, "tangents": ()}, "an argument of that name"),
+    "no-gradient": (nn.ReLU, (drawn(2, 4),), {}, "nothing that ReLU returns needs a gradient"),
+    "object": (Again, (object(),), {}, "neither a tensor nor a literal"),
+    "raises": (Again, (drawn(2, 5),), {}, "AOTAutograd cannot trace Again"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+@pytest.mark.filterwarnings("ignore")
+def test_what_cannot_be_captured_is_said(name: str) -> None:
+    make, args, kwargs, said = REFUSED[name]
+    with pytest.raises(px.PurefxError, match=said):
+        px.training.capture_joint(make(), args, kwargs)
+
+
+def test_arguments_that_need_gradients_and_are_written_are_refused() -> None:
+    with pytest.raises(px.PurefxError, match=r"in-place|is written"):
+        px.training.capture_joint(Writes(), (drawn(2, 4, grad=True),))
+
+
+def test_modules_that_raise_are_over() -> None:
+    """What comes after a call that raised is not in it."""
+    program = px.training.capture_joint(Caught(), (drawn(2, 4),))
+    assert {str(frame) for node in program.main.nodes for frame in node.stack} == {"layer", "layer@1"}
+
+
+def traced(module: nn.Module, args: tuple[Any, ...]) -> torch.fx.GraphModule:
+    """Return the joint graph that torch makes of a copy of a module."""
+    with ExitStack() as stack:
+        return aot_export_joint_with_descriptors(stack, copy.deepcopy(module), args).graph_module
+
+
+@pytest.mark.parametrize("name", ["blocks", "batch-norm", "unused", "own"])
+def test_described_graphs_are_joint_programs(name: str) -> None:
+    """What a graph says of its inputs and outputs becomes its signature, with the tensors that are given."""
+    torch.manual_seed(0)
+    make, args, kwargs = CASES[name]
+    module = make()
+    program = px.import_fx(traced(module, args), state=module)
+    flat = px.training.capture_joint(module, args, kwargs)
+    assert program.signature.outputs == flat.signature.outputs
+    assert [type(spec) for spec in program.signature.inputs] == [type(spec) for spec in flat.signature.inputs]
+    eager, lowered = copy.deepcopy(module), px.lower(program)
+    parameters = [value for value in eager.parameters() if value.requires_grad]
+    for seed in range(2):
+        torch.manual_seed(seed)
+        result = eager(*args)
+        tangent = torch.randn_like(result)
+        wanted = torch.autograd.grad(result, parameters, tangent, allow_unused=True)
+        torch.manual_seed(seed)
+        (got,), gradients = lowered(*args, tangents=(tangent,))
+        assert torch.equal(got, result)
+        assert all(one is other or torch.equal(one, other) for one, other in zip(gradients, wanted, strict=True))
+    assert all(torch.equal(value, eager.state_dict()[key]) for key, value in lowered.state_dict().items())
