@@ -181,6 +181,8 @@ class NodeEffects:
     """Further ordering domains: (domain,) orders it with all of one, (domain, group) with a group; () with every one."""
     completes: tuple[str, ...] = ()
     """Values whose contents are available only after it has run."""
+    waits: bool = False
+    """It may wait for another process, itself or in a body: what was begun before it stays before it."""
     scope: tuple[int, int] = (0, 0)
     """How many regions it closes that it did not open, and how many it opens and leaves open."""
 

@@ -1,10 +1,10 @@
 """The dependency relation of a graph: which nodes must run before which.
 
-Data edges plus conflicts.  Two nodes conflict when one writes a storage that the other reads or writes, when
-both draw random numbers, when both are ordered (asserts, prints, tokens), when both are in order in one domain (communication
-in a process group, operators of other libraries), or when one opens or closes a region; and no effect moves before the guards
-of the inputs that precede it.  Every transformation that reorders nodes uses this relation, never data edges alone.  It is
-computed in time linear in the operands of the graph.
+Data edges plus conflicts.  Two nodes conflict when one writes a storage that the other reads or writes, when both draw random
+numbers, when both are ordered (asserts, prints, tokens), when both are in order in one domain (communication in a process group,
+operators of other libraries), or when one opens or closes a region; no effect moves before the guards of the inputs that precede
+it; and what begins to communicate before a wait does not come behind it, in whatever group.  Every transformation that reorders
+nodes uses this relation, never data edges alone.  It is computed in time linear in the operands of the graph.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ..graph import Get, Graph, Node, Op
 from ..own_operators import CALL_GUARDS, is_boundary
 from ..program import Program
 from .aliases import slot_storage, storages
-from .declared import NOTHING, NodeEffects
+from .declared import COMMUNICATION, NOTHING, NodeEffects
 from .resolved import resolver
 
 __all__ = ["dependencies", "in_domains"]
@@ -48,6 +48,7 @@ def dependencies(program: Program, graph: Graph, *, path: str = "") -> list[list
     if any(node_effect.domains for node_effect in done):
         for before, after in in_domains([node_effect.domains for node_effect in done]):
             edges[after].add(before)
+        _wait_edges(done, edges)
     _guard_edges(graph, done, edges)
     if any(node_effect.writes or node_effect.writes_slots or node_effect.completes for node_effect in done):
         # Alias sets are needed only here, where something writes.
@@ -113,6 +114,16 @@ def in_domains(members: list[tuple[tuple[str, ...], ...]]) -> Iterator[tuple[int
                 if len(other) >= len(key):
                     del last[other]
             last[key] = number
+
+
+def _wait_edges(done: list[NodeEffects], edges: list[set[int]]) -> None:
+    # Another process may need what was begun here before it gives what is waited for here.  So whatever was begun before a wait
+    # stays before it; then no order gets stuck unless the one that there was does, whatever other processes run.
+    last: dict[tuple[str, ...], int] = {}
+    for index, node_effect in enumerate(done):
+        if node_effect.waits:
+            edges[index].update([begun for begun in last.values() if begun != index])
+        last.update([(key, index) for key in node_effect.domains if not key or key[0] == COMMUNICATION])
 
 
 def _scope_edges(graph: Graph, done: list[NodeEffects], edges: list[set[int]]) -> None:

@@ -56,6 +56,7 @@ def summary(graph: Graph, inner: Sequence[NodeEffects]) -> NodeEffects:
         ordered=any(node_effect.ordered for node_effect in inner),
         domains=tuple(dict.fromkeys([key for node_effect in inner for key in node_effect.domains])),
         completes=tuple(completes),
+        waits=any(node_effect.waits for node_effect in inner),
         scope=_scope_of_steps(node_effect.scope for node_effect in inner),
     )
 
@@ -181,9 +182,14 @@ def _happening(node: Node, program: Program, summaries: dict[str, NodeEffects]) 
         return _of_bodies(node, effects, summaries)
     if effects.unknown:
         refs = tuple(dict.fromkeys(node.refs()))
-        domains = ((),) if effects.ordered else _domains(node, effects)
         return NodeEffects(
-            refs, aliases=refs, random=effects.random, ordered=effects.ordered, domains=domains, scope=_scope(effects)
+            writes=refs,
+            aliases=refs,
+            random=effects.random,
+            ordered=effects.ordered,
+            domains=((),) if effects.ordered else _domains(node, effects),
+            waits=True,
+            scope=_scope(effects),
         )
     return _of_op(node, effects)
 
@@ -198,6 +204,7 @@ def _of_op(node: Node, effects: Effects) -> NodeEffects:
         ordered=effects.ordered,
         domains=_domains(node, effects) if effects.domain else (),
         completes=_named(node, effects.completes),
+        waits=bool(effects.completes),
         scope=_scope(effects),
     )
 
@@ -239,6 +246,7 @@ def _of_bodies(node: Node, effects: Effects, summaries: dict[str, NodeEffects]) 
         ordered=effects.ordered or any(body.ordered for body in bodies),
         domains=tuple(dict.fromkeys([*own, *(key for body in bodies for key in body.domains)])),
         completes=refs if any(body.completes for body in bodies) else _named(node, effects.completes),
+        waits=effects.unknown or bool(effects.completes) or any(body.waits for body in bodies),
         scope=max((body.scope for body in bodies), default=(0, 0)),
     )
 

@@ -112,8 +112,9 @@ RAW = frozenset({"c10d", "symm_mem"})
 SILENT = frozenset({"mesh_get_process_group"})
 """What only looks a group up."""
 
-GROUPS = frozenset({"group_name", "pg_name"})
-"""The arguments that name the process group; older operators spell it out as ranks, and are in order with every group."""
+GROUP = "group_name"
+"""The argument that names the process group; older operators spell it out as ranks, and are in order with every group.  So are
+those that wait for what they begin, whose argument is called otherwise."""
 
 WAITS = {"ao::wait_tensor": "tensor"}
 """What waits for a copy from one device to another, and for which argument."""
@@ -147,7 +148,7 @@ def effects_of_communication(schema: Any, places: tuple[ArgAt, ...]) -> Effects:
         return Effects(aliases=tensors, completes=tensors)
     if name == "_wrap_tensor_autograd":
         return Effects(aliases=tensors)
-    group = next((at for at in places if at.name in GROUPS), None)
+    group = next((at for at in places if at.name == GROUP), None)
     written = tuple(
         at
         for at, argument in zip(places, schema.arguments, strict=True)

@@ -65,12 +65,10 @@ def test_what_talks_is_kept_whether_torch_keeps_it_or_not() -> None:
 
 
 @pytest.mark.parametrize("name", ["flex_cp_allgather", "flex_cp_allgather_backward"])
-def test_context_parallel_operators_talk_in_the_group_that_they_name(name: str) -> None:
-    """Their argument is called otherwise, and they are taken for pure by torch."""
+def test_context_parallel_operators_talk(name: str) -> None:
+    """torch takes them for pure.  They wait for what they begin, so they stay in order with every group."""
     effects = effects_of(resolve_operator("cplib", name, "default"))
-    assert effects.domain == COMMUNICATION
-    assert effects.group is not None
-    assert effects.group.name == "pg_name"
+    assert (effects.domain, effects.group) == (COMMUNICATION, None)
 
 
 def test_what_fsdp_copies_into_is_written() -> None:
@@ -146,6 +144,30 @@ def test_groups_are_told_apart_by_name() -> None:
     """torch gives each group one name; what registers a second one by hand says itself that nothing else is in order with it."""
     found = before(flat(reduce("a", "x", "0"), reduce("b", "y", "1"), reduce("c", "y", "0"), reduce("d", "x", "1")))
     assert found == [[], [], [0], [1]]
+
+
+def test_what_was_begun_before_a_wait_stays_before_it() -> None:
+    """In whatever group: the process that is waited for may wait for it.  What begins behind the wait may come before it."""
+    wait = px.Node("w", WAIT, (px.Ref("a"),))
+    found = before(flat(reduce("a", "x", "0"), reduce("b", "y", "1"), wait, reduce("c", "z", "1")))
+    assert found == [[], [], [0, 1], [1]]
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_what_was_begun_before_a_body_that_waits_stays_before_it(inside: bool) -> None:
+    """Also where the body waits for what it begins itself."""
+    waits = (reduce("q", "p", "2"), px.Node("w", WAIT, (px.Ref("q"),))) if inside else (px.Node("w", WAIT, (px.Ref("p"),)),)
+    body = px.Graph((px.Input("p"),), waits, ())
+    call = px.Node("m", px.Call(px.Frame("m"), "m"), (px.Ref("x"),))
+    found = before(flat(reduce("b", "y", "1"), call, m=body))
+    assert found == [[], [0]]
+
+
+def test_a_program_that_splits_says_why_a_wait_stays() -> None:
+    nodes = (reduce("a", "x", "0"), reduce("b", "y", "1"), px.Node("w", WAIT, (px.Ref("a"),)))
+    tags = {"a": "early", "w": "early", "b": "late"}
+    with pytest.raises(px.errors.PartitionError, match="may wait for a process that waits for 'b'"):
+        px.split_by_tags(flat(*nodes), ["early", "late"], tag_of=lambda node: tags[node.name])
 
 
 @pytest.mark.parametrize("how", ["module", "branch"])

@@ -1,0 +1,134 @@
+"""The laws of moving and joining collectives, on generated programs that talk, in one process.
+
+All generic laws, those of fuel and those of their own; and mistakes, each of which some law finds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache, partial
+
+import pytest
+
+import purefx as px
+from purefx.ir.effects.dependencies import dependencies
+from purefx.laws.asking import LawBroken, assert_law
+from purefx.laws.communication import BUCKETED, OVERLAPPED, groups_in_order
+from purefx.laws.draws import examples_of
+from purefx.laws.law import GENERIC, Case, Law, Transform
+from purefx.laws.strategies.talking import talking_programs
+from purefx.laws.swapping import FUEL
+from purefx.laws.talk import talk_case
+from purefx.laws.tiers import share
+
+OVERLAP, BUCKET = px.training.overlap_communication, px.training.bucket_collectives
+
+STEPS = {
+    "overlap": (OVERLAP, OVERLAPPED),
+    "two in flight": (OVERLAP.bind(in_flight=2), OVERLAPPED[:2]),
+    "bucket": (BUCKET, BUCKETED),
+    "small buckets": (BUCKET.bind(bytes=40), BUCKETED),
+}  # fmt: skip
+
+
+@cache
+def drawn(count: int) -> tuple[Case, ...]:
+    """Return cases, the same ones each time."""
+    return tuple(talk_case(program, seed + 1) for seed, program in enumerate(examples_of(talking_programs(rank=0), count, 0)))
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_laws(name: str) -> None:
+    transform, own = STEPS[name]
+    changed = 0
+    for case in drawn(share(30)):
+        changed += transform(case.program) is not case.program
+        for law in (*GENERIC, *own, *FUEL):
+            assert_law(transform, law, case)
+    assert changed > share(30) // 4, "laws that are asked where nothing is done say nothing"
+
+
+def in_turn(one: Transform, other: Transform, program: px.Program) -> px.Program:
+    """Do one thing and then another."""
+    return other(one(program))
+
+
+def test_a_bucket_and_then_overlap() -> None:
+    """Both laws hold of both, in either order; the second one has nothing to do twice."""
+    for case in drawn(share(20)):
+        for one, other in ((BUCKET, OVERLAP), (OVERLAP, BUCKET)):
+            for law in (GENERIC[0], GENERIC[1], GENERIC[2], groups_in_order):
+                assert_law(partial(in_turn, one, other), law, case)
+
+
+Mistake = Callable[[px.Program], px.Program]
+
+
+def by_data_alone(program: px.Program) -> px.Program:
+    """Starts come first, as far as operands allow."""
+    nodes, done, order = list(program.main.nodes), {one.name for one in program.main.inputs}, list[px.Node]()
+    while nodes:
+        ready = [node for node in nodes if done.issuperset(node.refs())]
+        first = next((node for node in ready if "all_gather" in str(node.do)), ready[-1])
+        nodes.remove(first)
+        order.append(first)
+        done.add(first.name)
+    return program.with_main(program.main.with_nodes(order))
+
+
+def waits_go_last(program: px.Program) -> px.Program:
+    """Waits whose result nobody uses come at the end: somebody reads the buffer."""
+    graph = program.main
+    late = [node for node in graph.nodes if "wait" in str(node.do) and node.name not in {*graph.users, *graph.output_refs()}]
+    return program.with_main(graph.with_nodes([node for node in graph.nodes if node not in late] + late))
+
+
+def waits_once(program: px.Program) -> px.Program:
+    """Only the first wait of each pair stays; what others wait for is taken as it is."""
+    graph = program.main
+    waits = [node for node in graph.nodes if "wait" in str(node.do)]
+    gone = waits[1::2]
+    edit = px.ir.Rewriter(graph)
+    for node in gone:
+        edit.drop(node.name, node.args[0])
+    return program.with_main(edit.graph())
+
+
+def joins_across(program: px.Program) -> px.Program:
+    """The first two reductions of a group become one, whatever the group says in between."""
+    graph = program.main
+    reductions = [node for node in graph.nodes if "all_reduce.default" in str(node.do) and node.args[1] == "sum"]
+    pairs = [(a, b) for a in reductions for b in reductions if a is not b and a.args[2] == b.args[2]]
+    for first, second in pairs:
+        position = {node.name: number for number, node in enumerate(graph.nodes)}
+        given = {node.name for node in graph.nodes[: position[first.name]]} | {one.name for one in graph.inputs}
+        if position[first.name] < position[second.name] and given.issuperset(second.refs()):
+            nodes = [node for node in graph.nodes if node is not second]
+            nodes.insert(nodes.index(first) + 1, second)
+            return program.with_main(graph.with_nodes(nodes))
+    return program
+
+
+@pytest.mark.parametrize("wrong", [by_data_alone, waits_go_last, waits_once, joins_across])
+def test_mistakes_are_found(wrong: Mistake) -> None:
+    found = set[str]()
+    laws: tuple[Law, ...] = (GENERIC[1], GENERIC[2], groups_in_order)
+    for case in drawn(40):
+        for law in laws:
+            try:
+                assert_law(wrong, law, case)
+            except LawBroken:
+                found.add(law.name)
+    assert found, "nobody noticed"
+
+
+def test_the_relation_is_what_keeps_them_apart() -> None:
+    """What is put first by operands alone is not allowed by the relation."""
+    broken = 0
+    for case in drawn(20):
+        moved = by_data_alone(case.program)
+        place = {node.name: number for number, node in enumerate(moved.main.nodes)}
+        nodes = case.program.main.nodes
+        for number, of in enumerate(dependencies(case.program, case.program.main)):
+            broken += any(place[nodes[earlier].name] > place[nodes[number].name] for earlier in of)
+    assert broken
