@@ -6,7 +6,7 @@ then.  All that they compute then stands at one place, behind what it uses and b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from attrs import evolve
@@ -18,7 +18,7 @@ from .matching import Found, NodeOf, match, operators_of, root_of
 from .modules import ModuleCall
 from .terms import AnyOf, Applied, Item, Var, parts_of, subterms
 
-__all__ = ["check_results", "found_in", "needed", "spot", "ways"]
+__all__ = ["check_results", "found_in", "spot", "ways"]
 
 UsersOf = Callable[[str], Sequence[Node]]
 
@@ -181,14 +181,3 @@ def spot(
         if place is not None and (node.name in used or (is_other and node.name in leads)):
             return None
     return len(span) - 1 if place is None else place
-
-
-def needed(names: Iterable[str], nodes: Mapping[str, Node]) -> set[str]:
-    """Return values and what they are computed of, among some nodes."""
-    todo, found = list(names), set[str]()
-    while todo:
-        name = todo.pop()
-        if name in nodes and name not in found:
-            found.add(name)
-            todo += nodes[name].refs()
-    return found

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 
+from ...ir.analysis.slices import computed_of
 from ...ir.graph import Node
 from ..regions import is_check
 from .draft import Draft
 from .explanation import BETWEEN, TOLD_APART
 from .legality import Legality
 from .matching import Found
-from .several import needed, spot
+from .several import spot
 
 __all__ = ["Standing"]
 
@@ -110,7 +111,7 @@ class Standing:
         users = [user for name in inner.keys() - roots for user in self._others(name, inner)]
         if any(self.legality.acts(user) and not is_check(user) for user in users):
             return False
-        return len(roots) == 1 or roots.isdisjoint(needed(kept, inner))
+        return len(roots) == 1 or roots.isdisjoint(computed_of(kept, inner))
 
     def _others(self, name: str, inner: Collection[str]) -> list[Node]:
         return [self.draft.nodes[user] for user in self.draft.users(name) if user not in inner]

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from ...ir.analysis.slices import computed_of
 from ...ir.arguments import Arg, Ref, bodies_in, map_refs, thawed
 from ...ir.calls.call_graph import all_instances
 from ...ir.effects.declared import NodeEffects
@@ -229,19 +230,10 @@ class _Folding:
                 value = self.values[node.name]
                 edit.drop(node.name, value)
                 if ORIGIN in node.meta:
-                    self.origins[id(value)] = made_of(self._computed_of(node))
+                    of = computed_of([node.name], self.graph.by_name)
+                    self.origins[id(value)] = made_of([self.graph.metas[name] for name in of])
                 gone.add(node.name)
         return edit.graph() if gone else self.graph
-
-    def _computed_of(self, node: Node) -> list[Meta]:
-        # The meta of all that it was computed of, itself included.
-        metas, found, todo = self.graph.metas, dict[str, Meta](), [node.name]
-        while todo:
-            name = todo.pop()
-            if name not in found:
-                found[name] = metas[name]
-                todo += self.graph.by_name[name].refs() if name in self.graph.by_name else ()
-        return [*found.values()]
 
     def _becomes_constant(self, node: Node) -> bool:
         value = self.values[node.name]
