@@ -7,8 +7,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from importlib import import_module
+from typing import Any
 
 import pytest
+import torch
+import torch.fx
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,7 +20,10 @@ import purefx as px
 from purefx.laws.draws import examples_of
 from purefx.laws.strategies.talking import talking_programs
 from purefx.laws.variants import reordered
+from tests.communication.mistakes import by_data_alone
 from tests.communication.pair import Pair, Ran
+
+import_module("torch.distributed._functional_collectives")
 
 Programs = Callable[[int], px.Program]
 
@@ -87,6 +94,57 @@ def ask(pair: Pair, programs: Programs, data: int) -> dict[str, list[str]]:
 def test_both_processes_stay_in_step(pair: Pair) -> None:
     for number, programs in enumerate(examples_of(talking_programs(steps=12), 12, 1)):
         assert ask(pair, programs, number) == {}, str(programs(0))
+
+
+def test_one_process_that_goes_by_operands_alone_is_found(pair: Pair) -> None:
+    """Two reductions that share no operand are one order on one process, and another on the other: sums of what is not meant."""
+    graph = torch.fx.Graph()
+    x, y, _ = [graph.placeholder(name) for name in "xyz"]
+    talk: Any = torch.ops._c10d_functional
+    sent = [graph.call_function(talk.all_reduce.default, (each, "sum", "0")) for each in (x, y)]
+    graph.output(tuple(graph.call_function(talk.wait_tensor.default, (each,)) for each in sent))
+    program = px.import_fx(torch.fx.GraphModule({}, graph))
+    moved = by_data_alone(program)
+    original, wrong, both = pair.run([(str(program), str(program)), (str(program), str(moved)), (str(moved), str(moved))])
+    assert differences(wrong, original, joins=False) == ["other numbers"]
+    assert differences(both, original, joins=False) == []
+
+
+def test_processes_that_go_by_operands_alone_are_found(pair: Pair) -> None:
+    """Both in the same way: they stay together, and neither sends what it did; or they wait for one another."""
+    found = 0
+    for number, programs in enumerate(examples_of(talking_programs(steps=12), 20, 2)):
+        originals = [programs(rank) for rank in range(2)]
+        if "isend" not in str(originals[0]):  # those get stuck, which takes its time
+            moved = [by_data_alone(program) for program in originals]
+            original, wrong = pair.run([(str(originals[0]), str(originals[1])), (str(moved[0]), str(moved[1]))], data=number)
+            found += differences(wrong, original, joins=False) != []
+    assert found
+
+
+@pytest.mark.deep
+def test_an_order_that_gets_stuck_is_found(pair: Pair) -> None:
+    """Both wait for what they sent before they are ready to receive.  The relation keeps the wait behind."""
+    talk: Any = torch.ops._c10d_functional
+
+    def program(rank: int) -> px.Program:
+        graph = torch.fx.Graph()
+        x, y, _ = [graph.placeholder(name) for name in "xyz"]
+        sent = graph.call_function(talk.isend.default, (x, 1 - rank, 0, "0"))
+        come = graph.call_function(talk.irecv.default, (y, 1 - rank, 0, "0"))
+        graph.output(tuple(graph.call_function(talk.wait_tensor.default, (each,)) for each in (sent, come)))
+        return px.import_fx(torch.fx.GraphModule({}, graph))
+
+    assert px.ir.dependencies(program(0), program(0).main)[2] == [0, 1]
+    stuck = [with_order(program(rank), (0, 2, 1, 3)) for rank in range(2)]
+    original, wrong = pair.run([(str(program(0)), str(program(1))), (str(stuck[0]), str(stuck[1]))])
+    assert not original[0].error
+    assert "imed out" in wrong[0].error
+
+
+def with_order(program: px.Program, order: tuple[int, ...]) -> px.Program:
+    """Return a program with its nodes in another order, legal or not."""
+    return program.with_main(program.main.with_nodes([program.main.nodes[number] for number in order]))
 
 
 @pytest.mark.deep
