@@ -13,7 +13,8 @@ from typing import Any
 import torch
 from attrs import evolve, frozen
 
-from ..ir.arguments import Arg, Ref, bodies_in, replace_refs
+from ..ir.arguments import Arg, Ref, replace_refs
+from ..ir.calls.call_graph import bodies_run_by
 from ..ir.expression import Apply, Expr, InputDim, Sym, evaluate
 from ..ir.graph import Frame, Graph, Input, Node, Op, Stack
 from ..ir.names import Names, join
@@ -268,16 +269,12 @@ def _stacks(program: Program) -> Iterator[Stack]:
                 *[evolve(frame, path=join(outer[-1].path, frame.path) if outer else frame.path) for frame in node.stack],
             )
             yield stack
-            for body in _given(node):
+            for body in bodies_run_by(node):
                 if body not in seen:
                     seen.add(body)
                     yield from below(program.graphs[body], stack)
 
     return below(program.main, ())
-
-
-def _given(node: Node) -> list[str]:
-    return bodies_in(node.args, node.kwargs) if type(node.do) is Op and node.do.effects.through_bodies else []
 
 
 def with_other_numbers(program: Program, *, seed: int = 0) -> Program:

@@ -13,6 +13,7 @@ from attrs import evolve
 
 from ..ir.arguments import Arg, Body, Items, Ref, bodies_in
 from ..ir.callables import op_name
+from ..ir.calls.call_graph import bodies_run_by
 from ..ir.effects.registered import effects_of
 from ..ir.errors import UnsupportedProgram
 from ..ir.graph import Call, Graph, Node, Op
@@ -69,16 +70,12 @@ def _spread(program: Program, graph: Graph, mine: set[str], tokens: Mapping[str,
         source, index = node.projection or ("", 0)
         if source and index in _given_back(program, graph.by_name.get(source), tokens):
             mine.add(node.name)
-        for body in _bodies(node):
+        for body in bodies_run_by(node):
             inputs = program.graphs[body].inputs
             taken = _leaves(node)[-len(inputs) :] if inputs else []
             for formal, leaf in zip(reversed(inputs), reversed(taken), strict=False):
                 if type(leaf) is Ref and leaf.name in mine:
                     tokens[body].add(formal.name)
-
-
-def _bodies(node: Node) -> list[str]:
-    return bodies_in(node.args, node.kwargs) if type(node.do) is Op and node.do.effects.through_bodies else []
 
 
 def _leaves(node: Node) -> list[Arg]:
@@ -97,7 +94,7 @@ def _leaves(node: Node) -> list[Arg]:
 def _given_back(program: Program, node: Node | None, tokens: Tokens) -> list[int]:
     # Which of an operator's results are tokens; a body that only decides (while_loop's first) returns none.
     found: list[int] = []
-    for body in _bodies(node) if node is not None else ():
+    for body in bodies_run_by(node) if node is not None else ():
         mine = tokens[body]
         output = program.graphs[body].output
         parts = output if isinstance(output, tuple) else ()
@@ -117,7 +114,7 @@ def _rewritten(program: Program, name: str, tokens: Tokens) -> Graph:
         source, index = node.projection or ("", 0)
         if source and (gone := _given_back(program, graph.by_name.get(source), tokens)):
             edit.put(number, node.evolve(args=(Ref(source), index - sum(number < index for number in gone))))
-        elif inner := _bodies(node):
+        elif inner := bodies_run_by(node):
             _check_uses(program, node, inner, mine, tokens)
             edit.put(number, _untaken(node, mine, _given_back(program, node, tokens)))
     inputs = tuple([formal for formal in graph.inputs if formal.name not in mine])

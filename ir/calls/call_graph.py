@@ -5,12 +5,12 @@ One walk from the root serves all queries; a body that is called twice has two i
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 
 from attrs import evolve
 
 from ..arguments import bodies_in
-from ..graph import Call, Frame, Node
+from ..graph import Call, Frame, Node, Op
 from ..names import join, way_to
 from ..program import CallSignature, Program
 
@@ -18,7 +18,9 @@ __all__ = [
     "Instance",
     "Label",
     "all_instances",
+    "bodies_of",
     "bodies_of_calls",
+    "bodies_run_by",
     "called_at",
     "calls_by_label",
     "calls_from",
@@ -38,6 +40,24 @@ Instance = tuple[str, str]
 
 Label = tuple[int, int]
 """The number of a call, and of the piece of it."""
+
+
+def bodies_of(node: Node) -> Sequence[str]:
+    """Return the graphs that a node calls, or gives to an operator that runs them.
+
+    >>> bodies_of(Node("y", Call(Frame("mlp"), "body"))), bodies_of(Node("y", Op("toy.neg")))
+    (('body',), ())
+    """
+    return (node.do.graph,) if type(node.do) is Call else bodies_run_by(node)
+
+
+def bodies_run_by(node: Node) -> Sequence[str]:
+    """Return the graphs that a node gives to an operator that runs them; not the one that it calls.
+
+    >>> bodies_run_by(Node("y", Call(Frame("mlp"), "body")))
+    ()
+    """
+    return bodies_in(node.args, node.kwargs) if type(node.do) is Op and node.do.effects.through_bodies else ()
 
 
 def called_at(node: Node, path: str) -> list[Instance]:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from functools import cached_property
 
+from ..calls.call_graph import bodies_of
 from ..graph import Call, Graph, Node
 from ..names import join
 from ..program import Program
 from .propagation import Propagation, shared_bodies
-from .walk import Called, bodies_of
+from .walk import Called
 
 __all__ = ["CallValues"]
 

@@ -15,6 +15,7 @@ import torch
 from attrs import evolve
 
 from ..arguments import Ref
+from ..calls.call_graph import bodies_of
 from ..errors import UnsupportedProgram
 from ..graph import Call, Get, Graph, Input, Node
 from ..names import join
@@ -24,7 +25,7 @@ from ..tensors import disagreement
 from ..torch_private import FakeTensor, device_of
 from .results import agrees, gives_nothing, is_runnable
 from .values import FakeValues, running
-from .walk import UNKNOWN, Called, Request, Walk, bodies_of, without_value
+from .walk import UNKNOWN, Called, Request, Walk, without_value
 
 __all__ = ["Propagation", "shared_bodies"]
 

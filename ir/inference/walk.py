@@ -16,7 +16,8 @@ import torch
 from attrs import define, evolve, field, frozen
 
 from ..analysis.numbers import SYMBOLIC
-from ..arguments import Arg, Body, Ref, bodies_in, thawed
+from ..arguments import Arg, Body, Ref, thawed
+from ..calls.call_graph import bodies_of
 from ..errors import InvalidProgram, Violation
 from ..graph import Call, Get, Graph, Input, Node, Op
 from ..meta import Meta, freeze
@@ -27,7 +28,7 @@ from ..torch_private import FakeTensor, OpOverload, is_refusal
 from .results import agrees, alters, depends_on_contents, gives_nothing, is_runnable
 from .values import FakeValues
 
-__all__ = ["UNKNOWN", "Called", "Request", "Walk", "bodies_of", "without_value"]
+__all__ = ["UNKNOWN", "Called", "Request", "Walk", "without_value"]
 
 GETITEM = "operator.getitem"
 
@@ -295,18 +296,6 @@ class Walk:
         # What a tracer or a user has put there may be a real tensor.
         is_real = isinstance(value, torch.Tensor) and not isinstance(value, FakeTensor)
         return self.owner.values.of_state(value) if is_real else value
-
-
-def bodies_of(node: Node) -> Sequence[str]:
-    """Return the graphs that a node calls, or gives to an operator that runs them.
-
-    >>> bodies_of(Node("y", Op("toy.neg")))
-    ()
-    """
-    do = node.do
-    if type(do) is Call:
-        return (do.graph,)
-    return bodies_in(node.args, node.kwargs) if type(do) is Op and do.effects.through_bodies else ()
 
 
 def _unnamed(value: Any) -> set[str]:

@@ -13,10 +13,10 @@ from typing import Any
 import torch
 from attrs import evolve, field, frozen
 
-from ...ir.arguments import bodies_in
+from ...ir.calls.call_graph import bodies_run_by
 from ...ir.calls.parts import with_listed
 from ...ir.errors import NamingError
-from ...ir.graph import Frame, Get, Graph, Node, Op, Stack
+from ...ir.graph import Frame, Get, Graph, Node, Stack
 from ...ir.importing.tracers import TracedStacks, is_path, read_place
 from ...ir.names import did_you_mean, is_below, join, relative
 from ...ir.persistent import pmap
@@ -84,10 +84,9 @@ class Renumbering:
         for node in graph.nodes:
             inner, own = self._entered(place, self._raw(node, outer, is_root=place is self.root))
             nodes.append(self._node(node, own, place))
-            if type(node.do) is Op and node.do.effects.through_bodies:
-                for body in bodies_in(node.args, node.kwargs):
-                    if body not in self.graphs:
-                        yield body, (*outer, *self._absolute(node.stack, outer)), inner
+            for body in bodies_run_by(node):
+                if body not in self.graphs:
+                    yield body, (*outer, *self._absolute(node.stack, outer)), inner
         self.graphs[name] = graph.with_nodes(nodes)
 
     def _raw(self, node: Node, outer: Stack, *, is_root: bool) -> Stack:

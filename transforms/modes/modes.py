@@ -11,8 +11,9 @@ from typing import Any
 
 import torch
 
-from ...ir.arguments import Body, bodies_in
-from ...ir.graph import Call, Node, Op
+from ...ir.arguments import Body
+from ...ir.calls.call_graph import bodies_of
+from ...ir.graph import Node, Op
 from ...ir.operators import op_of
 from ...ir.program import Program
 from ...ir.torch_private import ENTER_AUTOCAST, EXIT_AUTOCAST, SET_GRAD_ENABLED
@@ -107,7 +108,7 @@ class Modes:
             return 0, 0
         if type(do) is Op and do.effects.scope:
             return int(do.effects.scope < 0), int(do.effects.scope > 0)
-        found = [self.levels[body] for body in _bodies(node)]
+        found = [self.levels[body] for body in bodies_of(node)]
         return max(found, default=(0, 0))
 
     def _after(self, node: Node, mode: Mode | str) -> Mode | str:
@@ -118,7 +119,7 @@ class Modes:
             return None  # it turns gradients off, and on again as they were
         if is_op(node, WITH_GRAD):
             return mode
-        left = {self.exits[body] for body in _bodies(node)}
+        left = {self.exits[body] for body in bodies_of(node)}
         if left <= {mode, KEPT}:
             return mode
         return left.pop() if len(left) == 1 else None  # of several bodies one runs
@@ -126,14 +127,8 @@ class Modes:
     def _enter(self, node: Node, mode: Mode) -> None:
         inside = node.args[0] if is_op(node, WITH_GRAD) and node.args else mode
         known = inside if type(inside) is bool else None
-        for body in _bodies(node):
+        for body in bodies_of(node):
             self.entries[body] = known if self.entries.get(body, known) is known else None
-
-
-def _bodies(node: Node) -> Iterable[str]:
-    if type(node.do) is Call:
-        return (node.do.graph,)
-    return bodies_in(node.args, node.kwargs) if type(node.do) is Op and node.do.effects.through_bodies else ()
 
 
 def leveled(steps: Iterable[tuple[int, int]]) -> tuple[int, int]:

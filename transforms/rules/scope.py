@@ -11,10 +11,9 @@ from typing import Any
 
 from attrs import Factory, define, field, frozen
 
-from ...ir.calls.call_graph import all_instances
+from ...ir.calls.call_graph import all_instances, bodies_of
 from ...ir.graph import Node, Op
 from ...ir.inference import CallValues, values_of
-from ...ir.inference.walk import bodies_of
 from ...ir.program import Program
 from .draws import Draws
 from .new_state import Addition, NewState
