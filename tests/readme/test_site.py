@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import purefx
-from purefx import errors, ir, laws, rules
+from purefx import errors, ir, laws, rules, training
 
 ROOT = Path(__file__).parents[2]
 
@@ -54,7 +54,10 @@ def test_every_page_is_in_the_contents() -> None:
 def test_every_public_name_is_described_once() -> None:
     names = described()
     assert [name for name, count in names.items() if count > 1] == []
-    homes = {"purefx": purefx, "purefx.errors": errors, "purefx.rules": rules, "purefx.laws": laws, "purefx.ir": ir}
+    homes = {
+        "purefx": purefx, "purefx.errors": errors, "purefx.rules": rules, "purefx.training": training, "purefx.laws": laws,
+        "purefx.ir": ir,
+    }  # fmt: skip
     values = [(f"{path}.{name}", getattr(home, name)) for path, home in homes.items() for name in home.__all__]
     there = {id(value) for name, value in values if name in names}
     assert [name for name, value in values if id(value) not in there] == [], "a public name has a line in docs/api"
