@@ -8,7 +8,6 @@ from __future__ import annotations
 import difflib
 import keyword
 from collections.abc import Iterable
-from pathlib import Path
 
 __all__ = [
     "FROM_ROOT",
@@ -19,7 +18,6 @@ __all__ = [
     "is_identifier",
     "is_plain_path",
     "join",
-    "near_file",
     "nested",
     "relative",
     "stem_of",
@@ -94,22 +92,6 @@ def did_you_mean(name: object, known: Iterable[str]) -> str:
     """
     near = difflib.get_close_matches(str(name), list(known), n=3)
     return f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
-
-
-def near_file(path: Path) -> str:
-    """Return the end of a sentence that says that a file is not there: which ones of its folder have such a name, or nothing.
-
-    Args:
-        path: where it would be.
-
-    >>> near_file(Path("no/folder/model.purefx"))
-    ''
-    """
-    try:
-        names = [entry.name for entry in path.parent.iterdir()]
-    except OSError:
-        return ""
-    return did_you_mean(path.name, difflib.get_close_matches(path.name, names, cutoff=0.8))  # an ending alone is not near
 
 
 class Names:

@@ -11,7 +11,7 @@ from typing import Any
 
 from attrs import field, frozen
 
-from ..calls.call_graph import all_instances
+from ..calls.call_graph import all_instances, body_named
 from ..displayed import Displayed
 from ..errors import NamingError
 from ..graph import Call, Get, Node
@@ -301,12 +301,11 @@ def _made_of(version: Version, origin: Origin) -> list[Origin]:
 
 def _place_of(program: Program, name: str, graph: str | None) -> tuple[Place, str | None]:
     # Where a node is, and the path of its module, where that is one.
-    path = None
+    path: str | None = None
     if graph is None and " / " in name:
         graph, _, name = name.rpartition(" / ")
-    if graph is not None and graph not in program.graphs:
-        found = [one for one, paths in all_instances(program).items() if graph in paths and one != program.root]
-        path, graph = (graph, found[0]) if found else (path, graph)
+    if graph is not None:
+        graph, path = body_named(program, graph) or (graph, None)
     has = [one for one in program.order if name in program.graphs[one].by_name and graph in (None, one)]
     if len(has) > 1 and program.root not in has:
         raise NamingError(f"{len(has)} graphs have a node {name!a}: say which with graph=, {', '.join(map(ascii, has[:SHOWN]))}")

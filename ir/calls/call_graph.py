@@ -6,6 +6,7 @@ One walk from the root serves all queries; a body that is called twice has two i
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from typing import Any
 
 from attrs import evolve
 
@@ -21,6 +22,7 @@ __all__ = [
     "bodies_of",
     "bodies_of_calls",
     "bodies_run_by",
+    "body_named",
     "called_at",
     "calls_by_label",
     "calls_from",
@@ -112,6 +114,25 @@ def instances(
     """
     for place, _ in with_inner_instances(program, graph, path, among=among):
         yield place
+
+
+def body_named(program: Program, name: Any) -> tuple[str, str | None] | None:
+    """Return the body that somebody asks for, with the path of the module where it was asked for by that; None if there is none.
+
+    Args:
+        program: at any stage; one whose bodies call one another many times each does not take longer.
+        name: the id of a body, or the path of a module that runs it; anything, of which only text names something.
+
+    >>> from purefx.ir import Graph
+    >>> program = Program.of({"": Graph((), (Node("y", Call(Frame("mlp"), "Mlp")),), ()), "Mlp": Graph((), ())})
+    >>> body_named(program, "Mlp"), body_named(program, "mlp"), body_named(program, "nowhere")
+    (('Mlp', None), ('Mlp', 'mlp'), None)
+    """
+    if type(name) is not str:
+        return None
+    if name in program.graphs:
+        return name, None
+    return next((place for place in instances(program, among={"", *way_to(name)}) if place[1] == name), None)
 
 
 def with_inner_instances(

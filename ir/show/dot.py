@@ -10,11 +10,11 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 
-from ..calls.call_graph import instances
+from ..calls.call_graph import body_named
 from ..errors import NamingError
 from ..graph import Call, Get, Graph, Node, Op, Stack
 from ..meta import Meta
-from ..names import did_you_mean, way_to
+from ..names import did_you_mean
 from ..program import Program
 from ..taking import a_program
 from ..text.printer import print_node
@@ -73,13 +73,10 @@ def to_dot(program: Program, *, graph: str | None = None) -> str:
 
 
 def _named(program: Program, graph: str) -> str:
-    known = {"", *way_to(graph)} if type(graph) is str else set[str]()
-    if known and graph in program.graphs:
-        return graph
-    found = next((name for name, path in instances(program, among=known) if path == graph), None)
+    found = body_named(program, graph)
     if found is None:
         raise NamingError(f"there is no graph {graph!a}, and no module that runs one{did_you_mean(graph, program.graphs)}")
-    return found
+    return found[0]
 
 
 class _Drawing:

@@ -8,6 +8,7 @@ which a program of some hundred thousand nodes fills.  The content of the JSON i
 from __future__ import annotations
 
 import ctypes
+import difflib
 import errno
 import json
 import os
@@ -21,10 +22,10 @@ from typing import Any
 import torch
 
 from ..errors import StoreError, UnsupportedProgram
-from ..names import near_file
+from ..names import did_you_mean
 from ..text.arguments import CONSTANTS
 
-__all__ = ["STORED_AS_THEY_ARE", "STRUCTURE", "VERSION", "File", "opened", "write_file"]
+__all__ = ["STORED_AS_THEY_ARE", "STRUCTURE", "VERSION", "File", "near_file", "opened", "write_file"]
 
 VERSION = 2
 """The version of the format that is written; all versions up to it are read."""
@@ -187,6 +188,22 @@ def opened(path: str | os.PathLike[str]) -> Generator[File, None, None]:
         raise StoreError(f"{name} is not a saved program, or not all of one: {_line(error)}") from error
     with handle:
         yield File(name, handle)
+
+
+def near_file(path: Path) -> str:
+    """Return the end of a sentence that says that a file is not there: which ones of its folder have such a name, or nothing.
+
+    Args:
+        path: where it would be.
+
+    >>> near_file(Path("no/folder/model.purefx"))
+    ''
+    """
+    try:
+        names = [entry.name for entry in path.parent.iterdir()]
+    except OSError:
+        return ""
+    return did_you_mean(path.name, difflib.get_close_matches(path.name, names, cutoff=0.8))  # an ending alone is not near
 
 
 def _missing(file: Path) -> FileNotFoundError:

@@ -14,9 +14,9 @@ from pathlib import Path
 from purefx._command.output import CommandError, progress
 from purefx.ir.errors import StoreError
 from purefx.ir.importing import import_ep
-from purefx.ir.names import near_file
 from purefx.ir.program import Program
 from purefx.ir.store import load, save
+from purefx.ir.store.container import near_file
 from purefx.report.gather import MOST_INSTANCES, is_small
 from purefx.transforms import transform
 
