@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from ..ir.calls.call_graph import all_instances
+from ..ir.effects.aliases import in_use
 from ..ir.effects.declared import NodeEffects
 from ..ir.effects.dependencies import dependencies
 from ..ir.effects.resolved import program_effects
@@ -20,12 +21,15 @@ from .memory import Memory
 __all__ = ["precedences"]
 
 
-def precedences(program: Program, names: Iterable[str] | None = None) -> Iterator[tuple[str, list[list[int]]]]:
+def precedences(
+    program: Program, names: Iterable[str] | None = None, *, lockstep: bool = False
+) -> Iterator[tuple[str, list[list[int]]]]:
     """Return, for graphs of a program, the numbers of the nodes that must come before each node, at every place of the graph.
 
     Args:
         program: a program at any stage.
         names: which graphs; by default all of them, bodies before their callers.
+        lockstep: see ``dependencies``.
 
     >>> from purefx.ir import Graph, Input, Node, Op, Ref
     >>> nodes = (Node("a", Op("toy.neg"), (Ref("x"),)), Node("b", Op("toy.neg"), (Ref("a"),)))
@@ -34,17 +38,19 @@ def precedences(program: Program, names: Iterable[str] | None = None) -> Iterato
     """
     places, effects = all_instances(program), program_effects(program)
     for name in program.bottom_up if names is None else names:
-        yield name, _before(program, name, places[name], effects[name])
+        yield name, _before(program, name, places[name], effects[name], lockstep=lockstep)
 
 
-def _before(program: Program, name: str, places: Iterable[str], effects: Sequence[NodeEffects]) -> list[list[int]]:
+def _before(
+    program: Program, name: str, places: Iterable[str], effects: Sequence[NodeEffects], *, lockstep: bool
+) -> list[list[int]]:
     graph = program.graphs[name]
     found: list[set[int]] = [set() for _ in graph.nodes]
     for place in places:
-        for mine, of in zip(found, dependencies(program, graph, path=place), strict=True):
+        for mine, of in zip(found, dependencies(program, graph, path=place, lockstep=lockstep), strict=True):
             mine.update(of)
     if name != program.root:
-        _keep_outside(Memory(program, name, effects), found)
+        _keep_outside(Memory(program, name, effects, sent=False), found)
     return [sorted(of) for of in found]
 
 
@@ -53,10 +59,12 @@ def _keep_outside(memory: Memory, found: list[set[int]]) -> None:
     if memory.outside.isdisjoint(memory.written):
         return
     writer, readers = -1, list[int]()
+    held = in_use(memory.sets, memory.graph, list(memory.effects.values()))
     for number, node in enumerate(memory.graph.nodes):
         does = memory.effects[node.name]
         writes = memory.reaches_outside(does)
         reads = any(map(memory.is_outside, node.refs())) or not memory.outside.isdisjoint(memory.of_slots(does.reads_slots))
+        reads |= any(not memory.outside.isdisjoint(held.get(memory.find(one), ())) for one in does.completes)
         if type(node.do) is Get or is_boundary(node) or not (reads or writes):
             continue
         found[number].update([writer] if writer >= 0 else [], readers if writes else [])

@@ -12,7 +12,7 @@ from ..program import Program
 from ..signature import StateInput
 from .declared import NodeEffects
 
-__all__ = ["UnionFind", "item_of", "join_aliases", "slot_storage", "storages", "taken_apart"]
+__all__ = ["UnionFind", "in_use", "item_of", "join_aliases", "slot_storage", "storages", "taken_apart"]
 
 
 class UnionFind:
@@ -44,7 +44,9 @@ class UnionFind:
             self._parent[a] = b
 
 
-def join_aliases(found: UnionFind, graph: Graph, done: Sequence[NodeEffects], slot_key: Callable[[str], object]) -> None:
+def join_aliases(
+    found: UnionFind, graph: Graph, done: Sequence[NodeEffects], slot_key: Callable[[str], object], *, sent: bool = True
+) -> None:
     """Join the values of a graph that may share memory with one another and with state.
 
     Args:
@@ -52,6 +54,7 @@ def join_aliases(found: UnionFind, graph: Graph, done: Sequence[NodeEffects], sl
         graph: the graph.
         done: what its nodes do.
         slot_key: the key of a slot that a node names.
+        sent: whether what is under way counts as sharing the memory of what was sent, which it does not (``in_use``).
     """
     apart = taken_apart(graph, done)
     for node, node_effect in zip(graph.nodes, done, strict=True):
@@ -62,7 +65,12 @@ def join_aliases(found: UnionFind, graph: Graph, done: Sequence[NodeEffects], sl
         elif apart and (item := item_of(node)) is not None and item[0] in apart:
             found.join(node.name, item)
         elif node_effect.aliases or node_effect.aliases_slots:
-            _join_all(found, node.name, (*node_effect.aliases, *map(slot_key, node_effect.aliases_slots)))
+            shared = node_effect.aliases if sent or not node_effect.sends else _without(node_effect.aliases, node_effect.sends)
+            _join_all(found, node.name, (*shared, *map(slot_key, node_effect.aliases_slots)))
+
+
+def _without(names: Sequence[str], others: Sequence[str]) -> tuple[str, ...]:
+    return tuple([name for name in names if name not in others])
 
 
 def _join_all(found: UnionFind, key: object, others: Sequence[object]) -> None:
@@ -92,13 +100,14 @@ def item_of(node: Node) -> tuple[str, int] | None:
     return item if item is not None and item[1] >= 0 else None
 
 
-def storages(program: Program, graph: Graph, done: list[NodeEffects]) -> UnionFind:
+def storages(program: Program, graph: Graph, done: list[NodeEffects], *, sent: bool = True) -> UnionFind:
     """Return which values of a graph may share memory.
 
     Args:
         program: its state says which slots are one storage; its signature which root inputs are state.
         graph: the graph.
         done: what ``node_effects`` says of it.
+        sent: see ``join_aliases``.
     """
     found = UnionFind()
     if graph is program.main:
@@ -107,7 +116,25 @@ def storages(program: Program, graph: Graph, done: list[NodeEffects]) -> UnionFi
                 found.join(formal.name, slot_storage(program, spec.slot))
     for module, other in program.state.entangled:
         found.join(("storage", module), ("storage", other))
-    join_aliases(found, graph, done, lambda slot: slot_storage(program, slot))
+    join_aliases(found, graph, done, lambda slot: slot_storage(program, slot), sent=sent)
+    return found
+
+
+def in_use(memory: UnionFind, graph: Graph, done: Sequence[NodeEffects]) -> dict[object, set[object]]:
+    """Return for the memory of what is under way the memory that is read until it is waited for.
+
+    Args:
+        memory: what ``storages`` gives with ``sent=False``.
+        graph: the graph.
+        done: what its nodes do.
+
+    >>> in_use(UnionFind(), Graph((), (), ()), [])
+    {}
+    """
+    found: dict[object, set[object]] = {}
+    for node, node_effect in zip(graph.nodes, done, strict=True):
+        if node_effect.sends:
+            found.setdefault(memory.find(node.name), set()).update(map(memory.find, node_effect.sends))
     return found
 
 

@@ -97,6 +97,8 @@ class Effects:
     completes: tuple[ArgAt, ...] = ()
     """Arguments whose contents are available only after it has run (``wait_tensor``): for ordering this is a write that changes
     nothing."""
+    sends: tuple[ArgAt, ...] = ()
+    """Arguments, among those that it aliases, whose storage no result shares: it is only read, until a result is waited for."""
     scope: int = 0
     """1 where it opens a region in which operators mean something else (a level of vmap), -1 where it closes one: no
     operator moves into such a region or out of it."""
@@ -181,6 +183,8 @@ class NodeEffects:
     """Further ordering domains: (domain,) orders it with all of one, (domain, group) with a group; () with every one."""
     completes: tuple[str, ...] = ()
     """Values whose contents are available only after it has run."""
+    sends: tuple[str, ...] = ()
+    """Values, among those that it aliases, which are only read until its result is waited for."""
     waits: bool = False
     """It may wait for another process, itself or in a body: what was begun before it stays before it."""
     scope: tuple[int, int] = (0, 0)

@@ -16,14 +16,15 @@ from ..arguments import refs_in
 from ..graph import Get, Graph, Node, Op
 from ..own_operators import CALL_GUARDS, is_boundary
 from ..program import Program
-from .aliases import slot_storage, storages
+from .aliases import in_use, slot_storage, storages
 from .declared import COMMUNICATION, NOTHING, NodeEffects
 from .resolved import resolver
+from .schema import MESSAGES
 
 __all__ = ["dependencies", "in_domains"]
 
 
-def dependencies(program: Program, graph: Graph, *, path: str = "") -> list[list[int]]:
+def dependencies(program: Program, graph: Graph, *, path: str = "", lockstep: bool = False) -> list[list[int]]:
     """Return, for each node of a graph, the numbers of the nodes that must come before it.
 
     Transitive edges may be left out; every edge points backwards.  Any order of the nodes that respects the relation
@@ -33,6 +34,8 @@ def dependencies(program: Program, graph: Graph, *, path: str = "") -> list[list
         program: where the bodies and the state are.
         graph: the graph.
         path: the module whose state the graph's ``Get`` nodes name, from the root.
+        lockstep: whether all processes of a group run this very order.  Then a collective may come behind the wait for another,
+            as it does on every process; a message to one process may not.
 
     >>> from purefx.ir import Graph, Input, Node, Op, Program, Ref
     >>> nodes = (Node("a", Op("toy.neg"), (Ref("x"),)), Node("b", Op("toy.neg"), (Ref("a"),)))
@@ -48,7 +51,7 @@ def dependencies(program: Program, graph: Graph, *, path: str = "") -> list[list
     if any(node_effect.domains for node_effect in done):
         for before, after in in_domains([node_effect.domains for node_effect in done]):
             edges[after].add(before)
-        _wait_edges(done, edges)
+        _wait_edges(graph, done, edges, lockstep=lockstep)
     _guard_edges(graph, done, edges)
     if any(node_effect.writes or node_effect.writes_slots or node_effect.completes for node_effect in done):
         # Alias sets are needed only here, where something writes.
@@ -116,14 +119,19 @@ def in_domains(members: list[tuple[tuple[str, ...], ...]]) -> Iterator[tuple[int
             last[key] = number
 
 
-def _wait_edges(done: list[NodeEffects], edges: list[set[int]]) -> None:
+def _wait_edges(graph: Graph, done: list[NodeEffects], edges: list[set[int]], *, lockstep: bool) -> None:
     # Another process may need what was begun here before it gives what is waited for here.  So whatever was begun before a wait
     # stays before it; then no order gets stuck unless the one that there was does, whatever other processes run.
     last: dict[tuple[str, ...], int] = {}
-    for index, node_effect in enumerate(done):
+    for index, (node, node_effect) in enumerate(zip(graph.nodes, done, strict=True)):
         if node_effect.waits:
             edges[index].update([begun for begun in last.values() if begun != index])
-        last.update([(key, index) for key in node_effect.domains if not key or key[0] == COMMUNICATION])
+        if not (lockstep and _is_collective(node)):
+            last.update([(key, index) for key in node_effect.domains if not key or key[0] == COMMUNICATION])
+
+
+def _is_collective(node: Node) -> bool:
+    return type(node.do) is Op and not node.do.effects.unknown and MESSAGES.isdisjoint(node.do.name.split("."))
 
 
 def _scope_edges(graph: Graph, done: list[NodeEffects], edges: list[set[int]]) -> None:
@@ -147,7 +155,8 @@ def _only_names(node: Node) -> bool:
 
 
 def _storage_edges(program: Program, graph: Graph, done: list[NodeEffects], edges: list[set[int]]) -> None:
-    memory = storages(program, graph, done)
+    memory = storages(program, graph, done, sent=False)
+    held = in_use(memory, graph, done)
     written = {memory.find(name) for node_effect in done for name in node_effect.writes}
     written |= {memory.find(name) for node_effect in done for name in node_effect.completes}
     written |= {memory.find(slot_storage(program, slot)) for node_effect in done for slot in node_effect.writes_slots}
@@ -162,6 +171,7 @@ def _storage_edges(program: Program, graph: Graph, done: list[NodeEffects], edge
             writes.update([memory.find(name) for name in (*node_effect.writes, *node_effect.completes)])
             writes.update([memory.find(slot_storage(program, slot)) for slot in node_effect.writes_slots])
             read = [memory.find(slot_storage(program, slot)) for slot in node_effect.reads_slots]
+            read += [each for name in node_effect.completes for each in held.get(memory.find(name), ())]
             touched.update(writes, written.intersection(read))
         for storage in touched:
             if storage in writer:

@@ -204,6 +204,7 @@ def _of_op(node: Node, effects: Effects) -> NodeEffects:
         ordered=effects.ordered,
         domains=_domains(node, effects) if effects.domain else (),
         completes=_named(node, effects.completes),
+        sends=_named(node, effects.sends),
         waits=bool(effects.completes),
         scope=_scope(effects),
     )

@@ -16,6 +16,7 @@ from .declared import COMMUNICATION, PURE, ArgAt, Effects, Unless
 
 __all__ = [
     "DRAWS_NOTHING",
+    "MESSAGES",
     "SILENT_ALIASES",
     "SILENT_DRAWS",
     "SILENT_WRITES",
@@ -119,6 +120,9 @@ those that wait for what they begin, whose argument is called otherwise."""
 WAITS = {"ao::wait_tensor": "tensor"}
 """What waits for a copy from one device to another, and for which argument."""
 
+MESSAGES = frozenset({"isend", "irecv", "batch_p2p_ops"})
+"""What two processes say to one another; each gives the very tensor that it was given."""
+
 FILLS = {"irecv": ("tensor", "self"), "batch_p2p_ops": ("tensors",)}
 """What is received into."""
 
@@ -154,7 +158,15 @@ def effects_of_communication(schema: Any, places: tuple[ArgAt, ...]) -> Effects:
         for at, argument in zip(places, schema.arguments, strict=True)
         if at.name in FILLS.get(name, ()) or (argument.alias_info is not None and argument.alias_info.is_write)
     )
-    return Effects(writes=written, aliases=tensors, domain=COMMUNICATION, group=group, unknown=space in RAW)
+    fresh = space in FUNCTIONAL and name not in MESSAGES and not written
+    return Effects(
+        writes=written,
+        aliases=tensors,
+        sends=tensors if fresh else (),
+        domain=COMMUNICATION,
+        group=group,
+        unknown=space in RAW,
+    )
 
 
 @functools.cache

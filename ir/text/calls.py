@@ -100,7 +100,8 @@ def _clause(name: str, syntax: Syntax[Any]) -> Syntax[Any]:
 
 
 LISTS = {
-    "writes": ARG_AT, "returns": RESULT, "aliases": ARG_AT, "completes": ARG_AT, "writes_unless": SWITCH, "random_unless": SWITCH,
+    "writes": ARG_AT, "returns": RESULT, "aliases": ARG_AT, "completes": ARG_AT, "sends": ARG_AT, "writes_unless": SWITCH,
+    "random_unless": SWITCH,
 }  # fmt: skip
 
 CLAUSES: Mapping[str, Syntax[Any]] = {

@@ -22,6 +22,7 @@ from purefx.ir.effects.schema import FUNCTIONAL, RAW
 from purefx.ir.operators import op_of
 from purefx.ir.torch_private import resolve_operator
 from purefx.laws.variants import reordered
+from tests.communication.fresh import operators
 from tests.upstream.audit_effects import overloads
 
 for module in (
@@ -52,7 +53,7 @@ def reduce(name: str, of: str, group: Any) -> px.Node:
 
 def test_what_torch_never_removes_is_kept_here() -> None:
     """What ``torch.fx`` takes for impure, by its table, its registry of effects or a schema, does something here too."""
-    missing = [str(op) for op in overloads() if is_impure(op) and not effects_of(op).acts]
+    missing = [str(op) for op in (*overloads(), *operators()) if is_impure(op) and not effects_of(op).acts]
     assert missing == []
 
 

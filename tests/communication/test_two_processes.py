@@ -17,9 +17,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import purefx as px
+from purefx.ir.effects.registered import effects_of
 from purefx.laws.draws import examples_of
 from purefx.laws.strategies.talking import talking_programs
 from purefx.laws.variants import reordered
+from tests.communication.fresh import operators
 from tests.communication.mistakes import by_data_alone
 from tests.communication.pair import Pair, Ran
 
@@ -94,6 +96,14 @@ def ask(pair: Pair, programs: Programs, data: int) -> dict[str, list[str]]:
 def test_both_processes_stay_in_step(pair: Pair) -> None:
     for number, programs in enumerate(examples_of(talking_programs(steps=12), 12, 1)):
         assert ask(pair, programs, number) == {}, str(programs(0))
+
+
+def test_what_collectives_give_shares_no_memory_with_what_they_take(pair: Pair) -> None:
+    """So says ``sends`` of their effects: what is sent is read until the wait, and is not what comes."""
+    fresh = [str(op) for op in operators() if effects_of(op).sends]
+    ran = [mine for mine, _ in pair.ask("tests.communication.fresh:sharing", [fresh, fresh])]
+    assert len(ran) > 18
+    assert [name for name, shares in ran if shares] == []
 
 
 def test_one_process_that_goes_by_operands_alone_is_found(pair: Pair) -> None:
