@@ -16,6 +16,7 @@ from attrs import evolve, field, frozen
 
 from ..ir.errors import ArgumentError, FuelError, PipelineError
 from ..ir.graph import Call, Get
+from ..ir.names import did_you_mean
 from ..ir.persistent import collector_paused
 from ..ir.program import Program, Step
 from ..ir.signature import InputMutation, StateInput, StateMutation, Token
@@ -197,7 +198,7 @@ class Transformation:
             PipelineError: a fact that it requires does not hold.
             FuelError: it takes no fuel, or ``fuel`` is not a number of rewrites.
             ArgumentError: ``program`` is not a Program, or an option is given by position that is not one by position.
-            TypeError: an option is unknown.
+            TypeError: an option is unknown (an ArgumentError), or has a value that its function does not take.
         """
         chosen = {**dict(self.options), **(self._by_position(given, options) if given else options)}
         bound = chosen.pop("fuel", None)
@@ -209,6 +210,9 @@ class Transformation:
             return self.apply(program, **options)
         except RecursionError:
             check(program)  # it walks with lists, and says what nests too deep
+            raise
+        except TypeError:
+            self._known(options)
             raise
 
     def spend(self, program: Program, fuel: Fuel, **options: Any) -> Program:
@@ -260,6 +264,20 @@ class Transformation:
             raise ArgumentError(f"{self.name} was given {twice[0]!r} by position and by keyword")
         return {**dict(zip(names, given, strict=False)), **options}
 
+    def _known(self, options: Iterable[str]) -> None:
+        # Raise where its function has no such option.
+        try:
+            kinds = signature(self.apply).parameters.values()
+        except (TypeError, ValueError):
+            return
+        if any(one.kind is one.VAR_KEYWORD for one in kinds):
+            return
+        known = [one.name for one in kinds if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)]
+        for name in options:
+            if name not in known:
+                there = ", ".join([f"{one}=" for one in known[1:]]) or "none"
+                raise ArgumentError(f"{self.name} has no option {name!a}{did_you_mean(name, known[1:])}; it has {there}")
+
     @cached_property
     def takes_fuel(self) -> bool:
         """Whether it can be stopped after some rewrites: its function has a keyword ``fuel``."""
@@ -272,9 +290,15 @@ class Transformation:
         return min(self.requires - facts)
 
     def bind(self, **options: Any) -> Transformation:
-        """Return the same transformation with options fixed; ``fuel`` is one of them where it takes fuel."""
+        """Return the same transformation with options fixed; ``fuel`` is one of them where it takes fuel.
+
+        Raises:
+            ArgumentError: it has no such option; the message says which it has.
+            FuelError: it takes no fuel.
+        """
         if options.get("fuel") is not None and not self.takes_fuel:
             raise without_fuel(self.name)
+        self._known([name for name in options if name != "fuel"])
         return evolve(self, options=tuple({**dict(self.options), **options}.items()))
 
 

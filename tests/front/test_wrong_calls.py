@@ -38,6 +38,7 @@ FLAT = px.import_ep(EP)
 TREE = px.transform(FLAT)
 P: Any = px
 """The front door, for calls that no type checker lets through."""
+NO_LIMT = "has no option 'limt'; did you mean 'limit'?; it has limit=, parameters=, fuel="
 ASKED: Any = check_transformation
 
 
@@ -213,6 +214,14 @@ CALLS: list[tuple[Callable[[], object], type[Exception], str]] = [
     (lambda: P.transform(FLAT, P.to_dtype(dtype=torch.bfloat16)), ArgumentError,
      "to_dtype takes a purefx Program, and was given none; as a step of px.transform write to_dtype.bind(dtype=...)"),
     (lambda: P.outline(FLAT, "lin"), ArgumentError, "outline takes a program by position, and other options by keyword"),
+    (lambda: P.fold_constants(FLAT, limt=1), ArgumentError, f"fold_constants {NO_LIMT}"),
+    (lambda: P.fold_constants.bind(limt=1), ArgumentError, f"fold_constants {NO_LIMT}"),
+    (lambda: P.dispatch(FLAT, modules=["a"]), ArgumentError, "dispatch has no option 'modules'; it has fuel="),
+    (
+        lambda: P.rule(lambda x: torch.relu(x), lambda m, x: torch.tanh(x)),
+        ArgumentError,
+        f"px.rule takes a pattern alone, and is given 2 values; a replacement comes behind it:\n{BEHIND}",
+    ),
     (lambda: P.transformation(soften), ArgumentError,
      "transformation makes a decorator, so call it: @transformation(); it was given a function"),
     (lambda: P.bisect(FLAT, [px.outline], True), ArgumentError, f"is_bad of bisect is {WRONG} a bool"),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, Never
 
 from attrs import field, frozen
 
@@ -243,7 +243,7 @@ class Rule(RuleSet):
 def rule(
     pattern: Callable[..., Any] | None = None,
     /,
-    *,
+    *more: Never,
     where: Callable[[Match], bool] | None = None,
     keeps_inner: bool = False,
     any_effects: bool = False,
@@ -265,6 +265,7 @@ def rule(
 
     Args:
         pattern: what to look for: a value, or a tuple of values that are replaced together, by as many.
+        more: nothing; a replacement is not given here.
         where: a condition on a match: sizes, types, literals; what a symbolic size is not proven to be is false.
         keeps_inner: whether values inside of a match that others use stay for them, and are computed again for the match.
         any_effects: whether the replacement may draw random numbers or be ordered where the pattern is not, or the other way
@@ -284,6 +285,7 @@ def rule(
 
     Raises:
         RuleError: the function asks for what only a run knows, looks for no operator, or does not use one of its parameters.
+        ArgumentError: it is given something else, or a replacement too.
 
     >>> import torch, purefx as px
     >>> @px.rule
@@ -299,6 +301,11 @@ def rule(
     >>> soften(softened) is softened
     True
     """
+    if more:
+        raise ArgumentError(
+            f"px.rule takes a pattern alone, and is given {1 + len(more)} values; a replacement comes behind it:\n"
+            "px.rule(pattern).becomes(replacement), where the replacement takes the match, and then what the pattern takes"
+        )
 
     def make(function: Callable[..., Any]) -> Rule:
         _check_written(function)
