@@ -38,7 +38,8 @@ FLAT = px.import_ep(EP)
 TREE = px.transform(FLAT)
 P: Any = px
 """The front door, for calls that no type checker lets through."""
-NO_LIMT = "has no option 'limt'; did you mean 'limit'?; it has limit=, parameters=, fuel="
+BEHIND = "px.rule(pattern).becomes(replacement), where the replacement takes the match, and then what the pattern takes"
+NO_LIMIT = "has no option 'limt'; did you mean 'limit'?; it has limit=, parameters=, fuel="
 ASKED: Any = check_transformation
 
 
@@ -214,8 +215,8 @@ CALLS: list[tuple[Callable[[], object], type[Exception], str]] = [
     (lambda: P.transform(FLAT, P.to_dtype(dtype=torch.bfloat16)), ArgumentError,
      "to_dtype takes a purefx Program, and was given none; as a step of px.transform write to_dtype.bind(dtype=...)"),
     (lambda: P.outline(FLAT, "lin"), ArgumentError, "outline takes a program by position, and other options by keyword"),
-    (lambda: P.fold_constants(FLAT, limt=1), ArgumentError, f"fold_constants {NO_LIMT}"),
-    (lambda: P.fold_constants.bind(limt=1), ArgumentError, f"fold_constants {NO_LIMT}"),
+    (lambda: P.fold_constants(FLAT, limt=1), ArgumentError, f"fold_constants {NO_LIMIT}"),
+    (lambda: P.fold_constants.bind(limt=1), ArgumentError, f"fold_constants {NO_LIMIT}"),
     (lambda: P.dispatch(FLAT, modules=["a"]), ArgumentError, "dispatch has no option 'modules'; it has fuel="),
     (
         lambda: P.rule(lambda x: torch.relu(x), lambda m, x: torch.tanh(x)),
