@@ -40,7 +40,7 @@ NOT_THE_USERS = (
     f"{Path(torch.__file__).parent}{os.sep}",
     str(Path(__file__)),
     str(Path(__file__).with_name("_joint.py")),
-    traced_joint.__code__.co_filename,
+    f"{Path(traced_joint.__code__.co_filename).parents[1]}{os.sep}",
     "<",
 )
 """Where the code is that is not the user's."""

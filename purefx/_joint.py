@@ -24,7 +24,7 @@ from purefx.ir.persistent import collector_paused
 from purefx.ir.program import Program
 from purefx.ir.state import SlotKind
 from purefx.ir.taking import MODULE, call_arguments
-from purefx.ir.torch_private import FakeTensorMode, new_shape_env, pytree, traced_joint
+from purefx.ir.torch_private import FakeTensorMode, new_shape_env, pytree, traced_joint, uncompiled
 from purefx.ir.verify import check
 from purefx.ir.verify.findings import PLAIN, short
 from purefx.transforms import lift_state, name_inputs, restore_names
@@ -77,6 +77,7 @@ def capture_joint(
             "a joint program takes the gradients of its results as 'tangents', and the module has an argument of that name; "
             "wrap it in a module that calls it otherwise"
         )
+    module = uncompiled(module)
     call = _Flat(module, *pytree.tree_flatten((args, dict(kwargs or {}))))
     with LOCK:
         traced = call.traced()
@@ -146,9 +147,9 @@ class _Flat(torch.nn.Module):
     def traced(self) -> torch.fx.GraphModule:
         """Return the joint graph."""
         mode = FakeTensorMode(allow_non_fake_inputs=True, shape_env=new_shape_env())
-        fakes = [_fake(leaf, mode) for leaf in self.leaves if isinstance(leaf, torch.Tensor)]
         try:
-            with torch.enable_grad(), noted_calls(self.module):
+            with torch.inference_mode(mode=False), torch.enable_grad(), noted_calls(self.module):
+                fakes = [_fake(leaf, mode) for leaf in self.leaves if isinstance(leaf, torch.Tensor)]
                 traced = traced_joint(self, tuple(fakes))
         except UnsupportedProgram:
             raise
@@ -160,7 +161,10 @@ class _Flat(torch.nn.Module):
     def convention(self) -> Convention:
         """Return how the module is called."""
         leaves = tuple([TENSOR if isinstance(leaf, torch.Tensor) else leaf for leaf in self.leaves])
-        names = _names(self.module, self.in_spec.child(0).num_children)
+        positional, named = self.in_spec.children()
+        names = _names(self.module, positional.num_children)
+        if len(names) == positional.num_children:  # a name stands for the argument at its place
+            names = (*names, *named.context, "tangents")
         return Convention(self.in_spec, names, leaves, self.out_spec, self.results)
 
 
@@ -189,6 +193,8 @@ def _check_literal(leaf: Any, what: str) -> None:
 
 
 def _fake(tensor: torch.Tensor, mode: Any) -> torch.Tensor:
+    if tensor.layout is not torch.strided:
+        raise UnsupportedProgram(f"an argument of the module is a tensor of layout {tensor.layout}; pass a dense one")
     return mode.from_tensor(tensor.detach(), static_shapes=True).requires_grad_(tensor.requires_grad)
 
 

@@ -74,7 +74,7 @@ def graph_signature(program: Program, root: Made) -> ExportGraphSignature:
 
     Raises:
         UnsupportedProgram: two inputs are one piece of state that is not a tensor, or an argument has a value that torch
-            cannot name.
+            cannot name, or is a tangent.
     """
     formals, signature = program.main.inputs, program.signature
     nodes = [root.nodes[formal.name] for formal in formals]
@@ -92,6 +92,11 @@ def _input(program: Program, node: torch.fx.Node, spec: Any) -> ArgumentSpec:
             return TensorArgument(node.name) if isinstance(value, torch.Tensor) else _object(node, value)
         case Token():
             return TokenArgument(node.name)
+        case UserInput(argument=path, tangent_of=int()):
+            raise UnsupportedProgram(
+                f"the argument {path} is a tangent, which an exported program does not have; take the forward of the program "
+                "(training.partition_joint), or make the joint program of a module that returns its loss"
+            )
         case UserInput(type=LiteralType(value=value)):
             return ConstantArgument(node.name, value)
         case _:

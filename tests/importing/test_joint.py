@@ -96,6 +96,36 @@ def test_what_cannot_be_captured_is_said(name: str) -> None:
         px.training.capture_joint(make(), args, kwargs)
 
 
+def test_it_is_captured_in_any_mode() -> None:
+    """Modes around the call do not matter, and a compiled module is the module."""
+    module, args = Blocks(), (drawn(2, 4),)
+    program = px.training.capture_joint(module, args)
+    with torch.no_grad():
+        assert alpha_equal(px.training.capture_joint(module, args), program)
+    with torch.inference_mode():
+        assert alpha_equal(px.training.capture_joint(torch.compile(module), args), program)
+
+
+def test_an_exported_program_has_no_tangents() -> None:
+    with pytest.raises(px.errors.UnsupportedProgram, match=r"tangents\[0\] is a tangent"):
+        px.to_ep(px.training.capture_joint(Blocks(), (drawn(2, 4),)))
+
+
+WRONG: dict[str, tuple[dict[str, Any], str]] = {
+    "none": ({}, "missing argument 'tangents'"),
+    "bare": ({"tangents": torch.ones(2, 4)}, "argument tangents: expected a tuple, got a Tensor"),
+    "shape": ({"tangents": (torch.ones(4),)}, r"argument tangents\[0\]: expected a tensor of shape \(2, 4\)"),
+    "two": ({"tangents": (torch.ones(2, 4),) * 2}, "argument tangents: expected a tuple of 1 parts"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_tangents_are_said(name: str) -> None:
+    kwargs, said = WRONG[name]
+    with pytest.raises(px.PurefxError, match=said):
+        px.lower(px.training.capture_joint(Again(), (drawn(2, 4),)))(drawn(2, 4), **kwargs)
+
+
 def test_arguments_that_need_gradients_and_are_written_are_refused() -> None:
     with pytest.raises(px.PurefxError, match=r"in-place|is written"):
         px.training.capture_joint(Writes(), (drawn(2, 4, grad=True),))
