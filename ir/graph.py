@@ -58,10 +58,8 @@ def common_prefix(stacks: Iterable[Stack]) -> Stack:
     """
     found: Stack | None = None
     for stack in stacks:
-        if found is None:
+        if found is None or stack is found:
             found = stack
-            continue
-        if stack is found:
             continue
         length = 0
         for mine, other in zip(found, stack, strict=False):
@@ -274,6 +272,11 @@ class Graph(Displayed):
     inputs: tuple[Input, ...]
     nodes: tuple[Node, ...]
     output: Arg = field(default=(), repr=shown)
+
+    @cached_property
+    def derived(self) -> dict[Any, Any]:
+        """What others derive from it, each once (``derived`` in ``persistent.py``); it goes with the graph."""
+        return {}
 
     @cached_property
     def by_name(self) -> Mapping[str, Node]:

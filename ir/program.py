@@ -17,6 +17,7 @@ from .allowed import foreign_operators
 from .arguments import ByTree
 from .displayed import Displayed
 from .errors import ArgumentError
+from .facts import FIELDS, Edit, Fact, Known, hand_on
 from .graph import Frame, Graph, Input, Node
 from .names import escaped
 from .origins import Version
@@ -128,33 +129,23 @@ class Program(Displayed):
         return tuple(zip(self.main.inputs, self.signature.inputs, strict=True))
 
     @cached_property
+    def known(self) -> dict[str, Known]:
+        """What is known of it, and of the program that it was edited from: the facts of ``facts.py``, by name."""
+        return {}
+
+    def bare(self) -> Program:
+        """Return a copy without the trail and without what is known of it: what a fact keeps of the program that it is about."""
+        return Program(*[getattr(self, name) for name in FIELDS])
+
+    @cached_property
     def order(self) -> tuple[str, ...]:
         """The ids of the graphs that the root reaches: each before those that it calls, in order of first use."""
-        seen: dict[str, None] = {}
-        todo = [self.root]
-        while todo:
-            name = todo.pop()
-            if name in seen or name not in self.graphs:
-                continue
-            seen[name] = None
-            todo.extend(reversed(self.graphs[name].callees))
-        return tuple(seen)
+        return ORDER(self)
 
     @cached_property
     def bottom_up(self) -> tuple[str, ...]:
         """The ids of the graphs that the root reaches, each after those that it calls."""
-        done: dict[str, None] = {}
-        opened: set[str] = set()
-        todo = [(self.root, False)]
-        while todo:
-            name, closing = todo.pop()
-            if closing:
-                done.setdefault(name)
-            elif name not in opened and name in self.graphs:
-                opened.add(name)
-                todo.append((name, True))
-                todo.extend((inner, False) for inner in reversed(self.graphs[name].callees))
-        return tuple(done)
+        return BOTTOM_UP(self)
 
     @cached_property
     def foreign_operators(self) -> tuple[str, ...]:
@@ -170,12 +161,18 @@ class Program(Displayed):
         return foreign_operators(node for _, node in self.nodes())
 
     def evolve(self, **changes: Any) -> Program:
-        """Return a copy with other fields."""
-        return evolve(self, **changes)
+        """Return a copy with other fields.
+
+        What is known of this program is handed on, so that questions about the copy look at what the edit changed.
+        """
+        made = evolve(self, **changes)
+        if "state" not in changes:  # who takes other state wants rid of this, which what is known would keep
+            hand_on(self, made)
+        return made
 
     def with_main(self, graph: Graph, **changes: Any) -> Program:
         """Return a copy with another root graph, and other fields."""
-        return evolve(self, graphs=self.graphs.set(self.root, graph), **changes)
+        return self.evolve(graphs=self.graphs.set(self.root, graph), **changes)
 
     def with_boundary(
         self, graph: Graph, inputs: Iterable[InputSpec], outputs: Iterable[OutputSpec] | None = None, **changes: Any
@@ -202,7 +199,7 @@ class Program(Displayed):
     def with_graphs(self, graphs: Mapping[str, Graph], *, only: bool = False) -> Program:
         """Return a copy in which these graphs have these ids, with no others on request; the same object if they do already."""
         changed = {name: graph for name, graph in graphs.items() if self.graphs.get(name) is not graph}
-        return evolve(self, graphs=pmap(graphs) if only else self.graphs.update(changed)) if changed else self
+        return self.evolve(graphs=pmap(graphs) if only else self.graphs.update(changed)) if changed else self
 
     def with_state(self, *, add: Mapping[str, Any] = MappingProxyType({}), remove: Iterable[str] = ()) -> Program:
         """Return a copy with more state, or with less.
@@ -255,6 +252,43 @@ class Program(Displayed):
         return (
             self.root, self.graphs, self.state, self.signature, self.modules, self.call_signatures, self.constraints,
         )  # fmt: skip
+
+
+def _order(program: Program) -> tuple[str, ...]:
+    seen: dict[str, None] = {}
+    todo = [program.root]
+    while todo:
+        name = todo.pop()
+        if name in seen or name not in program.graphs:
+            continue
+        seen[name] = None
+        todo.extend(reversed(program.graphs[name].callees))
+    return tuple(seen)
+
+
+def _bottom_up(program: Program) -> tuple[str, ...]:
+    done: dict[str, None] = {}
+    opened: set[str] = set()
+    todo = [(program.root, False)]
+    while todo:
+        name, closing = todo.pop()
+        if closing:
+            done.setdefault(name)
+        elif name not in opened and name in program.graphs:
+            opened.add(name)
+            todo.append((name, True))
+            todo.extend((inner, False) for inner in reversed(program.graphs[name].callees))
+    return tuple(done)
+
+
+def _while_calls_stay(known: tuple[str, ...], edit: Edit) -> tuple[str, ...] | None:
+    before, after = edit.before.graphs, edit.after.graphs
+    return known if all(before[name].callees == after[name].callees for name in edit.changed) else None
+
+
+ORDER = Fact("order", _order, _while_calls_stay)
+
+BOTTOM_UP = Fact("bottom_up", _bottom_up, _while_calls_stay)
 
 
 @singledispatch

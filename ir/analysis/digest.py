@@ -1,14 +1,14 @@
 """``digest`` and ``alpha_equal``: identity up to names.
 
 A body is a flat list of tokens in which every name is replaced by the position of its definition and every callee by its
-digest; the hash of that list is its identity.  Literals are written with their type, operators with their effects, which
-equality compares too.  Left out are meta, names (those of symbolic sizes included), call numbers and the contents of tensors;
-included are state accesses, module paths, and the dtype, shape and ties of tensors.
+digest; the hash of that list is its identity.  That of a program is made of those, see ``merkle.py``.  Literals are written with
+their type, operators with their effects, which equality compares too.  Left out are meta, names (those of symbolic sizes
+included), call numbers and the contents of tensors; included are state accesses, module paths, and the dtype, shape and ties of
+tensors.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Hashable, Mapping
 from functools import lru_cache
 from typing import Any
@@ -19,13 +19,16 @@ from attrs import evolve, fields, has
 from ..arguments import CONTAINERS, Arg, Body, Items, Record, Ref, children_of
 from ..effects.declared import PURE
 from ..expression import Apply, Expr, Sym
+from ..facts import Fact
 from ..graph import Call, Get, Graph, Node
+from ..persistent import derived
 from ..program import Program
 from ..signature import Constraints, InputSpec, NumberType, TensorType, UserInput
-from ..state import describe_tensor
+from ..state import SlotKind, describe_tensor
 from ..taking import TWO_PROGRAMS, a_program
+from .merkle import Digests, Own, digests, followed, hash_of
 
-__all__ = ["alpha_equal", "digest", "graph_digest", "graph_tokens"]
+__all__ = ["alpha_equal", "digest", "graph_digest", "graph_tokens", "own_identity"]
 
 OPENING = {tuple: "(", Items: "[", Record: "{", slice: ":"}
 
@@ -61,24 +64,33 @@ def digest(program: Program) -> str:
 
 
 def _digest(program: Program) -> str:
-    known: dict[str, str] = {}
-    for name in program.bottom_up:
-        known[name] = graph_digest(program.graphs[name], known)
-    signature = program.signature
+    state = program.state
+    held = [_written(_described(state[name].value)) for name in state.modules]  # their owner may change them
+    return hash_of("\n".join([DIGESTS(program).of(program.root), FRAME(program), *held]))
+
+
+def _frame(program: Program) -> str:
+    signature, state = program.signature, program.state
     inputs, constraints = _with_numbered_symbols(signature.inputs, program.constraints)
     parts = [
-        known.get(program.root, ""),
         _written((inputs, signature.outputs, signature.arg_names, constraints)),
         f"{signature.in_spec}{signature.out_spec}",
         repr([module.path for module in program.modules]),
         repr(
             [
-                (name, kind.value, *facts, _described(program.state[name].value))
-                for name, (kind, facts) in zip(program.state, program.state.identities, strict=True)
+                (name, kind.value, *facts, () if kind is SlotKind.MODULE else _described(state[name].value))
+                for name, (kind, facts) in zip(state, state.identities, strict=True)
             ]
         ),
     ]
-    return _hash("\n".join(parts))
+    return hash_of("\n".join(parts))
+
+
+FRAME = Fact(
+    "digest of what is around the graphs",
+    _frame,
+    lambda known, edit: known if edit.keeps("signature", "state", "modules", "constraints") else None,
+)
 
 
 def alpha_equal(left: Program, right: Program) -> bool:
@@ -169,7 +181,37 @@ def graph_digest(graph: Graph, callees: Mapping[str, str], *, instance: CalleeKe
         callees: the identity of every graph that it calls.
         instance: what to write for the instance of a call; by default its relative path alone.
     """
-    return _hash("\n".join(map(str, graph_tokens(graph, callees, instance=instance))))
+    return hash_of("\n".join(map(str, graph_tokens(graph, callees, instance=instance))))
+
+
+class _Holes(dict[str, str]):
+    """Stands for the digests of callees: writes the same for all, and notes in which order they are asked for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def get(self, key: str, default: Any = None) -> Any:  # noqa: ARG002
+        self.names.append(key)
+        return "callee"
+
+
+@derived
+def own_identity(graph: Graph) -> Own:
+    """Return what a body is apart from what its callees are: a hash, and their names in order, repeats kept.
+
+    >>> from purefx.ir import Frame
+    >>> own_identity(Graph((), (Node("y", Call(Frame("m"), "body")),)))[1]
+    ('body',)
+    """
+    holes = _Holes()
+    tokens = graph_tokens(graph, holes)
+    return hash_of("\n".join(map(str, tokens))), tuple(holes.names)
+
+
+DIGESTS: Fact[Digests] = Fact(
+    "digests of graphs", lambda program: digests(program, own_identity), lambda known, edit: followed(known, edit, own_identity)
+)
 
 
 def graph_tokens(graph: Graph, callees: Mapping[str, Hashable], *, instance: CalleeKey | None = None) -> list[Hashable]:
@@ -272,7 +314,3 @@ CACHED = frozenset({int, bool, str, type(None), torch.dtype})
 """Types whose values are equal only where they read alike: 0.0 equals -0.0 and does not."""
 
 _literal = lru_cache(maxsize=4096, typed=True)(literal_token)
-
-
-def _hash(text: str) -> str:
-    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()

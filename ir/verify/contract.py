@@ -13,7 +13,7 @@ from ..signature import InputMutation, NumberType, Range, StateInput, StateMutat
 from .findings import Finding, short
 from .survey import Survey
 
-__all__ = ["check_constraints", "check_facts"]
+__all__ = ["THREADING", "check_constraints", "check_facts"]
 
 
 def check_constraints(survey: Survey) -> Iterator[Finding]:

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from attrs import define, field
+from attrs import define, field, frozen
 
-from ..arguments import CONTAINERS, TREES, Arg, Body, Items, Ref, children_of, refs_in, replace_refs
+from ..arguments import CONTAINERS, TREES, Arg, Body, Items, Ref, children_of, refs_in, replace_refs, same_arg
 from ..graph import Call, Node, Op
 from ..own_operators import PACK, UNPACK, is_boundary, is_module_call
 from ..persistent import derived
@@ -22,7 +22,7 @@ from .findings import Finding, leaves, short
 from .operators import fault_of
 from .survey import GETITEM, Census, Survey
 
-__all__ = ["check_handed", "check_packed", "check_projections", "check_results"]
+__all__ = ["check_handed", "check_packed", "check_projections", "check_results", "followed", "stays"]
 
 
 def _returns(target: Any) -> int:
@@ -185,30 +185,10 @@ class _Flow:
                 if self.packs or self._is_seeded(census):
                     self._walk(census)
                 else:
-                    self.results[census.name, ()] = _blurred(census.graph.output, self._whole(census))
-
-    def _whole(self, census: Census) -> dict[str, Arg]:
-        # What a graph returns that is several results of one operator.
-        if not self.several:
-            return {}
-        given = set(refs_in((census.graph.output,)))
-        makers = [node for _, node in census.nodes if id(node.do) in self.several and node.name in given]
-        return {node.name: (UNKNOWN,) * self.several[id(node.do)] for node in makers}
+                    self.results[census.name, ()] = _returned(census, self.several)
 
     def _is_seeded(self, census: Census) -> bool:
-        # Whether anything but values of which nothing is known is handed over or comes back in a graph.
-        args = [arg for _, node, _ in census.calls for arg in node.args]
-        if not all(map(_is_value, args)):
-            return True
-        given = {node.name: self.results.get((do.graph, ()), UNKNOWN) for _, node, do in census.calls}
-        for value in given.values():
-            if not all(map(_is_value, value if type(value) is tuple else (value,))):
-                return True
-        handed = {arg.name for arg in args if type(arg) is Ref}
-        if any(type(given.get(name)) in CONTAINERS for name in handed):
-            return True
-        several = self.several  # mostly empty, or of few operators: then the nodes of no graph are looked at
-        return bool(several and handed) and any(id(node.do) in several and node.name in handed for _, node in census.nodes)
+        return _hands_on(census, {do.graph: self.results.get((do.graph, ()), UNKNOWN) for _, _, do in census.calls}, self.several)
 
     def _walk(self, census: Census) -> None:
         # From a graph of whose inputs nothing is known, to the bodies that it hands something to.
@@ -273,6 +253,72 @@ class _Flow:
             if any(type(leaf) is Ref and leaf == OBJECT for leaf in leaves(value)):
                 text = f"it takes {name!r}, which is an object that {PACK.name} made, or holds one"
                 self.packed.setdefault((level.census.name, index, name), level.census.at(index, text))
+
+
+def _hands_on(census: Census, given: Mapping[str, Arg], several: Mapping[int, int]) -> bool:
+    # Whether anything but values of which nothing is known is handed over or comes back; `given` has what callees return.
+    args = [arg for _, node, _ in census.calls for arg in node.args]
+    if not all(map(_is_value, args)):
+        return True
+    for value in given.values():
+        if not all(map(_is_value, value if type(value) is tuple else (value,))):
+            return True
+    handed = {arg.name for arg in args if type(arg) is Ref}
+    if any(type(given[do.graph]) in CONTAINERS and node.name in handed for _, node, do in census.calls):
+        return True
+    # Mostly empty, or of few operators: then the nodes of no graph are looked at.
+    return bool(several and handed) and any(id(node.do) in several and node.name in handed for _, node in census.nodes)
+
+
+def _returned(census: Census, several: Mapping[int, int]) -> Arg:
+    # What a graph returns, where its own operators alone say something of it.
+    if not several:
+        return _blurred(census.graph.output, {})
+    given = set(refs_in((census.graph.output,)))
+    makers = [node for _, node in census.nodes if id(node.do) in several and node.name in given]
+    return _blurred(census.graph.output, {node.name: (UNKNOWN,) * several[id(node.do)] for node in makers})
+
+
+@frozen
+class Followed:
+    """What was followed through a program in which nothing was found."""
+
+    results: Mapping[str, Arg]
+    """What each graph returns to a call that hands it values alone, where more is known of it than that it is a value."""
+    handed: frozenset[str]
+    """The graphs to which more is handed than values of which nothing is known."""
+
+
+def followed(survey: Survey) -> Followed | None:
+    """Return what was followed through a program; None where objects are made that all graphs are walked for.
+
+    >>> from purefx.ir import Graph, Program
+    >>> followed(Survey(Program.of({"": Graph((), (), ())}))).handed
+    frozenset()
+    """
+    flow = _flow(survey)
+    if flow.packs:
+        return None
+    results = {name: value for (name, key), value in flow.results.items() if not key and not _is_value(value)}
+    return Followed(results, frozenset([name for name, key in flow.results if key]))
+
+
+def stays(survey: Survey, census: Census, before: Followed) -> bool:
+    """Return whether nothing is to be followed through a graph that was edited, and it returns what it did.
+
+    Args:
+        survey: of that graph.
+        census: the graph.
+        before: what was followed before the edit.
+    """
+    several = _several(survey)
+    given = {do.graph: before.results.get(do.graph, UNKNOWN) for _, _, do in census.calls}
+    if census.name in before.handed or any(op.name == PACK.name for op, _, _ in survey.ops.values()):
+        return False
+    if _hands_on(census, given, several):
+        return False
+    returned, was = _returned(census, several), before.results.get(census.name)
+    return _is_value(returned) if was is None else same_arg(returned, was)
 
 
 def _says(value: Arg) -> bool:

@@ -23,7 +23,16 @@ from ..torch_private import HigherOrderOperator, OpOverload, allows_numbers_as_t
 from .findings import PLAIN, Finding, short
 from .survey import Survey
 
-__all__ = ["Parameter", "check_effects", "check_operands", "check_operator_names", "check_targets", "fault_of", "takes"]
+__all__ = [
+    "Parameter",
+    "bearers",
+    "check_effects",
+    "check_operands",
+    "check_operator_names",
+    "check_targets",
+    "fault_of",
+    "takes",
+]
 
 
 def check_targets(survey: Survey) -> Iterator[Finding]:
@@ -72,16 +81,30 @@ def _difference(said: Effects, real: Effects) -> str:
 
 def check_operator_names(survey: Survey) -> Iterator[Finding]:
     """Find operators that do not bear the name of their target, and one name for two targets: names decide equality."""
-    bearers: dict[str, Op] = {}
+    first = bearers(survey)
     for op, census, index in survey.ops.values():
         target: Any = op.target
         if target is None:
             continue
         if isinstance(target, OpOverload) and op.name != str(target):
             yield census.at(index, f"it is named {op.name!r} and runs {target}")
-        other = bearers.setdefault(op.name, op).target
+        other = first[op.name]
         if other is not target and other != target:
             yield census.at(index, f"two different functions are named {op.name!r}")
+
+
+def bearers(survey: Survey) -> dict[str, Any]:
+    """Return the target of the first operator that bears each name.
+
+    >>> from purefx.ir import Graph, Program
+    >>> bearers(Survey(Program.of({"": Graph((), (), ())})))
+    {}
+    """
+    found: dict[str, Any] = {}
+    for op, _, _ in survey.ops.values():
+        if op.target is not None:
+            found.setdefault(op.name, op.target)
+    return found
 
 
 BODIES = {

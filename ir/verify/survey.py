@@ -19,7 +19,7 @@ from ..state import Slot
 from .findings import INPUTS, PLAIN, Fault, Finding, depth_fault, is_argument, leaves, short
 from .well_formed import PLAIN_VALUES, do_faults, fields_faults, is_formal, meta_faults, node_faults, stack_faults
 
-__all__ = ["GETITEM", "Census", "Ops", "Survey"]
+__all__ = ["GETITEM", "Census", "Ops", "PartialSurvey", "Survey"]
 
 GETITEM = "operator.getitem"
 
@@ -103,6 +103,45 @@ class Survey:
             census = self.censuses[name] = Census(name, graph, is_root=name == self.program.root)
             self.faults.extend(look.faults(census))
             todo.extend([callee for _, callee in reversed(census.callees)])
+
+
+class PartialSurvey(Survey):
+    """A survey of some graphs of a program whose others were found right before; of those there is no more than the graph.
+
+    Rules go over the graphs that it looked at, and may ask what the graphs take and give that those call.
+
+    Args:
+        program: whose graphs they are.
+        names: the graphs to look at.
+    """
+
+    def __init__(self, program: Program, names: Sequence[str]) -> None:  # pyright: ignore[reportMissingSuperCall]
+        self.program = program
+        self.faults: list[Fault] = []
+        self.ops: Ops = {}
+        self.censuses: dict[str, Census] = _Neighbours(program.graphs)
+        self.derived: dict[Any, Any] = {}
+        look = _Look(self.ops)
+        for name in names:
+            census = self.censuses[name] = Census(name, program.graphs[name], is_root=name == program.root)
+            self.faults.extend(look.faults(census))
+
+
+class _Neighbours(dict[str, Census]):
+    """The graphs that were looked at; others can be looked up and are not gone over."""
+
+    def __init__(self, graphs: Mapping[str, Graph]) -> None:
+        super().__init__()
+        self.graphs = graphs
+
+    def __missing__(self, name: str) -> Census:
+        return Census(name, self.graphs[name])
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.graphs
+
+    def get(self, name: str, default: Any = None) -> Any:
+        return self[name] if name in self.graphs else default
 
 
 class _Look:

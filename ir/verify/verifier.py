@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from attrs import evolve
+from attrs import evolve, frozen
 
 from ..errors import InvalidProgram, Violation
+from ..facts import Edit, Fact
 from ..graph import Frame
 from ..persistent import collector_paused
-from ..program import Program
+from ..program import Program, Step
 from ..taking import a_program
 from .calls import (
     check_acyclic,
@@ -25,6 +26,7 @@ from .calls import (
     check_shared,
 )
 from .contract import check_constraints, check_facts
+from .edited import Sound, sound, still_sound
 from .findings import Finding, Lines, Rule, source_of
 from .flow import check_handed, check_packed, check_projections, check_results
 from .inference import check_inferred
@@ -218,9 +220,34 @@ def verify(program: Program, *, infer: bool = False) -> tuple[Violation, ...]:
     ["defined-values: it uses 'x', which its graph does not define"]
     """
     a_program(program, "verify")
+    if infer or type(program.trail) is not tuple or any(type(step) is not Step for step in program.trail):
+        return _from_nothing(program, infer=infer).violations
+    return VERDICT(program).violations
+
+
+@frozen
+class Verdict:
+    """What ``verify`` found in a program."""
+
+    violations: tuple[Violation, ...]
+    sound: Sound | None
+    """What an edit of it is judged by; None where there are violations."""
+
+
+def _from_nothing(program: Program, *, infer: bool = False) -> Verdict:
     with collector_paused():
         survey = Survey(program)
-        return _violations(_asked(survey, infer=infer), survey)
+        violations = _violations(_asked(survey, infer=infer), survey)
+        return Verdict(violations, None if violations else sound(survey))
+
+
+def _after(verdict: Verdict, edit: Edit) -> Verdict | None:
+    found = None if verdict.sound is None else still_sound(verdict.sound, edit)
+    return None if found is None else verdict if found is verdict.sound else Verdict((), found)
+
+
+VERDICT = Fact("verdict", _from_nothing, _after)
+"""Asked of a program whose trail is one: facts do not see it."""
 
 
 def _asked(survey: Survey, *, infer: bool) -> list[Broken]:
