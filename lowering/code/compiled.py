@@ -143,16 +143,30 @@ def _check_known(program: Program) -> None:
 
 def _runner(body: Body, name: str, codes: dict[CodeType, Body]) -> FunctionType:
     def write() -> tuple[CodeType, Mapping[str, Any]]:
-        table = body.new_table()
-        source = write_body(body.runs, table, body.sites)
-        lines = [f"def {name}({', '.join(('self', *source.parameters))}):", *(f"    {line}" for line in source.lines)]
-        made: dict[str, Any] = {}
-        exec(compile("\n".join(lines), FILE, "exec"), {}, made)  # noqa: S102 - the text is ours, see source.py
-        code: CodeType = made[name].__code__
+        code, values = _compiled(body)
+        # Of this lowering: dynamo keeps what it compiled with the code object, and an error is told where by it.
+        code = code.replace(co_name=name, co_qualname=name)
         codes[code] = body
-        return code, table.values
+        return code, values
 
     return deferred(write, name, parameters=len(body.runs.inputs))
+
+
+def _compiled(body: Body) -> tuple[CodeType, Mapping[str, Any]]:
+    # Code that follows from the graph alone is kept with it, for other programs that have it; that of calls with a preserved
+    # signature, of graphs that operators are given and of inlined calls depends on more.
+    alone = not body.sites and body.runs is body.graph and not any(type(node.do) is Op for node in body.graph.callers)
+    kept = body.graph.derived.get(_compiled) if alone else None
+    if kept is None:
+        table = body.new_table()
+        source = write_body(body.runs, table, body.sites)
+        lines = [f"def body({', '.join(('self', *source.parameters))}):", *(f"    {line}" for line in source.lines)]
+        made: dict[str, Any] = {}
+        exec(compile("\n".join(lines), FILE, "exec"), {}, made)  # noqa: S102 - the text is ours, see source.py
+        kept = made["body"].__code__, table.values
+        if alone:
+            body.graph.derived[_compiled] = kept
+    return kept
 
 
 def _sites(program: Program, graph: Graph, called: Mapping[str, Convention]) -> dict[str, PreservedCall]:
