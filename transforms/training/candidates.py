@@ -6,13 +6,14 @@ only where the memory of its operands is as it was.  What is kept is for a polic
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import cached_property
 from typing import Any
 
 import torch
 from attrs import frozen
 
+from ...ir.arguments import Ref
 from ...ir.graph import Get, Node, Op, Stack
 from ...ir.own_operators import is_boundary
 from ...ir.signature import InputMutation, StateInput, StateMutation
@@ -93,23 +94,23 @@ class Table:
         for number, does in enumerate(shape.effects):
             if does.writes or does.writes_slots or does.completes:
                 self._last_written.update(dict.fromkeys(shape.memory.touched(does), number))
-        for memory in self.stored:
+        for memory in self._stored(early=True) | self._stored(early=False):
             self._last_written[memory] = end
-
-    @cached_property
-    def stored(self) -> frozenset[object]:
-        """The memory of state and of inputs that outputs are the new contents of."""
-        program, memory = self.shape.program, self.shape.memory
-        specs = program.signature.outputs
-        slots = memory.of_slots([spec.slot for spec in specs if type(spec) is StateMutation])
-        return frozenset(
-            slots | {memory.find(self.graph.inputs[spec.index].name) for spec in specs if type(spec) is InputMutation}
-        )
 
     @property
     def _gradients_are_told(self) -> bool:
         # Where nothing depends on a tangent or on the loss, nothing tells what is computed of gradients.
         return bool(self.shape.bound) or bool(tangents(self.shape.program))
+
+    @cached_property
+    def inside(self) -> frozenset[int]:
+        """The nodes that run in a region (autocast, a gradient mode, vmap), where operators may do something else."""
+        found, depth = list[int](), 0
+        for number, does in enumerate(self.shape.effects):
+            if depth > 0:
+                found.append(number)
+            depth += does.scope[1] - does.scope[0]
+        return frozenset(found)
 
     def _backward(self) -> set[int]:
         found = set[int]()
@@ -126,6 +127,8 @@ class Table:
         does = self.shape.effects[number]
         if not computes(does) or is_boundary(node):
             return "it draws random numbers" if does.random else "it has effects"
+        if number in self.inside:
+            return "it runs in a region"
         if type(node.do) is Get or is_view(node):
             return ""  # it reads no contents
         memory = self.shape.memory
@@ -152,37 +155,62 @@ class Table:
 
     @cached_property
     def _written_by_backward(self) -> frozenset[object]:
-        return self._written_in(self.backward)
-
-    def _written_in(self, numbers: Iterable[int]) -> frozenset[object]:
-        shape, found = self.shape, set[object]()
-        for number in numbers:
-            does = shape.effects[number]
-            if does.writes or does.writes_slots or does.completes:
-                found |= shape.memory.touched(does)
-        return frozenset(found)
+        return self.shape.written_in(self.backward) | self._stored(early=False)
 
     @cached_property
     def _changed_by_forward(self) -> frozenset[object]:
-        return self._written_in(self.forward) | self._stored_by_forward
+        return self.shape.written_in(self.forward) | self._stored(early=True)
+
+    def _stored(self, *, early: bool) -> frozenset[object]:
+        # The memory of which outputs are the new contents, of those that are there after the forward or of the others.
+        specs = enumerate(self.shape.program.signature.outputs)
+        return frozenset(
+            [self._target(spec) for number, spec in specs if type(spec) in STORED and (number not in self.late_outputs) is early]
+        )
 
     @cached_property
-    def _stored_by_forward(self) -> frozenset[object]:
-        program, shape = self.shape.program, self.shape
-        pairs = zip(self.graph.output, program.signature.outputs, strict=True)
-        early = [spec for arg, spec in pairs if self.is_early(arg)]
-        slots = shape.memory.of_slots([spec.slot for spec in early if type(spec) is StateMutation])
-        inputs = [self.graph.inputs[spec.index].name for spec in early if type(spec) is InputMutation]
-        return frozenset(slots | {shape.memory.find(name) for name in inputs})
+    def late_outputs(self) -> frozenset[int]:
+        """The numbers of the outputs that the backward gives: gradients, and new contents that are not settled before it.
 
-    def is_early(self, arg: Any) -> bool:
-        """Return whether an output is there after the forward."""
-        number = self.shape.position.get(getattr(arg, "name", ""))
-        return number is None or number in self.forward
+        New contents are not settled where only the backward can compute them, or where it changes the memory that they are in or
+        are stored to.
+        """
+        outputs = list(enumerate(zip(self.graph.output, self.shape.program.signature.outputs, strict=True)))
+        behind = set(self.shape.written_in(set(range(len(self.graph.nodes))).difference(self.forward)))
+        late = {number for number, (_, spec) in outputs if type(spec) in GRADIENTS}
+        while True:
+            found = {
+                number: self._target(spec)
+                for number, (arg, spec) in outputs
+                if number not in late and type(spec) in STORED and not self._is_settled(arg, self._target(spec), behind)
+            }
+            if not found:
+                return frozenset(late)
+            late.update(found)
+            behind.update(found.values())
+
+    def _target(self, spec: Any) -> object:
+        memory = self.shape.memory
+        if type(spec) is StateMutation:
+            return next(iter(memory.of_slots([spec.slot])))
+        return memory.find(self.graph.inputs[spec.index].name)
+
+    def _is_settled(self, arg: Any, target: object, behind: Collection[object]) -> bool:
+        if target in behind:
+            return False
+        if not isinstance(arg, Ref):
+            return True
+        there = arg.name in self.known_early or self.shape.position.get(arg.name) in self.forward
+        return there and self.shape.memory.find(arg.name) not in behind
+
+    @cached_property
+    def known_early(self) -> frozenset[str]:
+        """The inputs that are no tangents."""
+        return frozenset([formal.name for formal in self.graph.inputs]).difference(tangents(self.shape.program))
 
     def is_written_in_place(self, name: str) -> bool:
         """Return whether a node of the forward writes the memory of a value."""
-        return self.shape.memory.find(name) in self._written_in(self.forward)
+        return self.shape.memory.find(name) in self.shape.written_in(self.forward)
 
     def kind_of(self, name: str) -> str:
         """Return what a value is: ``"intermediate"`` for a tensor, ``"size"`` for a number, ``"object"`` for anything else."""
@@ -251,9 +279,8 @@ class Table:
     @cached_property
     def gradients(self) -> tuple[str, ...]:
         """The values that the backward gives: gradients, and new contents that depend on them."""
-        pairs = zip(self.graph.output, self.shape.program.signature.outputs, strict=True)
-        late = [arg for arg, spec in pairs if type(spec) in GRADIENTS or (type(spec) in STORED and not self.is_early(arg))]
-        return tuple(dict.fromkeys([arg.name for arg in late if hasattr(arg, "name")]))
+        late = [arg for number, arg in enumerate(self.graph.output) if number in self.late_outputs]
+        return tuple(dict.fromkeys([arg.name for arg in late if isinstance(arg, Ref)]))
 
     @cached_property
     def needed(self) -> tuple[str, ...]:

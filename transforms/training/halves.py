@@ -22,12 +22,10 @@ from ...ir.signature import (
     Constraints,
     InputMutation,
     InputSpec,
-    LossOutput,
     NumberType,
     ObjectType,
     OutputSpec,
     StateInput,
-    StateMutation,
     TensorType,
     UserInput,
     UserOutput,
@@ -36,7 +34,7 @@ from ...ir.torch_private import pytree
 from ..minimize.cutting import claiming_less, type_of
 from .candidates import Table
 from .crossing import Crossing
-from .phases import GRADIENTS, is_tangent, tangents
+from .phases import is_tangent, tangents
 
 __all__ = ["Halves", "symbols_of", "type_of_value", "without_tangents"]
 
@@ -64,7 +62,7 @@ class Halves:
         """The candidates that are handed over, in order."""
 
     def _taken(self) -> tuple[str, ...]:
-        mutated = [spec.index for arg, spec in self._outputs() if type(spec) is InputMutation and not self.table.is_early(arg)]
+        mutated = [spec.index for _, spec in self._outputs(late=True) if type(spec) is InputMutation]
         wanted = {*self.crossing.direct, *[self.graph.inputs[index].name for index in mutated]}
         return tuple(
             [name for name, spec in self.specs.items() if name in wanted and type(spec) is UserInput and not is_tangent(spec)]
@@ -75,8 +73,10 @@ class Halves:
         """The names of what the forward hands over, in order."""
         return (*self.taken, *self.kept)
 
-    def _outputs(self) -> list[tuple[Arg, OutputSpec]]:
-        return list(zip(self.graph.output, self.program.signature.outputs, strict=True))
+    def _outputs(self, *, late: bool) -> list[tuple[Arg, OutputSpec]]:
+        # What one of the halves gives of what the joint program gives.
+        pairs = enumerate(zip(self.graph.output, self.program.signature.outputs, strict=True))
+        return [pair for number, pair in pairs if (number in self.table.late_outputs) is late]
 
     # -- forward ----------------------------------------------------------------------------------------------------------------
 
@@ -85,7 +85,7 @@ class Halves:
         numbers = sorted(self.table.after(self.kept))
         nodes = [self.graph.nodes[number] for number in numbers]
         copies = self._copies()
-        kept = [(arg, spec) for arg, spec in self._outputs() if type(spec) in FORWARD and self._is_forward(arg, spec)]
+        kept = self._outputs(late=False)
         handed = [Ref(copies[name].name if name in copies else name) for name in self.saved]
         late = set(tangents(self.program))
         formals = tuple([formal for formal in self.graph.inputs if formal.name not in late])
@@ -96,9 +96,6 @@ class Halves:
         made = self.program.with_boundary(main, specs, outputs, in_spec=in_spec, out_spec=None)
         made = made.evolve(constraints=self._constraints(sum(type(spec) is UserInput for spec in specs)))
         return claiming_less(made.pruned())
-
-    def _is_forward(self, arg: Arg, spec: OutputSpec) -> bool:
-        return type(spec) not in STORED or self.table.is_early(arg)
 
     def _copies(self) -> dict[str, Node]:
         # State and arguments that are written in place: the next call would write what this one kept.
@@ -120,7 +117,7 @@ class Halves:
     def backward(self) -> Program:
         """Return the program that gives the gradients."""
         formals, specs = self._interface()
-        kept = [(arg, spec) for arg, spec in self._outputs() if not self._of_forward(arg, spec)]
+        kept = self._outputs(late=True)
         main = Graph(formals, tuple(self._nodes(formals)), tuple([arg for arg, _ in kept]))
         made = self.program.with_boundary(
             main, specs, [spec for _, spec in kept], in_spec=None, out_spec=None, arg_names=(), lifted=()
@@ -128,9 +125,6 @@ class Halves:
         kinds = [spec.type for spec in specs if type(spec) is UserInput]
         ranges = tuple([span for span in self.program.constraints.ranges if symbols_of(kinds).issuperset(symbols_in(span.expr))])
         return claiming_less(made.evolve(constraints=Constraints(ranges)).pruned())
-
-    def _of_forward(self, arg: Arg, spec: OutputSpec) -> bool:
-        return type(spec) not in GRADIENTS and self._is_forward(arg, spec)
 
     def _interface(self) -> tuple[tuple[Input, ...], list[InputSpec]]:
         metas = self.graph.metas
@@ -145,17 +139,30 @@ class Halves:
         return tuple(formals), specs
 
     def _nodes(self, formals: Iterable[Input]) -> list[Node]:
-        # In the order of the joint program; what is computed again comes right before it is used.
+        # In the order of the joint program; what is computed again comes right before it is used, but never inside a region.
         there, made = {formal.name for formal in formals}, list[Node]()
-        for number in self.table.running:
-            node = self.graph.nodes[number]
-            made += self._again(node.refs(), there)
-            made.append(node)
-            there.add(node.name)
+        there.update([self.graph.nodes[number].name for number in self.table.running])
+        for group in self._groups():
+            made += self._again([name for node in group for name in node.refs()], there)
+            made += group
         return made + self._again(self.table.gradients, there)
 
+    def _groups(self) -> Iterable[list[Node]]:
+        # What the backward runs itself, node by node; a region is one group.
+        group, depth = list[Node](), 0
+        for number in self.table.running:
+            group.append(self.graph.nodes[number])
+            closes, opens = self.table.shape.effects[number].scope
+            depth += opens - closes
+            if depth <= 0:
+                yield group
+                group = []
+        if group:
+            yield group
+
     def _again(self, names: Iterable[str], there: set[str]) -> list[Node]:
-        found, todo = dict[int, Node](), [name for name in names if name not in there]
+        # What is needed and not there yet, in the order of the joint program.
+        found, todo = dict[int, Node](), list(names)
         while todo:
             name = todo.pop()
             if name not in there:
@@ -186,9 +193,6 @@ def without_tangents(in_spec: Any) -> Any:
 
 TANGENTS = "tangents"
 """The keyword argument that a joint program takes tangents in."""
-
-FORWARD = (UserOutput, LossOutput, StateMutation, InputMutation)
-STORED = (StateMutation, InputMutation)
 
 
 def type_of_value(value: Any) -> ArgumentType:

@@ -14,7 +14,8 @@ from ...ir.errors import ArgumentError, NamingError
 from ...ir.expression import Expr
 from ...ir.graph import Frame, Get
 from ...ir.names import did_you_mean
-from ...ir.persistent import collector_paused
+from ...ir.own_operators import is_boundary
+from ...ir.persistent import collector_paused, pmap
 from ...ir.program import Program
 from ...ir.signature import StateInput, UserInput
 from ...ir.taking import a_function, a_program, kind_of
@@ -121,7 +122,7 @@ def partition_joint(program: Program, *, policy: Policy | None = None) -> Partit
             "makes one"
         )
     with collector_paused():
-        flat = infer(with_snapshots(inline(remove_effect_tokens(program))))
+        flat = infer(with_snapshots(_without_boundaries(inline(remove_effect_tokens(program)))))
         table = Table(Shape(flat))
         found = crossing(table.candidates, _kept(table, rule), also=table.needed)
         halves = Halves(flat, table, found)
@@ -129,6 +130,15 @@ def partition_joint(program: Program, *, policy: Policy | None = None) -> Partit
         twice = table.after(halves.kept)
         again = tuple([name for name in table.order if name in found.again and table.shape.position[name] in twice])
         return Partition(check(halves.forward()), check(halves.backward()), saved, again)
+
+
+def _without_boundaries(program: Program) -> Program:
+    # A call signature speaks of a whole call, of which each half has a part.
+    if not len(program.call_signatures):
+        return program
+    graph = program.main
+    kept = graph.with_nodes([node for node in graph.nodes if not is_boundary(node)])
+    return program.with_main(kept, call_signatures=pmap())
 
 
 A_POLICY = ("a function from candidates to the names of those to keep", "px.training.save_all() is one")

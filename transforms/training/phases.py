@@ -149,7 +149,7 @@ class Shape:
         asked = self.before(self._asked_for())
         self.bound = self._after(self._gradients_of_loss(asked), asked)
         self._check_outputs(asked)
-        found = asked | self.before([*self._acting(), *self._mutations()])
+        found = asked | self.before([*self._acting(), *self._stored()])
         for number, node in enumerate(self.graph.nodes):
             if number not in found and number not in self.bound and self._belongs(node, number, found):
                 found.add(number)
@@ -174,11 +174,7 @@ class Shape:
     def _asked_for(self) -> list[int]:
         # What the caller gets, and whoever writes its memory, at any time.
         given = outputs_of(self.program, UserOutput, LossOutput)
-        seen = {self.memory.find(name) for name in given}
-        writers = [
-            number for number, does in enumerate(self.effects) if does.writes and not seen.isdisjoint(self.memory.touched(does))
-        ]
-        return [*self.numbers(given), *writers]
+        return [*self.numbers(given), *self._writers(given)]
 
     def _gradients_of_loss(self, asked: Collection[int]) -> set[int]:
         # What lies between the loss and the gradients; what the caller asks for is not of the backward.
@@ -228,9 +224,23 @@ class Shape:
     def _acting(self) -> list[int]:
         return [number for number in range(len(self.effects)) if number not in self.bound and self.acts(number)]
 
-    def _mutations(self) -> list[int]:
-        made = self.numbers(outputs_of(self.program, StateMutation, InputMutation))
-        return [number for number in made if number not in self.bound]
+    def _stored(self) -> list[int]:
+        # What gives the new contents of state and inputs, and who writes its memory, unless one of those is bound.
+        late = self.written_in(self.bound)
+        names = [name for name in outputs_of(self.program, StateMutation, InputMutation) if self.memory.find(name) not in late]
+        made = [number for number in self.numbers(names) if number not in self.bound]
+        return [*made, *self._writers(names)]
+
+    def _writers(self, names: Iterable[str]) -> list[int]:
+        memory = {self.memory.find(name) for name in names}
+        return [number for number, does in enumerate(self.effects) if not memory.isdisjoint(self._touched(does))]
+
+    def _touched(self, does: NodeEffects) -> set[object]:
+        return self.memory.touched(does) if does.writes or does.writes_slots or does.completes else set()
+
+    def written_in(self, numbers: Iterable[int]) -> frozenset[object]:
+        """Return the memory that some nodes write."""
+        return frozenset([memory for number in numbers for memory in self._touched(self.effects[number])])
 
     def before(self, numbers: Iterable[int]) -> set[int]:
         """Return some nodes with all that must come before them."""
@@ -243,6 +253,9 @@ class Shape:
         return found
 
     def _check_outputs(self, asked: Collection[int]) -> None:
+        given = set(tangents(self.program)).intersection(outputs_of(self.program, UserOutput, LossOutput))
+        if given:
+            raise PartitionError(f"the output {min(given)!r} of the forward is a tangent: leave it out of the outputs")
         early = sorted(self.bound.intersection(asked))
         if early:
             what = place_of(self.graph.nodes[early[0]])

@@ -23,7 +23,7 @@ from ...ir.signature import LossOutput
 from ..memory import Memory, is_view
 from .phases import GRADIENTS, outputs_of, tangents
 
-__all__ = ["with_snapshots"]
+__all__ = ["of_gradients", "with_snapshots"]
 
 CLONE = op_of(torch.ops.aten.clone.default)
 
@@ -55,6 +55,19 @@ def with_snapshots(program: Program) -> Program:
             edit.before(number, copy)
         edit.use(number, name, copies[name, version])
     return program.with_main(edit.graph())
+
+
+def of_gradients(program: Program) -> frozenset[str]:
+    """Return the values that depend on a tangent or on a gradient of the loss, by their operands or by what their memory holds.
+
+    Args:
+        program: a flat one.
+
+    >>> of_gradients(Program.of({"": Graph((), (), ())}))
+    frozenset()
+    """
+    effects = node_effects(program, program.main)
+    return frozenset([program.main.nodes[number].name for number in _Readers(program, effects).late()])
 
 
 class _Readers:
@@ -89,14 +102,14 @@ class _Readers:
 
     def found(self) -> list[tuple[int, str, int]]:
         """Return who reads what of contents that are written later: the node, the value, and the version of its memory."""
-        late = self._late()
+        late = self.late()
         written = {memory: number for number, memories in enumerate(self.writes) if number not in late for memory in memories}
         version: dict[object, int] = {}
         found: list[tuple[int, str, int]] = []
         for number, node in enumerate(self.graph.nodes):
             if number in late and not self.writes[number]:
                 reads = self.touched(number)
-                for name in dict.fromkeys(node.refs()):
+                for name in dict.fromkeys(node.refs()) if not self.effects[number].aliases else ():
                     memory = self.memory.find(name)
                     if memory in reads and written.get(memory, -1) > number and self._is_early(name, late):
                         found.append((number, name, version.get(memory, -1)))
@@ -106,7 +119,8 @@ class _Readers:
     def _is_early(self, name: str, late: Collection[int]) -> bool:
         return self.position.get(name, -1) not in late
 
-    def _late(self) -> set[int]:
+    def late(self) -> set[int]:
+        """Return the nodes that depend on gradients."""
         given, begin = set(tangents(self.program)), self._gradients_of_loss()
         late = set[int]()
         for number, node in enumerate(self.graph.nodes):
