@@ -8,7 +8,8 @@ wrapped here beyond giving it a typed name.
 
 from __future__ import annotations
 
-from . import fakes, graphs, joints, late, operators, traces
+from . import autograd, fakes, graphs, joints, late, operators, traces
+from .autograd import *
 from .fakes import *
 from .graphs import *
 from .joints import *
@@ -17,6 +18,7 @@ from .operators import *
 from .traces import *
 
 __all__: list[str] = []
+__all__ += autograd.__all__
 __all__ += fakes.__all__
 __all__ += graphs.__all__
 __all__ += joints.__all__

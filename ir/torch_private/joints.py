@@ -6,17 +6,24 @@ Importing AOTAutograd takes longer than all of purefx, so it is done where a joi
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager
-from typing import Any, cast
+from typing import Any
 
 import torch
 import torch.fx
 
-__all__ = ["calls_wrapped", "number_backward", "traced_joint"]
+__all__ = ["aot_descriptors", "calls_wrapped", "number_backward", "traced_joint"]
 
 # pyright: reportPrivateUsage=false
 # Using private names in one place is what this folder is for.
+
+
+def aot_descriptors() -> Any:
+    """Return the module that has the classes of descriptors."""
+    from torch._functorch._aot_autograd import descriptors
+
+    return descriptors
 
 
 LOCK = threading.RLock()
@@ -24,7 +31,7 @@ LOCK = threading.RLock()
 
 
 @contextmanager
-def calls_wrapped(around: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Iterator[None]:
+def calls_wrapped(around: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Generator[None]:
     """Wrap all calls of modules, in all threads, while this is open.
 
     Hooks would not do: while torch says that it compiles it does not run those of a module that raises.  Tracers replace
@@ -69,4 +76,4 @@ def traced_joint(module: torch.nn.Module, args: tuple[Any, ...]) -> torch.fx.Gra
         # As torch.export does: modules that ask whether they are traced leave out what depends on values.
         stack.enter_context(_compiling_state_context())
         # Once the stack is left nothing can be compiled of the result, but its graph is whole.
-        return cast(torch.fx.GraphModule, aot_export_joint_with_descriptors(stack, module, args).graph_module)
+        return aot_export_joint_with_descriptors(stack, module, args).graph_module

@@ -18,7 +18,7 @@ from ...ir.operators import op_of
 from ...ir.program import Program
 from ...ir.signature import GIVEN
 from .boxed import Boxed, boxed
-from .explicit import Explicit, explicit, reached, with_results
+from .explicit import explicit, reached, with_results
 
 __all__ = ["Backward", "Request"]
 
@@ -53,13 +53,26 @@ class Backward:
         self, program: Program, places: Sequence[int | None], tangents: Sequence[Input], device: torch.device | None
     ) -> None:
         self.places = tuple(places)
-        self.tangents = tuple(tangents)
+        self.tangents = tuple([formal.name for formal in tangents])
+        self.layouts = [_strides(formal) for formal in tangents]
         self.moved_to = device
-        self.whole: Explicit = explicit(program)
-        self.full: Boxed = boxed(self.whole.program, device=device)
+        whole = explicit(program)
+        self.program = whole.program
+        self.state = whole.state
+        """The slots whose contents it takes."""
+        self.full: Boxed = boxed(whole.program, device=device)
         self.versions: dict[Request, Boxed] = {}
 
-        self.layouts = [_strides(formal) for formal in self.tangents]
+    def __getstate__(self) -> dict[str, Any]:
+        # A lowered program is pickled as data; what runs it is made again.
+        kept = {name: value for name, value in self.__dict__.items() if name not in ("program", "full", "versions")}
+        return {**kept, "context": self.full.module.__dict__["purefx_place"].bodies}
+
+    def __setstate__(self, kept: dict[str, Any]) -> None:
+        self.__dict__.update(kept)
+        self.program = self.__dict__.pop("context").program
+        self.full = boxed(self.program)
+        self.versions = {}
 
     def fits(self, tangents: Sequence[torch.Tensor]) -> bool:
         """Return whether tangents lie in memory as those that the program was captured with."""
@@ -85,7 +98,7 @@ class Backward:
         if all(wanted) and request.laid:
             found = self.full
         else:
-            program = with_results(self.whole.program, wanted)
+            program = with_results(self.program, wanted)
             found = boxed(program if request.laid else self._in_any_layout(program), device=self.moved_to)
         if len(self.versions) >= VERSIONS:
             self.versions.clear()
@@ -95,9 +108,9 @@ class Backward:
     def _wanted(self, request: Request) -> list[bool]:
         # What is no gradient is always wanted.
         asked = {place for place, needed in zip(self.places, request.needed, strict=True) if needed and place is not None}
-        graph = self.whole.program.main
+        graph = self.program.main
         alive = self._alive(graph, request)
-        specs = zip(graph.output, self.whole.program.signature.outputs, strict=True)
+        specs = zip(graph.output, self.program.signature.outputs, strict=True)
         results = [arg for arg, spec in specs if type(spec) in GIVEN]
         gradient = {place for place in self.places if place is not None}
         return [
@@ -109,12 +122,12 @@ class Backward:
         # What depends on a tangent that is there; None for all, also where memory that is written may carry one on.
         if all(request.given) or any(type(node.do) is Op and node.do.effects.writes for node in graph.nodes):
             return None
-        return reached(graph, {one.name for one, there in zip(self.tangents, request.given, strict=True) if there})
+        return reached(graph, {name for name, there in zip(self.tangents, request.given, strict=True) if there})
 
     def _in_any_layout(self, program: Program) -> Program:
         # Autograd's own formulas reshape gradients, which a trace writes down as views.
         graph = program.main
-        late = reached(graph, {one.name for one in self.tangents})
+        late = reached(graph, set(self.tangents))
         nodes = [_reshaped(node) if node.name in late else node for node in graph.nodes]
         return program.with_main(Graph(graph.inputs, tuple(nodes), graph.output))
 

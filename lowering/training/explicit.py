@@ -37,17 +37,14 @@ __all__ = ["Explicit", "explicit", "reached", "with_results"]
 class Explicit:
     """A program whose inputs are all that it needs.
 
-    >>> found = explicit(Program.of({"": Graph((), (), ())}))
-    >>> found.state, found.results
-    ((), ())
+    >>> explicit(Program.of({"": Graph((), (), ())})).state
+    ()
     """
 
     program: Program
     """It takes what the caller passes, then the state; all are user inputs, and what it gives are user outputs."""
     state: tuple[str, ...]
     """The slots whose contents it takes, in order."""
-    results: tuple[OutputSpec, ...]
-    """What the outputs are for."""
 
 
 def explicit(given: Program) -> Explicit:
@@ -88,7 +85,7 @@ def explicit(given: Program) -> Explicit:
         root=program.root,
         signature=Signature(tuple(inputs), tuple(outputs)),
     )
-    return Explicit(made, tuple(state), tuple([spec for spec in program.signature.outputs if type(spec) in GIVEN]))
+    return Explicit(made, tuple(state))
 
 
 def with_results(program: Program, wanted: Sequence[bool]) -> Program:

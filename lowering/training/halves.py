@@ -6,7 +6,7 @@ later.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import torch
@@ -14,6 +14,7 @@ from attrs import define
 
 from ...ir.effects.resolved import node_effects
 from ...ir.errors import InputValueError, UnsupportedProgram
+from ...ir.graph import Input
 from ...ir.program import Program
 from ...ir.signature import GIVEN, InputGradient, InputMutation, StateGradient, UserInput
 from ...ir.state import SlotKind
@@ -38,28 +39,23 @@ class Halves:
         given = [spec for spec in forward.signature.outputs if type(spec) in GIVEN]
         self.outputs = len(given) - len(cut.saved)
         """How many leaves the caller gets."""
-        users = [(formal, spec) for formal, spec in backward.inputs if type(spec) is UserInput]
-        self.formals = tuple([formal for formal, spec in users if spec.tangent_of is not None])
-        self.tangents = tuple([spec.tangent_of for _, spec in users if spec.tangent_of is not None])
+        self.tangents = tuple([spec.tangent_of for _, spec in tangents_of(backward) if spec.tangent_of is not None])
         """For each tangent of the backward, the output whose gradient it is."""
         gradients = [spec for spec in backward.signature.outputs if type(spec) in GIVEN]
         of_slot = {spec.slot: number for number, spec in enumerate(gradients) if type(spec) is StateGradient}
         of_leaf = {spec.leaf: number for number, spec in enumerate(gradients) if type(spec) is InputGradient}
         self.slots = tuple(of_slot)
         """The state that has gradients."""
-        self.read_slots = reader(self.slots)
         leaves = sum(type(spec) is UserInput for spec in forward.signature.inputs)
         self.of_slots = tuple(of_slot.values())
         self.of_leaves = tuple([of_leaf.get(number) for number in range(leaves)])
         """For each slot and each leaf which result of the backward is its gradient."""
         self.frozen = _frozen(forward, self.slots)
         """The parameters that have none."""
-        self.read_frozen = reader(self.frozen)
         self.refused = _refused(forward, of_leaf)
         """Why a leaf must not need a gradient, by its number."""
-        self.read_state: Callable[[torch.nn.Module], tuple[Any, ...]] = tuple
-        """Reads the state that the backward is run on."""
         self.prepare(backward, device)
+        self.make_readers()
 
     def prepare(self, backward: Program, device: torch.device | None) -> None:
         """Make the backward ready.
@@ -68,11 +64,25 @@ class Halves:
             backward: the program.
             device: replaces every device that it names.
         """
-        self.backward = Backward(backward, (*self.of_slots, *self.of_leaves), self.formals, device)
-        self.read_state = reader(self.backward.whole.state)
+        self.backward = Backward(
+            backward, (*self.of_slots, *self.of_leaves), [formal for formal, _ in tangents_of(backward)], device
+        )
+        self.state = self.backward.state
+        """The slots whose contents the backward takes."""
+
+    def make_readers(self) -> None:
+        """Make what reads the state of a module."""
+        self.read_slots, self.read_frozen, self.read_state = map(reader, (self.slots, self.frozen, self.state))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Halves:
         return self
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if not name.startswith("read_")}
+
+    def __setstate__(self, kept: dict[str, Any]) -> None:
+        self.__dict__.update(kept)
+        self.make_readers()
 
     def check(self, module: torch.nn.Module, leaves: Sequence[Any]) -> None:
         """Refuse a call of which gradients would be missing.
@@ -111,8 +121,8 @@ class Halves:
         given = [gradients[number] for number in self.tangents]
         tangents = [_or_zeros(gradient, like) for gradient, like in zip(given, call.likes, strict=True)]
         request = Request(needed, tuple([gradient is not None for gradient in given]), half.fits(tangents))
-        box = [*call.values, *tangents, *call.state[: len(half.whole.state)]]
-        del call.values[:], call.state[: len(half.whole.state)], given, tangents
+        box = [*call.values, *tangents, *call.state[: len(half.state)]]
+        del call.values[:], call.state[: len(half.state)], given, tangents
         return half.run(box, request)
 
 
@@ -125,10 +135,11 @@ class SplitHalves(Halves):
         early = [spec for spec in split.inputs.signature.outputs if type(spec) in GIVEN]
         of_leaf = {spec.leaf: number for number, spec in enumerate(early) if type(spec) is InputGradient}
         places = [None if place is None else of_leaf[leaf] for leaf, place in enumerate(self.of_leaves)]
-        self.backward = Backward(split.inputs, [*[None] * len(self.slots), *places], self.formals, device)
+        tangents = [formal for formal, _ in tangents_of(backward)]
+        self.backward = Backward(split.inputs, [*[None] * len(self.slots), *places], tangents, device)
         self.handed = len(early) - len(split.kept)
         self.weights = Backward(split.weights, range(len(self.slots)), (), device)
-        self.read_state = reader((*self.backward.whole.state, *self.weights.whole.state))
+        self.state = (*self.backward.state, *self.weights.state)
 
     def gradients(self, call: Saved, gradients: Sequence[torch.Tensor | None], needed: tuple[bool, ...]) -> list[Any]:
         """Return the gradients of arguments; what is left of the call is what ``later`` takes."""
@@ -163,6 +174,11 @@ class Saved:
     state: list[Any]
     likes: list[Like]
     """Of the output of each tangent, what zeros for it are like."""
+
+
+def tangents_of(backward: Program) -> list[tuple[Input, UserInput]]:
+    """Return the inputs of a program that are tangents."""
+    return [(formal, spec) for formal, spec in backward.inputs if type(spec) is UserInput and spec.tangent_of is not None]
 
 
 def _frozen(forward: Program, slots: Collection[str]) -> tuple[str, ...]:

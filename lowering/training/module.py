@@ -22,6 +22,8 @@ from ...transforms.training.phases import is_joint
 from ..calls.arguments import result_builder
 from ..calls.root import LoweredRoot
 from ..lower import lower
+from ..modules.context import Key, LoweringContext
+from ..modules.pickling import load_module, read_tree, reduce_module, write_tree
 from .convention import called_like, result_spec, uncalled
 from .halves import Halves, SplitHalves
 from .seed import with_tangent_of_loss
@@ -133,6 +135,10 @@ class TrainingModule(LoweredRoot):
         """
         return self.purefx_later.taken()
 
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+        _, made, attributes = reduce_module(self)
+        return load_training, (made, self.purefx_halves, write_tree(self.purefx_result)), attributes
+
     def recompile(self) -> Any:
         """Refuse: an edited forward has another backward.
 
@@ -159,3 +165,8 @@ def training(module: Any, halves: Halves, result: Any) -> TrainingModule:
     module.__dict__["purefx_result"] = result
     module.__dict__["purefx_plan"].result = result_builder(result)
     return cast(TrainingModule, module)
+
+
+def load_training(lowered: tuple[LoweringContext, Key, bool], halves: Halves, result: Any) -> TrainingModule:
+    """Return a training module without state, as it was made; what pickle knows of it comes after."""
+    return training(load_module(*lowered), halves, read_tree(result))

@@ -7,17 +7,18 @@ what it means elsewhere.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import Any
 
 import torch
 
 from ...ir.errors import UnsupportedProgram
-from ...ir.torch_private import device_of
+from ...ir.torch_private import base_of, device_of, free_saved, storage_key
 from .halves import Halves, Saved, SplitHalves
 
-__all__ = ["Later", "Once", "Step", "as_captured", "distinct"]
+__all__ = ["Later", "Once", "Step", "apart", "as_captured"]
 
 
 class Step(torch.autograd.Function):
@@ -35,7 +36,9 @@ class Step(torch.autograd.Function):
         halves: Halves = module.purefx_halves
         count = len(halves.slots)
         results = module.purefx_run(values[count:])
-        outputs = distinct(results[: halves.outputs])
+        outputs = results[: halves.outputs]
+        if not torch.compiler.is_compiling():
+            outputs = apart(outputs, halves.tangents, values)
         state = halves.read_state(module)
         save(ctx, [*results[halves.outputs :], *state])
         ctx.set_materialize_grads(False)
@@ -64,7 +67,8 @@ class Step(torch.autograd.Function):
                 results = ctx.halves.gradients(call, gradients, needed)
         else:
             with torch.no_grad(), as_captured():
-                results = refusing(ctx.halves.gradients(call, gradients, needed))
+                results = ctx.halves.gradients(call, gradients, needed)
+            results = refusing(results)
         if ctx.later is not None:
             later, parameters = ctx.later
             later.add(lambda: ctx.halves.later(call, parameters))
@@ -136,25 +140,44 @@ def saved_in(ctx: Any) -> list[Any]:
     """
     found = list(ctx.saved_tensors)
     if not torch.compiler.is_compiling():
-        ctx.maybe_clear_saved_tensors()
+        free_saved(ctx)
     for number, value in ctx.others:
         found.insert(number, value)
     return found
 
 
-def distinct(values: Sequence[Any]) -> list[Any]:
-    """Return results with each tensor once: a second time it is another tensor on the same memory, with a gradient of its own.
+def apart(outputs: Sequence[Any], differentiable: Collection[int], operands: Sequence[Any]) -> list[Any]:
+    """Return outputs as autograd is to see them, each as another tensor.
 
-    >>> x = torch.ones(1)
-    >>> first, second = distinct([x, x])
-    >>> first is x, second is x, second.data_ptr() == x.data_ptr()
-    (True, False, True)
+    One that shares memory with another output or with an operand is a view, which autograd lets nobody write, because it would
+    not know of the change of the other. One that does not share is none, so it may be written as the original's.
+
+    Args:
+        outputs: of one call; none that is not differentiable is changed.
+        differentiable: the numbers of those that may have a gradient.
+        operands: what the call was given.
+
+    >>> x = torch.ones(2)
+    >>> [one._is_view() for one in apart([x + 1, x[:1], (x + 1)[:1]], {0, 1, 2}, [x])]
+    [False, True, False]
+    >>> [one._is_view() for one in apart([x, x], {0, 1}, [])]
+    [True, True]
     """
-    seen: list[Any] = []
-    for value in values:
-        again = isinstance(value, torch.Tensor) and any(value is other for other in seen)
-        seen.append(value.view_as(value) if again else value)
-    return seen
+    tensors = [value for value in outputs if isinstance(value, torch.Tensor)]
+    several = len(tensors) > 1
+    counts = Counter([storage_key(value) for value in tensors]) if several else None
+    found = list(outputs)
+    for number in differentiable:
+        value = outputs[number]
+        if counts is not None and counts[storage_key(value)] > 1:
+            found[number] = value.view_as(value)
+        elif (base := base_of(value)) is not None and not _is_of(base, operands):
+            found[number] = value.detach()
+    return found
+
+
+def _is_of(base: torch.Tensor, operands: Sequence[Any]) -> bool:
+    return any(isinstance(value, torch.Tensor) and (value is base or base_of(value) is base) for value in operands)
 
 
 def refusing(gradients: Sequence[torch.Tensor | None]) -> list[torch.Tensor | None]:

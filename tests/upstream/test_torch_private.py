@@ -10,6 +10,7 @@ import inspect
 import logging
 import subprocess
 import sys
+import weakref
 from typing import Any
 
 import pytest
@@ -430,3 +431,31 @@ assert more_higher - higher <= LATE_HIGHER_ORDER
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_what_autograd_knows() -> None:
+    """A view has a base, what is detached has none; what a node has saved can be freed while it runs, unless it is retained."""
+    x = torch.ones(3)
+    assert torch_private.base_of(x.view(1, 3)) is x
+    assert torch_private.base_of(x.view(1, 3).detach()) is None
+    left: list[bool] = []
+
+    class Double(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            ctx.save_for_backward(x * 3)
+            return x * 2
+
+        @staticmethod
+        def backward(ctx: Any, *gradients: Any) -> Any:
+            (saved,) = (weakref.ref(one) for one in ctx.saved_tensors)
+            torch_private.free_saved(ctx)
+            left.append(saved() is not None)
+            return gradients[0] * 2
+
+    y = Double.apply(x.requires_grad_())
+    torch.autograd.backward(y, x, retain_graph=True)
+    torch.autograd.backward(y, x)
+    assert left[1:] == [False]
+    with pytest.raises(RuntimeError, match="second time"):
+        torch.autograd.backward(y, x)

@@ -1,0 +1,231 @@
+"""Stages whose backward is two programs, on schedules that split the backward: processes over gloo get what eager gets.
+
+The processes are forked by one that is started here; each says what of its stages differs from eager, to the last bit.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from attrs import frozen
+from torch.distributed.pipelining import schedules
+
+import purefx as px
+from tests.programs import parent
+
+ROOT = Path(__file__).parents[2]
+MICROBATCHES = 6  # what all schedules take for two and for three processes
+
+pytestmark = pytest.mark.skipif(not torch.distributed.is_available(), reason="this torch has no collectives")
+
+
+class Layer(torch.nn.Module):
+    """A layer with a frozen scale, a counter that it writes, and a mask that crosses all boundaries."""
+
+    calls: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.up, self.down = torch.nn.LayerNorm(6), torch.nn.Linear(6, 8), torch.nn.Linear(8, 6)
+        self.scale = torch.nn.Parameter(torch.full((6,), 0.5), requires_grad=False)
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        self.calls.add_(1)
+        return x + self.scale * self.down(self.up(self.norm(x)).relu()).where(mask, x)
+
+
+class Model(torch.nn.Module):
+    """Layers behind an embedding; what it takes needs no gradient."""
+
+    def __init__(self, layers: int) -> None:
+        super().__init__()
+        self.embed = torch.nn.Embedding(10, 6)
+        self.layers = torch.nn.ModuleList([Layer() for _ in range(layers)])
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        x = self.embed(ids)
+        mask = x > 0
+        for layer in self.layers:
+            x = layer(x, mask)
+        return x
+
+
+def built(layers: int) -> Model:
+    """Return a model, the same each time."""
+    torch.manual_seed(0)
+    return Model(layers)
+
+
+def loss_of(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    """Return the mean loss of one microbatch."""
+    return (output - target).pow(2).mean()
+
+
+@frozen
+class Work:
+    """A model in as many parts as there are stages, and a batch for it."""
+
+    program: px.Program
+    count: int
+    ids: torch.Tensor
+    target: torch.Tensor
+
+
+def work(count: int) -> Work:
+    """Return a model with a layer for each stage."""
+    ids = torch.randint(10, (2 * MICROBATCHES, 3))
+    ep = torch.export.export(built(count), (ids[:2],))
+    tags = {f"layers.{number}": f"stage{number}" for number in range(count)}
+    parts = px.split_by_module(px.transform(px.import_ep(ep)), {"embed": "stage0", **tags})
+    program = px.relay_skips(px.move_non_tensor_nodes(parts))
+    return Work(program, count, ids, torch.randn(2 * MICROBATCHES, 3, 6))
+
+
+def eagerly(work: Work) -> tuple[Model, list[torch.Tensor]]:
+    """Return the model after one step over all microbatches, and the loss of each."""
+    model, losses = built(work.count), list[torch.Tensor]()
+    for ids, target in zip(work.ids.chunk(MICROBATCHES), work.target.chunk(MICROBATCHES), strict=True):
+        losses.append(loss_of(model(ids), target))
+        torch.autograd.backward(losses[-1])
+    return model, [loss.detach() for loss in losses]
+
+
+def differences(work: Work, name: str, rank: int, ranks: int) -> list[str]:
+    """Run the stages of this process under a schedule, and return what differs from eager."""
+    mine = [rank, work.count - 1 - rank] if name in V_SHAPED else [*range(rank, work.count, ranks)]
+    stages = px.training.training_stages(px.lower_stages(work.program, only=mine))
+    kind: Any = getattr(schedules, name)
+    schedule = kind([px.pipeline_stage(stages, index) for index in mine], MICROBATCHES, loss_fn=loss_of)
+    losses: list[torch.Tensor] = []
+    is_last = work.count - 1 in mine
+    given = stages.arguments(work.ids) if 0 in mine else ()
+    schedule.step(*given, target=work.target if is_last else None, losses=losses)
+    model, wanted = eagerly(work)
+    found = [f"loss {number}" for number, pair in enumerate(zip(losses, wanted, strict=is_last)) if not torch.equal(*pair)]
+    state = model.state_dict(keep_vars=True)
+    for index in mine:
+        for slot, value in stages[index].state_dict(keep_vars=True).items():
+            theirs = state[slot].grad
+            expected = None if theirs is None else theirs / MICROBATCHES
+            same = value.grad is None if expected is None else value.grad is not None and torch.equal(value.grad, expected)
+            found += [] if same and torch.equal(value.detach(), state[slot].detach()) else [slot]
+    return found
+
+
+V_SHAPED = ("ScheduleZBVZeroBubble", "ScheduleDualPipeV")
+"""The schedules in which a process has a stage of the first half and its mirror image."""
+
+
+def on_rank(rank: int, ranks: int, todo: Sequence[tuple[str, Work]], meeting: str) -> None:
+    """Be one of the processes."""
+    torch.set_num_threads(1)
+    talk = torch.distributed
+    talk.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=ranks, timeout=timedelta(minutes=1))
+    for name, one in todo:
+        sys.stdout.write(f"{name} {ranks} {rank} {differences(one, name, rank, ranks)}\n")
+        sys.stdout.flush()
+    talk.destroy_process_group()
+
+
+def start(ranks: int, names: Sequence[str]) -> None:
+    """Fork processes and wait for them."""
+    torch.set_num_threads(1)
+    torch.manual_seed(1)
+    todo = [(name, work(2 * ranks)) for name in names]
+    fork = multiprocessing.get_context("fork")
+    with tempfile.TemporaryDirectory() as folder:
+        made = [fork.Process(target=on_rank, args=(rank, ranks, todo, f"{folder}/meeting")) for rank in range(ranks)]
+        for process in made:
+            process.start()
+        for process in made:
+            process.join()
+
+
+SPLIT = ("ScheduleZBVZeroBubble", "ScheduleInterleavedZeroBubble")
+WHOLE = ("ScheduleInterleaved1F1B",)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("ranks", "names"), [(2, (*SPLIT, *WHOLE)), (3, SPLIT)])
+def test_processes_train_as_eager(ranks: int, names: tuple[str, ...]) -> None:
+    """Losses, gradients and the buffers that the stages write; frozen parameters get no gradient."""
+    there = [name for name in names if hasattr(schedules, name)]
+    program = f"from tests.stages.test_zero_bubble import start; start({ranks}, {there})"
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.splitlines()) == sorted(f"{name} {ranks} {rank} []" for name in there for rank in range(ranks))
+
+
+class Chain(torch.nn.Module):
+    def __init__(self, of: torch.nn.Module) -> None:
+        super().__init__()
+        self.of = of
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.of.second(self.of.first(x))
+
+
+def two_stages(*, frozen: bool = False, only: Sequence[int] | None = None) -> px.Stages:
+    """Return the stages of two linear layers, the first frozen on request."""
+    model = Chain(parent(first=lambda: torch.nn.Linear(3, 4), second=lambda: torch.nn.Linear(4, 2))())
+    model.of.first.requires_grad_(not frozen)
+    program = px.transform(px.import_ep(torch.export.export(model, (torch.ones(2, 3),))))
+    return px.lower_stages(px.split_by_module(program, {"of.first": "a", "of.second": "b"}), only=only)
+
+
+def test_a_stage_gives_the_gradients_of_its_arguments_first() -> None:
+    stages = two_stages()
+    trained = px.training.training_stages(stages)
+    module, x = trained[1], torch.randn(2, 4, requires_grad=True)
+    assert isinstance(module, px.training.TrainingModule)
+    torch.autograd.backward(module(x), torch.ones(2, 2))
+    weight = module.get_parameter("of.second.weight")
+    assert x.grad is not None
+    assert weight.grad is None
+    module.rest_of_backward()()
+    assert weight.grad is not None
+    assert weight is stages[1].get_parameter("of.second.weight"), "they share what is trained"
+
+
+def test_a_schedule_gets_the_second_program() -> None:
+    """It is what torch asks for the gradients of parameters, so no graph of autograd is taken apart."""
+    talk = torch.distributed
+    talk.init_process_group("gloo", store=talk.HashStore(), rank=0, world_size=1)
+    try:
+        stages = two_stages()
+        assert px.pipeline_stage(stages, 0).dw_builder is None
+        trained = px.training.training_stages(stages)
+        assert px.pipeline_stage(trained, 0).dw_builder == trained[0].rest_of_backward
+    finally:
+        talk.destroy_process_group()
+
+
+def test_stages_that_were_not_made_stay_so() -> None:
+    stages = px.training.training_stages(two_stages(only=[1]))
+    assert [module is None for module in stages.modules] == [True, False]
+
+
+def test_a_stage_without_gradients_stays_as_it_is() -> None:
+    stages = two_stages(frozen=True)
+    trained = px.training.training_stages(stages)
+    assert trained[0] is stages[0]
+    assert isinstance(trained[1], px.training.TrainingModule)
+
+
+def test_what_is_no_stages() -> None:
+    with pytest.raises(px.errors.ArgumentError, match=r"training_stages takes the stages that .* makes, not a Linear"):
+        px.training.training_stages(torch.nn.Linear(2, 1))  # type: ignore[arg-type]
