@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from attrs import frozen
 
+from ..ir.calls.compatibility import spelled
 from ..ir.errors import PipelineError, PurefxError, UnsupportedProgram
 from ..ir.importing import import_ep
 from ..ir.program import Program
@@ -29,6 +30,9 @@ __all__ = ["Fitting", "WrongQuestion", "cases_of", "check_fits", "check_question
 
 CALLS = 2
 """How often in a row each is run, so that what is left in its state is seen."""
+
+LONG = 300
+"""Characters of arguments that a message shows."""
 
 HOW = "write programs=[(program, args)] or [(model, args, kwargs)], where args is the tuple of positional arguments"
 
@@ -96,9 +100,8 @@ def _leaves(what: str, program: Program, args: tuple[Any, ...], kwargs: dict[str
     leaves, found = pytree.tree_flatten((args, kwargs))
     count = sum(type(inner) is UserInput for inner in program.signature.inputs)
     if len(leaves) != count or (spec is not None and found != spec):
-        raise WrongQuestion(
-            f"{what} takes {count} values, as {str(spec)[:300]}, and is given {len(leaves)}, as {str(found)[:300]}"
-        )
+        takes = f"{count} values" if spec is None else f"the arguments {spelled(spec)[:LONG]}"
+        raise WrongQuestion(f"{what} takes {takes}, and is given {spelled(found)[:LONG]}")
     return leaves
 
 

@@ -23,7 +23,7 @@ from ..torch_private import uncompiled
 from .argument_tree import ArgumentTree, leaf_ranges
 from .call_sites import CallSite
 
-__all__ = ["check_forward", "check_module", "check_program", "check_structure", "leaves_for", "misfits"]
+__all__ = ["check_forward", "check_module", "check_program", "check_structure", "leaves_for", "misfits", "spelled"]
 
 Bounds = tuple[int | None, int | None]
 
@@ -219,8 +219,8 @@ def check_structure(site: CallSite, program: Program) -> tuple[int, ...]:
     order = leaves_for(signature, program)
     if order is None or len(order) != len(theirs.inputs):
         raise SwapError(
-            f"{where}the call {site.node.name} passes {_spelled(signature.in_spec)}, the program takes "
-            f"{_spelled(theirs.in_spec)}; export it with arguments that are structured and passed like those"
+            f"{where}the call {site.node.name} passes {spelled(signature.in_spec)}, the program takes "
+            f"{spelled(theirs.in_spec)}; export it with arguments that are structured and passed like those"
         )
     mine, given = signature.out_spec, theirs.out_spec
     if len(theirs.outputs) != mine.num_leaves if given is None else given != mine:
@@ -249,7 +249,16 @@ def _by_key(in_spec: Any) -> dict[int | str, Any]:
     return dict(zip(tree.keys, tree.specs, strict=True))
 
 
-def _spelled(in_spec: Any) -> str:
+def spelled(in_spec: Any) -> str:
+    """Return the arguments of a call as people write them, a star for each value.
+
+    Args:
+        in_spec: their pytree, ``((positional, ...), {keyword: ...})``; None where they are flat.
+
+    >>> from ..torch_private import pytree
+    >>> spelled(pytree.tree_structure(((1, {"a": 2}), {"flag": 3})))
+    '(*, {"a": *}, flag=*)'
+    """
     if in_spec is None:
         return "flat arguments"
     written = [

@@ -134,7 +134,7 @@ def test_a_changed_input(transform: Any, told: str) -> None:
         ({"programs": [(nn.ReLU(), ONES)]}, r"the arguments of programs\[0\] are a Tensor and a dict"),
         ({"programs": [("relu", (ONES,))]}, r"programs\[0\] begins with a str"),
         ({"programs": [(nn.ReLU(), (ONES, ONES))]}, r"programs\[0\] cannot be exported: TypeError: too many"),
-        ({"programs": [(px.capture(nn.ReLU(), (ONES,)), ())]}, r"(?s)programs\[0\] takes 1 values, as .* and is given 0"),
+        ({"programs": [(px.capture(nn.ReLU(), (ONES,)), ())]}, r"programs\[0\] takes the arguments \(\*\), and is given \(\)"),
         (
             {"programs": [(px.capture(nn.Linear(2, 2), (ONES,)), (torch.ones(3),))]},
             r"programs\[0\] cannot be run .*RuntimeError",
