@@ -202,7 +202,7 @@ class Sweep:
     def _ways(self, term: Any, node: Node, at: str) -> Iterable[Found]:
         only = None if type(term) is tuple else only_way(term, Ref(node.name), self._node_of)
         if only is None:
-            return ways(term, node, self._node_of, lambda value: self._users_of(value, at))
+            return ways(term, node, self._node_of, lambda value: self._users_of(value, at), was_asked=True)
         return () if only is NOWHERE else (only,)
 
     def _node_of(self, name: str) -> Node | None:

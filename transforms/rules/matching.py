@@ -28,6 +28,7 @@ __all__ = [
     "NOWHERE",
     "Found",
     "NodeOf",
+    "every_way",
     "key_of",
     "match",
     "only_way",
@@ -92,7 +93,7 @@ def match(term: Any, value: Arg, node_of: NodeOf, found: Found = Found()) -> Ite
     """
     only = only_way(term, value, node_of, found)
     if only is None:
-        yield from _Search(node_of).match(term, value, found)
+        yield from every_way(term, value, node_of, found)
     elif only is not NOWHERE:
         yield only
 
@@ -135,6 +136,11 @@ def only_way(term: Any, value: Arg, node_of: NodeOf, found: Found = Found()) -> 
         elif term is not value and not same_arg(term, value):
             return NOWHERE
     return Found(values, tuple(nodes), tuple(terms), found.several)
+
+
+def every_way(term: Any, value: Arg, node_of: NodeOf, found: Found = Found()) -> Iterator[Found]:
+    """Find the ways in which a value is a term, where ``only_way`` says that there may be several; it takes the same."""
+    return _Search(node_of).match(term, value, found)
 
 
 def key_of(part: Any) -> str:

@@ -14,7 +14,7 @@ from attrs import evolve
 from ...ir.arguments import Ref, refs_in
 from ...ir.errors import RuleError
 from ...ir.graph import Call, Graph, Node
-from .matching import Found, NodeOf, match, operators_of, root_of
+from .matching import Found, NodeOf, every_way, match, operators_of, root_of
 from .modules import ModuleCall
 from .terms import AnyOf, Applied, Item, Var, parts_of, subterms
 
@@ -58,7 +58,7 @@ def _values_in(terms: Sequence[Any]) -> set[object]:
     return {each.name if isinstance(each, Var) else id(each) for each in named}
 
 
-def ways(term: Any, node: Node, node_of: NodeOf, users_of: UsersOf) -> Iterator[Found]:
+def ways(term: Any, node: Node, node_of: NodeOf, users_of: UsersOf, *, was_asked: bool = False) -> Iterator[Found]:
     """Find the ways in which a node is what a rule looks for, or the last of several results.
 
     Args:
@@ -66,12 +66,14 @@ def ways(term: Any, node: Node, node_of: NodeOf, users_of: UsersOf) -> Iterator[
         node: of the graph.
         node_of: the node that computes a value; None for an input.
         users_of: the nodes that use a value and may be one of the other results, in order.
+        was_asked: whether ``only_way`` was asked before, and says that there may be several.
     """
     if type(term) is not tuple:
         source = None if node.projection is None else node_of(node.projection[0])
         if source is not None and type(source.do) is Call:
             yield from _results_of_call(term, node, source, users_of)
-        yield from match(term, Ref(node.name), node_of)
+        search = every_way if was_asked else match
+        yield from search(term, Ref(node.name), node_of)
         return
     for number, each in enumerate(term):
         if root_of(node) in operators_of(each):
