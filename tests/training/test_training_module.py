@@ -1,0 +1,542 @@
+"""``px.training_module`` trains like the module that was captured: losses, gradients and state to the last bit.
+
+Eager runs on a deep copy, several calls in a row.
+"""
+
+from __future__ import annotations
+
+import copy
+import gc
+import io
+import pickle
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.export.experimental import _export_forward_backward
+
+import purefx as px
+from examples.zoo import llama
+from tests.programs import parent
+
+Optimizer = Callable[[Any], torch.optim.Optimizer]
+
+SGD: Optimizer = lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9)  # noqa: E731
+ADAMW: Optimizer = lambda parameters: torch.optim.AdamW(parameters, lr=1e-2)  # noqa: E731
+
+POLICIES: Mapping[str, Any] = {
+    "all": px.training.save_all(),
+    "recompute": px.training.recompute("*"),
+    "min_cut": px.training.min_cut(),
+    "budget": px.training.budget(400),
+}
+
+
+def trained(module: nn.Module, *args: Any, **options: Any) -> px.training.TrainingModule:
+    """Return the training module of a module, captured on some arguments."""
+    return px.training_module(px.training.capture_joint(module, args), **options)
+
+
+def same(left: Any, right: Any) -> bool:
+    """Return whether two gradients are none, or equal to the last bit."""
+    return left is right if left is None or right is None else torch.equal(left, right)
+
+
+def different(ours: nn.Module, theirs: nn.Module) -> list[str]:
+    """Return the names of the state that differs, or whose gradient does."""
+    mine, wanted = (dict(module.state_dict(keep_vars=True)) for module in (ours, theirs))
+    assert list(mine) == list(wanted)
+    return [name for name in mine if not torch.equal(mine[name], wanted[name]) or not same(mine[name].grad, wanted[name].grad)]
+
+
+class Model(parent(norm=lambda: nn.BatchNorm1d(8), up=lambda: nn.Linear(4, 8), down=lambda: nn.Linear(8, 4))):
+    """Writes running statistics, draws, and returns a loss."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return nn.functional.dropout(self.down(self.norm(self.up(x)).relu()), 0.3).pow(2).sum()
+
+
+class Many(parent(a=lambda: nn.Linear(3, 3), b=lambda: nn.Linear(3, 2), n=lambda: torch.zeros((), dtype=torch.long))):
+    """Returns all that can be returned."""
+
+    def forward(self, x: torch.Tensor, *, k: int = 2) -> dict[str, Any]:
+        self.n += 1
+        h = self.a(x)
+        return {
+            "h": h,
+            "y": self.b(h.relu()) * k,
+            "n": self.n.clone(),
+            "k": k,
+            "at": h.argmax(-1),
+            "free": h.detach(),
+            "no": None,
+        }
+
+
+def steps(module: nn.Module, optimizer: Optimizer, count: int = 4) -> list[torch.Tensor]:
+    """Train on drawn inputs, and return the losses and the gradients of the inputs."""
+    torch.manual_seed(3)
+    chosen, found = optimizer(module.parameters()), list[torch.Tensor]()
+    for number in range(count):
+        x = torch.randn(5, 4, requires_grad=True)
+        loss = module(x) * (0.3 + number)
+        torch.autograd.backward(loss)
+        if number % 2:  # the gradients of two steps are accumulated
+            chosen.step()
+            chosen.zero_grad()
+        assert x.grad is not None
+        found += [loss.detach(), x.grad]
+    return found
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("optimizer", [SGD, ADAMW])
+def test_it_trains_as_eager(policy: str, optimizer: Optimizer) -> None:
+    torch.manual_seed(0)
+    eager = Model()
+    module = trained(eager, torch.randn(5, 4, requires_grad=True), policy=POLICIES[policy])
+    pairs = zip(steps(module, optimizer), steps(eager, optimizer), strict=True)
+    assert all(torch.equal(ours, theirs) for ours, theirs in pairs)
+    assert different(module, eager) == []
+
+
+def test_the_loss_of_an_exported_joint_program_is_scaled_inside() -> None:
+    """As in eager: to multiply the gradients instead gives other last bits, and other numbers where they underflow."""
+    eager = parent(up=lambda: nn.Linear(4, 8), down=lambda: nn.Linear(8, 1))
+    model = type("Loss", (eager,), {"forward": lambda self, x: self.down(self.up(x).relu()).pow(2).mean()})()
+    ep = torch.export.export(copy.deepcopy(model), (torch.randn(5, 4),))
+    module = px.training_module(px.import_ep(_export_forward_backward(ep), forward=ep))
+    x = torch.randn(5, 4)
+    for each in (model, module):
+        torch.autograd.backward(each(x) * 0.1)
+    assert different(module, model) == []
+
+
+class Plain(parent(w=lambda: nn.Parameter(torch.ones(3)))):
+    """A loss of which the program of the backward has no node to begin with, but a constant."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return (self.w * x).sum()
+
+
+def test_a_loss_whose_beginning_is_not_found_multiplies_the_gradients() -> None:
+    ep = torch.export.export(Plain(), (torch.ones(3),))
+    joint = px.import_ep(_export_forward_backward(ep), forward=ep)
+    one = next(node for node in joint.main.nodes if isinstance(node.do, px.Op) and node.do.name == "aten.full_like.default")
+    again = px.ir.Rewriter(joint.main)
+    again.replace(one.name, px.Ref("other"))
+    again.after(again.position[one.name], px.Node("other", px.op(torch.ops.aten.mul.Tensor), (px.Ref(one.name), 1)))
+    again.after(again.position[one.name], px.ir.Node("twin", one.do, one.args, one.kwargs))
+    module = px.training_module(joint.with_main(again.graph()))
+    torch.autograd.backward(module(torch.full((3,), 2.0)) * 3)
+    assert module.get_parameter("w").grad.tolist() == [6.0, 6.0, 6.0]
+
+
+PICKS: Sequence[tuple[str, ...]] = (("h",), ("y",), ("h", "y"))
+
+
+@pytest.mark.parametrize("pick", PICKS)
+def test_outputs_that_nothing_uses_give_no_gradient(pick: tuple[str, ...]) -> None:
+    """The parameters that such an output alone needs get none, as in eager: an optimizer leaves them."""
+    eager = Many()
+    module = trained(eager, torch.randn(4, 3))
+    x = torch.randn(4, 3)
+    ours, theirs = module(x), eager(x)
+    assert list(ours) == list(theirs)
+    for name, value in theirs.items():
+        is_tensor = isinstance(value, torch.Tensor)
+        assert torch.equal(ours[name], value) if is_tensor else ours[name] == value
+        assert not is_tensor or ours[name].requires_grad == value.requires_grad
+    for results in (ours, theirs):
+        torch.autograd.backward(sum(results[name].mean() for name in pick))
+    assert different(module, eager) == []
+
+
+class Repeats(parent(w=lambda: nn.Parameter(torch.randn(3)), b=lambda: torch.ones(3))):
+    """Returns values several times, what it was given, and its state."""
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y = self.w * x
+        return y, y, x, self.w, self.b, y[1:], y.view(3)
+
+
+@pytest.mark.parametrize("pick", [(0,), (1,), (0, 1), (2,), (3,), (5, 6), (0, 1, 2, 3, 5, 6)])
+def test_values_that_are_returned_several_times(pick: tuple[int, ...]) -> None:
+    eager = Repeats()
+    module = trained(eager, torch.randn(3, requires_grad=True))
+    drawn = torch.randn(3)
+    gradients: list[Any] = []
+    for each in (module, eager):
+        x = drawn.clone().requires_grad_()
+        results = each(x)
+        torch.autograd.backward(sum((number + 1) * (results[number] ** 2).sum() for number in pick))
+        gradients.append(x.grad)
+    assert same(*gradients)
+    assert different(module, eager) == []
+
+
+def test_outputs_are_written_only_where_autograd_would_know() -> None:
+    class Flat(parent(of=lambda: nn.Linear(3, 4))):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.of(x)
+
+    eager = Flat()
+    module, x = trained(eager, torch.randn(2, 5, 3)), torch.randn(2, 5, 3)
+    for each in (module, eager):
+        y = each(x)
+        y *= 3  # the result of a view, of which the caller sees nothing else
+        torch.autograd.backward(y.sum())
+    assert different(module, eager) == []
+    with pytest.raises(RuntimeError, match="is a view and is being modified inplace"):
+        trained(Repeats(), torch.randn(3, requires_grad=True))(torch.randn(3, requires_grad=True))[0].mul_(2)
+
+
+@pytest.mark.parametrize("reduce", [torch.mean, torch.sum, lambda y: y[0].mean(), lambda y: (y * 0.37).mean()])
+def test_gradients_lie_in_memory_as_eager_passes_them(reduce: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    """That of a mean is one number, seen everywhere; the program was captured with another layout."""
+    eager = nn.Sequential(nn.Linear(33, 17), nn.Flatten(0), nn.Unflatten(0, (5, 7, 17)), nn.Linear(17, 9), nn.Flatten(0, 1))
+    module, x = trained(eager, torch.randn(5, 7, 33)), torch.randn(5, 7, 33)
+    for each in (module, eager):
+        torch.autograd.backward(reduce(each(x)))
+    assert different(module, eager) == []
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_saved_memory_goes_with_its_last_use(policy: str) -> None:
+    """Nothing of what was saved outlives the backward; the first activation goes last."""
+    eager = nn.Sequential(*[layer for _ in range(4) for layer in (nn.Linear(8, 8), nn.Tanh())])
+    module = trained(eager, torch.randn(3, 8), policy=POLICIES[policy])
+    seen: list[weakref.ref[Any]] = []
+
+    def pack(value: torch.Tensor) -> torch.Tensor:
+        seen.append(weakref.ref(value.untyped_storage()))
+        return value
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda value: value):
+        loss = module(torch.randn(3, 8)).sum()
+    state = {parameter.untyped_storage().data_ptr() for parameter in module.parameters()}
+    torch.autograd.backward(loss)
+    del loss
+    gc.collect()
+    left = [storage for ref in seen if (storage := ref()) is not None and storage.data_ptr() not in state]
+    assert seen
+    assert left == []
+
+
+def test_what_a_backward_needs_is_not_changed_in_between() -> None:
+    module = trained(nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 1), nn.Sigmoid()), torch.randn(2, 3))
+    x = torch.randn(2, 3)
+    weight = module.get_parameter("1.weight").detach()
+    changes: tuple[Callable[[torch.Tensor], Any], ...] = (
+        lambda _: weight.add_(1),
+        lambda _: x.add_(1),
+        lambda y: y.detach().mul_(2),
+    )
+    for change in changes:
+        y = module(x)
+        change(y)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            torch.autograd.backward(y.sum())
+
+
+def test_a_graph_is_used_once_unless_it_is_retained() -> None:
+    module = trained(nn.Sequential(nn.Linear(3, 1), nn.Sigmoid()), torch.randn(2, 3))
+    loss, weight = module(torch.randn(2, 3)).sum(), module.get_parameter("0.weight")
+    torch.autograd.backward(loss, retain_graph=True)
+    once = weight.grad.clone()
+    torch.autograd.backward(loss)
+    assert torch.equal(weight.grad, 2 * once)
+    with pytest.raises(RuntimeError, match="a second time"):
+        torch.autograd.backward(loss)
+
+
+def test_a_second_derivative_is_refused_when_it_is_asked_for() -> None:
+    module = trained(nn.Sequential(nn.Linear(3, 3), nn.Tanh()), torch.randn(2, 3, requires_grad=True))
+    x = torch.randn(2, 3, requires_grad=True)
+    (gradient,) = torch.autograd.grad(module(x).pow(2).sum(), x, create_graph=True)
+    assert gradient.requires_grad
+    with pytest.raises(px.errors.UnsupportedProgram, match="a training module has no second derivative"):
+        torch.autograd.backward(gradient.sum())
+
+
+def test_parameters_that_are_frozen_later_cost_nothing() -> None:
+    eager = nn.Sequential(nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 1))
+    module = trained(eager, torch.randn(2, 3))
+    x = torch.randn(2, 3)
+    for each in (module, eager):
+        each.get_parameter("0.weight").requires_grad_(False)
+        torch.autograd.backward(each(x).sum())
+    assert different(module, eager) == []
+    sizes = {len(one.module.purefx_place.body.graph.nodes) for one in module.purefx_halves.backward.versions.values()}
+    assert max(sizes) < len(module.purefx_halves.backward.program.main.nodes)
+    module.requires_grad_(False)
+    assert not module(x).requires_grad
+
+
+def test_gradients_that_the_program_does_not_have_are_refused() -> None:
+    """They would be missing, and nobody would know."""
+    eager = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 1))
+    eager[0].bias.requires_grad_(False)
+    module = trained(eager, torch.randn(2, 3))
+    with pytest.raises(px.errors.InputValueError, match=r"argument input needs a gradient.*pass input.detach\(\)"):
+        module(torch.randn(2, 3, requires_grad=True))
+    module.requires_grad_(True)
+    with pytest.raises(px.errors.UnsupportedProgram, match=r"^0.bias needs a gradient, and it needed none when .* captured"):
+        module(torch.randn(2, 3))
+    with torch.no_grad():
+        assert module(torch.randn(2, 3, requires_grad=True)).shape == (2, 1)
+
+
+def test_arguments_that_are_written() -> None:
+    class Writes(parent(w=lambda: nn.Parameter(torch.randn(3)))):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x.add_(1)
+            return self.w * x
+
+    eager = Writes()
+    module, passed = trained(eager, torch.randn(3)), [torch.zeros(3), torch.zeros(3)]
+    for each, x in zip((module, eager), passed, strict=True):
+        torch.autograd.backward(each(x).sum())
+    assert torch.equal(*passed)
+    assert different(module, eager) == []
+
+
+class Tied(nn.Module):
+    """Ties its embeddings."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.head = nn.Embedding(5, 3), nn.Linear(3, 5, bias=False)
+        self.head.weight = self.embed.weight
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        return self.head(self.embed(ids)).logsumexp(-1).sum()
+
+
+def test_ties_stay(tmp_path: Any) -> None:
+    eager, ids = Tied(), torch.tensor([1, 2, 1])
+    module = trained(eager, ids)
+    for each in (module, eager, copy.deepcopy(module), pickle.loads(pickle.dumps(module))):
+        assert each.get_parameter("head.weight") is each.get_parameter("embed.weight")
+        each.zero_grad()
+        torch.autograd.backward(each(ids))
+        assert different(each, eager) == [] or each is module
+
+
+@pytest.mark.parametrize("how", [copy.deepcopy, lambda module: pickle.loads(pickle.dumps(module))])
+@pytest.mark.parametrize("split", [False, True])
+def test_copies_train_by_themselves(how: Callable[[Any], Any], split: bool) -> None:
+    eager = Many()
+    module = trained(eager, torch.randn(4, 3), split_backward=split)
+    made, x = how(module), torch.randn(4, 3)
+    assert isinstance(made, px.training.TrainingModule)
+    for each in (made, eager):
+        torch.autograd.backward(each(x)["y"].sum())
+    made.rest_of_backward()()
+    module.rest_of_backward()()
+    assert different(made, eager) == []
+    assert all(parameter.grad is None for parameter in module.parameters())
+
+
+def test_state_is_saved_and_loaded_as_the_originals() -> None:
+    eager, other = Model(), Model()
+    module = trained(eager, torch.randn(5, 4))
+    module.load_state_dict(other.state_dict())
+    file = io.BytesIO()
+    torch.save(module.state_dict(), file)
+    file.seek(0)
+    eager.load_state_dict(torch.load(file))
+    assert different(module, other) == []
+    assert different(module, eager) == []
+
+
+def test_it_is_converted_as_the_original() -> None:
+    eager = nn.Sequential(nn.Linear(3, 3), nn.LayerNorm(3), nn.ReLU(), nn.Linear(3, 1))
+    module = trained(eager, torch.randn(2, 3))
+    for dtype in (torch.float64, torch.bfloat16):
+        ours, theirs, x = module.to(dtype), eager.to(dtype), torch.randn(2, 3, dtype=dtype)
+        for each in (ours, theirs):
+            each.zero_grad()
+            torch.autograd.backward(each(x).sum())
+        assert different(ours, theirs) == []
+
+
+def test_autocast_is_what_was_captured() -> None:
+    eager, x = nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 1)), torch.randn(2, 3)
+    plain = trained(eager, x)
+    with torch.autocast("cpu", torch.bfloat16):
+        module = trained(eager, x)
+        results = [each(x) for each in (module, eager, plain)]
+    assert [result.dtype for result in results] == [torch.bfloat16, torch.bfloat16, torch.float32]
+    for result in results[:2]:
+        torch.autograd.backward(result.sum())
+    assert different(module, eager) == []
+
+
+def test_hooks_run() -> None:
+    module, said = trained(nn.Linear(3, 1), torch.randn(2, 3, requires_grad=True)), list[str]()
+    weight = module.get_parameter("weight")
+    weight.register_hook(lambda gradient: said.append("gradient") or gradient * 2)
+    weight.register_post_accumulate_grad_hook(lambda _: said.append("accumulated"))
+    module.register_forward_hook(lambda *_: said.append("forward"))
+    module.register_full_backward_hook(lambda *_: said.append("backward"))
+    x = torch.randn(2, 3, requires_grad=True)
+    torch.autograd.backward(module(x).sum())
+    assert said == ["forward", "gradient", "accumulated", "backward"]
+    assert torch.allclose(weight.grad, 2 * x.detach().sum(0))
+
+
+def test_hooks_of_inner_modules_are_refused() -> None:
+    module = trained(nn.Sequential(nn.Linear(3, 1)), torch.randn(2, 3))
+    with pytest.raises(px.errors.UnsupportedProgram, match="its operators run in the body of"):
+        module.get_submodule("0").register_forward_hook(print)
+
+
+def test_parameters_of_others_are_used_where_functional_call_says_so() -> None:
+    eager = nn.Sequential(nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 1))
+    module, x, gradients = trained(eager, torch.randn(2, 3)), torch.randn(2, 3), list[Any]()
+    drawn = {name: torch.randn_like(parameter) for name, parameter in eager.named_parameters()}
+    for each in (module, eager):
+        others = {name: value.clone().requires_grad_() for name, value in drawn.items()}
+        torch.autograd.backward(torch.func.functional_call(each, others, (x,)).sum())
+        gradients.append({name: value.grad for name, value in others.items()})
+    assert all(same(gradients[0][name], gradients[1][name]) for name in drawn)
+    assert all(parameter.grad is None for parameter in module.parameters())
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_it_is_computed_again_under_checkpoint(reentrant: bool) -> None:
+    eager = nn.Sequential(nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 1))
+    module, drawn = trained(eager, torch.randn(2, 3, requires_grad=True)), torch.randn(2, 3)
+    for each in (module, eager):
+        x = drawn.clone().requires_grad_()
+        torch.autograd.backward(torch.utils.checkpoint.checkpoint(each, x, use_reentrant=reentrant).sum())
+    assert different(module, eager) == []
+
+
+def test_it_is_wrapped_for_data_parallel_training() -> None:
+    talk = torch.distributed
+    talk.init_process_group("gloo", store=talk.HashStore(), rank=0, world_size=1)
+    try:
+        eager = Many()
+        module, x = trained(eager, torch.randn(4, 3)), torch.randn(4, 3)
+        for each in (nn.parallel.DistributedDataParallel(module), eager):
+            torch.autograd.backward(each(x)["y"].sum())
+        assert different(module, eager) == []
+    finally:
+        talk.destroy_process_group()
+
+
+def test_the_rest_of_a_backward_is_accumulated_later() -> None:
+    eager = Many()
+    module = trained(eager, torch.randn(4, 3, requires_grad=True), split_backward=True)
+    gradients: list[Any] = []
+    for drawn in torch.randn(2, 4, 3):
+        for each in (module, eager):
+            x = drawn.clone().requires_grad_()
+            torch.autograd.backward(each(x)["y"].sum())
+            gradients.append(x.grad)
+    assert same(*gradients[:2])
+    assert same(*gradients[2:])
+    assert all(parameter.grad is None for parameter in module.parameters())
+    module.rest_of_backward()()
+    assert different(module, eager) == []
+    module.rest_of_backward()()
+    assert different(module, eager) == [], "nothing was left"
+
+
+def test_other_programs_are_refused() -> None:
+    program = px.import_ep(torch.export.export(nn.Linear(2, 1), (torch.ones(1, 2),)))
+    with pytest.raises(px.errors.ArgumentError, match=r"takes a joint program.*px.training.capture_joint\(module, args\) makes"):
+        px.training_module(program)
+    with pytest.raises(px.errors.ArgumentError, match="training_module takes a purefx Program, not a Linear"):
+        px.training_module(nn.Linear(2, 1))  # type: ignore[arg-type]
+
+
+def test_edits_of_the_forward_alone_are_refused() -> None:
+    module = trained(nn.Linear(3, 1), torch.randn(2, 3))
+    with pytest.raises(px.errors.UnsupportedProgram, match="an edit of it would leave the backward as it is"):
+        module.recompile()
+
+
+def test_an_outlined_joint_program_trains_too() -> None:
+    eager, x = Model(), torch.randn(5, 4, requires_grad=True)
+    program = px.transform(px.training.capture_joint(eager, (x,)))
+    assert len(program.graphs) > 1
+    pairs = zip(steps(px.training_module(program), SGD), steps(eager, SGD), strict=True)
+    assert all(torch.equal(ours, theirs) for ours, theirs in pairs)
+
+
+COMPILERS = ["eager", "aot_eager", pytest.param("inductor", marks=pytest.mark.deep)]
+
+
+@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # Dynamo does that of any function
+@pytest.mark.parametrize("backend", COMPILERS)
+def test_it_compiles_without_a_break(backend: str) -> None:
+    torch.compiler.reset()
+    eager = Many()
+    module, x = trained(eager, torch.randn(4, 3)), torch.randn(4, 3)
+    compiled = torch.compile(module, fullgraph=True, backend=backend)
+    for _ in range(2):
+        for each in (compiled, eager):
+            torch.autograd.backward(each(x)["y"].sum())
+    if backend != "inductor":
+        assert different(module, eager) == []
+    assert torch.allclose(module.get_parameter("a.weight").grad, eager.a.weight.grad, atol=1e-6)
+    assert module.get_buffer("n").item() == 2
+
+
+@pytest.mark.parametrize("backend", COMPILERS)
+def test_both_halves_compile_without_a_break(backend: str) -> None:
+    torch.compiler.reset()
+    cut = px.training.partition_joint(px.training.capture_joint(Many(), (torch.randn(4, 3),)))
+    forward, backward = px.lower(cut.forward), px.lower(cut.backward)
+    results = torch.compile(forward, fullgraph=True, backend=backend)(torch.randn(4, 3))
+    saved = results[len(results) - len(cut.saved) :]
+    found = torch.compile(backward, fullgraph=True, backend=backend)(*saved, torch.ones(4, 3), torch.ones(4, 2))
+    wanted = backward(*saved, torch.ones(4, 3), torch.ones(4, 2))
+    assert all(torch.allclose(ours, theirs, atol=1e-6) for ours, theirs in zip(found, wanted, strict=True))
+
+
+class CausalLoss(nn.Module):
+    """The loss of a language model."""
+
+    def __init__(self, of: nn.Module) -> None:
+        super().__init__()
+        self.of = of
+
+    def forward(self, input_ids: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        logits = self.of(input_ids=input_ids).logits
+        return nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten())
+
+
+@pytest.mark.slow
+@pytest.mark.models
+def test_ten_steps_of_llama_equal_eagers() -> None:
+    """Under every policy, with both optimizers."""
+    example = llama(4)
+    eager = CausalLoss(example.build())
+    batches = [(example.inputs(seed)[1]["input_ids"], example.inputs(seed + 100)[1]["input_ids"]) for seed in range(10)]
+    joint = px.training.capture_joint(eager, batches[0])
+
+    def losses(module: nn.Module, optimizer: Optimizer) -> list[float]:
+        chosen, found = optimizer(module.parameters()), list[float]()
+        for batch in batches:
+            chosen.zero_grad()
+            loss = module(*batch)
+            torch.autograd.backward(loss)
+            chosen.step()
+            found.append(loss.item())
+        return found
+
+    modules = {name: px.training_module(joint, policy=policy) for name, policy in POLICIES.items()}
+    for optimizer in (SGD, ADAMW):
+        model = copy.deepcopy(eager)
+        wanted = losses(model, optimizer)
+        for name, module in modules.items():
+            mine = copy.deepcopy(module)
+            assert losses(mine, optimizer) == wanted, name
+            assert different(mine, model) == [], name
