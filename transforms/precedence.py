@@ -21,15 +21,12 @@ from .memory import Memory
 __all__ = ["precedences"]
 
 
-def precedences(
-    program: Program, names: Iterable[str] | None = None, *, lockstep: bool = False
-) -> Iterator[tuple[str, list[list[int]]]]:
+def precedences(program: Program, names: Iterable[str] | None = None) -> Iterator[tuple[str, list[list[int]]]]:
     """Return, for graphs of a program, the numbers of the nodes that must come before each node, at every place of the graph.
 
     Args:
         program: a program at any stage.
         names: which graphs; by default all of them, bodies before their callers.
-        lockstep: see ``dependencies``.
 
     >>> from purefx.ir import Graph, Input, Node, Op, Ref
     >>> nodes = (Node("a", Op("toy.neg"), (Ref("x"),)), Node("b", Op("toy.neg"), (Ref("a"),)))
@@ -38,16 +35,14 @@ def precedences(
     """
     places, effects = all_instances(program), program_effects(program)
     for name in program.bottom_up if names is None else names:
-        yield name, _before(program, name, places[name], effects[name], lockstep=lockstep)
+        yield name, _before(program, name, places[name], effects[name])
 
 
-def _before(
-    program: Program, name: str, places: Iterable[str], effects: Sequence[NodeEffects], *, lockstep: bool
-) -> list[list[int]]:
+def _before(program: Program, name: str, places: Iterable[str], effects: Sequence[NodeEffects]) -> list[list[int]]:
     graph = program.graphs[name]
     found: list[set[int]] = [set() for _ in graph.nodes]
     for place in places:
-        for mine, of in zip(found, dependencies(program, graph, path=place, lockstep=lockstep), strict=True):
+        for mine, of in zip(found, dependencies(program, graph, path=place), strict=True):
             mine.update(of)
     if name != program.root:
         _keep_outside(Memory(program, name, effects, sent=False), found)

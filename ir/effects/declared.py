@@ -99,6 +99,9 @@ class Effects:
     nothing."""
     sends: tuple[ArgAt, ...] = ()
     """Arguments, among those that it aliases, whose storage no result shares: it is only read, until a result is waited for."""
+    message: bool = False
+    """It talks to one other process, which does something else meanwhile: it keeps its place among all waits, so that neither
+    gets stuck.  What all processes of a group do at one place may pass waits."""
     scope: int = 0
     """1 where it opens a region in which operators mean something else (a level of vmap), -1 where it closes one: no
     operator moves into such a region or out of it."""
@@ -186,7 +189,9 @@ class NodeEffects:
     sends: tuple[str, ...] = ()
     """Values, among those that it aliases, which are only read until its result is waited for."""
     waits: bool = False
-    """It may wait for another process, itself or in a body: what was begun before it stays before it."""
+    """It may wait for another process, itself or in a body."""
+    message: bool = False
+    """It may talk to one other process, itself or in a body: it keeps its place among what waits."""
     scope: tuple[int, int] = (0, 0)
     """How many regions it closes that it did not open, and how many it opens and leaves open."""
 

@@ -3,8 +3,8 @@
 Data edges plus conflicts.  Two nodes conflict when one writes a storage that the other reads or writes, when both draw random
 numbers, when both are ordered (asserts, prints, tokens), when both are in order in one domain (communication in a process group,
 operators of other libraries), or when one opens or closes a region; no effect moves before the guards of the inputs that precede
-it; and what begins to communicate before a wait does not come behind it, in whatever group.  Every transformation that reorders
-nodes uses this relation, never data edges alone.  It is computed in time linear in the operands of the graph.
+it; and a message to one process passes no wait.  Every transformation that reorders nodes uses this relation, never data edges
+alone.  It is computed in time linear in the operands of the graph.
 """
 
 from __future__ import annotations
@@ -17,14 +17,13 @@ from ..graph import Get, Graph, Node, Op
 from ..own_operators import CALL_GUARDS, is_boundary
 from ..program import Program
 from .aliases import in_use, slot_storage, storages
-from .declared import COMMUNICATION, NOTHING, NodeEffects
+from .declared import NOTHING, NodeEffects
 from .resolved import resolver
-from .schema import MESSAGES
 
 __all__ = ["dependencies", "in_domains"]
 
 
-def dependencies(program: Program, graph: Graph, *, path: str = "", lockstep: bool = False) -> list[list[int]]:
+def dependencies(program: Program, graph: Graph, *, path: str = "") -> list[list[int]]:
     """Return, for each node of a graph, the numbers of the nodes that must come before it.
 
     Transitive edges may be left out; every edge points backwards.  Any order of the nodes that respects the relation
@@ -34,8 +33,6 @@ def dependencies(program: Program, graph: Graph, *, path: str = "", lockstep: bo
         program: where the bodies and the state are.
         graph: the graph.
         path: the module whose state the graph's ``Get`` nodes name, from the root.
-        lockstep: whether all processes of a group run this very order.  Then a collective may come behind the wait for another,
-            as it does on every process; a message to one process may not.
 
     >>> from purefx.ir import Graph, Input, Node, Op, Program, Ref
     >>> nodes = (Node("a", Op("toy.neg"), (Ref("x"),)), Node("b", Op("toy.neg"), (Ref("a"),)))
@@ -51,7 +48,7 @@ def dependencies(program: Program, graph: Graph, *, path: str = "", lockstep: bo
     if any(node_effect.domains for node_effect in done):
         for before, after in in_domains([node_effect.domains for node_effect in done]):
             edges[after].add(before)
-        _wait_edges(graph, done, edges, lockstep=lockstep)
+        _message_edges(done, edges)
     _guard_edges(graph, done, edges)
     if any(node_effect.writes or node_effect.writes_slots or node_effect.completes for node_effect in done):
         # Alias sets are needed only here, where something writes.
@@ -119,19 +116,18 @@ def in_domains(members: list[tuple[tuple[str, ...], ...]]) -> Iterator[tuple[int
             last[key] = number
 
 
-def _wait_edges(graph: Graph, done: list[NodeEffects], edges: list[set[int]], *, lockstep: bool) -> None:
-    # Another process may need what was begun here before it gives what is waited for here.  So whatever was begun before a wait
-    # stays before it; then no order gets stuck unless the one that there was does, whatever other processes run.
-    last: dict[tuple[str, ...], int] = {}
-    for index, (node, node_effect) in enumerate(zip(graph.nodes, done, strict=True)):
-        if node_effect.waits:
-            edges[index].update([begun for begun in last.values() if begun != index])
-        if not (lockstep and _is_collective(node)):
-            last.update([(key, index) for key in node_effect.domains if not key or key[0] == COMMUNICATION])
-
-
-def _is_collective(node: Node) -> bool:
-    return type(node.do) is Op and not node.do.effects.unknown and MESSAGES.isdisjoint(node.do.name.split("."))
+def _message_edges(done: list[NodeEffects], edges: list[set[int]]) -> None:
+    # The process that is waited for may itself wait for a message of this one, or for this one to take its own; so no message
+    # passes a wait.  Runs of messages and runs of waits alternate, each behind all of the run before.
+    if not any(node_effect.message for node_effect in done):
+        return
+    run, before, waiting = list[int](), list[int](), False  # the last run, the one before it, and what the last one is
+    for index, node_effect in enumerate(done):
+        for waits in [kind for kind, has in ((True, node_effect.waits), (False, node_effect.message)) if has]:
+            if waits is not waiting:
+                run, before, waiting = [], run, waits
+            edges[index].update([earlier for earlier in before if earlier != index])
+            run.append(index)
 
 
 def _scope_edges(graph: Graph, done: list[NodeEffects], edges: list[set[int]]) -> None:

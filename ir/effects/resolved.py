@@ -57,6 +57,7 @@ def summary(graph: Graph, inner: Sequence[NodeEffects]) -> NodeEffects:
         domains=tuple(dict.fromkeys([key for node_effect in inner for key in node_effect.domains])),
         completes=tuple(completes),
         waits=any(node_effect.waits for node_effect in inner),
+        message=any(node_effect.message for node_effect in inner),
         scope=_scope_of_steps(node_effect.scope for node_effect in inner),
     )
 
@@ -189,6 +190,7 @@ def _happening(node: Node, program: Program, summaries: dict[str, NodeEffects]) 
             ordered=effects.ordered,
             domains=((),) if effects.ordered else _domains(node, effects),
             waits=True,
+            message=True,
             scope=_scope(effects),
         )
     return _of_op(node, effects)
@@ -206,6 +208,7 @@ def _of_op(node: Node, effects: Effects) -> NodeEffects:
         completes=_named(node, effects.completes),
         sends=_named(node, effects.sends),
         waits=bool(effects.completes),
+        message=effects.message,
         scope=_scope(effects),
     )
 
@@ -248,6 +251,7 @@ def _of_bodies(node: Node, effects: Effects, summaries: dict[str, NodeEffects]) 
         domains=tuple(dict.fromkeys([*own, *(key for body in bodies for key in body.domains)])),
         completes=refs if any(body.completes for body in bodies) else _named(node, effects.completes),
         waits=effects.unknown or bool(effects.completes) or any(body.waits for body in bodies),
+        message=effects.unknown or effects.message or any(body.message for body in bodies),
         scope=max((body.scope for body in bodies), default=(0, 0)),
     )
 

@@ -16,7 +16,6 @@ from .declared import COMMUNICATION, PURE, ArgAt, Effects, Unless
 
 __all__ = [
     "DRAWS_NOTHING",
-    "MESSAGES",
     "SILENT_ALIASES",
     "SILENT_DRAWS",
     "SILENT_WRITES",
@@ -165,6 +164,7 @@ def effects_of_communication(schema: Any, places: tuple[ArgAt, ...]) -> Effects:
         sends=tensors if fresh else (),
         domain=COMMUNICATION,
         group=group,
+        message=name in MESSAGES,
         unknown=space in RAW,
     )
 

@@ -107,7 +107,7 @@ LISTS = {
 CLAUSES: Mapping[str, Syntax[Any]] = {
     **{name: _clause(name, behind(name, listed(item))) for name, item in LISTS.items()},
     "domain": form(dict, "domain({domain}[, {group}])", domain=path("the name of a domain"), group=ARG_AT),
-    **{name: _clause(name, words({name: True})) for name in ("random", "ordered", "through_bodies", "unknown")},
+    **{name: _clause(name, words({name: True})) for name in ("random", "ordered", "through_bodies", "message", "unknown")},
     "scope": _clause("scope", words({"opens": 1, "closes": -1})),
 }
 """What may be said of an operator, by field of its effects, in the order of the text."""

@@ -147,27 +147,51 @@ def test_groups_are_told_apart_by_name() -> None:
     assert found == [[], [], [0], [1]]
 
 
-def test_what_was_begun_before_a_wait_stays_before_it() -> None:
-    """In whatever group: the process that is waited for may wait for it.  What begins behind the wait may come before it."""
-    wait = px.Node("w", WAIT, (px.Ref("a"),))
-    found = before(flat(reduce("a", "x", "0"), reduce("b", "y", "1"), wait, reduce("c", "z", "1")))
-    assert found == [[], [], [0, 1], [1]]
+def message(name: str, of: str, group: Any = "1") -> px.Node:
+    """Return a node that sends to one process."""
+    return px.Node(name, op_of(TALK.isend.default), (px.Ref(of), 1, 0, group))
+
+
+def test_messages_pass_no_wait() -> None:
+    """In whatever group: the process that is waited for may wait for them.  Collectives may, which all processes begin there."""
+    waits = [px.Node(name, WAIT, (px.Ref("a"),)) for name in "vw"]
+    found = before(
+        flat(reduce("a", "x", "0"), message("b", "y"), waits[0], reduce("c", "z", "2"), message("d", "y", "3"), waits[1])
+    )
+    assert found == [[], [], [0, 1], [], [2], [0, 2, 4]]
 
 
 @pytest.mark.parametrize("inside", [False, True])
-def test_what_was_begun_before_a_body_that_waits_stays_before_it(inside: bool) -> None:
-    """Also where the body waits for what it begins itself."""
+def test_messages_pass_no_body_that_waits(inside: bool) -> None:
+    """Also where the body waits for what it begins itself; and what begins a message in a body passes no wait."""
     waits = (reduce("q", "p", "2"), px.Node("w", WAIT, (px.Ref("q"),))) if inside else (px.Node("w", WAIT, (px.Ref("p"),)),)
-    body = px.Graph((px.Input("p"),), waits, ())
+    bodies = {"m": px.Graph((px.Input("p"),), waits, ()), "n": px.Graph((px.Input("p"),), (message("q", "p"),), ())}
     call = px.Node("m", px.Call(px.Frame("m"), "m"), (px.Ref("x"),))
-    found = before(flat(reduce("b", "y", "1"), call, m=body))
-    assert found == [[], [0]]
+    says = px.Node("n", px.Call(px.Frame("n"), "n"), (px.Ref("z"),))
+    assert before(flat(message("b", "y"), call, **bodies)) == [[], [0]]
+    assert before(flat(says, call, **bodies)) == [[], [0]]
+    assert before(flat(call, says, **bodies)) == [[], [0]]
 
 
-def test_a_program_that_splits_says_why_a_wait_stays() -> None:
-    nodes = (reduce("a", "x", "0"), reduce("b", "y", "1"), px.Node("w", WAIT, (px.Ref("a"),)))
+def test_orders_with_messages_are_legal_both_ways() -> None:
+    """A legal order has the same relation: no message that may come before a wait may not come behind it."""
+    nodes = [
+        reduce("a", "x", "0"),
+        message("b", "y"),
+        px.Node("v", WAIT, (px.Ref("a"),)),
+        reduce("c", "z", "2"),
+        message("d", "z"),
+    ]
+    nodes += [px.Node("w", WAIT, (px.Ref("c"),)), message("e", "y", "4"), px.Node("u", WAIT, (px.Ref("d"),))]
+    program = flat(*nodes)
+    canonical = px.canonicalize(program)
+    assert all(px.canonicalize(reordered(program, seed=seed)) == canonical for seed in range(20))
+
+
+def test_a_program_that_is_split_says_why_a_message_stays() -> None:
+    nodes = (reduce("a", "x", "0"), message("b", "y"), px.Node("w", WAIT, (px.Ref("a"),)))
     tags = {"a": "early", "w": "early", "b": "late"}
-    with pytest.raises(px.errors.PartitionError, match="may wait for a process that waits for 'b'"):
+    with pytest.raises(px.errors.PartitionError, match="keeps its place behind 'b'"):
         px.split_by_tags(flat(*nodes), ["early", "late"], tag_of=lambda node: tags[node.name])
 
 

@@ -85,7 +85,7 @@ def bucket_collectives(program: Program, *, bytes: int = 25 * MEGABYTE, fuel: Fu
     if type(bytes) is not int or bytes < 0:
         raise ArgumentError(f"bucket_collectives takes bytes=, an int of at least 0 such as 25 * 2**20, not {kind_of(bytes)}")
     graphs: dict[str, Graph] = {}
-    for name, before in precedences(program, talking(program), lockstep=True):
+    for name, before in precedences(program, talking(program)):
         buckets = _Buckets(program, name, before)
         buckets.fill(bytes, fuel)
         graphs[name] = buckets.graph()

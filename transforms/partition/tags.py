@@ -254,8 +254,8 @@ def _why(node: Node, did: NodeEffects, later: Node, does: NodeEffects) -> str:
         return f"stays in order with {node.name!r}: {_domain(did, does)}"
     if did.scope != (0, 0) or does.scope != (0, 0):
         return f"is kept behind {node.name!r} by the boundary of a region"
-    if does.waits and any(not key or key[0] == COMMUNICATION for key in did.domains):
-        return f"may wait for a process that waits for {node.name!r}"
+    if (does.waits and did.message) or (does.message and did.waits):
+        return f"keeps its place behind {node.name!r}: one waits for a process that may wait for the other"
     if does.completes:
         return f"waits for what {node.name!r} uses before it"
     if did.completes:
