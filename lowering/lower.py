@@ -20,13 +20,12 @@ from ..ir.verify import check
 from ..transforms.convert.devices import Devices, moved_program
 from ..transforms.convert.memory import materialise
 from .calls.arguments import CallPlan
-from .calls.preserved import answering, call_modules
-from .calls.root import LoweredInterpreterRoot, LoweredRoot, root_class
-from .code.compiled import Body, bodies_of
+from .calls.classes import class_of, root_of
+from .code.compiled import bodies_of
 from .executable import executable
+from .like import cells_of, lowered_like, taken_like
 from .modules.context import LoweringContext
-from .modules.interpreter import LoweredInterpreter, run_body
-from .modules.module import RESERVED, LoweredModule, Place, make_class, new_module
+from .modules.module import RESERVED, Place, new_module
 from .modules.state import writing_parameters
 from .modules.tree import Tree, grow
 
@@ -40,6 +39,7 @@ def lower(
     device: torch.device | str | None = None,
     state: Literal["copy", "share"] = "copy",
     flat_args_adapter: FlatArgsAdapter | None = None,
+    like: torch.nn.Module | None = None,
 ) -> torch.nn.Module:
     """Lower a program to torch modules that run on CPU or CUDA.
 
@@ -50,6 +50,9 @@ def lower(
         device: where the state goes; every device that the program names is replaced. None changes nothing.
         state: ``"copy"`` gives the modules tensors of their own, ``"share"`` those of the program.
         flat_args_adapter: makes arguments that are nested differently from the exported ones into the exported ones.
+        like: what another version of the program was lowered to, with the same state; tensors and checks of inputs are those of
+            that module, whatever ``state`` says, and so are the modules whose bodies and callers are the same, with hooks and
+            mode. Both are two views of one model from then on: a step of training of the one is one of the other.
 
     Returns:
         The root module. It takes the arguments of the original ``forward`` and checks them.
@@ -59,6 +62,7 @@ def lower(
         UnsupportedProgram: an operator of the program has no callable behind it.
         ValueError: an option is none of those above.
         TypeError: ``program`` is not a Program.
+        ArgumentError: ``like`` was not lowered from a version with this state, or other modules were put into it.
 
     >>> import torch, purefx as px
     >>> ep = torch.export.export(torch.nn.Linear(2, 1), (torch.ones(1, 2),))
@@ -68,7 +72,11 @@ def lower(
     _check_options(program, to, state, flat_args_adapter)
     check(program)
     with collector_paused():
-        made = lower_unchecked(program, to, torch.device(device) if device is not None else None, copy=state == "copy")
+        if like is not None:
+            root = taken_like(program, like, device)
+            made = lowered_like(program, root, to) or lower_unchecked(program, to, cells=cells_of(program, root))
+        else:
+            made = lower_unchecked(program, to, torch.device(device) if device is not None else None, copy=state == "copy")
     made.__dict__["flat_args_adapter"] = flat_args_adapter
     return made
 
@@ -91,6 +99,7 @@ def lower_unchecked(
     *,
     copy: bool = False,
     hooked: Mapping[str, str] = MappingProxyType({}),
+    cells: dict[int, Any] | None = None,
 ) -> torch.nn.Module:
     """Lower a program that is known to be valid, or that was lowered before."""
     program = writing_parameters(executable(given))
@@ -100,15 +109,13 @@ def lower_unchecked(
     nested = LoweringContext(program, given, to)
     nested.hooked = {**nested.hooked, **hooked}  # of a module that was pickled
     bodies, codes = bodies_of(nested, reserved=RESERVED)
-    base, root_base = (LoweredModule, LoweredRoot) if to == "graph_module" else (LoweredInterpreter, LoweredInterpreterRoot)
-    classes: dict[str, Any] = {}
-    for name, body in bodies.items():
-        classes[name] = make_class(base, _members(body, to))
+    classes = {name: class_of(body, to) for name, body in bodies.items()}
     for key in _given(nested.program):
         nested[key] = new_module(classes[key], Place(bodies[key], "", 0, None, nested))
     plan = CallPlan(program)
-    root = root_class(root_base, plan, codes)
-    made = grow(Tree(program, bodies, classes, nested), materialise(program, copy=copy, devices=devices), root)
+    if cells is None:
+        cells = materialise(program, copy=copy, devices=devices)
+    made = grow(Tree(program, bodies, classes, nested), cells, root_of(plan, codes, to))
     made.__dict__["purefx_plan"] = plan
     return made
 
@@ -120,14 +127,3 @@ def _given(program: Program) -> dict[str, None]:
         for node in program.graphs[name].callers:
             found.update(dict.fromkeys(bodies_in(node.args, node.kwargs)))
     return found
-
-
-def _members(body: Body, to: str) -> dict[str, Any]:
-    if body.convention is not None:
-        members = {"forward": answering(_run_code if to == "graph_module" else run_body)}
-        return members | ({"call_modules": call_modules} if body.convention.signature.shared else {})
-    return {"forward": body.run} if to == "graph_module" else {}
-
-
-def _run_code(module: torch.nn.Module, place: Place, values: list[Any]) -> Any:
-    return place.body.run(module, *values)

@@ -13,8 +13,9 @@ from typing import Any
 from attrs import frozen
 
 from ..arguments import Ref, same_arg
+from ..calls.call_graph import calls_alike
 from ..facts import Edit
-from ..graph import Call, Get, Graph
+from ..graph import Get, Graph
 from ..own_operators import CALLS, GIVES, TAKES
 from ..signature import StateInput
 from ..tensors import value_in
@@ -111,11 +112,7 @@ def _with_names(known: Sound, survey: Survey) -> Sound | None:
 def _calls_the_same(old: Graph, new: Graph) -> bool:
     if any(getattr(do, "name", "") in ELSEWHERE for do in old.distinct):
         return False
-    mine, theirs = new.callers, old.callers
-    return len(mine) == len(theirs) and all(
-        (a.do == b.do if type(a.do) is Call else type(b.do) is not Call) and a.callees == b.callees
-        for a, b in zip(mine, theirs, strict=True)
-    )
+    return calls_alike(old, new)
 
 
 def _reads_less(old: Graph, census: Census, known: Sound, program: Any) -> bool:

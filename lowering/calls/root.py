@@ -7,7 +7,7 @@ Binding, checks and pytrees are around the body, not in it; an error inside is a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from types import CodeType, FunctionType
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -16,7 +16,7 @@ from torch.export.unflatten import UnflattenedModule
 from ...ir.errors import InputError
 from ...ir.names import FROM_ROOT
 from ...ir.torch_private import buffers_dict, is_tracing, parameters_dict, pytree
-from ..code.compiled import Body
+from ..code.compiled import Codes
 from ..code.contract import CONTRACT
 from ..modules.conversion import all_modules
 from ..modules.interpreter import LoweredInterpreter, note_from_traceback, run_body
@@ -30,7 +30,7 @@ class _Root(Lowered):
     """What both kinds of root share."""
 
     purefx_plan: CallPlan
-    purefx_codes: dict[CodeType, Body]
+    purefx_codes: Codes
     flat_args_adapter: Any = None
 
     def _run_body(self, leaves: Any) -> Any:
@@ -137,7 +137,7 @@ class LoweredInterpreterRoot(_Root, LoweredInterpreter, UnflattenedModule):
         return UnflattenedModule.print_readable(self, *args, **kwargs)
 
 
-def root_class(base: type[torch.nn.Module], plan: CallPlan, codes: dict[CodeType, Body]) -> type[torch.nn.Module]:
+def root_class(base: type[torch.nn.Module], plan: CallPlan, codes: Codes) -> type[torch.nn.Module]:
     """Return the class of one root, whose ``forward`` has the signature of the original's."""
     members: dict[str, Any] = {"purefx_codes": codes}
     if plan.signature is not None:

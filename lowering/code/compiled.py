@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import builtins
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import CodeType, FunctionType
 from typing import Any
+from weakref import WeakValueDictionary
 
 from attrs import define, field
 
@@ -17,14 +18,14 @@ from ...ir.allowed import advice_for, told
 from ...ir.analysis.numbers import too_much_work
 from ...ir.calls.call_sites import Convention, without_boundaries
 from ...ir.errors import UnsupportedProgram
-from ...ir.graph import Call, Graph, Op
+from ...ir.graph import Call, Graph, Node, Op
 from ...ir.program import Program
 from ...ir.torch_private import OpOverload, run_while_tracing
 from ..calls.preserved import PreservedCall
 from ..modules.context import LoweringContext
 from .source import Table, write_body
 
-__all__ = ["FILE", "Body", "bodies_of", "deferred"]
+__all__ = ["FILE", "Body", "Codes", "bodies_of", "check_runs", "deferred"]
 
 
 def deferred(write: Callable[[], tuple[CodeType, Mapping[str, Any]]], name: str, *, parameters: int) -> FunctionType:
@@ -97,7 +98,40 @@ class Body:
         return self  # code is not state
 
 
-def bodies_of(family: LoweringContext, *, reserved: frozenset[str]) -> tuple[dict[str, Body], dict[CodeType, Body]]:
+class Codes(WeakValueDictionary[CodeType, Body]):
+    """The body that each code runs, of a lowering and of those that reuse its modules; a body that no module has is dropped."""
+
+    def __init__(self, reserved: frozenset[str] = frozenset()) -> None:
+        super().__init__()
+        self.reserved = reserved
+        """Attribute names that the module classes use themselves."""
+        self.count = 0
+        """How many functions were named: none has the name of another, so no code is another's."""
+
+    def body(
+        self, family: LoweringContext, name: str, graph: Graph, convention: Convention | None, sites: Mapping[str, PreservedCall]
+    ) -> Body:
+        """Return a body with the function that runs it.
+
+        Args:
+            family: of the program that it is a body of.
+            name: its id there.
+            graph: what its code runs.
+            convention: how it is called.
+            sites: its calls of modules with a preserved signature.
+        """
+
+        def new_table() -> Table:
+            return Table(self.reserved, family.standing if len(family) else frozenset(), family)  # operators are given none
+
+        program = family.program
+        made = Body(name, program.graphs[name], program, graph, convention, sites, new_table)
+        made.run = _runner(made, f"body_{self.count}", self)
+        self.count += 1
+        return made
+
+
+def bodies_of(family: LoweringContext, *, reserved: frozenset[str]) -> tuple[dict[str, Body], Codes]:
     """Return a body for every graph that the root reaches, and those that were compiled, by the code that runs each.
 
     Args:
@@ -108,25 +142,28 @@ def bodies_of(family: LoweringContext, *, reserved: frozenset[str]) -> tuple[dic
         UnsupportedProgram: an operator has no callable behind it.
     """
     program = family.program
-    _check_known(program)
+    check_runs(node for _, node in program.nodes())
     bodies: dict[str, Body] = {}
-    codes: dict[CodeType, Body] = {}
+    codes = Codes(reserved)
     called = family.conventions
-
-    def new_table() -> Table:
-        return Table(reserved, family.standing, family)
-
-    for number, name in enumerate(program.order):
+    for name in program.order:
         graph = without_boundaries(family.shallow.graph(name), called.get(name))
         sites = _sites(program, graph, called) if called else {}
-        body = bodies[name] = Body(name, program.graphs[name], program, graph, called.get(name), sites, new_table)
-        body.run = _runner(body, f"body_{number}", codes)
+        bodies[name] = codes.body(family, name, graph, called.get(name), sites)
     return bodies, codes
 
 
-def _check_known(program: Program) -> None:
+def check_runs(nodes: Iterable[Node]) -> None:
+    """Refuse operators without anything behind them, and numbers that no size needs.
+
+    Args:
+        nodes: what is to run.
+
+    Raises:
+        UnsupportedProgram: one of them cannot.
+    """
     found: dict[str, str] = {}
-    for _, node in program.nodes():
+    for node in nodes:
         if type(node.do) is not Op:
             continue
         if node.do.target is None:
@@ -141,7 +178,7 @@ def _check_known(program: Program) -> None:
         )
 
 
-def _runner(body: Body, name: str, codes: dict[CodeType, Body]) -> FunctionType:
+def _runner(body: Body, name: str, codes: Codes) -> FunctionType:
     def write() -> tuple[CodeType, Mapping[str, Any]]:
         code, values = _compiled(body)
         # Of this lowering: dynamo keeps what it compiled with the code object, and an error is told where by it.

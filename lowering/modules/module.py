@@ -306,6 +306,7 @@ class LoweredModule(Lowered, torch.fx.GraphModule):
         if "purefx_own_class" not in type(self).__dict__:
             name = type(self).__name__
             cast(Any, self).__class__ = type(name, (type(self),), {"purefx_own_class": True})
+        self.purefx_context.assigned.add(self.purefx_place.path or "the root")
         try:
             code = super().recompile()
         except SyntaxError as error:

@@ -15,7 +15,7 @@ from ...ir.names import join
 from ...ir.program import Program
 from ...ir.state import SlotKind
 
-__all__ = ["write_parameter", "writing_parameters"]
+__all__ = ["copies_into_state", "write_parameter", "writing_parameters"]
 
 
 COPY = "aten.copy_.default"
@@ -42,7 +42,7 @@ def writing_parameters(program: Program) -> Program:
     >>> writing_parameters(program) is program
     True
     """
-    copies = {name: found for name in program.order if (found := _copies(program.graphs[name]))}
+    copies = {name: found for name in program.order if (found := copies_into_state(program.graphs[name]))}
     if not copies:
         return program
     changed: dict[str, set[str]] = {}
@@ -57,8 +57,12 @@ def writing_parameters(program: Program) -> Program:
     return program.evolve(graphs=program.graphs.update(graphs))
 
 
-def _copies(graph: Graph) -> dict[str, str]:
-    # The slot that each copy into state writes, by name of node.
+def copies_into_state(graph: Graph) -> dict[str, str]:
+    """Return the slot that each copy into state writes, by name of node.
+
+    >>> copies_into_state(Graph((), (), ()))
+    {}
+    """
     copies = [node for node in graph.nodes if type(node.do) is Op and node.do.name == COPY]
     if not copies:
         return {}

@@ -1,0 +1,51 @@
+"""The classes of lowered modules: one for each distinct body, and one for each root.
+
+What they run is in the body; nothing here makes a module.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from ..code.compiled import Body, Codes
+from ..modules.interpreter import LoweredInterpreter, run_body
+from ..modules.module import LoweredModule, Place, make_class
+from .arguments import CallPlan
+from .preserved import answering, call_modules
+from .root import LoweredInterpreterRoot, LoweredRoot, root_class
+
+__all__ = ["class_of", "root_of"]
+
+
+def class_of(body: Body, to: str) -> type[torch.nn.Module]:
+    """Return the class of the modules that run a body.
+
+    Args:
+        body: what they run.
+        to: which kind of modules they are, as ``lower`` takes it.
+    """
+    return make_class(LoweredModule if to == "graph_module" else LoweredInterpreter, _members(body, to))
+
+
+def root_of(plan: CallPlan, codes: Codes, to: str) -> type[torch.nn.Module]:
+    """Return the class of a root.
+
+    Args:
+        plan: how it is called.
+        codes: the body that each code runs.
+        to: which kind of module it is.
+    """
+    return root_class(LoweredRoot if to == "graph_module" else LoweredInterpreterRoot, plan, codes)
+
+
+def _members(body: Body, to: str) -> dict[str, Any]:
+    if body.convention is not None:
+        members = {"forward": answering(_run_code if to == "graph_module" else run_body)}
+        return members | ({"call_modules": call_modules} if body.convention.signature.shared else {})
+    return {"forward": body.run} if to == "graph_module" else {}
+
+
+def _run_code(module: torch.nn.Module, place: Place, values: list[Any]) -> Any:
+    return place.body.run(module, *values)
