@@ -94,32 +94,16 @@ def _ancestors(before: list[list[int]]) -> list[int]:
     return found
 
 
-def _for_starts(graph: Graph) -> set[str]:
-    # What starts alone need, directly or through others.
-    found: set[str] = set()
-    for node in reversed(graph.nodes):
-        users = graph.users.get(node.name, ())
-        alone = bool(users) and all(user in found or _starts(graph.by_name[user]) for user in users)
-        if alone and node.name not in graph.output_refs() and not _starts(node):
-            found.add(node.name)
-    return found
-
-
-@law("before a start stands what it needs, or another start, or what only starts need")
+@law("before a start stands what it needs, or another start")
 def early(transform: Transform, case: Case) -> list[str]:
     found: list[str] = []
     program = transform(case.program)
     for name, before in precedences(program):
-        graph = program.graphs[name]
-        fed = _for_starts(graph)
-        for number, node in enumerate(graph.nodes):
-            if not _starts(node):
-                continue
-            between = graph.nodes[max(before[number], default=-1) + 1 : number]
+        nodes = program.graphs[name].nodes
+        for number, node in enumerate(nodes):
+            between = nodes[max(before[number], default=-1) + 1 : number] if _starts(node) else ()
             found += [
-                f"{one.name} stands before {node.name} in @{name}, which does not need it"
-                for one in between
-                if not (_starts(one) or (one.name in fed and not _waits(one)))
+                f"{one.name} stands before {node.name} in @{name}, which does not need it" for one in between if not _starts(one)
             ]
     return found
 

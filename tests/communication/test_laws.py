@@ -6,6 +6,7 @@ All generic laws, those of fuel and those of their own; and mistakes, each of wh
 from __future__ import annotations
 
 from functools import cache, partial
+from pathlib import Path
 
 import pytest
 
@@ -84,3 +85,9 @@ def test_the_relation_is_what_keeps_them_apart() -> None:
         for number, of in enumerate(dependencies(case.program, case.program.main)):
             broken += any(place[nodes[earlier].name] > place[nodes[number].name] for earlier in of)
     assert broken
+
+
+def test_laws_are_stated() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "laws.md").read_text(encoding="utf-8")
+    for law in {*OVERLAPPED, *BUCKETED}:
+        assert f"| `{law.name}` | {law.statement} |" in page

@@ -1,7 +1,7 @@
 """``overlap_communication``: what is sent is sent early, and waited for late.
 
-Nodes are put in order one after another, each when all that must come before it is done: a start, and what only starts need, as
-soon as it can be; a wait when nothing else can be done; everything else in the order that it has.  How long a collective takes is
+Nodes are put in order one after another, each when all that must come before it is done: a start as soon as it can be, then what
+only starts need; a wait when nothing else can be done; everything else in the order that it has.  How long a collective takes is
 not weighed; a limit says how many may be under way.
 """
 
@@ -20,7 +20,7 @@ from .starts import is_start, is_wait, talking
 
 __all__ = ["feeders", "overlap_communication", "waited_for"]
 
-EARLY, AS_IT_IS, LATE = range(3)
+START, FEEDS, AS_IT_IS, WAIT = range(4)
 
 
 @transformation(
@@ -133,7 +133,7 @@ class _Schedule:
 
     def order(self) -> list[int]:
         """Return the numbers of the nodes in the order in which they are to stand."""
-        heaps: list[list[int]] = [[], [], []]
+        heaps: list[list[int]] = [[] for _ in (START, FEEDS, AS_IT_IS, WAIT)]
         for number, count in enumerate(self.missing):
             if not count:
                 heappush(heaps[self.rank[number]], number)
@@ -152,15 +152,13 @@ class _Schedule:
     def _next(self, heaps: Sequence[list[int]], held: list[int]) -> int:
         if self._has_room():
             while held:
-                heappush(heaps[EARLY], heappop(held))
-        while heaps[EARLY]:
-            number = heappop(heaps[EARLY])
+                heappush(heaps[START], heappop(held))
+        while heaps[START]:
+            number = heappop(heaps[START])
             if number not in self.awaited or self._has_room():
                 return number
             heappush(held, number)
-        if heaps[AS_IT_IS]:
-            return heappop(heaps[AS_IT_IS])
-        return heappop(heaps[LATE] or held)
+        return heappop(heaps[FEEDS] or heaps[AS_IT_IS] or heaps[WAIT] or held)
 
     def _has_room(self) -> bool:
         return self.limit is None or len(self.under_way) < self.limit
@@ -197,8 +195,10 @@ def waited_for(graph: Graph) -> dict[int, int]:
 
 def _rank(node: Node, fed: set[str]) -> int:
     if is_wait(node):
-        return LATE
-    return EARLY if is_start(node) or (node.name in fed and not is_boundary(node)) else AS_IT_IS
+        return WAIT
+    if is_start(node):
+        return START
+    return FEEDS if node.name in fed and not is_boundary(node) else AS_IT_IS
 
 
 def _moved(graph: Graph, order: Sequence[int], name: str, fuel: Fuel) -> list[int]:
