@@ -7,7 +7,7 @@ of the module is changed, and nothing is noted of modules that run in other thre
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,14 +15,15 @@ import torch
 import torch.fx.traceback
 from torch.overrides import TorchFunctionMode
 
-from ..torch_private import calls_wrapped, number_backward
+from ..torch_private import calls_wrapped, hooks_of, number_backward
+from .backward import traced_backward
 from .reading import class_name
 
 __all__ = ["module_calls", "noted_calls"]
 
 
 @contextmanager
-def module_calls(module: torch.nn.Module) -> Iterator[None]:
+def module_calls(module: torch.nn.Module) -> Generator[None]:
     """Let ``make_fx`` note, while this is open, in which call of which module each operator is, those of the backward included.
 
     ``import_fx`` reads it, and ``outline`` makes a forward and a backward body for each module of it.
@@ -56,7 +57,7 @@ class _Asked(TorchFunctionMode):
 
 
 @contextmanager
-def noted_calls(root: torch.nn.Module) -> Iterator[None]:
+def noted_calls(root: torch.nn.Module) -> Generator[None]:
     """Note the module calls around each node that is traced while this is open.
 
     Args:
@@ -67,6 +68,27 @@ def noted_calls(root: torch.nn.Module) -> Iterator[None]:
     """
     with calls_wrapped(_Noted(root).around):
         yield
+
+
+class _Again(torch.fx.Interpreter):
+    """Runs a graph that a tracer made while another one traces it: the nodes stay in the calls that they are in."""
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        super().__init__(module)
+        self.stacks = traced_backward(self.graph).stacks
+
+    def run_node(self, n: torch.fx.Node) -> Any:
+        """Run a node, with what is known of it as the meta of what is traced."""
+        args, kwargs = self.fetch_args_kwargs_from_env(n)
+        with torch.fx.traceback.set_current_meta(n):
+            if n in self.stacks:
+                torch.fx.traceback.get_current_meta()["nn_module_stack"] = dict(self.stacks[n])
+            return getattr(self, n.op)(n.target, args, kwargs)
+
+
+def _is_plain_graph(module: torch.nn.Module) -> bool:
+    is_graph = isinstance(module, torch.fx.GraphModule) and type(module).__bases__ == (torch.fx.GraphModule,)
+    return is_graph and torch.fx.traceback.has_preserved_node_meta() and not hooks_of(module) and "forward" not in vars(module)
 
 
 class _Noted:
@@ -91,9 +113,11 @@ class _Noted:
         """
 
         def noted(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
-            path = self.paths.get(id(module)) if threading.get_ident() == self.thread else None
+            here = threading.get_ident() == self.thread
+            path = self.paths.get(id(module)) if here else None
             if path is None:
-                return call(module, *args, **kwargs)
+                again = here and not kwargs and _is_plain_graph(module)
+                return _Again(module).run(*args) if again else call(module, *args, **kwargs)
             self.running.append(self.calls(path, module))
             self.tell()
             try:

@@ -39,7 +39,7 @@ from ..torch_private import (
 from ..verify import check
 from ..verify.findings import PLAIN, short
 from .constants import with_constants
-from .descriptors import described
+from .descriptors import described, listed
 from .joint import Convention, read_joint
 from .replayed import unrolled, with_reads_in_place
 from .traced import TracedReader, parameters_of
@@ -250,6 +250,7 @@ def import_fx(
     *,
     example_inputs: tuple[Any, ...] | Mapping[str, Any] | None = None,
     state: torch.nn.Module | Mapping[str, torch.Tensor] | None = None,
+    signature: Any = None,
     effects: Mapping[Callable[..., Any], Effects] | None = None,
     provenance: bool = True,
 ) -> Program:
@@ -263,6 +264,7 @@ def import_fx(
         state: the module that AOTAutograd traced, or a mapping from names to its tensors: inputs that the graph describes as its
             parameters and buffers (``meta["desc"]``) become state, and outputs that it describes as gradients or new contents
             have these roles. A joint graph becomes a joint program, called with ``tangents=``, the gradients of its results.
+        signature: with ``state``, what ``aot_export_module`` returned with the graph, which has no descriptions.
         effects: what functions and operators of other libraries do, as ``declare`` takes it, for this import alone.
         provenance: whether every node remembers where it comes from, for ``history`` and ``became``.
 
@@ -291,20 +293,20 @@ def import_fx(
     values = {} if example_inputs is None else example_values(module, example_inputs)
     with collector_paused():
         said = said_of(effects)
-        program = _read(module, out_spec, values, said) if state is None else _described(module, state, said)
+        program = _read(module, out_spec, values, said) if state is None else _described(module, state, signature, said)
         program = tracked(program) if provenance else program
         return check(program if module is graph_module else with_reads_in_place(program))
 
 
-def _described(module: torch.fx.GraphModule, state: Any, said: Said) -> Program:
+def _described(module: torch.fx.GraphModule, state: Any, signature: Any, said: Said) -> Program:
     if not isinstance(state, torch.nn.Module | Mapping):
         raise ArgumentError(f"state is the module that was traced, or maps names to its tensors; it is not {kind_of(state)}")
-    found = described(module.graph)
+    found = described(module.graph) if signature is None else listed(module.graph, signature)
     if found is None:
         raise UnsupportedProgram(
             "state= is for graphs that describe their inputs (meta['desc'], of aot_export_joint_with_descriptors), and this one "
-            "does not: restore_names(import_fx(graph_module), module, inputs=...) makes state of inputs that were given tensors "
-            "of the module"
+            "does not: signature= takes what aot_export_module returned with it; of any other graph "
+            "restore_names(import_fx(graph_module), module, inputs=...) makes state of inputs that were given tensors of it"
         )
     return read_joint(module, found, state, Convention.flat(found), said)
 

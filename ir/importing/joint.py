@@ -6,11 +6,12 @@ Parameters and buffers are the tensors of a module, shared; gradients and new co
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import torch
 import torch.fx
-from attrs import field, frozen
+from attrs import frozen
 
 from ..arguments import Arg, Items
 from ..calls.argument_tree import ArgumentTree
@@ -26,6 +27,7 @@ from ..signature import (
     InputMutation,
     InputSpec,
     LiteralType,
+    LossOutput,
     ObjectType,
     OutputSpec,
     Signature,
@@ -143,7 +145,7 @@ def _with_constants(state: State, constants: State) -> State:
     return State(tuple(slots), pmap(slots)) if len(slots) > len(state) else state
 
 
-@frozen
+@frozen(eq=False)
 class _Roles:
     """What the inputs and outputs of one graph are for."""
 
@@ -151,17 +153,15 @@ class _Roles:
     convention: Convention
     state: State
     named: Callable[[str], str]
-    leaf_of: Mapping[int, int] = field(init=False)
-    """The number among all arguments of each that is a tensor, by its number among those."""
-    result_of: Mapping[int, int] = field(init=False)
-    """The same for results."""
 
-    @leaf_of.default
-    def _leaf_of(self) -> Mapping[int, int]:
+    @cached_property
+    def leaf_of(self) -> Mapping[int, int]:
+        """The number among all arguments of each that is a tensor, by its number among those."""
         return _tensors_among(self.convention.leaves)
 
-    @result_of.default
-    def _result_of(self) -> Mapping[int, int]:
+    @cached_property
+    def result_of(self) -> Mapping[int, int]:
+        """The same for results."""
         return _tensors_among(self.convention.results)
 
     def applied(self, graph: Graph) -> tuple[Graph, Signature]:
@@ -209,11 +209,11 @@ class _Roles:
         return self.result_of[output.idx]
 
     def in_spec(self, tangents: int) -> Any:
-        """Return the pytree of the arguments, of a joint graph with the tangents as a keyword argument."""
-        if not self.found.is_joint:
+        """Return the pytree of the arguments, with the tangents, where there are some, as a keyword argument."""
+        if not tangents:
             return self.convention.in_spec
         args, kwargs = self.convention.in_spec.children()
-        specs = dict(zip(kwargs.context or (), kwargs.children(), strict=True))
+        specs: dict[str, Any] = dict(zip(kwargs.context or (), kwargs.children(), strict=True))
         specs["tangents"] = pytree.tree_structure((0,) * tangents)
         keywords = pytree.TreeSpec(dict, list(specs), list(specs.values()))
         return pytree.TreeSpec(tuple, None, [args, keywords])
@@ -260,8 +260,9 @@ class _Roles:
                     pass  # the gradient to what needs none
                 case _:
                     raise refusal(desc, place)
-        given = [
-            (results[number] if leaf is TENSOR else leaf, UserOutput()) for number, leaf in enumerate(self.convention.results)
+        given: list[tuple[Arg, OutputSpec]] = [
+            (results[number] if leaf is TENSOR else leaf, LossOutput() if number == self.found.loss else UserOutput())
+            for number, leaf in enumerate(self.convention.results)
         ]
         pairs = [*written, *given, *gradients]
         return tuple([arg for arg, _ in pairs]), tuple([spec for _, spec in pairs])

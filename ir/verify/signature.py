@@ -206,7 +206,8 @@ def check_tangents(survey: Survey) -> Iterator[Finding]:
             yield Finding(f"the tangent is {difference.replace('the slot', f'the user output {of}')}", node=place)
     specs = survey.program.signature.inputs
     for number in range(tangents[0][0] + 1, len(specs)) if tangents else ():
-        if type(specs[number]) is UserInput and specs[number].tangent_of is None:
+        behind = specs[number]
+        if type(behind) is UserInput and behind.tangent_of is None:
             yield Finding("an argument stands behind the tangents", node=f"signature.inputs[{number}]")
 
 

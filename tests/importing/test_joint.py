@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from torch._functorch.aot_autograd import aot_export_joint_with_descriptors
+from torch._functorch.aot_autograd import aot_export_joint_with_descriptors, aot_export_module
 
 import purefx as px
 from purefx.ir.analysis.digest import alpha_equal
-from tests.importing.joints import CASES, Again, Blocks, Caught, Nested, Writes, differences, drawn
+from tests.importing.joints import CASES, Again, Blocks, Caught, Loss, Nested, Writes, differences, drawn
 
 
 @pytest.fixture(params=CASES)
@@ -96,6 +96,7 @@ def test_what_cannot_be_captured_is_said(name: str) -> None:
         px.training.capture_joint(make(), args, kwargs)
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch.compile
 def test_it_is_captured_in_any_mode() -> None:
     """Modes around the call do not matter, and a compiled module is the module."""
     module, args = Blocks(), (drawn(2, 4),)
@@ -165,3 +166,66 @@ def test_described_graphs_are_joint_programs(name: str) -> None:
         assert torch.equal(got, result)
         assert all(one is other or torch.equal(one, other) for one, other in zip(gradients, wanted, strict=True))
     assert all(torch.equal(value, eager.state_dict()[key]) for key, value in lowered.state_dict().items())
+
+
+def test_listed_graphs_are_joint_programs() -> None:
+    """The names that ``aot_export_module`` returns with a graph say what inputs and outputs are for; there is one loss."""
+    torch.manual_seed(0)
+    module, x = Loss(nn.Sequential(Blocks(), nn.BatchNorm1d(4))), drawn(3, 4)
+    graph, names = aot_export_module(copy.deepcopy(module), (x,), trace_joint=True, output_loss_index=0)
+    program = px.import_fx(graph, state=module, signature=names)
+    kinds = [type(spec).__name__ for spec in program.signature.outputs]
+    assert kinds[:5] == ["StateMutation", "StateMutation", "StateMutation", "LossOutput", "UserOutput"]
+    lowered = px.lower(program)
+    torch.manual_seed(1)
+    (loss, _), gradients = lowered(x)
+    torch.manual_seed(1)
+    wanted, _ = module(x)
+    assert torch.equal(loss, wanted)
+    assert all(map(torch.equal, gradients, torch.autograd.grad(wanted, list(module.parameters()))))
+    assert all(torch.equal(value, module.state_dict()[name]) for name, value in lowered.state_dict().items())
+
+
+def test_signatures_of_other_graphs_are_refused() -> None:
+    module = Loss(nn.Linear(4, 4))
+    graph, _ = aot_export_module(module, (drawn(2, 4),), trace_joint=True, output_loss_index=0)
+    _, names = aot_export_module(Loss(Blocks()), (drawn(2, 4),), trace_joint=True, output_loss_index=0)
+    with pytest.raises(px.errors.UnsupportedProgram, match="give what came with this graph"):
+        px.import_fx(graph, state=module, signature=names)
+
+
+BAD_STATE: dict[str, tuple[Any, str]] = {
+    "number": (3, "it is not an int"),
+    "empty": ({}, "there is no tensor of that name"),
+    "other": (Blocks(), "there is no tensor of that name"),
+    "values": ({"weight": 3, "bias": 4}, "holds the int 3, not a tensor"),
+    "shapes": ({"weight": torch.ones(1), "bias": torch.ones(4)}, "state"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_STATE)
+def test_wrong_state_is_said(name: str) -> None:
+    state, said = BAD_STATE[name]
+    with pytest.raises(px.PurefxError, match=said):
+        px.import_fx(traced(nn.Linear(4, 4), (drawn(2, 4),)), state=state)
+
+
+def test_graphs_without_descriptions_are_refused() -> None:
+    with pytest.raises(px.errors.UnsupportedProgram, match="restore_names"):
+        px.import_fx(torch.fx.symbolic_trace(nn.Linear(4, 4)), state=nn.Linear(4, 4))
+
+
+class Views(nn.Module):
+    """Two results that are views of one tensor."""
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        y = x.sin()
+        return y.view(-1), y.t()
+
+
+def test_what_has_no_role_is_refused_by_name() -> None:
+    """Torch returns the tensor that results are views of, and takes the tangent of that one."""
+    x = drawn(2, 4, grad=True)
+    with pytest.raises(px.errors.UnsupportedProgram, match=r"__intermediate_base\(output\[0\]\): several results are views"):
+        px.import_fx(traced(Views(), (x,)), state={})
+    assert differences(px.training.capture_joint(Views(), (x,)), Views(), (x,), {}) == []
