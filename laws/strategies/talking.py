@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 
 from ...ir.importing import import_fx
 from ...ir.program import Program
-from ...ir.torch_private import FakeTensorMode
+from ...ir.torch_private import FakeTensorMode, resolve_operator
 
-__all__ = ["GROUP_NAMES", "SIZE", "talking_programs"]
+__all__ = ["GROUP_NAMES", "LENGTH", "SIZE", "talk", "talking_programs"]
 
 GROUP_NAMES = ("0", "1", "2")
 """The groups of generated programs; all of them have the same two processes."""
@@ -31,6 +31,16 @@ LENGTH = 4
 """Of the inputs.  What is gathered is longer, what is scattered shorter."""
 
 REDUCTIONS = ("sum", "sum", "max")
+
+
+def talk(name: str) -> Any:
+    """Return one of torch's functional collectives.
+
+    >>> str(talk("all_reduce"))
+    '_c10d_functional.all_reduce.default'
+    """
+    import_module("torch.distributed._functional_collectives")  # registers the operators
+    return resolve_operator("_c10d_functional", name, "default")
 
 
 @st.composite
@@ -74,8 +84,6 @@ class _Build:
     """
 
     def __init__(self, rank: int) -> None:
-        import_module("torch.distributed._functional_collectives")  # registers the operators
-        self.talk: Any = torch.ops._c10d_functional
         self.aten: Any = torch.ops.aten
         self.peer = SIZE - 1 - rank
         self.graph = torch.fx.Graph()
@@ -132,7 +140,7 @@ class _Build:
         """Wait for something that is under way; what it is can be read then, also through views of before."""
         if self.sent:
             under_way = self.sent.pop(numbers[0] % len(self.sent))
-            there = self.call(self.talk.wait_tensor.default, under_way)
+            there = self.call(talk("wait_tensor"), under_way)
             self.ready += [under_way if numbers[1] % 4 == 0 else there, *under_way.meta.get("seen", ())]
 
     def _group(self, number: int) -> str:
@@ -141,33 +149,33 @@ class _Build:
     def all_reduce(self, numbers: Sequence[int]) -> None:
         """Reduce something."""
         reduction = REDUCTIONS[numbers[1] % len(REDUCTIONS)]
-        self.sent.append(self.call(self.talk.all_reduce.default, self.value(numbers[0]), reduction, self._group(numbers[2])))
+        self.sent.append(self.call(talk("all_reduce"), self.value(numbers[0]), reduction, self._group(numbers[2])))
 
     def all_gather(self, numbers: Sequence[int]) -> None:
         """Gather something that is not long."""
         value = self.value(numbers[0], most=LENGTH)
-        self.sent.append(self.call(self.talk.all_gather_into_tensor.default, value, SIZE, self._group(numbers[2])))
+        self.sent.append(self.call(talk("all_gather_into_tensor"), value, SIZE, self._group(numbers[2])))
 
     def reduce_scatter(self, numbers: Sequence[int]) -> None:
         """Reduce something and give each process a part."""
         value = self.call(self.aten.clone.default, self.value(numbers[0], least=LENGTH, most=LENGTH))
-        self.sent.append(self.call(self.talk.reduce_scatter_tensor.default, value, "sum", SIZE, self._group(numbers[2])))
+        self.sent.append(self.call(talk("reduce_scatter_tensor"), value, "sum", SIZE, self._group(numbers[2])))
 
     def broadcast(self, numbers: Sequence[int]) -> None:
         """Give everyone what one process has."""
         value = self.value(numbers[0])
-        self.sent.append(self.call(self.talk.broadcast.default, value, numbers[1] % SIZE, self._group(numbers[2])))
+        self.sent.append(self.call(talk("broadcast"), value, numbers[1] % SIZE, self._group(numbers[2])))
 
     def all_reduce_(self, numbers: Sequence[int]) -> None:
         """Reduce in place; what is waited for is the buffer, or what the operator gives."""
         buffer = self.call(self.aten.clone.default, self.value(numbers[0]))
-        given = self.call(self.talk.all_reduce_.default, buffer, "sum", self._group(numbers[2]))
+        given = self.call(talk("all_reduce_"), buffer, "sum", self._group(numbers[2]))
         self.sent.append(buffer if numbers[3] % 2 else given)
 
     def coalesced(self, numbers: Sequence[int]) -> None:
         """Reduce two things at once."""
         values = [self.value(numbers[0]), self.value(numbers[1])]
-        given = self.call(self.talk.all_reduce_coalesced.default, values, "sum", self._group(numbers[2]))
+        given = self.call(talk("all_reduce_coalesced"), values, "sum", self._group(numbers[2]))
         for number in range(len(values)):
             item = self.graph.call_function(getitem, (given, number))
             item.meta["val"] = given.meta["val"][number]
@@ -188,9 +196,9 @@ class _Build:
         value, group = self.value(numbers[0]), self._group(numbers[2])
         length, tag = value.meta["val"].shape[0], 0
         room = self.call(self.aten.zeros.default, [length])
-        gone = self.call(self.talk.isend.default, value, self.peer, tag, group)
-        comes = self.call(self.talk.irecv.default, room, self.peer, tag, group)
-        self.call(self.talk.wait_tensor.default, gone)
+        gone = self.call(talk("isend"), value, self.peer, tag, group)
+        comes = self.call(talk("irecv"), room, self.peer, tag, group)
+        self.call(talk("wait_tensor"), gone)
         self.sent.append(room if numbers[3] % 2 else comes)
 
     def program(self) -> Program:

@@ -21,7 +21,7 @@ from ...ir.graph import Graph, Node, Op, common_prefix
 from ...ir.meta import Meta
 from ...ir.operators import GETITEM, op_of
 from ...ir.origins import made_of
-from ...ir.torch_private import resolve_operator, schema_of
+from ...ir.torch_private import device_of, resolve_operator, schema_of
 
 __all__ = ["Member", "joined", "member_of"]
 
@@ -140,7 +140,7 @@ def _type(value: Any) -> tuple[object, ...] | None:
     # Of a tensor of known sizes; those that are computed at run time may differ from process to process.
     if not isinstance(value, torch.Tensor) or value.layout is not torch.strided or value.is_complex():
         return None
-    return (value.dtype, value.device) if all(type(size) is int for size in value.shape) else None
+    return (value.dtype, device_of(value)) if all(type(size) is int for size in value.shape) else None
 
 
 def _can_be_cut(graph: Graph, operand: Ref) -> bool:

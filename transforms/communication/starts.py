@@ -1,4 +1,7 @@
-"""What begins to communicate, and what waits for it: told by the effects of operators, not by their names."""
+"""What begins to communicate, and what waits for it: told by the effects of operators, not by their names.
+
+Calls of bodies that do so are neither: bodies are looked at each by itself.
+"""
 
 from __future__ import annotations
 
