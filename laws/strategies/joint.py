@@ -21,6 +21,7 @@ from ...ir.signature import (
     OutputSpec,
     StateGradient,
     TensorType,
+    Token,
     UserInput,
     UserOutput,
 )
@@ -30,7 +31,7 @@ from ...transforms.training.snapshots import of_gradients
 from .. import toy
 from .programs import Stage, programs
 
-__all__ = ["joint_programs", "jointly"]
+__all__ = ["CELLS", "joint_programs", "jointly"]
 
 LATE = frozenset({toy.NEG, toy.ADD, toy.MUL, toy.VIEW, toy.RAND, toy.EMIT, toy.COPY_, toy.PAIR, toy.COUNT})
 """Operators that may be given a tangent."""
@@ -101,7 +102,8 @@ class _Jointly:
         # The later a node stands, the more often it is given a tangent.  Some nodes later tangents are added to what is there, or
         # to what is computed of it, and all of that is added up.
         count, names = len(self.graph.nodes), self.source.main.names()
-        cells, waiting = [formal.name for formal in self.graph.inputs], list[tuple[int, str]]()
+        waiting = list[tuple[int, str]]()
+        cells = [formal.name for formal, spec in self.source.inputs if type(spec) is not Token]
         for number, node in enumerate(self.graph.nodes):
             refs = node.refs()
             if node.do in LATE and refs and self.draw(number, "late") % (4 * count) < number:

@@ -102,16 +102,6 @@ class Table:
         # Where nothing depends on a tangent or on the loss, nothing tells what is computed of gradients.
         return bool(self.shape.bound) or bool(tangents(self.shape.program))
 
-    @cached_property
-    def inside(self) -> frozenset[int]:
-        """The nodes that run in a region (autocast, a gradient mode, vmap), where operators may do something else."""
-        found, depth = list[int](), 0
-        for number, does in enumerate(self.shape.effects):
-            if depth > 0:
-                found.append(number)
-            depth += does.scope[1] - does.scope[0]
-        return frozenset(found)
-
     def _backward(self) -> set[int]:
         found = set[int]()
         for number, node in enumerate(self.graph.nodes):
@@ -127,7 +117,7 @@ class Table:
         does = self.shape.effects[number]
         if not computes(does) or is_boundary(node):
             return "it draws random numbers" if does.random else "it has effects"
-        if number in self.inside:
+        if number in self.shape.inside:
             return "it runs in a region"
         if type(node.do) is Get or is_view(node):
             return ""  # it reads no contents
@@ -148,6 +138,12 @@ class Table:
         # Whether the forward changes the memory of a value; what the backward writes has to be the thing itself.
         memory = self.shape.memory.find(name)
         return memory in self._changed_by_forward and memory not in self._written_by_backward
+
+    def _is_several(self, node: Node) -> bool:
+        # Whether it is several values in one; where nothing says what it is, its users may.
+        users = self.graph.users.get(node.name, ())
+        taken_apart = "val" not in node.meta and any(self.graph.by_name[user].projection is not None for user in users)
+        return taken_apart or isinstance(node.meta.get("val"), tuple | list)
 
     def _is_written_by_backward(self, name: str) -> bool:
         # Views of such memory are made there, so that they share it there as well.
@@ -254,7 +250,7 @@ class Table:
             forward=number in self.forward,
             needed=needed,
             fixed=fixed,
-            storable=not isinstance(value, tuple | list) and not (view and self._is_written_by_backward(node.name)),
+            storable=not self._is_several(node) and not (view and self._is_written_by_backward(node.name)),
             view=view,
             work=0.0 if view else work_of(node, self.graph.metas),
             number=isinstance(value, NUMBERS),

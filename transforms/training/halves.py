@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from ...ir.arguments import Arg, Ref
+from ...ir.errors import PartitionError
 from ...ir.expression import inputs_in, symbols_in
 from ...ir.graph import Graph, Input, Node
 from ...ir.importing.constraints import read_size
@@ -103,6 +104,11 @@ class Halves:
         for name in self.kept:
             if self.table.changes_outside(name) and self.table.is_written_in_place(name):
                 meta = self.graph.metas[name]
+                if name in self.table.candidates and not self.table.candidates[name].storable:
+                    raise PartitionError(
+                        f"the backward needs {name!r}, which is several values, and the forward changes memory that they are in: "
+                        "take out those that it needs before that"
+                    )
                 known = {"val": meta["val"]} if "val" in meta else {}
                 found[name] = Node(names.fresh(f"{name}_kept"), CLONE, (Ref(name),), meta=known)
         return found

@@ -8,6 +8,7 @@ structure leaves open (a draw that the backward alone makes).  Nothing is cut he
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from functools import cached_property
 
 from attrs import frozen
 
@@ -22,7 +23,7 @@ from ...ir.own_operators import is_boundary
 from ...ir.program import Program
 from ...ir.signature import InputGradient, InputMutation, LossOutput, StateGradient, StateMutation, UserInput, UserOutput
 from ...ir.taking import a_program
-from ..memory import Memory
+from ..memory import Memory, computes, is_view
 
 __all__ = ["GRADIENTS", "Phases", "Shape", "is_joint", "is_tangent", "outputs_of", "phases", "tangents"]
 
@@ -127,12 +128,31 @@ class Shape:
         self.program = program
         self.graph: Graph = program.main
         self.effects: list[NodeEffects] = node_effects(program, self.graph)
-        self.edges: list[list[int]] = dependencies(program, self.graph)
-        """For each node, the numbers of those that must come before it."""
         self.position: dict[str, int] = {node.name: number for number, node in enumerate(self.graph.nodes)}
+        self.edges: list[list[int]] = self._edges()
+        """For each node, the numbers of those that must come before it."""
         self.memory = Memory(program, program.root, self.effects)
         self.bound: set[int] = set()
         """The nodes that depend on a tangent, on a gradient of the loss, or on an effect of the backward."""
+
+    @cached_property
+    def inside(self) -> frozenset[int]:
+        """The nodes that run in a region (autocast, a gradient mode, vmap), where operators may do something else."""
+        found, depth = list[int](), 0
+        for number, does in enumerate(self.effects):
+            if depth > 0:
+                found.append(number)
+            depth += does.scope[1] - does.scope[0]
+        return frozenset(found)
+
+    def _edges(self) -> list[list[int]]:
+        # What always gives the memory of an operand reads no contents, so writes of that are nothing to it.
+        edges = dependencies(self.program, self.graph)
+        for number, node in enumerate(self.graph.nodes):
+            more = len(edges[number]) > len(node.refs()) and number not in self.inside
+            if more and is_view(node) and computes(self.effects[number]):
+                edges[number] = self.numbers(node.refs())
+        return edges
 
     def phases(self) -> Phases:
         """Return the two halves."""
