@@ -26,7 +26,8 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export HF_HUB_OFFLINE := 1
 
 # Tests of one file share what they export and draw, so a file is run by one process: make test PARALLEL= for one in all.
-PARALLEL ?= -n 2 --dist loadfile
+# Which files are first is said in tests/conftest.py.
+PARALLEL ?= -n 2 --dist loadfile --no-loadscope-reorder
 
 .PHONY: demo test check static fast deep mutants vacuity audit audit-effects house bench plot docs linkcheck format clean install
 .DEFAULT_GOAL := test

@@ -1,17 +1,20 @@
 """What holds for every test: the order of the run, the seed, that nothing is fetched, and what the collector looks at.
 
 Cheap answers first.  The architecture and the doctests run first, then the rest, then what is ``slow``, then
-the real ``models``.  Fixtures that only some folders need live in those folders.
+the real ``models``.  Two processes take files in turn, the longest first, so that neither waits for the other at the end.
+Fixtures that only some folders need live in those folders.
 """
 
 from __future__ import annotations
 
 import gc
 import os
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
+import torch._export.utils as export_utils
 from hypothesis.internal.conjecture import providers
 from hypothesis.internal.constants_ast import Constants
 
@@ -29,7 +32,32 @@ SOURCES = "_get_local_constants"
 assert hasattr(providers, SOURCES), f"hypothesis calls it otherwise now: {SOURCES}"
 setattr(providers, SOURCES, Constants)
 
+# To decompose a program, torch looks up every operator of C++ that it could decompose, fifty times: half of the time that small
+# programs take.  What was looked up stays, so it is enough to do so again when there are others.
+LOOKS_UP = "_materialize_cpp_cia_ops"
+look_up, looked_up = getattr(export_utils, LOOKS_UP, None), list[list[str]]()
+
+
+def look_up_once() -> None:
+    """Look up operators that have a registered decomposition, if they are others than before."""
+    names = torch._C._dispatch_get_registrations_for_dispatch_key("CompositeImplicitAutograd")
+    if looked_up != [names] and look_up is not None:
+        look_up()
+        looked_up[:] = [names]
+
+
+if look_up is not None:  # other versions of torch may look up elsewhere
+    setattr(export_utils, LOOKS_UP, look_up_once)
+
 FIRST = ("architecture", "doctests", "readme")
+
+
+LONGEST = (
+    "test_laws", "test_zoo", "test_fx_passes", "test_check_rule", "test_corruptions", "test_observe", "test_check",
+    "test_rules_several", "test_mutated_programs", "test_site", "test_rules_decomposed", "test_rules_amounts", "test_hash_seed",
+    "test_rules_on_programs", "test_values",
+)  # fmt: skip
+"""The files that take longest, from minutes to ten seconds; ``make house`` prints those of the last run."""
 
 
 def cost(item: pytest.Item) -> tuple[bool, bool, int]:
@@ -39,9 +67,13 @@ def cost(item: pytest.Item) -> tuple[bool, bool, int]:
     return (item.get_closest_marker("models") is not None, item.get_closest_marker("slow") is not None, early)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put cheap tests first."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Put cheap tests first; where several processes share the files, those that take longest, then those with most tests."""
     items.sort(key=cost)
+    if hasattr(config, "workerinput"):
+        counts = Counter(item.path for item in items)
+        longest = {name: place for place, name in enumerate(LONGEST)}
+        items.sort(key=lambda item: (longest.get(item.path.stem, len(longest)), -counts[item.path], item.path))
 
 
 def pytest_collection_finish() -> None:
