@@ -14,7 +14,7 @@ from pathlib import Path
 
 import torch
 
-from bench import plot
+from bench import edits, plot
 from bench.parts import PARTS, run
 from bench.workloads import DEFAULT, SLOW
 
@@ -25,6 +25,8 @@ def main() -> None:
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS, help="which tables")
     parser.add_argument("--workloads", nargs="+", default=DEFAULT, help=f"what is made; besides the default {', '.join(SLOW)}")
     parser.add_argument("--sizes", type=int, nargs="+", default=[1_000, 10_000, 100_000], help="chain sizes, in nodes")
+    parser.add_argument("--bodies", type=int, nargs="+", default=list(edits.SIZES), help="trees of which one body is edited")
+    parser.add_argument("--variants", type=int, default=10_000, help="how many versions of the first of them are searched")
     parser.add_argument("--rounds", type=int, default=5, help="timed rounds of each candidate")
     parser.add_argument("--device", default="auto", help="where the part `device` runs; auto is CUDA or nothing")
     parser.add_argument("--alone", action="store_true", help="of making, only making: no forward and no looking")

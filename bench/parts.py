@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from bench import device, forward, growth, importing, limits, making, memory, rules, split
+from bench import device, edits, forward, growth, importing, limits, making, memory, rules, split
 from bench.measure import exponent
 from bench.workloads import workload
 
@@ -90,6 +90,7 @@ RUN = {
     "device": lambda options: device.devices(options.device, options.rounds),
     "split": _split,
     "rules": _rules,
+    "edits": lambda options: edits.edits(options.bodies, options.variants, options.rounds),
 }
 
 PARTS = tuple(RUN)
