@@ -142,15 +142,15 @@ def outputs_swapped(program: Program, pair: tuple[int, int]) -> Program:
 
 
 def _counts_with_outputs(program: Program) -> tuple[int, ...]:
-    # A program that gives nothing else is a backward, and takes other arguments than those that its gradients are to.
+    # A program that gives gradients first is a backward, and takes other arguments than those that its gradients are to.
     return (1, 2, 3) if any(type(spec) is UserOutput for spec in program.signature.outputs) else ()
 
 
 @corrupts("gradients", "an output is the gradient to an argument that does not exist", at=_counts_with_outputs)
 def gradient_of_nothing(program: Program, count: int) -> Program:
     gradients = [InputGradient(len(program.signature.inputs) + number) for number in range(count)]
-    more = with_graph(program, program.root, output=(*[None for _ in gradients], *program.main.output))
-    return with_specs(more, outputs=(*gradients, *program.signature.outputs))
+    more = with_graph(program, program.root, output=(*program.main.output, *[None for _ in gradients]))
+    return with_specs(more, outputs=(*program.signature.outputs, *gradients))
 
 
 def _unlike_users(program: Program) -> list[tuple[int, int]]:

@@ -15,7 +15,6 @@ from torch._dynamo.functional_export import _dynamo_graph_capture_for_export, dy
 from torch._functorch.aot_autograd import aot_export_joint_with_descriptors, aot_export_module
 from torch.func import functional_call
 from torch.fx.experimental.proxy_tensor import make_fx
-from torch.utils.checkpoint import checkpoint
 
 import purefx as px
 from tests.importing.joints import Blocks, Loss, Recomputed, drawn, inside, tree_of
@@ -127,32 +126,27 @@ def test_a_sum_over_modules_is_around_them() -> None:
     assert found.stack == ()
 
 
+class Outer(parent(inner=Recomputed)):
+    """A module with another one under ``checkpoint``."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.inner(x)
+
+
 def test_what_is_computed_again_is_a_further_call() -> None:
-    """A module under ``checkpoint`` runs again for the backward, inside of the modules that it was called in."""
+    """It is in the modules that it was called in, and in the backward of those."""
+    model = Outer()
 
-    class Model(parent(inner=Recomputed)):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.inner(x)
+    def gradient(x: torch.Tensor) -> Any:
+        return torch.autograd.grad(model(x).square().sum(), x)
 
-    program = px.training.capture_joint(Model(), (X,))
-    stacks = {tuple(map(str, node.stack)) for node in program.main.nodes if "aten.tanh.default" in str(node.do)}
-    assert all(stack[0].startswith("inner") for stack in stacks)
-    assert {stack[1] for stack in stacks} >= {"inner.rest"}
-
-
-class Two(parent(layer=lambda: nn.Linear(4, 4))):
-    """One layer under two checkpoints."""
-
-    def forward(self, x: torch.Tensor) -> Any:
-        for _ in range(2):
-            x = checkpoint(self.layer, x, use_reentrant=False)
-        return x.tanh()
-
-
-def test_checkpoints_of_one_module() -> None:
-    program = px.training.capture_joint(Two(), (X,))
-    assert {frame.path for node in program.main.nodes for frame in node.stack} == {"layer"}
-    assert px.transform(program) is not program
+    with px.training.module_calls(model):
+        graph = make_fx(gradient)(drawn(2, 4, grad=True))
+    stacks = [list(map(str, node.stack)) for node in px.import_fx(graph).main.nodes if "aten.tanh" in str(node.do)]
+    forward, again, backward = stacks
+    assert forward == ["inner", "inner.rest", "inner.rest.1"]
+    assert again == ["inner@1", "inner.rest@2", "inner.rest.1@2"]
+    assert backward == ["inner@1", "inner.rest@1", "inner.rest.1@1"]
 
 
 def test_a_step_of_an_optimizer() -> None:
