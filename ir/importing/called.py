@@ -73,9 +73,9 @@ def noted_calls(root: torch.nn.Module) -> Generator[None]:
 class _Again(torch.fx.Interpreter):
     """Runs a graph that a tracer made while another one traces it: the nodes stay in the calls that they are in."""
 
-    def __init__(self, module: torch.nn.Module) -> None:
+    def __init__(self, module: torch.fx.GraphModule) -> None:
         super().__init__(module)
-        self.stacks = traced_backward(self.graph).stacks
+        self.stacks = traced_backward(module.graph).stacks
 
     def run_node(self, n: torch.fx.Node) -> Any:
         """Run a node, with what is known of it as the meta of what is traced."""
@@ -86,9 +86,12 @@ class _Again(torch.fx.Interpreter):
             return getattr(self, n.op)(n.target, args, kwargs)
 
 
-def _is_plain_graph(module: torch.nn.Module) -> bool:
-    is_graph = isinstance(module, torch.fx.GraphModule) and type(module).__bases__ == (torch.fx.GraphModule,)
-    return is_graph and torch.fx.traceback.has_preserved_node_meta() and not hooks_of(module) and "forward" not in vars(module)
+def _plain_graph(module: torch.nn.Module) -> torch.fx.GraphModule | None:
+    # The module as a graph that shows all that a call of it does, while a tracer preserves meta.
+    if not isinstance(module, torch.fx.GraphModule) or type(module).__bases__ != (torch.fx.GraphModule,):
+        return None
+    shown = not hooks_of(module) and "forward" not in vars(module)
+    return module if shown and torch.fx.traceback.has_preserved_node_meta() else None
 
 
 class _Noted:
@@ -116,8 +119,8 @@ class _Noted:
             here = threading.get_ident() == self.thread
             path = self.paths.get(id(module)) if here else None
             if path is None:
-                again = here and not kwargs and _is_plain_graph(module)
-                return _Again(module).run(*args) if again else call(module, *args, **kwargs)
+                graph = _plain_graph(module) if here and not kwargs else None
+                return call(module, *args, **kwargs) if graph is None else _Again(graph).run(*args)
             self.running.append(self.calls(path, module))
             self.tell()
             try:

@@ -17,6 +17,7 @@ import pytest
 import torch
 import torch.fx
 from torch.export.unflatten import InterpreterModule
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.fx.immutable_collections import immutable_list
 
@@ -135,6 +136,51 @@ def test_the_joint_graph_says_where_its_nodes_come_from() -> None:
     assert all(node.meta["nn_module_stack"] for node in forward)
     assert {path for node in backward for path, _ in node.meta["fwd_nn_module_stack"].values()} == {"", "0", "1", "2"}
     assert str(ep.graph) == before
+
+
+def test_joint_graphs_are_described() -> None:
+    """Inputs and outputs have descriptors, of classes told by their names, and backward nodes have numbers of forward ones."""
+    module = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.Tanh())
+    graph = torch_private.traced_joint(module, (torch.ones(1, 2),)).graph
+    *formals, output = [node for node in graph.nodes if node.op in ("placeholder", "output")]
+    kinds = [type(node.meta["desc"]).__name__ for node in formals]
+    assert kinds == ["ParamAOTInput", "ParamAOTInput", "PlainAOTInput", "TangentAOTInput"]
+    given = [type(desc).__name__ for desc in output.meta["desc"]]
+    assert given == ["PlainAOTOutput", "GradAOTOutput", "GradAOTOutput", "NoneType"]
+    assert all(hasattr(torch_private.aot_descriptors(), kind) for kind in kinds)
+    called = [node for node in graph.nodes if node.op == "call_function"]
+    numbers = {node.meta["seq_nr"] for node in called if node.meta["partitioner_tag"] == "is_forward"}
+    backward = [node for node in graph.nodes if "autograd_backward" in node.meta]
+    assert backward and {node.meta["seq_nr"] for node in backward} <= numbers
+
+
+def test_make_fx_numbers_the_backward_when_it_is_told_to() -> None:
+    def gradient(x: torch.Tensor) -> torch.Tensor:
+        y = x.tanh()
+        torch_private.number_backward(y)
+        return torch.autograd.grad(y.sum(), x)[0]
+
+    with torch.fx.traceback.preserve_node_meta():
+        graph = make_fx(gradient)(torch.ones(2, requires_grad=True)).graph
+    numbers = {str(node.target): node.meta.get("seq_nr") for node in graph.nodes}
+    assert numbers["aten.tanh_backward.default"] == numbers["aten.tanh.default"]
+
+
+def test_calls_of_modules_are_wrapped() -> None:
+    """Also those that raise, while torch says that it compiles; and no longer than told."""
+    seen: list[str] = []
+
+    def around(call: Any) -> Any:
+        def noted(module: torch.nn.Module, *args: Any) -> Any:
+            seen.append(type(module).__name__)
+            return call(module, *args)
+
+        return noted
+
+    with torch_private.calls_wrapped(around):
+        torch.nn.Sequential(torch.nn.ReLU())(torch.ones(1))
+    torch.nn.Tanh()(torch.ones(1))
+    assert seen == ["Sequential", "ReLU"]
 
 
 def test_writes_are_counted() -> None:
