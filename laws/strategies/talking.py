@@ -14,6 +14,7 @@ from typing import Any
 import torch
 import torch.fx
 from hypothesis import strategies as st
+from torch.fx.node import map_arg
 
 from ...ir.importing import import_fx
 from ...ir.program import Program
@@ -102,7 +103,7 @@ class _Build:
         """Add a node, with what it gives on fake tensors."""
         node = self.graph.call_function(target, args)
         with self.fake:
-            node.meta["val"] = target(*torch.fx.node.map_arg(args, lambda one: one.meta["val"]))
+            node.meta["val"] = target(*map_arg(args, lambda one: one.meta["val"]))
         return node
 
     def value(self, number: int, *, least: int = 1, most: int = 8) -> Any:

@@ -139,7 +139,7 @@ def captured_by_dynamo(_: Any) -> list[tuple[int, int, bool]]:
         dist.all_reduce(a)
         dist.all_reduce(b)
         gathered = torch.empty(8)
-        dist.all_gather_into_tensor(gathered, a)
+        dist.all_gather_into_tensor(gathered, a)  # pyright: ignore[reportDeprecated]  as users have it
         return gathered[:4] + b
 
     args = torch.full((4,), 1.5 + dist.get_rank()), torch.arange(4.0)

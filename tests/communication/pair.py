@@ -170,8 +170,8 @@ def main(rank: int, place: str) -> None:
     torch.set_num_threads(1)
     timeout = timedelta(seconds=SECONDS)
     dist.init_process_group("gloo", init_method=f"file://{place}", rank=rank, world_size=2, timeout=timeout)
-    groups = [dist.new_group([0, 1], timeout=timeout) for _ in range(2)]
-    assert [dist.group.WORLD.group_name, *[group.group_name for group in groups]] == ["0", "1", "2"]
+    groups: list[Any] = [dist.group.WORLD, *[dist.new_group([0, 1], timeout=timeout) for _ in range(2)]]
+    assert [group.group_name for group in groups] == ["0", "1", "2"]
     while True:
         try:
             what, given, more = pickle.load(sys.stdin.buffer)

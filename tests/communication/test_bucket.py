@@ -9,6 +9,7 @@ import pytest
 import torch
 import torch.fx
 from attrs import evolve
+from torch.fx.node import map_arg
 
 import purefx as px
 from purefx.ir.torch_private import FakeTensorMode
@@ -39,7 +40,7 @@ class Build:
     def __call__(self, target: Any, *args: Any) -> Any:
         node = self.graph.call_function(target, args)
         with self.fake:
-            return self.typed(node, target(*torch.fx.node.map_arg(args, lambda one: one.meta["val"])))
+            return self.typed(node, target(*map_arg(args, lambda one: one.meta["val"])))
 
     def reduce(self, value: Any, reduction: str = "sum", group: str = "0") -> Any:
         """Reduce something."""
@@ -57,8 +58,8 @@ class Build:
 
 def talk(program: px.Program) -> list[str]:
     """Return the collectives of a program, each with how much it takes."""
-    found = [node for _, node in program.nodes() if isinstance(node.do, px.Op) and node.do.effects.domain]
-    return [f"{node.do.name.split('.')[1]} {len(node.refs())}" for node in found]
+    found = [(node.do, node) for _, node in program.nodes() if isinstance(node.do, px.Op) and node.do.effects.domain]
+    return [f"{do.name.split('.')[1]} {len(node.refs())}" for do, node in found]
 
 
 @pytest.mark.parametrize("coalesced", ["all_reduce", "all_gather_into_tensor", "reduce_scatter_tensor"])

@@ -79,14 +79,14 @@ def member_of(graph: Graph, node: Node) -> Member | None:
         return None
     if is_list and not _is_taken_apart(graph, node.name, len(operands)):
         return None
-    values = node.meta.get("val")
-    types = [_type(value) for value in (values if is_list and isinstance(values, tuple | list) else (values,))]
+    values = _values(node.meta, is_list=is_list)
+    types = [_type(value) for value in values]
     if len(types) != len(operands) or len(set(types)) != 1 or types[0] is None:
         return None
-    if name != "all_reduce" and not all(_can_be_cut(graph, one) for one in operands):
+    if not name.startswith("all_reduce") and not all(_can_be_cut(graph, one) for one in operands):
         return None
     whole = others[1] if name.startswith("reduce_scatter") else 1  # what is given is as often as much as what comes
-    size = sum(value.numel() * value.element_size() for value in (values if is_list else (values,)))
+    size = sum(value.numel() * value.element_size() for value in values)
     return Member(node.name, COALESCED.get(name, name), tuple(others), types[0], operands, size * whole, is_list)
 
 
@@ -104,7 +104,7 @@ def joined(graph: Graph, members: Sequence[Member], name: str) -> tuple[list[Nod
     """
     nodes = [graph.by_name[member.name] for member in members]
     metas = [node.meta for node in nodes]
-    values = tuple([value for member, meta in zip(members, metas, strict=True) for value in _values(member, meta)])
+    values = tuple([value for one, meta in zip(members, metas, strict=True) for value in _values(meta, is_list=one.is_list)])
     meta: Meta = MappingProxyType({**_common(metas), **made_of(metas), "val": values})
     operands = Items([one for member in members for one in member.operands])
     args = (operands, *members[0].others)
@@ -149,8 +149,10 @@ def _can_be_cut(graph: Graph, operand: Ref) -> bool:
     return isinstance(value, torch.Tensor) and value.dim() > 0
 
 
-def _values(member: Member, meta: Meta) -> tuple[Any, ...]:
-    return tuple(meta["val"]) if member.is_list else (meta["val"],)
+def _values(meta: Meta, *, is_list: bool) -> tuple[Any, ...]:
+    # What comes, as far as it is known.
+    known = meta.get("val")
+    return tuple(known) if is_list and isinstance(known, tuple | list) else (known,)
 
 
 def _common(metas: Sequence[Meta]) -> Meta:
