@@ -104,11 +104,21 @@ class Fact(Generic[T]):
         known: Known | None = program.known.get(self.name)
         if known is not None and is_about(known, program):
             return self._value(known)
+        found = self.before(program)
+        value = None if found is None else self.follow(*found)
+        return self.keep(program, self.derive(program) if value is None else value)
+
+    def before(self, program: Any) -> tuple[T, Edit] | None:
+        """Return the value for the program that this one was edited from, and the edit; None where there is none, or it is large.
+
+        Args:
+            program: a program, of which the fact may not be known.
+        """
+        known: Known | None = program.known.get(self.name)
         if known is None and ORIGIN in program.known:
             known = self._at_the_origin(program.known[ORIGIN].program, program)
         edit = None if known is None else edit_between(known.program, program)
-        value = None if known is None or edit is None else self.follow(self._value(known), edit)
-        return self.keep(program, self.derive(program) if value is None else value)
+        return None if known is None or edit is None else (self._value(known), edit)
 
     def _value(self, known: Known) -> T:
         if known.value is UNASKED:

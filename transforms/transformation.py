@@ -246,8 +246,7 @@ class Transformation:
             return program
         told = {**options, "fuel": fuel.burnt - before} if fuel.limited else options
         # What its function called may have taken facts away or established some: what the result says of itself goes first.
-        result = evolve(
-            result,
+        result = result.evolve(
             facts=(result.facts - self.forgets) | (frozenset() if fuel.refused else self.establishes),
             trail=(*program.trail, Step(self.name, tuple(told.items()), program)),
         )

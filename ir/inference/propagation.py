@@ -7,7 +7,7 @@ one walk yields the values of every call, and the meta of a shared body what all
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Generator, Hashable, Iterable, Sequence
+from collections.abc import Collection, Generator, Hashable, Iterable, Sequence
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -63,6 +63,20 @@ class Propagation:
         self.open = self._lacking()
         """Graphs in which something is to be worked out, or below which."""
 
+    @classmethod
+    def near(cls, program: Program, changed: frozenset[tuple[str, str]], names: Collection[str]) -> Propagation:
+        """Return one that walks some graphs alone; those give every call the same, and read what their meta says.
+
+        Args:
+            program: the program.
+            changed: graph and name of the values whose meta cannot be trusted.
+            names: the graphs.
+        """
+        made = cls.__new__(cls)
+        made.source, made.changed, made.lenient, made.values = program, changed, False, FakeValues(program)
+        made.found, made.memory, made.shared, made.open = {}, {}, frozenset(), set(names)
+        return made
+
     def program(self) -> Program:
         """Return the program with values; the same object if nothing was to do."""
         source = self.source
@@ -88,7 +102,7 @@ class Propagation:
             found.update(self._misfits(), self._misreads)
         for name in source.bottom_up:
             graph = source.graphs[name]
-            if not found.isdisjoint(graph.callees) or any(map(self._is_to_infer, self._without_tensor(graph))):
+            if not found.isdisjoint(graph.callees) or any(map(self.is_to_infer, self._without_tensor(graph))):
                 found.add(name)
         return found
 
@@ -98,7 +112,8 @@ class Propagation:
         said = [(value, value.meta.get("val")) for value in values]
         return [value for value, told in said if type(told) is not FakeTensor or told.fake_mode is not mode]
 
-    def _is_to_infer(self, value: Node | Input) -> bool:
+    def is_to_infer(self, value: Node | Input) -> bool:
+        """Return whether a value is missing that can be worked out."""
         return self._lacks(value) and (not isinstance(value, Node) or type(value.do) is Call or is_runnable(value))
 
     def _lacks(self, value: Node | Input) -> bool:

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ...ir.errors import NamingError
+from ...ir.facts import edit_between
 from ...ir.inference import Propagation
+from ...ir.inference.near import inferred_near
 from ...ir.names import did_you_mean
 from ...ir.program import Program
 from ..transformation import transformation
@@ -70,7 +72,9 @@ def infer(program: Program, *, changed: Iterable[str] | Program | None = None) -
     >>> px.infer(program) is program
     True
     """
-    return Propagation(program, _changed(program, changed)).program()
+    untrusted = _changed(program, changed)
+    near = inferred_near(program, untrusted)
+    return Propagation(program, untrusted).program() if near is None else near
 
 
 def _changed(program: Program, changed: object) -> frozenset[tuple[str, str]]:
@@ -95,7 +99,8 @@ def _changed(program: Program, changed: object) -> frozenset[tuple[str, str]]:
 def _since(program: Program, before: Program) -> frozenset[tuple[str, str]]:
     # What the earlier version has not, or has otherwise; equal nodes of shared graphs are the same objects.
     found: set[tuple[str, str]] = set()
-    for name in program.order:
+    edit = edit_between(before, program)
+    for name in program.order if edit is None else edit.changed:
         graph, old = program.graphs[name], before.graphs.get(name)
         if graph is old:
             continue
