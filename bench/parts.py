@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from bench import device, edits, forward, growth, importing, limits, making, memory, rules, split
+from bench import device, edits, forward, growth, importing, limits, making, memory, rules, split, training
 from bench.measure import exponent
 from bench.workloads import workload
 
@@ -79,6 +79,16 @@ def _rules(options: argparse.Namespace) -> dict[str, Any]:
     return {"flat": found, "growth": grown, "layers": rules.layers([8, 32, 96], options.rounds)}
 
 
+def _training(options: argparse.Namespace) -> list[dict[str, Any]]:
+    print(f"\n{training.HEADER}")
+    found: list[dict[str, Any]] = []
+    for name in ("gpt2-4", "llama-4", "llama-16"):
+        rows = training.partitions(name, options.rounds)
+        print("\n".join(map(training.line, rows)), flush=True)
+        found += rows
+    return found
+
+
 RUN = {
     "making": _making,
     "forward": _forward,
@@ -90,6 +100,7 @@ RUN = {
     "device": lambda options: device.devices(options.device, options.rounds),
     "split": _split,
     "rules": _rules,
+    "training": _training,
     "edits": lambda options: edits.edits(options.bodies, options.variants, options.rounds),
 }
 

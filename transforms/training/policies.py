@@ -12,6 +12,7 @@ from fnmatch import fnmatchcase
 from attrs import field, frozen
 
 from ...ir.errors import ArgumentError, NamingError
+from ...ir.graph import Stack
 from ...ir.taking import kind_of
 from .candidates import Candidate
 from .operators import base_name
@@ -41,7 +42,8 @@ class recompute:  # noqa: N801
     """Compute again what is inside some module calls, and keep what they are given: ``torch.utils.checkpoint`` of each.
 
     Args:
-        globs: of paths of modules; a call of a module that one of them matches is computed again with all calls inside it.
+        globs: of paths of modules; a call of a module that one of them matches is computed again with all calls inside it.  What
+            it gives to something else of the forward is kept if the backward needs it.
 
     Raises:
         ArgumentError: a glob is no text, or there is none.
@@ -74,8 +76,18 @@ class recompute:  # noqa: N801
             if not found:
                 raise NamingError(f"recompute({glob!r}) matches no module that the forward calls; those are {sorted(paths)[:50]}")
             chosen.update(found)
-        outside = [one for one in candidates if chosen.isdisjoint([frame.path for frame in one.stack])]
-        return {one.name for one in outside if one.forward}
+        of = {one.name: _chosen_call(one.stack, chosen) for one in candidates}
+        users = [one for one in candidates if one.forward]
+        given = {name for one in users for name in one.operands if name in of and of[name] != of[one.name]}
+        return {one.name for one in candidates if one.forward and (not of[one.name] or one.name in given)}
+
+
+def _chosen_call(stack: Stack, chosen: Collection[str]) -> Stack:
+    # The outermost call of a chosen module, with those around it.
+    for number, frame in enumerate(stack):
+        if frame.path in chosen:
+            return stack[: number + 1]
+    return ()
 
 
 @frozen
