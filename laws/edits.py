@@ -15,8 +15,8 @@ import attrs
 from ..ir.analysis.digest import digest
 from ..ir.arguments import Ref
 from ..ir.facts import FIELDS
-from ..ir.graph import Call, Graph, Node, Op
-from ..ir.persistent import pmap
+from ..ir.graph import Call, Frame, Get, Graph, Input, Node, Op
+from ..ir.persistent import PMap, pmap
 from ..ir.program import Program
 from ..ir.verify import verify
 
@@ -88,9 +88,20 @@ def incremental_faults(program: Program, seed: int, edits: Sequence[Edited], *, 
             continue
         if rand.random() < 0.7:
             found += [f"after {getattr(edit, '__name__', edit)}: {line}" for line in differences(after)]
-        if not verify(anew(after)) or rand.random() < 0.2:
+        if not verify(anew(after)) or (rand.random() < 0.2 and _can_be_edited(after)):
             versions.append(after)
     return found
+
+
+def _can_be_edited(program: Any) -> bool:
+    # Of malformed programs nothing can be asked but what is wrong with them.
+    kinds = (type(program.graphs), type(program.root), *map(type, program.graphs.values()))
+    return kinds[:2] == (PMap, str) and {*kinds[2:]} == {Graph} and bool(program.order) and _is_made_of_nodes(program)
+
+
+def _is_made_of_nodes(program: Program) -> bool:
+    parts: list[Any] = [node for graph in program.graphs.values() for node in graph.nodes]
+    return all(type(node) is Node and type(node.args) is tuple and type(node.do) in (Op, Call, Get) for node in parts)
 
 
 def edits_of(table: Sequence[tuple[str, Callable[[Program, int], Program | None]]]) -> tuple[Edited, ...]:
@@ -108,7 +119,7 @@ def edits_of(table: Sequence[tuple[str, Callable[[Program, int], Program | None]
 
 def _as_edit(name: str, apply: Callable[[Program, int], Program | None]) -> Edited:
     def edit(program: Program, rand: random.Random) -> Program | None:
-        made = apply(program, rand.randrange(1000))
+        made = None if verify(anew(program)) else apply(program, rand.randrange(1000))  # corruptors are made for valid programs
         return None if made is None else edited(program, made)
 
     edit.__name__ = name
@@ -225,6 +236,48 @@ def _exchanged(program: Program, rand: random.Random) -> Program | None:
     return program.evolve(graphs=program.graphs.set(one, program.graphs[other]))
 
 
+def _given(program: Program, rand: random.Random) -> Program | None:
+    name = rand.choice(program.order)
+    graph = program.graphs[name]
+    names = [part.name for part in (*graph.inputs, *graph.nodes)]
+    if not names:
+        return None
+    one, output = Ref(rand.choice(names)), graph.output
+    options = [one, (output,), (one, one), (*output, one) if type(output) is tuple else (output, one)]
+    made = Graph(graph.inputs, graph.nodes, rand.choice(options))
+    return program.evolve(graphs=program.graphs.set(name, made))
+
+
+def _taken(program: Program, rand: random.Random) -> Program | None:
+    name = rand.choice(program.order)
+    graph = program.graphs[name]
+    inputs = graph.inputs[:-1] if rand.random() < 0.3 else (*graph.inputs, Input(graph.names().fresh("more")))
+    return program.evolve(graphs=program.graphs.set(name, attrs.evolve(graph, inputs=inputs)))
+
+
+def _another_slot(program: Program, rand: random.Random) -> Program | None:
+    found, other = (_chosen(program, rand, lambda node: type(node.do) is Get) for _ in range(2))
+    if found is None or other is None or type(other[1].do) is not Get:
+        return None
+    slot = rand.choice([other[1].do.slot, "nothing"])
+    return _with_node(program, found[0], found[1].evolve(do=Get(slot)))
+
+
+def _elsewhere(program: Program, rand: random.Random) -> Program | None:
+    found, other = (_chosen(program, rand, lambda node: bool(node.name)) for _ in range(2))
+    if found is None or other is None:
+        return None
+    return _with_node(program, found[0], found[1].evolve(stack=rand.choice([other[1].stack, (Frame("elsewhere"),)])))
+
+
+def _called(program: Program, rand: random.Random) -> Program | None:
+    found = _chosen(program, rand, lambda node: type(node.do) is Call)
+    if found is None or type(do := found[1].do) is not Call:
+        return None
+    frame = rand.choice([do.instance, Frame("elsewhere"), Frame(do.instance.path, do.instance.call + 1)])
+    return _with_node(program, found[0], found[1].evolve(do=Call(frame, rand.choice(program.order))))
+
+
 def _without_facts(program: Program, rand: random.Random) -> Program | None:
     return program.evolve(facts=frozenset([fact for fact in sorted(program.facts) if rand.random() < 0.5]))
 
@@ -235,6 +288,7 @@ def _made_again(program: Program, rand: random.Random) -> Program | None:
 
 
 EDITS: tuple[Edited, ...] = (
-    _literal, _operand, _operator, _twice, _dropped, _renamed, _unsaid, _exchanged, _without_facts, _made_again,
+    _literal, _operand, _operator, _twice, _dropped, _renamed, _unsaid, _exchanged, _given, _taken, _another_slot,
+    _elsewhere, _called, _without_facts, _made_again,
 )  # fmt: skip
 """Edits of one graph, or of what is said of a program; some leave it valid, some do not."""
