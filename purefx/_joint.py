@@ -78,6 +78,9 @@ def capture_joint(
             "wrap it in a module that calls it otherwise"
         )
     module = uncompiled(module)
+    lazy = next((name for name, value in module.named_parameters() if torch.nn.parameter.is_lazy(value)), None)
+    if lazy is not None:
+        raise UnsupportedProgram(f"the parameter {lazy!r} is made when the module is called first; call it once before")
     call = _Flat(module, *pytree.tree_flatten((args, dict(kwargs or {}))))
     with LOCK:
         traced = call.traced()

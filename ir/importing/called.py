@@ -94,6 +94,12 @@ def _plain_graph(module: torch.nn.Module) -> torch.fx.GraphModule | None:
     return module if shown and torch.fx.traceback.has_preserved_node_meta() else None
 
 
+def _spelled(path: str) -> str:
+    # As Dynamo does, because names need not be identifiers.
+    parts = path.split(".") if path else []
+    return "L['self']" + "".join([f".{part}" if part.isidentifier() else f"[{part!r}]" for part in parts])
+
+
 class _Noted:
     """The calls of modules that are running."""
 
@@ -116,6 +122,8 @@ class _Noted:
         """
 
         def noted(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+            if torch.compiler.is_dynamo_compiling():  # the body of an operator, of which the tracer learns nothing
+                return call(module, *args, **kwargs)
             here = threading.get_ident() == self.thread
             path = self.paths.get(id(module)) if here else None
             if path is None:
@@ -139,7 +147,7 @@ class _Noted:
         outside = self.running[-1] if self.running else self.outside.get(path, ())
         self.outside.setdefault(path, outside)
         number = self.counts[path] = self.counts.get(path, -1) + 1
-        return (*outside, (f"{path}@{number}", (path, class_name(type(module)))))
+        return (*outside, (f"{path}@{number}", (_spelled(path), class_name(type(module)))))
 
     def tell(self) -> None:
         """Write the calls into the meta of what is traced next."""

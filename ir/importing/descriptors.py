@@ -5,7 +5,8 @@ Descriptors are read by the names of their classes, so that AOTAutograd is not i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch.fx
@@ -110,10 +111,13 @@ def kind(desc: Any) -> str:
     return type(desc).__name__
 
 
-SHARED = "two arguments share memory and one of them is written, which the graph replaces by one input; pass clones"
+SHARED = (
+    "several arguments, parameters or buffers share memory and one of them is written, which the graph replaces by one input; "
+    "give each memory of its own (clone())"
+)
 SUBCLASS = "it is a part of a tensor subclass, of which the graph has the parts alone; trace the module with plain tensors"
 SEEDED = "random numbers come from a seed that is passed (torch._functorch.config.functionalize_rng_ops); trace without it"
-WRITTEN = "an argument that needs a gradient is written; write to a clone of it"
+WRITTEN = "what needs a gradient is written, and what is written needs one, too; write to a clone of it"
 
 REFUSED: Mapping[str, str] = {
     "ViewBaseAOTInput": SHARED,
@@ -138,18 +142,20 @@ REFUSED: Mapping[str, str] = {
 """Why what has such a descriptor cannot be an input or output of a program, and what to do."""
 
 
-def refusal(desc: Any, what: str) -> UnsupportedProgram:
+def refusal(desc: Any, what: str, *, named: Callable[[str], str] = str, said: str = "") -> UnsupportedProgram:
     """Return the error for an input or output that has no role.
 
     Args:
         desc: its descriptor.
         what: what it is, and where.
+        named: from the name of a parameter or buffer in a descriptor to its own.
+        said: why it has none, where its kind alone does not tell.
 
     >>> print(refusal(7, "input 0"))
     input 0 is described as int, which is none of the descriptors that purefx knows
     """
-    said = REFUSED.get(kind(desc), "")
+    said = said or REFUSED.get(kind(desc), "")
     if not said:
         return UnsupportedProgram(f"{what} is described as {kind(desc)}, which is none of the descriptors that purefx knows")
-    text = desc.expr() if hasattr(desc, "expr") else kind(desc)
+    text = re.sub(r"get_(parameter|buffer)\('([^']*)'\)", lambda found: f"get_{found[1]}({named(found[2])!r})", desc.expr())
     return UnsupportedProgram(f"{what} is {text}: {said}")

@@ -181,7 +181,7 @@ class _Roles:
                 case "TangentAOTInput":
                     tangents.append((self.tangent(desc, place), formal))
                 case _:
-                    raise refusal(desc, place)
+                    raise refusal(desc, place, named=self.named)
         in_spec = self.in_spec(len(tangents))
         pairs = [*state, *self.user_inputs(graph, users, sorted(tangents, key=lambda pair: pair[0]), in_spec)]
         output, outputs = self.outputs(graph.output, len(state))
@@ -203,9 +203,9 @@ class _Roles:
         """Return the number of the user output that an input is the tangent of."""
         output = desc.output
         if kind(output) == "InputMutationAOTOutput":
-            raise UnsupportedProgram(f"{place} is {desc.expr()}: {WRITTEN}")
+            raise refusal(desc, place, named=self.named, said=WRITTEN)
         if kind(output) != "PlainAOTOutput" or output.idx not in self.result_of:
-            raise refusal(output, f"{place} is the tangent of what")
+            raise refusal(output, f"{place} is the tangent of what", named=self.named)
         return self.result_of[output.idx]
 
     def in_spec(self, tangents: int) -> Any:
@@ -259,7 +259,7 @@ class _Roles:
                 case "NoneType" if arg is None:
                     pass  # the gradient to what needs none
                 case _:
-                    raise refusal(desc, place)
+                    raise refusal(desc, place, named=self.named)
         given: list[tuple[Arg, OutputSpec]] = [
             (results[number] if leaf is TENSOR else leaf, LossOutput() if number == self.found.loss else UserOutput())
             for number, leaf in enumerate(self.convention.results)
@@ -275,7 +275,7 @@ class _Roles:
             case "PlainAOTInput" if desc.idx in self.leaf_of:
                 return InputMutation(before + self.leaf_of[desc.idx])
             case _:
-                raise refusal(desc, f"{place} is the new contents of what")
+                raise refusal(desc, f"{place} is the new contents of what", named=self.named)
 
     def gradient(self, desc: Any, place: str) -> OutputSpec:
         """Return the role of the gradient to an input."""
@@ -285,7 +285,7 @@ class _Roles:
             case "PlainAOTInput" if desc.idx in self.leaf_of:
                 return InputGradient(self.leaf_of[desc.idx])
             case _:
-                raise refusal(desc, f"{place} is the gradient to what")
+                raise refusal(desc, f"{place} is the gradient to what", named=self.named)
 
 
 def _tensors_among(leaves: tuple[Any, ...]) -> Mapping[int, int]:

@@ -14,7 +14,8 @@ from torch._functorch.aot_autograd import aot_export_joint_with_descriptors, aot
 
 import purefx as px
 from purefx.ir.analysis.digest import alpha_equal
-from tests.importing.joints import CASES, Again, Blocks, Caught, Loss, Nested, Writes, differences, drawn
+from tests.importing.joints import CASES, Again, Blocks, Caught, Loss, Nested, Writes, differences, drawn, inside
+from tests.programs import parent
 
 
 @pytest.fixture(params=CASES)
@@ -80,10 +81,77 @@ def test_tangents_are_arguments_by_name() -> None:
     assert program.signature.outputs[:1] == (px.ir.UserOutput(),)
 
 
+class Late(parent(layer=lambda: nn.LazyLinear(4))):
+    """A layer that is made when it is called."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layer(x)
+
+
+class Windows(nn.Module):
+    """A buffer that is a part of another one, and is written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+        self.register_buffer("memory", torch.zeros(4))
+        self.register_buffer("window", self.memory[:2])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.window.add_(1)
+        return self.layer(x) + self.memory
+
+
+class Clipped(parent(layer=lambda: nn.Linear(4, 4))):
+    """A parameter that is written before it is used."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            self.layer.weight.clamp_(-0.1, 0.1)
+        return self.layer(x)
+
+
+class Odd(nn.Module):
+    """Modules whose names are no identifiers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleDict({"a b": nn.Linear(4, 4), "c-d": nn.Linear(4, 4)})
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layers["c-d"](self.layers["a b"](x))
+
+
+def test_names_need_not_be_identifiers() -> None:
+    program = px.training.capture_joint(Odd(), (drawn(2, 4),))
+    assert {frame.path for node in program.main.nodes for frame in node.stack} == {"layers.a b", "layers.c-d"}
+    assert inside(program) == 1
+
+
+class Branches(parent(layer=lambda: nn.Linear(4, 4))):
+    """A condition on values, which torch traces with Dynamo."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.cond(x.sum() > 0, self.layer, lambda x: x * 2, (x,))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_branches_have_gradients() -> None:
+    module, x = Branches(), drawn(2, 4)
+    joint = px.lower(px.training.capture_joint(module, (x,)))
+    for given in (x.abs(), -x.abs()):
+        (result, (weight, _)) = joint(given, tangents=(torch.ones(2, 4),))
+        assert torch.equal(result, module(given))
+        assert weight.any() == (given.sum() > 0)
+
+
 REFUSED: dict[str, tuple[type[nn.Module], tuple[Any, ...], dict[str, Any], str]] = {
     "own-tangents": (Nested, (drawn(2, 4), 1.0), {"more": {}, "tangents": ()}, "an argument of that name"),
     "no-gradient": (nn.ReLU, (drawn(2, 4),), {}, "nothing that ReLU returns needs a gradient"),
     "object": (Again, (object(),), {}, "neither a tensor nor a literal"),
+    "lazy": (Late, (drawn(2, 4),), {}, "'layer.weight' is made when the module is called first"),
+    "memory": (Windows, (drawn(2, 4),), {}, r"get_buffer\('(memory|window)'\).*share memory and one of them is written"),
+    "parameter": (Clipped, (drawn(2, 4),), {}, r"get_parameter\('layer.weight'\).*what needs a gradient is written"),
     "raises": (Again, (drawn(2, 5),), {}, "AOTAutograd cannot trace Again"),
 }
 
