@@ -2,7 +2,8 @@
 
 ``phases`` says the first; ``partition_joint`` does the second, with a policy of ``policies``.  ``candidates`` has what a policy
 chooses among, ``crossing`` what crosses then, ``halves`` the two programs; ``operators`` and ``sizes`` say what values cost.
-``split_backward`` cuts a backward once more.
+``snapshots`` copies what a write would take from the backward, ``flow`` finds the cuts of ``min_cut``, ``picture`` draws a
+partition.  ``split_backward`` cuts a backward once more.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from .candidates import Candidate
 from .min_cut import budget, min_cut
 from .partition import Partition, Saved, partition_joint
 from .phases import Phases, phases
+from .picture import picture
 from .policies import Policy, by_operator, recompute, save_all
 from .split_backward import SplitBackward, split_backward
 
@@ -26,6 +28,7 @@ __all__ = [
     "min_cut",
     "partition_joint",
     "phases",
+    "picture",
     "recompute",
     "save_all",
     "split_backward",
