@@ -112,6 +112,24 @@ def test_a_sum_is_where_the_value_was_used() -> None:
     assert [str(node.stack[-1]) for node in sums] == ["blocks.2@1", "blocks.1@1", "blocks.0@1"]
 
 
+@pytest.mark.parametrize("capture", [_dynamo_graph_capture_for_export, dynamo_graph_capture_for_export])
+def test_what_dynamo_captured_has_the_state_of_the_module(capture: Callable[..., Any]) -> None:
+    """The captured module has the tensors under names of Dynamo's, which the module gives back."""
+    torch.manual_seed(0)
+    model = Blocks().eval()
+    graph = capture(model)(X)
+    program = px.restore_names(px.import_fx(traced(graph), state=graph), model)
+    assert all(program.state[name].value is value for name, value in model.named_parameters())
+    slots = [spec.slot for spec in program.signature.outputs if type(spec) is px.ir.StateGradient]
+    tangent = drawn(2, 4)
+    (result,), gradients = px.lower(px.transform(program))(X, tangents=(tangent,))
+    wanted = torch.autograd.grad(expected := model(X), list(model.parameters()), tangent)
+    assert torch.equal(result, expected)
+    by_name = dict(zip([name for name, _ in model.named_parameters()], wanted, strict=True))
+    assert all(torch.equal(by_name[slot], gradient) for slot, gradient in zip(slots, gradients, strict=True))
+    assert len(slots) == len(by_name)
+
+
 class Wide(parent(first=lambda: nn.Linear(4, 4), left=lambda: nn.Linear(4, 4), right=lambda: nn.Linear(4, 4))):
     """A value that two modules use."""
 
