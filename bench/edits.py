@@ -88,6 +88,13 @@ def scaled(graph: px.Graph, by: float) -> px.Graph:
     return evolve(graph, nodes=tuple(nodes))
 
 
+def silent(program: px.Program) -> px.Program:
+    """Return a version in which one body does not say the value of one node, which three others follow from."""
+    graph = program.graphs["block 1"]
+    nodes = [evolve(node, meta={}) if isinstance(node.do, px.Op) and "gelu" in node.do.name else node for node in graph.nodes]
+    return program.evolve(graphs=program.graphs.set("block 1", evolve(graph, nodes=tuple(nodes))))
+
+
 @frozen
 class Variants:
     """Versions of a program, each with one body edited, none twice the same."""
@@ -125,7 +132,7 @@ def of_size(blocks: int, rounds: int) -> dict[str, float]:
     variants, x = Variants(base), torch.ones(2, WIDTH)
     px.lower(tree(2))  # what is imported once
     found: dict[str, float] = {}
-    for name, ask in (("verify", px.verify), ("digest", px.digest)):
+    for name, ask in (("verify", px.verify), ("digest", px.digest), ("infer", px.infer)):
         start = time.process_time()
         ask(base)
         found[f"{name}, from nothing"] = time.process_time() - start
@@ -136,6 +143,8 @@ def of_size(blocks: int, rounds: int) -> dict[str, float]:
     few = max(2, min(rounds, 40_000 // blocks))
     found["verify"] = least(px.verify, variants.next, rounds)
     found["digest"] = least(px.digest, variants.next, rounds)
+    found["infer"] = least(px.infer, lambda: silent(variants.next()), rounds)
+    found["infer, of known operands"] = least(px.infer, lambda: silent(base), rounds)
     found["lower(like=)"] = least(lambda program: px.lower(program, like=like), variants.next, rounds)
     found["lower, all modules anew"] = least(lambda program: px.lower(program, state="share"), variants.next, few)
     found["forward"] = least(lambda module: module(x), lambda: like, few)

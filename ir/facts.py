@@ -15,7 +15,7 @@ from attrs import define, frozen
 
 from .persistent import PMap, changed_keys
 
-__all__ = ["FIELDS", "UNASKED", "Edit", "Fact", "Known", "edit_between", "hand_on", "is_about"]
+__all__ = ["FIELDS", "UNASKED", "Edit", "Fact", "Known", "edit_between", "hand_on", "is_about", "itself"]
 
 T = TypeVar("T")
 
@@ -136,7 +136,7 @@ class Fact(Generic[T]):
 
     def keep(self, program: Any, value: T) -> T:
         """Remember the value of the fact for a program, and return it."""
-        program.known[self.name] = Known(program.bare(), value)
+        program.known[self.name] = Known(itself(program).program, value)
         return value
 
 
@@ -168,9 +168,22 @@ def hand_on(before: Any, after: Any) -> None:
     >>> sorted(program.evolve(facts=frozenset()).known)
     ['origin']
     """
-    itself = before.known.get(ITSELF)
-    if itself is None:
-        itself = before.known[ITSELF] = Known(before.bare())
+    # Of several edits in a row, the program before them that somebody asked something, or the first.
+    origin = before.known.get(ITSELF) or before.known.get(ORIGIN) or itself(before)
     after.known.update(before.known)
-    del after.known[ITSELF]
-    after.known[ORIGIN] = itself
+    after.known.pop(ITSELF, None)
+    after.known[ORIGIN] = origin
+
+
+def itself(program: Any) -> Known:
+    """Return a program as facts know it that are about it.
+
+    >>> from purefx.ir import Graph, Program
+    >>> program = Program.of({"": Graph((), (), ())})
+    >>> itself(program) is itself(program), itself(program).program == program
+    (True, True)
+    """
+    found = program.known.get(ITSELF)
+    if found is None:
+        found = program.known[ITSELF] = Known(program.bare())
+    return found
