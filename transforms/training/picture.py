@@ -25,23 +25,8 @@ def picture(cut: Partition, *, depth: int = 1) -> str:
     >>> import torch
     >>> from purefx import training
     >>> joint = training.capture_joint(torch.nn.Tanh(), (torch.ones(2, requires_grad=True),))
-    >>> print(picture(training.partition_joint(joint)))
-    graph LR
-      subgraph forward
-        f0(["input"])
-        f1["tanh"]
-        f2([results])
-        f0 --> f1
-        f1 --> f2
-      end
-      subgraph backward
-        b0(["tangents_0"])
-        b1["tanh_backward"]
-        b2([gradients])
-        b0 --> b1
-        b1 --> b2
-      end
-      f1 == "tanh, 8 bytes" ==> b1
+    >>> print(picture(training.partition_joint(joint)).splitlines()[-1].strip())
+    f1 == "tanh, 8 bytes" ==> b1
     """
     count = len(cut.saved)
     handed = [getattr(arg, "name", "") for arg in cut.forward.main.output[len(cut.forward.main.output) - count :]]

@@ -1,4 +1,7 @@
-"""How many bytes a value takes, as an expression of sizes and at the sizes of the example."""
+"""How many bytes a value takes, as an expression of sizes and at the sizes of the example.
+
+What shares memory is not known here: a view takes what it shows.
+"""
 
 from __future__ import annotations
 

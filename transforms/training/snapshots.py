@@ -34,6 +34,7 @@ def with_snapshots(program: Program) -> Program:
     Args:
         program: a flat one.
 
+    >>> from purefx.ir import Graph
     >>> program = Program.of({"": Graph((), (), ())})
     >>> with_snapshots(program) is program
     True
@@ -63,6 +64,7 @@ def of_gradients(program: Program) -> frozenset[str]:
     Args:
         program: a flat one.
 
+    >>> from purefx.ir import Graph
     >>> of_gradients(Program.of({"": Graph((), (), ())}))
     frozenset()
     """
