@@ -8,6 +8,7 @@ Fixtures that only some folders need live in those folders.
 from __future__ import annotations
 
 import gc
+import logging
 import os
 from collections import Counter
 from typing import TYPE_CHECKING, Any
@@ -48,6 +49,10 @@ def look_up_once() -> None:
 
 if look_up is not None:  # other versions of torch may look up elsewhere
     setattr(export_utils, LOOKS_UP, look_up_once)
+
+# Pytest hangs its handlers on each logger that does not propagate.  That of torch's structured trace is one, and somebody who
+# reads it makes torch print graphs and stacks with each export, a tenth of the time.
+logging.getLogger("torch.__trace").propagate = True
 
 FIRST = ("architecture", "doctests", "readme")
 
