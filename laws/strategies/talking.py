@@ -119,15 +119,17 @@ class _Build:
         self.ready.append(self.call(self.aten.add.Tensor, a, b) if numbers[2] % 2 else self.call(self.aten.mul.Tensor, a, b))
 
     def look(self, numbers: Sequence[int]) -> None:
-        """View the beginning of something, which may be under way."""
+        """View a part of something, which may be under way."""
         if self.sent and numbers[0] % 2:
             under_way = self.sent[numbers[1] % len(self.sent)]
-            under_way.meta["seen"] = [*under_way.meta.get("seen", ()), self._start_of(under_way)]
+            under_way.meta["seen"] = [*under_way.meta.get("seen", ()), self._part_of(under_way, numbers[2])]
         else:
-            self.ready.append(self._start_of(self.value(numbers[1], least=2)))
+            self.ready.append(self._part_of(self.value(numbers[1], least=2), numbers[2]))
 
-    def _start_of(self, value: Any) -> Any:
-        return self.call(self.aten.slice.Tensor, value, 0, 0, 1 + value.meta["val"].shape[0] // 2)
+    def _part_of(self, value: Any, number: int) -> Any:
+        # The beginning, or every second one.
+        length = value.meta["val"].shape[0]
+        return self.call(self.aten.slice.Tensor, value, 0, 0, *((length, 2) if number % 3 == 0 else (1 + length // 2, 1)))
 
     def write(self, numbers: Sequence[int]) -> None:
         """Write into something."""
