@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import torch
 import torch.fx
+import torch.fx.traceback
 from torch.export.unflatten import InterpreterModule
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
