@@ -22,6 +22,8 @@ BLANK := $(subst ,, )
 export PIP_CONSTRAINT := file://$(subst $(BLANK),%20,$(CURDIR))/constraints.txt
 export PIP_BUILD_CONSTRAINT := $(PIP_CONSTRAINT)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Tests start a hundred processes, each of which would compile the library again.
+unexport PYTHONDONTWRITEBYTECODE
 # The real architectures are built from their configs; nothing is ever fetched.
 export HF_HUB_OFFLINE := 1
 
