@@ -42,6 +42,11 @@ WRITING_FUNCTIONS = frozenset(
 )  # fmt: skip
 """Functions of ``operator`` that write to an operand, or call one."""
 
+WAIT = Effects(aliases=(ArgAt(0, "tensor"),), completes=(ArgAt(0, "tensor"),))
+
+WAITS = {"torch.distributed._functional_collectives.wait_tensor": WAIT}
+"""Plain functions that Dynamo writes where a work is waited for."""
+
 SCOPES = {
     "torch._functorch.predispatch._vmap_increment_nesting": 1,
     "torch._functorch.predispatch._vmap_decrement_nesting": -1,
@@ -93,7 +98,10 @@ def registered_effects(target: Callable[..., Any]) -> Effects:
         return known
     if is_scalar_function(target):
         return PURE
-    scope = SCOPES.get(f"{getattr(target, '__module__', '')}.{getattr(target, '__name__', '')}")
+    name = f"{getattr(target, '__module__', '')}.{getattr(target, '__name__', '')}"
+    if name in WAITS:
+        return WAITS[name]
+    scope = SCOPES.get(name)
     return evolve(ANYTHING, scope=scope) if scope is not None else ANYTHING
 
 

@@ -114,6 +114,14 @@ def test_what_dynamo_writes_is_an_operator_with_its_effects() -> None:
     assert op_of(TALK.all_reduce) == REDUCE
 
 
+def test_the_plain_function_that_dynamo_writes_for_a_work_is_a_wait() -> None:
+    """``work.wait()`` of a captured ``isend``: no more than the operator that it calls."""
+    plain: Any = import_module("torch.distributed._functional_collectives").wait_tensor
+    assert effects_of(plain) == WAIT.effects
+    found = before(flat(reduce("a", "x", "0"), px.Node("w", op_of(plain), (px.Ref("a"),)), px.Node("r", NEG, (px.Ref("a"),))))
+    assert found == [[], [0], [0, 1]]
+
+
 def test_plain_functions_of_torch_distributed_stay_where_they_are() -> None:
     """Also with a work that is waited for: what they write is read after the wait."""
     graph = torch.fx.Graph()
