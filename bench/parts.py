@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from bench import device, edits, forward, growth, importing, limits, making, memory, rules, split, training
+from bench import device, edits, forward, growth, importing, limits, making, memory, rules, split, steps, training
 from bench.measure import exponent
 from bench.workloads import workload
 
@@ -85,6 +85,11 @@ def _training(options: argparse.Namespace) -> list[dict[str, Any]]:
     for name in ("gpt2-4", "llama-4", "llama-16"):
         rows = training.partitions(name, options.rounds)
         print("\n".join(map(training.line, rows)), flush=True)
+        found += rows
+    print(f"\n{steps.HEADER}")
+    for name in ("gpt2-4", "llama-4"):
+        rows = steps.steps(name, options.rounds)
+        print("\n".join(map(steps.line, rows)), flush=True)
         found += rows
     return found
 
