@@ -7,6 +7,7 @@ have those that autograd accepts, and are compared with eager bit by bit.
 from __future__ import annotations
 
 import copy
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -48,6 +49,11 @@ def test_law_of_partitions(law: JointLaw, joints: list[px.Program]) -> None:
     for number, program in enumerate(joints):
         policy = POLICIES[number % len(POLICIES)]
         assert not law.check(lambda joint, policy=policy: training.partition_joint(joint, policy=policy), program)
+
+
+def test_the_page_of_laws_states_them() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "laws.md").read_text(encoding="utf-8")
+    assert all(f"| `{law.name}` | {law.statement} |" in text for law in JOINT_LAWS)
 
 
 def test_partitions_save_recompute_and_copy(joints: list[px.Program]) -> None:
