@@ -1,4 +1,4 @@
-"""The two processes of this folder: started once for each file that asks for them."""
+"""The two processes of this folder: started once for all files that ask for them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from tests.communication.pair import Pair
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def pair() -> Iterator[Pair]:
     """Return two processes that talk over gloo."""
     found = Pair()

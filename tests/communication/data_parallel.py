@@ -147,3 +147,52 @@ def captured_by_dynamo(_: Any) -> list[tuple[int, int, bool]]:
     program = px.import_fx(graphs[0])
     changed = px.training.overlap_communication(px.training.bucket_collectives(program))
     return [(_collectives(program), _collectives(changed), torch.equal(px.lower(changed)(*args)[0], expected))]
+
+
+class Mlp(nn.Module):
+    """A part of a decoder that is cut over two processes: the first layer by columns, the second by rows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.up, self.down = nn.LayerNorm(8), nn.Linear(8, 16), nn.Linear(16, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Reduce once, in the second layer; the backward does in the first."""
+        return x + self.down(self.up(self.norm(x)).relu())
+
+
+def tensor_parallel(_: Any) -> list[tuple[list[int], bool]]:
+    """Return how many collectives a compiled forward and backward have, and whether results and gradients are eager's."""
+    from torch._dynamo.backends.common import aot_autograd
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+    torch.manual_seed(0)
+    module, mesh = nn.Sequential(Mlp(), Mlp(), Mlp()), init_device_mesh("cpu", (2,), mesh_dim_names=("tp",))
+    for part in module:
+        parallelize_module(part, mesh, {"up": ColwiseParallel(), "down": RowwiseParallel()})
+    counts: list[int] = []
+
+    def through(graph: torch.fx.GraphModule, _: Any) -> Any:
+        program = px.training.overlap_communication(px.training.bucket_collectives(px.import_fx(graph)))
+        counts.append(_collectives(program))
+        lowered = px.lower(program)
+
+        def boxed(args: list[Any]) -> Any:
+            return lowered(*args)
+
+        boxed._boxed_call = True  # type: ignore[attr-defined]
+        return boxed
+
+    backend: Any = aot_autograd(fw_compiler=through, bw_compiler=through)
+    ran = [_with_gradients(each) for each in (module, torch.compile(module, backend=backend))]
+    return [(counts, all(map(torch.equal, *ran)))]
+
+
+def _with_gradients(module: Any) -> list[torch.Tensor]:
+    x = torch.arange(32.0).view(4, 8).div(7).requires_grad_()
+    module.zero_grad()
+    result = module(x)
+    result.pow(2).sum().backward()
+    grads: list[Any] = [param.grad for param in module.parameters()]
+    return [result.detach(), x.grad, *[getattr(grad, "to_local", lambda grad=grad: grad)().clone() for grad in grads]]

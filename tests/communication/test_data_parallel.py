@@ -24,3 +24,9 @@ def test_what_dynamo_captures_is_joined(pair: Pair) -> None:
     """``dist.all_reduce`` in place, as users write it."""
     mine, theirs = pair.ask("tests.communication.data_parallel:captured_by_dynamo", [None, None])[0]
     assert mine == theirs == (3, 2, True)
+
+
+def test_a_tensor_parallel_model_is_compiled_through_programs(pair: Pair) -> None:
+    """DTensor's layers: forward and backward of a backend of ``torch.compile`` are programs, moved and lowered."""
+    mine, theirs = pair.ask("tests.communication.data_parallel:tensor_parallel", [None, None])[0]
+    assert mine == theirs == ([3, 3], True)
