@@ -148,6 +148,8 @@ def root_class(base: type[torch.nn.Module], plan: CallPlan, codes: Codes) -> typ
 
 def _copied(function: Callable[..., Any]) -> FunctionType:
     assert isinstance(function, FunctionType)
-    copy = FunctionType(function.__code__, function.__globals__, function.__name__, function.__defaults__, function.__closure__)
+    # Code of its own: dynamo keeps what it compiled with the code object, and not for any number of roots.
+    code = function.__code__.replace()
+    copy = FunctionType(code, function.__globals__, function.__name__, function.__defaults__, function.__closure__)
     copy.__doc__ = function.__doc__
     return copy
