@@ -81,6 +81,7 @@ class Table:
     def __init__(self, shape: Shape) -> None:
         self.shape = shape
         self.graph = shape.graph
+        self.tangents = frozenset(tangents(shape.program))
         self.forward = shape.forward()
         """The nodes that the forward runs in any case."""
         self._last_written: dict[object, int] = {}
@@ -100,7 +101,7 @@ class Table:
     @property
     def _gradients_are_told(self) -> bool:
         # Where nothing depends on a tangent or on the loss, nothing tells what is computed of gradients.
-        return bool(self.shape.bound) or bool(tangents(self.shape.program))
+        return bool(self.shape.bound) or bool(self.tangents)
 
     def _backward(self) -> set[int]:
         found = set[int]()
@@ -202,7 +203,7 @@ class Table:
     @cached_property
     def known_early(self) -> frozenset[str]:
         """The inputs that are no tangents."""
-        return frozenset([formal.name for formal in self.graph.inputs]).difference(tangents(self.shape.program))
+        return frozenset([formal.name for formal in self.graph.inputs]).difference(self.tangents)
 
     def is_written_in_place(self, name: str) -> bool:
         """Return whether a node of the forward writes the memory of a value."""
@@ -223,7 +224,7 @@ class Table:
         needed = set(self.needed)
         found: dict[str, Candidate] = {}
         for formal, spec in self.shape.program.inputs:
-            if formal.name not in self.free and formal.name not in tangents(self.shape.program):
+            if formal.name not in self.free and formal.name not in self.tangents:
                 kind = "state" if type(spec) is StateInput else "input"
                 size = example_bytes(formal.meta.get("val"))
                 why = "the forward changes it"
@@ -288,7 +289,7 @@ class Table:
     def is_late(self, name: str) -> bool:
         """Return whether only the backward can compute a value, or it is a tangent."""
         number = self.shape.position.get(name)
-        return name in tangents(self.shape.program) if number is None else number in self.backward
+        return name in self.tangents if number is None else number in self.backward
 
     def after(self, names: Iterable[str]) -> set[int]:
         """Return the nodes that the forward runs when it computes some more values."""

@@ -72,9 +72,9 @@ class Partition:
     0
     """
 
-    forward: Program
+    forward: Program = field(repr=False)
     """Takes what the joint program takes but for tangents; gives its user outputs or its loss, then the saved values."""
-    backward: Program
+    backward: Program = field(repr=False)
     """Takes the saved values, then the tangents; gives the gradients.  State it reads itself."""
     saved: tuple[Saved, ...] = ()
     """What crosses, in the order of the last outputs of the forward and of the inputs of the backward."""
