@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from attrs import evolve
 from torch._library.utils import is_impure
 
 import purefx as px
@@ -194,6 +195,18 @@ def test_orders_with_messages_are_legal_both_ways() -> None:
     program = flat(*nodes)
     canonical = px.canonicalize(program)
     assert all(px.canonicalize(reordered(program, seed=seed)) == canonical for seed in range(20))
+
+
+def test_what_is_cut_out_leaves_the_receive_before_the_wait() -> None:
+    """Two processes got stuck: a module that sends and waits was one body, before the receive that stood between."""
+    inside = (px.Frame("m"),)
+    receive = px.Node("r", op_of(TALK.irecv.default), (px.Ref("y"), 1, 0, "0"))
+    nodes = (evolve(message("s", "x", "0"), stack=inside), receive, px.Node("w", WAIT, (px.Ref("s"),), stack=inside))
+    modules = tuple([px.ir.Module(path, "Module") for path in ("", "m")])
+    outlined = px.outline(flat(*nodes, inputs="xy").evolve(modules=modules))
+    order = [node for node in px.inline(outlined).main.nodes if "getitem" not in str(node.do)]
+    assert [str(node.do).split(".")[1] for node in order] == ["isend", "irecv", "wait_tensor"]
+    assert len(outlined.graphs) == 3, "the call is cut in two"
 
 
 def test_a_program_that_is_split_says_why_a_message_stays() -> None:
