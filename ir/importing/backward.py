@@ -7,6 +7,7 @@ a tracer says in one of several ways; a sum of gradients, of which it says nothi
 from __future__ import annotations
 
 import operator
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -83,19 +84,29 @@ class _Placing:
         self.calls: dict[torch.fx.Node, Calls] = {}
         """The calls around each node that they are known of; () at the root."""
         self.metas = dict(pairs)
-        self.by_number: dict[Any, torch.fx.Node] = {}
+        self.numbers: list[int] = []
+        self.by_number: dict[int, torch.fx.Node] = {}
         """The forward node of each number."""
+        self.behind: set[torch.fx.Node] = set()
+        """Those before which autograd ran: it makes nodes of autograd, too, which numbers before theirs may be of."""
         self.backward: set[torch.fx.Node] = set()
         self.sums: list[torch.fx.Node] = []
         """Nodes of the backward that no forward node is known of."""
 
     def placed(self) -> Traced:
         """Return what is known of all nodes."""
+        is_behind = False
         for node, meta in self.pairs:
-            if not self.is_backward(node, meta):
-                self.calls[node] = self.own(meta)
-                # Of several nodes with one number the first made the node of autograd; no gradients are of the others.
-                self.by_number.setdefault(meta.get("seq_nr"), node)
+            if self.is_backward(node, meta):
+                is_behind = True
+                continue
+            self.calls[node] = self.own(meta)
+            # Of several nodes with one number the first made the node of autograd; no gradients are of the others.
+            number = meta.get("seq_nr")
+            if type(number) is int and self.by_number.setdefault(number, node) is node:
+                self.behind.update([node] if is_behind else [])
+                is_behind = False
+        self.numbers = sorted(self.by_number)
         for node, meta in self.pairs:
             if node in self.backward:
                 forward = self.forward_of(meta)
@@ -111,7 +122,13 @@ class _Placing:
     def forward_of(self, meta: Mapping[str, Any]) -> torch.fx.Node | None:
         """Return the forward node that a backward node with this meta is for, where its number says so."""
         of_node = "autograd_backward" in meta and "is_gradient_acc" not in meta  # else the number is of another node
-        return self.by_number.get(meta.get("seq_nr")) if of_node else None
+        number = meta.get("seq_nr")
+        if not of_node or type(number) is not int:
+            return None
+        # An operator that makes several nodes of autograd (under ``torch.func.grad``, one for each level) has the last number.
+        place = bisect_left(self.numbers, number)
+        found = self.by_number[self.numbers[place]] if place < len(self.numbers) else None
+        return None if found in self.behind and self.numbers[place] != number else found
 
     def is_backward(self, node: torch.fx.Node, meta: Mapping[str, Any]) -> bool:
         """Return whether a node is of the backward: autograd made it, or it adds what autograd made, outside of all modules."""

@@ -13,9 +13,9 @@ from typing import Any
 
 import torch
 import torch.fx.traceback
-from torch.overrides import TorchFunctionMode
 
-from ..torch_private import calls_wrapped, hooks_of, number_backward
+from ..taking import MODULE
+from ..torch_private import backward_numbered, calls_wrapped, hooks_of
 from .backward import traced_backward
 from .reading import class_name
 
@@ -31,6 +31,9 @@ def module_calls(module: torch.nn.Module) -> Generator[None]:
     Args:
         module: what the traced function calls, also through ``torch.func.functional_call``; it is not changed.
 
+    Raises:
+        ArgumentError: it is not a module.
+
     >>> import torch, purefx as px
     >>> from torch.fx.experimental.proxy_tensor import make_fx
     >>> model = torch.nn.Sequential(torch.nn.Linear(2, 2, bias=False), torch.nn.Tanh())
@@ -41,19 +44,9 @@ def module_calls(module: torch.nn.Module) -> Generator[None]:
     >>> [str(node.stack[0]) for node in px.import_fx(traced).main.nodes if "tanh" in str(node.do)]
     ['1', '1@1']
     """
-    with torch.fx.traceback.preserve_node_meta(), noted_calls(module), _Asked():
+    MODULE.taken(module, "module_calls")
+    with torch.fx.traceback.preserve_node_meta(), noted_calls(module), backward_numbered():
         yield
-
-
-class _Asked(TorchFunctionMode):
-    """Notices that gradients are asked for."""
-
-    def __torch_function__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
-        """Call a function of torch."""
-        given = kwargs or {}
-        if func in (torch.autograd.grad, torch.Tensor.backward):
-            number_backward(args[0] if args else given.get("outputs"))
-        return func(*args, **given)
 
 
 @contextmanager

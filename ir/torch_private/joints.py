@@ -13,7 +13,7 @@ from typing import Any
 import torch
 import torch.fx
 
-__all__ = ["aot_descriptors", "calls_wrapped", "number_backward", "traced_joint"]
+__all__ = ["aot_descriptors", "backward_numbered", "calls_wrapped", "traced_joint"]
 
 # pyright: reportPrivateUsage=false
 # Using private names in one place is what this folder is for.
@@ -27,7 +27,7 @@ def aot_descriptors() -> Any:
 
 
 LOCK = threading.RLock()
-"""Held while calls of modules are wrapped; other threads that want to wrap them, wait."""
+"""Held while functions of torch are wrapped; other threads that want to wrap them, wait."""
 
 
 @contextmanager
@@ -49,17 +49,26 @@ def calls_wrapped(around: Callable[[Callable[..., Any]], Callable[..., Any]]) ->
             torch.nn.Module._call_impl = call
 
 
-def number_backward(outputs: Any) -> None:
-    """Let what autograd runs for some tensors be traced with the numbers of the forward operators that it is for.
+@contextmanager
+def backward_numbered() -> Generator[None]:
+    """Let what autograd runs while this is open be traced with the numbers of the forward operators that it is for.
 
     AOTAutograd does it for what it traces; ``make_fx`` does not.
-
-    Args:
-        outputs: a tensor, or a tuple or list of tensors.
     """
     from torch._functorch._aot_autograd.logging_utils import setup_stacktrace_preservation_hooks_from_tensors
 
-    setup_stacktrace_preservation_hooks_from_tensors(outputs)
+    run: Any = torch.autograd._engine_run_backward
+
+    def numbered(outputs: Any, *args: Any, **kwargs: Any) -> Any:
+        setup_stacktrace_preservation_hooks_from_tensors(outputs)
+        return run(outputs, *args, **kwargs)
+
+    with LOCK:
+        torch.autograd._engine_run_backward = numbered
+        try:
+            yield
+        finally:
+            torch.autograd._engine_run_backward = run
 
 
 def traced_joint(module: torch.nn.Module, args: tuple[Any, ...]) -> torch.fx.GraphModule:

@@ -63,6 +63,16 @@ def by_make_fx(model: nn.Module) -> px.Program:
         return px.import_fx(make_fx(gradients)(parameters, X))
 
 
+def by_func_grad(model: nn.Module) -> px.Program:
+    """Trace a gradient of torch.func, under which each operator makes several nodes of autograd."""
+
+    def gradients(parameters: dict[str, torch.Tensor], x: torch.Tensor) -> Any:
+        return torch.func.grad(lambda parameters: functional_call(model, parameters, (x,)).square().sum())(parameters)
+
+    with px.training.module_calls(model):
+        return px.import_fx(make_fx(gradients)(dict(model.named_parameters()), X))
+
+
 def by_export_module(model: nn.Module) -> px.Program:
     """Trace a module that returns its loss, twice, as torch does it."""
     with px.training.module_calls(model):
@@ -80,7 +90,7 @@ def by_annotation(model: nn.Module) -> px.Program:
         return px.import_fx(traced(model))
 
 
-TRACERS = (captured, by_dynamo, by_dynamo_inlined, by_notes, by_make_fx, by_export_module, by_annotation)
+TRACERS = (captured, by_dynamo, by_dynamo_inlined, by_notes, by_make_fx, by_func_grad, by_export_module, by_annotation)
 
 
 @pytest.mark.parametrize("tracer", TRACERS, ids=lambda tracer: tracer.__name__)
@@ -89,7 +99,7 @@ def test_the_backward_of_equal_blocks_is_one_body(tracer: Callable[[nn.Module], 
     """Each block is called twice, forward and backward, and there are two bodies of blocks."""
     torch.manual_seed(0)
     program = tracer(Blocks())
-    loss = tracer in (by_make_fx, by_export_module)  # which is computed and differentiated outside of the module
+    loss = tracer in (by_make_fx, by_func_grad, by_export_module)  # which is computed and differentiated outside of the module
     assert inside(program) > (0.9 if loss else 0.99)
     tree = px.transform(program)
     bodies = tree_of(tree)
@@ -103,6 +113,32 @@ def test_the_backward_of_equal_blocks_is_one_body(tracer: Callable[[nn.Module], 
 def inner(program: px.Program) -> list[px.Node]:
     """Return the nodes that stand in a module call."""
     return [node for node in program.main.nodes if node.stack]
+
+
+def test_all_ways_to_ask_for_gradients_are_noticed() -> None:
+    """Also when a backward runs for the second time, through what the first one has made."""
+    model = nn.Sequential(nn.Linear(4, 4), nn.Tanh())
+
+    def asked(ask: Callable[[torch.Tensor, torch.Tensor], Any]) -> list[str]:
+        with px.training.module_calls(model):
+            graph = make_fx(lambda x: ask(model(x).sum(), x))(drawn(2, 4, grad=True))
+        nodes = px.import_fx(graph).main.nodes
+        return [str(node.stack[-1]) if node.stack else "" for node in nodes if "tanh_backward" in str(node.do)]
+
+    assert asked(lambda y, x: torch.autograd.grad(y, x)) == ["1@1"]
+    assert asked(lambda y, x: torch.autograd.grad(outputs=[y], inputs=[x])) == ["1@1"]
+    assert asked(lambda y, _: y.backward()) == ["1@1"]
+    assert asked(lambda y, _: torch.autograd.backward([y])) == ["1@1"]
+    twice = asked(lambda y, x: torch.autograd.grad(torch.autograd.grad(y, x, create_graph=True)[0].square().sum(), x))
+    assert twice[0] == "1@1"
+
+
+def test_only_modules_have_calls() -> None:
+    with (
+        pytest.raises(px.errors.ArgumentError, match="module_calls takes"),
+        px.training.module_calls(3),  # type: ignore[arg-type]
+    ):
+        pass
 
 
 def test_a_sum_is_where_the_value_was_used() -> None:
@@ -179,7 +215,7 @@ def test_a_step_of_an_optimizer() -> None:
         with torch.no_grad():
             for parameter, moment, gradient in zip(parameters.values(), moments.values(), gradients, strict=True):
                 moment.mul_(0.9).add_(gradient, alpha=0.1)
-                parameter.sub_(moment, alpha=0.5)
+                parameter.sub_(moment, alpha=0.1)
         return loss
 
     def fresh(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:

@@ -157,11 +157,9 @@ def test_joint_graphs_are_described() -> None:
 
 def test_make_fx_numbers_the_backward_when_it_is_told_to() -> None:
     def gradient(x: torch.Tensor) -> torch.Tensor:
-        y = x.tanh()
-        torch_private.number_backward(y)
-        return torch.autograd.grad(y.sum(), x)[0]
+        return torch.autograd.grad(x.tanh().sum(), x)[0]
 
-    with torch.fx.traceback.preserve_node_meta():
+    with torch.fx.traceback.preserve_node_meta(), torch_private.backward_numbered():
         graph = make_fx(gradient)(torch.ones(2, requires_grad=True)).graph
     numbers = {str(node.target): node.meta.get("seq_nr") for node in graph.nodes}
     assert numbers["aten.tanh_backward.default"] == numbers["aten.tanh.default"]
