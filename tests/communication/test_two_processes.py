@@ -156,7 +156,7 @@ def test_an_order_that_gets_stuck_is_found(pair: Pair) -> None:
     stuck = [with_order(program(rank), (0, 2, 1, 3)) for rank in range(2)]
     original, wrong = pair.run([(str(program(0)), str(program(1))), (str(stuck[0]), str(stuck[1]))])
     assert not original[0].error
-    assert "imed out" in wrong[0].error
+    assert all(one.error for one in wrong), "one runs out of time, and closes what the other waits on"
 
 
 def with_order(program: px.Program, order: tuple[int, ...]) -> px.Program:
