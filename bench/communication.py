@@ -14,6 +14,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 LAYERS, WIDTH, ROWS, TURNS = 48, 64, 256, 25
 
@@ -55,8 +56,9 @@ def _measured() -> list[str]:
         for weight, bias in zip(leaves[::2], leaves[1::2], strict=True):
             x = torch.tanh(x @ weight + bias)
         grads = torch.autograd.grad(x.sum(), leaves)
-        return [collectives.all_reduce(grad, "sum", dist.group.WORLD) / 2 for grad in reversed(grads)]
+        return [collectives.all_reduce(grad, "sum", world) / 2 for grad in reversed(grads)]
 
+    world: Any = dist.group.WORLD
     torch.manual_seed(0)
     weights = [torch.randn(WIDTH, WIDTH) / 8 if number % 2 == 0 else torch.randn(WIDTH) for number in range(2 * LAYERS)]
     args = weights, torch.randn(ROWS, WIDTH)

@@ -189,7 +189,7 @@ def tensor_parallel(_: Any) -> list[tuple[list[int], bool]]:
     return [(counts, all(map(torch.equal, *ran)))]
 
 
-def _with_gradients(module: Any) -> list[torch.Tensor]:
+def _with_gradients(module: Any) -> list[Any]:
     x = torch.arange(32.0).view(4, 8).div(7).requires_grad_()
     module.zero_grad()
     result = module(x)
