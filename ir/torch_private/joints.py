@@ -57,18 +57,19 @@ def backward_numbered() -> Generator[None]:
     """
     from torch._functorch._aot_autograd.logging_utils import setup_stacktrace_preservation_hooks_from_tensors
 
-    run: Any = torch.autograd._engine_run_backward
+    asked: Any = torch.autograd  # whose functions call what it imported
+    run = asked._engine_run_backward
 
     def numbered(outputs: Any, *args: Any, **kwargs: Any) -> Any:
         setup_stacktrace_preservation_hooks_from_tensors(outputs)
         return run(outputs, *args, **kwargs)
 
     with LOCK:
-        torch.autograd._engine_run_backward = numbered
+        asked._engine_run_backward = numbered
         try:
             yield
         finally:
-            torch.autograd._engine_run_backward = run
+            asked._engine_run_backward = run
 
 
 def traced_joint(module: torch.nn.Module, args: tuple[Any, ...]) -> torch.fx.GraphModule:
