@@ -45,7 +45,7 @@ def is_op(node: Node, *ops: Op) -> bool:
     >>> is_op(Node("y", SET_GRAD, (False,)), SET_GRAD, ENTER), is_op(Node("y", Op("toy.neg")), SET_GRAD)
     (True, False)
     """
-    return type(node.do) is Op and any(node.do.name == op.name for op in ops)
+    return type(node.do) is Op and node.do.name in [op.name for op in ops]
 
 
 def wrapped(node: Node) -> str | None:
