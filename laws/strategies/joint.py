@@ -63,6 +63,7 @@ def jointly(program: Program, *, seed: int = 0) -> Program:
         seed: chooses which operands become tangents, which values are returned, and what the gradients are to.
 
     >>> nodes = tuple(Node(name, toy.NEG, (Ref(of),)) for name, of in ("yx", "zy"))
+    >>> from purefx.ir import Signature
     >>> signature = Signature((UserInput(SCALAR, "x"),), (UserOutput(),))
     >>> made = jointly(Program.of({"": Graph((Input("x"),), nodes, (Ref("z"),))}, signature=signature))
     >>> [spec.tangent_of for spec in made.signature.inputs]
