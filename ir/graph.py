@@ -275,7 +275,7 @@ class Graph(Displayed):
 
     @cached_property
     def derived(self) -> dict[Any, Any]:
-        """What others derive from it, each once (``derived`` in ``persistent.py``); it goes with the graph."""
+        """What others derive from it, each once, by the function that does; it goes with the graph."""
         return {}
 
     @cached_property

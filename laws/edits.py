@@ -34,8 +34,9 @@ def anew(program: Program) -> Program:
     (True, False)
     """
     graphs = {name: Graph(graph.inputs, graph.nodes, graph.output) for name, graph in program.graphs.items()}
-    fields = {field.name: getattr(program, field.name) for field in attrs.fields(Program) if field.init}
-    return Program(**{**fields, "graphs": pmap(graphs)})
+    fields: dict[str, Any] = {field.name: getattr(program, field.name) for field in attrs.fields(Program) if field.init}
+    fields["graphs"] = pmap(graphs)
+    return Program(**fields)
 
 
 def differences(program: Program) -> list[str]:

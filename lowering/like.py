@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 from attrs import define, field
@@ -186,7 +186,7 @@ class _Reuse:
 
     def root(self) -> torch.nn.Module:
         """Return the root."""
-        codes: Codes = type(self.like).purefx_codes
+        codes: Codes = cast(Any, self.like).purefx_codes
         classes: dict[str, tuple[Body, type[torch.nn.Module]]] = {}
         for name in self.changed:
             body = codes.body(self.context, name, self.program.graphs[name], None, {})

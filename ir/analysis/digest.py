@@ -21,7 +21,6 @@ from ..effects.declared import PURE
 from ..expression import Apply, Expr, Sym
 from ..facts import Fact
 from ..graph import Call, Get, Graph, Node
-from ..persistent import derived
 from ..program import Program
 from ..signature import Constraints, InputSpec, NumberType, TensorType, UserInput
 from ..state import SlotKind, describe_tensor
@@ -196,7 +195,6 @@ class _Holes(dict[str, str]):
         return "callee"
 
 
-@derived
 def own_identity(graph: Graph) -> Own:
     """Return what a body is apart from what its callees are: a hash, and their names in order, repeats kept.
 
@@ -204,9 +202,12 @@ def own_identity(graph: Graph) -> Own:
     >>> own_identity(Graph((), (Node("y", Call(Frame("m"), "body")),)))[1]
     ('body',)
     """
-    holes = _Holes()
-    tokens = graph_tokens(graph, holes)
-    return hash_of("\n".join(map(str, tokens))), tuple(holes.names)
+    found: Own | None = graph.derived.get(own_identity)
+    if found is None:
+        holes = _Holes()
+        tokens = graph_tokens(graph, holes)
+        found = graph.derived[own_identity] = hash_of("\n".join(map(str, tokens))), tuple(holes.names)
+    return found
 
 
 DIGESTS: Fact[Digests] = Fact(

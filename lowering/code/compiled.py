@@ -171,9 +171,9 @@ def check_runs(nodes: Iterable[Node]) -> None:
         elif type(node.do.target) is not OpOverload and (work := too_much_work(node.do.target, node.args)) is not None:
             raise UnsupportedProgram(f"node {node.name}: {node.do.name} would compute {work}, which no size needs")
     if found:
-        nodes = ", ".join([f"{name} at node {node}" for name, node in found.items()])[:2000]
+        named = ", ".join([f"{name} at node {node}" for name, node in found.items()])[:2000]
         raise UnsupportedProgram(
-            f"the program cannot run, because operators have no callable: {nodes}; {told(found)[:2000]}. Where it comes from "
+            f"the program cannot run, because operators have no callable: {named}; {told(found)[:2000]}. Where it comes from "
             f"text or a file: {advice_for(found)[:2000]}"
         )
 

@@ -5,7 +5,7 @@ An error names the node, the module and the user's line; an edited graph is the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import CodeType, TracebackType
 from typing import Any, cast
 
@@ -56,7 +56,7 @@ def describe(path: str, node: Node) -> str:
     return escaped(f"while running {path or 'the root'} / {node.name} ({what}){lines}")
 
 
-def note_from_traceback(error: BaseException, bodies: dict[CodeType, Body]) -> None:
+def note_from_traceback(error: BaseException, bodies: Mapping[CodeType, Body]) -> None:
     """Add to an error the innermost node that was running, found in its traceback."""
     if getattr(error, "__purefx_noted__", False):
         return

@@ -11,14 +11,14 @@ from attrs import evolve
 
 import purefx as px
 from bench.edits import Variants, tree
-from purefx.ir.facts import FIELDS, Fact, edit_between
+from purefx.ir.facts import FIELDS, Edit, Fact, edit_between
 from purefx.ir.persistent import changed_keys, pmap
 from purefx.laws.edits import anew, differences
 
 
 def asked(program: px.Program) -> px.Program:
     """Return a program after all questions were asked."""
-    px.verify(program), px.digest(program), program.order, program.bottom_up
+    assert program.order and program.bottom_up and not px.verify(program) and px.digest(program)
     return program
 
 
@@ -95,7 +95,7 @@ def test_a_fact_is_derived_once_for_all_versions() -> None:
         derived.append(program)
         return sum(len(graph.nodes) for graph in program.graphs.values())
 
-    def after(known: int, edit: px.ir.facts.Edit) -> int:
+    def after(known: int, edit: Edit) -> int:
         return known + sum(len(edit.after.graphs[name].nodes) - len(edit.before.graphs[name].nodes) for name in edit.changed)
 
     nodes = Fact("nodes", count, after)

@@ -5,15 +5,14 @@ Three ways to forget a condition are mistakes that it has to find.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
-import purefx as px
 from purefx.ir.analysis import digest as digests
-from purefx.ir.facts import Fact
+from purefx.ir.facts import Edit, Fact
 from purefx.ir.verify import edited, verifier
 from purefx.laws.checking import drawn
 from purefx.laws.corruptions import CORRUPTORS
@@ -44,7 +43,7 @@ def found(edits: Sequence[Edited] = EDITS, count: int = 60) -> bool:
 
 
 @contextmanager
-def put(owner: Any, name: str, value: Any) -> Iterator[None]:
+def put(owner: Any, name: str, value: Any) -> Generator[None]:
     """Put something in the place of a part of the library."""
     was = getattr(owner, name)
     setattr(owner, name, value)
@@ -66,7 +65,7 @@ def test_an_edit_of_what_is_looked_at_by_itself_is_found() -> None:
 
 
 def test_a_digest_that_does_not_reach_the_callers_is_found() -> None:
-    def only_there(known: Any, edit: px.ir.facts.Edit) -> Any:
+    def only_there(known: Any, edit: Edit) -> Any:
         changed = {name: (digests.own_identity(edit.after.graphs[name])[0], None) for name in edit.changed}
         return digests.Digests(known.ranks, known.users, known.known.update(changed))
 
