@@ -157,7 +157,9 @@ WHOLE = ("ScheduleInterleaved1F1B",)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("ranks", "names"), [(2, (*SPLIT, *WHOLE)), (3, SPLIT)])
+@pytest.mark.parametrize(
+    ("ranks", "names"), [(2, (*SPLIT, *WHOLE)), (3, SPLIT[:1]), pytest.param(3, SPLIT[1:], marks=pytest.mark.deep)]
+)
 def test_processes_train_as_eager(ranks: int, names: tuple[str, ...]) -> None:
     """Losses, gradients and the buffers that the stages write; frozen parameters get no gradient."""
     there = [name for name in names if hasattr(schedules, name)]

@@ -122,7 +122,7 @@ class _Split:
     def _second(self) -> list[Node]:
         # What gradients of state need besides, and reads of state that nothing writes, which cost nothing.
         late = [name for arg, spec in self.outputs if type(spec) is StateGradient for name in refs_in((arg,))]
-        needed = self.shape.before(self.shape.numbers(late)) - self.first
+        needed = self._with_writers(late)
         used = {name for number in needed for name in self.graph.nodes[number].refs()} | set(late)
         again = {
             number
@@ -130,6 +130,18 @@ class _Split:
             if type(self.graph.nodes[number].do) is Get and not self.shape.memory.is_written(self.graph.nodes[number].name)
         }
         return [self.graph.nodes[number] for number in sorted(needed | again)]
+
+    def _with_writers(self, late: Sequence[str]) -> set[int]:
+        # The nodes that values need, and those that write what these look at, also after they were computed.
+        shape = self.shape
+        writers = {number for number, does in enumerate(shape.effects) if does.writes and number not in self.first}
+        found = shape.before(shape.numbers(late)) - self.first
+        while True:
+            seen = {shape.memory.find(name) for name in (*late, *[self.graph.nodes[number].name for number in found])}
+            more = {number for number in writers - found if not seen.isdisjoint(shape.memory.touched(shape.effects[number]))}
+            if not more:
+                return found
+            found |= shape.before(more) - self.first
 
     def _kept(self) -> tuple[str, ...]:
         there = {node.name for node in self.second} | set(self._state())
