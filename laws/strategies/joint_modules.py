@@ -34,7 +34,7 @@ class Block(nn.Module):
         self.register_buffer("count", torch.zeros(()))
         if owner is not None:
             self.second.weight = owner.second.weight  # tied
-            self.first.weight.requires_grad_(requires_grad=False)
+            self.first.weight.requires_grad = False
         self.blocks = nn.ModuleList([Block(step, self) for step in plan if isinstance(step, tuple)])
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:

@@ -94,9 +94,11 @@ def compare_with_eager(drawn: JointModule, policy: training.Policy, stage: Any) 
     """Compare three steps of both halves with eager, bit by bit: results, gradients and state."""
     module, x = drawn.build()
     joint = training.capture_joint(copy.deepcopy(module), (x,))
-    specs = [spec for spec in joint.signature.inputs if getattr(spec, "tangent_of", None) is not None]
+    users = [spec for spec in joint.signature.inputs if isinstance(spec, px.ir.UserInput)]
+    kinds = [spec.type for spec in users if spec.tangent_of is not None]
+    shapes = [[int(str(size)) for size in kind.shape] for kind in kinds if isinstance(kind, px.ir.TensorType)]
     torch.manual_seed(7)
-    tangents = [[torch.randn(spec.type.shape) for spec in specs] for _ in range(3)]
+    tangents = [[torch.randn(shape) for shape in shapes] for _ in range(3)]
     torch.manual_seed(1)
     expected = eager_steps(module, x, tangents)
     cut = training.partition_joint(stage(joint), policy=policy)

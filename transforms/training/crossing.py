@@ -91,7 +91,7 @@ def _through_bases(candidates: Mapping[str, Candidate], found: Crossing) -> set[
         if candidates[root].storable and candidates[root].bytes <= sum([candidates[view].bytes for view in views]):
             kept.difference_update(views)
             kept.add(root)
-    return kept if kept != found.saved else None
+    return None if kept == set(found.saved) else kept
 
 
 def _chain(candidates: Mapping[str, Candidate], name: str) -> Iterator[str]:

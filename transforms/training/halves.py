@@ -6,7 +6,7 @@ outlined by itself.  What crosses is decided in ``crossing``.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -224,7 +224,7 @@ def type_of_value(value: Any) -> ArgumentType:
 NUMBERS = ((int, torch.SymInt, "int"), (float, torch.SymFloat, "float"), (bool, torch.SymBool, "bool"))
 
 
-def symbols_of(kinds: Sequence[ArgumentType]) -> Collection[str]:
+def symbols_of(kinds: Sequence[ArgumentType]) -> set[str]:
     """Return the symbols of the sizes in types.
 
     >>> symbols_of([TensorType(torch.float32, (2,))])
