@@ -64,8 +64,12 @@ class Pair:
         self._start()
         for process, mine in zip(self._processes, given, strict=True):
             assert process.stdin is not None
-            pickle.dump((what, mine, more), process.stdin)
-            process.stdin.flush()
+            try:
+                process.stdin.write(pickle.dumps((what, mine, more)))
+                process.stdin.flush()
+            except BrokenPipeError:
+                self.stop()  # the next one gets processes that live
+                raise AssertionError("a process has ended") from None
         found = [self._answer(process) for process in self._processes]
         if any(isinstance(one, str) for one in found):
             self.stop()
@@ -163,6 +167,8 @@ def main(rank: int, place: str) -> None:
     warnings.simplefilter("ignore")
     answers: BinaryIO = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what others print is no answer
+    questions: BinaryIO = os.fdopen(os.dup(0), "rb")
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # what others start does not read the questions
     import torch
     import torch.distributed as dist
 
@@ -174,7 +180,7 @@ def main(rank: int, place: str) -> None:
     assert [group.group_name for group in groups] == ["0", "1", "2"]
     while True:
         try:
-            what, given, more = pickle.load(sys.stdin.buffer)
+            what, given, more = pickle.load(questions)
         except EOFError:
             os._exit(0)
         file, _, name = what.rpartition(":")
