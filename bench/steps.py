@@ -61,13 +61,17 @@ class Alive(TorchDispatchMode):
         self.bytes -= size
 
 
+NOTHING: Any = boxed_nop
+"""Compiles nothing: runs the graph, and frees what it was given at its last use."""
+
+
 class Functorch(nn.Module):
     """A module by ``aot_function``; not through Dynamo, which runs eager where operators are watched."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
         self.model = model
-        self.compiled = aot_function(self._called, boxed_nop, partition_fn=min_cut_rematerialization_partition)
+        self.compiled = aot_function(self._called, NOTHING, partition_fn=min_cut_rematerialization_partition)
 
     def _called(self, state: dict[str, torch.Tensor], *args: Any) -> torch.Tensor:
         return torch.func.functional_call(self.model, state, args)

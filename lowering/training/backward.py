@@ -135,8 +135,10 @@ class Backward:
 def _strides(formal: Input) -> tuple[int, ...] | None:
     # None where they depend on sizes.
     value = formal.meta.get("val")
-    strides = value.stride() if isinstance(value, torch.Tensor) and value.layout is torch.strided else (None,)
-    return tuple(strides) if all(type(stride) is int for stride in strides) else None
+    if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
+        return None
+    strides = tuple(value.stride())
+    return strides if all(type(stride) is int for stride in strides) else None
 
 
 def _reshaped(node: Node) -> Node:

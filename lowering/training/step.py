@@ -196,7 +196,7 @@ class Once(torch.autograd.Function):
         return tuple([gradient.view_as(gradient) for gradient in gradients])
 
     @staticmethod
-    def backward(_: Any, *_gradients: Any) -> Any:
+    def backward(ctx: Any, *_: Any) -> Any:  # noqa: ARG004  autograd calls it
         """Refuse.
 
         Raises:

@@ -17,6 +17,7 @@ import pytest
 import torch
 from torch import nn
 from torch.export.experimental import _export_forward_backward
+from torch.utils.checkpoint import checkpoint
 
 import purefx as px
 from examples.zoo import llama
@@ -132,7 +133,9 @@ def test_a_loss_whose_beginning_is_not_found_multiplies_the_gradients() -> None:
     again.after(again.position[one.name], px.ir.Node("twin", one.do, one.args, one.kwargs))
     module = px.training_module(joint.with_main(again.graph()))
     torch.autograd.backward(module(torch.full((3,), 2.0)) * 3)
-    assert module.get_parameter("w").grad.tolist() == [6.0, 6.0, 6.0]
+    gradient = module.get_parameter("w").grad
+    assert gradient is not None
+    assert gradient.tolist() == [6.0, 6.0, 6.0]
 
 
 PICKS: Sequence[tuple[str, ...]] = (("h",), ("y",), ("h", "y"))
@@ -246,6 +249,7 @@ def test_a_graph_is_used_once_unless_it_is_retained() -> None:
     module = trained(nn.Sequential(nn.Linear(3, 1), nn.Sigmoid()), torch.randn(2, 3))
     loss, weight = module(torch.randn(2, 3)).sum(), module.get_parameter("0.weight")
     torch.autograd.backward(loss, retain_graph=True)
+    assert weight.grad is not None
     once = weight.grad.clone()
     torch.autograd.backward(loss)
     assert torch.equal(weight.grad, 2 * once)
@@ -270,7 +274,8 @@ def test_parameters_that_are_frozen_later_cost_nothing() -> None:
         each.get_parameter("0.weight").requires_grad_(False)
         torch.autograd.backward(each(x).sum())
     assert different(module, eager) == []
-    sizes = {len(one.module.purefx_place.body.graph.nodes) for one in module.purefx_halves.backward.versions.values()}
+    versions: Any = module.purefx_halves.backward.versions
+    sizes = {len(one.module.purefx_place.body.graph.nodes) for one in versions.values()}
     assert max(sizes) < len(module.purefx_halves.backward.program.main.nodes)
     module.requires_grad_(False)
     assert not module(x).requires_grad
@@ -413,12 +418,12 @@ def test_it_is_computed_again_under_checkpoint(reentrant: bool) -> None:
     module, drawn = trained(eager, torch.randn(2, 3, requires_grad=True)), torch.randn(2, 3)
     for each in (module, eager):
         x = drawn.clone().requires_grad_()
-        torch.autograd.backward(torch.utils.checkpoint.checkpoint(each, x, use_reentrant=reentrant).sum())
+        torch.autograd.backward(checkpoint(each, x, use_reentrant=reentrant).sum())
     assert different(module, eager) == []
 
 
 def test_it_is_wrapped_for_data_parallel_training() -> None:
-    talk = torch.distributed
+    talk: Any = torch.distributed
     talk.init_process_group("gloo", store=talk.HashStore(), rank=0, world_size=1)
     try:
         eager = Many()
