@@ -156,7 +156,8 @@ class _Build:
 
     def all_gather(self, numbers: Sequence[int]) -> None:
         """Gather something that is not long."""
-        value = self.value(numbers[0], most=LENGTH)
+        # A copy, as what is scattered: a write to what is still being read would have no one meaning.
+        value = self.call(self.aten.clone.default, self.value(numbers[0], most=LENGTH))
         self.sent.append(self.call(talk("all_gather_into_tensor"), value, SIZE, self._group(numbers[2])))
 
     def reduce_scatter(self, numbers: Sequence[int]) -> None:
