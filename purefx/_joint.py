@@ -115,13 +115,19 @@ class _Flat(torch.nn.Module):
         self.in_spec = in_spec
         self.out_spec: Any = None
         self.results: tuple[Any, ...] = ()
-        names: dict[int, str] = {}
+        numbers: dict[int, int] = {}
+        self.names: list[str] = []
+        self.places: dict[str, int] = {}
+        """Which tensor stands at each name; a module that has several paths has its names once."""
+        owners = {path for path, _ in module.named_modules()}
         for name, slot in Attributes(module).state().pairs:
-            if slot.cell not in names:
+            if slot.cell not in numbers:
                 register = self.register_parameter if slot.kind is SlotKind.PARAMETER else self.register_buffer
-                register(f"t{len(names)}", slot.value)
-                names[slot.cell] = name
-        self.names = list(names.values())
+                register(f"t{len(numbers)}", slot.value)
+                numbers[slot.cell] = len(numbers)
+                self.names.append(name)
+            if name.rpartition(".")[0] in owners:
+                self.places[f"module.{name}"] = numbers[slot.cell]
 
     @property
     def module(self) -> torch.nn.Module:
@@ -138,9 +144,9 @@ class _Flat(torch.nn.Module):
         leaves = [next(rest) if isinstance(leaf, torch.Tensor) else leaf for leaf in self.leaves]
         args, kwargs = pytree.tree_unflatten(leaves, self.in_spec)
         state = {name: getattr(self, f"t{number}") for number, name in enumerate(self.names)}
-        result = torch.func.functional_call(
-            self.called[0], {f"module.{name}": value for name, value in state.items()}, (state, *args), kwargs, tie_weights=True
-        )
+        # With tie_weights=True torch leaves its tensors in a module that has two paths: it puts back what it had put there.
+        placed = {name: getattr(self, f"t{number}") for name, number in self.places.items()}
+        result = torch.func.functional_call(self.called[0], placed, (state, *args), kwargs, tie_weights=False)
         results, self.out_spec = pytree.tree_flatten(result)
         for leaf in results:
             _check_literal(leaf, "a result")

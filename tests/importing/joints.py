@@ -200,6 +200,19 @@ def drawn(*shape: int, grad: bool = False) -> torch.Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(0)).requires_grad_(grad)
 
 
+class Aliased(nn.Module):
+    """A module with several paths, beside one that shares a parameter and a buffer with it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b, self.norm, self.other = linear(), linear(), nn.BatchNorm1d(4), nn.BatchNorm1d(4)
+        self.b.weight, self.other.running_mean = self.a.weight, self.norm.running_mean
+        self.again, self.listed, self.renormed = self.b, nn.ModuleList([self.a, self.b]), self.norm
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.renormed(self.again(self.other(self.listed[0](x).tanh())))
+
+
 CASES: dict[str, tuple[type[nn.Module], tuple[Any, ...], dict[str, Any]]] = {
     "blocks": (Blocks, (drawn(2, 4),), {}),
     "input": (Blocks, (drawn(2, 4, grad=True),), {}),
@@ -214,6 +227,7 @@ CASES: dict[str, tuple[type[nn.Module], tuple[Any, ...], dict[str, Any]]] = {
     "recomputed": (Recomputed, (drawn(2, 4),), {}),
     "modes": (Modes, (drawn(2, 4),), {}),
     "draws": (Draws, (drawn(2, 4),), {}),
+    "aliased": (Aliased, (drawn(3, 4),), {}),
 }
 """The module and the arguments of an example call, by name."""
 

@@ -62,6 +62,17 @@ def test_state_is_the_modules_own() -> None:
     assert [spec.slot for spec in program.signature.outputs if type(spec) is px.ir.StateGradient] == ["embed.weight"]
 
 
+def test_a_module_with_two_paths_is_not_changed() -> None:
+    """torch's functional_call leaves its own tensors there (2.13, tie_weights=True)."""
+    make, args, kwargs = CASES["aliased"]
+    module = make()
+    before = dict(module.named_parameters(remove_duplicate=False)) | dict(module.named_buffers(remove_duplicate=False))
+    px.training.capture_joint(module, args, kwargs)
+    after = dict(module.named_parameters(remove_duplicate=False)) | dict(module.named_buffers(remove_duplicate=False))
+    assert list(after) == list(before)
+    assert all(after[name] is value for name, value in before.items())
+
+
 def test_what_does_not_exist_is_none() -> None:
     """A parameter that the result does not depend on has a gradient, and it is None."""
     make, args, kwargs = CASES["unused"]
