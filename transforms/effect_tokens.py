@@ -126,7 +126,7 @@ def _kept_outputs(program: Program) -> Arg:
     return tuple([arg for arg, spec in zip(output, program.signature.outputs, strict=True) if type(spec) is not Token])
 
 
-def _check_uses(program: Program, node: Node, bodies: list[str], mine: Collection[str], tokens: Tokens) -> None:
+def _check_uses(program: Program, node: Node, bodies: Sequence[str], mine: Collection[str], tokens: Tokens) -> None:
     for body in bodies:
         inputs = program.graphs[body].inputs
         taken = _leaves(node)[-len(inputs) :] if inputs else []

@@ -11,6 +11,7 @@ from typing import Any, Literal, cast
 import torch
 
 from ...ir.errors import ArgumentError, UnsupportedProgram
+from ...ir.graph import Op, place_of
 from ...ir.program import Program
 from ...ir.taking import a_program
 from ...ir.torch_private import is_tracing
@@ -61,6 +62,7 @@ def training_module(
         ArgumentError: the program is not a joint one.
         InvalidProgram: the program breaks invariants.
         PartitionError: it cannot be cut into a forward and a backward.
+        UnsupportedProgram: an operator gives its backward nothing where it runs; the message says how to capture another.
 
     >>> import torch, purefx as px
     >>> model, x = torch.nn.Linear(3, 1), torch.ones(2, 3)
@@ -76,10 +78,27 @@ def training_module(
             "px.training.capture_joint(module, args) makes one"
         )
     flat = inline(remove_effect_tokens(check(program)))
+    _check_operators(flat)
     cut = partition_joint(with_tangent_of_loss(uncalled(flat)), policy=policy)
     halves = (SplitHalves if split_backward else Halves)(cut, None if device is None else torch.device(device))
     made: Any = lower(called_like(flat, cut.forward), device=device, state=state)
     return training(made, halves, result_spec(flat))
+
+
+BY_GRADIENT_MODE = {
+    "aten.mkldnn_rnn_layer.default": "with torch.backends.mkldnn.flags(enabled=False)",
+}
+"""Operators that keep nothing for the backward while gradients are off, as they are inside of an autograd node, each with how to
+capture others in their place."""
+
+
+def _check_operators(program: Program) -> None:
+    for node in program.main.nodes:
+        if type(node.do) is Op and node.do.name in BY_GRADIENT_MODE:
+            raise UnsupportedProgram(
+                f"{place_of(node)}: {node.do.name} keeps what its backward needs only where gradients are on, and they are off "
+                f"inside of an autograd node; capture the program {BY_GRADIENT_MODE[node.do.name]}"
+            )
 
 
 LATER = "@later"

@@ -461,6 +461,20 @@ def test_other_programs_are_refused() -> None:
         px.training_module(nn.Linear(2, 1))  # type: ignore[arg-type]
 
 
+@pytest.mark.filterwarnings("ignore:TF32 acceleration on top of oneDNN:UserWarning")  # torch says that of any use of flags
+def test_operators_that_look_at_the_gradient_mode() -> None:
+    """mkldnn's recurrent layer keeps a workspace for its backward where gradients are on: never inside of an autograd node."""
+    eager, x = nn.LSTM(3, 2, batch_first=True), torch.randn(2, 4, 3)
+    if any(node.do.name == "aten.mkldnn_rnn_layer.default" for node in px.training.capture_joint(eager, (x,)).main.nodes):
+        with pytest.raises(px.errors.UnsupportedProgram, match=r"mkldnn_rnn_layer.*mkldnn.flags\(enabled=False\)"):
+            trained(eager, x)
+    with torch.backends.mkldnn.flags(enabled=False):
+        module = trained(eager, x)
+        for one in (eager, module):
+            one(x)[0].square().sum().backward()
+    assert all(torch.equal(mine.grad, theirs.grad) for mine, theirs in zip(module.parameters(), eager.parameters(), strict=True))
+
+
 def test_edits_of_the_forward_alone_are_refused() -> None:
     module = trained(nn.Linear(3, 1), torch.randn(2, 3))
     with pytest.raises(px.errors.UnsupportedProgram, match="an edit of it would leave the backward as it is"):
