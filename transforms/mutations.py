@@ -16,7 +16,7 @@ from ..ir.effects.aliases import UnionFind, slot_storage, storages
 from ..ir.effects.declared import NodeEffects
 from ..ir.effects.resolved import node_effects
 from ..ir.graph import Graph, Node, Op, Stack, common_prefix
-from ..ir.inference import values_of
+from ..ir.inference import clone_value, values_of
 from ..ir.meta import EMPTY_META, Meta
 from ..ir.operators import op_of
 from ..ir.origins import made_of
@@ -179,8 +179,10 @@ class _Writes:
     def _clone(self, value: str) -> Ref:
         place = self._final(value)
         stack = self.source.nodes[place].stack if place >= 0 else ()
-        meta = MappingProxyType({**self._copied(value), SAVED: True})
-        node = Node(self.edit.names.fresh("clone"), CLONE, (Ref(value),), (), stack, meta)
+        meta = self._copied(value)
+        known = {"val": clone_value(meta["val"])} if "val" in meta else {}
+        marked = MappingProxyType({**meta, **known, SAVED: True})
+        node = Node(self.edit.names.fresh("clone"), CLONE, (Ref(value),), (), stack, marked)
         self.edit.after(place, node, first=True)
         return Ref(node.name)
 

@@ -11,7 +11,7 @@ from .by_call import CallValues
 from .memo import UNASKED, Memo
 from .propagation import Propagation, shared_bodies
 from .results import agrees, input_given_back, operand_given_back, plainly_alike, values_of
-from .values import FakeValues, Symbols, fresh_mode, gives_nothing, running
+from .values import FakeValues, Symbols, clone_value, fresh_mode, gives_nothing, running
 
 __all__ = [
     "UNASKED",
@@ -22,6 +22,7 @@ __all__ = [
     "Symbols",
     "agrees",
     "branches_of",
+    "clone_value",
     "disagreement_of_branches",
     "fresh_mode",
     "gives_nothing",

@@ -39,7 +39,7 @@ from ..torch_private import (
 )
 from .memo import UNASKED, Memo, memo_of
 
-__all__ = ["FakeValues", "Symbols", "fresh_mode", "gives_nothing", "running"]
+__all__ = ["FakeValues", "Symbols", "clone_value", "fresh_mode", "gives_nothing", "running"]
 
 ATTEMPTS = 256
 """How many numbers are tried for a symbol; guards are about remainders and bounds."""
@@ -316,6 +316,24 @@ def running(mode: Any) -> Generator[None, None, None]:
         stack.enter_context(without_kernels(mode))
         stack.enter_context(mode)
         yield
+
+
+def clone_value(value: Any) -> Any:
+    """Return the fake value of a clone: that of what is cloned, unless the clone lies otherwise in memory.
+
+    Args:
+        value: what is said of what is cloned.
+
+    >>> with running(fresh_mode()):
+    ...     columns = torch.empty(3, 4)[:, 1:3]
+    >>> columns.stride(), clone_value(columns).stride()
+    ((4, 1), (2, 1))
+    """
+    if not isinstance(value, FakeTensor):
+        return value
+    with running(value.fake_mode):
+        made = value.clone()
+    return value if list(map(str, made.stride())) == list(map(str, value.stride())) else made
 
 
 def gives_nothing(node: Node) -> bool:

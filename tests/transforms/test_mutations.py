@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from attrs import evolve
 from torch import nn
 from torch.fx.experimental.proxy_tensor import make_fx
 
@@ -304,3 +305,18 @@ def test_at_any_stage_and_one_at_a_time() -> None:
     assert [name for name in program.state if marked.state[name] != program.state[name]] == names
     first = px.mark_non_persistent(program, names, fuel=1)
     assert [first.state[name].persistent for name in names] == [False, True]
+
+
+def test_what_is_said_of_a_clone_is_how_it_lies_in_memory() -> None:
+    """Of a slice it has strides of its own; the slice's were said of it."""
+
+    class Sliced(nn.Module):
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            return x.neg(), x[:, 1:3]
+
+    plain = px.capture(Sliced(), (torch.ones(3, 4),))
+    signature = evolve(plain.signature, outputs=(px.ir.InputMutation(0), px.ir.UserOutput()), out_spec=None)
+    written = px.inplace_mutations(plain.evolve(signature=signature))
+    [clone] = [node for node in written.main.nodes if str(node.do) == str(px.op(torch.ops.aten.clone.default))]
+    assert clone.meta["val"].stride() == torch.ones(3, 4)[:, 1:3].clone().stride() == (2, 1)
+    assert px.verify(written, infer=True) == ()

@@ -235,7 +235,7 @@ def with_gradient(program: px.Program, slot: str) -> px.Program:
 
 def test_a_program_of_a_loss_does_not_stand_in_for_a_module() -> None:
     plain = px.capture(nn.Flatten(0), (ROWS,))
-    signature = evolve(plain.signature, outputs=(px.ir.UserOutput(), px.ir.LossOutput()))
+    signature = evolve(plain.signature, outputs=(px.ir.UserOutput(), px.ir.LossOutput()), out_spec=None)
     by = plain.with_main(evolve(plain.main, output=plain.main.output * 2), signature=signature)
     with pytest.raises(px.errors.SwapError) as found:
         px.swap_modules(model(), {"head": by})

@@ -21,6 +21,7 @@ from ...ir.arguments import Ref
 from ...ir.effects.aliases import storages
 from ...ir.effects.resolved import node_effects
 from ...ir.graph import Do, Get, Graph, Node, Op, Stack
+from ...ir.inference import clone_value
 from ...ir.meta import Meta
 from ...ir.operators import op_of
 from ...ir.origins import made_of
@@ -233,7 +234,9 @@ class _Insertion:
         value = self._reader(chain, stack, number)
         # What the user makes of it must not change when the state does: a view of the state is a view of a copy.
         if number == count or crossing.value in self.viewing[number]:
-            clone = Node(self.edit.names.fresh("clone"), CLONE, (Ref(value),), (), stack, self._copied(crossing.value))
+            meta = self._copied(crossing.value)
+            known = {"val": clone_value(meta["val"])} if "val" in meta else {}
+            clone = Node(self.edit.names.fresh("clone"), CLONE, (Ref(value),), (), stack, MappingProxyType({**meta, **known}))
             self.edit.before(number, clone)
             value = clone.name
         self.edit.use(number, crossing.value, Ref(value))

@@ -16,6 +16,7 @@ from ...ir.errors import PartitionError
 from ...ir.expression import inputs_in, symbols_in
 from ...ir.graph import Graph, Input, Node
 from ...ir.importing.constraints import read_size
+from ...ir.inference import clone_value
 from ...ir.operators import op_of
 from ...ir.program import Program
 from ...ir.signature import (
@@ -109,7 +110,7 @@ class Halves:
                         f"the backward needs {name!r}, which is several values, and the forward changes memory that they are in: "
                         "take out those that it needs before that"
                     )
-                known = {"val": meta["val"]} if "val" in meta else {}
+                known = {"val": clone_value(meta["val"])} if "val" in meta else {}
                 found[name] = Node(names.fresh(f"{name}_kept"), CLONE, (Ref(name),), meta=known)
         return found
 

@@ -15,6 +15,7 @@ from ...ir.arguments import Ref
 from ...ir.effects.declared import NodeEffects
 from ...ir.effects.resolved import node_effects
 from ...ir.graph import Get, Node
+from ...ir.inference import clone_value
 from ...ir.operators import op_of
 from ...ir.own_operators import is_boundary
 from ...ir.program import Program
@@ -50,7 +51,7 @@ def with_snapshots(program: Program) -> Program:
     for number, name, version in found:
         if (name, version) not in copies:
             meta = program.main.metas[name]
-            known = {"val": meta["val"]} if "val" in meta else {}
+            known = {"val": clone_value(meta["val"])} if "val" in meta else {}
             copy = Node(edit.names.fresh(f"{name}_before"), CLONE, (Ref(name),), meta=known)
             copies[name, version] = Ref(copy.name)
             edit.before(number, copy)
