@@ -101,12 +101,21 @@ class Fact(Generic[T]):
         Args:
             program: a program at any stage.
         """
+        value = self.followed(program)
+        return self.keep(program, self.derive(program)) if value is None else value
+
+    def followed(self, program: Any) -> T | None:
+        """Return the value of the fact where it is known, or follows from that of the program before; None otherwise.
+
+        Args:
+            program: a program at any stage.
+        """
         known: Known | None = program.known.get(self.name)
         if known is not None and is_about(known, program):
             return self._value(known)
         found = self.before(program)
         value = None if found is None else self.follow(*found)
-        return self.keep(program, self.derive(program) if value is None else value)
+        return None if value is None else self.keep(program, value)
 
     def before(self, program: Any) -> tuple[T, Edit] | None:
         """Return the value for the program that this one was edited from, and the edit; None where there is none, or it is large.

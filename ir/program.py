@@ -6,7 +6,7 @@ keeps.  Nothing here transforms or runs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property, singledispatch
 from types import MappingProxyType
 from typing import Any
@@ -74,7 +74,13 @@ class Step:
 
     name: str
     options: tuple[tuple[str, Any], ...]
-    before: Program = field(eq=False, repr=False)
+    _before: Program | Callable[[], Program] = field(eq=False, repr=False)
+
+    @cached_property
+    def before(self) -> Program:
+        """The program that it ran on; made when it is asked for, where the step was done in one with the one before it."""
+        before = self._before
+        return before if isinstance(before, Program) else before()
 
     def __str__(self) -> str:
         options = ", ".join(f"{key}={value!r}" for key, value in self.options)

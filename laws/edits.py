@@ -19,6 +19,7 @@ from ..ir.graph import Call, Frame, Get, Graph, Input, Node, Op
 from ..ir.persistent import PMap, pmap
 from ..ir.program import Program
 from ..ir.verify import verify
+from ..transforms import Transformation, deduplicate, remove_effect_tokens
 
 __all__ = ["EDITS", "Edited", "anew", "differences", "edited", "edits_of", "incremental_faults"]
 
@@ -54,7 +55,15 @@ def differences(program: Program) -> list[str]:
     for name, ask in [*pairs, *([("digest", digest)] if not theirs else [])]:
         if ask(program) != ask(copy):
             found.append(f"{name}: {ask(program)}, from nothing {ask(copy)}")
+    for step in [] if theirs else FOLLOWED:
+        given, expected = step(program), step(copy)
+        if (given is program) is not (expected is copy) or list(given.graphs) != list(expected.graphs) or given != expected:
+            found.append(f"{step.name}:\n{given}\nfrom nothing\n{expected}")
     return found
+
+
+FOLLOWED: tuple[Transformation, ...] = (deduplicate, remove_effect_tokens)
+"""Transformations that look only at what was edited since they had nothing to do."""
 
 
 def _order(program: Program) -> tuple[str, ...]:

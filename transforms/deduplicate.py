@@ -4,28 +4,29 @@ From the innermost calls outwards, each body is written as a list of tokens, cal
 that they fell into, and one dictionary gives equal lists one number.  State is named relative to the module, so the blocks
 of a transformer are equal; which state is read and which body is called is part of the list.  Nothing is compared pairwise.
 A call that is cut into pieces is one call: it is renumbered as a whole, so a body comes after all pieces of what it calls.
-A body that several become is nobody's own, and is named for all of its users (``shared_bodies.py``).
+A body that several become is nobody's own, and is named for all of its users (``merged_bodies.py``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Hashable, Iterator, Mapping
 
-from attrs import evolve
-
-from ..ir.analysis.digest import graph_tokens
+from ..ir.analysis.digest import graph_tokens, own_identity
+from ..ir.analysis.merkle import Own
 from ..ir.arguments import bodies_in
 from ..ir.calls.call_graph import Instance
 from ..ir.calls.parts import part_names
-from ..ir.graph import Call, Frame, Get, Graph, Input, Node, Op
-from ..ir.names import Names
+from ..ir.facts import Edit, Fact
+from ..ir.graph import Call, Frame, Graph, Node, Op
+from ..ir.persistent import PMap, pmap
 from ..ir.program import Program
+from .merged_bodies import for_all, ids_of
 from .places import Called, Label, Places, below
-from .shared_bodies import User, common_id, common_meta, names_agree, with_common_names, with_names, word_of_read
 from .transformation import UNLIMITED, Fuel, transformation
 
-__all__ = ["deduplicate"]
+__all__ = ["DISTINCT", "deduplicate"]
+
+Distinct = PMap[Own, str]
 
 
 @transformation(
@@ -69,14 +70,55 @@ def deduplicate(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
     >>> px.deduplicate(program) is program
     True
     """
-    if len(program.order) == 1:
+    if len(program.order) == 1 or (not fuel.limited and DISTINCT.followed(program)):
         return program
-    classes = _Classes(program, fuel)
-    graphs = classes.graphs()
-    return program.with_graphs(graphs, only=True)
+    result = program.with_graphs(_Classes(program, fuel).graphs(), only=True)
+    if result is program and not fuel.limited:
+        DISTINCT.keep(program, _identities(program))
+    return result
 
 
-Item = TypeVar("Item", Node, Input)
+def _distinct(program: Program) -> Distinct:
+    # Only of a program that says that it was deduplicated: of others it would be worked out twice.
+    if "deduplicated" not in program.facts:
+        return pmap()
+    made = program.with_graphs(_Classes(program, UNLIMITED).graphs(), only=True)
+    return _identities(program) if made is program else pmap()
+
+
+def _identities(program: Program) -> Distinct:
+    if len(program.order) < len(program.graphs):
+        return pmap()
+    found = {own_identity(graph): name for name, graph in program.graphs.items()}
+    return pmap(found) if len(found) == len(program.graphs) else pmap()
+
+
+def _still_distinct(known: Distinct, edit: Edit) -> Distinct | None:
+    if not known or not edit.keeps("modules", "call_signatures"):
+        return None
+    before, after = edit.before.graphs, edit.after.graphs
+    for name in edit.changed:
+        was, now = before[name], after[name]
+        if not _calls_alike(was, now):
+            return None
+        identity = own_identity(now)
+        if known.get(identity, name) != name:
+            return None  # another body is equal now, or was before that was edited, too
+        known = known.discard(own_identity(was)).set(identity, name)
+    return known
+
+
+def _calls_alike(was: Graph, now: Graph) -> bool:
+    calls = ([node.do for node in graph.callers if type(node.do) is Call] for graph in (was, now))
+    return was.callees == now.callees and next(calls) == next(calls)
+
+
+DISTINCT: Fact[Distinct] = Fact("distinct bodies", _distinct, _still_distinct)
+"""Of a program in which no two bodies are equal, which body each identity is of; empty for others.
+
+Where the calls in an edited body stay what they are, it is equal to another one only if that has its identity, callees by name:
+other bodies are distinct already, so equal callees are one.
+"""
 
 
 class _Classes:
@@ -125,22 +167,8 @@ class _Classes:
         self._same.setdefault(what, []).append(call[1])
 
     def _name_bodies(self) -> None:
-        # A body that others become, which other modules have, is named after none of them; the others keep their names.
-        types = {module.path: module.type_name for module in self.program.modules}
-        names, shared = Names(()), dict[Hashable, str]()
-        for key, members in self.members.items():
-            common = self._common_id(members, types) if len(members) > 1 else None
-            if common is not None:
-                shared[key] = common
-            self.ids[key] = names.fresh(next(iter(members))) if common is None else ""
-        names = Names([*types, *self.ids.values()])
-        self.ids.update({key: names.fresh(wanted) for key, wanted in shared.items()})
-
-    def _common_id(self, members: Mapping[str, Sequence[str]], types: Mapping[str, str | None]) -> str | None:
-        first = next(iter(members))
-        paths = {path for found in members.values() for path in found}
-        is_called = any((first, path) in self.places.labels for path in members[first])
-        return common_id(paths, types) if len(paths) > 1 and is_called else None
+        called = {name for name, path in self.places.inner if (name, path) in self.places.labels}
+        self.ids = ids_of(self.members, {module.path: module.type_name for module in self.program.modules}, called)
 
     def _identity(self, instance: Instance) -> Hashable:
         name, path = instance
@@ -255,7 +283,7 @@ class _Classes:
         for key, members in self.members.items():
             if len(members) > 1:
                 users = [(self.program.graphs[name], paths) for name, paths in members.items()]
-                found[self.ids[key]] = _for_all(found[self.ids[key]], users, is_split=is_split)
+                found[self.ids[key]] = for_all(found[self.ids[key]], users, is_split=is_split)
         return found
 
     def _rewritten(self, name: str, path: str) -> Graph:
@@ -272,25 +300,3 @@ class _Classes:
         call, part = self.label(place, do) if anew else (do.instance.call, do.instance.part)
         new = Call(Frame(do.instance.path, call, part), self.ids[self.keys[do.graph, place]])
         return node if new == do else node.evolve(do=new)
-
-
-def _for_all(graph: Graph, users: Sequence[User], *, is_split: bool) -> Graph:
-    # The body as it is right for all that become it; inside of parts all names stay the original ones.
-    shared = _with_common_meta(graph, [other for other, _ in users[1:]])
-    if is_split:
-        return shared
-    if not names_agree(users):
-        return with_common_names(shared, users)
-    return with_names(shared, {node.name: word_of_read(node.name, node.do.slot) for node in shared.nodes if type(node.do) is Get})
-
-
-def _with_common_meta(graph: Graph, others: list[Graph]) -> Graph:
-    # Equal bodies have their values in one order; one that is not the same in every call would be wrong of some.
-    inputs = [_said_by_all(*column) for column in zip(graph.inputs, *[other.inputs for other in others], strict=True)]
-    nodes = [_said_by_all(*column) for column in zip(graph.nodes, *[other.nodes for other in others], strict=True)]
-    return graph.with_nodes(nodes, inputs=tuple(inputs))
-
-
-def _said_by_all(item: Item, *others: Item) -> Item:
-    meta = common_meta(item.meta, [other.meta for other in others])
-    return item if meta is item.meta else evolve(item, meta=meta)

@@ -5,7 +5,7 @@ Tokens that no longer order anything are removed from the signature and from bod
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from operator import is_
 from typing import Any
 
@@ -16,7 +16,8 @@ from ..ir.callables import op_name
 from ..ir.calls.call_graph import bodies_run_by
 from ..ir.effects.registered import effects_of
 from ..ir.errors import UnsupportedProgram
-from ..ir.graph import Call, Graph, Node, Op
+from ..ir.facts import Edit, Fact
+from ..ir.graph import Call, Do, Graph, Node, Op
 from ..ir.meta import Meta, freeze_meta
 from ..ir.program import Program
 from ..ir.rewriter import Rewriter
@@ -193,19 +194,32 @@ def remove_effect_tokens(program: Program, *, fuel: Fuel = UNLIMITED) -> Program
     True
     """
     specs = (*program.signature.inputs, *program.signature.outputs)
-    result = program.with_graphs({name: _unthreaded(program.graphs[name], fuel) for name in program.order})
+    threaded = THREADED(program)
+    graphs = {name: _unthreaded(program.graphs[name], fuel) for name in program.order if name in threaded} if threaded else {}
+    result = program.with_graphs(graphs)
     if any(type(spec) is Token for spec in specs) and fuel.burn("take the tokens from the signature"):
         return without_tokens(result)
     return result
 
 
-def _threads(node: Node) -> bool:
-    return type(node.do) is Op and node.do.name == WITH_EFFECTS
+def _threads(do: Do) -> bool:
+    return type(do) is Op and do.name == WITH_EFFECTS
+
+
+def _that_thread(graphs: Mapping[str, Graph], names: Iterable[str]) -> frozenset[str]:
+    return frozenset([name for name in names if any(map(_threads, graphs[name].distinct))])
+
+
+def _still_threaded(known: frozenset[str], edit: Edit) -> frozenset[str]:
+    return known.difference(edit.changed) | _that_thread(edit.after.graphs, edit.changed)
+
+
+THREADED: Fact[frozenset[str]] = Fact(
+    "graphs with threaded operators", lambda program: _that_thread(program.graphs, program.graphs), _still_threaded
+)
 
 
 def _unthreaded(graph: Graph, fuel: Fuel) -> Graph:
-    if not any(map(_threads, graph.nodes)):
-        return graph
     results: dict[str, int] = {}
     """For each operator that was threaded, how many results it has of its own."""
     tokens: dict[str, Arg] = {}
@@ -213,7 +227,7 @@ def _unthreaded(graph: Graph, fuel: Fuel) -> Graph:
     edit = Rewriter(graph)
     for number, node in enumerate(graph.nodes):
         source, index = node.projection or ("", 0)
-        if _threads(node) and fuel.burn("unthread", node.name):
+        if _threads(node.do) and fuel.burn("unthread", node.name):
             tokens[node.name], target, *rest = node.args
             count = results[node.name] = _results(target, rest)
             op = Op(op_name(target), evolve(effects_of(target), ordered=True), target)

@@ -17,12 +17,14 @@ from ..ir.names import escaped
 from ..ir.persistent import collector_paused
 from ..ir.program import Program
 from ..ir.taking import a_function, a_program, a_result, is_function, kind_of
+from ..ir.torch_private import is_traced
 from ..ir.verify import check
 from .deduplicate import deduplicate
 from .effect_tokens import remove_effect_tokens
 from .insert_ivals import insert_ivals
 from .mutations import inplace_mutations
 from .outline import outline
+from .outline.merged import outlined_and_deduplicated
 from .regions import dispatch
 from .rules.rule import RuleSet
 from .state import sink_state
@@ -30,6 +32,8 @@ from .tracing import trace_program
 from .transformation import ADVICE, Fuel, Transformation, observed, without_fuel
 
 __all__ = ["DEFAULT", "Rewrite", "as_step", "bisect", "check_order", "transform"]
+
+Step = Callable[[Program], Program]
 
 DEFAULT: tuple[Transformation, ...] = (
     remove_effect_tokens, inplace_mutations, sink_state, insert_ivals, outline, deduplicate, dispatch,
@@ -68,7 +72,7 @@ def transform(program: Program, *transformations: Callable[[Program], Program]) 
     trace_program("program", 0, program)
     # One pause for all: with one for each step, the collector would walk what they made after every one of them.
     with collector_paused() if all(isinstance(step, Transformation) and step.proven for step in steps) else nullcontext():
-        for number, step in enumerate(steps, 1):
+        for number, step in _fused(steps):
             # A result that is not known to be valid (a user's function made it) is looked at before the next step sees it.
             before = program
             try:
@@ -84,6 +88,28 @@ def transform(program: Program, *transformations: Callable[[Program], Program]) 
                 raise
             trace_program(_name(step), number, program, before)
     return program
+
+
+FUSED: dict[tuple[Step, ...], Step] = {
+    (outline, deduplicate): outlined_and_deduplicated,
+}
+"""Steps that are done in one where nobody looks between them: the result is the same, trail included."""
+
+
+def _fused(steps: Sequence[Step]) -> list[tuple[int, Step]]:
+    # Each step with its number; a trace shows the program after every one.
+    found: list[tuple[int, Step]] = []
+    number = 0
+    while number < len(steps):
+        two = tuple(steps[number : number + 2])
+        together = None if is_traced() or not all(map(_is_plain, two)) else FUSED.get(two)
+        found.append((number + 1, steps[number] if together is None else together))
+        number += 1 if together is None else 2
+    return found
+
+
+def _is_plain(step: Step) -> bool:
+    return isinstance(step, Transformation) and not step.options
 
 
 def check_order(program: Program, steps: Sequence[Callable[[Program], Program]]) -> None:
@@ -115,9 +141,6 @@ def _check_step(number: int, step: object) -> None:
     elif isinstance(step, Iterable) and not callable(step):
         advice = "; pass several one by one, as in transform(program, *steps)"
     raise PipelineError(f"step {number} is {kind_of(step)}, and a step is a function of a program{advice}")
-
-
-Step = Callable[[Program], Program]
 
 
 def as_step(step: Step) -> Step:

@@ -11,14 +11,14 @@ import keyword
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch.fx.passes.shape_prop import TensorMetadata
 
 from ..ir.analysis.numbers import SYMBOLIC
 from ..ir.arguments import Ref
-from ..ir.graph import Get, Graph, Node, Op
+from ..ir.graph import Get, Graph, Input, Node, Op
 from ..ir.inference import agrees, plainly_alike
 from ..ir.meta import EMPTY_META, Meta
 from ..ir.names import Names, is_identifier, stem_of, word_of
@@ -29,10 +29,12 @@ from ..ir.torch_private import device_of
 
 __all__ = [
     "RESERVED",
+    "Standing",
     "User",
     "alike",
     "common_id",
     "common_meta",
+    "common_values",
     "is_named_after",
     "names_agree",
     "placed",
@@ -94,7 +96,15 @@ def common_meta(meta: Meta, others: Sequence[Meta]) -> Meta:
     >>> dict(common_meta({"val": 1, "custom": {"of": "a"}, "stack_trace": "a"}, [{"val": 1, "custom": {"of": "b"}}]))
     {'val': 1, 'stack_trace': 'a'}
     """
-    meta = standing_for(meta, others, is_body=True)
+    return common_values(standing_for(meta, others, is_body=True), others)
+
+
+def common_values(meta: Meta, others: Sequence[Meta]) -> Meta:
+    """Return meta without what it says of one call and others do not say, as ``common_meta``; its origin stays what it is.
+
+    >>> dict(common_values({"val": 1, "stack_trace": "a"}, [{"val": 2}]))
+    {'stack_trace': 'a'}
+    """
     told = [key for key in OF_A_CALL if key in meta]
     if told and told[0] == "val" and plainly_alike(meta["val"], [other.get("val") for other in others]):
         # What else is said of the tensor follows, and costs more to compare.
@@ -151,7 +161,22 @@ RESERVED = frozenset([*keyword.kwlist, *dir(builtins)])
 NEUTRAL_INPUT = "arg"
 NEUTRAL_BODY = "shared"
 
-User = tuple[Graph, Sequence[str]]
+
+class Standing(Protocol):
+    """One of several equal bodies, as far as it differs from them: the names and the meta of its values."""
+
+    @property
+    def inputs(self) -> Sequence[Input | Node]:
+        """What stands for its inputs."""
+        ...
+
+    @property
+    def nodes(self) -> Sequence[Input | Node]:
+        """What stands for its nodes."""
+        ...
+
+
+User = tuple[Standing, Sequence[str]]
 """A body that became one with others, and the paths of the modules that it stands in."""
 
 
@@ -164,15 +189,19 @@ def names_agree(users: Sequence[User]) -> bool:
     (True, False)
     """
     first = users[0][0]
-    for graph, _ in users[1:]:
-        if graph is first:
+    reads = {place for place, node in enumerate(first.nodes) if type(node) is Node and type(node.do) is Get}
+    inputs = [formal.name for formal in first.inputs]
+    names = [node.name for node in first.nodes]
+    for body, _ in users[1:]:
+        if body is first:
             continue
-        for mine, theirs in zip(first.inputs, graph.inputs, strict=True):
-            if mine.name != theirs.name:
-                return False
-        for node, other in zip(first.nodes, graph.nodes, strict=True):
-            if node.name != other.name and type(node.do) is not Get:
-                return False
+        if inputs != [formal.name for formal in body.inputs]:
+            return False
+        theirs = [node.name for node in body.nodes]
+        if theirs != names and any(
+            mine != other and place not in reads for place, (mine, other) in enumerate(zip(names, theirs, strict=True))
+        ):
+            return False
     return True
 
 

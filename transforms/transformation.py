@@ -245,12 +245,37 @@ class Transformation:
         if a_result(result, self.name) is program:
             return program
         told = {**options, "fuel": fuel.burnt - before} if fuel.limited else options
+        return self.taken(program, result, tuple(told.items()), whole=not fuel.refused)
+
+    def taken(
+        self,
+        program: Program,
+        result: Program,
+        options: tuple[tuple[str, Any], ...] = (),
+        *,
+        whole: bool = True,
+        before: Program | Callable[[], Program] | None = None,
+    ) -> Program:
+        """Return what its function gave with the facts that hold now, and with one more step in the trail.
+
+        Args:
+            program: what it was given.
+            result: what its function returned, another program.
+            options: with which it ran.
+            whole: whether it did all that it does.
+            before: what gives the program that it was given, where that is not there yet.
+
+        >>> import purefx as px
+        >>> program = px.Program.of({"": px.Graph((), (), ())})
+        >>> [str(step) for step in px.outline.taken(program, program.evolve()).trail]
+        ['outline()']
+        """
         # What its function called may have taken facts away or established some: what the result says of itself goes first.
-        result = result.evolve(
-            facts=(result.facts - self.forgets) | (frozenset() if fuel.refused else self.establishes),
-            trail=(*program.trail, Step(self.name, tuple(told.items()), program)),
+        made = result.evolve(
+            facts=(result.facts - self.forgets) | (self.establishes if whole else frozenset()),
+            trail=(*program.trail, Step(self.name, options, before or program)),
         )
-        return trust(result) if self.proven and program.checked else result
+        return trust(made) if self.proven and program.checked else made
 
     def _by_position(self, given: tuple[Any, ...], options: dict[str, Any]) -> dict[str, Any]:
         kinds = signature(self.apply).parameters.values()

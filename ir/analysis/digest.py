@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -27,7 +28,7 @@ from ..state import SlotKind, describe_tensor
 from ..taking import TWO_PROGRAMS, a_program
 from .merkle import Digests, Own, digests, followed, hash_of
 
-__all__ = ["alpha_equal", "digest", "graph_digest", "graph_tokens", "own_identity"]
+__all__ = ["alpha_equal", "digest", "graph_digest", "graph_tokens", "own_identity", "write_operands"]
 
 OPENING = {tuple: "(", Items: "[", Record: "{", slice: ":"}
 
@@ -247,17 +248,7 @@ def graph_tokens(graph: Graph, callees: Mapping[str, Hashable], *, instance: Cal
                 add(said)
         if node.stack:
             add(f"in {'/'.join(frame.path for frame in node.stack)!r}")
-        for arg in node.args:
-            kind = type(arg)
-            if kind is Ref:
-                add(positions.get(arg.name, -1))
-            elif kind in CACHED:
-                add(_literal(arg))
-            else:
-                _write(arg, tokens, positions, callees)
-        for key, value in node.kwargs:
-            add(f"{key!r}=")
-            _write(value, tokens, positions, callees)
+        write_operands(node, tokens, positions, callees)
         positions[node.name] = len(positions)
         add(";")
     output = graph.output
@@ -266,6 +257,37 @@ def graph_tokens(graph: Graph, callees: Mapping[str, Hashable], *, instance: Cal
     else:
         _write(output, tokens, positions, callees)
     return tokens
+
+
+def write_operands(
+    node: Node, tokens: list[Hashable], positions: Mapping[str, int], callees: Mapping[str, Hashable] = MappingProxyType({})
+) -> None:
+    """Add what a node is given to the tokens of its body.
+
+    Args:
+        node: any node.
+        tokens: of the body, up to here.
+        positions: the number of each value of the body.
+        callees: the identity of every graph that an operator is given.
+
+    >>> from purefx.ir import Op
+    >>> tokens = []
+    >>> write_operands(Node("y", Op("toy.add"), (Ref("x"), 1)), tokens, {"x": 7})
+    >>> tokens
+    [7, 'int 1']
+    """
+    add = tokens.append
+    for arg in node.args:
+        kind = type(arg)
+        if kind is Ref:
+            add(positions.get(arg.name, -1))
+        elif kind in CACHED:
+            add(_literal(arg))
+        else:
+            _write(arg, tokens, positions, callees)
+    for key, value in node.kwargs:
+        add(f"{key!r}=")
+        _write(value, tokens, positions, callees)
 
 
 def _write(arg: Arg, tokens: list[Hashable], positions: Mapping[str, int], callees: Mapping[str, Hashable]) -> None:

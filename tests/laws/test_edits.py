@@ -7,12 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from typing import Any
 
 import pytest
+import torch
 
+import purefx as px
 from purefx.ir.analysis import digest as digests
 from purefx.ir.facts import Edit, Fact
+from purefx.ir.operators import op_of
 from purefx.ir.verify import edited, verifier
 from purefx.laws.checking import drawn
 from purefx.laws.corruptions import CORRUPTORS
@@ -71,6 +75,42 @@ def test_a_digest_that_does_not_reach_the_callers_is_found() -> None:
 
     with put(digests, "DIGESTS", Fact("wrong", digests.DIGESTS.derive, only_there)):
         assert found()
+
+
+def test_a_body_that_became_equal_to_another_is_found() -> None:
+    module: Any = import_module("purefx.transforms.deduplicate")
+    with put(module, "DISTINCT", Fact("distinct bodies", module.DISTINCT.derive, lambda known, _: known)):
+        assert found()
+
+
+def test_a_call_that_became_equal_to_another_gets_its_number() -> None:
+    module: Any = import_module("purefx.transforms.deduplicate")
+    body = px.Graph((px.Input("x"),), (px.Node("y", px.Op("toy.neg"), (px.Ref("x"),)),), px.Ref("y"))
+
+    def calls(*frames: px.Frame) -> px.Graph:
+        nodes = [px.Node(f"y{number}", px.Call(frame, "body"), (px.Ref("x"),)) for number, frame in enumerate(frames)]
+        return px.Graph((px.Input("x"),), tuple(nodes), tuple([px.Ref(node.name) for node in nodes]))
+
+    before = px.Program.of({"": calls(px.Frame("a"), px.Frame("c")), "body": body})
+    assert px.deduplicate(before) is before
+    after, expected = (before.with_main(calls(px.Frame("a"), px.Frame("a", number))) for number in (1, 0))
+    assert px.deduplicate(after) == expected
+    with put(module, "_calls_alike", lambda *_: True):
+        assert px.deduplicate(after) != expected
+
+
+def test_an_operator_that_came_to_thread_a_token_is_found() -> None:
+    module: Any = import_module("purefx.transforms.effect_tokens")
+    with_one = px.Program.of({"": px.Graph((px.Input("t"), px.Input("x")), (THREADED,), (px.Ref("t"), px.Ref("x")))})
+    before = with_one.with_main(px.Graph(with_one.main.inputs, (), with_one.main.output))
+    assert px.remove_effect_tokens(before) is before
+    after = before.with_main(with_one.main)
+    assert px.remove_effect_tokens(after).main.nodes[0].do != THREADED.do
+    with put(module, "THREADED", Fact("none", lambda _: frozenset(), lambda known, _: known)):
+        assert px.remove_effect_tokens(after) is after
+
+
+THREADED = px.Node("y", op_of(torch.ops.higher_order.with_effects), (px.Ref("t"), torch.ops.aten._print.default, "hi"))
 
 
 def test_the_law_is_asked_of_edits_that_are_followed() -> None:

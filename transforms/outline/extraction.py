@@ -9,7 +9,6 @@ from collections.abc import Sequence
 
 from ...ir.arguments import Ref
 from ...ir.graph import Call, Frame, Graph, Input, Node, Op
-from ...ir.meta import Meta
 from ...ir.names import Names, relative
 from ...ir.origins import handed_on
 from ...ir.persistent import pmap
@@ -18,7 +17,7 @@ from ...ir.relocation import Relocation
 from ..regions import call_nodes
 from ..shared_bodies import placed
 
-__all__ = ["MovedBodies", "cut_out", "inside_of"]
+__all__ = ["MovedBodies", "Scope", "Walk", "inside_of"]
 
 
 class MovedBodies:
@@ -79,108 +78,128 @@ def inside_of(path: str) -> Relocation:
     return Relocation(lambda name: relative(name, path))
 
 
-class _Scope:
+class Scope:
     """One module call during the walk."""
 
-    __slots__ = ("calls", "entered", "entries", "frame", "inputs", "inside", "level", "outputs", "parent", "received")
+    __slots__ = (
+        "_inside", "calls", "entered", "entries", "frame", "inputs", "level", "number", "outputs", "parent", "path", "received",
+    )  # fmt: skip
 
-    def __init__(self, frame: Frame | None, parent: _Scope | None) -> None:
+    def __init__(self, frame: Frame | None, parent: Scope | None) -> None:
         self.frame = frame
         self.parent = parent
-        self.inside = inside_of("" if frame is None else frame.path)
-        """How its body writes what the root names."""
+        self.path = "" if frame is None else frame.path
+        """Of its module, from the root."""
+        self.number = 0 if frame is None else frame.call
+        """Which call of its module it is."""
         self.level: int = 0 if parent is None else parent.level + 1
-        self.entries: list[Node | _Scope] = []
+        self.entries: list[Node | Scope] = []
         self.entered: set[Frame] = set()
         """The calls inside it that were begun."""
         self.inputs: dict[str, None] = {}
-        """Values that it takes from outside."""
+        """Values that it takes from outside, by first use: equal layers must be equal bodies."""
         self.received: set[str] = set()
         """Values that a call inside it returned."""
         self.outputs: dict[str, None] = {}
-        """Values made inside it that are used outside."""
+        """Values made inside it that are used outside; in the order in which they are made once the walk is finished."""
         self.calls: tuple[Node, ...] = ()
+        """The nodes of its parent that call it."""
+        self._inside: Relocation | None = None
+
+    @property
+    def inside(self) -> Relocation:
+        """How its body writes what the root names."""
+        if self._inside is None:
+            self._inside = inside_of(self.path)
+        return self._inside
+
+    def nodes(self) -> tuple[Node, ...]:
+        """Return the nodes of its body, the calls inside it where they were begun."""
+        found: list[Node] = []
+        for entry in self.entries:
+            if isinstance(entry, Scope):
+                found.extend(entry.calls)
+                continue
+            if self.frame is not None:
+                do = entry.do if type(entry.do) is Op else self.inside.do(entry.do)
+                entry = Node(entry.name, do, entry.args, entry.kwargs, (), entry.meta)
+            found.append(entry)
+        return tuple(found)
 
 
-def cut_out(program: Program, nodes: Sequence[Node]) -> Program | None:
-    """Return the program with a body for every module call; None if a call is not one run of nodes.
+class Walk:
+    """Puts the nodes of a root into the calls that their stacks name, and finds what each call takes and gives back.
 
     Args:
         program: gives everything but the nodes of the root.
         nodes: the nodes of the root, in the order that they shall have.
     """
-    walk = _Walk(program)
-    walk.take(nodes)
-    if walk.returned:
-        return None
-    walk.finish()
-    return walk.program()
 
-
-class _Walk:
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, nodes: Sequence[Node]) -> None:
         self.source = program
-        self.root = _Scope(None, None)
-        self.scopes: list[_Scope] = [self.root]
-        self.current = self.root
-        self.stack: tuple[Frame, ...] = ()
+        self.root = Scope(None, None)
+        self.scopes: list[Scope] = [self.root]
+        """Each before those inside it, in calling order."""
         self.returned = False
-        """Whether a call was entered a second time."""
+        """Whether a call was entered a second time: then it is not one run of nodes, and the walk ended there."""
         self.ids = Names(program.graphs)
         self.bodies = MovedBodies(program, self.ids) if len(program.order) > 1 else None
         """Bodies of operators, where there are any."""
-        self.homes: dict[str, _Scope] = dict.fromkeys([formal.name for formal in program.main.inputs], self.root)
-        """For each value, in order, where it is made."""
-        self.metas: dict[str, Meta] = {formal.name: formal.meta for formal in program.main.inputs}
+        self.values: dict[str, Node | Input] = {formal.name: formal for formal in program.main.inputs}
+        """All values of the root, in order."""
+        self._current = self.root
+        self._stack: tuple[Frame, ...] = ()
+        self._homes: dict[str, Scope] = dict.fromkeys(self.values, self.root)
+        """For each value where it is made."""
+        self._take(nodes)
+        if not self.returned:
+            self._finish()
 
-    def take(self, nodes: Sequence[Node]) -> None:
-        """Put each node into the call that its stack names, until a call is entered a second time."""
-        homes = self.homes
+    def _take(self, nodes: Sequence[Node]) -> None:
+        homes = self._homes
         for node in nodes:
-            if node.stack is not self.stack:
+            if node.stack is not self._stack:
                 self._enter(node.stack)
                 if self.returned:
                     return
-            scope = self.current
+            scope = self._current
             for name in node.refs():
                 home = homes.get(name, scope)
                 if home is not scope and name not in scope.inputs and name not in scope.received:
                     self._bring(name, home, scope)
-            if self.bodies is not None:
-                node = self.bodies.take(node, "" if scope.frame is None else scope.frame.path)
-            if scope.frame is not None:
-                do = node.do if type(node.do) is Op else scope.inside.do(node.do)
-                node = Node(node.name, do, node.args, node.kwargs, (), node.meta)
-            scope.entries.append(node)
+            scope.entries.append(node if self.bodies is None else self.bodies.take(node, scope.path))
             homes[node.name] = scope
-        self.metas.update([(node.name, node.meta) for node in nodes])
+        self.values.update([(node.name, node) for node in nodes])
 
-    def finish(self) -> None:
-        """Bring what the root returns to the root."""
+    def _finish(self) -> None:
         for name in self.source.main.output_refs():
-            self._bring(name, self.homes.get(name, self.root), self.root)
+            self._bring(name, self._homes.get(name, self.root), self.root)
+        several = [scope for scope in self.scopes if len(scope.outputs) > 1]
+        positions = {name: number for number, name in enumerate(self.values)} if several else {}
+        for scope in several:
+            scope.outputs = dict.fromkeys(sorted(scope.outputs, key=positions.__getitem__))
 
     def _enter(self, stack: tuple[Frame, ...]) -> None:
         shared = 0
-        for mine, other in zip(self.stack, stack, strict=False):
+        for mine, other in zip(self._stack, stack, strict=False):
             if mine is not other and mine != other:
                 break
             shared += 1
-        scope = self.current
+        scope = self._current
         while scope.level > shared:
             assert scope.parent is not None
             scope = scope.parent
         for frame in stack[shared:]:
             self.returned = self.returned or frame in scope.entered
             scope.entered.add(frame)
-            inner = _Scope(frame, scope)
+            inner = Scope(frame, scope)
             scope.entries.append(inner)
             self.scopes.append(inner)
             scope = inner
-        self.current = scope
-        self.stack = stack
+        self._current = scope
+        self._stack = stack
 
-    def _bring(self, name: str, home: _Scope, user: _Scope) -> None:
+    def _bring(self, name: str, home: Scope, user: Scope) -> None:
         # Up from the user, every scope takes the value as an input, until one has it or holds the scope that makes it;
         # down from there to the maker, every scope gives it back.
         scope = user
@@ -200,46 +219,48 @@ class _Walk:
             maker.received.add(name)
 
     def program(self) -> Program:
-        """Freeze all scopes, innermost first."""
-        source, metas = self.source, self.metas
-        names = Names(metas)
-        positions: dict[str, int] | None = None
+        """Return the program with a body for every call: all scopes are frozen, innermost first."""
+        source = self.source
+        names = Names(self.values)
         graphs: dict[str, Graph] = {}
-        for scope in reversed(self.scopes):
-            if scope.frame is None:
-                continue
-            outputs = list(scope.outputs)
-            if len(outputs) > 1:
-                positions = positions or {name: number for number, name in enumerate(metas)}
-                outputs.sort(key=positions.__getitem__)
-            inputs = list(scope.inputs)  # by first use, not by where they are made: equal layers must be equal bodies
-            output = Ref(outputs[0]) if len(outputs) == 1 else tuple([Ref(name) for name in outputs])
+        for scope in reversed(self.scopes[1:]):
             name = self.ids.fresh(str(scope.frame))
-            graphs[name] = Graph(tuple([Input(name, handed_on(metas[name])) for name in inputs]), _flatten(scope), output)
-            scope.calls = self._call_nodes(scope, name, inputs, outputs, names)
-        main = Graph(source.main.inputs, _flatten(self.root), source.main.output)
+            graphs[name] = self.body(scope)
+            assert scope.frame is not None
+            self.call(scope, scope.frame.call, name, names)
         kept = {name: source.graphs[name] for name in source.order[1:]}
         kept.update({} if self.bodies is None else self.bodies.graphs)
-        return source.evolve(graphs=pmap({source.root: main, **kept, **graphs}))
+        return source.evolve(graphs=pmap({source.root: self.main(), **kept, **graphs}))
 
-    def _call_nodes(self, scope: _Scope, name: str, inputs: list[str], outputs: list[str], names: Names) -> tuple[Node, ...]:
+    def main(self) -> Graph:
+        """Return the root, the calls inside which have their nodes."""
+        source = self.source.main
+        return Graph(source.inputs, self.root.nodes(), source.output)
+
+    def body(self, scope: Scope) -> Graph:
+        """Return the body of a call, the calls inside which have their nodes."""
+        outputs = [Ref(name) for name in scope.outputs]
+        inputs = [Input(name, handed_on(self.values[name].meta)) for name in scope.inputs]
+        return Graph(tuple(inputs), scope.nodes(), outputs[0] if len(outputs) == 1 else tuple(outputs))
+
+    def call(self, scope: Scope, number: int, graph: str, names: Names) -> None:
+        """Make the nodes that call a body.
+
+        Args:
+            scope: the call.
+            number: which call of its module it is.
+            graph: the body.
+            names: hands out the name of several results together.
+        """
         frame, parent = scope.frame, scope.parent
         assert frame is not None and parent is not None
-        return call_nodes(Call(parent.inside.frame(frame), name), inputs, outputs, names, self.metas)
+        called = parent.inside.frame(frame if frame.call == number else Frame(frame.path, number, frame.part))
+        metas = {name: self.values[name].meta for name in scope.outputs}
+        scope.calls = call_nodes(Call(called, graph), scope.inputs, tuple(metas), names, metas)
 
 
-def _holds(scope: _Scope, inner: _Scope) -> bool:
+def _holds(scope: Scope, inner: Scope) -> bool:
     while inner.level > scope.level:
         assert inner.parent is not None
         inner = inner.parent
     return inner is scope
-
-
-def _flatten(scope: _Scope) -> tuple[Node, ...]:
-    nodes: list[Node] = []
-    for entry in scope.entries:
-        if type(entry) is _Scope:
-            nodes.extend(entry.calls)
-        else:
-            nodes.append(entry)  # type: ignore[arg-type]
-    return tuple(nodes)

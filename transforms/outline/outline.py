@@ -13,10 +13,10 @@ from ...ir.errors import UnsupportedProgram
 from ...ir.graph import Call, Node, Stack
 from ...ir.program import Program
 from ..transformation import UNLIMITED, Fuel, transformation
-from .extraction import cut_out
+from .extraction import Walk
 from .schedule import gather
 
-__all__ = ["cut_some", "outline", "what_fuel_allows"]
+__all__ = ["cut_some", "outline", "walked", "what_fuel_allows"]
 
 
 def what_fuel_allows(program: Program, fuel: Fuel) -> Collection[Stack] | None:
@@ -135,13 +135,25 @@ def outline(program: Program, *, fuel: Fuel = UNLIMITED) -> Program:
 
 
 def _cut(program: Program) -> Program:
-    whole = cut_out(program, program.main.nodes)
-    if whole is None:
+    return walked(program).program()
+
+
+def walked(program: Program) -> Walk:
+    """Return the walk over the root of a program whose calls are one run of nodes each; they are gathered if they are not.
+
+    Args:
+        program: its root carries module stacks.
+
+    Raises:
+        UnsupportedProgram: a call with a preserved signature cannot be gathered.
+    """
+    walk = Walk(program, program.main.nodes)
+    if walk.returned:
         nodes = gather(program)
         _check_whole(program, nodes)
-        whole = cut_out(program, nodes)
-    assert whole is not None, "gathering leaves every call, or piece of one, in one run"
-    return whole
+        walk = Walk(program, nodes)
+        assert not walk.returned, "gathering leaves every call, or piece of one, in one run"
+    return walk
 
 
 def _check_whole(program: Program, nodes: list[Node]) -> None:

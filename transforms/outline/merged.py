@@ -1,0 +1,241 @@
+"""``outline`` and then ``deduplicate``, in one walk: equal calls are recognised before bodies are made of them, and one is made.
+
+A call is written as the tokens of the body that it would have (``deduplicate.py`` says of what), from the scopes of the walk; the
+first of equal ones becomes a body, and the others only say what is true of all.  What comes out is what the two transformations
+give one after the other, trail included.  Calls that are cut into pieces, a module call that stands in several others, and bodies
+of operators for which it matters where they stand, are left to those two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+
+from attrs import frozen
+
+from ...ir.analysis.digest import OPENING, graph_tokens, write_operands
+from ...ir.arguments import bodies_in
+from ...ir.effects.declared import PURE
+from ...ir.graph import Get, Graph, Input, Node, Op
+from ...ir.names import Names, relative
+from ...ir.persistent import pmap
+from ...ir.program import Program
+from ..deduplicate import deduplicate
+from ..merged_bodies import for_all, ids_of
+from ..shared_bodies import Standing, placed
+from .extraction import Scope, Walk
+from .outline import outline, walked
+
+__all__ = ["outlined_and_deduplicated"]
+
+
+def outlined_and_deduplicated(program: Program) -> Program:
+    """Return what ``deduplicate(outline(program))`` is.
+
+    Args:
+        program: a program whose root graph carries module stacks.
+
+    >>> import purefx as px
+    >>> nodes = [px.Node(name, px.Op("toy.neg"), (px.Ref("x"),), stack=(px.Frame(name),)) for name in "ab"]
+    >>> program = px.Program.of({"": px.Graph((px.Input("x"),), tuple(nodes), (px.Ref("a"), px.Ref("b")))})
+    >>> result = outlined_and_deduplicated(program)
+    >>> result == px.deduplicate(px.outline(program)), [str(step) for step in result.trail]
+    (True, ['outline()', 'deduplicate()'])
+    """
+    if not any(node.stack for node in program.main.nodes):
+        return deduplicate(outline(program))
+    walk = walked(program)
+    merging = _Merging(walk) if _is_plain(walk) else None
+    if merging is None or merging.is_mixed:
+        return deduplicate(outline.taken(program, walk.program()))
+    if merging.is_apart:
+        return outline.taken(program, walk.program())
+    graphs = merging.graphs()
+    first = outline.taken(program, program.evolve(graphs=pmap(graphs)))
+    return deduplicate.taken(first, first, before=lambda: outline(program))
+
+
+def _is_plain(walk: Walk) -> bool:
+    frames = [scope.frame for scope in walk.scopes[1:]]
+    if any(frame.part for frame in frames if frame) or len(frames) != len(set(frames)):
+        return False
+    return walk.bodies is None or placed(walk.source) <= {walk.source.root}
+
+
+@frozen(eq=False)
+class _Standing:
+    """The values of a call that does not become a body."""
+
+    inputs: Sequence[Input | Node]
+    nodes: Sequence[Input | Node]
+
+
+class _Merging:
+    """Groups the calls of a walk, and the bodies of its operators, by the body that they become.
+
+    Args:
+        walk: one in which no call is cut into pieces, and no body reads state or calls a module.
+    """
+
+    def __init__(self, walk: Walk) -> None:
+        self.walk = walk
+        self.source = walk.source
+        self.signatures = walk.source.call_signatures
+        self.classes: dict[Scope | str, int] = {}
+        """The class of each call, and of each body of operators by its id."""
+        self.same: dict[tuple[str, int], int] = {}
+        """The first call of each module that runs each class."""
+        numbers: dict[Hashable, int] = {}
+        inner: dict[str, Hashable] = {}
+        for name in self.source.bottom_up[:-1]:
+            tokens = (*graph_tokens(self.source.graphs[name], inner), "")
+            self.classes[name] = inner[name] = numbers.setdefault(tokens, len(numbers))
+        self.of_operators = frozenset(inner.values())
+        for scope in _innermost_first(walk.scopes[1:]):
+            number = self.classes[scope] = numbers.setdefault(tuple(self._tokens(scope, inner)), len(numbers))
+            called = scope.path, number
+            self.same[called] = min(self.same.get(called, scope.number), scope.number)
+        self.members: dict[int, dict[Scope | str, list[str]]] = {}
+        """What becomes each class, in calling order, and the paths of the modules that each stands in."""
+        for one, path in self._calling_order():
+            self.members.setdefault(self.classes[one], {}).setdefault(one, []).append(path)
+
+    def _calling_order(self) -> Iterator[tuple[Scope | str, str]]:
+        # The calls and the bodies of operators, each with the path that it stands at.
+        if self.walk.bodies is None:
+            yield from [(scope, scope.path) for scope in self.walk.scopes[1:]]
+            return
+        seen: set[tuple[str, str]] = set()
+        todo: list[tuple[Scope | str, str]] = [(self.walk.root, "")]
+        while todo:
+            one, path = todo.pop()
+            if isinstance(one, Scope):
+                inner = [each for entry in one.entries for each in ([entry] if isinstance(entry, Scope) else _bodies(entry))]
+            elif (one, path) in seen:
+                continue
+            else:
+                seen.add((one, path))
+                inner = list(self.source.graphs[one].callees)
+            if one is not self.walk.root:
+                yield one, path
+            todo += [(each, each.path if isinstance(each, Scope) else path) for each in reversed(inner)]
+
+    def _tokens(self, scope: Scope, inner: Mapping[str, Hashable]) -> list[Hashable]:
+        # As `graph_tokens` writes the body.
+        positions = {name: number for number, name in enumerate(scope.inputs)}
+        tokens: list[Hashable] = [len(positions)]
+        add = tokens.append
+        for entry in scope.entries:
+            if isinstance(entry, Scope):
+                self._write_call(entry, scope.path, tokens, positions)
+                continue
+            do = entry.do
+            if type(do) is Op:
+                add(do.name)
+                if do.effects is not PURE and (said := do.effects.token):
+                    add(said)
+            else:
+                assert type(do) is Get
+                add("get")
+                add(repr(relative(do.slot, scope.path)))
+            write_operands(entry, tokens, positions, inner)
+            positions[entry.name] = len(positions)
+            add(";")
+        outputs = [positions.get(name, -1) for name in scope.outputs]
+        tokens += outputs if len(outputs) == 1 else (OPENING[tuple], *outputs, ")")
+        known = self.signatures.get(scope.frame) if len(self.signatures) and scope.frame is not None else None
+        add("" if known is None else f" {known.in_spec} {known.out_spec} {known.arg_names}")
+        return tokens
+
+    def _write_call(self, scope: Scope, outer: str, tokens: list[Hashable], positions: dict[str, int]) -> None:
+        number = self.classes[scope]
+        tokens += ("call", relative(scope.path, outer), self.same[scope.path, number], number)
+        tokens.extend([positions.get(name, -1) for name in scope.inputs])
+        if len(scope.outputs) != 1:
+            positions[f"; {len(positions)}"] = len(positions)  # all of them together, which only what takes them apart uses
+        for name in scope.outputs:
+            positions[name] = len(positions)
+        tokens += (len(scope.outputs), ";")
+
+    @property
+    def is_apart(self) -> bool:
+        """Whether no two are equal."""
+        return len(self.members) == len(self.classes)
+
+    @property
+    def is_mixed(self) -> bool:
+        """Whether the body of an operator is equal to that of a call."""
+        return any(isinstance(one, Scope) and number in self.of_operators for one, number in self.classes.items())
+
+    def graphs(self) -> dict[str, Graph]:
+        """Return the root and one body for each class, in calling order."""
+        walk, root = self.walk, self.source.root
+        names: dict[Scope | str, str] = {scope: walk.ids.fresh(str(scope.frame)) for scope in reversed(walk.scopes[1:])}
+        standing: dict[Hashable, dict[str, list[str]]] = {ROOT: {root: [""]}}
+        for number, members in self.members.items():
+            standing[number] = {names.get(one, str(one)): paths for one, paths in members.items()}
+        types = {module.path: module.type_name for module in self.source.modules}
+        ids = ids_of(standing, types, frozenset(names.values()))
+        made = self._made(ids)
+        graphs = {ids[ROOT]: walk.main(), **{ids[number]: self._for_all(made[number], number) for number in self.members}}
+        bodies = {one: ids[number] for one, number in self.classes.items() if isinstance(one, str)}
+        return {name: _with_bodies(graph, bodies) for name, graph in graphs.items()} if bodies else graphs
+
+    def _made(self, ids: Mapping[Hashable, str]) -> dict[int, Graph]:
+        # The body of the first of each class, with calls of the bodies that stay.
+        made = {self.classes[one]: self.source.graphs[one] for one in self.classes if isinstance(one, str) and self._stays(one)}
+        fresh = Names(self.walk.values)
+        for scope in reversed(self.walk.scopes[1:]):
+            number = self.classes[scope]
+            if self._stays(scope):
+                made[number] = self.walk.body(scope)
+            # What becomes no body needs no calls, but names of several results, which are handed out to all calls in turn.
+            parent = scope.parent
+            assert parent is not None
+            if parent is self.walk.root or self._stays(parent) or len(scope.outputs) != 1:
+                self.walk.call(scope, self.same[scope.path, number], ids[number], fresh)
+        return made
+
+    def _stays(self, one: Scope | str) -> bool:
+        return next(iter(self.members[self.classes[one]])) is one
+
+    def _for_all(self, graph: Graph, number: int) -> Graph:
+        members = self.members[number]
+        if len(members) == 1:
+            return graph
+        users = [(self._standing(one), paths) for one, paths in members.items()]
+        return for_all(graph, [(graph, users[0][1]), *users[1:]], raw=number not in self.of_operators)
+
+    def _standing(self, one: Scope | str) -> Standing:
+        if not isinstance(one, Scope):
+            return self.source.graphs[str(one)]
+        values = self.walk.values
+        nodes: list[Input | Node] = []
+        for entry in one.entries:
+            if not isinstance(entry, Scope):
+                nodes.append(entry)
+            elif entry.calls:
+                nodes.extend(entry.calls)
+            else:
+                nodes.extend([values[name] for name in entry.outputs])
+        return _Standing([values[name] for name in one.inputs], nodes)
+
+
+ROOT = "root"
+
+
+def _bodies(node: Node) -> list[str]:
+    return bodies_in(node.args, node.kwargs) if type(node.do) is Op and node.do.effects.through_bodies else []
+
+
+def _with_bodies(graph: Graph, bodies: Mapping[str, str]) -> Graph:
+    return graph.with_nodes([node.calling(lambda name: bodies[name]) if _bodies(node) else node for node in graph.nodes])
+
+
+def _innermost_first(scopes: Sequence[Scope]) -> list[Scope]:
+    # Of two that nest equally deep none is in the other, so they come in calling order.
+    heights: dict[Scope, int] = {}
+    for scope in reversed(scopes):
+        mine = heights.setdefault(scope, 0)
+        if scope.parent is not None:
+            heights[scope.parent] = max(heights.get(scope.parent, 0), mine + 1)
+    return sorted(scopes, key=heights.__getitem__)
