@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 
-from .arguments import Arg, Body, Ref, map_refs, replace_refs
+from .arguments import Arg, Ref, refs_in, replace_refs
 from .graph import Frame, Get, Graph, Input, Node, Stack
 from .meta import ORIGIN, Meta
 from .names import Names
@@ -188,31 +188,32 @@ def with_reads(graph: Graph, state: State, sources: Mapping[str, tuple[str, Meta
     ['w', 'y']
     """
     names, nodes = graph.names(), list[Node]()
-    readers: dict[tuple[str, Frame | None], Ref] = {}
+    readers: dict[tuple[str, Frame | None], str] = {}
     used: set[str] = set()
 
-    def read(ref: Ref | Body, stack: Stack) -> Arg:
-        if type(ref) is not Ref or ref.name not in sources:
-            return ref
-        slot, meta = sources[ref.name]
-        depth, name = reading_place(state, slot, stack)
-        # The innermost frame stands for the scope: a path and a call number name one call.
-        key = (ref.name, stack[depth - 1] if depth else None)
-        reader = readers.get(key)
-        if reader is None:
-            reader = readers[key] = Ref(names.fresh(ref.name)) if ref.name in used else ref
-            used.add(ref.name)
-            nodes.append(Node(reader.name, Get(name), (), (), stack[:depth], meta))
-        return ref if reader.name == ref.name else reader
+    def read(uses: Iterable[str], stack: Stack) -> dict[str, Arg]:
+        found: dict[str, Arg] = {}
+        for use in uses:
+            slot, meta = sources[use]
+            depth, name = reading_place(state, slot, stack)
+            # The innermost frame stands for the scope: a path and a call number name one call.
+            key = (use, stack[depth - 1] if depth else None)
+            reader = readers.get(key)
+            if reader is None:
+                reader = readers[key] = names.fresh(use) if use in used else use
+                used.add(use)
+                nodes.append(Node(reader, Get(name), (), (), stack[:depth], meta))
+            if reader != use:
+                found[use] = Ref(reader)
+        return found
 
-    keys = sources.keys()
     for node in graph.nodes:
-        if not keys.isdisjoint(node.refs()):
-            stack = user_stack(node)
-            node = node.with_refs(lambda ref, stack=stack: read(ref, stack))
+        uses = [name for name in refs_in(node.args, node.kwargs) if name in sources]
+        if uses and (others := read(uses, user_stack(node))):
+            node = node.using(others)
         if node.name not in sources:
             nodes.append(node)
-    output = map_refs(graph.output, lambda ref: read(ref, ()))  # may read once more
+    output = replace_refs(graph.output, read([name for name in graph.output_refs() if name in sources], ()))  # may read once more
     return Graph(graph.inputs, tuple(nodes), output), frozenset(used)
 
 

@@ -19,10 +19,10 @@ from ..ir.program import Program
 
 __all__ = ["different_results", "fused_faults"]
 
-Step = Callable[[Program], Program]
+Pass = Callable[[Program], Program]
 
 
-def fused_faults(program: Program, steps: Sequence[Step], together: Step) -> list[str]:
+def fused_faults(program: Program, steps: Sequence[Pass], together: Pass) -> list[str]:
     """Return how the result of steps done in one differs from that of the steps.
 
     Args:
@@ -49,14 +49,13 @@ def different_results(given: Program, expected: Program) -> Iterator[str]:
 
     >>> from purefx.ir import Graph
     >>> program = Program.of({"": Graph((), (), ())})
-    >>> list(different_results(program, program.evolve(facts=frozenset({"flat"}))))
-    ["facts: [], not ['flat']"]
+    >>> from purefx.ir.program import Step
+    >>> list(different_results(program, program.evolve(trail=(Step("outline", (), program),))))
+    ["trail: [], not ['outline()']"]
     """
     if list(given.graphs) != list(expected.graphs) or given != expected or str(given) != str(expected):
         yield f"the program is\n{given}\nand not\n{expected}"
         return
-    if given.facts != expected.facts:
-        yield f"facts: {sorted(given.facts)}, not {sorted(expected.facts)}"
     if given.checked != expected.checked:
         yield f"it is {'' if given.checked else 'not '}known to be valid"
     if given.trail != expected.trail:

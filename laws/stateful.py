@@ -19,7 +19,7 @@ from ..ir.errors import PipelineError, UnsupportedProgram
 from ..ir.program import Program
 from ..ir.verify import verify
 from ..transforms import Transformation
-from ..transforms.transformation import observed
+from ..transforms.facts import observed
 from .evaluate import Meaning, meaning_differences
 from .law import Transform, made_anew
 from .purity import changes_in_program

@@ -61,8 +61,8 @@ def for_all(graph: Graph, users: Sequence[User], *, is_split: bool = False, raw:
         is_split: whether parts have it: inside of those all names stay the original ones.
         raw: whether the others show what they are given, and what their calls give, with the meta that it has outside.
 
-    >>> x, neg = Input("x"), Op("toy.neg")
-    >>> one, other = (Graph((x,), (Node("y", neg, (Ref("x"),), meta={"val": val, "custom": 1}),), Ref("y")) for val in (1, 2))
+    >>> from purefx.ir import Node, Op
+    >>> one, other = (Graph((), (Node("y", Op("toy.one"), meta={"val": val, "custom": 1}),)) for val in (1, 2))
     >>> dict(for_all(one, [(one, ["a"]), (other, ["b"])]).nodes[0].meta)
     {'custom': 1}
     """

@@ -21,6 +21,7 @@ from ..ir.torch_private import is_traced
 from ..ir.verify import check
 from .deduplicate import deduplicate
 from .effect_tokens import remove_effect_tokens
+from .facts import ADVICE, observed
 from .insert_ivals import insert_ivals
 from .mutations import inplace_mutations
 from .outline import outline
@@ -29,7 +30,7 @@ from .regions import dispatch
 from .rules.rule import RuleSet
 from .state import sink_state
 from .tracing import trace_program
-from .transformation import ADVICE, Fuel, Transformation, observed, without_fuel
+from .transformation import Fuel, Transformation, without_fuel
 
 __all__ = ["DEFAULT", "Rewrite", "as_step", "bisect", "check_order", "transform"]
 

@@ -16,7 +16,8 @@ from ..ir.program import Program
 from ..ir.rewriter import Rewriter, with_reads
 from ..ir.signature import InputSpec, StateInput, SunkInput, UserInput
 from ..ir.state import exporter_name
-from .transformation import ADVICE, UNLIMITED, Fuel, transformation
+from .facts import ADVICE
+from .transformation import UNLIMITED, Fuel, transformation
 
 __all__ = ["lift_state", "sink_state"]
 

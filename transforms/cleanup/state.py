@@ -36,7 +36,7 @@ from ...ir.state import Slot, SlotKind, State
 from ...ir.tensors import TensorIds, cell_key
 from ...ir.torch_private import pytree
 from ...ir.verify.findings import short
-from ..transformation import ADVICE
+from ..facts import ADVICE
 
 __all__ = ["Original", "near_or_there", "original_of", "with_state", "with_state_inputs"]
 
