@@ -132,7 +132,7 @@ def of_size(blocks: int, rounds: int) -> dict[str, float]:
     variants, x = Variants(base), torch.ones(2, WIDTH)
     px.lower(tree(2))  # what is imported once
     found: dict[str, float] = {}
-    for name, ask in (("verify", px.verify), ("digest", px.digest), ("infer", px.infer)):
+    for name, ask in (("verify", px.verify), ("digest", px.digest), ("infer", px.infer), ("deduplicate", px.deduplicate)):
         start = time.process_time()
         ask(base)
         found[f"{name}, from nothing"] = time.process_time() - start
@@ -143,6 +143,8 @@ def of_size(blocks: int, rounds: int) -> dict[str, float]:
     few = max(2, min(rounds, 40_000 // blocks))
     found["verify"] = least(px.verify, variants.next, rounds)
     found["digest"] = least(px.digest, variants.next, rounds)
+    found["deduplicate"] = least(px.deduplicate, variants.next, rounds)
+    found["transform"] = least(px.transform, variants.next, rounds)
     found["infer"] = least(px.infer, lambda: silent(variants.next()), rounds)
     found["infer, of known operands"] = least(px.infer, lambda: silent(base), rounds)
     found["lower(like=)"] = least(lambda program: px.lower(program, like=like), variants.next, rounds)

@@ -11,6 +11,7 @@ import purefx as px
 from bench.chain import chain
 from bench.measure import alternate, exponent
 from bench.workloads import Workload
+from purefx.transforms.pipeline import FUSED
 
 __all__ = ["growth", "stages"]
 
@@ -22,9 +23,14 @@ def stages(load: Workload, rounds: int) -> dict[str, float]:
     found: dict[str, float] = {}
     program = px.import_ep(ep)
     found |= stage("read and verify (import_ep)", lambda: px.import_ep(ep), program, rounds)
+    results = [program]
     for step in px.DEFAULT:
-        before, program = program, step(program)
-        found |= stage(step.name, functools.partial(step, before), program, rounds)
+        results.append(step(results[-1]))
+        found |= stage(step.name, functools.partial(step, results[-2]), results[-1], rounds)
+    for (first, *_), together in FUSED.items():
+        before = results[px.DEFAULT.index(first)]
+        found |= stage("those two as transform does", functools.partial(together, before), None, rounds)
+    program = results[-1]
     found |= stage("lower", functools.partial(px.lower, program), None, rounds)
     return found
 
@@ -33,10 +39,16 @@ def stage(name: str, run: Callable[[], Any], result: px.Program | None, rounds: 
     """Time one stage and the verification of its result, and print both."""
     candidates: dict[str, Callable[[], Any]] = {name: run}
     if result is not None:
-        candidates[f"verify after {name}"] = functools.partial(px.verify, result)
+        candidates[f"verify after {name}"] = lambda: px.verify(unasked(result))
     times = alternate(candidates, rounds=rounds)
     print(f"{name:<28}" + "".join(f"{seconds * 1e3:>9.1f}" for seconds in times.values()))
     return times
+
+
+def unasked(program: px.Program) -> px.Program:
+    """Return a copy of new graphs, of which nothing is known yet."""
+    graphs = {name: px.Graph(graph.inputs, graph.nodes, graph.output) for name, graph in program.graphs.items()}
+    return program.bare().evolve(graphs=px.ir.pmap(graphs))
 
 
 def growth(sizes: list[int], rounds: int) -> dict[str, Any]:
