@@ -19,9 +19,10 @@ from ...ir.arguments import Arg, Body, Items, Record, Ref
 from ...ir.errors import UnsupportedProgram
 from ...ir.graph import Call, Frame, Get, Graph, Node
 from ...ir.names import FROM_ROOT, is_identifier, is_plain_path
-from ...ir.torch_private import OpOverload, child_of, schema_of, state_of
+from ...ir.torch_private import OpOverload, child_of, entry_of, schema_of, sees_functions, state_of
 from ..calls.preserved import PreservedCall
 from ..modules.context import bound_to
+from .bindings import BINDINGS, PLAIN, asserted, binding_of, has_metadata, operands
 
 __all__ = ["BodySource", "Table", "argument_names", "attribute_name", "check_fx_names", "from_root", "uncompilable", "write_body"]
 
@@ -149,6 +150,7 @@ def write_body(
     sites: Mapping[str, PreservedCall] = MappingProxyType({}),
     *,
     register: Callable[[int], str] = "v{}".format,
+    is_traced: bool = True,
 ) -> BodySource:
     """Return the source of a body.
 
@@ -157,16 +159,23 @@ def write_body(
         table: where operators, names and literals are entered.
         sites: the calls of modules with a preserved signature, by name of node.
         register: how a register is written, by its number.
+        is_traced: whether a compiler may trace the code; it is to see operators, and no bindings.
     """
-    writer = _Writer(graph, table, sites, register)
+    writer = _Writer(graph, table, sites, register, unseen="q" if is_traced else "True")
     lines = [writer.statement(index, node) for index, node in enumerate(graph.nodes)]
     lines.append(f"return {writer.text(graph.output)}")
+    if is_traced and writer.is_quick:
+        lines[0] = f"q = not {table.name('is_compiling', torch.compiler.is_compiling)}(); {lines[0]}"
     return BodySource(tuple(lines), writer.parameters, writer.count)
 
 
 class _Writer:
-    def __init__(self, graph: Graph, table: Table, sites: Mapping[str, PreservedCall], register: Callable[[int], str]) -> None:
+    def __init__(
+        self, graph: Graph, table: Table, sites: Mapping[str, PreservedCall], register: Callable[[int], str], unseen: str
+    ) -> None:
         self.register = register
+        self.unseen = unseen
+        self.is_quick = False
         self.table = table
         self.sites = sites
         self.registers: dict[str, str] = {}
@@ -211,10 +220,30 @@ class _Writer:
                 called = self._attribute(attribute_name(instance), child_of)
                 return f"{called}({', '.join([self.text(arg) for arg in node.args])})"
             case _:
-                target = self.table.name(("op", id(do.target)), do.target)
-        parts = [self.text(arg) for arg in node.args]
-        parts += [self._keyword(do.target, key, value) for key, value in node.kwargs]
-        return f"{target}({', '.join(parts)})"
+                parts = [self.text(arg) for arg in node.args]
+                parts += [self._keyword(do.target, key, value) for key, value in node.kwargs]
+                return self._operator(node, do.target, ", ".join(parts))
+
+    def _operator(self, node: Node, target: Any, given: str) -> str:
+        # What is quicker than the operator stands beside it, with what must be so for nobody to tell, see bindings.py.
+        name, called = self.table.name, self.table.name(("op", id(target)), target)
+        if type(target) is not OpOverload:
+            return f"{called}({given})"
+        self.is_quick = True
+        assertion = asserted(node)
+        if assertion:
+            holds = f"{name('has_metadata', has_metadata)}({', '.join([self.text(arg) for arg in assertion])})"
+            return f"{called}({given}) if not ({self.unseen} and {holds}) else None"
+        binding = binding_of(target) if str(target) in BINDINGS else None
+        types = operands(node) if binding is not None else None
+        if types is None:
+            return f"({name(('entry', id(target)), entry_of(target))} if {self.unseen} else {called})({given})"
+        checks = [self._check(self.registers[value.name], wanted) for value, wanted in types.items()]
+        asked = " and ".join([self.unseen, *checks, f"not {name('sees_functions', sees_functions)}()"])
+        return f"{name(('binding', id(target)), binding)}({given}) if {asked} else {called}({given})"
+
+    def _check(self, value: str, wanted: type) -> str:
+        return f"type({value}) is int" if wanted is int else f"type({value}) in {self.table.name('PLAIN', PLAIN)}"
 
     def _keyword(self, operator: Any, key: str, value: Arg) -> str:
         # The dispatcher's own argument names may stand in the text; any other key goes through the table.
