@@ -64,6 +64,9 @@ BINDINGS = dict(_doors())
 NUMBERS = frozenset({"aten.add.Tensor", "aten.sub.Tensor", "aten.mul.Tensor", "aten.div.Tensor"})
 """Operators whose binding takes a number for a tensor, as the overload does."""
 
+BY_POSITION = {"aten.to.dtype": 4}
+"""How many arguments a binding takes by position, where that is fewer than the operator does."""
+
 LITERALS: dict[str, tuple[type, ...]] = {
     "bool": (bool,), "float": (float,), "number": (int, float), "str": (str,), "ScalarType": (torch.dtype,),
     "MemoryFormat": (torch.memory_format,),
@@ -114,7 +117,7 @@ def operands(node: Node) -> dict[Ref, type] | None:
     """
     assert type(node.do) is Op
     by_position, by_name = _parameters(node.do.target)
-    if len(node.args) > len(by_position):
+    if len(node.args) > BY_POSITION.get(node.do.name, len(by_position)):
         return None
     given = [*zip(node.args, by_position, strict=False), *[(arg, by_name.get(key, "")) for key, arg in node.kwargs]]
     found: dict[Ref, type] = {}

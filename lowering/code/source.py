@@ -17,7 +17,7 @@ from attrs import define, field, frozen
 
 from ...ir.arguments import Arg, Body, Items, Record, Ref
 from ...ir.errors import UnsupportedProgram
-from ...ir.graph import Call, Frame, Get, Graph, Node
+from ...ir.graph import Call, Frame, Get, Graph, Node, Op
 from ...ir.names import FROM_ROOT, is_identifier, is_plain_path
 from ...ir.torch_private import OpOverload, child_of, entry_of, schema_of, sees_functions, state_of
 from ..calls.preserved import PreservedCall
@@ -161,21 +161,19 @@ def write_body(
         register: how a register is written, by its number.
         is_traced: whether a compiler may trace the code; it is to see operators, and no bindings.
     """
-    writer = _Writer(graph, table, sites, register, unseen="q" if is_traced else "True")
+    writer = _Writer(graph, table, sites, register, is_traced=is_traced)
     lines = [writer.statement(index, node) for index, node in enumerate(graph.nodes)]
     lines.append(f"return {writer.text(graph.output)}")
-    if is_traced and writer.is_quick:
-        lines[0] = f"q = not {table.name('is_compiling', torch.compiler.is_compiling)}(); {lines[0]}"
+    if writer.unseen and writer.is_quick:
+        lines[0] = f"{writer.unseen} = not {table.name('is_compiling', torch.compiler.is_compiling)}(); {lines[0]}"
     return BodySource(tuple(lines), writer.parameters, writer.count)
 
 
 class _Writer:
     def __init__(
-        self, graph: Graph, table: Table, sites: Mapping[str, PreservedCall], register: Callable[[int], str], unseen: str
+        self, graph: Graph, table: Table, sites: Mapping[str, PreservedCall], register: Callable[[int], str], *, is_traced: bool
     ) -> None:
         self.register = register
-        self.unseen = unseen
-        self.is_quick = False
         self.table = table
         self.sites = sites
         self.registers: dict[str, str] = {}
@@ -185,6 +183,9 @@ class _Writer:
         for formal in graph.inputs:
             self.registers[formal.name] = self._take()
         self.parameters = tuple(self.registers.values())
+        self.unseen = self._take() if is_traced else ""
+        """The register that says that no compiler traces the code; none where none ever does."""
+        self.is_quick = False
 
     def _take(self) -> str:
         if self.free:
@@ -222,28 +223,35 @@ class _Writer:
             case _:
                 parts = [self.text(arg) for arg in node.args]
                 parts += [self._keyword(do.target, key, value) for key, value in node.kwargs]
-                return self._operator(node, do.target, ", ".join(parts))
+                return self._operator(node, do, ", ".join(parts))
 
-    def _operator(self, node: Node, target: Any, given: str) -> str:
+    def _operator(self, node: Node, do: Op, given: str) -> str:
         # What is quicker than the operator stands beside it, with what must be so for nobody to tell, see bindings.py.
-        name, called = self.table.name, self.table.name(("op", id(target)), target)
+        name, target = self.table.name, do.target
+        called = name(("op", id(target)), target)
         if type(target) is not OpOverload:
             return f"{called}({given})"
         self.is_quick = True
         assertion = asserted(node)
         if assertion:
             holds = f"{name('has_metadata', has_metadata)}({', '.join([self.text(arg) for arg in assertion])})"
-            return f"{called}({given}) if not ({self.unseen} and {holds}) else None"
-        binding = binding_of(target) if str(target) in BINDINGS else None
+            return f"None if {self._asked(holds)} else {called}({given})"
+        binding = binding_of(target) if do.name in BINDINGS else None
         types = operands(node) if binding is not None else None
         if types is None:
-            return f"({name(('entry', id(target)), entry_of(target))} if {self.unseen} else {called})({given})"
+            entry, asked = name(("entry", id(target)), entry_of(target)), self._asked()
+            return f"({entry} if {asked} else {called})({given})" if asked else f"{entry}({given})"
         checks = [self._check(self.registers[value.name], wanted) for value, wanted in types.items()]
-        asked = " and ".join([self.unseen, *checks, f"not {name('sees_functions', sees_functions)}()"])
-        return f"{name(('binding', id(target)), binding)}({given}) if {asked} else {called}({given})"
+        asked = self._asked(*checks, f"not {name('sees_functions', sees_functions)}()")
+        return f"({name(('binding', id(target)), binding)} if {asked} else {called})({given})"
+
+    def _asked(self, *conditions: str) -> str:
+        return " and ".join(filter(None, (self.unseen, *conditions)))
 
     def _check(self, value: str, wanted: type) -> str:
-        return f"type({value}) is int" if wanted is int else f"type({value}) in {self.table.name('PLAIN', PLAIN)}"
+        name = self.table.name
+        right = f"is {name('int', int)}" if wanted is int else f"in {name('PLAIN', PLAIN)}"
+        return f"{name('type', type)}({value}) {right}"
 
     def _keyword(self, operator: Any, key: str, value: Arg) -> str:
         # The dispatcher's own argument names may stand in the text; any other key goes through the table.

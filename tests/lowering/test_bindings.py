@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from purefx.ir import Items, Node, Ref
 from purefx.ir.operators import op_of
-from purefx.ir.torch_private import resolve_operator
+from purefx.ir.torch_private import resolve_operator, schema_of
 from purefx.lowering.code.bindings import AT_MOST, BINDINGS, binding_of, operands
 
 Given = tuple[tuple[Any, ...], dict[str, Any]]
@@ -116,6 +116,19 @@ def odd(value: Any) -> list[Any]:
             return [torch.int64, torch.bool, torch.complex64, torch.bfloat16, None]
         case _:
             return [None]
+
+
+def filled(operator: Any, given: Given) -> Iterator[Given]:
+    """Iterate over arguments, with more and more of the others by position, and with each by name: the defaults of the schema."""
+    args, kwargs = given
+    yield given
+    rest = schema_of(operator).arguments[len(args) :]
+    for one in rest:
+        if one.kwarg_only:
+            yield args, {one.name: one.default_value, **kwargs}
+        else:
+            args = (*args, one.default_value)
+            yield args, kwargs
 
 
 def variants(given: Given) -> Iterator[Given]:
@@ -239,7 +252,7 @@ def test_a_binding_does_what_its_operator_does(name: str) -> None:
         assert operands(node(operator, given)) is not None
         assert isinstance(operator(*given[0], **given[1]), torch.Tensor)
         assert traced(binding, given) == traced(operator, given)
-        for variant in variants(given):
+        for variant in [*filled(operator, given), *variants(given)]:
             if operands(node(operator, variant)) is not None:
                 assert logged(binding, variant) == logged(operator, variant), variant
                 assert outcome(binding, variant) == outcome(operator, variant), variant
