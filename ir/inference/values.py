@@ -227,7 +227,7 @@ class FakeValues:
             return False, None
         return True, list(value) if type(value) is tuple and _gives_list(node) else value
 
-    def run(self, node: Node, target: Any, args: Sequence[Any], kwargs: Mapping[str, Any], *, told: Any = UNASKED) -> Any:
+    def run(self, node: Node, target: Any, args: Sequence[Any], kwargs: Mapping[str, Any], told: Any = UNASKED) -> Any:
         """Return what an operator returns for fake arguments, within ``running``; it raises what the operator raises.
 
         Args:

@@ -255,7 +255,7 @@ class Walk:
             return UNKNOWN
         self.call.depends |= depends_on_contents(node)
         try:
-            return self.owner.values.run(node, node.do.target, args, kwargs, told=told)
+            return self.owner.values.run(node, node.do.target, args, kwargs, told)
         except InvalidProgram:
             raise
         except Exception as error:
