@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from functools import cached_property
 from itertools import chain
 from typing import Any
@@ -227,7 +227,7 @@ class FakeValues:
             return False, None
         return True, list(value) if type(value) is tuple and _gives_list(node) else value
 
-    def run(self, node: Node, target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    def run(self, node: Node, target: Any, args: Sequence[Any], kwargs: Mapping[str, Any], told: Any = UNASKED) -> Any:
         """Return what an operator returns for fake arguments, within ``running``; it raises what the operator raises.
 
         Args:
@@ -235,13 +235,14 @@ class FakeValues:
             target: its callable.
             args: fake values and literals.
             kwargs: the same by name.
+            told: what meta says that it returns; given back where another value would be described just so.
         """
         work = too_much_work(target, args)
         if work is not None:
             raise UnsupportedProgram(f"node {node.name} computes {work}, and is not computed")
         # A body that an operator runs with gradients, or under autocast, gives other values than the same one elsewhere.
         question = None if torch.is_grad_enabled() or autocast_is_on() else self.memo.question(node, args, kwargs)
-        if (known := self.memo.answer(question)) is not UNASKED:
+        if (known := self.memo.answer(question, [told])) is not UNASKED:
             return known
         writes = type(node.do) is Op and bool(node.do.effects.writes)
         taken = [self._taken(arg, fresh=writes) for arg in args]
@@ -305,17 +306,16 @@ def running(mode: Any) -> Generator[None, None, None]:
     ...     torch.ones(2) + 1
     FakeTensor(..., size=(2,))
     """
-    with ExitStack() as stack:
-        stack.enter_context(LOCK)
-        stack.enter_context(silence())
-        stack.enter_context(torch.no_grad())
-        for device in ("cpu", "cuda"):
-            stack.enter_context(torch.autocast(device, enabled=False))
-        if mode.shape_env is not None:
-            stack.enter_context(mode.shape_env.suppress_guards())
-        stack.enter_context(without_kernels(mode))
-        stack.enter_context(mode)
+    guards = nullcontext() if mode.shape_env is None else mode.shape_env.suppress_guards()
+    with LOCK, silence(), torch.no_grad(), _without_autocast(), guards, without_kernels(mode), mode:
         yield
+
+
+def _without_autocast() -> AbstractContextManager[Any]:
+    stack = ExitStack()
+    for device in filter(torch.is_autocast_enabled, ("cpu", "cuda")):
+        stack.enter_context(torch.autocast(device, enabled=False))
+    return stack
 
 
 def clone_value(value: Any) -> Any:

@@ -147,9 +147,10 @@ class Walk:
 
     def is_asked(self, node: Node) -> bool:
         """Return whether a value is to be worked out."""
-        if gives_nothing(node):
-            return False
-        if self.told(node) is UNKNOWN or self.is_changed(node) or not self.fresh.isdisjoint(node.refs()):
+        return not gives_nothing(node) and self._is_open(node, self.told(node), is_changed=self.is_changed(node))
+
+    def _is_open(self, node: Node, told: Any, *, is_changed: bool) -> bool:
+        if told is UNKNOWN or is_changed or not self.fresh.isdisjoint(node.refs()):
             return True
         return not self.owner.open.isdisjoint(bodies_of(node))
 
@@ -175,15 +176,11 @@ class Walk:
             return node
         self.current = node.name
         self.level += alters(node)
-        told = self.told(node)
-        if not self.is_asked(node):
+        told, is_changed = self.told(node), self.is_changed(node)
+        if not self._is_open(node, told, is_changed=is_changed):
             return self._kept(node, told, told, is_changed=False)
-        is_changed = self.is_changed(node)
         self.below = False
-        if called is not None:
-            value = _with_gaps(self._met(called).value)
-        else:
-            value = self._value(node)
+        value = _with_gaps(self._met(called).value) if called is not None else self._value(node, told)
         return self._kept(node, told, value, is_changed=is_changed or self.below)
 
     def _is_settled(self, node: Node) -> bool:
@@ -237,7 +234,7 @@ class Walk:
             self.known[node.args[0].name] = value  # it has another shape from here on, under its old name
             self.moved.add(node.args[0].name)
 
-    def _value(self, node: Node) -> Any:
+    def _value(self, node: Node, told: Any) -> Any:
         match node.do:
             case Get(slot=slot):
                 held = self.owner.source.state.slots.get(join(self.path, slot))  # a running module keeps no state in its program
@@ -246,9 +243,9 @@ class Walk:
             case Call():
                 return UNKNOWN
             case _:
-                return self._operator(node) if not self.level and is_runnable(node) else UNKNOWN
+                return self._operator(node, told) if not self.level and is_runnable(node) else UNKNOWN
 
-    def _operator(self, node: Node) -> Any:
+    def _operator(self, node: Node, told: Any) -> Any:
         assert type(node.do) is Op
         args = [self.resolved(arg) for arg in node.args]
         if node.do.name == GETITEM and type(args[0]) is tuple and type(args[1]) is int:
@@ -258,7 +255,7 @@ class Walk:
             return UNKNOWN
         self.call.depends |= depends_on_contents(node)
         try:
-            return self.owner.values.run(node, node.do.target, args, kwargs)
+            return self.owner.values.run(node, node.do.target, args, kwargs, told)
         except InvalidProgram:
             raise
         except Exception as error:

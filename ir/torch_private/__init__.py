@@ -8,8 +8,9 @@ wrapped here beyond giving it a typed name.
 
 from __future__ import annotations
 
-from . import autograd, fakes, graphs, joints, late, operators, traces
+from . import autograd, dispatch, fakes, graphs, joints, late, operators, traces
 from .autograd import *
+from .dispatch import *
 from .fakes import *
 from .graphs import *
 from .joints import *
@@ -19,6 +20,7 @@ from .traces import *
 
 __all__: list[str] = []
 __all__ += autograd.__all__
+__all__ += dispatch.__all__
 __all__ += fakes.__all__
 __all__ += graphs.__all__
 __all__ += joints.__all__

@@ -17,11 +17,12 @@ from attrs import define, field, frozen
 
 from ...ir.arguments import Arg, Body, Items, Record, Ref
 from ...ir.errors import UnsupportedProgram
-from ...ir.graph import Call, Frame, Get, Graph, Node
+from ...ir.graph import Call, Frame, Get, Graph, Node, Op
 from ...ir.names import FROM_ROOT, is_identifier, is_plain_path
-from ...ir.torch_private import OpOverload, child_of, schema_of, state_of
+from ...ir.torch_private import OpOverload, child_of, entry_of, schema_of, sees_functions, state_of
 from ..calls.preserved import PreservedCall
 from ..modules.context import bound_to
+from .bindings import BINDINGS, PLAIN, asserted, binding_of, has_metadata, operands
 
 __all__ = ["BodySource", "Table", "argument_names", "attribute_name", "check_fx_names", "from_root", "uncompilable", "write_body"]
 
@@ -149,6 +150,7 @@ def write_body(
     sites: Mapping[str, PreservedCall] = MappingProxyType({}),
     *,
     register: Callable[[int], str] = "v{}".format,
+    is_traced: bool = True,
 ) -> BodySource:
     """Return the source of a body.
 
@@ -157,15 +159,20 @@ def write_body(
         table: where operators, names and literals are entered.
         sites: the calls of modules with a preserved signature, by name of node.
         register: how a register is written, by its number.
+        is_traced: whether a compiler may trace the code; it is to see operators, and no bindings.
     """
-    writer = _Writer(graph, table, sites, register)
+    writer = _Writer(graph, table, sites, register, is_traced=is_traced)
     lines = [writer.statement(index, node) for index, node in enumerate(graph.nodes)]
     lines.append(f"return {writer.text(graph.output)}")
+    if writer.unseen and writer.is_quick:
+        lines[0] = f"{writer.unseen} = not {table.name('is_compiling', torch.compiler.is_compiling)}(); {lines[0]}"
     return BodySource(tuple(lines), writer.parameters, writer.count)
 
 
 class _Writer:
-    def __init__(self, graph: Graph, table: Table, sites: Mapping[str, PreservedCall], register: Callable[[int], str]) -> None:
+    def __init__(
+        self, graph: Graph, table: Table, sites: Mapping[str, PreservedCall], register: Callable[[int], str], *, is_traced: bool
+    ) -> None:
         self.register = register
         self.table = table
         self.sites = sites
@@ -176,6 +183,9 @@ class _Writer:
         for formal in graph.inputs:
             self.registers[formal.name] = self._take()
         self.parameters = tuple(self.registers.values())
+        self.unseen = self._take() if is_traced else ""
+        """The register that says that no compiler traces the code; none where none ever does."""
+        self.is_quick = False
 
     def _take(self) -> str:
         if self.free:
@@ -211,10 +221,37 @@ class _Writer:
                 called = self._attribute(attribute_name(instance), child_of)
                 return f"{called}({', '.join([self.text(arg) for arg in node.args])})"
             case _:
-                target = self.table.name(("op", id(do.target)), do.target)
-        parts = [self.text(arg) for arg in node.args]
-        parts += [self._keyword(do.target, key, value) for key, value in node.kwargs]
-        return f"{target}({', '.join(parts)})"
+                parts = [self.text(arg) for arg in node.args]
+                parts += [self._keyword(do.target, key, value) for key, value in node.kwargs]
+                return self._operator(node, do, ", ".join(parts))
+
+    def _operator(self, node: Node, do: Op, given: str) -> str:
+        # What is quicker than the operator stands beside it, with what must be so for nobody to tell, see bindings.py.
+        name, target = self.table.name, do.target
+        called = name(("op", id(target)), target)
+        if type(target) is not OpOverload:
+            return f"{called}({given})"
+        self.is_quick = True
+        assertion = asserted(node)
+        if assertion:
+            holds = f"{name('has_metadata', has_metadata)}({', '.join([self.text(arg) for arg in assertion])})"
+            return f"None if {self._asked(holds)} else {called}({given})"
+        binding = binding_of(target) if do.name in BINDINGS else None
+        types = operands(node) if binding is not None else None
+        if types is None:
+            entry, asked = name(("entry", id(target)), entry_of(target)), self._asked()
+            return f"({entry} if {asked} else {called})({given})" if asked else f"{entry}({given})"
+        checks = [self._check(self.registers[value.name], wanted) for value, wanted in types.items()]
+        asked = self._asked(*checks, f"not {name('sees_functions', sees_functions)}()")
+        return f"({name(('binding', id(target)), binding)} if {asked} else {called})({given})"
+
+    def _asked(self, *conditions: str) -> str:
+        return " and ".join(filter(None, (self.unseen, *conditions)))
+
+    def _check(self, value: str, wanted: type) -> str:
+        name = self.table.name
+        right = f"is {name('int', int)}" if wanted is int else f"in {name('PLAIN', PLAIN)}"
+        return f"{name('type', type)}({value}) {right}"
 
     def _keyword(self, operator: Any, key: str, value: Arg) -> str:
         # The dispatcher's own argument names may stand in the text; any other key goes through the table.

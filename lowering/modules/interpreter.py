@@ -97,7 +97,7 @@ def tape_of(body: Body) -> Tape:
 
 def _made(body: Body) -> Tape:
     table = body.new_table()
-    source = write_body(body.runs, table, body.sites, register="r[{}]".format)
+    source = write_body(body.runs, table, body.sites, register="r[{}]".format, is_traced=False)
     lines = [line for number, step in enumerate(source.lines) for line in (f"def step_{number}(self, r):", f"    {step}")]
     made: dict[str, Any] = {}
     exec(compile("\n".join(lines), FILE, "exec"), table.values, made)  # noqa: S102 - the text is ours, see source.py

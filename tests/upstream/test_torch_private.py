@@ -364,6 +364,42 @@ def test_packets_are_told_from_operators() -> None:
     assert not isinstance(torch.ops.aten.add.Tensor, torch_private.OpOverloadPacket)
 
 
+def test_an_overload_calls_its_entry_and_does_nothing_else() -> None:
+    """So what stands in generated code for an overload may be that entry; modes of functions are told of the overload."""
+    overload: Any = torch.ops.aten.add.Tensor
+    code = inspect.getsource(type(overload).__call__)
+    assert [line.strip() for line in code.splitlines() if line.strip()][1:] == ["return self._op(*args, **kwargs)"]
+    assert torch_private.entry_of(overload) is overload._op
+    assert torch_private.entry_of(torch.add) is torch.add
+    seen: list[Any] = []
+
+    class Mode(torch.overrides.TorchFunctionMode):
+        def __torch_function__(self, function: Any, _: Any, args: Any = (), kwargs: Any = None) -> Any:
+            seen.append(function)
+            return function(*args, **(kwargs or {}))
+
+    x = torch.ones(1)
+    with Mode():
+        torch_private.entry_of(overload)(x, x)
+    assert seen == [overload]
+
+
+def test_it_can_be_asked_who_sees_functions() -> None:
+    """A mode of functions, and no mode of operators."""
+    assert not torch_private.sees_functions()
+    with torch.device("cpu"):
+        assert torch_private.sees_functions()
+    with torch_private.FakeTensorMode():
+        assert not torch_private.sees_functions()
+        assert not torch_private.is_undisturbed()
+
+
+def test_functions_of_neural_networks_are_builtin() -> None:
+    """The public ``torch.nn.functional`` wraps most of them."""
+    assert torch.nn.functional.linear is torch_private.NEURAL_FUNCTIONS.linear
+    assert type(torch_private.NEURAL_FUNCTIONS.silu) is type(torch.relu)
+
+
 def test_dynamo_runs_what_is_marked() -> None:
     """Our mark is the one of the public function, which imports dynamo."""
 

@@ -1,0 +1,345 @@
+"""Whoever looks on while a lowered module runs meets the operators of its program, though its code runs something quicker.
+
+What is compared is the module with its graphs as fx itself would run them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import re
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar, cast
+
+import pytest
+import torch
+from torch import nn
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.overrides import TorchFunctionMode
+from torch.utils.flop_counter import FlopCounterMode
+
+from purefx.ir.torch_private import FakeTensorMode, OpOverload, is_undisturbed
+from purefx.lowering.code.bindings import BINDINGS, binding_of, has_metadata
+from tests.lowering.test_bindings import Log, backward
+from tests.lowering.users import KINDS, lowered
+from tests.programs import parent
+
+aten: Any = torch.ops.aten
+EACH = pytest.mark.parametrize("to", KINDS)
+
+
+class Inner(parent(linear=lambda: nn.Linear(4, 4), scale=lambda: torch.ones(4))):
+    """Has operators with bindings and without, state, and an assertion about a value."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = torch.nn.functional.gelu(self.linear(x))[:, 1:3]
+        return torch.cat([y, y * 2], -1).to(torch.float64).to(torch.float32) * self.scale
+
+
+class Model(parent(first=Inner, second=Inner)):
+    """Calls two modules, and makes a tensor."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.second(self.first(x).view(-1, 4)) + torch.arange(4)
+        return y.transpose(0, 1).softmax(-1).sum()
+
+
+X = torch.linspace(-1, 1, 12).view(3, 4)
+
+
+def made(to: str = "graph_module") -> Any:
+    """Return the lowered module."""
+    torch.manual_seed(0)
+    return lowered(torch.export.export(Model().eval(), (X,)), to)
+
+
+def as_written(module: Any) -> Any:
+    """Return a copy of a module of generated code whose graphs run as fx has them, operator by operator."""
+    written = copy.deepcopy(module)
+    for part in list(written.modules()):
+        if isinstance(part, torch.fx.GraphModule):
+            part.recompile()
+    return written
+
+
+def operators(module: Any, path: str = "") -> list[Any]:
+    """Return the operators of a module in the order in which they run."""
+    found: list[Any] = []
+    for node in module.get_submodule(path).graph.nodes:
+        if node.op == "call_module":
+            found += operators(module, f"{path}.{node.target}" if path else node.target)
+        elif isinstance(node.target, OpOverload):
+            found.append(node.target)
+    return found
+
+
+class Functions(TorchFunctionMode):
+    """Writes down the functions of torch that are called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[Any] = []
+
+    def __torch_function__(self, function: Any, _: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.seen.append(function)
+        return function(*args, **(kwargs or {}))
+
+
+class Own(torch.Tensor):
+    """A subclass that sees the functions it is given to."""
+
+    seen: ClassVar[list[Any]] = []
+
+    @classmethod
+    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        cls.seen.append(function)
+        return super().__torch_function__(function, types, args, kwargs or {})
+
+
+def functions(seen: list[Any]) -> list[Any]:
+    """Return the operators and bindings among functions that were seen."""
+    bindings = {binding_of(operator) for operator in filter(None, map(overload, BINDINGS))}
+    return [each for each in seen if isinstance(each, OpOverload) or each in bindings]
+
+
+def overload(name: str) -> Any:
+    """Return an operator by its name, or None."""
+    _, packet, form = name.split(".")
+    return getattr(getattr(aten, packet), form, None)
+
+
+def test_the_model_has_what_is_quick() -> None:
+    """Bindings, an operator without one, and assertions; else the rest says nothing."""
+    found = operators(made())
+    assert sum(str(each) in BINDINGS for each in found) >= 10
+    assert aten.slice.Tensor in found
+    assert aten._assert_tensor_metadata.default in found
+
+
+@EACH
+def test_a_function_mode_sees_operators(to: str) -> None:
+    """In their order, each once, and no binding."""
+    module = made(to)
+    expected = module(X)
+    with Functions() as mode:
+        given = module(X)
+    assert functions(mode.seen) == operators(module)
+    assert torch.equal(given, expected)
+
+
+@EACH
+def test_a_mode_that_a_hook_enters_sees_what_follows(to: str) -> None:
+    """The mode is asked for at each operator."""
+    module, mode = made(to), Functions()
+    module.first.register_forward_hook(lambda *_: mode.__enter__() and None)
+    module.second.register_forward_pre_hook(lambda *_: mode.__exit__(None, None, None))
+    module(X)
+    assert functions(mode.seen) == [aten.view.default]
+
+
+@EACH
+def test_a_subclass_sees_operators(to: str) -> None:
+    """As an input, and as state."""
+    module = made(to)
+    for part in (module.first, module.second):
+        part.scale = part.scale.as_subclass(Own)
+    for value, at_least in ((X, 8), (X.as_subclass(Own), 20)):
+        Own.seen.clear()
+        module(value)
+        seen = functions(Own.seen)
+        assert len(seen) >= at_least
+        assert all(isinstance(each, OpOverload) for each in seen)
+
+
+@EACH
+def test_dispatch_modes_see_the_same(to: str) -> None:
+    """Operators below autograd with their operands, assertions among them, and what they cost."""
+    module, written = made(to), as_written(made())
+    with Log() as mine:
+        module(X)
+    with Log() as theirs:
+        written(X)
+    assert mine.lines == theirs.lines
+    assert any("_assert_tensor_metadata" in line[0] for line in mine.lines)
+    costs: list[Any] = []
+    for each in (module, written):
+        with FlopCounterMode(display=False) as counter:
+            each(X)
+        costs.append(counter.get_total_flops())
+    assert costs[0] == costs[1] > 0
+
+
+def script_of(module: Any) -> list[str]:
+    """Return the operators that TorchScript traces in a module."""
+    script: Any = torch.jit.trace(module, X, check_trace=False)
+    lines = str(script.inlined_graph).splitlines()
+    return [re.sub(r" #.*|, scope.*|%[\w.]+", "", line) for line in lines if " = aten::" in line]
+
+
+TRACERS: dict[str, Callable[[Any], Any]] = {
+    "make_fx": lambda module: make_fx(lambda x: module(x))(X).code,
+    "make_fx, symbolic": lambda module: (
+        make_fx(lambda x: module(x), tracing_mode="symbolic", _allow_non_fake_inputs=True)(X).code
+    ),
+    "make_fx above autograd": lambda module: make_fx(lambda x: module(x), pre_dispatch=True)(X).code,
+    "functionalized": lambda module: make_fx(torch.func.functionalize(lambda x: module(x)))(X).code,
+    "gradients": lambda module: make_fx(torch.func.grad(lambda x: module(x)))(X).code,
+    "each of a batch": lambda module: make_fx(torch.vmap(lambda x: module(x)))(torch.stack([X, X])).code,
+    "TorchScript": script_of,
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("tracer", TRACERS)
+def test_tracers_write_the_same(tracer: str) -> None:
+    """Assertions are in what they write, where they are in what they write of the graph."""
+    module = made()
+    module(X)
+    assert TRACERS[tracer](module) == TRACERS[tracer](as_written(module))
+
+
+@EACH
+def test_fx_traces_operators(to: str) -> None:
+    """Proxies meet overloads only."""
+    module = made(to)
+    traced = torch.fx.symbolic_trace(module, concrete_args=(cast(Any, torch.fx).PH,))
+    called = [node.target for node in traced.graph.nodes if node.op == "call_function"]
+    assert called == [each for each in operators(module) if each is not aten.arange.default]  # fx runs what takes no value
+
+
+@EACH
+@pytest.mark.parametrize("before", [False, True])
+def test_compilers_see_operators(to: str, before: bool) -> None:
+    """Dynamo and both ways to export meet overloads only, whether or not the module ran before."""
+    module, graphs = made(to), list[torch.fx.Graph]()
+    expected = module(X) if before else None
+
+    def backend(graph: torch.fx.GraphModule, _: Any) -> Any:
+        graphs.append(graph.graph)
+        return graph.forward
+
+    torch._dynamo.reset()
+    given = torch.compile(module, fullgraph=True, backend=backend)(X)
+    graphs += [torch.export.export(copy.deepcopy(module), (X,), strict=strict).graph for strict in (False, True)]
+    for graph in graphs:
+        called = [node.target for node in graph.nodes if isinstance(node.target, OpOverload)]
+        assert called == operators(module)
+        assert all(node.target in called for node in graph.nodes if node.op == "call_function")
+    assert expected is None or torch.equal(given, expected)
+    torch._dynamo.reset()
+
+
+@EACH
+def test_fake_tensors_and_devices(to: str) -> None:
+    """Fake values run through; a default device is asked of nothing, as the graph names one."""
+    module, written = made(to), as_written(made())
+    fakes = FakeTensorMode()
+    state = {name: fakes.from_tensor(value) for name, value in module.state_dict().items()}
+    x = fakes.from_tensor(X)
+    with fakes, Log() as log:
+        given = torch.func.functional_call(module, state, x)
+    assert given.shape == ()
+    assert any("_assert_tensor_metadata" in line[0] for line in log.lines)
+    with torch.device("meta"):
+        assert torch.equal(module(X), written(X))
+
+
+@EACH
+def test_gradients_come_the_same_way(to: str) -> None:
+    """Autograd has the same nodes, and the numbers are the same to the last bit."""
+    found: list[Any] = []
+    for module in (made(to), as_written(made())):
+        x: Any = X.clone().requires_grad_()
+        loss = module(x)
+        loss.backward()
+        found.append((backward(loss), x.grad.tolist(), [p.grad.tolist() for p in module.parameters()]))
+    assert found[0] == found[1]
+    with torch.inference_mode():
+        assert torch.equal(made(to)(X), as_written(made())(X))
+    with torch.autocast("cpu", torch.bfloat16), contextlib.suppress(RuntimeError):
+        assert torch.equal(made(to)(X), as_written(made())(X))
+
+
+class Gives(nn.Module):
+    """Gives something else in the place of a tensor."""
+
+    def __init__(self, value: Any) -> None:
+        super().__init__()
+        self.value = value
+
+    def forward(self, _: torch.Tensor) -> Any:
+        return self.value
+
+
+def wrong() -> Iterator[tuple[str, Callable[[Any], Any]]]:
+    """Iterate over what users do to a module afterwards, by name."""
+
+    def swapped(value: Any) -> Callable[[Any], Any]:
+        return lambda module: setattr(module.second, "linear", Gives(value))
+
+    yield "nothing", lambda _: None
+    yield "double", lambda module: module.double()
+    yield "half of it", lambda module: module.second.half()
+    yield "state", lambda module: setattr(module.second, "scale", torch.ones(5))
+    yield "no state", lambda module: setattr(module.second, "scale", None)
+    yield "weight", lambda module: setattr(module.first.linear, "weight", nn.Parameter(torch.ones(4, 3)))
+    for value in (None, 2, 2.5, "text", [X], torch.ones(3, 4).double(), torch.ones(3), X.to_sparse(), torch.ones(3, 4).numpy()):
+        yield f"a swap that gives {value!r}", swapped(value)
+
+
+@EACH
+@pytest.mark.parametrize("case", [pytest.param(act, id=re.sub(r"\s+", " ", name)) for name, act in wrong()])
+def test_what_does_not_fit_is_refused_by_the_same_operator(case: Callable[[Any], Any], to: str) -> None:
+    """The type of the error, its text, and the node that is told."""
+    found: list[Any] = []
+    noted: list[str] = []
+    for module in (made(to), as_written(made())):
+        case(module)
+        x = X.double() if module.first.linear.weight.dtype is torch.float64 else X
+        try:
+            found.append(module(x).tolist())
+        except Exception as error:
+            found.append((type(error), str(error)))
+            noted.append("".join(getattr(error, "__notes__", [])))
+    assert found[0] == found[1]
+    assert all("while running" in note for note in noted[:1])
+
+
+@EACH
+def test_the_assertion_that_fails_is_named(to: str) -> None:
+    """As before: the operator's own words, at its place."""
+    module = made(to)
+    module.double()
+    with pytest.raises(RuntimeError, match="Tensor dtype mismatch") as caught:
+        module(X.double())
+    assert "while running first / _assert_tensor_metadata_default (aten._assert_tensor_metadata.default)" in str(
+        caught.value.__notes__
+    )
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_metadata_is_read_where_nobody_looks_on() -> None:
+    """Of plain tensors only, and not where a mode, a tracer or a transformation would see the assertion."""
+    asked = (torch.float32, torch.device("cpu"), torch.strided)
+    assert has_metadata(X, *asked)
+    assert has_metadata(nn.Parameter(X), *asked)
+    others = (X.double(), X.to("meta"), X.to_sparse(), X.as_subclass(Own), 1.0, None)
+    assert not any(has_metadata(each, *asked) for each in others)
+    for quiet in (torch.no_grad(), torch.inference_mode(), torch.autocast("cpu")):
+        with quiet:
+            assert is_undisturbed()
+    for looking in (Log(), FakeTensorMode(), Functions(), torch.device("meta")):
+        with looking:
+            assert not has_metadata(X, *asked)
+    seen: list[bool] = []
+
+    def look(x: torch.Tensor) -> torch.Tensor:
+        seen.append(is_undisturbed())
+        return x.sum()
+
+    torch.vmap(look)(X)
+    torch.func.grad(look)(X)
+    torch.jit.trace(look, X, check_trace=False)
+    make_fx(look)(X)
+    make_fx(look, pre_dispatch=True)(X)
+    assert seen == [False] * 5
